@@ -14,7 +14,8 @@ from deploy.client import credentials, failure_messages, file_transfer, response
 from deploy.client.competition_calls import CompetitionCalls
 from deploy.client.dataset_calls import DatasetCalls
 from deploy.client.kernel_calls import KernelCalls
-from deploy.client.retries import LOOPBACK, REMOTE, UNREADABLE, Pace
+from deploy.client.responses import MALFORMED
+from deploy.client.retries import LOOPBACK, REMOTE, Pace
 from deploy.errors import CredentialError, Unreachable
 
 
@@ -68,7 +69,7 @@ class Kaggle(KernelCalls, DatasetCalls, CompetitionCalls):
         except requests.RequestException as error:
             known = failure_messages.error_for("log in", error)
             raise known or Unreachable(failure_messages.unanswered("log in", error)) from error
-        except (OSError, *UNREADABLE) as error:
+        except (OSError, *MALFORMED) as error:
             if str(getattr(error, "doc", "")).lstrip().startswith("<"):  # an HTML page, not JSON
                 raise Unreachable(failure_messages.unanswered("log in", error)) from error
             # The error's own text may quote the file, and so the key.

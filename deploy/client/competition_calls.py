@@ -24,7 +24,8 @@ class CompetitionCalls(Exchange):
         def ask() -> Competition:
             answer = self._competitions.get_competition(request)
             if not (answer.id or answer.ref):
-                raise ValueError("the answer names no competition")  # all its values are defaults
+                # All its values are defaults.
+                raise responses.Malformed("the answer names no competition")
             return Competition(
                 takes_files=not answer.is_kernels_submissions_only,
                 entered=answer.user_has_entered,

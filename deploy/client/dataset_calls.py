@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.client import failure_messages, file_transfer, responses
-from deploy.client.responses import Dataset, split
+from deploy.client.responses import Dataset, Malformed, split
 from deploy.client.retries import Exchange
 from deploy.errors import Refused
 
@@ -38,9 +38,9 @@ class DatasetCalls(Exchange):
 
         def ask() -> str:
             try:
-                return str(self._datasets.get_dataset_status(request).status.name)
-            except KeyError as error:
-                return f"UNKNOWN({error.args[0]})"
+                return responses.word(self._datasets.get_dataset_status(request).status)
+            except Malformed as error:
+                return responses.unknown_word(error)
 
         return self._read(f"ask for the status of the dataset {handle}", ask)
 

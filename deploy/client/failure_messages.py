@@ -4,12 +4,19 @@ The client's own texts do not help: it calls an expired login "a wrong kernel sl
 """
 
 import email.utils
+import importlib.metadata
+import os
 import re
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.request import getproxies
 
-from deploy.client.credentials import HOW
+import requests
+
+from deploy.client import credential_lookup, server_address
+from deploy.client.credentials import HOW, INSTALL
+from deploy.client.responses import Malformed
 from deploy.client.secrets import redact
 from deploy.errors import (
     Ambiguous,
@@ -20,6 +27,7 @@ from deploy.errors import (
     NotFound,
     Refused,
     RelayError,
+    Unreachable,
 )
 
 RETRY_AFTER_AT_MOST = 120.0  # seconds
@@ -107,13 +115,16 @@ def gate(said: str) -> str:
 
 
 def error_for(what: str, error: Exception) -> RelayError | None:
-    """Return the error to raise for Kaggle's answer; None if it is unknown what happened.
+    """Return the error to raise for Kaggle's answer, or for a setting of this machine that keeps it
+    from coming; None if it is unknown what happened.
 
     Args:
         what: the call in words, after "Could not".
         error: the client's exception, with the answer that it carries.
     """
     code, said = _code(error), _said(error)
+    if code is None and _is_setting(error):
+        return Unreachable(unanswered(what, error))
     if code is None or code >= 500 or code < 400 or code == 408:
         return None  # a request that took too long may have happened
     if code in STORAGE.get(_method(error), ()):
@@ -234,15 +245,107 @@ def retry_after(error: Exception) -> float | None:
     return min(max(seconds, 0.0), RETRY_AFTER_AT_MOST)
 
 
+def not_understood(what: str, error: Exception) -> str:
+    """Return the message about answers that are not what they should be."""
+    versions = ", ".join(
+        f"{name} {importlib.metadata.version(name)}" for name in ("kaggle", "kagglesdk")
+    )
+    return (
+        f"Could not {what}: Kaggle's answer is not what {versions} and this project expect"
+        f" ({plain(str(error))[:300]}).\n"
+        "Kaggle or its client may have changed. Try again, with the versions that were tested:\n"
+        f"{INSTALL}"
+    )
+
+
 def unanswered(what: str, error: Exception) -> str:
     """Return the first lines of the message for a call without a readable answer."""
-    code = _code(error)
-    how = f"{code} {_said(error)}".rstrip() if code is not None else type(error).__name__
-    return (
-        f"Could not {what}: Kaggle gave no usable answer ({how}).\n"
+    why, todo = _why(error)
+    return f"Could not {what}: {why}.\n{todo}"
+
+
+def nothing_listens_here(error: Exception) -> bool:
+    """Return whether a local Kaggle was asked that is not running."""
+    local = server_address.address() != server_address.SITE
+    return local and any(isinstance(one, ConnectionRefusedError) for one in _chain(error))
+
+
+def _chain(error: object) -> Iterator[BaseException]:
+    """Yield an error and those that it was made of: requests hides what happened in them."""
+    while isinstance(error, BaseException):
+        yield error
+        inner = (getattr(error, "reason", None), *error.args, error.__cause__)
+        error = next((one for one in inner if isinstance(one, BaseException)), None)
+
+
+def _is_setting(error: Exception) -> bool:
+    """Return whether a setting of this machine is wrong, so that no retry can help."""
+    wrong = ("InvalidURL", "InvalidSchema", "MissingSchema", "InvalidHeader", "TooManyRedirects")
+    if isinstance(error, tuple(getattr(requests.exceptions, name) for name in wrong)):
+        return True
+    return bool(re.search(r"CERTIFICATE_VERIFY_FAILED|Tunnel connection failed: 4", str(error)))
+
+
+def _why(error: Exception) -> tuple[str, str]:
+    """Return why no usable answer came, and what to do."""
+    code, words = _code(error), plain(str(error))
+    again = "Then run the same command again."
+    if code is not None:
+        why = f"Kaggle gave no usable answer ({f'{code} {_said(error)}'.rstrip()})"
+    elif nothing_listens_here(error):
+        _, wrong = credential_lookup.proxies(local=True)
+        return (
+            f"nothing answers at {server_address.address()}: the local Kaggle, where http_proxy and"
+            " KAGGLE_API_ENVIRONMENT=LOCALHOST lead, is not running"
+            f"{''.join(f', or {what}' for what, _ in wrong)}",
+            "Expected one that runs. Start it, and paste what it prints into this shell:\n"
+            "python -m localkaggle serve\n"
+            "For kaggle.com, unset the variables that lead there: unset KAGGLE_API_ENVIRONMENT"
+            " http_proxy HTTP_PROXY https_proxy HTTPS_PROXY all_proxy ALL_PROXY",
+        )
+    elif "CERTIFICATE_VERIFY_FAILED" in words:
+        found = re.search(r"certificate verify failed: ([^(\]]+)", words)
+        return (
+            "this machine does not trust the certificate that came"
+            f" ({found[1].strip() if found else 'CERTIFICATE_VERIFY_FAILED'})",
+            "Expected that of Kaggle. If a company's proxy opens connections, save the certificate"
+            " of its authority as a PEM file, and name that file:\n"
+            "export REQUESTS_CA_BUNDLE=/path/to/authority.pem\n"
+            f"It is {os.environ.get('REQUESTS_CA_BUNDLE') or 'not set'} now. If this machine's"
+            f" clock is wrong, set it. {again}",
+        )
+    elif isinstance(error, requests.exceptions.ProxyError):
+        tunnel = re.search(r"Tunnel connection failed: [^'\")]+", words)
+        how = f" ({tunnel[0]})" if tunnel else ""
+        return (
+            f"the proxy of this machine did not pass it on{how}",
+            f"Expected a proxy that leads to Kaggle. {_proxies()}. Correct https_proxy, or name"
+            f" api.kaggle.com in no_proxy if no proxy is needed. {again}",
+        )
+    elif _is_setting(error):
+        return (
+            f"the connection cannot be made as it is set up ({words[:300]})",
+            f"Expected valid addresses. {_proxies()}. Correct them. {again}",
+        )
+    elif any(type(one).__name__ == "NameResolutionError" for one in _chain(error)):
+        return (
+            "the name of the server cannot be looked up: this machine seems to be offline",
+            f"Expected a network that knows kaggle.com, or a proxy. {_proxies()}. {again}",
+        )
+    elif isinstance(error, ValueError):
+        why = "something that is not JSON came in place of Kaggle's answer, as the page of a proxy"
+    else:
+        why = f"Kaggle gave no usable answer ({type(error).__name__})"
+    return why, (
         "Expected one within the time allowed. Check the network and https://www.kaggle.com, then"
         " run the same command again."
     )
+
+
+def _proxies() -> str:
+    """Return what this machine's proxies are set to, without passwords, as a sentence."""
+    words, _ = credential_lookup.proxies(local=False)
+    return f"Set now: {words}; no_proxy {getproxies().get('no') or 'none'}"
 
 
 def require_ok(what: str, answer: Any) -> None:
@@ -278,7 +381,7 @@ def error_text(what: str, error: Any) -> str:
         code = error.get("code")
         raise refusal(f"Kaggle refused to {what}: {code} {said}.", said, code)
     if error is not None and not isinstance(error, str):
-        raise TypeError(f"{type(error).__name__} in place of an error's text")
+        raise Malformed(f"{type(error).__name__} in place of an error's text")
     return error or ""
 
 

@@ -20,7 +20,7 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 
-from deploy.errors import BadAnswer, writing
+from deploy.errors import BadAnswer, UsageError, writing
 
 CHUNK_BYTES = 1 << 20
 UNPACKED_AT_MOST = 20 * 10**9  # bytes: Kaggle's limit for an output
@@ -93,7 +93,16 @@ class Guard(HTTPAdapter):
             )
         if kwargs.get("timeout") is None:
             kwargs["timeout"] = self.timeouts
-        answer = super().send(request, **kwargs)
+        try:
+            answer = super().send(request, **kwargs)
+        except OSError as error:
+            if isinstance(error, requests.RequestException):
+                raise
+            raise UsageError(  # requests looks for the file of authorities when it connects
+                f"Nothing was sent: {error}.\n"
+                "Expected the path of a PEM file in REQUESTS_CA_BUNDLE, or no such variable."
+                " Correct or unset it."
+            ) from error
         if self.listener is not None:
             self.listener(_heard(request, answer, streamed=bool(kwargs.get("stream"))))
         return answer

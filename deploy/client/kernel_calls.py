@@ -11,7 +11,7 @@ from typing import Any
 import requests
 
 from deploy.client import failure_messages, file_transfer, responses
-from deploy.client.responses import KernelStatus, Quota, Saved, Source, split
+from deploy.client.responses import KernelStatus, Malformed, Quota, Saved, Source, split
 from deploy.client.retries import UNREADABLE, Exchange
 from deploy.errors import BadAnswer, Refused, UsageError
 
@@ -88,9 +88,11 @@ class KernelCalls(Exchange):
         def ask() -> KernelStatus:
             try:
                 answer = self._kernels.get_kernel_session_status(request)
-            except KeyError as error:
-                return KernelStatus(f"UNKNOWN({error.args[0]})", "")
-            return KernelStatus(answer.status.name, responses.text(answer.failure_message))
+            except Malformed as error:
+                return KernelStatus(responses.unknown_word(error), "")
+            return KernelStatus(
+                responses.word(answer.status), responses.text(answer.failure_message)
+            )
 
         return self._read(f"ask for the status of {handle} version {version}", ask)
 
@@ -193,6 +195,8 @@ class KernelCalls(Exchange):
                     raise Refused(failure_messages.without_version(handle)) from error
                 raise
             metadata, blob = answer.metadata, answer.blob
+            if metadata is None:
+                raise Malformed("the answer has no metadata")
             asks = {name: getattr(metadata, name, None) for name in ASKED}
             for name, field in SOURCES.items():
                 sources = responses.texts(getattr(metadata, field, None))

@@ -5,12 +5,17 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from enum import Enum
 from typing import Any
 
 from deploy.errors import UsageError
 
-# What the client raises for an answer, or a row of one, that it cannot read.
+# What Python raises for a value, as a row of an answer or a file, that is not what it should be.
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+
+
+class Malformed(ValueError):
+    """Kaggle's answer, or a part of it, is not what it should be."""
 
 
 @dataclass(frozen=True)
@@ -117,22 +122,42 @@ class Quota:
 
 
 def text(value: Any) -> str:
-    """Return a text that Kaggle may omit. Raises `TypeError` for anything else."""
+    """Return a text that Kaggle may omit. Raises `Malformed` for anything else."""
     if value is not None and not isinstance(value, str):
-        raise TypeError(f"{type(value).__name__} in place of a text")
+        raise Malformed(f"{type(value).__name__} in place of a text")
     return value or ""
 
 
 def number(value: Any) -> int:
-    """Return an integer that Kaggle may omit, 0 then. Raises `TypeError` for anything else."""
+    """Return an integer that Kaggle may omit, 0 then. Raises `Malformed` for anything else."""
     if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-        raise TypeError(f"{type(value).__name__} in place of a number")
+        raise Malformed(f"{type(value).__name__} in place of a number")
     return value or 0
 
 
 def texts(value: Any) -> tuple[str, ...]:
-    """Return a list of texts that Kaggle may omit. Raises `TypeError` for anything else."""
+    """Return a list of texts that Kaggle may omit. Raises `Malformed` for anything else."""
+    if value is not None and not isinstance(value, list):
+        raise Malformed(f"{type(value).__name__} in place of a list")
     return tuple(text(item) for item in value or ())
+
+
+def word(value: Any) -> str:
+    """Return the word of a state. Raises `Malformed` for what is none: the client reads "" so."""
+    if not isinstance(value, Enum):
+        raise Malformed(f"{type(value).__name__} in place of a state")
+    return value.name
+
+
+def unknown_word(error: Malformed) -> str:
+    """Return UNKNOWN(word) for an answer with a word that the client does not know.
+
+    Raises:
+        Malformed: the error, if it is about anything else.
+    """
+    if not isinstance(error.__cause__, KeyError):
+        raise error
+    return f"UNKNOWN({error.__cause__.args[0]})"
 
 
 def handle(address: Any) -> str:
@@ -215,6 +240,8 @@ def scored(row: dict[str, Any], read: Callable[[dict[str, Any]], Any]) -> Scored
         row: of Kaggle's answer.
         read: the client's own parser.
     """
+    if not isinstance(row, dict):
+        raise Malformed(f"{type(row).__name__} in place of a submission")
     ref, description = number(row.get("ref")), text(row.get("description"))
     try:
         item = read(row)
@@ -225,11 +252,11 @@ def scored(row: dict[str, Any], read: Callable[[dict[str, Any]], Any]) -> Scored
 
 
 def moment(value: Any) -> datetime | None:
-    """Return a time, in UTC, that Kaggle may omit. Raises `TypeError` for anything else."""
+    """Return a time, in UTC, that Kaggle may omit. Raises `Malformed` for anything else."""
     if value is None:
         return None
     if not isinstance(value, datetime):
-        raise TypeError(f"{type(value).__name__} in place of a time")
+        raise Malformed(f"{type(value).__name__} in place of a time")
     return value.astimezone(UTC) if value.tzinfo else value.replace(tzinfo=UTC)
 
 

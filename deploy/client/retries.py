@@ -1,11 +1,13 @@
 """How Kaggle is asked, whatever the call is.
 
-A question is retried with full jitter for at most `pace.patience` seconds. A call that changes
-something is sent once. If its answer is lost it raises `Ambiguous`, and the caller looks what is
-there before it concludes.
+A question is retried with full jitter for at most `pace.patience` seconds, where that can help. A
+call that changes something is sent once. If its answer is lost it raises `Ambiguous`, and the
+caller looks what is there before it concludes. An error of our own code is neither: it is raised as
+it is.
 """
 
 import email.utils
+import json
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -16,14 +18,18 @@ from typing import Any, TypeVar
 import requests
 
 from deploy.client import failure_messages, file_transfer
-from deploy.client.responses import MALFORMED, split
+from deploy.client.responses import MALFORMED, Malformed, split
 from deploy.errors import Ambiguous, BadAnswer, Denied, NotFound, Unreachable
 
 T = TypeVar("T")
 
 PAGES_AT_MOST = 1000
-# What the client raises without an answer, or with one that it cannot read.
-UNREADABLE = (requests.RequestException, *MALFORMED)
+# What is raised without an answer, or for one that cannot be read: a page in place of JSON, or JSON
+# that is not what it should be.
+UNREADABLE = (requests.RequestException, json.JSONDecodeError, Malformed)
+# Seconds to retry until Kaggle has answered once: a machine without a network is told soon.
+FIRST_PATIENCE = 10.0
+ODD_AT_MOST = 3  # answers in a row that are not what they should be
 
 
 @dataclass(frozen=True)
@@ -82,6 +88,7 @@ class Exchange:
     Attributes:
         signed_by: "key" or "token": what each call is signed with.
         ahead_seconds: this machine's clock minus Kaggle's, by the last answer; None before one.
+        answered: whether Kaggle has answered at all.
     """
 
     def __init__(
@@ -97,9 +104,11 @@ class Exchange:
         self.pace = pace
         self.signed_by = "key" if isinstance(http._session.auth, tuple) else "token"
         self.ahead_seconds: float | None = None
+        self.answered = False
         self._http, self._timeouts, self._show, self._renew = http, timeouts, show, renew
         self._anonymous = file_transfer.anonymous(timeouts)
         http._response_processor = self._note_time
+        http.call = _decoding(http.call)
 
     def listen(self, listener: file_transfer.Listener) -> None:
         """Give each answer, to a call or a transfer, to `listener`; a log that is followed not."""
@@ -148,9 +157,14 @@ class Exchange:
             raise
 
     def _read(self, what: str, ask: Callable[[], T], patience: float | None = None) -> T:
-        """Ask, and retry failures that pass. Full jitter keeps many watchers apart."""
+        """Ask, and retry failures that pass. Full jitter keeps many watchers apart.
+
+        Raises:
+            BadAnswer: if Kaggle's answers, several in a row, are not what they should be.
+            Unreachable: if there is none, or no retry can help.
+        """
         patience = self.pace.patience if patience is None else patience
-        end, ceiling, silent = time.monotonic() + patience, self.pace.first / 5, True
+        began, ceiling, silent, odd = time.monotonic(), self.pace.first / 5, True, 0
         while True:
             try:
                 return self._signed(ask)
@@ -158,10 +172,16 @@ class Exchange:
                 known = failure_messages.error_for(what, error)
                 if known is not None and not failure_messages.is_busy(error):
                     raise known from error
+                odd = odd + 1 if isinstance(error, Malformed) else 0
+                if odd == ODD_AT_MOST:
+                    raise BadAnswer(failure_messages.not_understood(what, error)) from error
+                if not self.answered:
+                    here = failure_messages.nothing_listens_here(error)
+                    patience = 0.0 if here else min(patience, FIRST_PATIENCE)
                 pause = failure_messages.retry_after(error)
                 if pause is None:
                     pause = random.uniform(0, ceiling)  # noqa: S311 - spreads load, guards nothing
-                left = end - time.monotonic()
+                left = began + patience - time.monotonic()
                 if left <= 0:
                     raise Unreachable(failure_messages.unanswered(what, error)) from error
                 if silent:
@@ -205,9 +225,31 @@ class Exchange:
         A call that is answered by 401 has done nothing, so an order can be sent again, too.
         """
         try:
-            return call()
+            answer = call()
         except requests.HTTPError as error:
+            self.answered = True
             if self._renew is None or not failure_messages.answered(401, error):
                 raise
+        except AttributeError as error:
+            if not type(error.obj).__module__.startswith("kagglesdk."):
+                raise
+            raise Malformed(f"{error}") from error  # another kagglesdk has another name for it
+        else:
+            self.answered = True
+            return answer
         self._read("renew the login", self._renew)
         return call()
+
+
+def _decoding(call: Callable[..., Any]) -> Callable[..., Any]:
+    """Return the client's call, which raises `Malformed` for JSON that it cannot read."""
+
+    def decode(*arguments: Any) -> Any:
+        try:
+            return call(*arguments)
+        except (requests.RequestException, json.JSONDecodeError):
+            raise
+        except MALFORMED as error:
+            raise Malformed(f"{type(error).__name__}: {error}") from error
+
+    return decode

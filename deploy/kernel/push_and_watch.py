@@ -263,6 +263,7 @@ def watch(
         RunFailed: if it failed; with Kaggle's message, the failing cell, its error and advice.
         DeadlinePassed: after the deadline; the message says how to re-attach.
         Unreachable: if Kaggle stayed silent for `kaggle.pace.patience` seconds.
+        BadAnswer: if its answers, several in a row, could not be read.
         Detached: on Ctrl-C; the message says how to re-attach.
     """
     attach = f"The run continues. To watch it again:\ninvoke watch --run {run}"
@@ -306,7 +307,7 @@ def watch(
                 pause = min(pause * 1.5, kaggle.pace.most)
     except KeyboardInterrupt:
         raise Detached(f"Detached from {run}.\n{attach}") from None
-    except (Unreachable, CredentialError) as error:
+    except (Unreachable, CredentialError, BadAnswer) as error:
         if isinstance(error, Denied) and last in ("", NOT_YET):
             raise  # there is no run
         raise type(error)(f"{error}\n{attach}") from error

@@ -10,7 +10,7 @@ from typing import Any
 
 from deploy.client.client import Kaggle
 from deploy.client.responses import Quota
-from deploy.errors import RelayError
+from deploy.errors import RelayError, Unreachable
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE, Outcome
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import continuation, next_steps
@@ -54,6 +54,9 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
     """Return the state of the last run of each kernel, and the accelerator hours left this week.
 
     A question that fails is answered with its error, and does not hide the other answers.
+
+    Raises:
+        Unreachable: if Kaggle answers nothing: there are no other answers.
     """
     runs: dict[str, str] = {}
     newest: dict[str, Any] = {}
@@ -73,11 +76,13 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
                 if short and kernel == TRAIN:
                     partial = project.trained_on(run.machine_shape)
         except RelayError as error:
+            _require_answers(kaggle, error)
             state = f"not known: {str(error).splitlines()[0]}"
         runs[str(run)] = state
     try:
         quota = kaggle.quota()
-    except RelayError:
+    except RelayError as error:
+        _require_answers(kaggle, error)
         quota = Quota(None, None)
     active = next((run for run, state in runs.items() if state in ACTIVE), "")
     following = project.command(f"watch --run {active}") if active else None
@@ -92,6 +97,11 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
         "renewed": quota.renewed.isoformat() if quota.renewed else None,
         "next": following,
     }
+
+
+def _require_answers(kaggle: Kaggle, error: RelayError) -> None:
+    if isinstance(error, Unreachable) and not kaggle.answered:
+        raise error
 
 
 def _in_hours(**seconds: float | None) -> dict[str, float | None]:

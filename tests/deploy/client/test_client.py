@@ -164,11 +164,13 @@ def test_the_kaggle_side_starts_without_the_client():
 
 
 def test_a_server_that_is_gone_is_unreachable(between: Between):
-    """State unknown, exit code 6."""
+    """Known to be one while it was there, so it is waited for: it may come back."""
     kaggle = Kaggle.connect(pace=Pace(first=0.05, most=0.1, patience=0.2))
+    between.say("GetAcceleratorQuotaStatistics", [{}])
+    kaggle.quota()
     between.__exit__()
 
-    with pytest.raises(Unreachable, match="Check the network"):
+    with pytest.raises(Unreachable, match=r"is not running\.\n(.|\n)*python -m localkaggle serve"):
         kaggle.quota()
 
 

@@ -11,11 +11,11 @@ from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import (
     Ambiguous,
+    BadAnswer,
     DeadlinePassed,
     NoQuota,
     Refused,
     RunFailed,
-    Unreachable,
     Unverified,
     UsageError,
 )
@@ -198,11 +198,11 @@ def test_our_own_row_with_a_word_that_nobody_knows_is_followed_and_no_success(
     "row", [None, {"ref": 1, "description": ["ours?"]}, {"ref": "1", "description": "ours?"}]
 )
 def test_a_row_that_does_not_tell_whose_it_is_may_be_ours(server, file, shown, row):
-    """Exit code 6, and nothing is spent."""
+    """It cannot be read, and nothing is spent."""
     kaggle = Kaggle.connect(pace=Pace(first=0.01, most=0.05, patience=0.1))
     server.say("ListSubmissions", itertools.repeat({"submissions": [row]}))
 
-    with pytest.raises(Unreachable):
+    with pytest.raises(BadAnswer):
         submit(kaggle, file, shown)
 
     assert server.count("CreateCodeSubmission") == 0

@@ -1,0 +1,264 @@
+"""Ordinary days of a network: offline, behind a company's proxy, a Kaggle that is not there; and
+an error of our own, which is none of these.
+"""
+
+import http.server
+import shutil
+import socket
+import ssl
+import subprocess
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.errors import Ambiguous, BadAnswer, Unreachable, UsageError
+from deploy.project import Project
+from deploy.trace import status
+from tests.deploy.between import RESET
+
+PATIENT = Pace(first=0.01, most=0.05, patience=3600)
+LEFT = {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "72000s"}}
+
+
+@pytest.fixture
+def site(monkeypatch: pytest.MonkeyPatch, shown: list[str]) -> Kaggle:
+    """Return a client of the site's own address; a test decides what is on the way to it."""
+    monkeypatch.setenv("KAGGLE_USERNAME", "ann")
+    monkeypatch.setenv("KAGGLE_KEY", "not-a-key")
+    kaggle = Kaggle.connect(pace=PATIENT, show=shown.append)
+    kaggle._http._endpoint = "https://api.kaggle.com"  # else settled when the client is imported
+    monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "PROD")
+    for name in ("https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    return kaggle
+
+
+def unused_port() -> int:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        return int(taken.getsockname()[1])
+
+
+@pytest.mark.parametrize("kind", [TypeError, AttributeError, KeyError, ValueError])
+def test_an_error_of_our_own_is_raised_as_it_is_and_asked_once(kaggle, between, kind):
+    kaggle.pace = PATIENT
+    asked = []
+
+    def ask() -> None:
+        asked.append(1)
+        raise kind("ours")
+
+    with pytest.raises(kind, match="ours"):
+        kaggle._read("ask", ask)
+    with pytest.raises(kind, match="ours"):
+        kaggle._write("order", ask)
+
+    assert len(asked) == 2
+
+
+@pytest.mark.parametrize("answer", [{"status": 5}, {"code": "404", "message": "x"}, None])
+def test_answers_that_cannot_be_read_are_told_with_the_versions_of_the_client(
+    kaggle, between, answer
+):
+    """Not after minutes of "check the network": Kaggle did answer."""
+    kaggle.pace = PATIENT
+    between.always("GetKernelSessionStatus", (200, answer))
+
+    with pytest.raises(BadAnswer, match="this project expect") as caught:
+        kaggle.kernel_status("ann/x-train-tpu", 1)
+
+    assert "kagglesdk 0.1." in str(caught.value) and "pip install 'kaggle" in str(caught.value)
+    assert between.count("GetKernelSessionStatus") == 3  # a single one may be a blip
+
+
+def test_a_field_that_the_client_has_renamed_is_told_as_such(kaggle, between):
+    answer = kaggle._kernels_types.ApiListKernelsResponse()
+
+    with pytest.raises(BadAnswer, match="has no attribute 'renamed'"):
+        kaggle._read("look", lambda: answer.renamed)
+
+
+def test_the_page_of_a_gateway_passes(kaggle, between):
+    pages = [(200, b"<html>We will be back soon</html>")] * 4
+    between.say("GetAcceleratorQuotaStatistics", [*pages, LEFT])
+
+    assert kaggle.quota().tpu_seconds == 72_000
+
+
+@pytest.mark.parametrize("answer", [{"errorMessage": 5}, b"<html>busy</html>"])
+def test_an_order_that_is_answered_by_nonsense_may_have_happened(kaggle, between, answer):
+    between.say("CreateSubmission", [(200, {"ref": "x"} if isinstance(answer, dict) else answer)])
+
+    with pytest.raises(Ambiguous, match="It may or may not have happened"):
+        kaggle.submit_file("digits", "token", description="d")
+
+
+# The network of this machine
+
+
+def test_a_machine_that_is_offline_is_told_in_seconds_what_it_looks_like(site, monkeypatch, shown):
+    looked_up = []
+
+    def offline(host, *rest, **more):
+        looked_up.append(host)
+        raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
+
+    monkeypatch.setattr(socket, "getaddrinfo", offline)
+    monkeypatch.setattr("deploy.client.retries.FIRST_PATIENCE", 0.2)
+
+    with pytest.raises(Unreachable, match="this machine seems to be offline") as caught:
+        site.quota()
+
+    assert set(looked_up) == {"api.kaggle.com"} and caught.value.exit_code == 6
+    assert shown[-1].endswith("offline. Retrying for up to 0 s.")
+
+
+def test_a_network_that_drops_for_a_minute_does_not_end_what_has_begun(
+    kaggle, between, monkeypatch
+):
+    monkeypatch.setattr("deploy.client.retries.FIRST_PATIENCE", 0.0)
+    between.say("GetAcceleratorQuotaStatistics", [LEFT, *[RESET] * 5, LEFT])
+    kaggle.quota()
+
+    assert kaggle.quota().tpu_seconds == 72_000
+
+
+def test_a_local_kaggle_that_is_not_running_is_told_at_once_and_once(monkeypatch, shown):
+    port = unused_port()
+    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
+    monkeypatch.setenv("KAGGLE_USERNAME", "ann")
+    monkeypatch.setenv("KAGGLE_KEY", "not-a-key")
+    kaggle = Kaggle.connect(pace=PATIENT, show=shown.append)
+
+    with pytest.raises(Unreachable) as caught:
+        kaggle.quota()
+
+    said = str(caught.value)
+    assert f"nothing answers at 127.0.0.1:{port}: the local Kaggle" in said
+    assert "python -m localkaggle serve" in said and "unset KAGGLE_API_ENVIRONMENT" in said
+    assert "ProxyError" not in said and len(shown) == 1  # logging in, and no retry
+
+
+def test_status_tells_once_that_nobody_answers(kaggle, between, root):
+    ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
+    for kernel in ("train-tpu", "infer-gpu"):
+        push = {"kernel": kernel, "config": "digits", "handle": f"ann/digits-{kernel}"}
+        with ours.journal().recording("pushes", **push) as outcome:
+            outcome.update(version=1)
+    kaggle.pace = replace(PATIENT, patience=0.0)
+    between.always("GetKernelSessionStatus", RESET)
+
+    with pytest.raises(Unreachable, match=r"status of ann/digits-"):
+        status.now(kaggle, ours)
+
+    assert between.count("GetKernelSessionStatus") == 1
+
+
+@contextmanager
+def https_proxy(answer: bytes, port: int = 0) -> Iterator[str]:
+    """Serve a proxy that answers each CONNECT so; an empty answer lets it speak TLS itself."""
+
+    class Handler(http.server.BaseHTTPRequestHandler):
+        def log_message(self, *arguments: object) -> None:
+            pass
+
+        def do_CONNECT(self) -> None:
+            self.server.asked += 1
+            self.wfile.write(answer or b"HTTP/1.1 200 OK\r\n\r\n")
+            self.close_connection = True
+            if not answer:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(self.server.certificate)
+                try:
+                    context.wrap_socket(self.connection, server_side=True).close()
+                except OSError:
+                    return
+
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
+    server.asked, server.daemon_threads = 0, True
+    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+    try:
+        yield server
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+def through(server, monkeypatch) -> None:
+    monkeypatch.setenv("https_proxy", f"http://ann:secret@127.0.0.1:{server.server_port}")
+    monkeypatch.setenv("no_proxy", "intranet.example")
+
+
+def test_a_proxy_that_wants_a_login_is_named_without_its_password_and_asked_once(site, monkeypatch):
+    with https_proxy(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n") as proxy:
+        through(proxy, monkeypatch)
+
+        with pytest.raises(Unreachable, match="407 Proxy Authentication Required") as caught:
+            site.quota()
+
+    said = str(caught.value)
+    assert f"https_proxy 127.0.0.1:{proxy.server_port}" in said and "secret" not in said
+    assert "no_proxy intranet.example" in said and proxy.asked == 1
+
+
+@pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
+def test_a_company_s_certificate_says_which_variable_names_its_authority(
+    site, monkeypatch, tmp_path
+):
+    with https_proxy(b"") as proxy:
+        proxy.certificate = certificate(tmp_path)
+        through(proxy, monkeypatch)
+
+        with pytest.raises(Unreachable, match="does not trust the certificate") as caught:
+            site.quota()
+
+    assert "export REQUESTS_CA_BUNDLE=" in str(caught.value) and proxy.asked == 1
+
+
+def test_a_file_of_authorities_that_is_not_there_is_named(site, monkeypatch, tmp_path):
+    monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "no.pem"))
+
+    with pytest.raises(UsageError, match=r"no\.pem.*\n.*REQUESTS_CA_BUNDLE") as caught:
+        site.quota()
+
+    assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("proxy", ["http://", "socks9://127.0.0.1:1", "http://[::1"])
+def test_a_proxy_that_is_no_address_is_told_at_once(site, monkeypatch, proxy):
+    monkeypatch.setenv("https_proxy", proxy)
+
+    with pytest.raises(Unreachable, match="cannot be made as it is set up"):
+        site.quota()
+
+
+def certificate(folder: Path) -> Path:
+    """Write a key and a certificate that nobody has signed."""
+    path = folder / "own.pem"
+    subprocess.run(
+        [
+            "openssl",
+            "req",
+            "-x509",
+            "-newkey",
+            "rsa:2048",
+            "-nodes",
+            "-subj",
+            "/CN=api.kaggle.com",
+            "-keyout",
+            str(path),
+            "-out",
+            str(folder / "certificate.pem"),
+        ],
+        check=True,
+        capture_output=True,
+    )
+    path.write_text(path.read_text() + (folder / "certificate.pem").read_text())
+    return path
