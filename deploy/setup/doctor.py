@@ -371,10 +371,10 @@ class _Examination:
         """Show which versions Kaggle's images had when somebody last looked, or a run printed."""
         pinned = kaggle_images.images(self._root)
         if not any(image.day for image in pinned):
-            found = "; ".join(map(str, pinned)) or "constraints/ holds nothing"
-            return skipped(f"{found}; no first line there says as of when")
+            found = ", ".join(map(str, pinned)) or "nothing"
+            return skipped(f"constraints/ holds {found}; no first line there says as of when")
         ran = kaggle_images.printed(self._root / "runs", server_address.address())
-        found, problems = "; ".join(map(str, pinned)), []
+        found, problems = f"constraints/ holds {', '.join(map(str, pinned))}", []
         for kind in dict.fromkeys(image.accelerator for image in pinned):
             ours = [image for image in pinned if image.accelerator == kind]
             if kind in ran:

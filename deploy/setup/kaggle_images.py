@@ -43,8 +43,7 @@ class Image:
         return self.name.partition("-")[0].upper()
 
     def __str__(self) -> str:
-        pins = " ".join(f"{name}=={version}" for name, version in self.versions.items())
-        return f"{self.name} as of {self.day or 'an unknown day'}: {pins}"
+        return f"{self.name} as of {self.day or 'an unknown day'}"
 
     def differing(self, versions: Mapping[str, str]) -> dict[str, str]:
         """Return the versions that a run had and this image has not, by package.

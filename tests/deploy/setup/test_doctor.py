@@ -516,8 +516,8 @@ def test_versions_that_were_seen_long_ago_are_a_warning(server, whole, today, ve
     row = examine(whole, today=today)["images"]
 
     assert row.verdict == verdict
-    pins = "python==3.12 keras==3.13.2 numpy==2.0.2"
-    assert f"gpu-image as of 2026-10-31: {pins}" in row.found
+    assert "constraints/ holds gpu-image as of 2026-10-31" in row.found
+    assert len(row.found) < 120  # one line, of what the files say in full
 
 
 def test_versions_without_a_date_are_not_called_new(server, whole):
