@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -79,7 +80,7 @@ class PushPlan:
             self._made = self._plan(preview.machine_shape)
         if self._made is not None:
             resumes = "resumes from" in preview.changes
-            judge(self._made, preview.hours_left, resumes=resumes)
+            judge(self._made, preview.hours_left, self._config, resumes=resumes)
         self._agree(preview)
 
     def keep(self, run: "Run") -> None:
@@ -88,16 +89,18 @@ class PushPlan:
         from pipeline.plan import plan_command
         from pipeline.storage import atomic_file
 
-        if self._made is not None:
+        if self._made is not None and self._made["images_basis"]:
             path = plan_command.beside(self._runs / output.folder_name(run))
             path.parent.mkdir(exist_ok=True)
             atomic_file.write(path, (json.dumps(self._made, indent=1) + "\n").encode())
 
     def _plan(self, shape: str) -> dict[str, Any] | None:
         """Return the plan, made by a process of its own, since a compiler cannot be interrupted;
-        None, and a word about it, where it fails: a push needs none.
+        None, and a word about it, where it fails: a push needs none. Its `images_basis` is "" where
+        nobody has counted the examples: what it then says of memory is that of the step alone.
         """
         from deploy.project import SHAPES
+        from pipeline import config as configs
         from pipeline.plan import speed_records
 
         config = self._config
@@ -105,13 +108,15 @@ class PushPlan:
             config = str(Path(config).resolve())
         runtime = next((name for name, held in SHAPES.items() if held == shape), TPU)
         words = ["plan", "--config", config, "--for", runtime, "--json"]
-        basis = ""
+        known: dict[str, Any] = {}
         runs = [str(one.folder) for one in speed_records.pulled(self._runs)]
         words += ["--probe", ",".join(runs)] if runs else []
         with suppress(OSError, ValueError, LookupError, TypeError):  # it can be counted again
-            known = json.loads(images_file(config).read_bytes())
-            words += ["--images", str(int(known["images"]))]
-            basis = str(known["basis"])
+            held = json.loads(images_file(config).read_bytes())
+            known = {"images": int(held["images"]), "basis": str(held["basis"])}
+        if not known and configs.load(config).data.labelled is None:
+            known = {"images": 1, "basis": ""}
+        words += ["--images", str(known["images"])] if known else []
         done = subprocess.run(  # noqa: S603 - our own words
             [sys.executable, "-m", "pipeline", *words],
             cwd=ROOT,
@@ -126,17 +131,17 @@ class PushPlan:
         if "outlooks" not in made:
             show(f"Warning: there is no plan: {made.get('error', 'see above')}")
             return None
-        if not basis and made["images_basis"].startswith("assumed"):
-            basis = "assumed; invoke plan --input DIR counts them"
-        return made | {"images_basis": basis or made["images_basis"]}
+        return made | {"images_basis": known.get("basis", made["images_basis"])}
 
 
-def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) -> None:
+def judge(made: dict[str, Any], left: float | None, config: str, *, resumes: bool = False) -> None:
     """Show what a plan says of a training.
 
     Args:
-        made: `pipeline.plan.plan.Plan` as JSON, of that runtime alone.
+        made: `pipeline.plan.plan.Plan` as JSON, of that runtime alone; where its `images_basis` is
+            "", nothing is said of times.
         left: hours of quota that are left this week; None: Kaggle does not say.
+        config: as --config names it.
         resumes: a training that has found what fits.
 
     Raises:
@@ -152,16 +157,26 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
             raise UsageError(f"{one['why']}; nothing was pushed.\nCorrect it in the config.")
         show(f"plan        unknown: {one['why']}")
         return
+    counted, noun = bool(made["images_basis"]), made["noun"]
     least, usual, most = (shown(one["total"][name]) for name in ("least", "usual", "most"))
-    rows = f"{made['images']:,} {made['noun']} to train on ({made['images_basis']})"
+    range_ = f" ({least} to {most})" if least != most else ""
+    fold = f" in each of {made['folds']} folds" if made["folds"] > 1 else ""
+    rows = f"{made['images']:,} {noun} to train on{fold} ({made['images_basis']})"
     done = ", of which a part is done" if resumes else ""
-    show(f"plan        {usual} ({least} to {most}) in all{done}, with {rows}")
+    if counted:
+        show(f"plan        {usual}{range_} in all{done}, with {rows}")
+    else:
+        count = shlex.join(["invoke", "plan", "--config", config])
+        show(
+            f"plan        how long it takes is not known: how many {noun} there are is not known"
+            f" here\n            To count them: {count} --input DIR (or --images N)"
+        )
     if one["fits"] is False and one["memory_basis"] == COMPILED and not resumes:
         raise UsageError(
             f"A step of {made['config']} does not fit into a TPU core's memory, as its compiler"
-            f" says; nothing was pushed.\n{_edit(one, made['noun'])}, in the config."
+            f" says; nothing was pushed.\n{_edit(one, noun)}, in the config."
         )
-    for warning in _warnings(one, left, made["noun"]):
+    for warning in _warnings(one, left, noun):
         show(f"Warning: {warning}")
 
 

@@ -26,6 +26,7 @@ FREE = {
     *("read_test", "write_submission"),
     "data.sample_submission",
     "data.positive_label",
+    "data.labelled",
     *("floor", "floor.model", "floor.metric", "floor.score", "floor.error", "floor.rows"),
 } | {
     f"data.{part}_{form}"

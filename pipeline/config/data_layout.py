@@ -112,6 +112,8 @@ class Data:
         group_duplicates: keep images that are the same to a person on one side of each split.
             Training finds them in the pixels (`pipeline.data.duplicates`). A label whose images
             are all one group has none in the held-out set.
+        labelled: examples with a label, as `invoke inspect` counted them. The plan before a push
+            reads it, which has no data to count; None: it says that it does not know.
     """
 
     kind: str = "images"
@@ -155,6 +157,7 @@ class Data:
     group_column: str | None = None
     weight_column: str | None = None
     group_duplicates: bool = False
+    labelled: int | None = None
 
     def __post_init__(self) -> None:
         places = ("train_images", "test_images", "train_records", "test_records")
@@ -219,6 +222,8 @@ class Data:
             "Lower it in the config.",
         )
         truth("data.group_duplicates", self.group_duplicates)
+        if self.labelled is not None:
+            whole("data.labelled", self.labelled, 1, 10**12)
         expect(
             not self.group_duplicates or self.kind not in ("table", "own"),
             "data.group_duplicates",

@@ -29,6 +29,7 @@ CONFIG = Config(
     data=Data(
         kind="table",
         label_column="malignant",
+        labelled=369,
         numeric_columns=(
             *(f"mean {measure}" for measure in MEASURES),
             *(f"{measure} error" for measure in MEASURES),

@@ -119,7 +119,10 @@ CONFIG = Config(
     competition="cells",
     target="own",
     data=Data(
-        kind="own", own_inputs={"image": ("uint8", SIDE, SIDE, 1)}, own_labels=("uint8", SIDE, SIDE)
+        kind="own",
+        own_inputs={"image": ("uint8", SIDE, SIDE, 1)},
+        own_labels=("uint8", SIDE, SIDE),
+        labelled=600,
     ),
     read_training="read_cells",
     read_test="read_test_cells",

@@ -10,7 +10,7 @@ CONFIG = Config(
     name="cifar100_wrn",
     competition="cifar100",
     num_classes=100,
-    data=Data(height=32, width=32, channels=3, crop_padding=4, flip=True),
+    data=Data(height=32, width=32, channels=3, crop_padding=4, flip=True, labelled=50_000),
     model="wide_resnet",
     model_options={"k": 7, "n": 4, "kernel_size": 7},
     # Adam's default rate at 128, times sqrt(8). That rule was not checked on such images, so this

@@ -17,6 +17,7 @@ CONFIG = Config(
     data=Data(
         kind="table",
         label_column="progression",
+        labelled=292,
         numeric_columns=("age", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"),
         categorical_columns=("sex",),
         most_categories=4,

@@ -12,7 +12,7 @@ CONFIG = Config(
     name="digits",
     competition="digits",
     num_classes=10,
-    data=Data(height=8, width=8, channels=1, crop_padding=1),
+    data=Data(height=8, width=8, channels=1, crop_padding=1, labelled=1197),
     model="small_cnn",
     model_options={"width": 32, "dropout": 0.3},
     # A rate for 128 images a step: with so few rows Adam's was not seen to hold when scaled.

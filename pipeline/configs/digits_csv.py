@@ -13,7 +13,15 @@ CONFIG = Config(
     competition="digits-csv",
     num_classes=10,
     # test.csv has no ids: its rows are in the order of sample_submission.csv, whose id is ImageId.
-    data=Data(kind="pixels", height=8, width=8, channels=1, id_column="ImageId", crop_padding=1),
+    data=Data(
+        kind="pixels",
+        height=8,
+        width=8,
+        channels=1,
+        id_column="ImageId",
+        crop_padding=1,
+        labelled=1197,
+    ),
     model="small_cnn",
     model_options={"width": 32, "dropout": 0.3},
     optimizer=Optimizer(name="adam", base_rate=4e-3, base_batch=128),

@@ -15,7 +15,14 @@ CONFIG = Config(
     competition="digits",
     num_classes=10,
     data=Data(
-        height=32, width=32, channels=1, resize="stretch", crop_padding=3, rand_augment=1, mixup=0.2
+        height=32,
+        width=32,
+        channels=1,
+        resize="stretch",
+        crop_padding=3,
+        rand_augment=1,
+        mixup=0.2,
+        labelled=1197,
     ),
     model="mobilenetv3_small",
     model_options={"pretrained": "none", "dropout": 0.2},

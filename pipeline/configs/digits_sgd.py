@@ -17,7 +17,7 @@ CONFIG = Config(
     name="digits_sgd",
     competition="digits",
     num_classes=10,
-    data=Data(height=8, width=8, channels=1, crop_padding=1),
+    data=Data(height=8, width=8, channels=1, crop_padding=1, labelled=1197),
     model="small_cnn",
     model_options={"width": 16, "dropout": 0.3},
     optimizer=Optimizer(name="sgd", base_rate=1e-3, base_batch=8),

@@ -60,6 +60,7 @@ CONFIG = Config(
         kind="own",
         own_inputs={"image": ("uint8", 8, 8, 1), "numbers": ("float32", len(COLUMNS))},
         label_column="size",
+        labelled=1197,
     ),
     read_training="read_orders",
     read_test="read_test_orders",

@@ -69,7 +69,9 @@ CONFIG = Config(
     name="reviews",
     competition="reviews",
     num_classes=2,
-    data=Data(kind="own", own_inputs={"tokens": ("int32", LENGTH)}, label_column="again"),
+    data=Data(
+        kind="own", own_inputs={"tokens": ("int32", LENGTH)}, label_column="again", labelled=1700
+    ),
     read_training="read_reviews",
     read_test="read_test_reviews",
     model="word_cnn",

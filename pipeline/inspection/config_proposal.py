@@ -70,7 +70,8 @@ def propose(found: Inspection, name: str, competition: str, plan: Plan | None = 
     Raises:
         ConfigError: if the name or the slug is not valid.
     """
-    data, rows, target = found.inputs.data, len(found.ids), found.target
+    rows, target = len(found.ids), found.target
+    data = replace(found.inputs.data, labelled=rows)
     no_classes = len(data.labels) > 1 or target.kind == "regression"
     given = {
         "name": name,

@@ -53,6 +53,7 @@ def found(
 def key(what: str, config: Config) -> str:
     """Return the sha256 of what a compilation follows from: config, code and compilers."""
     fields = {name: value for name, value in config.to_json().items() if name not in NOTHING}
+    del fields["data"]["labelled"]  # how many there are changes no program either
     parts = [what, json.dumps(fields, sort_keys=True), code(), *map(_version, COMPILERS)]
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.config import Config
-from pipeline.config.floor import MOST_IMAGES, MOST_ROWS
 from pipeline.data import dataset
 from pipeline.data.parallel_decoding import Paths
 from pipeline.errors import ConfigError, PipelineError, writing
@@ -27,7 +26,8 @@ OPTIONS = {
     "for": f"runtimes, with commas between, or all; default: {', '.join(OFFERED)}. Of"
     f" {', '.join(accelerators.RUNTIMES)}, and {HERE}, where some steps are timed here",
     "input": "the competition's folder: its rows are counted, and some of its images decoded",
-    "images": f"labelled images, in place of those in --input; default: {ASSUMED_IMAGES:,}",
+    "images": "labelled images, in place of those in --input; default: as the config says, else"
+    f" {ASSUMED_IMAGES:,}",
     "probe": "output folders of earlier trainings, with commas between, whose speed counts; two"
     " batches of one network on one runtime give its time",
     "output": "the output folder of a training, which keeps the plan in plan.json for its report",
@@ -125,8 +125,8 @@ def _given(
             f"Give the number of labelled {config.data.noun}, or the folder: --input DIR"
         )
     images, basis = ASSUMED_IMAGES, "assumed; --input DIR or --images N sets it"
-    if config.floor and config.floor.rows not in (MOST_IMAGES, MOST_ROWS):
-        images, basis = config.floor.rows, "as the config's floor says"
+    if config.data.labelled is not None:
+        images, basis = config.data.labelled, f"of the config's {config.data.labelled:,}"
     if said:
         images, basis = int(said), "as --images says"
     if not given["input"]:

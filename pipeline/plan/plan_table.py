@@ -28,7 +28,7 @@ BASES = (
 
 def lines(made: Plan) -> list[str]:
     """Return a plan for a terminal: the network, the table, and the advice."""
-    rows = [HEADS, *map(row, made.outlooks)]
+    rows = [HEADS, *(row(one, made.images) for one in made.outlooks)]
     widths = [max(len(one[place]) for one in rows) for place in range(len(HEADS))]
     table = [
         "  ".join(cell.ljust(width) for cell, width in zip(one, widths, strict=True)).rstrip()
@@ -72,9 +72,12 @@ def notes(made: Plan) -> list[str]:
     return found + [_compiled(one.title, one.compiled) for one in made.outlooks if one.compiled]
 
 
-def row(one: Outlook) -> tuple[str, ...]:
-    """Return the cells of a runtime; what is not known is a dash."""
-    spent = one.spent
+def row(one: Outlook, images: int) -> tuple[str, ...]:
+    """Return the cells of a runtime; what is not known is a dash. `images`: to train on."""
+    spent, largest = one.spent, MISSING
+    if one.largest is not None:
+        largest = f"{'~' * (not one.compiled)}{one.largest:,}"
+        largest = "all" if one.largest >= images else largest
     memory = MISSING
     if one.memory is not None and one.room is not None:
         about = "~" * (one.memory_basis != COMPILED)
@@ -87,7 +90,7 @@ def row(one: Outlook) -> tuple[str, ...]:
     return (
         one.title,
         memory,
-        MISSING if one.largest is None else f"{'~' * (not one.compiled)}{one.largest:,}",
+        largest,
         _interval(one.step, seconds),
         _interval(one.epoch, shown),
         _interval(one.total, shown),
@@ -119,7 +122,7 @@ def section(made: Plan, was: dict[str, float] | None = None) -> dict[str, Any]:
     """Return a plan for a page: head and rows of its table, lines around it, and the picture."""
     return {
         "head": HEADS,
-        "rows": [[quoted(cell, 90) for cell in row(one)] for one in made.outlooks],
+        "rows": [[quoted(cell, 90) for cell in row(one, made.images)] for one in made.outlooks],
         "about": [quoted(line, 400) for line in about(made)],
         "notes": [quoted(line, 400) for line in (*notes(made), *BASES)],
         "advice": quoted(made.advice, 400),

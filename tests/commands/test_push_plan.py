@@ -3,6 +3,7 @@
 import json
 import re
 from dataclasses import replace
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -36,7 +37,7 @@ def judged(capsys, left=None, **changes):
     """Return what is shown of a plan."""
     one = replace(ONE, **changes)
     made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
-    push_plan.judge(made.to_json(), left)
+    push_plan.judge(made.to_json(), left, "ants")
     return capsys.readouterr().out
 
 
@@ -78,6 +79,10 @@ def test_a_gpu_that_may_be_too_small_is_called_a_gpu(capsys):
     assert "fit into a GPU's memory" in judged(capsys, left=20.0, runtime="gpu-t4x2", **changes)
 
 
+def test_a_plan_whose_ends_read_alike_has_one_number(capsys):
+    assert judged(capsys, total=Interval(HOUR, HOUR, HOUR)).startswith("plan        60 min in all")
+
+
 def test_a_plan_that_holds_is_one_line(capsys):
     shown = judged(capsys, left=20.0)
 
@@ -110,7 +115,7 @@ def test_a_training_that_resumes_has_found_what_fits(capsys):
     one = replace(ONE, fits=False, micro_batch=16)
     made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
 
-    push_plan.judge(made.to_json(), 20.0, resumes=True)
+    push_plan.judge(made.to_json(), 20.0, "ants", resumes=True)
 
     assert "Warning: a step may not fit" in capsys.readouterr().out
 
@@ -130,21 +135,37 @@ def test_a_plan_that_knows_nothing_says_why(capsys):
     )
 
 
-@pytest.mark.parametrize(("rows", "planned"), [(369, 369), (20_000, plan_command.ASSUMED_IMAGES)])
-def test_a_push_is_planned_with_the_rows_that_inspect_counted(tmp_path, capsys, rows, planned):
-    """Of more than 20,000 rows it counts a sample."""
+def planned(folder: Path, labelled: int | None) -> Path | None:
+    """Plan a push of a table on the pair of T4, as `push-train` does; return the plan that is kept
+    for the report of its run.
+    """
     config = configs.load("breast_cancer")
-    path = tmp_path / "cancer.py"
-    config = replace(config, name="cancer", floor=replace(config.floor, rows=rows))
+    data = replace(config.data, labelled=labelled)
+    config = replace(config, name="cancer", data=data, folds=5)
+    path = folder / "cancer.py"
     path.write_text(
         f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
     )
+    made = push_plan.PushPlan(str(path), lambda preview: None, runs=folder)
 
-    push_plan.PushPlan(str(path), lambda preview: None, runs=tmp_path)(
-        preview(machine_shape="NvidiaTeslaT4")
-    )
+    made(preview(machine_shape="NvidiaTeslaT4"))
+    made.keep(Run("ann/cancer-train-tpu", 3, "", ""))
+    return plan_command.kept(folder / "cancer-train-tpu-v3")
 
-    said = capsys.readouterr().out
-    held = 1 / config.folds if config.folds else config.data.validation_fraction
-    assert f"with {round(planned * (1 - held)):,} rows to train on" in said
-    assert ("(as the config's floor says)" in said) is (planned == rows)
+
+def test_a_plan_counts_the_rows_that_inspect_has_counted(tmp_path, capfd):
+    kept = planned(tmp_path, 369)
+
+    shown = capfd.readouterr().out
+    assert "with 295 rows to train on in each of 5 folds (of the config's 369)" in shown
+    assert kept is not None
+
+
+def test_a_plan_of_rows_that_nobody_has_counted_says_so(tmp_path, capfd):
+    """It names no time, and nothing that a report would compare with what was."""
+    kept = planned(tmp_path, None)
+
+    shown = capfd.readouterr().out
+    command = f"invoke plan --config {tmp_path / 'cancer.py'} --input DIR"
+    assert "how many rows there are is not known here" in shown and command in shown
+    assert "assumed" not in shown and "min" not in shown and kept is None

@@ -166,7 +166,7 @@ def test_nothing_is_advised_where_nothing_is_known():
 
 
 def test_a_figure_that_is_not_known_is_no_number():
-    row = plan_table.row(Outlook("gpu-h100", "one H100", "", 8, "float32", 72e9))
+    row = plan_table.row(Outlook("gpu-h100", "one H100", "", 8, "float32", 72e9), 100)
 
     assert row == ("one H100", *[plan_table.MISSING] * 8)
 
