@@ -1,11 +1,13 @@
 """python -m localkaggle serve|export: a Kaggle on this machine, and its competitions as folders."""
 
 import argparse
+import errno
 import shlex
 import signal
 import sys
 import tempfile
 import threading
+from collections.abc import Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -27,43 +29,46 @@ def main(arguments: list[str] | None = None) -> int:
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
     commands = parser.add_subparsers(required=True, metavar="serve|export")
-    serve = commands.add_parser(
+    serving = commands.add_parser(
         "serve",
         help="serve until Ctrl-C",
         description="Serve on 127.0.0.1 until Ctrl-C.",
         epilog="Example: python -m localkaggle serve --folder kaggle --offline",
     )
-    serve.set_defaults(command=_serve)
-    serve.add_argument("--port", type=_port, default=0, help="default: a free one")
-    serve.add_argument(
+    serving.set_defaults(command=_serve)
+    serving.add_argument(
+        "--port", type=_port, help="default: the last one of its folder, or a free one"
+    )
+    serving.add_argument(
         "--folder",
         type=Path,
-        help="where to keep everything; default: a temporary folder, removed at the end",
+        help="where to keep everything, and what was kept there before: give it again to go on;"
+        " default: a temporary folder, removed at the end",
     )
-    serve.add_argument(
+    serving.add_argument(
         "--offline",
         action="store_true",
         help="no session gets the internet, not even one that asks for it",
     )
-    serve.add_argument(
+    serving.add_argument(
         "--layout",
         choices=("2026", "flat", "both"),
         help="of /kaggle/input: competitions/SLUG (2026, the default); as before, SLUG (flat); or"
         " both at once",
     )
-    serve.add_argument(
+    serving.add_argument(
         "--facts",
         type=_facts,
         default={},
         metavar="FILE",
         help="behave as a file of `invoke doctor --live` says; --layout wins over it",
     )
-    serve.add_argument(
+    serving.add_argument(
         "--session-seconds",
         type=_seconds,
         help="kill a session after this many; default: Kaggle's 9 hours for a TPU, 12 for others",
     )
-    serve.add_argument(
+    serving.add_argument(
         "--dataset",
         type=_published,
         action="append",
@@ -119,42 +124,57 @@ def _published(text: str) -> tuple[str, Path]:
 
 
 def _serve(options: argparse.Namespace) -> int:
+    from localkaggle.server import SESSION_SECONDS
+
+    seconds = options.session_seconds
+    return serve(
+        options.folder,
+        "python -m localkaggle serve",
+        port=options.port,
+        offline=options.offline,
+        datasets=dict(options.dataset),
+        session_seconds=dict.fromkeys(SESSION_SECONDS, seconds) if seconds else None,
+        **{**options.facts, **({"layout": options.layout} if options.layout else {})},
+    )
+
+
+def serve(folder: Path | None, command: str, **more: Any) -> int:
+    """Serve until SIGINT or SIGTERM, say what to paste into another shell, and return an exit code.
+
+    Args:
+        folder: where to keep everything; None: a temporary folder, removed at the end.
+        command: that serves, without --folder and --port.
+        more: what else `LocalKaggle` takes.
+    """
     stop = threading.Event()
     with ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):
             stack.callback(signal.signal, number, signal.signal(number, lambda *_: stop.set()))
-        folder = options.folder or stack.enter_context(
+        made = folder or stack.enter_context(
             tempfile.TemporaryDirectory(prefix="localkaggle-", ignore_cleanup_errors=True)
         )
-        return _serve_in(Path(folder), options, stop)
+        return _serve_in(Path(made), command, stop, more)
 
 
-def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) -> int:
-    from localkaggle.server import SESSION_SECONDS, LocalKaggle
-    from localkaggle.sessions.session import NO_NAMESPACES, namespaces
+def _serve_in(folder: Path, command: str, stop: threading.Event, more: Mapping[str, Any]) -> int:
+    from localkaggle.server import LocalKaggle
+    from localkaggle.sessions.session import namespaces
 
-    seconds = options.session_seconds
     try:
-        kaggle = LocalKaggle(
-            folder,
-            port=options.port,
-            offline=options.offline,
-            datasets=dict(options.dataset),
-            session_seconds=dict.fromkeys(SESSION_SECONDS, seconds) if seconds else None,
-            **{**options.facts, **({"layout": options.layout} if options.layout else {})},
-        )
-    except FileExistsError as error:
-        return _refused(2, f"{error}", "python -m localkaggle serve --folder NEW_FOLDER")
+        kaggle = LocalKaggle(folder, **more)
+    except (FileExistsError, ValueError) as error:
+        return _refused(2, f"{error}", f"{command} --folder {_beside(folder)}")
     except OSError as error:
         said = f"could not serve: {error}; expected a free port and a folder that can be written"
-        if options.port:
-            return _refused(2, said, "python -m localkaggle serve --port 0")
-        return _refused(8, said, "python -m localkaggle serve --folder OTHER_FOLDER")
+        if error.errno == errno.EADDRINUSE:
+            return _refused(2, said, f"{command} --folder {shlex.quote(str(folder))} --port 0")
+        return _refused(8, said, command)
     with kaggle:
         hosted = f"competitions: {', '.join(kaggle.competitions)}"
         print(f"# A Kaggle on 127.0.0.1:{kaggle.port}, {hosted}; its files are in {folder}")
         if not namespaces():
-            print(f"# {NO_NAMESPACES}.")
+            print("# Namespaces are not permitted on this machine.")
+            print("# Paths are remapped, and the internet cannot be switched off.")
         print("# Paste this into another shell, and use kaggle or invoke there:")
         print("# (a token of your own would win over the key below)")
         print("unset KAGGLE_API_TOKEN KAGGLE_API_V1_TOKEN")
@@ -166,6 +186,14 @@ def _serve_in(folder: Path, options: argparse.Namespace, stop: threading.Event) 
     return 0
 
 
+def _beside(folder: Path) -> str:
+    """Return a new folder beside one, for a shell."""
+    place, number = folder.resolve(), 2
+    while (new := place.with_name(f"{place.name}-{number}")).exists():
+        number += 1
+    return shlex.quote(str(new))
+
+
 def _export(options: argparse.Namespace) -> int:
     name, folder = options.competition, options.folder
     if name not in competitions.NAMES:
@@ -175,7 +203,7 @@ def _export(options: argparse.Namespace) -> int:
             f" {', '.join(competitions.NAMES)}",
             f"python -m localkaggle export digits {shlex.quote(str(folder))}",
         )
-    again = f"python -m localkaggle export {name} OTHER_FOLDER"
+    again = f"python -m localkaggle export {name} {_beside(folder)}"
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
             return _refused(2, f"{folder} is not an empty folder; expected one or a new one", again)

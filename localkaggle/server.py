@@ -5,15 +5,18 @@ for http://localhost, so environment variables alone lead the official client he
 """
 
 import base64
+import fcntl
 import json
 import secrets
+import shutil
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from http.server import ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Self
+from typing import IO, Any, Self
 
 import kagglesdk.blobs.types.blob_api_service as blob_types
 import kagglesdk.competitions.types.competition_api_service as competition_types
@@ -29,6 +32,7 @@ from localkaggle.competitions.hosted import Hosted
 from localkaggle.facts import Facts
 from localkaggle.faults import Faults
 from localkaggle.http_handler import Handler
+from localkaggle.services import state
 from localkaggle.services.datasets import Datasets
 from localkaggle.services.kernels import Kernels, Version
 from localkaggle.services.leaderboards import Leaderboards
@@ -36,6 +40,7 @@ from localkaggle.services.listings import Listings
 from localkaggle.services.models import Models
 from localkaggle.services.oauth import CALLS, OAuth
 from localkaggle.services.protocol import ApiError, make
+from localkaggle.services.state import State
 from localkaggle.services.storage import Storage
 from localkaggle.services.submissions import Submissions
 from localkaggle.services.uploads import Uploads
@@ -46,6 +51,8 @@ from localkaggle.wire import Wire
 
 USER = "rehearsal"
 SESSION_SECONDS = {"TPU": 9 * 3600.0, "GPU": 12 * 3600.0, "CPU": 12 * 3600.0}
+READING = ("Get", "List", "Download", "Introspect", "Start")  # calls that change nothing kept
+KEPT = ("key", "token", "refresh_token", "last_port", "hosted")
 PROJECT = Path(__file__).resolve().parent.parent
 
 
@@ -53,9 +60,11 @@ class LocalKaggle:
     """A Kaggle with one account; a context manager that serves and, at exit, ends all sessions.
 
     Args:
-        folder: empty or new; holds everything it stores.
+        folder: empty or new, or that of a local Kaggle that has ended or died, which it goes on
+            with: credentials, kernels, datasets, models, submissions and the quota that is used.
+            What was running then has ended with an error.
         competitions: slugs of embedded ones, each built on first use, or `Competition`s.
-        port: of 127.0.0.1; 0 takes a free one.
+        port: of 127.0.0.1; 0 takes a free one; None takes the folder's last one, or a free one.
         offline: give no session the internet, not even one that asks for it.
         layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …),
             "flat" (`<slug>`), or "both" at once.
@@ -80,6 +89,10 @@ class LocalKaggle:
         refresh_token: what a login in the browser leaves; it gives access tokens.
         wire: counts the bytes of files that pass, and breaks connections.
         disk_full: what could not be written since the disk is full; "": nothing.
+
+    Raises:
+        FileExistsError: if the folder holds something else, or is in use.
+        ValueError: if what is kept there cannot be read, or is of a competition that is not hosted.
     """
 
     def __init__(
@@ -87,7 +100,7 @@ class LocalKaggle:
         folder: Path,
         *,
         competitions: Sequence[str | Competition] = NAMES,
-        port: int = 0,
+        port: int | None = None,
         offline: bool = False,
         layout: str = "2026",
         verified: bool = True,
@@ -107,11 +120,7 @@ class LocalKaggle:
         if layout not in ("2026", "flat", "both"):
             raise ValueError(f"layout={layout!r}: expected '2026', 'flat' or 'both'")
         self.folder = folder.resolve()
-        self.folder.mkdir(parents=True, exist_ok=True)
-        if any(self.folder.iterdir()):
-            raise FileExistsError(
-                f"{self.folder} is not empty; expected a new folder, or an empty one"
-            )
+        self._lock_file = _claimed(self.folder)
         self.layout, self.offline = layout, offline
         self.facts = facts or Facts()
         self.session_seconds = {**SESSION_SECONDS, **(session_seconds or {})}
@@ -125,6 +134,7 @@ class LocalKaggle:
         self.journal: list[tuple[str, Any, int, Any]] = []
         self.lock = threading.RLock()
         self.wire = Wire()
+        shutil.rmtree(self.folder / "objects", ignore_errors=True)  # uploads of before
         self.storage = Storage(self.folder, self.facts.address_seconds)
         self.kernels = Kernels(
             self.storage,
@@ -135,6 +145,7 @@ class LocalKaggle:
             queue_seconds=queue_seconds,
             own_output=own_output,
             facts=self.facts,
+            changes=self._changes,
         )
         self.uploads = Uploads(self.storage)
         self.datasets = Datasets(
@@ -142,7 +153,6 @@ class LocalKaggle:
             self.folder / "datasets",
             uploads=self.uploads,
             ready_seconds=ready_seconds,
-            published=datasets or {},
             facts=self.facts,
         )
         self.submissions = Submissions(
@@ -153,6 +163,7 @@ class LocalKaggle:
             uploads=self.uploads,
             open_session=self._open_session,
             facts=self.facts,
+            changes=self._changes,
         )
         self.models = Models(self.storage, self.folder / "models", self.uploads)
         self.oauth = OAuth(USER, self.facts.token_seconds)
@@ -172,8 +183,29 @@ class LocalKaggle:
             "security.OAuthService": ((self, self.oauth), security_types),
             "users.AccountService": ((self.oauth,), account_types),
         }
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), partial(Handler, self))
+        self.last_port = 0
+        self.hosted = list(self.competitions)
+        services = (self.kernels, self.datasets, self.submissions, self.models, self.oauth)
+        self._state = State(
+            self.folder,
+            {"account": (self, KEPT)}
+            | {type(owner).__name__: (owner, owner.KEPT) for owner in services},
+        )
+        self._state.load()
+        lost = sorted({*self.hosted} - {*self.competitions})
+        if lost:
+            raise ValueError(
+                f"{self.folder} is of a local Kaggle that hosts {lost[0]}; expected that to be"
+                " hosted again"
+            )
+        self.datasets.publish(datasets or {})
+        self.kernels.interrupt()
+        self.submissions.interrupt()
+        address = ("127.0.0.1", self.last_port if port is None else port)
+        self._server = ThreadingHTTPServer(address, partial(Handler, self))
         self._server.daemon_threads = True
+        self.last_port, self.hosted = self.port, list(self.competitions)
+        self._state.save()
 
     @property
     def port(self) -> int:
@@ -215,6 +247,14 @@ class LocalKaggle:
         self.submissions.close()
         self._server.shutdown()
         self._server.server_close()
+        self._lock_file.close()
+
+    @contextmanager
+    def _changes(self) -> Iterator[None]:
+        """Change what is kept; it is written before any call can tell of it."""
+        with self.lock:
+            yield
+            self._state.save()
 
     # Credentials
 
@@ -324,6 +364,35 @@ class LocalKaggle:
         user = self.user(authorization)
         if user is None and method not in CALLS:
             raise ApiError(401, "Unauthorized")
-        with self.lock:
+        reads = method.startswith(READING)
+        with self.lock if reads else self._changes():
             answer = getattr(owner, method)(request, user)
         return answer.__class__.to_dict(answer) if isinstance(answer, KaggleObject) else answer
+
+
+def _claimed(folder: Path) -> IO[str]:
+    """Return the open lock of a folder that is new, empty, or of a local Kaggle.
+
+    Raises:
+        FileExistsError: if it is none, or another process serves it.
+    """
+    if folder.exists() and not folder.is_dir():
+        raise FileExistsError(f"{folder} is a file; expected a folder")
+    folder.mkdir(parents=True, exist_ok=True)
+    kept = folder / state.FILE
+    if not kept.is_file():
+        if any(folder.iterdir()):
+            raise FileExistsError(
+                f"{folder} is not empty, and no local Kaggle's; expected a new or empty folder, or"
+                " one that a local Kaggle served from"
+            )
+        kept.write_text("{}")
+    lock = (folder / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError as error:
+        lock.close()
+        raise FileExistsError(
+            f"{folder} is in use by another local Kaggle; expected one that has ended"
+        ) from error
+    return lock

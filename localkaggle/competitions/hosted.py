@@ -1,5 +1,6 @@
 """Hosted: the competitions of one server. Each is built on first use, since all take seconds."""
 
+import shutil
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -27,9 +28,14 @@ class Hosted(Mapping[str, Competition]):
                 self.add(item)
 
     def add(self, competition: Competition) -> None:
-        """Write a competition and host it."""
-        for hidden in (False, True):
-            competition.write(self._place(competition.slug, hidden), hidden=hidden)
+        """Write a competition, unless it is there, and host it."""
+        whole = self._folder / competition.slug / "whole"
+        if not whole.exists():
+            shutil.rmtree(whole.parent, ignore_errors=True)  # of a server that died meanwhile
+            for hidden in (False, True):
+                competition.write(self._place(competition.slug, hidden), hidden=hidden)
+            whole.parent.mkdir(parents=True, exist_ok=True)
+            whole.touch()
         self._written[competition.slug] = competition
 
     def folder(self, slug: str, *, hidden: bool = False) -> Path:

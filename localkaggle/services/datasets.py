@@ -1,6 +1,5 @@
 """Datasets: the service that makes versions of uploads. A version is current only when ready."""
 
-import itertools
 import os
 import re
 import time
@@ -44,7 +43,7 @@ class DatasetVersion:
     Attributes:
         folder: holds its files.
         notes: what the user wrote about it.
-        made: when it was made, in seconds of `time.monotonic`.
+        made: when it was made, in seconds of `time.time`.
         ready_seconds: how long Kaggle processes it.
         mount_seconds: how long it is not mounted although it is READY.
     """
@@ -57,11 +56,11 @@ class DatasetVersion:
 
     def is_mounted(self) -> bool:
         """Return whether a session that starts now sees it."""
-        return time.monotonic() >= self.made + self.ready_seconds + self.mount_seconds
+        return time.time() >= self.made + self.ready_seconds + self.mount_seconds
 
     def status(self) -> str:
         """Return the stage of the processing."""
-        share = (time.monotonic() - self.made) / max(self.ready_seconds, 1e-9)
+        share = (time.time() - self.made) / max(self.ready_seconds, 1e-9)
         return STAGES[min(int(share * (len(STAGES) - 1)), len(STAGES) - 1)]
 
 
@@ -138,9 +137,10 @@ class Datasets:
         folder: gets one folder per version.
         uploads: the files that new versions are made of.
         ready_seconds: how long a version is processed.
-        published: {owner/slug: folder} of other users; ready, and mounted from these folders.
         facts: how it behaves.
     """
+
+    KEPT = ("datasets", "_made", "_last_id")
 
     def __init__(
         self,
@@ -149,22 +149,24 @@ class Datasets:
         *,
         uploads: Uploads,
         ready_seconds: float,
-        published: Mapping[str, Path],
         facts: Facts,
     ) -> None:
         self.datasets: dict[str, Dataset] = {}
-        self._ids = itertools.count(5000)
+        self._last_id = 4999
         # {handle: versions ever made}, since a deleted dataset can be made again.
         self._made = Counter[str]()
+        self._storage, self._folder = storage, folder
+        self._uploads, self._ready_seconds = uploads, ready_seconds
+        self._facts = facts
+
+    def publish(self, published: Mapping[str, Path]) -> None:
+        """Add the {owner/slug: folder} of other users; ready, and mounted from these folders."""
         for number, (handle, files) in enumerate(published.items(), 4000):
             owner, _, slug = handle.partition("/")
             version = DatasetVersion(files.resolve(), "", -1.0, 0.0)  # ready from the start
             self.datasets[handle] = Dataset(
                 number, owner, slug, slug, "unknown", False, [version], is_folder=True
             )
-        self._storage, self._folder = storage, folder
-        self._uploads, self._ready_seconds = uploads, ready_seconds
-        self._facts = facts
 
     # The calls of the protocol
 
@@ -178,8 +180,9 @@ class Datasets:
             error = f'The requested title "{request.title}" is already in use by a dataset.'
         if error:
             return make(types.ApiCreateDatasetResponse, status="error", error=error)
+        self._last_id += 1
         dataset = Dataset(
-            next(self._ids),
+            self._last_id,
             user,
             request.slug,
             request.title,
@@ -322,7 +325,7 @@ class Datasets:
         self._made[dataset.handle] = number
         dataset.versions.append(
             DatasetVersion(
-                folder, notes, time.monotonic(), self._ready_seconds, self._facts.mount_seconds
+                folder, notes, time.time(), self._ready_seconds, self._facts.mount_seconds
             )
         )
 

@@ -4,7 +4,6 @@ A status goes as on Kaggle: QUEUED, RUNNING, then COMPLETE or ERROR. Machines an
 public reports (docs/facts.md).
 """
 
-import itertools
 import shutil
 import threading
 import time
@@ -21,6 +20,7 @@ from localkaggle.facts import Facts
 from localkaggle.services import pushed_notebook
 from localkaggle.services.protocol import SLUG, ApiError, make, page, require, slug
 from localkaggle.services.quota import Quota
+from localkaggle.services.state import NOT_KEPT, Changes
 from localkaggle.services.storage import Redirect, Storage, file_names, keep
 from localkaggle.sessions.machine_shapes import RETIRED, SHAPES, machine
 from localkaggle.sessions.session import Outcome, Session
@@ -38,32 +38,48 @@ PREFIXES = {
     "competition_data_sources": "competitions/",
 }
 KILLED = ("time", "memory", "killed")
+INTERRUPTED = "The session was interrupted: this Kaggle ended while it ran"
 NOT_FOUND = "Notebook not found"
 
 
 @dataclass
 class Version:
-    """One version of a kernel and its one session. `shape` is the machine that it really gets."""
+    """One version of a kernel and its one session. `shape` is the machine that it really gets.
+
+    Times are those of `time.time`, since they outlive this process.
+    """
 
     number: int
     request: Any
-    notebook: str
     shape: str
     folder: Path
     status: str = "QUEUED"
     failure: str = ""
-    pushed: float = field(default_factory=time.monotonic)
+    pushed: float = field(default_factory=time.time)
     began: float = 0.0
     seconds: float = 0.0
-    log: Log = field(default_factory=Log)
-    session: Session | None = None
     done: threading.Event = field(default_factory=threading.Event)
-    listed_at: float = 0.0  # on the clock of time.monotonic
+    listed_at: float = 0.0
+    session: Session | None = field(default=None, metadata=NOT_KEPT)
+    log: Log = field(init=False, metadata=NOT_KEPT)
+
+    def __post_init__(self) -> None:
+        self.log = Log(self.log_file)
+
+    @property
+    def log_file(self) -> Path:
+        """The file that keeps the log."""
+        return self.folder / "log.jsonl"
+
+    @property
+    def notebook(self) -> str:
+        """The text of the notebook that runs."""
+        return pushed_notebook.text_of(self.request)
 
     @property
     def listed(self) -> bool:
         """Whether the files of the output are listed."""
-        return self.done.is_set() and time.monotonic() >= self.listed_at
+        return self.done.is_set() and time.time() >= self.listed_at
 
     @property
     def working(self) -> Path:
@@ -101,7 +117,10 @@ class Kernels:
         own_output: whether a kernel may be a source of itself; a version then sees the output of
             the newest complete version before it.
         facts: how it behaves.
+        changes: gives the context in which a thread changes what is kept.
     """
+
+    KEPT = ("kernels", "used_seconds", "_made", "_last_id")
 
     def __init__(
         self,
@@ -114,6 +133,7 @@ class Kernels:
         queue_seconds: float,
         own_output: bool,
         facts: Facts,
+        changes: Changes,
     ) -> None:
         self.kernels: dict[str, Kernel] = {}
         self._quota = Quota(self._versions, reserves=facts.reserves)
@@ -123,7 +143,8 @@ class Kernels:
         self._verified, self._queue_seconds, self._own_output = verified, queue_seconds, own_output
         self._facts = facts
         self._threads: list[threading.Thread] = []
-        self._ids, self._made = itertools.count(1000), Counter[str]()  # a deleted one may come back
+        self._changes = changes
+        self._last_id, self._made = 999, Counter[str]()  # a deleted one may come back
         self._closing = threading.Event()
 
     # The calls of the protocol; each runs under the server's lock
@@ -146,8 +167,9 @@ class Kernels:
             if name[0].isdigit() and not self._facts.leading_digit:
                 return make(types.ApiSaveKernelResponse, error=NOT_FOUND)
             name += self._facts.other_slug
+            self._last_id += 1
             kernel = self.kernels.get(f"{owner}/{name}") or Kernel(
-                next(self._ids), owner, name, title
+                self._last_id, owner, name, title
             )
         handle, number = f"{owner}/{name}", len(kernel.versions) + 1
         if handle in self.kernels and not kernel.versions:
@@ -155,7 +177,7 @@ class Kernels:
         shape = self._given_shape(request)
         self._made[handle] += 1
         folder = self._folder / f"{owner}--{name}--v{self._made[handle]}"
-        version = Version(number, request, pushed_notebook.text_of(request), shape, folder)
+        version = Version(number, request, shape, folder)
         quick = self._is_only_saved(request)
         seconds = request.session_timeout_seconds
         error = "" if quick else self._quota.refusal(machine(shape), seconds)
@@ -183,7 +205,7 @@ class Kernels:
     def GetKernelSessionStatus(self, request: Any, user: str) -> Any:
         """Return the status of a version."""
         _, version = self._requested(request, user)
-        new = time.monotonic() - version.pushed < self._facts.new_script_seconds
+        new = time.time() - version.pushed < self._facts.new_script_seconds
         status = KernelWorkerStatus["NEW_SCRIPT" if new else version.status]
         answer = make(types.ApiGetKernelSessionStatusResponse, status=status)
         if version.failure:
@@ -295,6 +317,17 @@ class Kernels:
         complete = [v for v in kernel.versions if v.status == "COMPLETE"] if kernel else []
         return complete[-1].working if complete else None
 
+    def interrupt(self) -> None:
+        """End what ran when the server before this one died, as Kaggle ends an interrupted session.
+        It used the quota until it wrote its last line.
+        """
+        for version in self._versions():
+            version.log.end()
+            if not version.done.is_set():
+                last = version.log_file.stat().st_mtime if version.log_file.is_file() else 0.0
+                seconds = max(last - version.began, 0.0) if version.began else 0.0
+                self._end(version, Outcome("killed", INTERRUPTED, seconds))
+
     def close(self) -> None:
         """End all sessions and wait for them."""
         self._closing.set()
@@ -360,7 +393,8 @@ class Kernels:
             if self._closing.wait(self._queue_seconds):
                 outcome = Outcome("cancelled", "The session was cancelled before it began", 0.0)
             else:
-                version.began, version.status = time.monotonic(), "RUNNING"
+                with self._changes():
+                    version.began, version.status = time.time(), "RUNNING"
                 outcome = session.run()
                 keep(version.working, self._facts)
         except Exception as error:
@@ -368,6 +402,10 @@ class Kernels:
             outcome = Outcome(
                 "exception", f"The session could not be run: {type(error).__name__}: {error}", 0.0
             )
+        with self._changes():
+            self._end(version, outcome)
+
+    def _end(self, version: Version, outcome: Outcome) -> None:
         version.seconds = outcome.seconds
         kind = machine(version.shape)
         if kind in self.used_seconds:
@@ -376,13 +414,10 @@ class Kernels:
         if outcome.reason in KILLED and not self._facts.killed_output:
             shutil.rmtree(version.working, ignore_errors=True)
         version.failure = outcome.message
-        version.listed_at = time.monotonic() + self._facts.listing_seconds
+        version.listed_at = time.time() + self._facts.listing_seconds
+        cancelled = "CANCEL_ACKNOWLEDGED" if outcome.reason == "cancelled" else "ERROR"
+        version.status = "COMPLETE" if outcome.ok else cancelled
         version.done.set()
-        if outcome.ok:
-            version.status = "COMPLETE"
-        else:
-            cancelled = outcome.reason == "cancelled"
-            version.status = "CANCEL_ACKNOWLEDGED" if cancelled else "ERROR"
 
     def _requested(self, request: Any, user: str) -> tuple[Kernel, Version]:
         handle = f"{request.user_name}/{request.kernel_slug}"
@@ -395,5 +430,5 @@ class Kernels:
         """Return the versions that calls know of: one that was just pushed may not be among
         them.
         """
-        end = time.monotonic() - self._facts.versions_seconds
+        end = time.time() - self._facts.versions_seconds
         return [version for version in kernel.versions if version.pushed <= end]

@@ -2,7 +2,6 @@
 versions of these, which are made of uploads and ready at once.
 """
 
-import itertools
 import re
 import tarfile
 from dataclasses import dataclass, field
@@ -85,10 +84,16 @@ class Models:
         uploads: the files that new versions are made of.
     """
 
+    KEPT = ("models", "_last_id")
+
     def __init__(self, storage: Storage, folder: Path, uploads: Uploads) -> None:
         self.models: dict[str, Model] = {}
-        self._ids = itertools.count(7000)
+        self._last_id = 6999
         self._storage, self._folder, self._uploads = storage, folder, uploads
+
+    def _new_id(self) -> int:
+        self._last_id += 1
+        return self._last_id
 
     # Models
 
@@ -125,7 +130,7 @@ class Models:
             return _refused("The model has no title")
         described = make(types.ApiModel, **{name: getattr(request, name) for name in MODEL})
         described.is_private = request.to_dict().get("isPrivate", True)
-        model = self.models[f"{user}/{slug}"] = Model(next(self._ids), user, slug, described)
+        model = self.models[f"{user}/{slug}"] = Model(self._new_id(), user, slug, described)
         return _answer(types.ApiCreateModelResponse, model)
 
     def UpdateModel(self, request: Any, user: str) -> Any:
@@ -168,7 +173,7 @@ class Models:
             return _refused(f'An instance with the slug "{slug}" already exists.')
         described = make(types.ApiModelInstance, **{name: getattr(body, name) for name in INSTANCE})
         described.base_model_instance_information = self._base(body, user)
-        instance = Instance(next(self._ids), body.framework, slug, described)
+        instance = Instance(self._new_id(), body.framework, slug, described)
         self._add_version(model, instance, body, "")
         model.instances[instance.framework, slug] = instance
         return _answer(types.ApiCreateModelResponse, model, instance)
@@ -264,7 +269,7 @@ class Models:
         number = instance.made + 1
         folder = self._folder / f"{model.owner}--{model.slug}--{instance.id}--v{number}"
         self._uploads.write(content, folder)
-        instance.versions.append(Version(next(self._ids), number, notes or "", folder))
+        instance.versions.append(Version(self._new_id(), number, notes or "", folder))
         instance.made = number
 
     def _base(self, content: Any, user: str) -> Any:

@@ -23,7 +23,7 @@ CALLS = ("IntrospectToken", "ExchangeOAuthToken", "GenerateAccessToken", "Expire
 
 @dataclass(frozen=True)
 class Access:
-    """What an access token stands on: the refresh token, and its end by `time.monotonic`."""
+    """What an access token stands on: the refresh token, and its end by `time.time`."""
 
     refresh: str
     ends: float
@@ -36,6 +36,8 @@ class OAuth:
         user: the account.
         token_seconds: life of an access token at most; 0: as long as the client asks for.
     """
+
+    KEPT = ("_refresh", "_access")
 
     def __init__(self, user: str, token_seconds: float) -> None:
         self._user, self._token_seconds = user, token_seconds
@@ -62,7 +64,7 @@ class OAuth:
     def accepts(self, token: str) -> bool:
         """Return whether this is an access token that has not ended."""
         access = self._access.get(token)
-        return access is not None and time.monotonic() < access.ends
+        return access is not None and time.time() < access.ends
 
     def end_access(self) -> None:
         """End all access tokens. The refresh tokens stay."""
@@ -126,5 +128,5 @@ class OAuth:
         """Return a new access token and the seconds until its end, as the client is told them."""
         seconds = min(asked, self._token_seconds or asked)
         token = f"KGAT_{secrets.token_hex(16)}"
-        self._access[token] = Access(refresh, time.monotonic() + seconds)
+        self._access[token] = Access(refresh, time.time() + seconds)
         return token, math.ceil(seconds)

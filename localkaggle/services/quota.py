@@ -73,4 +73,4 @@ def _asked(version: "Version") -> float:
 
 
 def _elapsed(version: "Version") -> float:
-    return time.monotonic() - version.began if version.status == "RUNNING" else 0.0
+    return time.time() - version.began if version.status == "RUNNING" else 0.0

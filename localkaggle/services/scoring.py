@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from localkaggle.competitions import Competition, ScoringError
+from localkaggle.services.state import NOT_KEPT, Changes
 from localkaggle.sessions.session import Session
 
 FILE = "submission.csv"
@@ -39,25 +40,37 @@ class Submission:
     status: str = "PENDING"
     score: float | None = None
     error: str = ""
-    session: Session | None = None
-    thread: threading.Thread | None = field(default=None, repr=False)
+    session: Session | None = field(default=None, metadata=NOT_KEPT)
+    thread: threading.Thread | None = field(default=None, repr=False, metadata=NOT_KEPT)
 
-    def start(self, competition: Competition, written: Callable[[], Path]) -> None:
+    def start(
+        self, competition: Competition, written: Callable[[], Path], changes: Changes
+    ) -> None:
         """Score the file that `written` returns, in a thread."""
-        self.thread = threading.Thread(target=self._score, args=(competition, written), daemon=True)
+        arguments = (competition, written, changes)
+        self.thread = threading.Thread(target=self._score, args=arguments, daemon=True)
         self.thread.start()
 
-    def _score(self, competition: Competition, written: Callable[[], Path]) -> None:
+    def _score(
+        self, competition: Competition, written: Callable[[], Path], changes: Changes
+    ) -> None:
+        score, said = None, ""
         try:
-            self.score = competition.judge(written())
+            score = competition.judge(written())
         except RerunError as error:
-            self.error = str(error)
+            said = str(error)
         except ScoringError as error:
-            self.error = f"Submission Scoring Error: {error}"
+            said = f"Submission Scoring Error: {error}"
         except Exception as error:
             # Not the notebook's error. Kaggle names only itself; the type helps to fix this server.
-            self.error = f"Kaggle Error: {type(error).__name__}"
-        self.status = "ERROR" if self.error else "COMPLETE"
+            said = f"Kaggle Error: {type(error).__name__}"
+        with changes():
+            self.score = score
+            self.end(said)
+
+    def end(self, error: str) -> None:
+        """End it, with an error unless that is an empty text."""
+        self.error, self.status = error, "ERROR" if error else "COMPLETE"
 
 
 def rerun(session: Session) -> Path:

@@ -22,6 +22,7 @@ from localkaggle.services import scoring
 from localkaggle.services.kernels import Kernels, Version
 from localkaggle.services.protocol import ApiError, make
 from localkaggle.services.scoring import FILE, Submission
+from localkaggle.services.state import Changes
 from localkaggle.services.storage import Redirect, Storage, list_files
 from localkaggle.services.uploads import Uploads
 from localkaggle.sessions.machine_shapes import machine
@@ -49,7 +50,10 @@ class Submissions:
         uploads: where submission files are announced.
         open_session: makes the session of a rerun: (version, folder, rerun) → Session.
         facts: how it behaves.
+        changes: gives the context in which a thread changes what is kept.
     """
+
+    KEPT = ("submissions",)
 
     def __init__(
         self,
@@ -61,9 +65,10 @@ class Submissions:
         uploads: Uploads,
         open_session: Callable[[Version, Path, bool], Session],
         facts: Facts,
+        changes: Changes,
     ) -> None:
         self.submissions: dict[int, Submission] = {}
-        self._facts = facts
+        self._facts, self._changes = facts, changes
         self._storage, self._folder, self._competitions = storage, folder, competitions
         self._kernels, self._uploads, self._open_session = kernels, uploads, open_session
 
@@ -117,9 +122,9 @@ class Submissions:
         if listed:
             session = self._open_session(version, self._folder / f"rerun-{submission.ref}", True)
             submission.session = session
-            submission.start(competition, lambda: scoring.rerun(session))
+            submission.start(competition, lambda: scoring.rerun(session), self._changes)
         else:  # it is spent, and scores nothing
-            submission.status, submission.error = "ERROR", scoring.NOT_FOUND
+            submission.end(scoring.NOT_FOUND)
         return make(
             types.ApiCreateCodeSubmissionResponse,
             ref=submission.ref,
@@ -144,7 +149,7 @@ class Submissions:
             raise ApiError(400, f"Submission not allowed: {refusal}")
         blob = self._uploads.complete(request.blob_file_tokens or "")
         submission = self._made(competition, user, request, blob.name, blob.size)
-        submission.start(competition, lambda: blob.path)
+        submission.start(competition, lambda: blob.path, self._changes)
         return make(
             types.ApiCreateSubmissionResponse,
             ref=submission.ref,
@@ -176,6 +181,12 @@ class Submissions:
             num_total=used,
             num_allowed_now=max(competition.daily_submissions - used, 0),
         )
+
+    def interrupt(self) -> None:
+        """End what was being scored when the server before this one died."""
+        for submission in self.submissions.values():
+            if submission.status == "PENDING":
+                submission.end(scoring.ERRORS["cancelled"])
 
     def close(self) -> None:
         """End all reruns and wait for them."""

@@ -4,14 +4,23 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 
 class Log:
-    """The pieces of one session's log. Threads may write and read it at the same time."""
+    """The pieces of one session's log. Threads may write and read it at the same time.
 
-    def __init__(self) -> None:
+    Args:
+        path: a file that gets each piece as it comes, in a folder that is there by then, and may
+            hold those of a session that has ended; None: they are in memory alone.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
         self._began = time.monotonic()
-        self._pieces: list[str] = []
+        self._path = path
+        held = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
+        whole = held[: held.rfind("\n") + 1]  # a kill may have cut the last piece
+        self._pieces: list[str] = whole.splitlines()
         self._ended = False
         self._changed = threading.Condition()
 
@@ -22,9 +31,12 @@ class Log:
     def add(self, stream: str, text: str) -> None:
         """Add text that was printed to "stdout" or "stderr"."""
         seconds = round(time.monotonic() - self._began, 6)
-        piece = {"stream_name": stream, "time": seconds, "data": text}
+        piece = json.dumps({"stream_name": stream, "time": seconds, "data": text})
         with self._changed:
-            self._pieces.append(json.dumps(piece))
+            if self._path is not None:
+                with self._path.open("a", encoding="utf-8") as file:
+                    file.write(f"{piece}\n")
+            self._pieces.append(piece)
             self._changed.notify_all()
 
     def end(self) -> None:

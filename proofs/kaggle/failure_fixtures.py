@@ -137,7 +137,7 @@ def another_session(world: World) -> None:
     # Without its begin it would have run since the machine was started, and after 20 hours of that
     # the quota is gone.
     other.versions.append(
-        Version(1, None, "", "TpuV5E8", world.folder, status="RUNNING", began=time.monotonic())
+        Version(1, None, "TpuV5E8", world.folder, status="RUNNING", began=time.time())
     )
     world.local.kernels.kernels["rehearsal/other"] = other
 

@@ -71,7 +71,7 @@ def test_an_export_does_not_mix_with_files_that_are_there(tmp_path, capsys):
     assert (code, out) == (2, "")
     assert errors == (
         f"Error: {tmp_path} is not an empty folder; expected one or a new one.\n"
-        "python -m localkaggle export digits OTHER_FOLDER\n"
+        f"python -m localkaggle export digits {tmp_path}-2\n"
     )
     assert [path.name for path in tmp_path.iterdir()] == ["mine.txt"]
 
@@ -340,8 +340,8 @@ def test_a_port_that_is_taken_is_refused(tmp_path, capsys):
 
 
 @pytest.mark.parametrize("name", ["mine.txt", "."], ids=["a file", "a folder with a file in it"])
-def test_only_an_empty_folder_is_a_place_to_serve_from(tmp_path, capsys, name):
-    """Exit code 2, one message, and what is there stays as it is."""
+def test_a_folder_of_something_else_is_no_place_to_serve_from(tmp_path, capsys, name):
+    """Exit code 2, one message with a command that works, and what is there stays as it is."""
     (tmp_path / "mine.txt").write_text("mine")
 
     code = main(["serve", "--folder", str(tmp_path / name)])
@@ -351,6 +351,8 @@ def test_only_an_empty_folder_is_a_place_to_serve_from(tmp_path, capsys, name):
     assert (
         errors.startswith("Error: ") and str(tmp_path) in errors and len(errors.splitlines()) == 2
     )
+    place = (tmp_path / name).resolve()
+    assert errors.splitlines()[1] == f"python -m localkaggle serve --folder {place}-2"
     assert [(path.name, path.read_text()) for path in tmp_path.iterdir()] == [("mine.txt", "mine")]
 
 

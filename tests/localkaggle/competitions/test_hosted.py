@@ -56,7 +56,7 @@ def test_a_server_hosts_every_competition_and_builds_those_that_are_asked_for(ka
 
     assert listed == {"train.csv", "test.csv", "sample_submission.csv"}
     assert sorted(path.relative_to(folder).as_posix() for path in folder.glob("*/*")) == [
-        *("diabetes/hidden", "diabetes/visible")
+        *("diabetes/hidden", "diabetes/visible", "diabetes/whole")
     ]
     assert "train.csv" in files(connected, "digits-csv") and len([*folder.iterdir()]) == 2
 
