@@ -24,6 +24,12 @@ class RunFailed(RelayError):
     """The kernel or the submission failed."""
 
 
+class NotMounted(RunFailed):
+    """The notebook found a source missing. Kaggle may mount it in the next run of the same."""
+
+    words = "Kaggle has not mounted"  # those of pipeline/runtime/mounts.py
+
+
 class Unverified(RunFailed):
     """Files differ from what their manifest says."""
 

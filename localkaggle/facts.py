@@ -48,6 +48,7 @@ class Facts:
         rewritten: names of an output that are served with other bytes.
         killed_output: whether an output is kept of a session that was killed.
         mount_seconds: how long a dataset version that is READY is not mounted yet.
+        late_sources: whether the first session after a source was attached finds nothing mounted.
         internet: whether a session that asks for the internet gets it.
         gpus: how many GPUs a session on a pair of T4 sees.
         scores: whether a submission that was scored shows its score.
@@ -71,6 +72,7 @@ class Facts:
     rewritten: tuple[str, ...] = ()
     killed_output: bool = True
     mount_seconds: float = 0.0
+    late_sources: bool = False
     internet: bool = True
     gpus: int = 2
     scores: bool = True

@@ -311,6 +311,8 @@ class LocalKaggle:
         for handle in request.kernel_data_sources or []:
             if output := self.kernels.latest_output(handle):
                 inputs |= dict.fromkeys(self._places("notebooks", handle), output)
+        if self.facts.late_sources and not rerun and self._attaches(version):
+            inputs = {}
         cap = self.session_seconds[kind]
         seconds = min(float(request.session_timeout_seconds or cap), cap)
         return self._session(
@@ -329,6 +331,17 @@ class LocalKaggle:
             python=self._python.get(kind, sys.executable),
             log=Log() if rerun else version.log,
         )
+
+    def _attaches(self, version: Version) -> bool:
+        """Return whether a version has a source that no version of the kernel before it had."""
+
+        def sources(request: Any) -> set[str]:
+            kinds = ("competition", "dataset", "kernel")
+            return {name for kind in kinds for name in getattr(request, f"{kind}_data_sources")}
+
+        kernel = self.kernels.kernels.get(version.request.slug)
+        earlier = [sources(one.request) for one in kernel.versions] if kernel else []
+        return bool(sources(version.request).difference(*earlier))
 
     def _places(self, kind: str, name: str) -> list[str]:
         places = {"2026": f"{kind}/{name}", "flat": name.split("/")[-1]}

@@ -25,6 +25,7 @@ from deploy.errors import (
     Expired,
     NoQuota,
     NotFound,
+    NotMounted,
     Refused,
     RelayError,
     Unreachable,
@@ -69,6 +70,8 @@ CONTROL = re.compile(
 )
 # What the end of a failed run's log says, and what usually helps. The first that fits counts.
 CRASHES = {
+    NotMounted.words: "In the first run after a source was attached Kaggle may not mount it. Push"
+    " the same again; nothing has to be edited.",
     r"This session has no internet": "Kaggle gave the session no internet. Verify the phone at"
     " kaggle.com/settings, and push again.",
     r"Asked for \w+|Unable to initialize backend 'tpu'": "Kaggle gave another machine. Verify the"

@@ -21,6 +21,7 @@ from deploy.errors import (
     Denied,
     Detached,
     NotFound,
+    NotMounted,
     Refused,
     RelayError,
     RunFailed,
@@ -260,7 +261,8 @@ def watch(
 
     Raises:
         NotFound, Denied: if there is no such run, or not for this user.
-        RunFailed: if it failed; with Kaggle's message, the failing cell, its error and advice.
+        RunFailed: if it failed; with Kaggle's message, the failing cell, its error and advice;
+            `NotMounted`, if it found a source missing.
         DeadlinePassed: after the deadline; the message says how to re-attach.
         Unreachable: if Kaggle stayed silent for `kaggle.pace.patience` seconds.
         BadAnswer: if its answers, several in a row, could not be read.
@@ -295,7 +297,9 @@ def watch(
                     then = (
                         f"To pull what it wrote until then, if anything:\ninvoke pull --run {run}"
                     )
-                    raise RunFailed(failed(kaggle, run, name, failure, then))
+                    message = failed(kaggle, run, name, failure, then)
+                    late = NotMounted.words in message
+                    raise (NotMounted if late else RunFailed)(message)
                 allowed = deadline_seconds if running else queue_seconds or deadline_seconds
                 if now + pause > (running or began) + allowed:
                     waited = "running" if running else "waiting for a machine"
@@ -365,9 +369,9 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
         failure: Kaggle's message about it.
         then: the last lines: what to do next.
     """
+    tasks = {"TPU": "push-train", "CPU": "push-prepare", "GPU": "push-infer"}
+    push = tasks[accelerator(run.handle)]
     if name == SAVED:
-        tasks = {"TPU": "push-train", "CPU": "push-prepare", "GPU": "push-infer"}
-        push = tasks[accelerator(run.handle)]
         return (
             f"{run} was saved and not run; expected a run. Kaggle also says so of a version that"
             " was pushed minutes ago. If its page shows no run, push it again:\n"
@@ -389,6 +393,9 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
         parts.append(f"The failing cell said: {errors[-1]}")
     if lines:
         parts += ["The end of its log:", *(f"  | {line}" for line in lines[-TAIL_LINES:])]
-    advice = failure_messages.crash_advice("\n".join([failure, *lines[-TAIL_LINES:]]))
+    end = "\n".join([failure, *lines[-TAIL_LINES:]])
+    advice = failure_messages.crash_advice(end)
+    if NotMounted.words in end:
+        advice += f"\ninvoke {push}"
     parts += [advice or "Fix the cause and push again.", then]
     return "\n".join(part for part in parts if part)

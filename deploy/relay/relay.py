@@ -13,13 +13,14 @@ import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from deploy.bundle import bundle, kernel_metadata
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
-from deploy.errors import RunFailed, SourcesRefused, UsageError
+from deploy.errors import NotMounted, RunFailed, SourcesRefused, UsageError
 from deploy.kernel import artifact_manifest, ensemble_file, output, push_and_watch, saved_progress
 from deploy.kernel.ensemble_file import Member
 from deploy.kernel.push_and_watch import Run, Show
@@ -108,7 +109,8 @@ def run(
     train = push(kaggle, project, TRAIN, show=show, agree=agree)
     pushed(train)
     step(f"Watch {train}")
-    watch(kaggle, project, train, show=show)
+    push_train = partial(push, kaggle, project, TRAIN, show=show)
+    train = watch_mounted(kaggle, project, train, push_train, show)
     step(f"Pull {train}")
     trained = pull(kaggle, project, train, show=show)
     dataset = None
@@ -116,9 +118,12 @@ def run(
         step(f"Publish the artifact of {train} as a dataset")
         dataset = publish(kaggle, project, train, trained, show=show)
     step(f"Push {INFER}, pinned to this model")
-    infer = push(kaggle, project, INFER, artifact=trained / output.ARTIFACT, show=show, agree=agree)
+    push_infer = partial(
+        push, kaggle, project, INFER, artifact=trained / output.ARTIFACT, show=show
+    )
+    infer = push_infer(agree=agree)
     step(f"Watch {infer}")
-    watch(kaggle, project, infer, show=show)
+    infer = watch_mounted(kaggle, project, infer, push_infer, show)
     step(f"Pull {infer}")
     inferred = pull(kaggle, project, infer, show=show)
     step(f"Check and submit {infer}")
@@ -355,6 +360,24 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
     if row:  # a run that somebody else pushed can be watched too, and has no record
         journal.note("pushes", row["id"], status=status)
     return status
+
+
+def watch_mounted(
+    kaggle: Kaggle, project: Project, run: Run, push_again: Callable[[], Run], show: Show
+) -> Run:
+    """Watch a run to its end and return it; one that found a source missing is pushed again, once.
+
+    Such a run ends within seconds, and Kaggle mounts the source in the next one.
+    """
+    try:
+        watch(kaggle, project, run, show=show)
+    except NotMounted as error:
+        show(str(error))
+        show("Pushing the same again, once: Kaggle may mount a new source in the second run only.")
+        run = push_again()
+        show(f"Watch {run}")
+        watch(kaggle, project, run, show=show)
+    return run
 
 
 def pull(kaggle: Kaggle, project: Project, run: Run, *, show: Show = lambda line: None) -> Path:

@@ -28,6 +28,8 @@ MANIFEST = "manifest.json"  # of an artifact
 PREPARED = "prepared.json"  # beside decoded images
 # Kaggle may add to the address of a notebook.
 OF_PREPARATIONS = re.compile(r"-(prepare-cpu|prepared)(-|$)")
+# Kaggle may do so in the first run after a source was attached; deploy/errors.py knows the words.
+LATE = "Kaggle has not mounted"
 # A dataset has no folders; there "--" stands for the "/" of a path.
 FLAT = "--"
 
@@ -87,6 +89,8 @@ def competition(inputs: Path, slug: str, marker: str) -> Path:
     found = [place for place in there if place / marker in different]
     if len(found) == 1:
         return found[0]
+    if not any(os.path.isdir(place) for place in places):  # noqa: PTH112
+        raise DataError(_late(inputs, f"the competition {slug!r}"))
     many = f"found {len(found)}: {', '.join(map(str, found))}" if found else "found none"
     raise DataError(
         f"Expected one folder of the competition {slug!r} that holds {marker}; {many}.\n"
@@ -97,18 +101,23 @@ def competition(inputs: Path, slug: str, marker: str) -> Path:
 
 
 def file(inputs: Path, name: str) -> Path | None:
-    """Return where a file of a dataset is mounted, in either layout; None if it is in neither.
+    """Return where a file of a dataset is mounted, in either layout; None if it is in neither, or
+    this is no session of Kaggle.
 
     Args:
         inputs: /kaggle/input.
         name: owner/slug/path.
 
     Raises:
-        DataError: if each layout has another file of that name.
+        DataError: if each layout has another file of that name, or the dataset is not mounted.
     """
     owner, _, below = name.partition("/")
     if not below.partition("/")[2] or ".." in name.split("/"):
         return None
+    slug = below.partition("/")[0]
+    folders = (inputs / "datasets" / owner / slug, inputs / slug)
+    if os.path.isdir(inputs) and not any(os.path.isdir(one) for one in folders):  # noqa: PTH112
+        raise DataError(_late(inputs, f"the dataset {owner}/{slug}"))
     places = (inputs / "datasets" / owner / below, inputs / below)
     found = distinct(place for place in places if os.path.isfile(place))  # noqa: PTH113
     if len(found) > 1:
@@ -140,18 +149,17 @@ def artifact(inputs: Path, run_id: str) -> Path:
             )
         except (OSError, ValueError, AttributeError, RecursionError):
             found[manifest.parent] = "unreadable"
+    if not found:
+        raise ArtifactError(_late(inputs, f"the artifact of run {run_id}"))
     named = (folder / MANIFEST for folder, name in found.items() if name == run_id)
     matching = [manifest.parent for manifest in distinct(named)]
     if len(matching) == 1:
         return matching[0]
-    seen = (
-        ", ".join(f"{folder} (run_id {name})" for folder, name in found.items())
-        or "no manifest.json at all"
-    )
+    seen = ", ".join(f"{folder} (run_id {name})" for folder, name in found.items())
     raise ArtifactError(
         f"Expected one artifact of run {run_id}; found {len(matching)} of it, among: {seen}.\n"
         f"{listing(inputs)}.\n"
-        "An old version of the dataset is mounted, or none. "
+        "An old version of the dataset is mounted. "
         "Publish this run (`invoke publish`), then push again:\n"
         "invoke push-infer"
     )
@@ -194,10 +202,13 @@ def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
                     "invoke push-train"
                 )
             return found
+    expected = f"step {expect['step']} of run {expect['run_id']} ({marker})"
+    if not (seen := _checkpoints(inputs)):
+        start_over = "To begin again instead:\ninvoke push-train --fresh"
+        raise CheckpointError(f"{_late(inputs, expected)}\n{start_over}")
     raise CheckpointError(
-        f"Expected step {expect['step']} of run {expect['run_id']} ({marker}); "
-        f"mounted are: {_checkpoints(inputs)}.\n{listing(inputs)}.\n"
-        "An older output is mounted, or none. Push again, or begin again with --fresh:\n"
+        f"Expected {expected}; mounted are: {seen}.\n{listing(inputs)}.\n"
+        "An older output is mounted. Push again, or begin again with --fresh:\n"
         "invoke push-train"
     )
 
@@ -225,4 +236,13 @@ def _checkpoints(inputs: Path) -> str:
             except (OSError, ValueError, LookupError, TypeError, RecursionError):
                 text = "unreadable"
             shown.append(f"{path.relative_to(inputs)} ({text})")
-    return ", ".join(shown[:20]) or "no checkpoint at all"
+    return ", ".join(shown[:20])
+
+
+def _late(inputs: Path, what: str) -> str:
+    """Return the message about an input that is not there at all."""
+    return (
+        f"{LATE} {what}.\n{listing(inputs)}.\n"
+        "It may lack in the first run after it was attached: push the same notebook again. If it"
+        " lacks then, too, add it to the notebook's inputs, or correct its name in the config."
+    )

@@ -33,12 +33,13 @@ class Plain:
         self._limits, self._log = limits, log
         self._process: subprocess.Popen[str] | None = None
         self.working.mkdir(parents=True)
+        (self._root / "input").mkdir(parents=True)
         for place, path in inputs.items():
             link = self._root / "input" / place
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(path)
         cells = json.loads(notebook)["cells"]
-        sources = [cell["source"] for cell in cells if cell["cell_type"] == "code"]
+        sources = [_code(cell["source"]) for cell in cells if cell["cell_type"] == "code"]
         (folder / "notebook.py").write_text("\n".join(sources), encoding="utf-8")
 
     def run(self) -> Outcome:
@@ -69,3 +70,12 @@ class Plain:
         """End it at once."""
         if self._process is not None:
             self._process.kill()
+
+
+def _code(source: str) -> str:
+    """Return a cell as plain Python: %%writefile is IPython's."""
+    head, _, text = source.partition("\n")
+    if not head.startswith("%%writefile "):
+        return source
+    name = head.removeprefix("%%writefile ")
+    return f"open({name!r}, 'w', encoding='utf-8').write({text!r} + '\\n')"

@@ -128,7 +128,7 @@ def test_nothing_mounted_is_told_with_what_is_there(tmp_path):
     (tmp_path / "input" / "competitions" / "digits").mkdir(parents=True)
 
     with pytest.raises(
-        CheckpointError, match=r"no checkpoint at all(.|\n)*competitions/digits/(.|\n)*--fresh"
+        CheckpointError, match=r"has not mounted step 40(.|\n)*competitions/digits/(.|\n)*--fresh"
     ):
         resume.restore(expect, tmp_path / "input", tmp_path / "working")
 

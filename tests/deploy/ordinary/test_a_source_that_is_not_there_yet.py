@@ -1,0 +1,97 @@
+"""A source that was just attached: Kaggle may mount it in the second run only."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.errors import NotMounted
+from deploy.project import Project
+from deploy.relay import relay
+from localkaggle.facts import Facts
+from localkaggle.server import LocalKaggle
+from proofs.kaggle.world import competition
+from proofs.site.plain_session import Plain
+from tests.deploy.small import HEAD, TRAIN, write_kernel
+
+ROOT = Path(__file__).resolve().parents[3]
+FINDS = """
+from pipeline.runtime import mounts
+mounts.competition(mounts.root() / "input", "digits", "sample_submission.csv")
+"""
+INFER = f"""{HEAD}{FINDS}
+expect = json.loads(Path("bundle.json").read_text())["expect"]
+mounts.artifact(mounts.root() / "input", expect["run_id"])
+sample = mounts.root() / "input/competitions/digits/sample_submission.csv"
+Path("submission.csv").write_bytes(sample.read_bytes())
+seal(["bundle.json", "submission.csv"])
+"""
+# A notebook that looks for what no push attaches.
+NEVER = """
+mounts.file(mounts.root() / "input", "ann/nothing/here.csv")
+"""
+
+
+@pytest.fixture
+def site(
+    root: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., tuple[LocalKaggle, Kaggle, Project]]]:
+    """Give what starts a Kaggle, and connects a small project whose notebooks look for inputs."""
+    for name in ("errors.py", "runtime/mounts.py", "storage/checksums.py"):
+        (root / "pipeline" / name).parent.mkdir(exist_ok=True)
+        (root / "pipeline" / name).with_name("__init__.py").touch()
+        shutil.copy(ROOT / "pipeline" / name, root / "pipeline" / name)
+    write_kernel(root, "infer-gpu", INFER)
+    ours = Project(
+        root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=120
+    )
+    with ExitStack() as stack:
+
+        def begin(train: str) -> tuple[LocalKaggle, Kaggle, Project]:
+            write_kernel(root, "train-tpu", TRAIN.replace("origin =", f"{train}origin ="))
+            local = LocalKaggle(
+                tmp_path / "kaggle",
+                competitions=[competition()],
+                offline=True,
+                queue_seconds=0.01,
+                ready_seconds=0.05,
+                session=Plain,
+                facts=Facts(late_sources=True),
+            )
+            stack.enter_context(local)
+            for name, value in local.environment.items():
+                monkeypatch.setenv(name, value)
+            return local, Kaggle.connect(pace=Pace(first=0.02, most=0.1, patience=60)), ours
+
+        yield begin
+
+
+def test_the_same_notebook_is_pushed_once_more_and_the_chain_goes_on(site, shown):
+    local, kaggle, ours = site(FINDS)
+
+    result = relay.run(kaggle, ours, show=shown.append, check=lambda *_: None)
+
+    assert (result.train.version, result.infer.version) == (2, 2)
+    assert result.submission.score is not None
+    for kernel in local.kernels.kernels.values():
+        failed, passed = kernel.versions
+        assert "Kaggle has not mounted the competition 'digits'" in failed.log.text()
+        assert failed.notebook == passed.notebook
+    told = [line for line in shown if line.startswith("Pushing the same again, once")]
+    assert len(told) == 2
+
+
+def test_a_source_that_stays_away_is_pushed_twice_and_no_more(site, shown):
+    local, kaggle, ours = site(FINDS + NEVER)
+
+    with pytest.raises(NotMounted) as raised:
+        relay.run(kaggle, ours, show=shown.append, check=lambda *_: None)
+
+    assert len(local.kernels.kernels["rehearsal/digits-train-tpu"].versions) == 2
+    said = str(raised.value)
+    assert "Kaggle has not mounted the dataset ann/nothing" in said
+    assert "Push the same again; nothing has to be edited.\ninvoke push-train" in said
