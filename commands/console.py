@@ -243,9 +243,12 @@ def show(line: str) -> None:
 
 
 def print_line(line: str) -> None:
-    """Print a line as a pipe gets it: at once, and without secrets."""
+    """Print a line as a pipe gets it: at once, without secrets, and not too often of progress."""
     from deploy.client import secrets
+    from deploy.kernel.look import Line
 
+    if isinstance(line, Line) and line.look.often:
+        return
     print(secrets.redact(line), flush=True)
 
 

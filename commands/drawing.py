@@ -95,8 +95,9 @@ class Wait:
         look, newest = self.look, self.look.newest
         yield 8, pair(Text(look.run, "bold"), Text(look.accelerator, DIM))
         yield 10, BLANK
-        watched = clock(look.seconds + self._passed)
-        since = Text(f"watched for {watched}" if wide else watched, DIM)
+        passed = clock(look.seconds + self._passed)
+        told = f"pushed {passed} ago" if look.pushed else f"watched for {passed}"
+        since = Text(told if wide else passed, DIM)
         yield 0, pair(mark(look.status, plain), since)
         yield 11, BLANK
         step, steps = number(newest, "step"), number(newest, "steps")

@@ -167,14 +167,20 @@ class KernelCalls(Exchange):
             ) as answer,
         ):
             answer.raise_for_status()
+            answer.encoding = "utf-8"  # requests would guess, and take a stream for Latin-1
             if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
                 yield from responses.log_pieces(answer.text)
                 return
-            for line in answer.iter_lines(chunk_size=None, decode_unicode=True):
-                if line == "data: END_OF_LOG":
-                    return
-                if line.startswith("data:"):
-                    yield from responses.log_pieces(f"[{line.removeprefix('data:')}]")
+            rest = b""
+            for chunk in answer.iter_content(chunk_size=None):
+                # No other line ends: a log may hold them, as U+2028.
+                *lines, rest = (rest + chunk).split(b"\n")
+                for line in lines:
+                    name, _, data = line.decode("utf-8", "replace").partition(":")
+                    if name == "data" and data.strip() == "END_OF_LOG":
+                        return
+                    if name == "data":
+                        yield from responses.log_pieces(f"[{data}]")
 
     def get_kernel(self, handle: str, version: int | None = None) -> Source | None:
         """Return a version of our kernel, by default the current one; None if it does not exist.

@@ -216,7 +216,8 @@ def log_lines(log: str) -> list[str]:
     """
     whole = "".join(data for _, data in log_pieces(log))
     # A piece may end inside a character. Its halves are joined; a single half is replaced.
-    return whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace").splitlines()
+    text = whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return re.sub(r"\r\n?", "\n", text).removesuffix("\n").split("\n") if text else []
 
 
 class Plain:

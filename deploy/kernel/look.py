@@ -21,12 +21,15 @@ class Look:
     Attributes:
         run: owner/slug/version.
         status: Kaggle's name for it.
-        seconds: since the watch began.
+        seconds: since the run was pushed, or else since the watch began.
         ran_seconds: since the run was first seen running; None: not yet.
         words: what the run says of itself, for a person.
         progress: its lines of progress, the oldest first.
         accelerator: "TPU", "GPU" or "CPU".
         left, allowed: seconds of this week's quota for it, as the watch began; None: unknown.
+        pushed: whether `seconds` counts from the push.
+        often: whether only its progress has changed, soon after another look: a screen shows it,
+            and a pipe does not.
     """
 
     run: str
@@ -38,6 +41,8 @@ class Look:
     accelerator: str
     left: float | None
     allowed: float | None
+    pushed: bool = False
+    often: bool = False
 
     @property
     def ended(self) -> bool:
@@ -71,13 +76,14 @@ class Look:
         """Status and progress in words: a watch shows a line when they change."""
         if self.ran_seconds is None:
             return self.status
-        return "  ".join(filter(None, [self.status, self.words, self.projected]))
+        return "  ".join(filter(None, [self.status, self.words]))
 
     @property
     def line(self) -> "Line":
         """The line for a person, which carries this look."""
         said = self.state if self.status == "RUNNING" else self.status
-        return Line.of(f"{self.run}  {clock(self.seconds)}  {said}", self)
+        since = clock(self.seconds) if self.pushed else f"watched for {clock(self.seconds)}"
+        return Line.of(f"{self.run}  {since}  {said}", self)
 
     def to_json(self) -> dict[str, Any]:
         """Return it as what `json.dumps` takes, with the newest line of progress alone.
@@ -88,6 +94,7 @@ class Look:
             "run": self.run,
             "status": self.status,
             "seconds": round(self.seconds, 1),
+            "since": "push" if self.pushed else "watch",
             "running_seconds": None if self.ran_seconds is None else round(self.ran_seconds, 1),
             "progress": json.loads(json.dumps(self.newest), parse_constant=lambda name: None),
             "words": self.words,

@@ -36,6 +36,7 @@ from deploy.project import InWords, no_words
 Show = Callable[[str], None]
 
 TAIL_LINES = 40
+PROGRESS_PAUSES = 5  # the longest pauses between two lines of a pipe that tell progress alone
 NOT_YET = "NOT_THERE_YET"
 SAVED = "NEW_SCRIPT"  # Kaggle's word for a version that is saved and does not run, or not yet
 NO_NOTEBOOK = re.compile(r"(notebook|kernel) not found", re.IGNORECASE)
@@ -249,14 +250,17 @@ def watch(
     deadline_seconds: float,
     show: Show,
     queue_seconds: float | None = None,
+    pushed_seconds: float | None = None,
     in_words: InWords = no_words,
 ) -> str:
     """Watch a run until it ends, and return "COMPLETE".
 
     Args:
         deadline_seconds: for the run itself, from the moment it is seen running.
-        show: is given the line of a `Look` when the status or the progress has changed.
+        show: is given the line of a `Look` when the status or the progress has changed. The
+            progress is looked at more often than Kaggle is asked for the status.
         queue_seconds: for the run to start; by default `deadline_seconds`.
+        pushed_seconds: since the run was pushed; None: unknown.
         in_words: what a line of its progress says to a person.
 
     Raises:
@@ -270,10 +274,33 @@ def watch(
     """
     attach = f"The run continues. To watch it again:\ninvoke watch --run {run}"
     began, running = time.monotonic(), 0.0
-    pause, last = kaggle.pace.first, ""
+    pause, last, said, said_at = kaggle.pace.first, "", "", -math.inf
     quota = _quota(kaggle, run)
     try:
         with LogStream(kaggle, run.handle, run.version, in_words) as log:
+
+            def tell(name: str) -> None:
+                nonlocal said, said_at
+                now = time.monotonic()
+                look = Look(
+                    str(run),
+                    name,
+                    now - began + (pushed_seconds or 0.0),
+                    now - running if running else None,
+                    log.line,
+                    log.progress,
+                    run.accelerator,
+                    *quota,
+                    pushed=pushed_seconds is not None,
+                    often=name == last and now < said_at + PROGRESS_PAUSES * kaggle.pace.most,
+                )
+                if look.state == said and name != "COMPLETE":
+                    return
+                show(look.line)
+                if name == last and not look.often:
+                    said_at = now
+                said = look.state
+
             while True:
                 now = time.monotonic()
                 # Kaggle may not find a version after its push, and then call it saved only.
@@ -282,14 +309,9 @@ def watch(
                 name, failure = _look(kaggle, run, new=new, seen=last not in ("", NOT_YET))
                 if name == "RUNNING":
                     running = running or now
-                ran = now - running if running else None
-                accelerator = run.accelerator
-                look = Look(
-                    str(run), name, now - began, ran, log.line, log.progress, accelerator, *quota
-                )
-                if name == "COMPLETE" or look.state != last:
-                    show(look.line)
-                    last, pause = look.state, kaggle.pace.first  # after a change, poll often again
+                tell(name)
+                if name != last:  # after a change, poll often again; a log changes all the time
+                    last, pause = name, kaggle.pace.first
                 if name == "COMPLETE":
                     return name
                 only_saved = name == SAVED and since >= kaggle.pace.unstarted
@@ -307,7 +329,9 @@ def watch(
                         f"{run} is {name} after {clock(now - began)}, {waited}; expected its end by"
                         f" now.\n{attach}"
                     )
-                time.sleep(pause)
+                while (left := now + pause - time.monotonic()) > 0:
+                    time.sleep(min(left, kaggle.pace.first))
+                    tell(name)
                 pause = min(pause * 1.5, kaggle.pace.most)
     except KeyboardInterrupt:
         raise Detached(f"Detached from {run}.\n{attach}") from None

@@ -42,7 +42,7 @@ from deploy.relay import (
 from deploy.relay import publish as datasets
 from deploy.relay import submit as submissions
 from deploy.relay.continuation import Base
-from deploy.relay.last_runs import Pushes
+from deploy.relay.last_runs import Pushes, age
 from deploy.relay.next_steps import kernel_of
 from deploy.relay.next_steps import next_command as next_command
 from deploy.relay.publish import DatasetVersion
@@ -343,6 +343,7 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
     """Watch a run to its end, and record how it ended."""
     journal = project.journal()
     row = journal.last("pushes", handle=run.handle, version=run.version)
+    ours = row is not None and row["before"] is not None and row["before"] < run.version
     status = "ERROR"
     try:
         status = push_and_watch.watch(
@@ -350,6 +351,7 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
             run,
             deadline_seconds=project.deadline_seconds,
             queue_seconds=project.queue_seconds,
+            pushed_seconds=max(age(row), 0.0) if row and ours else None,
             in_words=project.in_words,
             show=show,
         )

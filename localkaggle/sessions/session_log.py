@@ -19,8 +19,8 @@ class Log:
         self._began = time.monotonic()
         self._path = path
         held = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
-        whole = held[: held.rfind("\n") + 1]  # a kill may have cut the last piece
-        self._pieces: list[str] = whole.splitlines()
+        # A kill may have cut the last piece.
+        self._pieces: list[str] = held.split("\n")[:-1]
         self._ended = False
         self._changed = threading.Condition()
 
@@ -31,12 +31,15 @@ class Log:
     def add(self, stream: str, text: str) -> None:
         """Add text that was printed to "stdout" or "stderr"."""
         seconds = round(time.monotonic() - self._began, 6)
-        piece = json.dumps({"stream_name": stream, "time": seconds, "data": text})
+        # In UTF-8, without a charset in its header. Half a character can be sent as \ud83d alone.
+        whole = text.encode("utf-8", "replace").decode("utf-8") == text
+        piece = {"stream_name": stream, "time": seconds, "data": text}
+        written = json.dumps(piece, ensure_ascii=not whole)
         with self._changed:
             if self._path is not None:
                 with self._path.open("a", encoding="utf-8") as file:
-                    file.write(f"{piece}\n")
-            self._pieces.append(piece)
+                    file.write(f"{written}\n")
+            self._pieces.append(written)
             self._changed.notify_all()
 
     def end(self) -> None:

@@ -108,7 +108,7 @@ def test_a_pipe_gets_lines_or_objects_and_no_escape_codes(world, monkeypatch):
     text = "\n".join(lines)
     assert "\x1b" not in text and "\r" not in text
     assert any(line.endswith("COMPLETE") for line in lines)
-    assert "RUNNING  step 4 of 8  loss 0.5000  1:00:00 to go  will use about 1.0 of the" in text
+    assert "RUNNING  step 4 of 8  loss 0.5000  1:00:00 to go" in text
     assert lines[-1] == f"Next: invoke pull --run {RUN} --config digits"
 
     told = [json.loads(line) for line in objects]

@@ -1,0 +1,170 @@
+"""Ordinary days of a watch: a log in any language, a busy one, a run that began hours ago."""
+
+import json
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.kernel import push_and_watch
+from deploy.kernel.push_and_watch import Run
+from localkaggle.server import LocalKaggle
+from localkaggle.sessions.session import Outcome
+from localkaggle.sessions.session_log import Log
+from proofs.kaggle.world import competition
+from tests.deploy.small import metadata
+
+HANDLE = "rehearsal/digits-train-tpu"
+RUN = Run(HANDLE, 1, "", "")
+QUICK = Pace(first=0.01, most=0.05, patience=60)
+
+
+class Held:
+    """A session that a test ends; it writes nothing but its log."""
+
+    def __init__(self, folder: Path, notebook: str, *, log: Log, **rest: Any) -> None:
+        self.log, self.began, self.ended = log, threading.Event(), threading.Event()
+        folder.mkdir(parents=True)
+
+    def run(self) -> Outcome:
+        """Run until the test ends it."""
+        self.log.start()
+        self.began.set()
+        self.ended.wait(60)
+        return Outcome("", "", 0.0)
+
+    def cancel(self) -> None:
+        """End."""
+        self.ended.set()
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
+    """A local Kaggle whose sessions run until a test ends them."""
+    given: Any = {"competitions": [competition()], "session": Held}
+    with LocalKaggle(tmp_path / "kaggle", **given) as local:
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+        yield local
+
+
+@pytest.fixture
+def kaggle(local: LocalKaggle) -> Kaggle:
+    """A client of it, which has pushed a run."""
+    kaggle = Kaggle.connect(pace=QUICK)
+    named = {"id": HANDLE, "title": "digits train tpu"}
+    kaggle.save_kernel({**metadata("train-tpu"), **named}, "{}", timeout_seconds=600)
+    return kaggle
+
+
+@pytest.fixture
+def session(local: LocalKaggle, kaggle: Kaggle) -> Held:
+    """The session of that run, which has begun."""
+    version = local.kernels.version(HANDLE, 1)
+    assert version is not None and version.session.began.wait(60)
+    return version.session
+
+
+def test_a_log_is_read_as_utf_8_while_it_is_written_and_afterwards(kaggle, session):
+    said = "× – Å \u2028 \x85 ü 漢字 🎉"
+    session.log.add("stdout", f"{said}\n")
+    session.log.add("stdout", "half \ud83d")
+    session.log.add("stdout", "\ude00 whole\n")
+    live = kaggle.follow_log(HANDLE, 1)
+
+    assert next(live) == ("stdout", f"{said}\n")
+
+    session.ended.set()
+    assert (
+        "".join(text for _, text in live).encode("utf-16", "surrogatepass").decode("utf-16")
+        == "half 😀 whole\n"
+    )
+    assert kaggle.kernel_log(HANDLE, 1) == [said, "half 😀 whole"]
+
+
+@pytest.mark.parametrize("end", ["data:END_OF_LOG\n\n", "data: END_OF_LOG\r\n\r\n"])
+def test_the_end_of_a_log_is_known_with_and_without_a_blank(between, end):
+    kaggle = Kaggle.connect(pace=QUICK)
+    pieces = f'data:{{"data": "one"}}\n\n{end}data: {{"data": "of another log"}}\n\n'
+    between.say("x", [(200, pieces.encode(), {"Content-Type": "text/event-stream"})])
+
+    assert list(kaggle.follow_log("ann/x", 1)) == [("", "one")]
+
+
+class Scaled:
+    """The clock of a watch, on which ten minutes pass in a moment."""
+
+    def __init__(self, each: Any) -> None:
+        self.now, self._each = 1000.0, each
+
+    def monotonic(self) -> float:
+        """Return the time."""
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        self.now += seconds
+        self._each(self.now - 1000.0)
+
+
+@pytest.mark.parametrize("busy", [False, True])
+def test_a_busy_log_asks_for_the_status_no_more_often_than_a_quiet_one(
+    local, kaggle, session, shown, monkeypatch, busy
+):
+    """Once a minute in the long run; and a pipe gets a line of progress every five minutes."""
+    kaggle.pace = Pace(first=5, most=60, patience=300)
+    written = 0
+
+    def each(passed: float) -> None:
+        nonlocal written
+        if busy and passed // 10 > written:
+            written = int(passed // 10)
+            session.log.add("stdout", json.dumps({"step": written}) + "\n")
+            threading.Event().wait(0.01)  # the log is followed beside the watch
+        if passed > 600:
+            session.ended.set()
+            local.kernels.version(HANDLE, 1).done.wait(60)
+
+    monkeypatch.setattr(push_and_watch, "time", Scaled(each))
+    local.faults.plan({})
+
+    push_and_watch.watch(
+        kaggle, RUN, deadline_seconds=1200, show=shown.append, in_words=lambda line: str(line)
+    )
+
+    assert local.faults.seen.count("GetKernelSessionStatus") == 16
+    told = [line for line in shown if not line.look.often]
+    assert len(told) <= 6 and (len(shown) > len(told)) == busy
+
+
+def test_a_watch_counts_from_the_push_where_that_is_known(kaggle, session, shown):
+    session.ended.set()
+
+    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, pushed_seconds=7265.0, show=shown.append)
+    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+
+    assert shown[-2].startswith(f"{RUN}  2:01:0") and shown[-1].startswith(
+        f"{RUN}  watched for 0:00:0"
+    )
+    assert [line.look.to_json()["since"] for line in shown[-2:]] == ["push", "watch"]
+
+
+def test_a_line_of_a_watch_does_not_repeat_the_quota(kaggle, session, shown):
+    """It was said before the push; a screen, and JSON, have it still."""
+    session.log.add("stdout", json.dumps({"step": 1, "eta_seconds": 30}) + "\n")
+
+    def show(line: str) -> None:
+        shown.append(line)
+        if "step" in line:
+            session.ended.set()
+
+    push_and_watch.watch(
+        kaggle, RUN, deadline_seconds=60, show=show, in_words=lambda line: str(dict(line))
+    )
+
+    assert not any("hours" in line for line in shown)
+    assert shown[-1].look.to_json()["hours_left"] == 20.0
