@@ -9,7 +9,7 @@ import importlib.metadata
 import io
 import os
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,10 @@ from deploy.client.credential_lookup import Found
 from deploy.errors import CredentialError, UsageError, writing
 
 OLDEST = (2, 2, 4)
-INSTALL = "pip install 'kaggle>=2.2.4,<2.3' six"
+INSTALL = "pip install 'kaggle>=2.2.4,<2.3' 'kagglesdk>=0.1.37,<0.1.39' six"
+# What is used of the client though it is private: another version may lack it.
+OF_HTTP = ("call", "_session", "_endpoint", "_verbose", "_response_processor", "_init_session")
+OF_LOGIN = ("refresh_access_token", "_access_token", "_access_token_expiration")
 HOW = (
     "Expected one of these:\n"
     "  - a token from https://www.kaggle.com/settings/api, in the file ~/.kaggle/access_token or in"
@@ -104,6 +107,7 @@ def _renewal(api: Any, client: Any) -> Renew:
     bare = api.build_kaggle_client()
     bare.http_client()._session.auth = None  # an access token that has ended would be refused
     login, http = KaggleCredentials.load(client=bare), client.http_client()
+    require_parts(login, OF_LOGIN)
 
     def renew() -> None:
         with _login_ends(True), writing(Path(KaggleCredentials.DEFAULT_CREDENTIALS_FILE)):
@@ -215,6 +219,17 @@ def require_client() -> None:
         )
 
 
+def require_parts(owner: object, names: Sequence[str]) -> None:
+    """Refuse a client whose object lacks what is used of it. Raises `UsageError`."""
+    lacking = [name for name in names if not hasattr(owner, name)]
+    if lacking:
+        raise UsageError(
+            f"kagglesdk {importlib.metadata.version('kagglesdk')} cannot be used:"
+            f" {type(owner).__name__} has no {', '.join(lacking)}; expected a version that was"
+            f" tested. Run:\n{INSTALL}"
+        )
+
+
 def _pinning(package: str) -> list[str]:
     """Return the installed packages that allow one version of a package, with their versions."""
     return [
@@ -249,6 +264,7 @@ def _api(timeouts: tuple[float, float]) -> Any:
             client = super().build_kaggle_client()
             _remember(self.config_values)  # before the first use of a credential
             http = client.http_client()
+            require_parts(http, OF_HTTP)
             http._verbose = False
             http._response_processor = None
             http._init_session()

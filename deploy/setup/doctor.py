@@ -47,7 +47,7 @@ from deploy.setup.check import (
 
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
-TESTED = ("2.2.4", "2.2.5")  # of the client
+TESTED = {"kaggle": ("2.2.4", "2.2.5"), "kagglesdk": ("0.1.37", "0.1.38")}
 FREE_BYTES = 2 * 10**9
 SKEW_SECONDS = 300  # signed addresses and logins depend on the clock
 IMAGE_DAYS = 90
@@ -173,13 +173,11 @@ class _Examination:
     def _client(self) -> Check:
         there = credentials.versions(self._timeouts)
         found = ", ".join(f"{name} {version}" for name, version in there.items())
-        if there.get("kaggle") in TESTED:
+        if all(there.get(name) in tested for name, tested in TESTED.items()):
             return passed(found)
-        fix = (
-            f"Tested: {' and '.join(TESTED)}. If a call fails, install one of these:\n"
-            f"pip install 'kaggle=={TESTED[-1]}'"
-        )
-        return warned(f"{found}: not tested with this version", fix)
+        told = "; ".join(f"{name} {' and '.join(tested)}" for name, tested in TESTED.items())
+        fix = f"Tested: {told}. If a call fails, install these:\n{credentials.INSTALL}"
+        return warned(f"{found}: not tested with these versions", fix)
 
     def _proxy(self) -> Check:
         local = os.environ.get("KAGGLE_API_ENVIRONMENT") == "LOCALHOST"

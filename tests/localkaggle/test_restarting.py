@@ -166,7 +166,7 @@ def test_a_server_that_was_killed_lost_nothing_that_it_had_answered(killed):
         assert kaggle.kernels.latest_output("rehearsal/small-kernel") == (
             folder / "sessions" / "rehearsal--small-kernel--v1" / "working"
         )
-        assert before[-1][0]["publicScore"] == "0.50000" and "done \\u00e9" in before[2]
+        assert before[-1][0]["publicScore"] == "0.50000" and "done é" in before[2]
 
 
 def test_what_ran_when_it_was_killed_has_ended_with_an_error(killed):

@@ -1,14 +1,18 @@
 """A client that another package's pins have broken is refused before anything else is done."""
 
+import importlib.metadata
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
 
 from deploy.client import credentials
 from deploy.errors import UsageError
+from deploy.setup import doctor
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -45,7 +49,7 @@ def test_a_client_that_keras_hub_broke_is_named_first_with_the_command(pinned, c
     assert done.returncode in (2, 3)  # a doctor that finds no credentials, too, ends with 3
     assert "The Kaggle client cannot be imported: it needs kagglesdk" in said
     assert "0.1.28 is installed, as keras-hub 0.31.1 pins it" in said
-    assert "pip install 'kaggle>=2.2.4,<2.3' six" in said
+    assert credentials.INSTALL in said
     assert "Started a local Kaggle" not in said and "Logging in" not in said
 
 
@@ -61,3 +65,24 @@ def test_a_client_that_is_not_installed_is_named_with_the_command(monkeypatch):
 
     with pytest.raises(UsageError, match=r"not installed\.\n.*\npip install 'kaggle"):
         credentials.require_client()
+
+
+def test_a_client_without_what_is_used_of_it_is_named_with_the_command():
+    with pytest.raises(
+        UsageError, match=r"kagglesdk [\d.]+ cannot be used: object has no _gone"
+    ) as one:
+        credentials.require_parts(object(), ("__class__", "_gone"))
+
+    assert str(one.value).endswith(credentials.INSTALL)
+
+
+def test_the_range_of_the_client_is_the_same_everywhere():
+    """As pip installs it, as the message says it, and as `doctor` has it tested."""
+    text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    needs = tomllib.loads(text)["project"]["dependencies"]
+
+    for name, tested in doctor.TESTED.items():
+        need = next(need for need in needs if Requirement(need).name == name)
+        assert f"'{need}'" in credentials.INSTALL
+        there = importlib.metadata.version(name)
+        assert all(version in Requirement(need).specifier for version in (*tested, there))

@@ -605,14 +605,23 @@ def test_another_python_is_found(server, whole, text, verdict):
 
 
 @pytest.mark.parametrize(
-    ("version", "verdict"),
-    [("2.2.4", PASS), ("2.2.5", PASS), ("2.2.9", WARN), ("2.3.0", WARN), ("2.1.0", FAIL)],
+    ("package", "version", "verdict"),
+    [
+        ("kaggle", "2.2.4", PASS),
+        ("kaggle", "2.2.5", PASS),
+        ("kaggle", "2.2.9", WARN),
+        ("kaggle", "2.3.0", WARN),
+        ("kaggle", "2.1.0", FAIL),
+        ("kagglesdk", "0.1.40", WARN),
+    ],
 )
-def test_a_client_that_was_not_tested_is_a_warning(server, whole, monkeypatch, version, verdict):
+def test_a_client_that_was_not_tested_is_a_warning(
+    server, whole, monkeypatch, package, version, verdict
+):
     """One that is too old is refused."""
     real = importlib.metadata.version
     monkeypatch.setattr(
-        importlib.metadata, "version", lambda name: version if name == "kaggle" else real(name)
+        importlib.metadata, "version", lambda name: version if name == package else real(name)
     )
 
     rows = examine(whole)
