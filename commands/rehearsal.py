@@ -76,7 +76,8 @@ def several_budgets(budget: str) -> float:
 
 @task(
     help={
-        "config": "name in pipeline/configs/, or path of such a .py file; default: digits",
+        "config": "name in pipeline/configs/, or path of such a .py file; default: digits, and with"
+        " --input what init chose",
         **JSON,
         "input": "a competition's folder; a part of its labelled rows becomes the hidden test set."
         " Default: the data of the embedded competition that the config is for",
@@ -105,7 +106,7 @@ def several_budgets(budget: str) -> float:
 )
 def dry_run(
     c: Context,
-    config: str = "digits",
+    config: str | None = None,
     input: str = "",
     budget: str = "",
     full: bool = False,
@@ -121,6 +122,7 @@ def dry_run(
     Example: invoke dry-run --config leaves --input data/leaves
     """
     given = {"TPU": tpu_python, "GPU": gpu_python}
+    config = config or default(input)
     try:
         return _rehearse(config, input, budget, full, dataset or (), internet, given)
     except KeyboardInterrupt:  # before the server, which has a message of its own
@@ -129,6 +131,18 @@ def dry_run(
         raise Detached(
             "Interrupted before anything ran.\nTo start over, run the same command again."
         ) from None
+
+
+def default(folder: str) -> str:
+    """Return the config of a rehearsal for which none was given; of a folder it is said."""
+    if not folder:
+        return "digits"
+    from deploy.setup import init
+
+    name = init.default_config(ROOT)
+    write = shlex.join(["invoke", "inspect", "--input", folder, "--write"])
+    show(f"No --config was given: this takes {name}. To write one for the folder: {write} NAME")
+    return name
 
 
 def _rehearse(

@@ -22,7 +22,7 @@ def seconds(text: str) -> float:
     if not LEAST <= found <= MOST:
         raise ConfigError(
             f"--budget {text[:40]}: expected a time from {LEAST}s to {MOST // 3600}h, as 2h, 8m or"
-            " 90s.\nCorrect it: --budget 8m"
+            " 90s.\nCorrect it."
         )
     return found
 

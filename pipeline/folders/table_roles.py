@@ -12,7 +12,7 @@ import pandas as pd
 
 from pipeline.config.data_layout import ENDINGS
 from pipeline.data import class_folders
-from pipeline.errors import DataError
+from pipeline.errors import ConfigError, DataError
 from pipeline.folders import folder_files, unsupported
 from pipeline.folders.folder_files import ADVICE, ARRAYS, TESTS, shortened
 from pipeline.storage import csv_files
@@ -33,6 +33,7 @@ def find_sample(folder: Path, tables: Sequence[str], given: str) -> str:
 
     Raises:
         DataError: if there is none, or several.
+        ConfigError: if there is none of the given name.
     """
     if given:
         return _check_option(folder, tables, given, "--sample")
@@ -46,7 +47,12 @@ def find_sample(folder: Path, tables: Sequence[str], given: str) -> str:
             f"{folder} holds the sample submission as {shortened(packed)}; archives are not read, "
             f"expected a CSV.\nUnpack it: {_unpack(folder / packed[0])}"
         )
-    others = found or [name for name in tables if not TRAINS.search(Path(name).stem)]
+    # The table of the test set is none: it has inputs, and nothing to fill in.
+    others = found or [
+        name
+        for name in tables
+        if not TRAINS.search(Path(name).stem) and not TESTS.search(Path(name).stem)
+    ]
     raise DataError(
         f"{folder} holds {len(found)} tables that could be the sample submission"
         f"{': ' + shortened(found) if found else ''}; expected one with sample or submission in "
@@ -54,7 +60,8 @@ def find_sample(folder: Path, tables: Sequence[str], given: str) -> str:
         + (
             f"Name it: --sample {others[0]}"
             if others
-            else "Complete the download, or write a table of ids and placeholders."
+            else "Download it from the competition's page, or write one: the ids of the test set,"
+            " and a column for each thing to predict."
         )
     )
 
@@ -62,7 +69,7 @@ def find_sample(folder: Path, tables: Sequence[str], given: str) -> str:
 def _check_option(folder: Path, tables: Collection[str], given: str, option: str) -> str:
     name = os.path.normpath(given)
     if name not in tables:
-        raise DataError(
+        raise ConfigError(
             f"{option} {given}: there is no such table in {folder}; expected one of "
             f"{shortened(sorted(tables))}.\nCorrect the option."
         )
@@ -105,7 +112,8 @@ def find_test(
         train: what the user named as the training table.
 
     Raises:
-        DataError: if there are several, or not the one that was named.
+        DataError: if there are several.
+        ConfigError: if there is none of the given name.
     """
     if given:
         return _check_option(folder, headers, given, "--test")

@@ -247,7 +247,9 @@ def _reasons(task: Task, config: Config) -> dict[str, str]:
     data, optimizer = config.data, config.optimizer
     flips = "no flips, since grey images are often writing"
     if data.flip:
-        flips = "flips, too: set flip=False for writing, or where left and right differ"
+        # A flipped view that training never saw is refused.
+        flips = "flips, too: for writing, or where left and right differ, set flip=False and "
+        flips += f"views={config.views // 2}"
     mixes = [f"{name}={value:g}" for name in ("mixup", "cutmix") if (value := getattr(data, name))]
     mixed = f"; {', '.join(mixes)} (arXiv:1710.09412, 1905.04899)" if mixes else ""
     folds = f"{config.folds}: each row is predicted by a model that has not seen it, and their "

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pandas as pd
 
-from pipeline.errors import DataError
+from pipeline.errors import ConfigError, DataError
 from pipeline.folders import folder_files, pixel_columns, records, table_roles, unsupported
 from pipeline.folders.folder_files import ADVICE, Files, Images, shortened
 from pipeline.folders.records import LABELS, Records
@@ -302,7 +302,7 @@ def _find_labels(
     if given.labels:
         absent = [name for name in given.labels if name not in others]
         if absent:
-            raise DataError(
+            raise ConfigError(
                 f"--label {', '.join(given.labels)}: {path} has no column {', '.join(absent)} "
                 f"beside its ids; it has {shortened(others, 20)}.\nCorrect the option."
             )

@@ -361,24 +361,27 @@ def _inputs(config: Config) -> tuple[Any, Any]:
 
     This is an image from 0 to 1 (for a backbone as it is), the numbers of a table, the effect of
     missing ones and the embedded categories, or own inputs: one, or several by name, of which bytes
-    (uint8) are from 0 to 1, too.
+    (uint8) are from 0 to 1, too. Layers without weights are called relay_…, since Keras refuses
+    a name that a function of the user's own gives to another one.
     """
     data = config.data
     if data.kind == "own":
-        inputs = keras.Input(data.shape, dtype=data.dtype, name="inputs")
+        inputs = keras.Input(data.shape, dtype=data.dtype, name="relay_inputs")
         if config.model in backbones.BACKBONES and not own_code.function(config, "model"):
             return inputs, inputs
         several = packed_inputs.unpacked(inputs, data.own_inputs)
         for name, form in data.own_inputs.items():
             if form[0] == "uint8":
-                several[name] = layers.Rescaling(1 / 255, name=f"{name}_to_unit")(several[name])
+                several[name] = layers.Rescaling(1 / 255, name=f"relay_{name}_to_unit")(
+                    several[name]
+                )
         return inputs, several if len(several) > 1 else next(iter(several.values()))
     if data.kind != "table":
-        inputs = keras.Input(data.shape, dtype="uint8", name="images")
+        inputs = keras.Input(data.shape, dtype="uint8", name="relay_images")
         if config.model in backbones.BACKBONES and not own_code.function(config, "model"):
             return inputs, inputs
-        return inputs, layers.Rescaling(1 / 255, name="to_unit")(inputs)
-    inputs = keras.Input(data.shape, dtype="float32", name="features")
+        return inputs, layers.Rescaling(1 / 255, name="relay_to_unit")(inputs)
+    inputs = keras.Input(data.shape, dtype="float32", name="relay_features")
     numbers = len(data.numeric_columns)
     parts = []
     if numbers:
@@ -398,7 +401,7 @@ def _inputs(config: Config) -> tuple[Any, Any]:
             name=f"category{number + 1}_embedding",
         )
         parts.append(embedding(code))
-    return inputs, layers.Concatenate(name="features_joined")(parts) if len(parts) > 1 else parts[0]
+    return inputs, layers.Concatenate(name="relay_joined")(parts) if len(parts) > 1 else parts[0]
 
 
 def _zero_for_unknown(shape: tuple[int, ...], dtype: Any = None) -> Any:

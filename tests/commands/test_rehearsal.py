@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from commands.project import project
-from commands.rehearsal import Hosted, explained, hosted_folder, require_space
+from commands.rehearsal import Hosted, default, explained, hosted_folder, require_space
 from deploy.errors import DiskError, RunFailed, SourceMissing
 from deploy.relay import relay
 from localkaggle.sessions import session
@@ -39,6 +39,14 @@ def written(folder: Path) -> Path:
     path, values = folder / "kinds.py", config.to_json()
     path.write_text(f"from pipeline.config import from_json\nCONFIG = from_json({values!r})\n")
     return path
+
+
+def test_a_folder_without_a_config_is_told_which_one_it_gets(capsys):
+    """What it then lacks is said of that one."""
+    assert (default(""), default("my data")) == ("digits", "digits")
+
+    (line,) = capsys.readouterr().out.splitlines()
+    assert "this takes digits" in line and "invoke inspect --input 'my data' --write NAME" in line
 
 
 @pytest.fixture(scope="module")

@@ -737,7 +737,7 @@ def unclear_label(files):
     [
         (lambda files: {}, "expected tables (.csv), and found none"),
         (lambda files: {"train.zip": b"PK", "notes.txt": b"x"}, "train.zip: unpack archives"),
-        (without("sample"), "holds 0 tables that could be the sample submission"),
+        (without("sample"), "page, or write one: the ids of the test set, and a column for each"),
         (
             lambda files: files | {"my_submission.csv": files["sample_submission.csv"]},
             "--sample my_submission.csv",
@@ -866,7 +866,9 @@ def test_which_label_a_probability_is_about_is_asked(labels, said, tmp_path):
         ((".", "--for", "gpu"), 2, "expected one of tpu-v5e-8, cpu"),
         ((".", "--budget", "soon"), 2, "expected a time from 30s to 240h"),
         ((".", "--page", "no/such/page.html"), 2, "mkdir -p no/such"),
-        ((".", "--sample", "../outside.csv"), 1, "there is no such table"),
+        ((".", "--sample", "../outside.csv"), 2, "there is no such table"),
+        ((".", "--train", "no.csv"), 2, "--train no.csv: there is no such table"),
+        ((".", "--label", "gone"), 2, "has no column gone beside its ids; it has"),
     ],
 )
 def test_an_argument_that_cannot_work_is_refused(words, code, said, tmp_path, monkeypatch, capsys):

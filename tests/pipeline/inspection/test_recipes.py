@@ -1,5 +1,6 @@
 """What is proposed fits the budget of the machine that it is for, and says why."""
 
+import re
 from collections import Counter
 from dataclasses import replace
 
@@ -152,6 +153,15 @@ def test_every_choice_has_a_reason_and_what_is_assumed_says_so():
     assert "assumed" in tpu.reasons["epochs"] and "assumed" in tpu.reasons["weights"]
     assert "measured on this machine" in cpu.reasons["epochs"]
     assert "docs/LOG.md" in cpu.reasons["rate"]
+
+
+def test_both_numbers_that_no_flips_need_are_said():
+    """More views than training made of an image are refused."""
+    made = recipes.recipe(task(5000, 64, photographs=400), Plan())
+    views = re.search(r"set flip=False and views=(\d+)", made.reasons["augmentation"])
+
+    assert made.config.data.flip and views
+    replace(made.config, views=int(views[1]), data=replace(made.config.data, flip=False))
 
 
 def test_a_budget_that_is_too_small_says_so():

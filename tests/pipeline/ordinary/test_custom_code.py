@@ -226,6 +226,14 @@ def test_layers_of_each_row_by_itself_are_taken(own):
     own_code_check.by_jax(own(NET.replace("\n    return", text)), str)
 
 
+@pytest.mark.parametrize("name", ["images", "inputs", "features", "to_unit"])
+def test_a_layer_may_have_any_usual_name(own, name):
+    """Keras takes each name once a model, those of the template's own layers too."""
+    named = own(NET.replace('"hidden"', f'"{name}"'))
+
+    assert name in [layer.name for layer in architectures.build(named).layers]
+
+
 @pytest.mark.parametrize("classes", [2, 4])
 def test_a_metric_without_a_value_for_rows_of_one_class_is_taken(own, classes):
     code = """
