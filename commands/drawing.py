@@ -172,6 +172,9 @@ def show_states(found: Mapping[str, Any]) -> None:
         allowed = found["hours_allowed"][name]
         seconds = None if allowed is None else allowed * 3600
         rows.append(quota(name, name, None if left is None else left * 3600, seconds, wide))
+        if found["hours_reserved"].get(name):
+            told = f"{found['hours_reserved'][name]:.1f} h of them are reserved by what runs."
+            rows.append(labelled("", Text(told, DIM)))
     if found["renewed"]:
         moment = found["renewed"][:16].replace("T", " ")
         rows.append(labelled("", Text(f"The week's quota returns at {moment} UTC.", DIM)))

@@ -43,6 +43,9 @@ class Facts:
         listing_seconds: how long the output of a run that has just ended is listed as empty.
         versions_seconds: how long calls do not know of a version that was just pushed.
         reserves: whether a push asks for as much of the quota as its timeout says.
+        lower_timeouts: whether a push is refused whose timeout is not lower than a session's cap;
+            otherwise the lower of both counts.
+        pays: whether the account pays for what it uses beyond the quota of a week.
         hidden_files: whether names that begin with a dot are listed in an output.
         empty_files: whether files without a byte are listed in an output.
         rewritten: names of an output that are served with other bytes.
@@ -67,6 +70,8 @@ class Facts:
     listing_seconds: float = 0.0
     versions_seconds: float = 0.0
     reserves: bool = False
+    lower_timeouts: bool = False
+    pays: bool = False
     hidden_files: bool = True
     empty_files: bool = True
     rewritten: tuple[str, ...] = ()

@@ -144,6 +144,7 @@ class LocalKaggle:
             verified=verified,
             queue_seconds=queue_seconds,
             own_output=own_output,
+            session_seconds=self.session_seconds,
             facts=self.facts,
             changes=self._changes,
         )

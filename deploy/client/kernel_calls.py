@@ -231,18 +231,31 @@ class KernelCalls(Exchange):
             patience: seconds to retry; by default those of the pace.
         """
         request = self._kernels_types.ApiGetAcceleratorQuotaStatisticsRequest()
-        answer = self._read(
-            "ask for the quota",
-            lambda: self._kernels.get_accelerator_quota_statistics(request),
-            patience,
-        )
-        return Quota(
-            responses.seconds_left(answer.gpu_quota),
-            responses.seconds_left(answer.tpu_quota),
-            responses.moment(answer.quota_refresh_time),
-            responses.seconds_allowed(answer.gpu_quota),
-            responses.seconds_allowed(answer.tpu_quota),
-        )
+
+        def ask() -> Quota:
+            answer = self._kernels.get_accelerator_quota_statistics(request)
+            given = {"GPU": answer.gpu_quota, "TPU": answer.tpu_quota}
+            known = {name: one for name, one in given.items() if one is not None}
+            return Quota(
+                responses.seconds_left(answer.gpu_quota),
+                responses.seconds_left(answer.tpu_quota),
+                responses.moment(answer.quota_refresh_time),
+                responses.seconds_allowed(answer.gpu_quota),
+                responses.seconds_allowed(answer.tpu_quota),
+                {
+                    name: one.time_reserved.total_seconds()
+                    for name, one in known.items()
+                    if one.time_reserved
+                },
+                # kagglesdk 0.1.37 may not know of it.
+                tuple(
+                    name
+                    for name, one in known.items()
+                    if getattr(one, "is_pay_to_scale_enabled", False)
+                ),
+            )
+
+        return self._read("ask for the quota", ask, patience)
 
     def download(self, url: str, path: Path) -> None:
         """Download a signed address of `kernel_output`. Raises `Expired` if it is not valid."""

@@ -3,7 +3,7 @@
 import json
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import Enum
 from typing import Any
@@ -109,9 +109,11 @@ class Quota:
     """Accelerator time of this week; None: unknown.
 
     Attributes:
-        gpu_seconds, tpu_seconds: that are left.
+        gpu_seconds, tpu_seconds: that are left: allowed and not used, as `kaggle quota` prints.
         renewed: when the next week begins, in UTC.
         gpu_allowed, tpu_allowed: seconds that a week has.
+        reserved: seconds of those left that running sessions may still take, by "GPU" and "TPU".
+        paid: "GPU" and "TPU", where the account pays for what it uses beyond the week's quota.
     """
 
     gpu_seconds: float | None
@@ -119,6 +121,8 @@ class Quota:
     renewed: datetime | None = None
     gpu_allowed: float | None = None
     tpu_allowed: float | None = None
+    reserved: Mapping[str, float] = field(default_factory=dict)
+    paid: tuple[str, ...] = ()
 
 
 def text(value: Any) -> str:
@@ -274,5 +278,5 @@ def seconds_left(quota: Any) -> float | None:
     if allowed is None:
         return None
     # The client's text form of these loses whole days; the values are right.
-    spent = [span for span in (quota.time_used, quota.time_reserved) if span is not None]
-    return max(0.0, allowed - float(sum(span.total_seconds() for span in spent)))
+    used = quota.time_used
+    return max(0.0, allowed - (0.0 if used is None else float(used.total_seconds())))

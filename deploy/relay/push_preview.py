@@ -24,7 +24,8 @@ from deploy.relay.last_runs import Pushes, started
 WRITES = "%%writefile "
 RUNNING = ("QUEUED", "RUNNING")
 SESSIONS = {"TPU": 1, "GPU": 2, "CPU": 5}  # at a time, by Kaggle's limits
-SESSION_SECONDS = 9 * 3600  # of a TPU, Kaggle's cap; of a GPU, what most competitions give
+# Of a TPU, Kaggle's cap, which a push has to be below; of a GPU, what most competitions give.
+SESSION_SECONDS = 9 * 3600 - 60
 LOOK_BACK = 10  # pushes of which Kaggle is asked whether they still run
 NOT_A_NOTEBOOK = (ValueError, TypeError, KeyError, RecursionError)
 
@@ -48,6 +49,8 @@ class Preview:
             the command that does so.
         code_sha256: of the bundle.
         most: seconds that the session would ask for if there were quota enough.
+        hours_reserved: of `hours_left`, that sessions which run may still take.
+        paid: whether the account pays for what it uses beyond the week's quota.
     """
 
     kernel: str
@@ -61,20 +64,29 @@ class Preview:
     rehearsed: str
     code_sha256: str
     most: int
+    hours_reserved: float = 0.0
+    paid: bool = False
 
     @property
     def seconds(self) -> int:
         """How long a session to ask for: `most`, or what is left of the quota.
 
-        Kaggle may refuse a session that could take more.
+        Kaggle may refuse a session that could take more. Whether it counts what others reserve, if
+        that is all, its answer tells.
         """
-        left = self.hours_left
-        return self.most if left is None else max(1, min(self.most, int(left * 3600)))
+        if self.hours_left is None or self.paid:
+            return self.most
+        free = self.hours_left - self.hours_reserved
+        return max(1, min(self.most, int(3600 * (free if free > 0 else self.hours_left))))
 
     def lines(self) -> list[str]:
         """Return it as lines for a person."""
         hours = self.hours_left
         left = "unknown" if hours is None else f"{hours:.1f} hours are left this week"
+        if self.hours_reserved:
+            left += f", {self.hours_reserved:.1f} of them reserved by what runs"
+        if self.paid:
+            left += "; beyond them Kaggle charges this account"
         if self.seconds < self.most:
             left += ", so the session asks for no more, and the run saves before their end"
         left = "none is needed" if self.accelerator == "CPU" else left
@@ -100,8 +112,8 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes, seconds: int = SESSION_
 
     Raises:
         UsageError: if it would be a new notebook whose address begins with a digit.
-        NoQuota: if no time is left this week, or if as many sessions are active as Kaggle allows.
-            No call can stop one.
+        NoQuota: if no time is left this week and the account does not pay for more, or if as many
+            sessions are active as Kaggle allows. No call can stop one.
     """
     accelerator = "TPU" if bundle.metadata["enable_tpu"] else "CPU"
     accelerator = "GPU" if bundle.metadata["enable_gpu"] else accelerator
@@ -135,8 +147,10 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes, seconds: int = SESSION_
         rehearsed.how(pushes.project.runs, bundle) or f"never as it stands; to do so: {rehearse}",
         bundle.code_sha256,
         seconds,
+        quota.reserved.get(accelerator, 0.0) / 3600,
+        accelerator in quota.paid,
     )
-    if left is not None and left <= 0:
+    if left is not None and left <= 0 and not preview.paid:
         instead = ""
         if accelerator == "TPU" and bundle.kernel == TRAIN:
             command = pushes.project.elsewhere.command("push-train")

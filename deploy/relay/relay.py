@@ -51,7 +51,7 @@ from deploy.relay.submit import Check, Submission
 
 Agree = Callable[[Preview], None]
 
-INFER_AT_MOST = 12 * 3600  # Kaggle's cap for a GPU
+INFER_AT_MOST = 12 * 3600 - 60  # below Kaggle's cap for a GPU
 
 
 @dataclass(frozen=True)

@@ -257,7 +257,13 @@ class _Examination:
             for name, seconds in left.items()
         )
         found += " left this week"
-        gone = [name for name, seconds in left.items() if seconds is not None and seconds < 60]
+        if self.quota.paid:
+            found += f"; beyond it Kaggle charges this account ({' and '.join(self.quota.paid)})"
+        gone = [
+            name
+            for name, seconds in left.items()
+            if seconds is not None and seconds < 60 and name not in self.quota.paid
+        ]
         if gone:
             fix = f"Wait: nothing can be pushed to the {' or '.join(gone)} until the week's end."
             return warned(found, fix)

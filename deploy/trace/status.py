@@ -94,6 +94,7 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
         "runs": runs,
         "hours_left": _in_hours(TPU=quota.tpu_seconds, GPU=quota.gpu_seconds),
         "hours_allowed": _in_hours(TPU=quota.tpu_allowed, GPU=quota.gpu_allowed),
+        "hours_reserved": _in_hours(**quota.reserved),
         "renewed": quota.renewed.isoformat() if quota.renewed else None,
         "next": following,
     }
@@ -140,7 +141,10 @@ def state_lines(found: Row) -> list[str]:
     """Return what `now` found, as lines for a person."""
     rows = [("now", run, state) for run, state in found["runs"].items()]
     for name, hours in found["hours_left"].items():
-        rows.append(("left this week", name, "not known" if hours is None else _hours(hours)))
+        reserved = found.get("hours_reserved", {}).get(name)
+        told = f", {_hours(reserved)} of them reserved by what runs" if reserved else ""
+        left = "not known" if hours is None else _hours(hours)
+        rows.append(("left this week", name, f"{left}{told}"))
     if found.get("renewed"):
         rows.append(("renewed", "at", found["renewed"][:16].replace("T", " ") + " UTC"))
     return [*_aligned(rows), *([f"Next: {found['next']}"] if found.get("next") else [])]

@@ -8,7 +8,7 @@ import shutil
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -116,6 +116,7 @@ class Kernels:
         queue_seconds: how long a version stays QUEUED.
         own_output: whether a kernel may be a source of itself; a version then sees the output of
             the newest complete version before it.
+        session_seconds: after which a session is ended, by "TPU", "GPU" and "CPU".
         facts: how it behaves.
         changes: gives the context in which a thread changes what is kept.
     """
@@ -132,16 +133,17 @@ class Kernels:
         verified: bool,
         queue_seconds: float,
         own_output: bool,
+        session_seconds: Mapping[str, float],
         facts: Facts,
         changes: Changes,
     ) -> None:
         self.kernels: dict[str, Kernel] = {}
-        self._quota = Quota(self._versions, reserves=facts.reserves)
+        self._quota = Quota(self._versions, reserves=facts.reserves, pays=facts.pays)
         self.used_seconds = self._quota.used_seconds
         self._storage, self._folder = storage, folder
         self._open_session, self._source_exists = open_session, source_exists
         self._verified, self._queue_seconds, self._own_output = verified, queue_seconds, own_output
-        self._facts = facts
+        self._facts, self._session_seconds = facts, session_seconds
         self._threads: list[threading.Thread] = []
         self._changes = changes
         self._last_id, self._made = 999, Counter[str]()  # a deleted one may come back
@@ -175,6 +177,9 @@ class Kernels:
         if handle in self.kernels and not kernel.versions:
             return make(types.ApiSaveKernelResponse, error=NOT_FOUND)
         shape = self._given_shape(request)
+        cap, asked = self._session_seconds[machine(shape)], request.session_timeout_seconds
+        if self._facts.lower_timeouts and asked and asked >= cap:
+            raise ApiError(400, f"The session timeout must be lower than {cap:.0f} seconds.")
         self._made[handle] += 1
         folder = self._folder / f"{owner}--{name}--v{self._made[handle]}"
         version = Version(number, request, shape, folder)

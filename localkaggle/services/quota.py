@@ -18,14 +18,17 @@ class Quota:
     Args:
         versions: returns all versions of all kernels.
         reserves: whether a session takes as much of it as its timeout says, until it ends.
+        pays: whether the account pays for what it uses beyond it.
 
     Attributes:
         used_seconds: this week, by accelerator, of the sessions that have ended.
     """
 
-    def __init__(self, versions: Callable[[], Iterable["Version"]], *, reserves: bool) -> None:
+    def __init__(
+        self, versions: Callable[[], Iterable["Version"]], *, reserves: bool, pays: bool
+    ) -> None:
         self.used_seconds = dict.fromkeys(WEEKLY_SECONDS, 0.0)
-        self._versions, self._reserves = versions, reserves
+        self._versions, self._reserves, self._pays = versions, reserves, pays
 
     def refusal(self, kind: str, seconds: float | None) -> str:
         """Return why no further session of this kind may start; "": it may.
@@ -37,7 +40,7 @@ class Quota:
         if len(active) >= SESSIONS[kind]:
             return f"Maximum batch {kind} session count of {SESSIONS[kind]} reached."
         quota = WEEKLY_SECONDS.get(kind)
-        if quota is None:
+        if quota is None or self._pays:
             return ""
         left = quota - self.used_seconds[kind]
         if self._reserves:
@@ -56,7 +59,8 @@ class Quota:
             if self._reserves:
                 said["timeReserved"] = sum(map(_asked, active)) - sum(running)
             answer[f"{kind.lower()}Quota"] = {
-                name: f"{max(seconds, 0):.0f}s" for name, seconds in said.items()
+                "isPayToScaleEnabled": self._pays,
+                **{name: f"{max(seconds, 0):.0f}s" for name, seconds in said.items()},
             }
         return answer
 
