@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from deploy.client import failure_messages, file_transfer, responses
+from deploy.client import failure_messages, responses
 from deploy.client.responses import Competition, Limits, Scored, split
 from deploy.client.retries import Exchange
 from deploy.errors import Ambiguous
@@ -42,9 +42,8 @@ class CompetitionCalls(Exchange):
         """Download one file of the competition to `path`."""
         request = self._file_request(competition, name)
         what = f"download {name} of the competition {competition}"
-        self._read(
-            what, lambda: file_transfer.save(self._competitions.download_data_file(request), path)
-        )
+        ask = self._with_headers(lambda: self._competitions.download_data_file(request))
+        self._download(what, path, ask)
 
     def open_competition_file(self, competition: str, name: str) -> None:
         """Ask for one file of the competition, and read nothing of it."""

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from deploy.client import failure_messages, file_transfer, responses
+from deploy.client import failure_messages, responses
 from deploy.client.responses import Dataset, Malformed, split
 from deploy.client.retries import Exchange
 from deploy.errors import Refused
@@ -59,17 +59,20 @@ class DatasetCalls(Exchange):
             files.update({file.name: file.total_bytes or 0 for file in page.dataset_files or ()})
         return files
 
-    def download_dataset_file(self, handle: str, version: int, name: str, path: Path) -> None:
-        """Download one file of a version to `path`."""
+    def download_dataset_file(
+        self, handle: str, version: int, name: str, path: Path, note: Path | None = None
+    ) -> None:
+        """Download one file of a version to `path`. `note`: as in `_download`."""
         request = self._about_dataset("DownloadDataset", handle)
         request.file_name, request.dataset_version_number = name, version
         what = f"download {name} of {handle} version {version}"
-        self._read(what, lambda: file_transfer.save(self._datasets.download_dataset(request), path))
+        ask = self._with_headers(lambda: self._datasets.download_dataset(request))
+        self._download(what, path, ask, note=note)
 
-    def upload(self, path: Path) -> str:
+    def upload(self, path: Path, note: Path | None = None) -> str:
         """Upload a file and return its token for `create_dataset`.
 
-        An upload is retried, since nothing refers to it yet.
+        An upload is retried, since nothing refers to it yet. `note`: as in `_upload`.
         """
         request = self._blobs_types.ApiStartBlobUploadRequest()
         request.type = self._blobs_types.ApiBlobType.DATASET
@@ -77,7 +80,7 @@ class DatasetCalls(Exchange):
         request.content_length = path.stat().st_size
         request.last_modified_epoch_seconds = int(path.stat().st_mtime)
 
-        return self._upload(path, lambda: self._blobs.start_blob_upload(request))
+        return self._upload(path, lambda: self._blobs.start_blob_upload(request), note)
 
     def create_dataset(
         self, handle: str, *, title: str, description: str, tokens: Sequence[str]

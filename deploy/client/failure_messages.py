@@ -45,7 +45,7 @@ RULES = (
 
 # How the storage answers about an address that has expired: files are got or put, and every call to
 # Kaggle is posted. 400 may also be about the file that is put.
-STORAGE = {"GET": (400, 401, 403, 410), "PUT": (401, 403, 410)}
+STORAGE = {"GET": (400, 401, 403, 404, 410), "PUT": (401, 403, 404, 410)}
 
 
 def _near(verb: str, thing: str) -> str:
@@ -134,8 +134,8 @@ def error_for(what: str, error: Exception) -> RelayError | None:
         return Expired(
             f"Could not {what}: the storage refused the signed address"
             f" ({f'{code} {said}'.rstrip()}).\n"
-            "Expected it to pass the file on. Such an address expires within minutes. Nothing was"
-            " kept.\n"
+            "Expected it to pass the file on. Such an address expires within minutes, and a new one"
+            " was refused, too.\n"
             "Run the same command again. If it fails again, a proxy may block"
             " storage.googleapis.com. To check:\ninvoke doctor"
         )

@@ -4,7 +4,7 @@ A call about a run names its version. Without it Kaggle answers for the latest, 
 """
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -257,9 +257,28 @@ class KernelCalls(Exchange):
 
         return self._read("ask for the quota", ask, patience)
 
-    def download(self, url: str, path: Path) -> None:
-        """Download a signed address of `kernel_output`. Raises `Expired` if it is not valid."""
-        self._read(f"download {path.name}", lambda: file_transfer.fetch(self._anonymous, url, path))
+    def download(
+        self, url: str, path: Path, renew: Callable[[], str] = str, note: Path | None = None
+    ) -> None:
+        """Download a signed address of `kernel_output`.
+
+        Args:
+            renew: returns another address of the file when this one has ended; "" if there is none.
+            note: as in `_download`.
+
+        Raises:
+            Expired: if the address is not valid, and `renew` has no valid one.
+        """
+
+        def ask(headers: Mapping[str, str]) -> requests.Response:
+            return self._anonymous.get(url, stream=True, headers=headers)
+
+        def renewed() -> bool:
+            nonlocal url
+            url = renew()
+            return bool(url)
+
+        self._download(f"download {path.name}", path, ask, renewed, note=note)
 
     def delete_kernel(self, handle: str) -> None:
         """Delete our kernel with all of its versions. Sent once; may raise `Ambiguous`."""

@@ -1,25 +1,26 @@
 """How Kaggle is asked, whatever the call is.
 
-A question is retried with full jitter for at most `pace.patience` seconds, where that can help. A
-call that changes something is sent once. If its answer is lost it raises `Ambiguous`, and the
-caller looks what is there before it concludes. An error of our own code is neither: it is raised as
-it is.
+A question is retried with full jitter for at most `pace.patience` seconds, where that can help; a
+transfer for as long after its last byte. A call that changes something is sent once. If its answer
+is lost it raises `Ambiguous`, and the caller looks what is there before it concludes. An error of
+our own code is neither: it is raised as it is.
 """
 
 import email.utils
 import json
 import random
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import requests
 
-from deploy.client import failure_messages, file_transfer
+from deploy.client import failure_messages, file_transfer, file_upload
+from deploy.client.file_transfer import Progress
 from deploy.client.responses import MALFORMED, Malformed, split
-from deploy.errors import Ambiguous, BadAnswer, Denied, NotFound, Unreachable
+from deploy.errors import Ambiguous, BadAnswer, Denied, Expired, NotFound, Refused, Unreachable
 
 T = TypeVar("T")
 
@@ -156,8 +157,17 @@ class Exchange:
                 return None
             raise
 
-    def _read(self, what: str, ask: Callable[[], T], patience: float | None = None) -> T:
+    def _read(
+        self,
+        what: str,
+        ask: Callable[[], T],
+        patience: float | None = None,
+        progress: Progress | None = None,
+    ) -> T:
         """Ask, and retry failures that pass. Full jitter keeps many watchers apart.
+
+        Args:
+            progress: of a transfer. Patience begins again with each byte that it gets further.
 
         Raises:
             BadAnswer: if Kaggle's answers, several in a row, are not what they should be.
@@ -175,19 +185,22 @@ class Exchange:
                 odd = odd + 1 if isinstance(error, Malformed) else 0
                 if odd == ODD_AT_MOST:
                     raise BadAnswer(failure_messages.not_understood(what, error)) from error
-                if not self.answered:
+                if not self.answered and not (progress is not None and progress.furthest):
                     here = failure_messages.nothing_listens_here(error)
                     patience = 0.0 if here else min(patience, FIRST_PATIENCE)
                 pause = failure_messages.retry_after(error)
                 if pause is None:
                     pause = random.uniform(0, ceiling)  # noqa: S311 - spreads load, guards nothing
+                if progress is not None and progress.at > began:
+                    began, ceiling = progress.at, self.pace.first / 5
                 left = began + patience - time.monotonic()
                 if left <= 0:
                     raise Unreachable(failure_messages.unanswered(what, error)) from error
                 if silent:
                     silent = False
                     why = failure_messages.unanswered(what, error).splitlines()[0]
-                    self._show(f"{why} Retrying for up to {patience:.0f} s.")
+                    how = "Going on" if progress is not None and progress.furthest else "Retrying"
+                    self._show(f"{why} {how} for up to {patience:.0f} s.")
                 time.sleep(min(pause, left))
                 ceiling = min(ceiling * 2, self.pace.most)
 
@@ -200,24 +213,104 @@ class Exchange:
                 f"{failure_messages.unanswered(what, error)}\n{failure_messages.LOOK}"
             ) from error
 
-    def _upload(self, path: Path, announce: Callable[[], Any]) -> str:
-        """Upload a file and return its token. It is retried: nothing refers to it yet.
+    def _download(
+        self,
+        what: str,
+        path: Path,
+        ask: file_transfer.Ask,
+        renew: Callable[[], bool] = lambda: True,
+        *,
+        note: Path | None = None,
+    ) -> None:
+        """Download to `path`, and go on where a connection broke.
+
+        Args:
+            ask: for the file, with more headers; a signed address is asked for each time.
+            renew: gets another address if the storage refuses this one; returns whether it did.
+            note: as in `file_transfer.Download`. With it, what came is kept where this fails, or is
+                killed.
+
+        Raises:
+            Expired: if the storage refuses a new address, too.
+            Unreachable: if no byte came for as long as the pace is patient.
+        """
+        download, progress = (
+            file_transfer.Download(path, note),
+            Progress(path.name, self._show),
+        )
+        refused = -1
+        try:
+            while True:
+                try:
+                    return self._read(
+                        what,
+                        lambda: file_transfer.fetch(ask, download, progress),
+                        progress=progress,
+                    )
+                except Expired:
+                    if progress.furthest <= refused or not renew():
+                        raise
+                    refused = progress.furthest
+        finally:
+            if note is None:
+                download.forget()
+
+    def _with_headers(self, call: Callable[[], Any]) -> file_transfer.Ask:
+        """Return a call of the client as one that sends more headers; they follow redirects."""
+
+        def ask(headers: Mapping[str, str]) -> Any:
+            session = self._http._session
+            before = session.headers
+            session.headers = type(before)({**before, **headers})
+            try:
+                return call()
+            finally:
+                session.headers = before
+
+        return ask
+
+    def _upload(self, path: Path, announce: Callable[[], Any], note: Path | None = None) -> str:
+        """Upload a file and return its token. It goes on where a connection broke.
 
         Args:
             announce: asks for the token and the address of an upload.
+            note: where token and address are kept, for this user alone, in case that this process
+                is killed. Its name has to be that of these bytes, on this Kaggle.
         """
+        size, progress = path.stat().st_size, Progress(path.name, self._show)
+        upload, refused = file_upload.noted(note), -1
 
         def send() -> str:
-            answer = announce()
-            if not answer.token or not answer.create_url:
-                raise BadAnswer(
-                    f"Kaggle gave no address to upload {path.name} to; expected token and"
-                    " createUrl.\nTry again."
-                )
-            file_transfer.put(self._anonymous, answer.create_url, path)
-            return str(answer.token)
+            nonlocal upload
+            start = 0
+            if upload is not None:
+                have = file_upload.received(self._anonymous, upload.url, size)
+                upload, start = (upload, have) if have is not None else (None, 0)
+            if upload is None:
+                answer = announce()
+                if not answer.token or not answer.create_url:
+                    raise BadAnswer(
+                        f"Kaggle gave no address to upload {path.name} to; expected token and"
+                        " createUrl.\nTry again."
+                    )
+                upload = file_upload.Upload(str(answer.token), str(answer.create_url))
+                file_upload.note(note, upload)
+            elif start == size:
+                return upload.token
+            file_upload.put(self._anonymous, upload.url, path, progress, start)
+            return upload.token
 
-        return self._read(f"upload {path.name}", send)
+        while True:
+            try:
+                return self._read(f"upload {path.name}", send, progress=progress)
+            except Expired:
+                if progress.furthest <= refused:
+                    raise
+                refused, upload = progress.furthest, None
+            except Refused:
+                if note is not None:
+                    note.unlink(missing_ok=True)  # the next command begins anew
+                raise
 
     def _signed(self, call: Callable[[], T]) -> T:
         """Call, and once more with a new access token if the old one has ended.

@@ -1,12 +1,13 @@
 """Pull what a run wrote: a folder whose artifact, checkpoints and submission are whole, or none."""
 
+import hashlib
 import json
 import os
 import re
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path, PurePosixPath
@@ -17,11 +18,10 @@ from deploy.client.client import Kaggle
 from deploy.client.responses import MALFORMED, log_lines
 from deploy.errors import (
     BadAnswer,
+    CredentialError,
     DeadlinePassed,
-    Denied,
-    Expired,
-    Refused,
     RunFailed,
+    Unreachable,
     Unverified,
     writing,
 )
@@ -31,7 +31,9 @@ from deploy.kernel.push_and_watch import ENDED_BADLY, Run, failed
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 CHECKPOINTS, SUBMISSION = "checkpoints", "submission.csv"
 NOTE = ".pulled.json"  # written by the pull, beside what the run wrote
+NOTES = f"notes{file_transfer.PARTIAL}"  # beside what came, while a pull is under way
 UNDER_WAY = r"\.[A-Za-z0-9-]+-v[0-9]+-[a-z0-9_]{8}"  # the folder of a pull until its rename
+KEPT = (Unreachable, CredentialError, DeadlinePassed)  # after these, what came is of use
 LATER = "Kaggle may need a minute: pull again."
 
 
@@ -62,12 +64,14 @@ def pull(
 ) -> Path:
     """Download all that a run wrote, verify it, and return its folder `into/<slug>-v<N>/`.
 
-    Files are downloaded to a temporary folder, which is renamed at the end. Temporary folders of
-    killed pulls are removed. Each file of the artifact, of the checkpoints, and the submission must
-    have the size and sha256 that `outputs.json` and `artifact/manifest.json` give it, and the
-    artifact's `bundle_sha256` must be the run's. Any other file may differ: nobody knows whether
-    Kaggle lists hidden and empty files, or serves all of them unchanged. An existing folder with
-    equal files stays; a different one is renamed to `<slug>-v<N>-aside-<n>`.
+    Files are downloaded to a temporary folder, which is renamed at the end. A pull that is killed
+    or loses Kaggle leaves it: the next pull of the same run goes on there with the files that are
+    still those of the storage; a pull of another run removes it. Each file of the artifact, of the
+    checkpoints, and the submission must have the size and sha256 that `outputs.json` and
+    `artifact/manifest.json` give it, and the artifact's `bundle_sha256` must be the run's. Any
+    other file may differ: nobody knows whether Kaggle lists hidden and empty files, or serves all
+    of them unchanged. An existing folder with equal files stays; a different one is renamed to
+    `<slug>-v<N>-aside-<n>`.
 
     Args:
         into: the folder of all pulled runs.
@@ -111,14 +115,16 @@ def pull(
             f"{run} lists {min(folders & set(places))!r} as a file and as a folder.\n"
             "Nothing was written."
         )
-    with _fresh(target) as fresh:
+    with _fresh(target, show) as fresh:
+        if _kept(fresh, places.values()):
+            show(f"{run}: going on with a pull that was interrupted")
         for name, place in places.items():
             path = fresh / place
             if not path.resolve().is_relative_to(fresh.resolve()):
                 raise BadAnswer(
                     f"{run} lists {name!r}, which lies outside of {target}; nothing was kept."
                 )
-            _download(kaggle, run, name, files, path)
+            _download(kaggle, run, name, files, fresh)
         text = fresh / f"{run.handle.partition('/')[2]}.log"
         if log and not text.exists():
             with writing(text):
@@ -128,7 +134,8 @@ def pull(
             # Once more: the list may have been behind, and bytes may change on the way.
             renewed, _ = kaggle.kernel_output(run.handle, run.version)
             for name in wrong & renewed.keys() - {NOTE}:
-                _download(kaggle, run, name, renewed, fresh / safe(name))
+                _note(fresh, safe(name)).unlink(missing_ok=True)  # all of it again
+                _download(kaggle, run, name, renewed, fresh)
             wrong = _differing(fresh, run, complete=complete)
         _require_whole(fresh, run, wrong)
         _verify_artifact(fresh / ARTIFACT, run)
@@ -138,6 +145,7 @@ def pull(
                 f"{run}: Kaggle does not have all files as the run wrote them ({first}). The"
                 " artifact, the checkpoints and the submission are whole."
             )
+        shutil.rmtree(fresh / NOTES, ignore_errors=True)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         note = Note(str(run), server_address.address(), now, tuple(sorted(wrong)))
         old = noted(target)
@@ -159,25 +167,42 @@ def pull(
 
 
 @contextmanager
-def _fresh(target: Path) -> Iterator[Path]:
-    """Give a locked temporary folder beside the target, and remove those of killed pulls."""
+def _fresh(target: Path, show: Callable[[str], None]) -> Iterator[Path]:
+    """Give a locked temporary folder beside the target, and remove those of other killed pulls.
+
+    It is that of a killed pull of the same run, with what that left in it, if there is one. It
+    stays if the body is interrupted, or Kaggle does not answer.
+    """
     with ExitStack() as locks:
+        fresh = None
         with writing(target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
-            for path in target.parent.iterdir():
-                if re.fullmatch(UNDER_WAY, path.name):
-                    with _locked(path, wait=False) as abandoned:
-                        if abandoned:
-                            shutil.rmtree(path, ignore_errors=True)
-            while True:
-                fresh = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-                locks.enter_context(_locked(fresh, wait=True))
-                if fresh.is_dir():  # another pull did not remove it before it was locked
-                    break
+            for path in sorted(target.parent.iterdir()):
+                if not re.fullmatch(UNDER_WAY, path.name):
+                    continue
+                lock = ExitStack()
+                if lock.enter_context(_locked(path, wait=False)):  # its pull has ended
+                    if fresh is None and path.name[:-9] == f".{target.name}":
+                        fresh = path
+                        locks.push(lock.pop_all())
+                    else:
+                        shutil.rmtree(path, ignore_errors=True)
+                lock.close()
+            while fresh is None:
+                made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+                locks.enter_context(_locked(made, wait=True))
+                if made.is_dir():  # another pull did not remove it before it was locked
+                    fresh = made
         try:
             yield fresh
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)  # it is gone if it was renamed
+        except BaseException as error:
+            passes = not isinstance(error, Exception) or isinstance(error, KEPT)
+            if passes and any(path.is_file() for path in fresh.rglob("*")):
+                show("What was downloaded is kept: the same command goes on from there.")
+            else:
+                shutil.rmtree(fresh, ignore_errors=True)
+            raise
+        shutil.rmtree(fresh, ignore_errors=True)  # it is gone if it was renamed
 
 
 @contextmanager
@@ -328,18 +353,39 @@ def safe(name: str) -> PurePosixPath:
     return PurePosixPath(name)
 
 
-def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], path: Path) -> None:
-    try:
-        kaggle.download(files[name], path)
-    except BadAnswer:
-        raise  # an unsafe address stays unsafe
-    except (Refused, Denied, Expired):
-        # A signed address may expire during earlier downloads; another listing renews all of them.
+def _note(folder: Path, place: PurePosixPath) -> Path:
+    """Return where a pull notes of which file of the storage the bytes at a place are."""
+    return folder / NOTES / hashlib.sha256(str(place).encode()).hexdigest()
+
+
+def _kept(folder: Path, places: Collection[PurePosixPath]) -> bool:
+    """Remove all from a pull's folder but noted downloads to these places; return if there are any.
+
+    What has no note may be of another run.
+    """
+    noted = [place for place in places if _note(folder, place).is_file()]
+    ours = {_note(folder, place) for place in noted}
+    for place in noted:
+        download = file_transfer.Download(folder / place)
+        ours |= {download.path, download.part}
+    for path in sorted(folder.rglob("*"), reverse=True):  # a folder comes after what is in it
+        if path.is_dir():
+            with suppress(OSError):  # it is not empty
+                path.rmdir()
+        elif path not in ours:
+            path.unlink()
+    return bool(noted)
+
+
+def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], folder: Path) -> None:
+    def renew() -> str:
+        """List once more: a signed address ends within minutes, and this renews all of them."""
         renewed, _ = kaggle.kernel_output(run.handle, run.version)
-        if name not in renewed:
-            raise
         files.update(renewed)
-        kaggle.download(files[name], path)
+        return renewed.get(name, "")
+
+    place = safe(name)
+    kaggle.download(files[name], folder / place, renew, _note(folder, place))
 
 
 def _verify_artifact(artifact: Path, run: Run) -> None:

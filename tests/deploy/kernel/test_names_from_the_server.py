@@ -75,7 +75,11 @@ def test_plain_names_pass(name):
 def test_nothing_is_fetched_over_plain_http_from_elsewhere(url, tmp_path):
     """A signed address comes from the server; a redirect may name any host."""
     with pytest.raises((BadAnswer, requests.exceptions.InvalidSchema)):
-        file_transfer.fetch(file_transfer.anonymous((1, 1)), url, tmp_path / "x")
+        file_transfer.fetch(
+            lambda headers: file_transfer.anonymous((1, 1)).get(url, headers=headers),
+            file_transfer.Download(tmp_path / "x"),
+            file_transfer.Progress("x", print),
+        )
 
     assert not list(tmp_path.iterdir())
 

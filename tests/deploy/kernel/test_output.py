@@ -183,7 +183,7 @@ def test_a_pull_that_lives_is_not_taken_for_a_killed_one(kaggle, between, tmp_pa
     into = tmp_path / "runs"
     between.say("ListKernelSessionOutput", [listing(between, {"a.txt": b"a"})])
 
-    with output._fresh(into / output.folder_name(RUN)) as fresh:
+    with output._fresh(into / output.folder_name(RUN), print) as fresh:
         folder = output.pull(kaggle, RUN, into)
         assert fresh.is_dir()
 
