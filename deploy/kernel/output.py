@@ -145,7 +145,9 @@ def pull(
                 f"{run}: Kaggle does not have all files as the run wrote them ({first}). The"
                 " artifact, the checkpoints and the submission are whole."
             )
-        shutil.rmtree(fresh / NOTES, ignore_errors=True)
+        with writing(target):
+            if (fresh / NOTES).exists():
+                shutil.rmtree(fresh / NOTES)
         now = datetime.now(UTC).isoformat(timespec="seconds")
         note = Note(str(run), server_address.address(), now, tuple(sorted(wrong)))
         old = noted(target)
@@ -181,7 +183,7 @@ def _fresh(target: Path, show: Callable[[str], None]) -> Iterator[Path]:
                 if not re.fullmatch(UNDER_WAY, path.name):
                     continue
                 lock = ExitStack()
-                if lock.enter_context(_locked(path, wait=False)):  # its pull has ended
+                if lock.enter_context(locked(path, wait=False)):  # its pull has ended
                     if fresh is None and path.name[:-9] == f".{target.name}":
                         fresh = path
                         locks.push(lock.pop_all())
@@ -190,7 +192,7 @@ def _fresh(target: Path, show: Callable[[str], None]) -> Iterator[Path]:
                 lock.close()
             while fresh is None:
                 made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-                locks.enter_context(_locked(made, wait=True))
+                locks.enter_context(locked(made, wait=True))
                 if made.is_dir():  # another pull did not remove it before it was locked
                     fresh = made
         try:
@@ -206,7 +208,7 @@ def _fresh(target: Path, show: Callable[[str], None]) -> Iterator[Path]:
 
 
 @contextmanager
-def _locked(folder: Path, *, wait: bool) -> Iterator[bool]:
+def locked(folder: Path, *, wait: bool) -> Iterator[bool]:
     """Lock a folder, until the process ends at the latest; give whether that worked."""
     try:
         import fcntl

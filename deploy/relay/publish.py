@@ -8,15 +8,18 @@ versions of one call. So the files are uploaded from a fresh folder, the call is
 result is downloaded and compared.
 """
 
+import hashlib
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from deploy.bundle import bundle, push_rules
+from deploy.client import server_address
 from deploy.client.client import Kaggle
 from deploy.errors import (
     Ambiguous,
@@ -30,7 +33,7 @@ from deploy.errors import (
     writing,
 )
 from deploy.journal import DONE, NOT_MADE
-from deploy.kernel import artifact_manifest
+from deploy.kernel import artifact_manifest, output
 from deploy.kernel.artifact_manifest import Manifest
 from deploy.kernel.push_and_watch import Show
 from deploy.kernel.saved_progress import DATASET, FLAT, SavedProgress
@@ -43,6 +46,7 @@ TEXT_AT_MOST = 50 * 10**6  # bytes of a file that is searched; no text of an art
 LOST = 12  # polls for the version of a call whose answer was lost, and for sizes that agree
 READS = 4  # of a file that came back with other bytes
 ENDED = ("READY", "FAILED", "DELETED")
+STAGING, UPLOADS = "artifact", "uploads"  # in the folder that a publish works in
 
 
 @dataclass(frozen=True)
@@ -102,6 +106,8 @@ def publish_and_record(
             sent=lambda: outcome.update(made=True),
             sent_after=sent_after,
             most=most,
+            # No folder of a pull has such a name.
+            place=project.runs / f".publish.{handle.replace('/', '.')}",
         )
         outcome.update(version=version.version)
     return version
@@ -169,6 +175,7 @@ def publish(
     sent: Callable[[], None] = lambda: None,
     sent_after: int | None = None,
     most: int = FILES_AT_MOST,
+    place: Path | None = None,
 ) -> DatasetVersion:
     """Publish the artifact as the next version of the dataset, or find it equal to the current one.
 
@@ -183,6 +190,8 @@ def publish(
         sent_after: that number, if an earlier call may have been made and nobody knows what came of
             it.
         most: so many files at most.
+        place: a folder to work in. If this is killed, or loses Kaggle, it stays, and the next
+            publish with it sends and fetches only what is missing. None: nothing stays.
 
     Raises:
         UsageError: if it has folders or too many files, or a secret seems to be in one of its
@@ -194,10 +203,10 @@ def publish(
         Ambiguous: if the call's answer was lost and no version has appeared.
     """
     end = time.monotonic() + deadline_seconds
-    with tempfile.TemporaryDirectory(prefix="relay-publish-") as temporary:
-        staging = Path(temporary) / "artifact"
+    with _workplace(place) as folder:
+        staging = folder / STAGING
         with writing(staging):
-            staging.mkdir()
+            staging.mkdir(parents=True)
             for path in artifact.rglob("*"):
                 if path.is_file():
                     target = staging / path.relative_to(artifact)
@@ -222,7 +231,10 @@ def publish(
                 show(f"{handle} version {version} holds this artifact already; nothing was sent.")
                 return DatasetVersion(handle, version, sizes)
         show(f"Uploading {len(sizes)} files, {sum(sizes.values()):,} bytes, to {handle}")
-        tokens = [kaggle.upload(staging / name) for name in sorted(sizes)]
+        tokens = [
+            kaggle.upload(staging / name, _upload_note(kaggle, staging / name))
+            for name in sorted(sizes)
+        ]
         note = f"run_id={found.run_id} sha256={found.weights_sha256}"
         lost = None
         sending(version or 0)
@@ -233,12 +245,44 @@ def publish(
                 kaggle.create_dataset_version(handle, notes=note, tokens=tokens)
         except Ambiguous as error:
             lost = error
+        else:
+            shutil.rmtree(folder / UPLOADS, ignore_errors=True)  # they belong to that version now
         sent()
         expected = (version or 0) + 1
         _wait(kaggle, handle, expected, sizes, end, show, lost)
         _compare(kaggle, handle, expected, found, staging)
         show(f"{handle} version {expected} is ready; checksum verified.")
         return DatasetVersion(handle, expected, sizes)
+
+
+@contextmanager
+def _workplace(place: Path | None) -> Iterator[Path]:
+    """Give a folder to work in, with what a publish left there that was killed or lost Kaggle.
+
+    It is a temporary one if there is no place, or another publish works there.
+    """
+    with ExitStack() as stack:
+        if place is not None:
+            with writing(place):
+                place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if place is None or not stack.enter_context(output.locked(place, wait=False)):
+            yield Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relay-publish-")))
+            return
+        shutil.rmtree(place / STAGING, ignore_errors=True)
+        try:
+            yield place
+        except BaseException as error:
+            passes = not isinstance(error, Exception) or isinstance(error, output.KEPT)
+            shutil.rmtree(place / STAGING if passes else place, ignore_errors=True)
+            raise
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _upload_note(kaggle: Kaggle, path: Path) -> Path:
+    """Return where the upload of a staged file is noted: by its bytes, for this account alone."""
+    digest = artifact_manifest.sha256(path)
+    key = f"{server_address.address()} {kaggle.username} {path.name} {digest}"
+    return path.parent.parent / UPLOADS / hashlib.sha256(key.encode()).hexdigest()
 
 
 def _require_no_secrets(staging: Path, name: str) -> None:
@@ -381,9 +425,12 @@ def _same_bytes(kaggle: Kaggle, handle: str, version: int, path: Path, digest: s
     Other bytes lead to another version, so they are read several times: a wrong answer does not
     stay.
     """
+    note = path.parent.parent / f"{path.parent.name}-notes" / path.name
     for _ in range(READS):
-        kaggle.download_dataset_file(handle, version, path.name, path)
-        if artifact_manifest.sha256(path) == digest:
+        kaggle.download_dataset_file(handle, version, path.name, path, note)
+        equal = artifact_manifest.sha256(path) == digest
+        note.unlink(missing_ok=True)  # another read fetches all of it again
+        if equal:
             path.unlink()
             return True
     return False

@@ -169,7 +169,7 @@ def test_what_a_killed_pull_left_is_removed_by_the_next(kaggle, between, tmp_pat
     (into / ".train-v2-abcdefg2").symlink_to(tmp_path)
     between.say("ListKernelSessionOutput", [listing(between, {"a.txt": b"a"})])
 
-    with output._locked(into / stays[0], wait=False) as held:
+    with output.locked(into / stays[0], wait=False) as held:
         assert held
         folder = output.pull(kaggle, RUN, into)
 
