@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from deploy.client.secrets import find, redact
+from deploy.client.secrets import ALLOWED, find, redact
 from deploy.errors import UsageError
 
+REVOKE = f"Remove it, and revoke it; if it is no secret, end its line with  # {ALLOWED}"
 BYTES_AT_MOST = 900_000  # Kaggle refuses 1 MB
 SHAPES = (
     "",  # a CPU
@@ -128,7 +129,7 @@ def secrets(notebook: Mapping[str, Any], metadata: Mapping[str, Any]) -> Iterato
     """Yield where a key seems to be in anything that would be sent; never the key itself."""
     for where, text in _texts(notebook, metadata):
         for kind, line in _places(text):
-            yield f"{kind} seems to be in {where}, line {line}. Remove it, and revoke it"
+            yield f"{kind} seems to be in {where}, line {line}. {REVOKE}"
 
 
 def _places(text: str) -> dict[tuple[str, int], None]:
@@ -143,8 +144,7 @@ def without_secrets(what: str, text: str) -> None:
         listed = "\n".join(f"  - {kind}, line {line}" for kind, line in found)
         raise UsageError(
             f"Nothing was sent. A secret seems to be in {redact(what)}:\n{listed}\n"
-            "Expected none: what is sent stays there, and may be shared later."
-            " Remove it, and revoke it."
+            f"Expected none: what is sent stays there, and may be shared later. {REVOKE}"
         )
 
 

@@ -6,7 +6,6 @@ imported, so that a task which only prints stays quick.
 """
 
 import base64
-import binascii
 import json
 import os
 import re
@@ -23,14 +22,14 @@ from urllib.parse import quote
 AT_LEAST = 8  # characters; redacting shorter values would destroy texts
 PASSES = 100  # at most: redacting one secret may move the next one close to its word
 
+# A line that ends with this comment of detect-secrets passes `find`, unless its secret is in use.
+ALLOWED = "pragma: allowlist secret"
+
 # What may stand between a word and its secret: quotes, even escaped ones, and brackets.
 _QUOTES = r"""(?:\\{0,3}["'`]|[\])(]){0,5}"""
+_QUOTE = r"""\\{0,3}["']"""
 # JSON writes a newline as \n: its n is no letter of the word after it.
 _LEFT = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
-_WORD = (
-    r"(?i:(?<![a-z])(?:api_?key|auth_?token|access_?token|refresh_?token|key|token|secret"
-    r"|passw(?:or)?d|kaggle)(?![a-z]))"
-)
 _HEX32 = rf"{_LEFT}(?<![/@+-])(?P<secret>[0-9a-f]{{32}})(?![A-Za-z0-9]|[./-][A-Za-z0-9])"
 _NAME = r"(?:KAGGLE|kaggle)_[A-Za-z0-9_]{0,40}(?:KEY|TOKEN|key|token)"
 _THREE_DIGITS = r"(?=(?:[A-Za-z_-]*[0-9]){3})"
@@ -39,6 +38,11 @@ _ENDS = r"(?![\w(\[-]|[./]\w)"  # not the start of a longer word, a call or a pa
 _IS = r"\s{0,4}(?:=>|[:=,])\s{0,4}"
 _KEY = rf"(?P<secret>{_THREE_DIGITS}[A-Za-z0-9_-]{{16,}}){_ENDS}"
 _PARAMETER = rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9%+/=_.~-]{{16,}})"
+# Of kaggle.json: one after the other, in JSON, in a dict, as arguments or in YAML.
+_MAYBE = rf"(?:{_QUOTE})?"
+_USER = rf"\busername{_MAYBE}\s?[:=]\s?{_MAYBE}[\w.@+-]{{1,60}}{_MAYBE}"
+_ITS_KEY = rf"\bkey{_MAYBE}\s?[:=]\s?{_MAYBE}{_KEY}{_MAYBE}"
+_NEXT = rf"[ \t]{{0,3}}(?:,|\n|\\n)(?:\s|\\n){{0,20}}{_MAYBE}"
 
 
 @dataclass(frozen=True)
@@ -57,14 +61,12 @@ class Shape:
         kind: in words, with an article.
         hints: a text without any of these, in lower case, cannot hold one.
         pattern: its group `secret` is redacted; the rest shows the kind.
-        word: written before the ellipsis if nothing else shows the kind.
         holds: a further condition on the secret.
     """
 
     kind: str
     hints: tuple[str, ...]
     pattern: re.Pattern[str]
-    word: str = ""
     holds: Callable[[str], bool] = lambda secret: True
 
 
@@ -72,30 +74,20 @@ def _shape(kind: str, hints: str, pattern: str, **more: Any) -> Shape:
     return Shape(kind, tuple(hints.split()), re.compile(pattern), **more)
 
 
-def _hides_another(secret: str) -> bool:
-    """Return whether this is Base64 of a name and a key, or of a text with a secret."""
-    padded = secret.translate(_FROM_ADDRESSES).rstrip("=")
-    try:
-        decoded = base64.b64decode(padded + "=" * (-len(padded) % 4))
-    except (binascii.Error, ValueError):
-        return False
-    if not decoded.isascii() or any(byte < 32 and byte not in (9, 10, 13) for byte in decoded):
-        return False
-    text = decoded.decode("ascii")
-    return bool(_NAME_AND_KEY.fullmatch(text)) or any(True for _ in _matches(text, PLAIN))
-
-
-_FROM_ADDRESSES = str.maketrans("-_", "+/")
-_NAME_AND_KEY = re.compile(r"[\w.@+-]{1,60}:[0-9a-f]{32}\s?")
-
-PLAIN = (
+SHAPES = (
     _shape("a Kaggle token", "kgat_", r"KGAT_(?P<secret>[A-Za-z0-9_-]{8,})"),
-    _shape("a Kaggle key", "key token secret passw kaggle", rf"{_WORD}[^\n]{{0,40}}?{_HEX32}"),
-    _shape("a Kaggle key", "key token secret passw kaggle", rf"{_HEX32}(?=[^\n]{{0,20}}?{_WORD})"),
+    _shape("a Kaggle key", "username", rf"{_USER}{_NEXT}{_ITS_KEY}"),
+    _shape("a Kaggle key", "username", rf"{_ITS_KEY}{_NEXT}{_USER}"),
     _shape(
-        "a Kaggle key",  # kaggle.json, whatever form a key will have
-        "username",
-        rf"(?is:username.{{0,200}}?(?<![a-z])key){_QUOTES}\s*[:=]\s*{_QUOTES}{_KEY}",
+        "a Kaggle key",
+        "kaggle",
+        rf"(?i:kaggle[ _-]?(?:api[ _-]?)?(?:key|token))(?![A-Za-z])[^\n]{{0,20}}?{_HEX32}",
+    ),
+    _shape(
+        "an API key",
+        "key token secret passw",
+        rf"(?i:api_?key|(?:auth|access|refresh)_?token|secret|passw(?:or)?d){_QUOTES}{_IS}"
+        rf"{_QUOTES}{_HEX32}",
     ),
     _shape(
         "a Kaggle credential",  # in shell, Python, YAML, JSON, .env, Docker
@@ -119,14 +111,14 @@ PLAIN = (
     _shape(
         "a name with its password",
         "-u --user",
-        rf"(?:\s-u|--user)[=\s]\s{{0,4}}{_QUOTES}[\w.@+-]{{1,60}}:"
+        rf"\b(?:curl|wget)\b[^\n]{{0,200}}?(?:\s-u|--user)[=\s]\s{{0,4}}{_QUOTES}[\w.@+-]{{1,60}}:"
         rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9_-]{{12,}})",
     ),
     _shape(
         "a name with its password",
         "auth",
-        rf"(?i:auth)\s{{0,4}}=\s{{0,4}}\w{{0,20}}\(\s{{0,20}}{_QUOTES}[^\s\"'(),]{{1,60}}"
-        rf"{_QUOTES}\s{{0,4}},\s{{0,20}}{_QUOTES}{_KEY}",
+        rf"\bauth\s?=\s?(?:\w{{0,20}}Auth)?\(\s{{0,20}}{_QUOTE}[^\s\"'(),]{{1,60}}{_QUOTE}"
+        rf"\s{{0,4}},\s{{0,20}}{_QUOTE}{_KEY}",
     ),
     _shape(
         "an address with a password",
@@ -142,9 +134,9 @@ PLAIN = (
     ),
     _shape(
         "a signed address",
-        "signature sig= token= key= sig%3d token%3d key%3d",
+        "signature token= api_key= apikey= token%3d",
         r"(?:[?&;]|%26|%3F|\\u0026)"
-        r"(?i:signature|sig|token|access_token|auth_token|id_token|api_?key|key)(?:=|%3D)"
+        r"(?i:signature|(?:access_|auth_|id_)?token|api_?key)(?:=|%3D)"
         rf"{_PARAMETER}",
     ),
     _shape(
@@ -156,34 +148,31 @@ PLAIN = (
     _shape("a Hugging Face token", "hf_", rf"{_LEFT}hf_(?P<secret>[A-Za-z0-9]{{30,}})"),
     _shape(
         "a GitHub token",
-        "ghp_ gho_ ghu_ ghs_ ghr_",
-        rf"{_LEFT}gh[pousr]_(?P<secret>[A-Za-z0-9]{{30,}})",
+        "ghp_ gho_ ghu_ ghs_ ghr_ github_pat_",
+        rf"{_LEFT}(?:gh[pousr]|github_pat)_(?P<secret>[A-Za-z0-9_]{{30,}})",
     ),
-    _shape("a GitHub token", "github_pat_", rf"{_LEFT}github_pat_(?P<secret>[A-Za-z0-9_]{{22,}})"),
     _shape(
         "an AWS key", "akia asia", rf"{_LEFT}(?:AKIA|ASIA)(?P<secret>[A-Z0-9]{{16}})(?![A-Za-z0-9])"
     ),
     _shape(
         "an AWS secret",
-        "aws secret akia",
-        r"(?:(?i:aws|secret_?(?:access_?)?key)[^\n]{0,60}?"
+        "secret akia",
+        rf"(?:(?i:secret_?access_?key){_QUOTES}{_IS}{_QUOTES}"
         r"|(?:AKIA|ASIA)(?:[A-Z0-9]{16}|…)[\s\S]{0,100}?)(?:(?<![A-Za-z0-9/+])|(?<=\\[nrt]))"
         r"(?P<secret>(?=[a-z0-9/+]*[A-Z])(?=[A-Za-z/+]*[0-9])[A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
     ),
     _shape(
         "an API key",
         "sk-",
-        rf"{_LEFT}(?<![-_])sk-(?:ant|proj|svcacct|admin|or|lf)-"
-        rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9_-]{{16,}})",
-    ),
-    _shape(
-        "an API key", "sk-", rf"{_LEFT}(?<![-_])sk-(?P<secret>(?=[A-Za-z]*[0-9])[A-Za-z0-9]{{32,}})"
+        rf"{_LEFT}(?<![-_])sk-(?P<secret>(?:ant|proj|svcacct|admin|or|lf)-{_A_DIGIT}"
+        r"[A-Za-z0-9_-]{16,}|(?=[A-Za-z]*[0-9])[A-Za-z0-9]{32,})",
     ),
     _shape("a Google key", "aiza", rf"{_LEFT}AIza(?P<secret>[A-Za-z0-9_-]{{35}})(?![A-Za-z0-9_-])"),
     _shape(
         "a Weights & Biases key",
         "wandb",
-        rf"(?i:wandb)[^\n]{{0,60}}?{_LEFT}(?<![@/+-])(?P<secret>[0-9a-f]{{40}})(?![A-Za-z0-9])",
+        rf"(?i:wandb[._]?(?:api_?)?(?:key|login))[^\n]{{0,20}}?{_LEFT}(?P<secret>[0-9a-f]{{40}})"
+        r"(?![A-Za-z0-9])",
     ),
     _shape(
         "a private key",
@@ -192,17 +181,6 @@ PLAIN = (
         r"(?P<secret>(?:(?!-----)[\s\S]){0,20000}?(?=-----END)"
         r"|(?:\s|\\{1,3}[nr])*[A-Za-z0-9+/=]{16,}(?:(?:\s|\\{1,3}[nr])+[A-Za-z0-9+/=]{16,})*)",
         holds=lambda body: re.search(r"[A-Za-z0-9+/=]{16}", body) is not None,
-    ),
-)
-SHAPES = (
-    *PLAIN,
-    _shape(
-        "a secret in Base64",
-        "",
-        r"(?:(?<![A-Za-z0-9+/_-])|(?<=\\[nrt]))"
-        r"(?P<secret>[A-Za-z0-9+/_-]{20,4096}={0,2})(?![A-Za-z0-9+/_-])",
-        word="base64",
-        holds=_hides_another,
     ),
 )
 _HINTS = re.compile("|".join({re.escape(hint) for shape in SHAPES for hint in shape.hints}))
@@ -234,10 +212,12 @@ def forget() -> None:
 def find(text: str) -> Iterator[Found]:
     """Yield where secrets seem to be, in order; never the secret itself.
 
+    A line that says so (`ALLOWED`) passes, but for what is in use.
+
     >>> list(find("import os\\nKAGGLE_KEY=" + "0123456789abcdef" * 2))
     [Found(kind='a Kaggle key', line=2)]
     """
-    end, spans = 0, [*_used(text), *_shaped(text)]
+    end, spans = 0, [*_used(text), *(span for span in _shaped(text) if not _allowed(text, span))]
     for start, stop, kind, _ in sorted(spans, key=lambda span: (span[0], -span[1])):
         if start >= end:
             yield Found(kind, text.count("\n", 0, start) + 1)
@@ -251,7 +231,7 @@ def redact(text: str) -> str:
     'export KAGGLE_API_TOKEN=KGAT_…'
     """
     for _ in range(PASSES):
-        found = [*_used(text), *_matches(text, SHAPES)]
+        found = [*_used(text), *_matches(text)]
         spans = sorted((start, -stop, word) for start, stop, _, word in found)
         if not spans:
             break
@@ -316,21 +296,27 @@ def _used(text: str) -> Iterator[tuple[int, int, str, str]]:
 
 @lru_cache(maxsize=1024)  # a relay builds several bundles of almost the same files
 def _shaped(text: str) -> tuple[tuple[int, int, str, str], ...]:
-    return tuple(_matches(text, SHAPES))
+    return tuple(_matches(text))
 
 
-def _matches(text: str, shapes: tuple[Shape, ...]) -> Iterator[tuple[int, int, str, str]]:
+def _allowed(text: str, span: tuple[int, int, str, str]) -> bool:
+    """Return whether a line of what looks like a secret says that it is none."""
+    start, stop, *_ = span
+    return ALLOWED in text[text.rfind("\n", 0, start) + 1 : f"{text}\n".index("\n", stop)]
+
+
+def _matches(text: str) -> Iterator[tuple[int, int, str, str]]:
     """Yield start, end, kind and word of each text with the shape of a secret; they may overlap."""
     if len(text) < AT_LEAST:  # no shape is that short
         return
     low = text.lower()
     hinted = _HINTS.search(low) is not None  # most texts have none
-    for shape in shapes:
-        if shape.hints and not (hinted and any(hint in low for hint in shape.hints)):
+    for shape in SHAPES:
+        if not (hinted and any(hint in low for hint in shape.hints)):
             continue
         for match in shape.pattern.finditer(text):
             if match["secret"] and shape.holds(match["secret"]):
-                yield *match.span("secret"), shape.kind, shape.word
+                yield *match.span("secret"), shape.kind, ""
 
 
 def _in_use() -> set[str]:

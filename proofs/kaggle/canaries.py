@@ -70,7 +70,10 @@ def canaries(seed: int) -> list[Canary]:
         canary("manifest.json", "a JSON web token", web_token, ".".join(parts)),
         canary("submission description", "a Kaggle token", "{}", tokens[2]),
         canary(
-            "submission description", "a Weights & Biases key", "wandb {}", some(40, HEXADECIMAL)
+            "submission description",
+            "a Weights & Biases key",
+            "WANDB_API_KEY={}",
+            some(40, HEXADECIMAL),
         ),
         canary("error page", header, basic, encoded(f"{USER}:{key}")),
         canary("error page", header, "Authorization: Bearer {}", tokens[3]),
