@@ -108,14 +108,14 @@ class PushPlan:
             config = str(Path(config).resolve())
         runtime = next((name for name, held in SHAPES.items() if held == shape), TPU)
         words = ["plan", "--config", config, "--for", runtime, "--json"]
-        known: dict[str, Any] = {}
         runs = [str(one.folder) for one in speed_records.pulled(self._runs)]
         words += ["--probe", ",".join(runs)] if runs else []
-        with suppress(OSError, ValueError, LookupError, TypeError):  # it can be counted again
-            held = json.loads(images_file(config).read_bytes())
-            known = {"images": int(held["images"]), "basis": str(held["basis"])}
-        if not known and configs.load(config).data.labelled is None:
+        known: dict[str, Any] = {}
+        if configs.load(config).data.labelled is None:
             known = {"images": 1, "basis": ""}
+            with suppress(OSError, ValueError, LookupError, TypeError):  # it can be counted again
+                held = json.loads(images_file(config).read_bytes())
+                known = {"images": int(held["images"]), "basis": str(held["basis"])}
         words += ["--images", str(known["images"])] if known else []
         done = subprocess.run(  # noqa: S603 - our own words
             [sys.executable, "-m", "pipeline", *words],

@@ -161,11 +161,19 @@ def test_a_plan_counts_the_rows_that_inspect_has_counted(tmp_path, capfd):
     assert kept is not None
 
 
-def test_a_plan_of_rows_that_nobody_has_counted_says_so(tmp_path, capfd):
+def test_a_plan_of_rows_that_nobody_has_counted_says_so(tmp_path, capfd, monkeypatch):
     """It names no time, and nothing that a report would compare with what was."""
+    monkeypatch.setattr(push_plan, "images_file", lambda config: tmp_path / "counted.json")
     kept = planned(tmp_path, None)
 
     shown = capfd.readouterr().out
     command = f"invoke plan --config {tmp_path / 'cancer.py'} --input DIR"
     assert "how many rows there are is not known here" in shown and command in shown
     assert "assumed" not in shown and "min" not in shown and kept is None
+
+    push_plan.keep_images("cancer", {"labelled": 400, "images_basis": "lines of train.csv"})
+    planned(tmp_path, None)
+    assert (
+        "with 320 rows to train on in each of 5 folds (lines of train.csv)"
+        in capfd.readouterr().out
+    )

@@ -26,10 +26,8 @@ from deploy.relay.submit import Submission
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import namespaces
 from proofs.kaggle.world import competition, log_in
+from tests.deploy.invoked import HANGS_AFTER, ROOT, ended
 
-ROOT = Path(__file__).resolve().parents[2]
-HANGS_AFTER = 300.0  # seconds: no measure of speed
-Ended = tuple[int, str, str]  # exit code, stdout, stderr
 TASKS = [
     "bench",
     "bench-report",
@@ -65,38 +63,6 @@ def invoke(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str
         check=False,
         timeout=HANGS_AFTER,
     )
-
-
-ENDED = """
-import contextlib, io, json, sys
-from invoke.main import program
-
-told = []
-for words in json.loads(sys.argv[1]):
-    with (
-        contextlib.redirect_stdout(io.StringIO()) as shown,
-        contextlib.redirect_stderr(io.StringIO()) as said,
-    ):
-        try:
-            program.run(["invoke", *words])
-        except SystemExit as end:
-            told.append([end.code, shown.getvalue(), said.getvalue()])
-print(json.dumps(told))
-"""
-
-
-def ended(commands: list[list[str]]) -> list[Ended]:
-    """Return how each of these commands, given in one process, ends."""
-    done = subprocess.run(
-        [sys.executable, "-c", ENDED, json.dumps(commands)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=HANGS_AFTER,
-    )
-    found: list[Ended] = json.loads(done.stdout.splitlines()[-1])
-    return found
 
 
 def test_every_task_is_listed_and_nothing_heavy_is_started_for_it():

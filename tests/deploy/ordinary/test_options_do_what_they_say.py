@@ -2,30 +2,12 @@
 
 import json
 import shutil
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
-Ended = tuple[int, str, str]  # exit code, stdout, stderr
-GIVEN = """
-import contextlib, io, json, sys
-from invoke.main import program
+from tests.deploy import invoked
+from tests.deploy.invoked import ROOT, Ended
 
-told = []
-for words in json.loads(sys.argv[1]):
-    shown, said = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
-        try:
-            program.run(["invoke", *words.split()])
-        except SystemExit as end:
-            told.append([end.code, shown.getvalue(), said.getvalue()])
-        else:
-            told.append([0, shown.getvalue(), said.getvalue()])
-print(json.dumps(told))
-"""
 CONFIGS = {
     "build -c diabetes": "owner/diabetes-train-tpu",
     "build -cdiabetes": "owner/diabetes-train-tpu",
@@ -63,15 +45,8 @@ def ended(tmp_path_factory) -> dict[str, Ended]:
         ignore=shutil.ignore_patterns(".*", "runs", "build", "tests", "docs"),
     )
     given = [*(f"{words} --owner owner --json" for words in CONFIGS), *REFUSED, "relay -h"]
-    done = subprocess.run(
-        [sys.executable, "-c", GIVEN, json.dumps([*given, "push-train --yse --json"])],
-        cwd=copy,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    told = json.loads(done.stdout.splitlines()[-1])
-    return dict(zip([*CONFIGS, *REFUSED, "help", "json"], map(tuple, told), strict=True))
+    told = invoked.ended([words.split() for words in [*given, "push-train --yse --json"]], copy)
+    return dict(zip([*CONFIGS, *REFUSED, "help", "json"], told, strict=True))
 
 
 @pytest.mark.parametrize("words", CONFIGS)

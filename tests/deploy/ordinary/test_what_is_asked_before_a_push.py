@@ -1,8 +1,5 @@
 """What a push needs is asked for before Kaggle is, and before anything is computed."""
 
-import json
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -10,30 +7,16 @@ import pytest
 
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import competition
+from tests.deploy.invoked import ROOT, ended
 
-ROOT = Path(__file__).resolve().parents[3]
 PUSHES = [
     "push-train",
     "push-train --until-done",
     "push-train --for gpu-t4x2",
     "push-infer",
     "push-prepare -c {large}",
-    "relay",
+    "relay -c {large}",
 ]
-GIVEN = """
-import contextlib, io, json, sys
-from invoke.main import program
-
-told = []
-for words in json.loads(sys.argv[1]):
-    shown, said = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
-        try:
-            program.run(["invoke", *words.split()])
-        except SystemExit as end:
-            told.append([end.code, shown.getvalue(), said.getvalue()])
-print(json.dumps(told))
-"""
 
 
 @pytest.fixture
@@ -46,26 +29,16 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKagg
 
 
 @pytest.fixture
-def pushes(tmp_path: Path) -> list[str]:
-    """Return all commands that push, with a config whose images can be prepared where it needs
-    them.
+def pushes(tmp_path: Path) -> list[list[str]]:
+    """Return all commands that push. One config has images that can be prepared, and a function of
+    its own, which is checked before a push.
     """
     text = (ROOT / "pipeline" / "configs" / "digits.py").read_text().replace('"digits"', '"large"')
-    (tmp_path / "large.py").write_text(text.replace("height=8, width=8", "height=96, width=96"))
-    return [words.format(large=tmp_path / "large.py") for words in PUSHES]
-
-
-def ended(given: list[str]) -> list[tuple[int, str, str]]:
-    """Return exit code, stdout and stderr of each command, by one process without a terminal."""
-    done = subprocess.run(
-        [sys.executable, "-c", GIVEN, json.dumps(given)],
-        cwd=ROOT,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-    return [tuple(each) for each in json.loads(done.stdout.splitlines()[-1])]
+    text = text.replace("height=8, width=8", "height=96, width=96")
+    text = text.replace("    epochs=", '    loss="mine",\n    epochs=')
+    mine = "def mine(labels, outputs):\n    return outputs.sum(1)\n"
+    (tmp_path / "large.py").write_text(f"{text}\n\n{mine}")
+    return [words.format(large=tmp_path / "large.py").split() for words in PUSHES]
 
 
 def test_a_push_without_credentials_ends_with_3_before_all_else(pushes):
