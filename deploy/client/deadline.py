@@ -80,7 +80,10 @@ def within(seconds: float, message: str) -> Iterator[None]:
 def end_soon(code: int) -> None:
     """End the process with this code, even if a library's clean-up waits for a lost lock.
 
-    For `atexit`: only the code that ends the process may register it.
+    For `atexit`: only the code that ends the process may register it. Systems without such a timer
+    wait.
     """
+    if not hasattr(signal, "setitimer"):
+        return
     signal.signal(signal.SIGALRM, lambda number, frame: os._exit(code))
     signal.setitimer(signal.ITIMER_REAL, AFTER_CTRL_C_SECONDS)
