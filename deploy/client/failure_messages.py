@@ -301,7 +301,8 @@ def _why(error: Exception) -> tuple[str, str]:
             f"nothing answers at {server_address.address()}: the local Kaggle, where http_proxy and"
             " KAGGLE_API_ENVIRONMENT=LOCALHOST lead, is not running"
             f"{''.join(f', or {what}' for what, _ in wrong)}",
-            "Expected one that runs. Start it, and paste what it prints into this shell:\n"
+            "Expected one that runs. Start it, with the --folder that it had, and paste what it"
+            " prints into this shell:\n"
             "python -m localkaggle serve\n"
             "For kaggle.com, unset the variables that lead there: unset KAGGLE_API_ENVIRONMENT"
             " http_proxy HTTP_PROXY https_proxy HTTPS_PROXY all_proxy ALL_PROXY",
