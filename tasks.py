@@ -21,7 +21,7 @@ from commands.kaggle import (
 )
 from commands.local import check, inspect, plan, prove, report, scale_check
 from commands.preparation import push_prepare
-from commands.rehearsal import dry_run
+from commands.rehearsal import dry_run, serve
 from commands.setup import init_project
 from commands.watch import status, watch
 
@@ -45,6 +45,7 @@ __all__ = [
     "relay_chain",
     "report",
     "scale_check",
+    "serve",
     "status",
     "submit",
     "watch",

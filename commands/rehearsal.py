@@ -1,5 +1,5 @@
 """The rehearsal: the whole chain on this machine, with an embedded competition or a folder of the
-user's own.
+user's own, in one command, or step by step against a local Kaggle that hosts the folder.
 """
 
 import os
@@ -13,8 +13,8 @@ from typing import Any
 
 from invoke.context import Context
 
-from commands.console import ROOT, TWO_WEEKS, interpreter, limited, reported, show, task
-from commands.project import JSON, check_own_code, checker, connect, project, show_result
+from commands.console import ROOT, TWO_WEEKS, interpreter, limited, number, reported, show, task
+from commands.project import CONFIG, JSON, check_own_code, checker, connect, project, show_result
 
 BUDGET = "2m"
 MINUTES, TIMES = 60, 4  # a rehearsal is stopped after so many, or so many times its budget
@@ -25,6 +25,7 @@ COPIES = 12
 LARGE = 5 * 10**8  # bytes of a rehearsal's files that are worth a line
 FULL = ("No space left on device", "Disk quota exceeded")  # as a notebook's log says it
 SHORT = "; a short training shows that the chain works, not how good the model gets"
+HIDDEN = "hidden.json"  # beside what sessions see: what the same hidden rows follow from
 SEEN = "a session could read the folder, with the hidden labels; it gets copies of the files"
 
 
@@ -143,6 +144,60 @@ def default(folder: str) -> str:
     write = shlex.join(["invoke", "inspect", "--input", folder, "--write"])
     show(f"No --config was given: this takes {name}. To write one for the folder: {write} NAME")
     return name
+
+
+@task(
+    help={
+        **CONFIG,
+        "input": "a competition's folder; a part of its labelled rows becomes the hidden test set",
+        "folder": "where to keep everything, and what was kept there before: give it again to go"
+        " on; default: a temporary folder, removed at the end",
+        "port": "default: the last one of its folder, or a free one",
+        "budget": "train on less there, as a rehearsal of 90s, 2m or 1h does; default: on all",
+        "offline": "no session gets the internet, not even one that asks for it",
+    }
+)
+@reported
+def serve(
+    c: Context,
+    config: str | None = None,
+    input: str = "",
+    folder: str = "",
+    port: str = "",
+    budget: str = "",
+    offline: bool = False,
+) -> dict[str, Any]:
+    """Host a folder of your own as a competition, on a Kaggle on this machine; Ctrl-C ends it.
+
+    Example: invoke serve --config leaves --input data/leaves --folder kaggle
+    """
+    from deploy.client import credentials
+    from deploy.errors import UsageError
+
+    credentials.require_client()  # the local Kaggle is made of the client's parts, too
+    from localkaggle import __main__ as local
+
+    if not input:
+        raise UsageError(
+            "--input is missing; expected a competition's folder. The embedded competitions need"
+            " none:\npython -m localkaggle serve"
+        )
+    config, place = config or default(input), Path(folder) if folder else None
+    hosted = hosted_folder(
+        config, Path(input), budget, full=not budget, internet=not offline, served_from=place
+    )
+    for line in hosted.lines:
+        show(f"# {line}")
+    code = local.serve(
+        place,
+        shlex.join(["invoke", "serve", "--config", config, "--input", input]),
+        port=int(number("port", port, 0, 65535)) if port else None,
+        competitions=[hosted.competition],
+        variables=hosted.variables,
+        private=hosted.private,
+        offline=offline,
+    )
+    return {"exit_code": code}
 
 
 def _rehearse(
@@ -277,9 +332,25 @@ def _embedded(slug: str, config: str, budget: str, *, full: bool) -> Hosted:
     return Hosted(slug, checker(config))
 
 
-def hosted_folder(config: str, folder: Path, budget: str, *, full: bool, internet: bool) -> Hosted:
-    """Return a competition on a folder, with a part of its labelled rows hidden."""
+def hosted_folder(
+    config: str,
+    folder: Path,
+    budget: str,
+    *,
+    full: bool,
+    internet: bool,
+    served_from: Path | None = None,
+) -> Hosted:
+    """Return a competition on a folder, with a part of its labelled rows hidden.
+
+    Args:
+        served_from: the folder of a local Kaggle, which hides the same rows when it starts again;
+            None: it is served once.
+    """
+    import hashlib
     import json
+    import secrets
+    from dataclasses import asdict
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
     from deploy.errors import UsageError
@@ -299,12 +370,29 @@ def hosted_folder(config: str, folder: Path, budget: str, *, full: bool, interne
     model_side.refuse_missing_input(folder)
     settings, folder = configs.load(config), folder.resolve()
     copied = not namespaces()  # nothing is read-only there, and the folder is in sight
-    made, plan = HiddenTest(settings, folder, copied=copied), short_run.Plan()
-    if not full:
+    kept = served_from and served_from / "competitions" / settings.competition / HIDDEN
+    held = json.loads(kept.read_text()) if kept and kept.is_file() else None
+    if held and budget and budget != held["budget"]:
+        raise UsageError(
+            f"--budget {budget}: {served_from} was started with {held['budget'] or 'none'};"
+            " expected the same.\nLeave it out, or give a new --folder."
+        )
+    secret = held["secret"] if held else secrets.token_hex(16) if kept else ""
+    made, plan = HiddenTest(settings, folder, copied=copied, secret=secret), short_run.Plan()
+    if held:
+        plan = short_run.Plan(**held["plan"])
+    elif not full:
         most = budgets.seconds(budget or BUDGET)
         rows, tests = len(made.train), made.tests
         plan = short_run.in_a_process(config, rows, tests, most, internet=internet)
     made.limit(plan.train, plan.tests)
+    labels = hashlib.sha256(json.dumps(made.solution).encode()).hexdigest()
+    if held and held["solution_sha256"] != labels:
+        raise UsageError(
+            f"The labelled rows of {folder}, or what the config {config} says of them, are not"
+            f" those that {served_from} was started with; expected the same.\n"
+            "Restore them, or give a new --folder."
+        )
     tests = max(len(made.hidden), len(made.visible), len(made.test_ids))
     share = min((len(made.train) + tests) / made.labelled, 1.0)
     # A floor in another metric would be a number that says nothing beside this one's score.
@@ -317,6 +405,12 @@ def hosted_folder(config: str, folder: Path, budget: str, *, full: bool, interne
         *(f"left out: {line}" for line in made.left_out),
         *((other,) if other else ()),
     )
+
+    def write(out: Path, *, hidden: bool = False) -> None:
+        made.write(out, hidden=hidden)
+        if kept:
+            told = {"secret": secret, "solution_sha256": labels, "budget": budget}
+            kept.write_text(json.dumps({**told, "plan": asdict(plan)}))
 
     def score(given: Any, _: Any) -> float:
         try:
@@ -334,7 +428,7 @@ def hosted_folder(config: str, folder: Path, budget: str, *, full: bool, interne
         score=score,
         lower_is_better=made.lower_is_better,
         sample=settings.data.sample_submission,
-        writer=made.write,
+        writer=write,
     )
     variables = {rehearsal.VARIABLE: json.dumps(plan.changes)} if plan.changes else {}
     floor = f"; floor: {settings.floor}" if settings.floor and not other else ""

@@ -155,7 +155,7 @@ def begin(
     path = root / FILE
     if name:
         known = configs[name]
-        if known.competition != competition:
+        if known.assumed:
             added["competition"] = competition
         if hours is None and known.hours is None and takes_notebooks and ask is not None:
             hours = _asked(ask, competition)
@@ -168,7 +168,7 @@ def begin(
             table = [SLUGS, *lines] if lines else []
             _write(root / FILE, "".join([DEFAULT.format(name=name), *table]))
         said = " and ".join(f"{field}={value!r}" for field, value in added.items())
-        if "competition" in added:
+        if known.competition != competition:
             said += f" (the competition was assumed: {known.competition!r})"
         show(f"Put {said} into {path}" if added else f"Nothing was changed in {path}")
         already = "now" if name != before else "already"

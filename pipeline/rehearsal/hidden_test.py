@@ -6,6 +6,7 @@ place of a row in a test set follows from anything that a session sees.
 """
 
 import os
+import random
 import secrets
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -33,12 +34,13 @@ class HiddenTest:
     """A competition folder with a hidden test set, chosen by the config's seed.
 
     Rows are stratified by label; a group is on one side. Names and order of the rows of a test set
-    are drawn anew each time.
+    are drawn anew each time, or follow from a secret.
 
     Args:
         config: for the folder.
         folder: as Kaggle would mount it, with a test set or without one.
         copied: copy in place of links, for sessions that could write through them.
+        secret: that no session sees; "": none, everything is drawn anew.
 
     Attributes:
         labelled: rows that the folder has labels for.
@@ -56,9 +58,12 @@ class HiddenTest:
             the config names no sample submission or test set, and the folder seems to have one.
     """
 
-    def __init__(self, config: Config, folder: Path, *, copied: bool = False) -> None:
+    def __init__(
+        self, config: Config, folder: Path, *, copied: bool = False, secret: str = ""
+    ) -> None:
         self._config, self._folder, self._copied = config, folder, copied
         self._place = copy if copied else link
+        self._draw = random.Random(secret) if secret else secrets.SystemRandom()  # noqa: S311
         self._written: tuple[Path, tuple[Path, ...]] | None = None
         data = config.data
         if data.kind == "own":
@@ -69,7 +74,7 @@ class HiddenTest:
         ids = tuple(map(str, range(len(table))))
         if data.id_column in table.columns:
             ids = table_features.unique_ids(table[data.id_column], path)
-        self._names = _neutral(ids, config)
+        self._names = _neutral(ids, config, self._draw)
         self._inputs = KINDS[data.kind](folder, data, ids, self._place)
         self._own = _own_sample(folder, data.sample_submission)
         self.test_ids = tuple(self._own.iloc[:, 0]) if self._own is not None else ()
@@ -148,7 +153,7 @@ class HiddenTest:
                 "Lower folds in the config, or add rows."
             )
         order = held.tolist()
-        secrets.SystemRandom().shuffle(order)
+        self._draw.shuffle(order)
         return np.setdiff1d(rows, held), np.array(order, np.int64)
 
     @property
@@ -330,14 +335,15 @@ def _groups(
     return np.array([known.get(name, len(ids) + row) for row, name in enumerate(ids)], np.int32)
 
 
-def _neutral(ids: tuple[str, ...], config: Config) -> tuple[str, ...]:
+def _neutral(ids: tuple[str, ...], config: Config, draw: random.Random) -> tuple[str, ...]:
     """Return what the rows are called in a test set.
 
     A name such as "cat.0" may tell the label, and so may a number, where rows are sorted by label.
     A letter before the digits keeps a program from taking a name for a number.
     """
     whole = config.data.kind == "images" and not config.data.suffix  # ids are whole file names
-    return tuple(f"x{secrets.token_hex(8)}{Path(name).suffix if whole else ''}" for name in ids)
+    suffixes = (Path(name).suffix if whole else "" for name in ids)
+    return tuple(f"x{draw.getrandbits(64):016x}{suffix}" for suffix in suffixes)
 
 
 def _csv(columns: Mapping[str, Sequence[str]]) -> bytes:

@@ -48,6 +48,7 @@ TASKS = [
     "relay",
     "report",
     "scale-check",
+    "serve",
     "status",
     "submit",
     "watch",
