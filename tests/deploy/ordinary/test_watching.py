@@ -13,6 +13,8 @@ from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.kernel import push_and_watch
 from deploy.kernel.push_and_watch import Run
+from deploy.project import Project
+from deploy.relay import relay
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
@@ -154,6 +156,21 @@ def test_a_watch_counts_from_the_push_where_that_is_known(kaggle, session, shown
         f"{RUN}  watched for 0:00:0"
     )
     assert [line.look.to_json()["since"] for line in shown[-2:]] == ["push", "watch"]
+
+
+@pytest.mark.parametrize(("before", "counts"), [(0, "push"), (None, "watch")])
+def test_the_journal_knows_when_a_run_was_pushed_unless_it_was_there_already(
+    kaggle, session, shown, root, before, counts
+):
+    ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
+    pushed = {"kernel": "train-tpu", "config": "digits", "handle": HANDLE, "before": before}
+    with ours.journal().recording("pushes", **pushed) as outcome:
+        outcome.update(version=1)
+    session.ended.set()
+
+    relay.watch(kaggle, ours, RUN, show=shown.append)
+
+    assert {line.look.to_json()["since"] for line in shown} == {counts}
 
 
 def test_a_line_of_a_watch_does_not_repeat_the_quota(kaggle, session, shown):
