@@ -11,7 +11,7 @@ from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import NotMounted
 from deploy.project import Project
-from deploy.relay import relay
+from deploy.relay import chained_sessions, relay
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import competition
@@ -95,3 +95,11 @@ def test_a_source_that_stays_away_is_pushed_twice_and_no_more(site, shown):
     said = str(raised.value)
     assert "Kaggle has not mounted the dataset ann/nothing" in said
     assert "Push the same again; nothing has to be edited.\ninvoke push-train" in said
+
+
+def test_a_training_until_done_begins_again_in_the_next_session(site, shown):
+    _, kaggle, ours = site(FINDS)
+
+    done = chained_sessions.train(kaggle, ours, show=shown.append)
+
+    assert (done.run.version, done.sessions) == (2, 2)
