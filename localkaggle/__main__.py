@@ -158,7 +158,7 @@ def serve(folder: Path | None, command: str, **more: Any) -> int:
 
 def _serve_in(folder: Path, command: str, stop: threading.Event, more: Mapping[str, Any]) -> int:
     from localkaggle.server import LocalKaggle
-    from localkaggle.sessions.session import namespaces
+    from localkaggle.sessions.session import NO_NAMESPACES, namespaces
 
     try:
         kaggle = LocalKaggle(folder, **more)
@@ -173,8 +173,7 @@ def _serve_in(folder: Path, command: str, stop: threading.Event, more: Mapping[s
         hosted = f"competitions: {', '.join(kaggle.competitions)}"
         print(f"# A Kaggle on 127.0.0.1:{kaggle.port}, {hosted}; its files are in {folder}")
         if not namespaces():
-            print("# Namespaces are not permitted on this machine.")
-            print("# Paths are remapped, and the internet cannot be switched off.")
+            print(f"# {NO_NAMESPACES}.")
         print("# Paste this into another shell, and use kaggle or invoke there:")
         print("# (a token of your own would win over the key below)")
         print("unset KAGGLE_API_TOKEN KAGGLE_API_V1_TOKEN")
