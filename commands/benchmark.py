@@ -142,7 +142,7 @@ def push_bench(
     more["runtime"] = "" if for_ == CPU else for_
     more["mounts"] = images.mounted(settings)
     agree = confirmation(yes)
-    ours = resolved_pushes(config, **more).project
+    ours = resolved_pushes(config, again=again or fresh, **more).project
     run = relay.push(connect(), ours, relay.BENCH, again=again, fresh=fresh, show=show, agree=agree)
     return show_push(run, ours.command("watch --kernel bench"))
 

@@ -149,7 +149,7 @@ def push_train(
     chained_sessions.refuse_both(again, until_done)
     project(config, runtime=for_)  # refuses what cannot be, before anybody is asked
     agree = PushPlan(config, confirmation(yes))
-    ours = resolved_pushes(config, runtime=for_).project
+    ours = resolved_pushes(config, again=again or fresh, runtime=for_).project
     check_own_code(ours.config)
     if until_done:
         with screen("this command pulls it, and pushes the next session if one is needed"):
@@ -189,7 +189,7 @@ def push_infer(
 
     project(config)  # refuses what cannot be, before anybody is asked
     agree = confirmation(yes)
-    pushes = resolved_pushes(config)
+    pushes = resolved_pushes(config, again=again)
     ours = pushes.project
     model = models(pushes, ensemble)
     run = relay.push(connect(), ours, relay.INFER, **model, again=again, show=show, agree=agree)

@@ -48,7 +48,7 @@ def push_prepare(
 
     preparation.require_images(configs.load(config))
     agree = confirmation(yes)
-    ours = resolved_pushes(config).project
+    ours = resolved_pushes(config, again=again or fresh).project
     run = relay.push(
         connect(), ours, relay.PREPARE, again=again, fresh=fresh, show=show, agree=agree
     )

@@ -152,10 +152,14 @@ def connect() -> Any:
     return Kaggle.connect(show=show)
 
 
-def resolved_pushes(config: str, **more: Any) -> Any:
+def resolved_pushes(config: str, *, again: bool = False, **more: Any) -> Any:
     """Return the journal's pushes of the config's project, none of them unclear.
 
     Kaggle is asked what came of a push that was interrupted.
+
+    Args:
+        again: leave one unclear of which Kaggle does not tell: a push follows all the same.
+        more: of `project`.
     """
     from deploy.client import credentials
     from deploy.relay import reconcile
@@ -164,7 +168,7 @@ def resolved_pushes(config: str, **more: Any) -> Any:
     credentials.require_client()
     pushes = Pushes(project(config, **more))
     if pushes.unclear():
-        reconcile.resolve(connect(), pushes, show=show)
+        reconcile.resolve(connect(), pushes, show=show, again=again)
     return pushes
 
 

@@ -64,6 +64,19 @@ class Denied(CredentialError):
         self.gate = gate
 
 
+class Unknown(Denied):
+    """Kaggle answered 403 about something of ours: whether it exists is unknown.
+
+    Args:
+        page: its address on Kaggle's site.
+        listed: whether the list of what is ours has it; None: that list was refused as well.
+    """
+
+    def __init__(self, message: str, page: str, listed: bool | None) -> None:
+        super().__init__(message)
+        self.page, self.listed = page, listed
+
+
 class Refused(RelayError):
     """Kaggle understood the request and refused it."""
 
@@ -113,6 +126,12 @@ class Expired(Unreachable):
 
 class NoQuota(RelayError):
     """No quota or no free slot. The same call may succeed later."""
+
+    exit_code = 7
+
+
+class Busy(RelayError):
+    """Another process pushes from this project. The same call may succeed later."""
 
     exit_code = 7
 

@@ -7,7 +7,9 @@ Each entry has the address of the Kaggle that was asked. Only entries of the sam
 returned: version 1 of a rehearsal is not version 1 of the site.
 """
 
+import os
 import sqlite3
+import sys
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
@@ -19,7 +21,7 @@ from deploy import errors
 from deploy.client import server_address
 from deploy.client.deadline import TimeUp
 from deploy.client.secrets import redact
-from deploy.errors import DiskError, writing
+from deploy.errors import Busy, DiskError, writing
 
 # `before`: the version before the call, noted where nothing else shows that a call was made.
 # `sent`: 1 once a submission is sent; `sha256`: of its file. Of a training, `base`: the version
@@ -38,6 +40,9 @@ COLUMNS = {
         *("sent", "sha256", "ref", "status", "score"),
     ),
 }
+if sys.platform != "win32":
+    import fcntl
+
 FORMAT = 1  # of the file; goes up when columns or outcomes change
 
 
@@ -212,6 +217,42 @@ class Journal:
                     found[server] = found.get(server, 0) + number
         found.pop(self.server, None)
         return found
+
+    @contextmanager
+    def locked(self, what: str) -> Iterator[None]:
+        """Let no other process push from this project meanwhile.
+
+        The lock ends with its process, however that ends.
+
+        Args:
+            what: is done, for the message to the other one.
+
+        Raises:
+            Busy: if another process holds it.
+        """
+        if sys.platform == "win32":  # which has no such locks
+            yield
+            return
+        path = self.path.with_name("push.lock")
+        with writing(path):
+            file = path.open("a+", encoding="utf-8")
+        with file:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError as error:
+                file.seek(0)
+                who = file.read() or "it has just begun"
+                raise Busy(
+                    f"Another process pushes from this project: {who}."
+                    "\nNothing was sent. When it is done, run the same command again; to see what"
+                    " runs:\ninvoke status"
+                ) from error
+            since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
+            with writing(path):
+                file.truncate(0)
+                file.write(f"{what}, process {os.getpid()}, since {since}")
+                file.flush()
+            yield
 
     @contextmanager
     def _open(self) -> Iterator[sqlite3.Connection]:

@@ -21,6 +21,7 @@ WORDS = {
     "layout": ("2026", "flat", "both"),
     "refused_push": ("nothing", "shell", "source"),
     "default_execution": ("run", "saved"),
+    "missing": ("404", "403"),
 }
 
 
@@ -55,6 +56,10 @@ class Facts:
         internet: whether a session that asks for the internet gets it.
         gpus: how many GPUs a session on a pair of T4 sees.
         scores: whether a submission that was scored shows its score.
+        missing: how a call is answered about a kernel or a dataset of one's own that does not
+            exist: "404" or "403". One of somebody else's is always 403.
+        key_refused: whether calls about kernels refuse a key, as they do once the account has an
+            OAuth token; their list and a push do not.
         gate: what the account has not done for its competitions: "rules" (accepted them), "phone",
             "identity" (verified it) or "captcha" (solved one); "": it has done all.
     """
@@ -81,6 +86,8 @@ class Facts:
     internet: bool = True
     gpus: int = 2
     scores: bool = True
+    missing: str = "404"
+    key_refused: bool = False
     gate: str = ""
 
 

@@ -34,7 +34,7 @@ from localkaggle.faults import Faults
 from localkaggle.http_handler import Handler
 from localkaggle.services import state
 from localkaggle.services.datasets import Datasets
-from localkaggle.services.kernels import Kernels, Version
+from localkaggle.services.kernels import READS, Kernels, Version
 from localkaggle.services.leaderboards import Leaderboards
 from localkaggle.services.listings import Listings
 from localkaggle.services.models import Models
@@ -378,6 +378,8 @@ class LocalKaggle:
         user = self.user(authorization)
         if user is None and method not in CALLS:
             raise ApiError(401, "Unauthorized")
+        if self.facts.key_refused and method in READS and "Basic" in (authorization or ""):
+            raise ApiError(403, "Permission 'kernels.get' was denied")
         reads = method.startswith(READING)
         with self.lock if reads else self._changes():
             answer = getattr(owner, method)(request, user)

@@ -1,6 +1,6 @@
 """Calls about datasets: upload files, make a version of them, read it back."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,11 @@ class DatasetCalls(Exchange):
     _datasets_types: Any
 
     def dataset(self, handle: str) -> Dataset | None:
-        """Return what Kaggle knows of our dataset, or None if it does not exist."""
+        """Return what Kaggle knows of our dataset, or None if it does not exist.
+
+        Raises:
+            Unknown: if Kaggle does not tell.
+        """
         request = self._about_dataset("GetDataset", handle)
 
         def ask() -> Dataset:
@@ -30,7 +34,16 @@ class DatasetCalls(Exchange):
             }
             return Dataset(responses.number(answer.current_version_number), notes)
 
-        return self._mine(handle, f"look at the dataset {handle}", ask)
+        return self._mine("dataset", handle, f"look at the dataset {handle}", ask, self._own)
+
+    def _own(self) -> Iterator[str]:
+        """Yield the handles of all our datasets."""
+        request = self._datasets_types.ApiListDatasetsRequest()
+        group = self._datasets_types.DatasetSelectionGroup
+        request.group = group.DATASET_SELECTION_GROUP_MY
+        pages = self._pages("list your datasets", request, 100, self._datasets.list_datasets)
+        for page in pages:
+            yield from (dataset.ref for dataset in page.datasets or () if dataset and dataset.ref)
 
     def dataset_status(self, handle: str) -> str:
         """Return the state of the current version, READY at the end; UNKNOWN(word) if unknown."""

@@ -28,6 +28,7 @@ from deploy.errors import (
     NotMounted,
     Refused,
     RelayError,
+    Unknown,
     Unreachable,
 )
 
@@ -41,6 +42,13 @@ SETTINGS = "https://www.kaggle.com/settings"
 RULES = (
     "This account has not joined the competition, or its token may not take part. Accept the rules"
     f" on the competition's page; for another token: {SETTINGS}"
+)
+
+# Why Kaggle may answer 403 about what is there, and is ours.
+CAUSES = (
+    "Once an account has an OAuth token (`kaggle auth login`), Kaggle may refuse its key: remove"
+    " kaggle.json, KAGGLE_USERNAME and KAGGLE_KEY, so that the token is used. A token may also be"
+    f" limited: make one without limits at {SETTINGS}. To see which one is used:\ninvoke doctor"
 )
 
 # How the storage answers about an address that has expired: files are got or put, and every call to
@@ -145,7 +153,8 @@ def error_for(what: str, error: Exception) -> RelayError | None:
     if code == 403 and not gate(said):
         return Denied(
             f"{heading}.\nIt does not exist, or it is somebody else's, or the competition's rules"
-            " are not accepted, or the token is limited.\n"
+            " are not accepted, or the token is limited, or the key is refused since there is a"
+            " token.\n"
             "Check the name, the owner, and the rules on kaggle.com. To see who is logged in:\n"
             "invoke doctor"
         )
@@ -154,6 +163,25 @@ def error_for(what: str, error: Exception) -> RelayError | None:
             f"{heading}.\nExpected it to exist. Check the name and the version on kaggle.com."
         )
     return refusal(f"{heading}.", said, code)
+
+
+def unknown(kind: str, handle: str, denied: Denied, listed: bool | None) -> Unknown:
+    """Return the error for a 403 about something of ours that may be there.
+
+    Args:
+        kind: "notebook" or "dataset".
+        listed: as `Unknown` has it.
+    """
+    among = f"the list of your {kind}s"
+    why = f"{among} was refused as well" if listed is None else f"{among} has it"
+    page = f"https://www.kaggle.com/{'code' if kind == 'notebook' else 'datasets'}/{handle}"
+    return Unknown(
+        f"{str(denied).splitlines()[0]}\n{handle} is yours, and {why}: this 403 does not say that"
+        f" it was deleted, and what runs there is not known.\n{CAUSES}\n"
+        f"To see it with your own eyes: {page}",
+        page,
+        listed,
+    )
 
 
 def refusal(heading: str, said: str, code: object = None) -> NoQuota | Refused | Denied:

@@ -11,9 +11,17 @@ from typing import Any
 import requests
 
 from deploy.client import failure_messages, file_transfer, responses
-from deploy.client.responses import KernelStatus, Malformed, Quota, Saved, Source, split
+from deploy.client.responses import (
+    KernelStatus,
+    Malformed,
+    OwnKernel,
+    Quota,
+    Saved,
+    Source,
+    split,
+)
 from deploy.client.retries import UNREADABLE, Exchange
-from deploy.errors import BadAnswer, Refused, UsageError
+from deploy.errors import BadAnswer, Denied, NotFound, Refused, UsageError
 
 # Fields of kernel-metadata.json that GetKernel returns; for SOURCES, the client's name of each.
 ASKED = ("enable_internet", "is_private", "machine_shape")
@@ -82,7 +90,13 @@ class KernelCalls(Exchange):
         return self._write(what, order)
 
     def kernel_status(self, handle: str, version: int) -> KernelStatus:
-        """Return the state of a version; UNKNOWN(word) for a word that the client does not know."""
+        """Return the state of a version; UNKNOWN(word) for a word that the client does not know.
+
+        Raises:
+            NotFound: if there is no such version; also if Kaggle answers 403 of a kernel that would
+                be ours, and our list lacks it.
+            Unknown: if Kaggle answers 403, and the list has it or is refused as well.
+        """
         request = self._about_kernel("GetKernelSessionStatus", handle, version)
 
         def ask() -> KernelStatus:
@@ -94,7 +108,13 @@ class KernelCalls(Exchange):
                 responses.word(answer.status), responses.text(answer.failure_message)
             )
 
-        return self._read(f"ask for the status of {handle} version {version}", ask)
+        what = f"ask for the status of {handle} version {version}"
+        try:
+            return self._read(what, ask)
+        except Denied as error:
+            self._require_absent("notebook", handle, error, self._handles)
+            heading, _, _ = str(error).partition("\n")
+            raise NotFound(f"{heading}\nThe list of your notebooks lacks it, too.") from error
 
     def kernel_output(self, handle: str, version: int) -> tuple[dict[str, str], str]:
         """Return the output of a version, from all pages, and its log.
@@ -187,6 +207,7 @@ class KernelCalls(Exchange):
 
         Raises:
             Refused: if the kernel has no version, so that no call about it works.
+            Unknown: if Kaggle does not tell.
         """
         request, looks = self._about_kernel("GetKernel", handle, version), 0
 
@@ -210,7 +231,33 @@ class KernelCalls(Exchange):
             newest = responses.number(metadata.current_version_number)
             return Source(version or newest, responses.text(blob.source if blob else ""), asks)
 
-        return self._mine(handle, f"look at {handle}", ask)
+        return self._mine("notebook", handle, f"look at {handle}", ask, self._handles)
+
+    def _handles(self) -> Iterator[str]:
+        return (kernel.handle for kernel in self.own_kernels())
+
+    def own_kernels(self, page_size: int = 100) -> Iterator[OwnKernel]:
+        """Yield all our kernels that have a version, the one that ran last first.
+
+        Args:
+            page_size: so many are asked for by one call.
+        """
+        types = self._kernels_types
+        request = types.ApiListKernelsRequest()
+        request.group = types.KernelsListViewType.PROFILE
+        request.sort_by = types.KernelsListSortType.DATE_RUN
+        request.language = request.kernel_type = request.output_type = "all"
+        pages = self._pages("list your notebooks", request, page_size, self._kernels.list_kernels)
+        for page in pages:
+            for kernel in page.kernels or ():
+                if kernel and kernel.ref:
+                    yield OwnKernel(
+                        kernel.ref,
+                        kernel.current_version_number or 0,
+                        kernel.machine_shape or "",
+                        bool(kernel.enable_tpu),
+                        bool(kernel.enable_gpu),
+                    )
 
     def _has_no_status(self, handle: str) -> bool:
         """Return whether Kaggle answers 404 when it is asked how the newest version stands."""

@@ -46,6 +46,21 @@ class KernelStatus:
 
 
 @dataclass(frozen=True)
+class OwnKernel:
+    """A kernel of ours as their list has it: the number of its newest version, and its machine.
+
+    Attributes:
+        machine_shape: Kaggle's name of the machine; "": unknown.
+    """
+
+    handle: str
+    version: int
+    machine_shape: str
+    tpu: bool
+    gpu: bool
+
+
+@dataclass(frozen=True)
 class Source:
     """A version of a kernel: its number, its text, and its fields of kernel-metadata.json."""
 

@@ -10,7 +10,8 @@ import email.utils
 import json
 import random
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -23,6 +24,7 @@ from deploy.client.responses import MALFORMED, Malformed, split
 from deploy.errors import Ambiguous, BadAnswer, Denied, Expired, NotFound, Refused, Unreachable
 
 T = TypeVar("T")
+Handles = Iterable[str]
 
 PAGES_AT_MOST = 1000
 # What is raised without an answer, or for one that cannot be read: a page in place of JSON, or JSON
@@ -143,19 +145,43 @@ class Exchange:
             f"Could not {what}: there are more than {PAGES_AT_MOST} pages.\nWrite fewer files."
         )
 
-    def _mine(self, handle: str, what: str, ask: Callable[[], T]) -> T | None:
+    def _mine(
+        self, kind: str, handle: str, what: str, ask: Callable[[], T], ours: Callable[[], Handles]
+    ) -> T | None:
         """Ask for a thing of ours; None if it does not exist.
 
-        Kaggle answers 404 then, or 403, even to the owner.
+        Args:
+            kind: as `failure_messages.unknown` takes it.
+            ours: lists what is ours of that kind.
+
+        Raises:
+            Unknown: if Kaggle answers 403, and the list has it or is refused as well.
         """
         try:
             return self._read(what, ask)
         except NotFound:
             return None
-        except Denied:
-            if split(handle)[0] == self.username:
-                return None
-            raise
+        except Denied as error:
+            self._require_absent(kind, handle, error, ours)
+            return None
+
+    def _require_absent(
+        self, kind: str, handle: str, denied: Denied, ours: Callable[[], Handles]
+    ) -> None:
+        """Raise unless the list of what is ours lacks it: Kaggle answers 403, even to the owner,
+        for what does not exist, and for what these credentials may not see.
+
+        Raises:
+            Unknown: if it may be there.
+            Denied: if it is somebody else's, or if Kaggle names what a person has to do first.
+        """
+        if split(handle)[0].lower() != self.username.lower() or denied.gate:
+            raise denied
+        listed: bool | None = None
+        with suppress(Refused, Denied):  # such a list shows nothing
+            listed = any(one.lower() == handle.lower() for one in ours())
+        if listed is not False:
+            raise failure_messages.unknown(kind, handle, denied, listed) from denied
 
     def _read(
         self,

@@ -12,7 +12,7 @@ from deploy.client import failure_messages
 from deploy.client.client import Kaggle
 from deploy.client.kernel_calls import SOURCES
 from deploy.client.responses import Source
-from deploy.errors import SourcesRefused
+from deploy.errors import SourcesRefused, Unknown
 
 OTHERS_AT_MOST = 10  # versions that others may have pushed after ours
 
@@ -59,11 +59,21 @@ def find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source | None
 def find_patiently(
     kaggle: Kaggle, handle: str, sha256: str, before: int, seconds: float
 ) -> Source | None:
-    """Do as `find` until it finds one, for at most so many seconds; look once at least."""
+    """Do as `find` until it finds one, for at most so many seconds; look once at least.
+
+    Raises:
+        Unknown: if Kaggle does not tell at the end.
+    """
     end, pause = time.monotonic() + seconds, kaggle.pace.first
     while True:
-        found = find(kaggle, handle, sha256, before)
-        if found is not None or time.monotonic() + pause > end:
+        over = time.monotonic() + pause > end
+        try:
+            found = find(kaggle, handle, sha256, before)
+        except Unknown:  # a new kernel may be hidden for some seconds
+            if over:
+                raise
+            found = None
+        if found is not None or over:
             return found
         time.sleep(pause)
         pause = min(pause * 1.5, kaggle.pace.most)

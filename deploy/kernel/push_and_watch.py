@@ -25,6 +25,7 @@ from deploy.errors import (
     Refused,
     RelayError,
     RunFailed,
+    Unknown,
     Unreachable,
     UsageError,
 )
@@ -34,6 +35,8 @@ from deploy.kernel.look import Look, clock
 from deploy.project import InWords, no_words
 
 Show = Callable[[str], None]
+GoOn = Callable[[Unknown], bool]
+"""Returns whether to push although Kaggle does not tell of the notebook."""
 
 TAIL_LINES = 40
 PROGRESS_PAUSES = 5  # the longest pauses between two lines of a pipe that tell progress alone
@@ -107,6 +110,7 @@ def push(
     timeout_seconds: int,
     again: bool = False,
     refused_after: int | None = None,
+    go_on: GoOn = lambda unknown: False,
     show: Show = lambda line: None,
 ) -> Run:
     """Push a bundle and return its run; one that already holds the bundle is not pushed again.
@@ -115,6 +119,7 @@ def push(
         timeout_seconds: after which Kaggle ends the session; no call can end one.
         again: push even if the current version holds this bundle and has not failed.
         refused_after: as in `holding`.
+        go_on: as in `look_at`.
         show: is given a line if nothing was pushed, or if Kaggle chose another address.
 
     Returns:
@@ -124,13 +129,14 @@ def push(
         NoQuota: if the week's accelerator time is used up, or too many sessions run.
         Refused: if Kaggle refuses; `SourcesRefused`, if the run started without one of its sources.
         BadAnswer: if Kaggle names a kernel of somebody else.
+        Unknown: as `look_at`.
         Ambiguous: if the answer was lost, and no version can be identified as ours.
     """
-    before = kaggle.get_kernel(bundle.handle)
-    run = None if again else _holding(kaggle, bundle, before, refused_after)
-    if run is not None:
-        adopted(run, show)
-        return run
+    before = look_at(kaggle, bundle.handle, go_on)
+    found = None if again else _holding(kaggle, bundle, before, refused_after)
+    if found is not None:
+        adopted(*found, show)
+        return found[0]
     try:
         saved = kaggle.save_kernel(bundle.metadata, bundle.text, timeout_seconds=timeout_seconds)
     except Ambiguous as error:
@@ -184,24 +190,52 @@ def page(url: str) -> str:
     return "" if credentials.environment() == "LOCALHOST" else url
 
 
-def adopted(run: Run, show: Show) -> None:
+def adopted(run: Run, status: str, show: Show) -> None:
     """Show that a run is used in place of a push."""
-    show(f"{run} holds this bundle already; nothing was sent. To run it once more: --again")
+    machine = run.machine_shape or run.accelerator
+    show(
+        f"{run} holds this bundle already, {status} on {machine}; nothing was sent. To run it once"
+        " more: --again"
+    )
 
 
-def holding(kaggle: Kaggle, bundle: Bundle, refused_after: int | None = None) -> Run | None:
-    """Return the current version's run if it holds the bundle and its sources, and did not fail.
+def look_at(kaggle: Kaggle, handle: str, go_on: GoOn) -> Source | None:
+    """Return the current version of a kernel of ours; None if there is none.
 
     Args:
+        go_on: is asked where Kaggle does not tell; None is returned if it says yes.
+
+    Raises:
+        Unknown: if it says no.
+    """
+    try:
+        return kaggle.get_kernel(handle)
+    except Unknown as error:
+        if not go_on(error):
+            raise
+        return None
+
+
+def holding(
+    kaggle: Kaggle,
+    bundle: Bundle,
+    refused_after: int | None = None,
+    go_on: GoOn = lambda unknown: False,
+) -> tuple[Run, str] | None:
+    """Return the current version's run and its status, if it holds the bundle and its sources, and
+    did not fail.
+
+    Args:
+        go_on: as in `look_at`.
         refused_after: the version before a push of this bundle that Kaggle refused to run. A later
             one may be what that push left: if it waits for a machine, it waits for ever.
     """
-    return _holding(kaggle, bundle, kaggle.get_kernel(bundle.handle), refused_after)
+    return _holding(kaggle, bundle, look_at(kaggle, bundle.handle, go_on), refused_after)
 
 
 def _holding(
     kaggle: Kaggle, bundle: Bundle, source: Source | None, refused_after: int | None
-) -> Run | None:
+) -> tuple[Run, str] | None:
     if (
         source is None
         or bundle.sha256 not in source.text
@@ -210,7 +244,7 @@ def _holding(
         return None
     status = kaggle.kernel_status(bundle.handle, source.version).name
     left = refused_after is not None and source.version > refused_after and status == "QUEUED"
-    return None if left or status in ENDED_BADLY else _run(bundle, source.version)
+    return None if left or status in ENDED_BADLY else (_run(bundle, source.version), status)
 
 
 def _run(bundle: Bundle, version: int) -> Run:
@@ -336,9 +370,11 @@ def watch(
     except KeyboardInterrupt:
         raise Detached(f"Detached from {run}.\n{attach}") from None
     except (Unreachable, CredentialError, BadAnswer) as error:
-        if isinstance(error, Denied) and last in ("", NOT_YET):
+        known = isinstance(error, Unknown) or last not in ("", NOT_YET)
+        if isinstance(error, Denied) and not known:
             raise  # there is no run
-        raise type(error)(f"{error}\n{attach}") from error
+        error.args = (f"{error}\n{attach}",)
+        raise
 
 
 def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
@@ -361,7 +397,7 @@ def _look(kaggle: Kaggle, run: Run, *, new: bool, seen: bool) -> tuple[str, str]
     except (NotFound, Denied) as error:
         if new:
             return NOT_YET, ""
-        if seen:
+        if seen or isinstance(error, Unknown):
             raise
         raise _not_found(kaggle, run, error) from error
     return status.name, status.failure
@@ -377,6 +413,8 @@ def _not_found(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
     try:
         current = kaggle.get_kernel(run.handle)
         why = f"the newest version is {current.version}" if current else "there is no such notebook"
+    except Unknown as denied:
+        return denied
     except RelayError:
         why = "Kaggle knows none"
     return NotFound(

@@ -37,9 +37,9 @@ def next_session(
     rows = [row for row in pushes.matching(handle=handle, outcome=DONE) if row["version"]]
     this = project.name, project.machine_shape
     own = next((row for row in rows if (row["config"], row["machine_shape"] or "") == this), None)
-    status = status_of(kaggle, own) if own is not None else None
+    status = status_of(kaggle, own, again=again, show=show) if own is not None else None
     goes_on = again
-    if own is not None and status is not None and not again:
+    if own is not None and status and not again:
         run, active = run_of(own), status not in continuation.ENDED
         if status == "COMPLETE":
             goes_on = COMPLETE not in listing.output(kaggle, run, show)[0]
@@ -47,5 +47,7 @@ def next_session(
             for mounted in ("", handle):
                 if (same := build(mounted)).sha256 == run.bundle_sha256:
                     return same, False
-    there = status == "COMPLETE" or any(status_of(kaggle, row) == "COMPLETE" for row in rows)
+    there = status == "COMPLETE" or any(
+        status_of(kaggle, row, again=again) == "COMPLETE" for row in rows
+    )
     return build(handle if there else ""), goes_on

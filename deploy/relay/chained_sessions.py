@@ -15,7 +15,7 @@ from deploy.client.client import Kaggle
 from deploy.errors import NoQuota, RelayError, RunFailed, UsageError
 from deploy.kernel.push_and_watch import Run, Show
 from deploy.project import TRAIN, Project
-from deploy.relay import continuation, relay
+from deploy.relay import continuation, reconcile, relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.push_preview import Preview
 from deploy.relay.relay import Agree
@@ -91,8 +91,11 @@ def train(
 
 def _active_run(kaggle: Kaggle, pushes: Pushes, show: Show) -> Run | None:
     """Return the run that has not ended, if there is one, whatever was edited since."""
-    state = continuation.find(kaggle, pushes, show=show)
+    with reconcile.naming_again(pushes, TRAIN):
+        state = continuation.find(kaggle, pushes, show=show)
     if state.run is None or state.status in continuation.ENDED:
+        return None
+    if continuation.waits_elsewhere(pushes.project, state):
         return None
     show(f"{state.run} is {state.status}; following it.")
     return state.run

@@ -14,12 +14,12 @@ from pathlib import Path
 
 from deploy.client.client import Kaggle
 from deploy.client.responses import log_lines
-from deploy.errors import Denied, NotFound, RelayError, RunFailed, Unverified, UsageError
+from deploy.errors import NotFound, RelayError, RunFailed, Unverified, UsageError
 from deploy.journal import DONE, Outcome
 from deploy.kernel import listing, look, output, saved_progress
 from deploy.kernel.push_and_watch import SAVED, Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL, SavedProgress
-from deploy.project import TRAIN, Project
+from deploy.project import PAIR, SHAPES, TRAIN, Project
 from deploy.relay.last_runs import Pushes, Row, run_of, status_of
 
 LOOKS = 3  # at the output of a run that has just ended: Kaggle may need a minute
@@ -60,11 +60,14 @@ class TrainingState:
     status: str = ""
 
 
-def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> TrainingState:
+def find(kaggle: Kaggle, pushes: Pushes, *, show: Show, again: bool = False) -> TrainingState:
     """Return where the training of this config stands; pull what a partial run saved.
 
     A run that ended badly counts by the whole checkpoints in its output. If none of them is further
     than what it resumed from, the run before it counts.
+
+    Args:
+        again: as in `status_of`.
     """
     pushed = _pushes_of_training(kaggle, pushes)
     rows = [row for row in pushed if row["outcome"] == DONE and row["version"]]
@@ -73,8 +76,8 @@ def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> TrainingState:
     row, failed = rows[0] if rows else None, False
     while row is not None:
         run, before = run_of(row), by_version.get(row["base"])
-        status = status_of(kaggle, row)
-        if status is not None:  # else Kaggle has lost it; earlier outputs may still be here
+        status = status_of(kaggle, row, again=again, show=show)
+        if status:  # else Kaggle has lost it; earlier outputs may still be here
             if status not in ENDED:
                 return TrainingState(_base_of(kaggle, pushes, row, before, show), run, status)
             folder, found = saved_output(kaggle, pushes, run, status, show=show)
@@ -87,6 +90,13 @@ def find(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> TrainingState:
                 return TrainingState(Base(run, folder, found, KERNEL if direct else DATASET), None)
         row, failed = before, True  # what got no further once takes the other route
     return TrainingState(None, None)
+
+
+def waits_elsewhere(project: Project, state: TrainingState) -> bool:
+    """Return whether the last run waits in the queue of another machine than was asked for."""
+    shape = state.run.machine_shape if state.run is not None else ""
+    other = (shape == SHAPES[PAIR]) != (project.runtime == PAIR)
+    return bool(shape) and other and state.status == "QUEUED"
 
 
 def saved_output(
@@ -150,8 +160,8 @@ def progress_of(kaggle: Kaggle, run: Run, show: Show | None = None) -> str:
             if show is None
             else listing.output(kaggle, run, show)
         )
-    except RelayError:
-        return ""  # only shown, or looked at more closely
+    except NotFound:
+        return ""
     return saved_progress.describe(list(files), log_lines(log))
 
 
@@ -236,7 +246,7 @@ def _base_of(
     except UsageError:
         try:
             folder = output.pull(kaggle, run, pushes.project.runs, show=show)
-        except (RunFailed, Unverified, NotFound, Denied):
+        except (RunFailed, Unverified, NotFound):
             return None
     found = saved_progress.read(folder)
     return Base(run, folder, found, row["route"] or KERNEL) if found is not None else None

@@ -8,6 +8,7 @@ later, so a push reads it again after its slow steps, right before it decides wh
 """
 
 import time
+from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.client.secrets import redact
-from deploy.errors import Denied, NotFound, UsageError
+from deploy.errors import NotFound, Unknown, UsageError
 from deploy.journal import DONE, NOT_MADE, Outcome
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
@@ -66,13 +67,25 @@ class Pushes:
         given = self.last(asked=asked, outcome=DONE)
         return str(given["handle"]) if given else asked
 
-    def refused_after(self, handle: str, bundle_sha256: str) -> int | None:
-        """Return the version before the pushes of this bundle that Kaggle refused to run; or None.
+    def may_have_made(self, handle: str) -> bool:
+        """Return whether a push from here made a version of this kernel, or may have."""
+        return any(row["outcome"] not in NOT_MADE for row in self.matching(handle=handle))
 
-        Kaggle may have stored the bundle all the same, as a version after that one.
+    def newest_version(self, handle: str) -> int:
+        """Return the newest version that the journal knows of this kernel, or 0."""
+        done = self.matching(handle=handle, outcome=DONE)
+        return max((int(row["version"] or 0) for row in done), default=0)
+
+    def refused_after(self, handle: str, **bundle: str) -> int | None:
+        """Return the version before the last pushes that Kaggle refused to run; None: it ran them.
+
+        Kaggle may have stored what was pushed all the same, as a version after that one.
+
+        Args:
+            bundle: bundle_sha256, for the pushes of this bundle alone.
         """
         refused = []
-        for row in self.matching(handle=handle, bundle_sha256=bundle_sha256):
+        for row in self.matching(handle=handle, **bundle):
             if row["outcome"] == DONE:
                 break
             if row["outcome"] in REFUSED_RUN and row["before"] is not None:
@@ -218,19 +231,36 @@ def started(kaggle: Kaggle, row: Row, status: str) -> str:
     return "QUEUED" if new else status
 
 
-def status_of(kaggle: Kaggle, row: Row) -> str | None:
+def status_of(
+    kaggle: Kaggle, row: Row, *, again: bool = False, show: Callable[[str], None] | None = None
+) -> str | None:
     """Return the status of our own version; None if Kaggle does not have it.
 
-    A new version is not found for some seconds, so Kaggle is asked again for that long.
+    A new version is not found for some seconds, and a 403 may pass, so Kaggle is asked again for
+    that long.
+
+    Args:
+        again: return "" where Kaggle does not tell: whoever says --again pushes all the same.
+        show: is given a line then.
+
+    Raises:
+        Unknown: if Kaggle does not tell: the version may be there.
     """
     end = 0.0
     while True:
         try:
             return started(kaggle, row, kaggle.kernel_status(row["handle"], row["version"]).name)
-        except (NotFound, Denied):
-            end = end or time.monotonic() + kaggle.pace.most
+        except (NotFound, Unknown) as error:
+            new = kaggle.pace.unseen - age(row)
+            end = end or time.monotonic() + max(kaggle.pace.most, new)
             if time.monotonic() >= end:
-                return None
+                if isinstance(error, NotFound):
+                    return None
+                if not again:
+                    raise
+                if show is not None:
+                    show(f"{str(error).splitlines()[0]}\n--again: {run_of(row)} does not count.")
+                return ""
             time.sleep(kaggle.pace.first)
 
 

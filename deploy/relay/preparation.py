@@ -42,9 +42,12 @@ class NextSession:
     carried: Run | None = None
 
 
-def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> tuple[str, ...]:
+def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show, again: bool = False) -> tuple[str, ...]:
     """Return the kernel whose output a training mounts, or "", and then what else may be mounted by
     a run that was pushed before. Without any preparation that is "" alone.
+
+    Args:
+        again: as in `status_of`.
     """
     project = pushes.project
     if not project.decoding:
@@ -52,9 +55,11 @@ def sources(kaggle: Kaggle, pushes: Pushes, *, show: Show) -> tuple[str, ...]:
     handle, rows = _rows(kaggle, pushes)
     refused = pushes.last(kernel=TRAIN, competition=project.competition, outcome=REFUSED)
     for row in rows:
-        run, status = run_of(row), status_of(kaggle, row)
+        run, status = run_of(row), status_of(kaggle, row, again=again, show=show)
         if status is None:
             pushes.note(row, outcome=GONE)
+        elif not status:
+            continue
         elif status == "COMPLETE":  # Kaggle mounts the newest of these
             progress = row["left"] or continuation.progress_of(kaggle, run, show)
             pushes.note(row, left=progress)
@@ -107,10 +112,10 @@ def next_session(
 
     if fresh or not rows:
         return NextSession(built([], []), again or fresh)
-    last, status = run_of(rows[0]), status_of(kaggle, rows[0])
+    last, status = run_of(rows[0]), status_of(kaggle, rows[0], again=again, show=show)
     waits = show if status == "COMPLETE" else None
-    progress = "" if status is None else continuation.progress_of(kaggle, last, waits)
-    active = status is not None and status not in continuation.ENDED
+    progress = continuation.progress_of(kaggle, last, waits) if status else ""
+    active = bool(status) and status not in continuation.ENDED
     killed = bool(progress) and not active and status != "COMPLETE"
     if not again and (active or (progress == "complete" and not killed)):
         for outputs in ([], [handle]):
@@ -118,7 +123,7 @@ def next_session(
                 same = built(outputs, saved)
                 if same.sha256 == last.bundle_sha256:
                     return NextSession(same, again=False)
-    complete = any(status_of(kaggle, row) == "COMPLETE" for row in rows)
+    complete = any(status_of(kaggle, row, again=again) == "COMPLETE" for row in rows)
     if progress:
         way = "a dataset" if killed else "its own output"
         show(f"{last} is {progress}. Taking its images, through {way}; to start over: --fresh")

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from deploy.bundle import bundle
 from deploy.client.client import Kaggle
-from deploy.errors import Denied, NotFound, SourceMissing, UsageError
+from deploy.errors import Denied, NotFound, SourceMissing, Unknown, UsageError
 from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import artifact_manifest
 from deploy.kernel.ensemble_file import Member
@@ -91,6 +91,8 @@ def require_first_stage(kaggle: Kaggle, project: Project) -> None:
     handle = f"{owner}/{slug}"
     try:
         now = kaggle.dataset(handle)
+    except Unknown:
+        raise  # it is ours, and may be there
     except (NotFound, Denied):
         now = None  # somebody else's, and not for us
     if now is None or not now.version:
@@ -104,6 +106,8 @@ def require_first_stage(kaggle: Kaggle, project: Project) -> None:
         if version:
             kaggle.dataset_files(handle, int(version[0]))
     except (NotFound, Denied) as error:
+        if isinstance(error, Denied) and owner == kaggle.username:
+            raise
         raise SourceMissing(
             f"init_from={project.first_stage!r}: {handle} has no version {version[0]}; the current"
             f" one is {now.version}. Nothing was sent.\n"

@@ -8,15 +8,17 @@ import difflib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 from deploy.bundle import rehearsed
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.client.kernel_calls import ASKED, SOURCES
-from deploy.client.responses import Quota, Source
-from deploy.errors import Denied, NoQuota, Refused, RelayError, UsageError
+from deploy.client.responses import OwnKernel, Quota, Source
+from deploy.errors import Denied, NoQuota, NotFound, Refused, RelayError, Unknown, UsageError
 from deploy.journal import DONE
+from deploy.kernel.push_and_watch import GoOn, look_at
 from deploy.kernel.push_and_watch import accelerator as accelerator_of
 from deploy.project import BENCH, TRAIN, Project, with_letter
 from deploy.relay.last_runs import Pushes, started
@@ -37,14 +39,19 @@ class Preview:
     Attributes:
         kernel: the folder that it is built from.
         handle: its address.
-        version: the current one; 0 before the first.
+        version: the current one, as far as is known; 0 before the first.
+        unknown: why the current version is not known; "" if it is.
         changes: {name: "new", "gone" or "+3 -1" lines} by the names of the modules, and "notebook"
             for the rest of the code; {name: "this; was that"} for a setting, and for the "artifact"
             that an inference accepts.
         machine_shape: Kaggle's name of the machine; "" of a CPU.
         accelerator: "TPU" or "GPU"; "CPU" if none is asked for.
         hours_left: of that accelerator, this week; None if Kaggle does not say.
-        active: our runs that have not ended, as far as the journal knows.
+        active: our runs on that accelerator that have not ended: those of the journal, and of the
+            newest of our other notebooks.
+        unasked: what could not be asked about them, and why.
+        beside: runs of this notebook that have not ended on another machine: {run: "QUEUED on
+            TpuV5E8"}.
         rehearsed: how code and config were rehearsed as they stand, or that they never were and
             the command that does so.
         code_sha256: of the bundle.
@@ -56,11 +63,14 @@ class Preview:
     kernel: str
     handle: str
     version: int
+    unknown: str
     changes: Mapping[str, str]
     machine_shape: str
     accelerator: str
     hours_left: float | None
     active: tuple[str, ...]
+    unasked: tuple[str, ...]
+    beside: Mapping[str, str]
     rehearsed: str
     code_sha256: str
     most: int
@@ -93,27 +103,38 @@ class Preview:
         changes = [f"{name}  {change}" for name, change in self.changes.items()]
         return [
             f"push        {self.handle}, version {self.version + 1}",
+            *(f"unknown     {line}" for line in self.unknown.splitlines()),
             f"{self.accelerator} quota   {left}",
             f"rehearsed   {self.rehearsed}",
             *(f"active      {run}" for run in self.active),
+            *(f"not asked   {what}" for what in self.unasked),
+            *(line for run, state in self.beside.items() for line in _beside(run, state)),
             *(
                 f"changes     {change}"
                 for change in changes or [f"none since version {self.version}"]
-                if self.version
+                if self.version and not self.unknown
             ),
         ]
 
 
-def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes, seconds: int = SESSION_SECONDS) -> Preview:
+def look(
+    kaggle: Kaggle,
+    bundle: Bundle,
+    pushes: Pushes,
+    seconds: int = SESSION_SECONDS,
+    go_on: GoOn = lambda unknown: False,
+) -> Preview:
     """Return what pushing the bundle would do.
 
     Args:
         seconds: that its session may take at most.
+        go_on: as in `push_and_watch.look_at`.
 
     Raises:
         UsageError: if it would be a new notebook whose address begins with a digit.
         NoQuota: if no time is left this week and the account does not pay for more, or if as many
             sessions are active as Kaggle allows. No call can stop one.
+        Unknown: as `push_and_watch.look_at`.
     """
     accelerator = "TPU" if bundle.metadata["enable_tpu"] else "CPU"
     accelerator = "GPU" if bundle.metadata["enable_gpu"] else accelerator
@@ -122,8 +143,20 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes, seconds: int = SESSION_
     except (Denied, Refused):
         quota = Quota(None, None)  # a token without that right may push all the same
     left = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}.get(accelerator)
-    current = kaggle.get_kernel(bundle.handle)
-    if current is None:
+    hidden: list[Unknown] = []  # why the current version is not known
+
+    def noted(error: Unknown) -> bool:
+        hidden.append(error)
+        return go_on(error)
+
+    current, unknown = look_at(kaggle, bundle.handle, noted), ""
+    if hidden:
+        unknown = (
+            f"{str(hidden[0]).splitlines()[0]}\n"
+            f"If {bundle.handle} is there, this makes a new version of it, which may be a second"
+            f" run of the same. To look: {hidden[0].page}"
+        )
+    elif current is None:
         _require_letter(bundle.handle, pushes.project)
     changes: dict[str, str] = {}
     if current is not None:
@@ -138,12 +171,13 @@ def look(kaggle: Kaggle, bundle: Bundle, pushes: Pushes, seconds: int = SESSION_
     preview = Preview(
         bundle.kernel,
         bundle.handle,
-        current.version if current else 0,
+        current.version if current else pushes.newest_version(bundle.handle) if hidden else 0,
+        unknown,
         changes,
         bundle.metadata["machine_shape"],
         accelerator,
         None if left is None else left / 3600,
-        _active(kaggle, pushes, accelerator),
+        *_active(kaggle, pushes, bundle.handle, accelerator),
         rehearsed.how(pushes.project.runs, bundle) or f"never as it stands; to do so: {rehearse}",
         bundle.code_sha256,
         seconds,
@@ -181,21 +215,65 @@ def _require_letter(handle: str, project: Project) -> None:
         )
 
 
-def _active(kaggle: Kaggle, pushes: Pushes, accelerator: str) -> tuple[str, ...]:
-    """Return our runs on this accelerator that have not ended; no call of Kaggle lists them."""
-    found = []
+def _beside(run: str, state: str) -> tuple[str, str]:
+    """Return what becomes of a run of this notebook on another machine, as lines."""
+    page = f"https://www.kaggle.com/code/{run.rpartition('/')[0]}"
+    return (
+        f"beside      {run} is {state}: it keeps its place, runs the code that it was pushed with,"
+        " and costs quota as well. Kaggle may refuse a push while it waits",
+        f"            No call can cancel it; its page can: {page}",
+    )
+
+
+def _active(
+    kaggle: Kaggle, pushes: Pushes, handle: str, accelerator: str
+) -> tuple[tuple[str, ...], tuple[str, ...], dict[str, str]]:
+    """Return our runs that have not ended, as `Preview` has them: active, unasked, beside."""
+    active, unasked, beside = [], [], {}
+    asked = set()
     for row in pushes.matching(outcome=DONE)[:LOOK_BACK]:
         other = accelerator_of(row["kernel"], row["machine_shape"] or "") != accelerator
-        if not row["version"] or row["status"] == "COMPLETE" or other:
+        run = f"{row['handle']}/{row['version']}"
+        if not row["version"] or run in asked or (other and row["handle"] != handle):
+            continue
+        asked.add(run)
+        if row["status"] == "COMPLETE":
             continue
         try:
             status = kaggle.kernel_status(row["handle"], row["version"]).name
             status = started(kaggle, row, status)
-        except RelayError:
-            continue  # somebody else's by now, or gone: it does not count
-        if status in RUNNING:
-            found.append(f"{row['handle']}/{row['version']}")
-    return tuple(dict.fromkeys(found))
+        except NotFound:
+            continue  # it is gone
+        except RelayError as error:
+            unasked.append(f"{run}: {str(error).splitlines()[0]}")
+            continue
+        if status in RUNNING and other:
+            beside[run] = f"{status} on {row['machine_shape']}"
+        elif status in RUNNING:
+            active.append(run)
+    try:
+        for kernel in islice(kaggle.own_kernels(LOOK_BACK), LOOK_BACK):
+            run = f"{kernel.handle}/{kernel.version}"
+            if not kernel.version or run in asked or _accelerator_of(kernel) != accelerator:
+                continue
+            try:
+                status = kaggle.kernel_status(kernel.handle, kernel.version).name
+            except NotFound:
+                continue  # it never ran
+            refused = pushes.refused_after(kernel.handle)
+            left = refused is not None and kernel.version > refused and status == "QUEUED"
+            if status in RUNNING and not left:  # what a refused push left waits for ever
+                active.append(run)
+    except (Denied, Refused) as error:
+        unasked.append(f"runs that were started elsewhere: {str(error).splitlines()[0]}")
+    return tuple(active), tuple(unasked), beside
+
+
+def _accelerator_of(kernel: OwnKernel) -> str:
+    """Return "TPU", "GPU" or "CPU": what a kernel of ours ran on last."""
+    if kernel.machine_shape:
+        return accelerator_of(kernel.handle, kernel.machine_shape)
+    return "TPU" if kernel.tpu else "GPU" if kernel.gpu else "CPU"
 
 
 def _artifact(before: str, after: str, bundle: Bundle, pushes: Pushes) -> dict[str, str]:

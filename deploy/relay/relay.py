@@ -20,7 +20,8 @@ from typing import Any
 from deploy.bundle import bundle, kernel_metadata
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
-from deploy.errors import NotMounted, RunFailed, SourcesRefused, UsageError
+from deploy.errors import NotMounted, RunFailed, SourcesRefused, Unknown, UsageError
+from deploy.journal import DONE
 from deploy.kernel import artifact_manifest, ensemble_file, output, push_and_watch, saved_progress
 from deploy.kernel.ensemble_file import Member
 from deploy.kernel.push_and_watch import Run, Show
@@ -42,7 +43,7 @@ from deploy.relay import (
 from deploy.relay import publish as datasets
 from deploy.relay import submit as submissions
 from deploy.relay.continuation import Base
-from deploy.relay.last_runs import Pushes, age
+from deploy.relay.last_runs import PUSHED_BY, Pushes, age
 from deploy.relay.next_steps import kernel_of
 from deploy.relay.next_steps import next_command as next_command
 from deploy.relay.publish import DatasetVersion
@@ -149,14 +150,47 @@ def push(
     Args:
         artifact: the pulled artifact that an inference accepts.
         members: of the ensemble that it accepts instead.
-        again: push even if the current version already holds this bundle.
+        again: push even if the current version already holds this bundle, or Kaggle does not tell.
         fresh: start the training over, whatever an earlier run saved.
         agree: is called with what the push would do, before anything is spent; raises to stop.
 
     Raises:
         UsageError, Denied: if there is no such competition, its rules are not accepted, or the
             dataset is not there that a training begins with. The run would be worth nothing.
+        Unknown: if Kaggle does not tell of a notebook of ours, which may run.
+        Busy: if another process pushes from this project.
     """
+    pushes = Pushes(project)
+    with (
+        pushes.journal.locked(PUSHED_BY.get(kernel, kernel)),
+        reconcile.naming_again(pushes, kernel),
+    ):
+        return _push(
+            kaggle,
+            project,
+            kernel,
+            show=show,
+            artifact=artifact,
+            members=members,
+            again=again,
+            fresh=fresh,
+            agree=agree,
+        )
+
+
+def _push(
+    kaggle: Kaggle,
+    project: Project,
+    kernel: str,
+    *,
+    show: Show,
+    artifact: Path | None = None,
+    members: Sequence[Member] = (),
+    again: bool = False,
+    fresh: bool = False,
+    agree: Agree | None = None,
+) -> Run:
+    whatever = again or fresh  # it was said to push, whatever runs there
     base = carried = None
     if kernel == PREPARE:
         following = preparation.next_session(
@@ -165,7 +199,7 @@ def push(
         built, again, carried = following.built, following.again, following.carried
     elif kernel == TRAIN:
         pushes = Pushes(project)
-        prepared = preparation.sources(kaggle, pushes, show=show)
+        prepared = preparation.sources(kaggle, pushes, again=whatever, show=show)
         if fresh:
             built, again = build(project, TRAIN, kaggle.username, prepared=prepared[0]), True
         else:
@@ -198,17 +232,24 @@ def push(
     }
     if base is not None:
         intent |= {"base": base.run.version, "route": base.route}
-    refused = pushes.refused_after(built.handle, built.sha256)
+    refused = pushes.refused_after(built.handle, bundle_sha256=built.sha256)
+    new = not pushes.may_have_made(built.handle)
+
+    def go_on(error: Unknown) -> bool:
+        """Also where Kaggle does not even list our notebooks, and no push from here made this one:
+        the preview says so, and is agreed to."""
+        return whatever or (new and error.listed is None)
+
     if not again:
-        existing = reconcile.existing_run(kaggle, pushes, built, show=show)
-        if existing is None:
-            existing = push_and_watch.holding(kaggle, built, refused)
-            if existing is not None:  # pushed from elsewhere, or by a journal that is gone
+        found = reconcile.existing_run(kaggle, pushes, built, show=show)
+        if found is None:
+            found = push_and_watch.holding(kaggle, built, refused, go_on)
+            if found is not None:  # pushed from elsewhere, or by a journal that is gone
                 with pushes.journal.recording("pushes", **intent) as outcome:
-                    outcome.update(version=existing.version, url=existing.url)
-        if existing is not None:
-            push_and_watch.adopted(existing, show)
-            return existing
+                    outcome.update(version=found[0].version, url=found[0].url)
+        if found is not None:
+            push_and_watch.adopted(*found, show)
+            return found[0]
     if kernel == TRAIN and base is None:  # a training that resumes has its weights
         published.require_first_stage(kaggle, project)
     if project.mounts:
@@ -216,14 +257,14 @@ def push(
     seconds = preparation.SESSION_SECONDS if kernel == PREPARE else push_preview.SESSION_SECONDS
     if kernel == INFER and project.infer_hours is not None:
         seconds = max(min(int(3600 * project.infer_hours), INFER_AT_MOST), 1)
-    preview = push_preview.look(kaggle, built, pushes, seconds)
+    preview = push_preview.look(kaggle, built, pushes, seconds, go_on)
     if agree is not None:
         agree(preview)
     if base is not None and base.route == DATASET:
         datasets.checkpoint(kaggle, project, base.folder, base.progress, show=show)
     if carried is not None:
         preparation.carry(kaggle, project, carried, show=show)
-    how: dict[str, Any] = {"again": again, "refused_after": refused, "show": show}
+    how: dict[str, Any] = {"again": again, "refused_after": refused, "go_on": go_on, "show": show}
     how["timeout_seconds"] = preview.seconds
     if preview.seconds < seconds:
         built = replace(built, text=kernel_metadata.within(built.text, preview.seconds))
@@ -238,7 +279,7 @@ def push(
         show(f"{error}\nThat is the notebook's own output. It is sent as a dataset instead.")
         if error.version:
             _wait_for_end(kaggle, project, Run(built.handle, error.version, "", built.sha256), show)
-        return push(kaggle, project, kernel, show=show)  # the user has agreed already
+        return _push(kaggle, project, kernel, show=show)  # the user has agreed already
     if run.version > preview.version:  # else it was made meanwhile, in another window
         changed = ", with local changes" if built.git_dirty else ""
         show(
@@ -254,15 +295,20 @@ def _resume(
     """Return what a training resumes from, its bundle, and whether to push even if that is there.
 
     The bundle of the last run, if that is still the one, is built again. If it differs, something
-    was changed since, and the training starts over.
+    was changed since, and the training starts over. A run that waits for another machine than was
+    asked for is not the one.
     """
     project, owner = pushes.project, kaggle.username
-    state = continuation.find(kaggle, pushes, show=show)
+    state = continuation.find(kaggle, pushes, again=again, show=show)
     last, base = state.run, state.base
     if last is not None and again:
         base = None
-    on = [project, project.elsewhere]  # a run there is this training, too
+    moves = continuation.waits_elsewhere(project, state)
+    on = [project] if moves else [project, project.elsewhere]  # a run there is this training, too
     ways = [build(each, TRAIN, owner, base=base, prepared=one) for each in on for one in prepared]
+    if moves:  # to the machine that was asked for: a push of its own, unless it was made before
+        made = (one for one in ways if pushes.last(bundle_sha256=one.sha256, outcome=DONE))
+        return base, next(made, ways[0]), again
     same = last.bundle_sha256 if last is not None and not again else ""
     built = next((one for one in ways if one.sha256 == same), ways[0])
     if base is None:

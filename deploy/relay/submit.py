@@ -205,10 +205,13 @@ def _still_there(kaggle: Kaggle, ref: int, run: Run, show: Show) -> int:
         return 0
     try:
         found = kaggle.get_submission(ref)
-    except (NotFound, Denied):
+    except NotFound:
         show(
             f"The journal has submission {ref} of {run}, and Kaggle does not. It no longer counts."
         )
+        return 0
+    except Denied as error:
+        show(f"{str(error).splitlines()[0]} The list of submissions decides.")
         return 0
     # A Kaggle that was restarted gives the same numbers again.
     another = NAMED in found.description and _name(run) not in found.description

@@ -15,7 +15,7 @@ from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.datasets.types.dataset_types import DatasetInfo, DatasetSettings, SettingsLicense
 
 from localkaggle.facts import Facts
-from localkaggle.services.protocol import SLUG, ApiError, make, require
+from localkaggle.services.protocol import SLUG, ApiError, make, missing, require
 from localkaggle.services.storage import Redirect, Storage, file_names, folder_date, list_files
 from localkaggle.services.uploads import Uploads
 
@@ -290,7 +290,7 @@ class Datasets:
     def _find(self, request: Any, user: str) -> Dataset:
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
         if dataset is None or (dataset.owner != user and dataset.is_private):
-            raise ApiError(403, "Permission 'datasets.get' was denied")
+            raise missing("datasets", request.owner_slug, user, self._facts.missing)
         return dataset
 
     def _own(self, request: Any, user: str) -> Dataset:

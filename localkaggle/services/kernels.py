@@ -18,7 +18,7 @@ from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWor
 
 from localkaggle.facts import Facts
 from localkaggle.services import pushed_notebook
-from localkaggle.services.protocol import SLUG, ApiError, make, page, require, slug
+from localkaggle.services.protocol import SLUG, ApiError, make, missing, page, require, slug
 from localkaggle.services.quota import Quota
 from localkaggle.services.state import NOT_KEPT, Changes
 from localkaggle.services.storage import Redirect, Storage, file_names, keep
@@ -37,6 +37,8 @@ PREFIXES = {
     "kernel_data_sources": "code/",
     "competition_data_sources": "competitions/",
 }
+# Calls that need the permission to get a kernel.
+READS = ("GetKernel", "GetKernelSessionStatus", "ListKernelSessionOutput", "ListKernelFiles")
 KILLED = ("time", "memory", "killed")
 INTERRUPTED = "The session was interrupted: this Kaggle ended while it ran"
 NOT_FOUND = "Notebook not found"
@@ -277,7 +279,7 @@ class Kernels:
             title=kernel.title,
             author=kernel.owner,
             slug=kernel.slug,
-            current_version_number=self._known(kernel)[-1].number,
+            current_version_number=self.known(kernel)[-1].number,
             **settings,
         )
         blob = make(
@@ -299,12 +301,12 @@ class Kernels:
         """Return a kernel of this user, and its version with that label ("v2"), or the newest.
 
         Raises:
-            ApiError: 403 if there is no such kernel, 404 if there is no such version.
+            ApiError: as `missing` if there is no such kernel, 404 if there is no such version.
         """
         kernel = self.kernels.get(handle)
-        known = self._known(kernel) if kernel else []
+        known = self.known(kernel) if kernel else []
         if kernel is None or kernel.owner != user or (kernel.versions and not known):
-            raise ApiError(403, "Permission 'kernels.get' was denied")
+            raise missing("kernels", handle.partition("/")[0], user, self._facts.missing)
         newest = f"v{known[-1].number}" if known else ""
         found = [version for version in known if f"v{version.number}" == (label or newest)]
         if not found:
@@ -431,7 +433,7 @@ class Kernels:
     def _versions(self) -> Iterator[Version]:
         return (version for kernel in self.kernels.values() for version in kernel.versions)
 
-    def _known(self, kernel: Kernel) -> list[Version]:
+    def known(self, kernel: Kernel) -> list[Version]:
         """Return the versions that calls know of: one that was just pushed may not be among
         them.
         """

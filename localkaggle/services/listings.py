@@ -1,6 +1,7 @@
 """Listings: what is found among the kernels, datasets and competitions, and taken from there.
 
-Here nobody votes, views or comments. So the newest is first, whatever order is asked for.
+Here nobody votes, views or comments. So the newest is first, whatever order is asked for, but for
+kernels by their last run.
 """
 
 from collections.abc import Iterable
@@ -15,7 +16,7 @@ from kagglesdk.datasets.types.dataset_enums import (
     DatasetLicenseGroup,
     DatasetSelectionGroup,
 )
-from kagglesdk.kernels.types.kernels_enums import KernelsListViewType
+from kagglesdk.kernels.types.kernels_enums import KernelsListSortType, KernelsListViewType
 
 from localkaggle.competitions.hosted import Hosted
 from localkaggle.services.datasets import Dataset, Datasets, described
@@ -59,10 +60,14 @@ class Listings:
     def ListKernels(self, request: Any, user: str) -> Any:
         """List a page of the kernels that have a version and that this user may see."""
         mine = request.group == KernelsListViewType.PROFILE
+        newest = list(reversed(self._kernels.kernels.values()))
+        if request.sort_by == KernelsListSortType.DATE_RUN:
+            newest.sort(key=lambda kernel: max((v.pushed for v in kernel.versions), default=0.0))
+            newest.reverse()
         found = [
             kernel
-            for kernel in reversed(self._kernels.kernels.values())
-            if kernel.versions
+            for kernel in newest
+            if self._kernels.known(kernel)
             and _seen(kernel.owner, kernel.versions[-1].request.is_private, request, user, mine)
             and _has(request.search, kernel.slug, kernel.title)
             and _asked(kernel, request)

@@ -22,6 +22,19 @@ class ApiError(Exception):
         self.code, self.message = code, message
 
 
+def missing(service: str, owner: str, user: str, code: str) -> ApiError:
+    """Return the answer about something that is not there, or not this user's.
+
+    Args:
+        service: "kernels" or "datasets".
+        owner: that the call names.
+        code: of `Facts.missing`, for what would be this user's own.
+    """
+    if owner == user and code == "404":
+        return ApiError(404, "Not found")
+    return ApiError(403, f"Permission '{service}.get' was denied")
+
+
 def make(kind: type, **fields: Any) -> Any:
     """Return a kagglesdk object with these fields; it refuses a field that it does not have."""
     made = kind()

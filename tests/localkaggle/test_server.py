@@ -19,6 +19,7 @@ from kagglesdk.security.types.oauth_service import IntrospectTokenRequest
 
 from localkaggle import http_handler
 from localkaggle.competitions import Competition
+from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from localkaggle.services.kernels import SOURCE_BYTES
 from localkaggle.services.protocol import make
@@ -251,7 +252,7 @@ def test_a_new_kernel_gets_its_address_from_its_title(kaggle, client):
 
     assert answer.ref == "/code/rehearsal/what-it-is-called"
     assert status(connected, slug="what-it-is-called").status == KernelWorkerStatus.NEW_SCRIPT
-    with refused(403):
+    with refused(404):
         status(connected, slug="as-asked")
 
 
@@ -313,8 +314,11 @@ def test_nobody_pushes_for_somebody_else(kaggle, client):
 @pytest.mark.parametrize(
     "method", ["get_kernel_session_status", "list_kernel_session_output", "list_kernel_files"]
 )
-def test_a_missing_kernel_and_somebody_elses_look_the_same(ended, client, owner, slug, method):
-    """403, as Kaggle says it."""
+def test_a_missing_kernel_and_somebody_elses_look_the_same(
+    ended, client, monkeypatch, owner, slug, method
+):
+    """403, as Kaggle says it, where its owner too is told nothing."""
+    monkeypatch.setattr(ended.kernels, "_facts", Facts(missing="403"))
     connected = client(ended)
     cls = {
         "get_kernel_session_status": types.ApiGetKernelSessionStatusRequest,
@@ -579,7 +583,7 @@ def test_the_log_of_an_ended_run_is_json(ended, client):
     [
         ("rehearsal/small-kernel", "v1", None, 401),
         ("rehearsal/small-kernel", "v1", ("rehearsal", "wrong"), 401),
-        ("rehearsal/missing", "", (), 403),
+        ("rehearsal/missing", "", (), 404),
         ("nobody/small-kernel", "v1", (), 403),
         ("rehearsal/small-kernel", "v2", (), 404),
         ("rehearsal/small-kernel", "1", (), 404),
@@ -864,7 +868,7 @@ def test_the_journal_knows_what_a_refused_call_asked_for(kaggle, client):
     assert kaggle.journal[-1][:3] == (
         "GetKernel",
         {"userName": "rehearsal", "kernelSlug": "small-kernel"},
-        403,
+        404,
     )
 
 

@@ -357,6 +357,7 @@ def test_a_run_that_is_not_there_is_not_said_to_continue(
     """It is refused at once, since nobody has just pushed it."""
     between.always("GetKernelSessionStatus", (403, {"code": 403, "message": "Permission denied"}))
     between.say("GetKernel", [now])
+    between.always("ListKernels", {"kernels": []})
 
     with pytest.raises(kind, match=f"There is no run {run}.*{there}") as caught:
         push_and_watch.watch(kaggle, run, deadline_seconds=60, show=shown.append)

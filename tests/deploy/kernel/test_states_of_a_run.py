@@ -121,7 +121,10 @@ def test_no_other_enumeration_is_read():
     assert len(read) == 3, read
     assert {name for name in named if re.search(rf"\b{name}\b", texts)} == {
         "ApiBlobType",
+        "DatasetSelectionGroup",
         "KernelExecutionType",
+        "KernelsListSortType",
+        "KernelsListViewType",
     }  # are sent, and not read
 
 

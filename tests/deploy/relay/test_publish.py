@@ -69,7 +69,8 @@ def publish(kaggle, artifact, shown, deadline: float = 60):
 
 @pytest.mark.parametrize("absent", [GONE, DENIED])
 def test_a_first_version_is_created_private(kaggle, server, artifact, shown, absent):
-    """Kaggle tells the owner by 404 or by 403 that there is none."""
+    """Kaggle tells the owner by 404, or by 403 and a list without it, that there is none."""
+    server.always("ListDatasets", {"datasets": []})
     server.say("GetDataset", then(at(1), absent, absent))
 
     made = publish(kaggle, artifact, shown)

@@ -197,6 +197,7 @@ def test_a_quota_that_kaggle_does_not_say_is_unknown(kaggle, between: Between, o
     """Kaggle may take the question away; the push itself would tell."""
     between.say("GetAcceleratorQuotaStatistics", [{}])
     between.say("GetKernel", itertools.repeat(GONE))
+    between.always("ListKernels", {"kernels": []})
 
     assert (
         "TPU quota   unknown"
@@ -212,6 +213,7 @@ def test_a_run_that_cannot_be_asked_about_is_not_counted(kaggle, between: Betwee
         outcome.update(version=1)
     between.say("GetAcceleratorQuotaStatistics", [{}])
     between.say("GetKernel", itertools.repeat(GONE))
+    between.always("ListKernels", {"kernels": []})
     between.say("GetKernelSessionStatus", [GONE, RESET])
 
     assert (

@@ -5,11 +5,11 @@ The same step again finds what there is.
 
 import dataclasses
 import hashlib
+import itertools
 import json
 import shlex
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -19,13 +19,13 @@ from deploy.errors import Ambiguous, DeadlinePassed, Denied, Refused, Unreachabl
 from deploy.journal import Outcome
 from deploy.kernel import artifact_manifest
 from deploy.kernel.push_and_watch import Run
-from deploy.relay import continuation, reconcile, relay
+from deploy.relay import reconcile, relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import competition
-from tests.deploy.between import RESET, RESET_AFTER, Between
+from tests.deploy.between import RESET, RESET_AFTER, THROUGH, Between
 
 FOR_EVER = 3600.0
 
@@ -161,7 +161,8 @@ def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, sho
 
     assert again == run == Pushes(ours).last_run(relay.TRAIN)
     assert shown == [
-        f"{run} holds this bundle already; nothing was sent. To run it once more: --again"
+        f"{run} holds this bundle already, QUEUED on TpuV5E8; nothing was sent. To run it once"
+        " more: --again"
     ]
     assert len(local.kernels.kernels[run.handle].versions) == 1
 
@@ -200,24 +201,6 @@ def test_the_next_command_can_be_pasted_whatever_the_config_is_called(ours):
     words = shlex.split(ours.command("pull --run ann/digits-train-tpu/3"))
 
     assert words[-2:] == ["--config", ours.config] and len(words) == 6
-
-
-def test_a_push_that_another_process_made_meanwhile_is_seen(live, ours, local, shown, monkeypatch):
-    """A partial output may be pulled for minutes; the journal is read again before it decides."""
-    find, others = continuation.find, []
-
-    def slow(*arguments: Any, **options: Any) -> continuation.TrainingState:
-        state = find(*arguments, **options)
-        monkeypatch.setattr(continuation, "find", find)
-        others.append(relay.push(live, ours, relay.TRAIN, show=shown.append))
-        return state
-
-    monkeypatch.setattr(continuation, "find", slow)
-
-    run = relay.push(live, ours, relay.TRAIN, show=shown.append)
-
-    assert [run] == others and len(local.kernels.kernels[run.handle].versions) == 1
-    assert [row["version"] for row in Pushes(ours).rows] == [1]
 
 
 def test_what_is_noted_is_in_the_journal_and_in_what_was_read(live, ours, shown):
@@ -261,7 +244,8 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, wir
     ended.status = "COMPLETE"
     ended.done.set()  # frees the one TPU session
     wire.say("SaveKernel", [RESET_AFTER])
-    wire.always("GetKernel", (403, {"code": 403, "message": "not yet"}))
+    denied = itertools.repeat((403, {"code": 403, "message": "not yet"}))
+    wire.say("GetKernel", itertools.chain([THROUGH] * 3, denied))
     with pytest.raises(Ambiguous):
         relay.push(live, ours, relay.TRAIN, show=shown.append)
     wire.say("GetKernel", [])  # from now on it tells

@@ -402,18 +402,21 @@ def test_nobody_creates_for_somebody_else(kaggle, client):
         "download_dataset",
     ],
 )
-def test_a_missing_dataset_and_somebody_elses_look_the_same(stored, client, owner, slug, method):
-    """403, as Kaggle says it."""
+def test_a_missing_dataset_and_somebody_elses_look_the_same(
+    stored, client, monkeypatch, owner, slug, method
+):
+    """403, as Kaggle says it, where its owner too is told nothing."""
+    monkeypatch.setattr(stored.datasets, "_facts", Facts(missing="403"))
     with refused(403, r"Permission 'datasets\.get' was denied"):
         ask(client(stored), method, owner=owner, slug=slug)
 
 
 def test_nobody_adds_to_what_is_not_theirs(kaggle, client):
-    """403; the upload is not lost by it."""
+    """404; the upload is not lost by it."""
     connected = client(kaggle)
     token = upload(connected, "a.txt", b"a")
 
-    with refused(403, "denied"):
+    with refused(404):
         add(connected, token)
     assert create(connected, token).status == "ok"
 

@@ -13,7 +13,11 @@ from kagglesdk.datasets.types.dataset_enums import (
     DatasetSelectionGroup,
 )
 from kagglesdk.datasets.types.dataset_types import DatasetSettings, SettingsLicense
-from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelsListViewType
+from kagglesdk.kernels.types.kernels_enums import (
+    KernelExecutionType,
+    KernelsListSortType,
+    KernelsListViewType,
+)
 
 from localkaggle.competitions import Competition
 from localkaggle.server import LocalKaggle
@@ -101,6 +105,16 @@ def test_a_list_goes_on_by_its_token_or_by_the_number_of_the_page(kaggle, client
     assert by_token == slugs(connected, MINE, page_size=2, page=2) == ["kernel-a"]
 
 
+def test_kernels_can_be_listed_by_their_last_run(kaggle, client):
+    """The one that was made last is first otherwise."""
+    connected = client(kaggle)
+    for name in ("kernel-a", "kernel-b", "kernel-a"):
+        kept(connected, name)
+
+    assert slugs(connected, MINE) == ["kernel-b", "kernel-a"]
+    assert slugs(connected, MINE, sort_by=KernelsListSortType.DATE_RUN) == ["kernel-a", "kernel-b"]
+
+
 def test_a_deleted_kernel_ends_and_its_name_is_free(kaggle, client):
     """What is pushed under that name is another kernel, whose versions begin at 1."""
     connected = client(kaggle)
@@ -166,7 +180,7 @@ def test_a_deleted_dataset_can_be_made_again_with_other_files(kaggle, client):
     before = ask(connected, "get_dataset")
 
     ask(connected, "delete_dataset")
-    with refused(403, "datasets.get"):
+    with refused(404):
         ask(connected, "get_dataset_status")
     create(connected, upload(connected, "new.txt", b"3"))
 

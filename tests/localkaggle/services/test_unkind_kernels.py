@@ -6,7 +6,7 @@ from functools import partial
 import kagglesdk.kernels.types.kernels_api_service as types
 import pytest
 import requests
-from kagglesdk.kernels.types.kernels_enums import KernelExecutionType
+from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelsListViewType
 from kagglesdk.users.types.account_service import GenerateAccessTokenRequest
 
 from localkaggle.facts import Facts
@@ -40,6 +40,12 @@ def about(api, call: str, **more: object) -> object:
 
 def status(api, **more: object) -> str:
     return str(about(api, "GetKernelSessionStatus", **more).status.name)
+
+
+def mine(api) -> list[str]:
+    """List one's own kernels."""
+    request = make(types.ApiListKernelsRequest, group=KernelsListViewType.PROFILE)
+    return [one.ref for one in api.kernels.kernels_api_client.list_kernels(request).kernels]
 
 
 def refuse(kaggle, api) -> None:
@@ -136,14 +142,42 @@ def test_a_new_version_may_be_unknown_for_a_while(begin):
     """The first makes its kernel unknown; a later one leaves the older as the current one."""
     kaggle, api = begin(versions_seconds=1.0)
     save(api, notebook("1"))
-    with refused(403):
+    with refused(404):
         status(api)
+    assert mine(api) == []
     assert soon(lambda: time.time() - kaggle.kernels.version(HANDLE, 1).pushed > 1)
     save(api, notebook("2"))
 
     assert about(api, "GetKernel").metadata.current_version_number == 1
     with refused(404):
         status(api, version_label="v2")
+
+
+@pytest.mark.parametrize("code", ["404", "403"])
+def test_what_is_not_there_is_answered_so(begin, code):
+    """A kernel that was deleted, too."""
+    _, api = begin(missing=code)
+    save(api, notebook("1"))
+    api.kernels.kernels_api_client.delete_kernel(make(types.ApiDeleteKernelRequest, **ASKED))
+
+    with refused(int(code)):
+        about(api, "GetKernel")
+
+
+def test_a_key_may_be_refused_by_what_reads_a_kernel(begin):
+    """The list and a push take it; and a token reads."""
+    kaggle, api = begin(key_refused=True)
+    save(api, notebook("1"))
+
+    for call in ("GetKernel", "GetKernelSessionStatus"):
+        with refused(403, r"Permission 'kernels\.get' was denied"):
+            about(api, call)
+    assert mine(api) == [HANDLE]
+    address = f"http://127.0.0.1:{kaggle.port}/api/v1/kernels.KernelsApiService/GetKernel"
+    signed = {"Authorization": f"Bearer {kaggle.token}"}
+    asked = {"userName": "rehearsal", "kernelSlug": "small-kernel"}
+    answer = requests.post(address, json=asked, headers=signed, timeout=60, proxies={"http": ""})
+    assert answer.status_code == 200, answer.text
 
 
 def test_a_push_may_reserve_its_whole_timeout(begin):

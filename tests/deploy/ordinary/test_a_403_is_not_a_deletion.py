@@ -1,0 +1,399 @@
+"""A 403 about something of ours does not say that it is gone; a 404 does, and a list without it."""
+
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.errors import Ambiguous, Detached, RelayError, Unknown
+from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
+from deploy.project import Project
+from deploy.relay import chained_sessions, preparation, reconcile, relay
+from deploy.relay.last_runs import Pushes
+from localkaggle.facts import Facts
+from localkaggle.server import LocalKaggle
+from proofs.kaggle import world as worlds
+from proofs.kaggle.world import competition
+from tests.deploy.trainer import Script, unbroken
+
+HANDLE = "rehearsal/digits-train-tpu"
+PACE = Pace(first=0.01, most=0.05, patience=60)
+FOR_EVER = itertools.repeat("403")
+READS = ("GetKernel", "GetKernelSessionStatus", "ListKernelSessionOutput")
+Start = Callable[..., tuple[LocalKaggle, Kaggle]]
+
+
+@pytest.fixture
+def ours(root: Path) -> Project:
+    return Project(
+        root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60
+    )
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Return a function that starts a Kaggle with these facts, and logs in."""
+    with ExitStack() as stack:
+
+        def begin(script: Script | None = None, **facts: Any) -> tuple[LocalKaggle, Kaggle]:
+            local = stack.enter_context(
+                LocalKaggle(
+                    tmp_path / "kaggle",
+                    competitions=[competition()],
+                    offline=True,
+                    queue_seconds=0.01,
+                    ready_seconds=0.01,
+                    session=script or Script(),  # type: ignore[arg-type]
+                    facts=Facts(**facts),
+                )
+            )
+            for name, value in local.environment.items():
+                monkeypatch.setenv(name, value)
+            local.faults.plan({})
+            return local, Kaggle.connect(pace=PACE)
+
+        yield begin
+
+
+def deny(local: LocalKaggle, *operations: str) -> None:
+    """Answer all calls of these operations by 403, until `allow`."""
+    for operation in operations:
+        local.faults.say(operation, FOR_EVER)
+
+
+def allow(local: LocalKaggle) -> None:
+    """Answer all calls as before."""
+    sent = local.faults.seen
+    local.faults.plan({})
+    local.faults.seen = sent
+
+
+def sent(local: LocalKaggle) -> int:
+    """Return how many pushes were sent."""
+    return local.faults.seen.count("SaveKernel")
+
+
+def push(kaggle: Kaggle, ours: Project, **more: Any) -> Any:
+    return relay.push(kaggle, ours, relay.TRAIN, **{"show": lambda line: None, **more})
+
+
+def ended(local: LocalKaggle, version: int = 1) -> None:
+    """Wait for the end of a version."""
+    found = local.kernels.version(HANDLE, version)
+    assert found is not None and found.done.wait(60)
+
+
+def no_deletion(ours: Project) -> bool:
+    """Return whether the journal takes nothing for deleted, or for never made."""
+    return not any(row["outcome"] in (GONE, ABSENT) for row in Pushes(ours).rows)
+
+
+# What we pushed
+
+
+@pytest.mark.parametrize("operations", [READS, READS[1:2], (*READS, "ListKernels")])
+def test_a_training_that_kaggle_does_not_show_any_more_is_not_pushed_again(start, ours, operations):
+    """It was complete; and once Kaggle tells again, it is the one."""
+    local, kaggle = start(Script(v1="fails"))
+    ours = replace(ours, handoff="kernel")
+    run = push(kaggle, ours)
+    ended(local)
+    deny(local, *operations)
+
+    for _ in range(2):
+        with pytest.raises(Unknown) as caught:
+            push(kaggle, ours)
+
+    said = str(caught.value)
+    assert caught.value.exit_code == 3 and sent(local) == 1 and no_deletion(ours)
+    listed = "was refused as well" if "ListKernels" in operations else "has it"
+    assert f"{HANDLE} is yours, and the list of your notebooks {listed}" in said
+    assert "OAuth token" in said and "remove kaggle.json" in said and "limited" in said
+    assert f"https://www.kaggle.com/code/{HANDLE}" in said
+    assert said.endswith("whatever runs there:\ninvoke push-train --again --config digits")
+    allow(local)
+    assert push(kaggle, ours).version == 2 and Pushes(ours).last(version=1)["outcome"] == DONE
+    assert run.version == 1  # which failed: that is why there is a second one now
+
+
+def test_a_key_that_is_refused_since_there_is_a_token_pushes_nothing(start, ours):
+    """The account logged in with a browser meanwhile; the list and a push still take the key."""
+    local, kaggle = start()
+    run = push(kaggle, ours)
+    ended(local)
+    local.facts = replace(local.facts, key_refused=True)
+
+    with pytest.raises(Unknown, match="Kaggle may refuse its key"):
+        push(kaggle, ours)
+    with pytest.raises(Unknown, match=f"invoke watch --run {run}"):
+        relay.watch(kaggle, ours, run, show=lambda line: None)
+
+    assert sent(local) == 1 and no_deletion(ours)
+
+
+def test_a_403_that_passes_changes_nothing(start, ours, shown):
+    """The training goes on from what it saved."""
+    local, kaggle = start(Script())
+    first = push(kaggle, ours)
+    relay.watch(kaggle, ours, first, show=shown.append)
+    local.faults.say("GetKernelSessionStatus", ["403", "403"])
+    kaggle.pace = replace(PACE, most=60.0)
+
+    done = chained_sessions.train(kaggle, ours, show=shown.append)
+
+    assert (done.run.version, sent(local)) == (3, 3) and no_deletion(ours)
+    assert (done.folder / "artifact" / "weights.npz").read_bytes() == unbroken()
+
+
+def test_a_training_does_not_begin_anew_because_its_checkpoint_is_not_shown(start, ours, shown):
+    """Neither while its second session runs, nor after."""
+    local, kaggle = start(script := Script(v2="waits"))
+    relay.watch(kaggle, ours, push(kaggle, ours), show=shown.append)
+    second = push(kaggle, ours)
+    for folder in ours.runs.glob("*v1*"):
+        folder.rename(folder.with_name("elsewhere"))
+    deny(local, "ListKernelSessionOutput")
+
+    with pytest.raises(RelayError, match="403"):
+        push(kaggle, ours)
+    script.released.set()
+    ended(local, second.version)
+    with pytest.raises(RelayError, match="403"):
+        push(kaggle, ours)
+
+    assert sent(local) == 2 and no_deletion(ours)
+
+
+def test_a_preparation_is_not_made_again_because_its_output_is_not_shown(start, ours):
+    """It counted as one without images."""
+    local, kaggle = start()
+    with Pushes(ours).journal.recording(
+        "pushes", kernel="prepare-cpu", config="digits", handle=HANDLE, asked=HANDLE, before=0
+    ) as made:
+        made.update(version=push(kaggle, ours).version)
+    ended(local)
+    pushes = Pushes(ours)
+    pushes.note(pushes.rows[0], asked=pushes.asked("rehearsal", relay.PREPARE))
+    deny(local, "ListKernelSessionOutput")
+
+    with pytest.raises(RelayError, match="403"):
+        preparation.next_session(kaggle, pushes, again=False, fresh=False, show=lambda line: None)
+
+
+def test_again_pushes_although_kaggle_does_not_tell(start, ours, shown):
+    """And what is not known is in the plan."""
+    local, kaggle = start(script := Script(v1="waits"))
+    push(kaggle, ours)
+    deny(local, *READS)
+    plans: list[Any] = []
+
+    with suppress(RelayError):  # Kaggle allows one session on a TPU
+        push(kaggle, ours, again=True, show=shown.append, agree=plans.append)
+
+    script.released.set()
+    assert sent(local) == 2 and no_deletion(ours)
+    assert "--again: rehearsal/digits-train-tpu/1 does not count." in "\n".join(shown)
+    assert "this makes a new version of it, which may be a second run" in "\n".join(
+        plans[0].lines()
+    )
+
+
+def test_a_push_whose_answer_was_lost_is_looked_for_and_not_sent_again(start, ours):
+    """While Kaggle tells nothing of the notebook, it may have been made."""
+    local, kaggle = start()
+    local.faults.say("SaveKernel", ["reset after"])
+    local.faults.say("GetKernel", itertools.chain([None] * 3, FOR_EVER))
+
+    with pytest.raises(Ambiguous, match="its version cannot be looked for: Kaggle refused"):
+        push(kaggle, ours)
+    with pytest.raises(Unknown, match="push-train --again"):
+        push(kaggle, ours)
+    with pytest.raises(Unknown):
+        reconcile.resolve(kaggle, Pushes(ours), show=lambda line: None)
+    assert Pushes(ours).rows[0]["outcome"] not in (DONE, *NOT_MADE)
+    allow(local)
+
+    assert push(kaggle, ours).version == sent(local) == 1
+
+
+# What is really gone, and what is new
+
+
+@pytest.mark.parametrize("missing", ["404", "403"])
+def test_a_notebook_that_was_deleted_is_found_gone(start, ours, shown, missing):
+    """By 404, or by 403 and a list without it."""
+    local, kaggle = start(missing=missing)
+    push(kaggle, ours)
+    ended(local)
+    kaggle.delete_kernel(HANDLE)
+
+    assert push(kaggle, ours, show=shown.append).version == 1
+    assert [row["outcome"] for row in Pushes(ours).rows] == [DONE, GONE]
+    assert any("the version was deleted" in line for line in shown)
+
+
+@pytest.mark.parametrize("missing", ["404", "403"])
+def test_a_first_push_needs_no_ceremony(start, ours, missing):
+    """There is no such notebook yet, whichever way Kaggle says so."""
+    _, kaggle = start(missing=missing)
+    plans: list[Any] = []
+
+    assert push(kaggle, ours, agree=plans.append).version == 1
+    assert plans[0].unknown == ""
+
+
+@pytest.mark.parametrize("lost", [False, True])
+def test_a_notebook_that_was_just_pushed_may_be_missing_from_the_list(start, ours, lost):
+    """For some seconds calls do not know it; it is not gone."""
+    local, kaggle = start(script := Script(v1="waits"), missing="403", versions_seconds=0.3)
+    kaggle.pace = replace(PACE, most=2.0)
+    if lost:
+        local.faults.say("SaveKernel", ["reset after"])
+
+    first, second = push(kaggle, ours), push(kaggle, ours)
+
+    script.released.set()
+    assert first == second and sent(local) == 1 and no_deletion(ours)
+
+
+def test_a_first_push_with_a_limited_token_says_what_is_not_known(start, ours):
+    """Neither the notebook nor the list is shown: whoever agrees to that pushes."""
+    local, kaggle = start()
+    deny(local, "GetKernel", "ListKernels")
+    plans: list[Any] = []
+
+    def refuse(plan: Any) -> None:
+        plans.append(plan)
+        raise Detached("Nothing was pushed.")
+
+    with pytest.raises(Detached):
+        push(kaggle, ours, agree=refuse)
+    assert sent(local) == 0
+    assert "may be a second run of the same" in "\n".join(plans[0].lines())
+    assert push(kaggle, ours, agree=plans.append).version == 1
+
+
+def test_a_notebook_of_another_machine_that_is_listed_and_not_shown_is_not_pushed(start, ours):
+    """The journal here knows nothing of it, and the list does."""
+    local, kaggle = start()
+    push(kaggle, ours)
+    deny(local, "GetKernel")
+
+    with pytest.raises(Unknown):
+        push(kaggle, replace(ours, runs=ours.root / "other runs"))
+
+    assert sent(local) == 1
+
+
+# Each call
+
+
+def worse(task: str, operation: str, times: int | None, missing: str) -> str:
+    """Give a task twice while an operation is denied, and then once more; return what was made too
+    often, or was taken for deleted. "": nothing.
+    """
+    one = TASKS[task]
+    hosting = {**one.hosting, "facts": Facts(missing=missing)}
+    with worlds.temporary(**hosting) as world:
+        one.before(world)
+        before = world.counts()
+        world.local.faults.plan({})
+        world.local.faults.say(operation, FOR_EVER if times is None else ["403"] * times)
+        world.deadline_seconds = 1.0  # of a wait for what is denied
+        for _ in range(2):
+            with suppress(RelayError):
+                one.body(world, Kaggle.connect(pace=replace(worlds.HURRIED, patience=2.0)))
+        during = world.counts()
+        world.deadline_seconds = worlds.PATIENT_SECONDS
+        world.local.faults.plan({})
+        result = one.body(world, world.connect())
+        rows = Pushes(world.project).rows
+        gone = [row["outcome"] for row in rows if row["outcome"] in (GONE, ABSENT)]
+        most = AT_MOST[task]
+        many = [made for made in (during, world.counts()) if any(map(int.__gt__, made, most))]
+        true = one.truth(world, result)
+        return "" if true and not gone and not many else f"{before} {many} {gone} {true}"
+
+
+TASKS = {
+    **worlds.TASKS,
+    "push-train again": worlds.Task(worlds._after_run, worlds._push_train, worlds._pushed),
+    "push-infer again": worlds.Task(worlds._after_inference, worlds._push_infer, worlds._pushed),
+    "submit again": worlds.Task(
+        lambda world: worlds._after_inference(world) or worlds._submit(world, world.connect()),
+        worlds._submit,
+        worlds._submitted,
+    ),
+}
+AT_MOST = {
+    **worlds.AT_MOST,
+    "push-train again": (1, 0, 0),
+    "push-infer again": (2, 1, 0),
+    "submit again": (2, 1, 1),
+}
+
+
+def operations(task: str) -> list[str]:
+    """Return the operations of a task that is given twice, where nothing is denied."""
+    one = TASKS[task]
+    with worlds.temporary(**one.hosting) as world:
+        one.before(world)
+        world.local.faults.plan({})
+        for _ in range(2):
+            one.body(world, world.connect())
+        return sorted({*world.local.faults.seen} - {"storage", "upload"})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["404", "403"])
+@pytest.mark.parametrize("task", TASKS)
+def test_nothing_is_made_twice_while_any_call_is_denied(task, missing):
+    """For a while, and for ever: no second push, version or submission, and nothing is gone."""
+    found = {
+        (operation, times): worse(task, operation, times, missing)
+        for operation in operations(task)
+        for times in (3, None)
+    }
+
+    print(f"{task}, {missing}: {len(found)} runs")
+    assert found and {case: what for case, what in found.items() if what} == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("missing", ["404", "403"])
+@pytest.mark.parametrize("times", [3, None])
+def test_a_training_of_three_sessions_has_three_whatever_is_denied(
+    start, ours, shown, missing, times
+):
+    """After its first session each call is denied in turn, for a while or for ever."""
+    local, kaggle = start(missing=missing)
+    relay.watch(kaggle, ours, push(kaggle, ours), show=shown.append)
+    kaggle.pace = replace(PACE, patience=2.0)
+    impatient = replace(ours, deadline_seconds=1.0)
+    seen = sorted({*local.faults.seen, "ListKernelSessionOutput", "ListKernels"} - {"storage"})
+    for operation in seen:
+        local.faults.say(operation, FOR_EVER if times is None else ["403"] * times)
+        for _ in range(2):
+            with suppress(RelayError):
+                chained_sessions.train(kaggle, impatient, show=shown.append)
+        allow(local)
+
+    kaggle.pace = PACE
+    done = chained_sessions.train(kaggle, ours, show=shown.append)
+
+    print(f"{len(seen)} operations: {seen}")
+    assert (done.run.version, no_deletion(ours)) == (3, True)
+    assert len(local.kernels.kernels[HANDLE].versions) == 3
+    assert (done.folder / "artifact" / "weights.npz").read_bytes() == unbroken()
+
+
+@pytest.mark.parametrize("operation", ["GetKernel", "GetKernelSessionStatus"])
+def test_no_second_push_while_a_call_is_denied(operation):
+    """The same command, given again and again."""
+    assert worse("push-train again", operation, None, "404") == ""
