@@ -1,0 +1,498 @@
+"""Ordinary days of a transfer: the connection breaks, the address ends, the process is killed."""
+
+import hashlib
+import json
+import random
+import resource
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.client.client import Kaggle
+from deploy.client.file_transfer import RECEIVED_BYTES, Download, Origin
+from deploy.client.retries import Pace
+from deploy.errors import DiskError, Expired, Unreachable
+from deploy.kernel import output
+from deploy.kernel.push_and_watch import Run
+from deploy.relay import publish
+from localkaggle.competitions import Competition
+from localkaggle.server import LocalKaggle
+from localkaggle.services.uploads import KEPT_BYTES
+from tests.localkaggle.pushed_notebooks import Scripted, finished, notebook, save, signed_in
+
+PACE = Pace(first=0.02, most=0.1, patience=60)
+HANDLE, DATASET = "rehearsal/small-kernel", "rehearsal/digits-artifact"
+RUN = Run(HANDLE, 1, "", "")
+SIZE, BREAKS_AFTER = 3_000_000, 700_000
+# The whole proof: an output as large as one that broke every 31 MB on the site.
+LARGE, LARGE_BREAKS_AFTER = 1_260_000_000, 31_000_000
+# What may be on the way to a process that is killed: the buffers of both sockets at their largest,
+# and a piece that is not complete.
+UNDER_WAY = 16_000_000
+PULL = """
+import sys
+from pathlib import Path
+from deploy.client.client import Kaggle
+from deploy.kernel import output
+from deploy.kernel.push_and_watch import Run
+from tests.deploy.ordinary.test_transfers import PACE, RUN
+output.pull(Kaggle.connect(pace=PACE), RUN, Path(sys.argv[1]), show=print)
+"""
+PUBLISH = """
+import sys
+from pathlib import Path
+from deploy.client.client import Kaggle
+from deploy.project import Project
+from deploy.relay.publish import publish_and_record
+from tests.deploy.ordinary.test_transfers import DATASET, PACE
+folder, runs = map(Path, sys.argv[1:])
+project = Project(runs, "digits", "digits", "dataset", runs, runs, deadline_seconds=3600)
+publish_and_record(Kaggle.connect(pace=PACE), project, folder, DATASET, "r1", show=print)
+"""
+
+
+def large(path: Path, size: int, seed: int = 1) -> str:
+    """Write a file in which no two megabytes are equal, mostly of holes; return its sha256."""
+    draw = random.Random(seed)  # noqa: S311 - varies bytes, guards nothing
+    with path.open("wb") as file:
+        file.truncate(size)
+        for place in range(0, size - 64, 1 << 20):
+            file.seek(place)
+            file.write(draw.randbytes(64))
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+class Site:
+    """A local Kaggle with a run whose output has a file `weights.npz`, and a client of it."""
+
+    def __init__(self, local: LocalKaggle, size: int, shown: list[str]) -> None:
+        self.local, self.wire, self.size = local, local.wire, size
+        with signed_in(local.environment) as client:
+            save(client, notebook("1"))
+        self.version = finished(local)
+        self.weights = self.version.working / "weights.npz"
+        self.client = Kaggle.connect(pace=PACE, show=shown.append)
+        self.others = sum(path.stat().st_size for path in self.version.working.iterdir()) - size
+
+    def address(self) -> str:
+        """Return a signed address of the large file."""
+        return self.client.kernel_output(HANDLE, 1)[0]["weights.npz"]
+
+    def count(self, operation: str) -> int:
+        """Return how many requests of this operation came."""
+        return self.local.faults.seen.count(operation)
+
+
+@pytest.fixture
+def begin(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, shown: list[str]
+) -> Iterator[Callable[..., Site]]:
+    """Return a function that makes the site; `size`: of the large file."""
+
+    def act(size: int, session: Scripted) -> None:
+        files = {"weights.npz": {"sha256": large(session.working / "weights.npz", size)}}
+        files["weights.npz"]["size"] = size
+        (session.working / "outputs.json").write_text(json.dumps({"files": files}))
+
+    started: list[LocalKaggle] = []
+
+    def start(size: int = SIZE, **options: Any) -> Site:
+        options = {"competitions": (), "queue_seconds": 0.0, "ready_seconds": 0.0, **options}
+        session = partial(Scripted, partial(act, size))
+        local = LocalKaggle(tmp_path / "kaggle", session=session, **options)
+        started.append(local.__enter__())
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+        return Site(local, size, shown)
+
+    yield start
+    for local in started:
+        local.__exit__()
+
+
+@pytest.fixture
+def site(begin: Callable[..., Site]) -> Site:
+    return begin()
+
+
+@pytest.fixture
+def skip(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Return a function that lets seconds pass at once."""
+    ahead, real = [0.0], time.monotonic
+    monkeypatch.setattr(time, "monotonic", lambda: real() + ahead[0])
+    return lambda seconds: ahead.append(ahead.pop() + seconds)
+
+
+def every(bytes_passed: int, site: Site, act: Callable[[], object]) -> Callable[[], None]:
+    """Return what acts each time that so many more bytes have passed."""
+    reached = [0]
+
+    def passed() -> None:
+        if site.wire.down + site.wire.up >= reached[0] + bytes_passed:
+            reached[0] += bytes_passed
+            act()
+
+    return passed
+
+
+# Down
+
+
+@pytest.mark.parametrize(
+    ("size", "breaks_after"),
+    [
+        (SIZE, BREAKS_AFTER),
+        pytest.param(LARGE, LARGE_BREAKS_AFTER, marks=pytest.mark.slow),
+    ],
+)
+def test_a_download_that_breaks_goes_on_where_it_stopped(begin, tmp_path, size, breaks_after):
+    """Of each break a piece is lost that was not complete; nothing else is sent twice."""
+    site = begin(size)
+    site.wire.breaks_after = breaks_after
+
+    folder = output.pull(site.client, RUN, tmp_path / "runs")
+
+    breaks = size // breaks_after + 1
+    assert site.weights.stat().st_size == (folder / "weights.npz").stat().st_size == size
+    print(f"{site.wire.down / (size + site.others):.4f} of the bytes, {site.count('storage')} asks")
+    assert site.wire.down <= size + site.others + breaks * RECEIVED_BYTES
+    assert size < LARGE or site.wire.down <= 1.05 * size
+    names = {output.NOTE, "outputs.json", "weights.npz", "small-kernel.log"}
+    assert {path.name for path in folder.iterdir()} == names
+
+
+def test_patience_counts_from_the_last_byte(site, skip, tmp_path):
+    """A download may take longer than a question is retried, and break at its end."""
+    site.client.pace = Pace(first=0.01, most=0.05, patience=300)
+    site.wire.breaks_after = BREAKS_AFTER
+    site.wire.passed = every(BREAKS_AFTER, site, lambda: skip(200))
+
+    site.client.download(site.address(), tmp_path / "x")
+
+    assert (tmp_path / "x").read_bytes() == site.weights.read_bytes()
+    assert site.count("storage") >= 5  # that is a thousand seconds
+
+
+def test_a_download_that_stays_where_it_is_ends(site, skip, tmp_path):
+    """Connections that bring nothing do not count as progress."""
+    site.client.pace = Pace(first=0.01, most=0.05, patience=300)
+    site.wire.breaks_after = RECEIVED_BYTES // 2
+    site.wire.passed = lambda: skip(100)
+
+    with pytest.raises(Unreachable, match=r"download x"):
+        site.client.download(site.address(), tmp_path / "x")
+
+    assert not (tmp_path / "x").exists() and site.count("storage") < 10
+
+
+def test_a_signed_address_that_ends_on_the_way_is_asked_for_again(site, tmp_path):
+    """As often as it takes: each one lasts for some megabytes."""
+    site.wire.breaks_after = BREAKS_AFTER
+    site.wire.passed = every(BREAKS_AFTER, site, site.local.storage.expire)
+
+    folder = output.pull(site.client, RUN, tmp_path / "runs")
+
+    assert (folder / "weights.npz").read_bytes() == site.weights.read_bytes()
+    assert site.count("ListKernelSessionOutput") >= 5
+
+
+def test_an_address_that_never_works_is_not_asked_for_for_ever(site, tmp_path):
+    """A proxy may block the storage: the message says so."""
+    site.local.storage.address_seconds = 1e-9
+
+    with pytest.raises(Expired, match=r"400.*\n.*a new one was refused, too") as caught:
+        output.pull(site.client, RUN, tmp_path / "runs")
+
+    assert caught.value.exit_code == 6 and site.count("ListKernelSessionOutput") == 2
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_file_that_changes_on_the_way_is_fetched_anew(site, tmp_path):
+    """Bytes of two versions are never one file, be their sizes equal."""
+    site.wire.breaks_after = BREAKS_AFTER
+
+    def change() -> None:
+        if site.wire.down == 2 * BREAKS_AFTER:
+            large(site.weights, SIZE, seed=2)
+
+    site.wire.passed = change
+    site.client.download(site.address(), tmp_path / "x")
+
+    assert (tmp_path / "x").read_bytes() == site.weights.read_bytes()
+
+
+def test_a_storage_that_ignores_ranges_sends_the_whole_file(kaggle, between, tmp_path):
+    """Nothing is appended to what came before."""
+    url = between.serve("x", b"whole")
+    between.say("between", [(200, b"who", {"Content-Length": "5", "ETag": '"1"'})])
+
+    kaggle.download(url, tmp_path / "x")
+
+    assert (tmp_path / "x").read_bytes() == b"whole"
+
+
+def test_another_part_than_was_asked_for_is_not_used(kaggle, between, tmp_path):
+    """A proxy may answer a range with what it has."""
+    url = between.serve("x", b"whole")
+    wrong = {"Content-Range": "bytes 1-4/5", "ETag": '"1"'}
+    broken = (200, b"who", {"Content-Length": "5", "ETag": '"1"'})
+    between.say("between", [broken, (206, b"hole", wrong)])
+
+    kaggle.download(url, tmp_path / "x")
+
+    assert (tmp_path / "x").read_bytes() == b"whole"
+
+
+def test_a_competitions_file_goes_on_where_it_stopped(begin, tmp_path):
+    """It is asked for by name; each time Kaggle redirects to a new address."""
+    large(tmp_path / "train.csv", SIZE)
+    files = {"train.csv": (tmp_path / "train.csv").read_bytes(), "sample_submission.csv": b"id\n"}
+    hosted = Competition("small", "Small", {}, files, files, {}, score=lambda *_: 1.0)
+    site = begin(size=100, competitions=[hosted])
+    site.wire.breaks_after = BREAKS_AFTER
+    site.wire.passed = every(BREAKS_AFTER, site, site.local.storage.expire)
+
+    site.client.download_competition_file("small", "train.csv", tmp_path / "train.csv")
+
+    assert (tmp_path / "train.csv").read_bytes() == files["train.csv"]
+    assert site.wire.down <= SIZE + (SIZE // BREAKS_AFTER + 1) * RECEIVED_BYTES
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["kaggle", "train.csv"]
+
+
+def test_a_full_disk_says_so_and_leaves_nothing(site, tmp_path):
+    """Exit 8, with the place: what was written is removed again."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, hard))
+    try:
+        with pytest.raises(DiskError, match=r"weights\.npz: File too large.\n.*free space"):
+            output.pull(site.client, RUN, tmp_path / "runs")
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+
+    assert list((tmp_path / "runs").iterdir()) == []
+
+
+def test_a_long_download_says_how_far_it_is(site, skip, shown, tmp_path):
+    """And how long the rest takes; not more than every ten seconds."""
+    site.wire.passed = every(SIZE // 3, site, lambda: skip(60))
+
+    site.client.download(site.address(), tmp_path / "weights.npz")
+
+    lines = [line for line in shown if line.startswith("weights.npz: ")]
+    assert 2 <= len(lines) <= 4 and "of 3 MB, " in lines[0] and "min left" in lines[0]
+
+
+# What a killed pull left
+
+
+def left_by_a_killed_pull(site: Site, runs: Path, content: bytes, tag: str) -> None:
+    """Write what a pull of this run leaves that is killed in the middle of the large file."""
+    folder = runs / f".{output.folder_name(RUN)}-abcdefgh"
+    place = output.safe("weights.npz")
+    download = Download(folder / place, output._note(folder, place))
+    folder.mkdir(parents=True)
+    download.begin(Origin(tag, SIZE, site.local.storage.md5(site.weights)))
+    download.part.write_bytes(content)
+    (folder / "of-another-run.txt").write_text("stays behind")
+
+
+@pytest.mark.parametrize(
+    ("damage", "tag", "again"),
+    [
+        (False, "", 0),  # it is the same file
+        (True, "", 1),  # its bytes are not what came
+        (True, '"of another run"', 1),
+    ],
+)
+def test_what_a_killed_pull_left_is_used_if_it_is_of_the_same_file(
+    site, tmp_path, shown, damage, tag, again
+):
+    """Otherwise it is thrown away, and all of it is fetched: no part is a dead end."""
+    whole = site.weights.read_bytes()
+    stat = site.weights.stat()
+    half = bytes(SIZE // 2) if damage else whole[: SIZE // 2]
+    tag = tag or f'"{stat.st_mtime_ns:x}-{SIZE:x}"'
+    left_by_a_killed_pull(site, tmp_path / "runs", half, tag)
+
+    folder = output.pull(site.client, RUN, tmp_path / "runs", show=shown.append)
+
+    assert (folder / "weights.npz").read_bytes() == whole
+    once = SIZE + site.others
+    assert (site.wire.down < once) is not bool(again)
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
+    assert not (folder / "of-another-run.txt").exists()
+    assert any("going on with a pull that was interrupted" in line for line in shown)
+
+
+def test_a_pull_that_lost_kaggle_keeps_what_came(site, tmp_path, shown):
+    """The same command goes on there, and says so."""
+    runs = tmp_path / "runs"
+    site.client.pace = Pace(first=0.01, most=0.02, patience=0.1)
+    site.wire.breaks_after = BREAKS_AFTER
+    site.wire.passed = lambda: (
+        site.wire.down < 2 * BREAKS_AFTER or setattr(site.wire, "breaks_after", 1)
+    )
+
+    with pytest.raises(Unreachable):
+        output.pull(site.client, RUN, runs, show=shown.append)
+    assert "What was downloaded is kept" in shown[-1]
+    site.wire.breaks_after, site.wire.passed, before = 0, lambda: None, site.wire.down
+    folder = output.pull(site.client, RUN, runs)
+
+    assert (folder / "weights.npz").read_bytes() == site.weights.read_bytes()
+    assert site.wire.down - before <= SIZE + site.others - BREAKS_AFTER
+    assert list(runs.iterdir()) == [folder]
+
+
+def run_killed(site: Site, places: list[int], code: str, *arguments: Path) -> None:
+    """Run a program once for each place, and let the server kill it when so many bytes have passed
+    in all; then run it to its end.
+    """
+
+    def started() -> subprocess.Popen[bytes]:
+        command = [sys.executable, "-c", code, *map(str, arguments)]
+        return subprocess.Popen(command, stdout=subprocess.DEVNULL)
+
+    def kill(child: "Future[subprocess.Popen[bytes]]", place: int) -> None:
+        if site.wire.down + site.wire.up >= place:
+            child.result(60).kill()
+
+    for place in places:
+        child: Future[subprocess.Popen[bytes]] = Future()
+        site.wire.passed = partial(kill, child, place)
+        process = started()
+        child.set_result(process)
+        assert process.wait() == -9, f"it ended before {place} bytes had passed"
+    site.wire.passed = lambda: None
+    assert started().wait() == 0
+
+
+@pytest.mark.parametrize(
+    ("size", "breaks_after", "kills"),
+    [
+        (SIZE, BREAKS_AFTER, 1),
+        pytest.param(LARGE, LARGE_BREAKS_AFTER, 10, marks=pytest.mark.slow),
+    ],
+)
+def test_a_pull_that_is_killed_goes_on_where_it_was(begin, tmp_path, size, breaks_after, kills):
+    """SIGKILL, at so many bytes; a kill loses at most what was on the way to the process."""
+    site, runs = begin(size), tmp_path / "runs"
+    site.wire.breaks_after = breaks_after
+
+    run_killed(site, [size * n // (kills + 1) for n in range(1, kills + 1)], PULL, runs)
+
+    (folder,) = runs.iterdir()
+    with (folder / "weights.npz").open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    assert digest == output.sealed(folder)["weights.npz"][0]
+    breaks = size // breaks_after + 1 + kills
+    print(f"{site.wire.down / (size + site.others):.4f} of the bytes, {site.count('storage')} asks")
+    once = size + (kills + 1) * site.others
+    assert site.wire.down <= once + breaks * RECEIVED_BYTES + kills * UNDER_WAY
+    assert kills == 1 or site.wire.down <= 1.15 * size
+
+
+# Up
+
+
+def artifact(folder: Path, size: int) -> Path:
+    """Write an artifact with weights of this many bytes."""
+    folder.mkdir()
+    digest = large(folder / "weights.npz", size)
+    files = {"weights.npz": {"sha256": digest, "size": size}}
+    manifest = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "", "files": files}
+    (folder / "manifest.json").write_bytes(publish.artifact_manifest.sealed(manifest))
+    return folder
+
+
+def published(site: Site, folder: Path) -> bool:
+    """Return whether the dataset has one version, of these files."""
+    (version,) = site.local.datasets.datasets[DATASET].versions
+    return {path.name: path.stat().st_size for path in version.folder.iterdir()} == {
+        path.name: path.stat().st_size for path in folder.iterdir()
+    } and publish.artifact_manifest.verify(version.folder).run_id == "r1"
+
+
+@pytest.mark.parametrize(
+    ("size", "breaks_after"),
+    [
+        (SIZE, BREAKS_AFTER),
+        pytest.param(LARGE, LARGE_BREAKS_AFTER, marks=pytest.mark.slow),
+    ],
+)
+def test_a_publish_whose_connection_breaks_goes_on(begin, tmp_path, shown, size, breaks_after):
+    """Up and, to be compared, down again. The storage keeps whole pieces of what came."""
+    site, folder = begin(100), artifact(tmp_path / "artifact", size)
+    site.wire.breaks_after = breaks_after
+
+    publish.publish(
+        site.client, folder, DATASET, title="Digits Artifact", deadline_seconds=3600, show=print
+    )
+
+    assert published(site, folder)
+    breaks, others = size // breaks_after + 2, (folder / "manifest.json").stat().st_size
+    print(f"{site.wire.up / size:.4f} of the bytes up, {site.wire.down / size:.4f} down")
+    assert site.wire.up <= size + others + breaks * KEPT_BYTES
+    assert site.wire.down <= size + others + breaks * RECEIVED_BYTES
+    assert size < LARGE or max(site.wire.up, site.wire.down) <= 1.05 * size
+
+
+def test_an_upload_that_the_storage_forgot_begins_anew(site, tmp_path):
+    """With another address; the old one is of no use after a week."""
+    path = tmp_path / "weights.npz"
+    large(path, SIZE)
+    site.wire.breaks_after = BREAKS_AFTER
+    done = every(2 * BREAKS_AFTER, site, site.local.uploads.expire)
+    site.wire.passed = lambda: site.wire.up < 3 * BREAKS_AFTER and done()
+
+    token = site.client.upload(path)
+
+    assert site.local.uploads.complete(token).path.read_bytes() == path.read_bytes()
+    assert site.count("StartBlobUpload") == 2
+
+
+def test_an_upload_of_other_bytes_does_not_go_on(site, tmp_path):
+    """A file of the same name and size may have changed: its upload is noted by its bytes."""
+    path = tmp_path / "place" / "artifact" / "weights.npz"
+    path.parent.mkdir(parents=True)
+    large(path, 100)
+    first = publish._upload_note(site.client, path)
+    site.client.upload(path, first)
+    large(path, 100, seed=2)
+
+    second = publish._upload_note(site.client, path)
+
+    assert first.is_file() and not second.exists()
+    assert first.stat().st_mode & 0o777 == 0o600  # there is a key in it
+
+
+@pytest.mark.parametrize(
+    ("size", "breaks_after", "kills"),
+    [
+        (SIZE, BREAKS_AFTER, 1),
+        pytest.param(LARGE, LARGE_BREAKS_AFTER, 10, marks=pytest.mark.slow),
+    ],
+)
+def test_a_publish_that_is_killed_goes_on_where_it_was(begin, tmp_path, size, breaks_after, kills):
+    """SIGKILL while it sends, and while it compares; one version is made, of whole files."""
+    site, folder, runs = begin(100), artifact(tmp_path / "artifact", size), tmp_path / "runs"
+    site.wire.breaks_after = breaks_after
+    places = [2 * size * n // (kills + 1) for n in range(1, kills + 1)]
+
+    run_killed(site, places, PUBLISH, folder, runs)
+
+    assert published(site, folder)
+    breaks, others = 2 * size // breaks_after + 2 + kills, (kills + 1) * 2000
+    print(f"{site.wire.up / size:.4f} of the bytes up, {site.wire.down / size:.4f} down")
+    assert site.wire.up <= size + others + breaks * KEPT_BYTES
+    assert site.wire.down <= size + others + breaks * RECEIVED_BYTES + kills * UNDER_WAY
+    assert kills == 1 or (site.wire.up <= 1.05 * size and site.wire.down <= 1.15 * size)
+    assert [path.name for path in runs.iterdir() if path.name.startswith(".")] == []
