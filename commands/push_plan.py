@@ -117,11 +117,15 @@ class PushPlan:
                 held = json.loads(images_file(config).read_bytes())
                 known = {"images": int(held["images"]), "basis": str(held["basis"])}
         words += ["--images", str(known["images"])] if known else []
+        uncounted = known.get("basis") == ""  # of what it says, the fit alone is known
+        if uncounted:
+            show("Checking whether a step fits; a large network takes minutes")
         done = subprocess.run(  # noqa: S603 - our own words
             [sys.executable, "-m", "pipeline", *words],
             cwd=ROOT,
             env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
-            stdout=subprocess.PIPE,  # what it says meanwhile is for people
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if uncounted else None,  # what it says meanwhile is for people
             text=True,
         )
         try:
@@ -129,7 +133,8 @@ class PushPlan:
         except ValueError:
             made = {}
         if "outlooks" not in made:
-            show(f"Warning: there is no plan: {made.get('error', 'see above')}")
+            why = made.get("error") or (done.stderr or "").strip()[-2000:] or "see above"
+            show(f"Warning: there is no plan: {why}")
             return None
         return made | {"images_basis": known.get("basis", made["images_basis"])}
 
