@@ -287,7 +287,7 @@ def test_a_long_download_says_how_far_it_is(site, skip, shown, tmp_path):
     site.client.download(site.address(), tmp_path / "weights.npz")
 
     lines = [line for line in shown if line.startswith("weights.npz: ")]
-    assert 2 <= len(lines) <= 4 and "of 3 MB, " in lines[0] and "min left" in lines[0]
+    assert 1 <= len(lines) <= 3 and "of 3 MB, " in lines[0] and "min left" in lines[0]
 
 
 # What a killed pull left
@@ -348,7 +348,7 @@ def test_a_pull_that_lost_kaggle_keeps_what_came(site, tmp_path, shown):
     folder = output.pull(site.client, RUN, runs)
 
     assert (folder / "weights.npz").read_bytes() == site.weights.read_bytes()
-    assert site.wire.down - before <= SIZE + site.others - BREAKS_AFTER
+    assert site.wire.down - before <= SIZE + site.others - (BREAKS_AFTER - RECEIVED_BYTES)
     assert list(runs.iterdir()) == [folder]
 
 
