@@ -168,6 +168,8 @@ def judge(made: dict[str, Any], left: float | None, config: str, *, resumes: boo
     fold = f" in each of {made['folds']} folds" if made["folds"] > 1 else ""
     rows = f"{made['images']:,} {noun} to train on{fold} ({made['images_basis']})"
     done = ", of which a part is done" if resumes else ""
+    count = (one["spent"] or {}).get("sessions") or 1
+    done = f", in {count} sessions{done}" if count > 1 else done
     if counted:
         show(f"plan        {usual}{range_} in all{done}, with {rows}")
     else:
@@ -203,8 +205,9 @@ def _warnings(one: dict[str, Any], left: float | None, noun: str) -> list[str]:
     if weeks is not None and weeks > 1:
         quota = runtime.weekly_hours if left is None else left
         found.append(
-            f"it may take {hours:.0f} hours, and {quota:.0f} are left this week: --until-done would"
-            f" take {one['spent']['sessions']} sessions in {weeks} weeks"
+            f"it may take {hours:.0f} hours, and {quota:.0f} are left this week:"
+            f" {one['spent']['sessions']} sessions in {weeks} weeks, which relay and push-train"
+            " --until-done push one after another"
         )
     if one["input"] and one["input"]["waits"] > TWICE:
         found.append(one["why"])

@@ -40,6 +40,8 @@ def train(
     agree: Agree | None = None,
     fresh: bool = False,
     pushed: Callable[[Run], object] = lambda run: None,
+    follow: bool = True,
+    command: str = "",
 ) -> CompleteTraining:
     """Push, watch and pull, from one session to the next, until the training is complete.
 
@@ -47,20 +49,23 @@ def train(
         agree: is asked before the first push; those that follow are only shown.
         fresh: start over, whatever an earlier run saved. Whoever resumes later leaves it out.
         pushed: is called with each run that this command pushes.
+        follow: whether a session that has not ended is the one, whatever was edited since;
+            otherwise it is only if it holds what would be pushed.
+        command: that resumes; by default `invoke push-train --until-done`.
 
     Raises:
         NoQuota: if no time is left this week, or no session is free; with the time at which the
             quota returns.
-        RunFailed: if two sessions in a row got no further.
+        RunFailed: if the first session fails and saves nothing, or if two in a row got no further.
         Others: as push, watch and pull raise; the same command resumes.
     """
-    command = project.command("push-train --until-done")
+    command = command or project.command("push-train --until-done")
     sessions, last_error, last, agree = 0, "", None, _ask_once(agree, show)
     while True:
         run = None
         if not fresh:
             pushes = Pushes(project)
-            run = _active_run(kaggle, pushes, show)
+            run = _active_run(kaggle, pushes, show) if follow else None
             if run is None:
                 _require_progress(kaggle, pushes, last_error, command)
         if run is None:
@@ -76,13 +81,18 @@ def train(
                 f"{project.command('push-train --again')}"
             )
         last, fresh, sessions = run, False, sessions + 1
+        failure = None
         try:
             status = relay.watch(kaggle, project, run, show=show)
         except RunFailed as error:
-            last_error, status = str(error), "ERROR"
-            show(last_error)
+            failure, last_error, status = error, str(error), "ERROR"
         pushes = Pushes(project)  # with this run's, and what was noted of its end
         folder, found = continuation.saved_output(kaggle, pushes, run, status, show=show)
+        if failure is not None:
+            row = pushes.last(handle=run.handle, version=run.version)
+            if found is None and not (row and row["base"]):
+                raise failure  # the next session would be this one once more
+            show(last_error)
         if found is not None and found.complete:
             folder = folder or relay.pull(kaggle, project, run, show=show)
             return CompleteTraining(run, folder, sessions)
@@ -125,8 +135,7 @@ def _require_progress(kaggle: Kaggle, pushes: Pushes, last_error: str, command: 
     if len(rows) < TRIES:
         return
     runs = ", ".join(f"{row['handle']}/{row['version']}" for row in reversed(rows))
-    base = rows[0]["base"]
-    where = f"the checkpoint of version {base}" if base else "the beginning"
+    where = f"the checkpoint of version {rows[0]['base']}"
     continuation.stop_counting(pushes, rows)
     ended = f"The last error was:\n{last_error}\n" if last_error else ""
     raise RunFailed(

@@ -180,10 +180,13 @@ def require_complete(project: Project, folder: Path) -> None:
 def sessions_without_progress(kaggle: Kaggle, pushes: Pushes) -> list[Row]:
     """Return the last sessions that got no further than what they resumed from, newest first.
 
-    Sessions that were reported once (`stop_counting`) are not among them.
+    Sessions that were reported once (`stop_counting`) are not among them, nor those that began a
+    training: each of them ended the command that pushed it.
     """
     pushed = _pushes_of_training(kaggle, pushes)
     rows = [row for row in pushed if row["outcome"] == DONE and row["version"]]
+    if not rows or not rows[0]["base"]:
+        return []
     steps = {row["version"]: row["step"] or 0 for row in rows}
     found: list[Row] = []
     for row in rows:

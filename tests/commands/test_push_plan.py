@@ -101,7 +101,7 @@ def test_a_step_that_its_compiler_refuses_is_not_pushed(capsys, micro, edit):
     ("changes", "left", "said"),
     [
         ({"fits": False, "memory_basis": "estimated", "micro_batch": 4}, 20.0, "may not fit"),
-        ({}, 1.0, "2 hours, and 1 are left this week: --until-done would take 1 sessions in 2"),
+        ({}, 1.0, "2 hours, and 1 are left this week: 1 sessions in 2 weeks"),
         ({"input": verdict(1000, 400), "why": "input-bound: 4 CPUs"}, 20.0, "input-bound: 4 CPUs"),
     ],
 )

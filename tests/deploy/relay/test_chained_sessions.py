@@ -291,16 +291,6 @@ def test_sessions_too_short_for_a_step_do_not_repeat_for_ever(start, ours, shown
     assert versions(local) == ["COMPLETE"] * 3
 
 
-def test_a_training_that_fails_from_the_beginning_is_tried_twice(start, ours, shown):
-    """There is nothing to go on from."""
-    local, kaggle = start(Script(v1="fails", v2="fails"))
-
-    with pytest.raises(RunFailed, match="no further than the beginning"):
-        chained_sessions.train(kaggle, ours, show=shown.append)
-
-    assert len(versions(local)) == 2
-
-
 def test_a_week_without_quota_ends_with_the_time_of_the_next(start, ours, shown):
     """Exit code 7, and the command that resumes then."""
     local, kaggle = start(Script())
