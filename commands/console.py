@@ -360,7 +360,9 @@ def agreement(yes: bool) -> Callable[[str], bool]:
     return lambda question: ask(f"{question} [y/N]").lower() in ("y", "yes")
 
 
-def confirmation(yes: bool) -> Callable[[Any], None]:
+def confirmation(
+    yes: bool, question: str = "Push it?", declined: str = "Nothing was pushed."
+) -> Callable[[Any], None]:
     """Return what shows a preview and asks before anything is spent; with `yes` it only shows.
 
     Raises:
@@ -373,7 +375,7 @@ def confirmation(yes: bool) -> Callable[[Any], None]:
 
         for line in preview.lines():
             show(line)
-        if not agreed("Push it?"):
-            raise Detached("Nothing was pushed.")
+        if not agreed(question):
+            raise Detached(declined)
 
     return agree

@@ -37,27 +37,59 @@ from commands.push_plan import PushPlan
 
 ENSEMBLE = {"ensemble": "an ensemble.json: its members, in place of the last training's model"}
 PLACEHOLDER = "owner"
+SUBMIT = ("Submit it?", "Nothing was submitted.")  # the question, and what a no is answered by
+FRESH = "start over, whatever a partial run saved; leave it out to resume later"
+NOW = {
+    "now": "submit at once: do not look whether Kaggle has the file among the run's outputs, and do"
+    " not wait until five minutes after the pull"
+}
 
 
-@task(name="relay", help=TRAINING)
+@task(
+    name="relay",
+    help={
+        **TRAINING,
+        **NOW,
+        "yes": "ask neither before the sessions of the training and the inference, nor before the"
+        " submission; for scripts",
+        "fresh": FRESH,
+        "minutes": "timeout in minutes (default: two weeks); rerun to resume",
+    },
+)
 @reported
 @limited(TWO_WEEKS)
 def relay_chain(
-    c: Context, config: str = "", for_: str = "", yes: bool = False, json: bool = False
+    c: Context,
+    config: str = "",
+    for_: str = "",
+    fresh: bool = False,
+    now: bool = False,
+    yes: bool = False,
+    minutes: str = "",
+    json: bool = False,
 ) -> dict[str, Any]:
-    """Run the whole chain on kaggle.com; spends quota and one submission.
+    """Run the whole chain on kaggle.com, from session to session; spends quota and one submission.
 
     Example: invoke relay --config digits
     """
     from deploy.relay import relay
 
     project(config, runtime=for_)  # refuses what cannot be, before anybody is asked
-    agree = PushPlan(config, confirmation(yes))
+    agree, to_submit = PushPlan(config, confirmation(yes)), confirmation(yes, *SUBMIT)
     ours = resolved_pushes(config, runtime=for_).project
     check_own_code(ours.config)
-    check = checker(config)
     with screen("this command pulls it, and goes on to the score"):
-        made = relay.run(connect(), ours, show=show, check=check, agree=agree, pushed=agree.keep)
+        made = relay.run(
+            connect(),
+            ours,
+            show=show,
+            check=checker(config),
+            agree=agree,
+            agree_to_submit=to_submit,
+            pushed=agree.keep,
+            fresh=fresh,
+            now=now,
+        )
     return show_result(made, config)
 
 
@@ -122,7 +154,7 @@ def build(
         **TRAINING,
         **AGAIN,
         **minutes(120, ", with --until-done two weeks"),
-        "fresh": "start over, whatever a partial run saved; leave it out to resume later",
+        "fresh": FRESH,
         "until-done": "watch, pull and push again, from session to session, until the training is"
         " complete or the quota is used up",
     }
@@ -257,8 +289,9 @@ def publish(
         **JSON,
         "run": RUN["run"].replace("train-tpu", "infer-gpu"),
         **minutes(780),
+        "yes": "submit without asking; for scripts",
         "constant": "submit although all rows have the same prediction",
-        "now": "submit as soon as Kaggle lists the file, and not five minutes after the pull",
+        **NOW,
     }
 )
 @reported
@@ -269,20 +302,25 @@ def submit(
     config: str = "",
     constant: bool = False,
     now: bool = False,
+    yes: bool = False,
     minutes: str = "",
     json: bool = False,
 ) -> dict[str, Any]:
-    """Check and submit the inference that was pulled last; spends one submission.
+    """Check the inference that was pulled last, show what a submission spends, and submit it.
 
     Example: invoke submit
     """
     from deploy.relay import relay
 
+    project(config)  # refuses what cannot be, before anybody is asked
+    agree = confirmation(yes, *SUBMIT)
     pushes = resolved_pushes(config)
     found = pushes.find_run(run, relay.INFER)
     folder, check = pushes.pulled_folder(found), checker(config, constant=constant)
     ours = pushes.project
-    scored = relay.submit(connect(), ours, found, folder, check=check, show=show, now=now)
+    scored = relay.submit(
+        connect(), ours, found, folder, check=check, show=show, agree=agree, now=now
+    )
     show(f"{scored}, submission {scored.ref}")
     return {
         "run": str(found),

@@ -168,8 +168,8 @@ def judge(made: dict[str, Any], left: float | None, config: str, *, resumes: boo
     fold = f" in each of {made['folds']} folds" if made["folds"] > 1 else ""
     rows = f"{made['images']:,} {noun} to train on{fold} ({made['images_basis']})"
     done = ", of which a part is done" if resumes else ""
-    count = (one["spent"] or {}).get("sessions") or 1
-    done = f", in {count} sessions{done}" if count > 1 else done
+    sessions = (one["spent"] or {}).get("sessions") or 1
+    done = f", in {sessions} sessions{done}" if sessions > 1 else done
     if counted:
         show(f"plan        {usual}{range_} in all{done}, with {rows}")
     else:

@@ -207,10 +207,18 @@ def _score_hidden(value: dict[str, Any]) -> bool:
     return value.pop("publicScore", None) is not None
 
 
-def _sizes_unknown(value: dict[str, Any]) -> bool:
+def _sizes_wrong(value: dict[str, Any]) -> bool:
+    """List each file with the size that Kaggle gave for an output of 1.2 GB."""
     for file in _listing(value):
-        file["size"] = 0
+        file["size"] = 946
     return bool(_listing(value))
+
+
+def _none_listed(value: dict[str, Any]) -> bool:
+    found = bool(_listing(value))
+    if found:
+        value["files"] = []
+    return found
 
 
 def _twice(value: dict[str, Any]) -> bool:
@@ -300,7 +308,8 @@ KINDS: dict[str, Kind] = {
     "a file less": _edits(_one_less, LISTS),
     "saved only": _edits(_saved_only, ("GetKernelSessionStatus",)),
     "a score hidden": _edits(_score_hidden, ("GetSubmission",)),
-    "sizes of nothing": _edits(_sizes_unknown, ("ListKernelFiles",)),
+    "size 946": _edits(_sizes_wrong, ("ListKernelFiles",)),
+    "0 files listed": _edits(_none_listed, ("ListKernelFiles",)),
     "no such notebook": Kind(
         False, _reply(200, {"error": "Notebook not found"}), only=("SaveKernel",)
     ),

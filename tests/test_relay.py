@@ -385,6 +385,7 @@ class Scored:
             message="test",
             deadline_seconds=300,
             show=quiet,
+            command="invoke {}".format,
         )
 
 

@@ -143,10 +143,13 @@ class KernelCalls(Exchange):
         return files, log
 
     def kernel_files(self, handle: str, version: int) -> dict[str, int]:
-        """Return {name: bytes} of a version's output, from all pages."""
+        """Return {name: bytes} of a version's output, from all pages; asked once a page.
+
+        Kaggle was seen to list wrong sizes, and no files at all: use `kernel_output` for the names.
+        """
         what = f"list the files of {handle} version {version}"
         request = self._about_kernel("ListKernelFiles", handle, version)
-        pages = self._pages(what, request, 100, self._kernels.list_kernel_files)
+        pages = self._pages(what, request, 100, self._kernels.list_kernel_files, patience=0)
         return {file.name: file.size or 0 for page in pages for file in page.files or ()}
 
     def kernel_log(self, handle: str, version: int) -> list[str]:

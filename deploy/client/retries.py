@@ -126,11 +126,16 @@ class Exchange:
             return  # an unreadable date says nothing
 
     def _pages(
-        self, what: str, request: Any, size: int, ask: Callable[[Any], Any]
+        self,
+        what: str,
+        request: Any,
+        size: int,
+        ask: Callable[[Any], Any],
+        patience: float | None = None,
     ) -> Iterator[Any]:
         request.page_size, seen = size, {""}
         for _ in range(PAGES_AT_MOST):
-            page = self._read(what, lambda: ask(request))
+            page = self._read(what, lambda: ask(request), patience)
             yield page
             token = page.next_page_token or ""
             if not token:

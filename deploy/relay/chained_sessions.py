@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.client.client import Kaggle
-from deploy.errors import NoQuota, RelayError, RunFailed, UsageError
+from deploy.errors import NoQuota, NotMounted, RelayError, RunFailed, UsageError
 from deploy.kernel.push_and_watch import Run, Show
 from deploy.project import TRAIN, Project
 from deploy.relay import continuation, reconcile, relay
@@ -56,11 +56,13 @@ def train(
     Raises:
         NoQuota: if no time is left this week, or no session is free; with the time at which the
             quota returns.
-        RunFailed: if the first session fails and saves nothing, or if two in a row got no further.
+        RunFailed: if the first session fails and saves nothing, or if two in a row got no further;
+            `NotMounted`, if two in a row found a source missing.
         Others: as push, watch and pull raise; the same command resumes.
     """
     command = command or project.command("push-train --until-done")
     sessions, last_error, last, agree = 0, "", None, _ask_once(agree, show)
+    late = False  # whether the last session found a source missing
     while True:
         run = None
         if not fresh:
@@ -83,9 +85,15 @@ def train(
         last, fresh, sessions = run, False, sessions + 1
         failure = None
         try:
-            status = relay.watch(kaggle, project, run, show=show)
+            status, late = relay.watch(kaggle, project, run, show=show), False
+        except NotMounted as error:
+            if late:
+                raise
+            late = True
+            show(f"{error}\n{relay.ONCE_MORE}")
+            continue
         except RunFailed as error:
-            failure, last_error, status = error, str(error), "ERROR"
+            failure, last_error, status, late = error, str(error), "ERROR", False
         pushes = Pushes(project)  # with this run's, and what was noted of its end
         folder, found = continuation.saved_output(kaggle, pushes, run, status, show=show)
         if failure is not None:

@@ -20,7 +20,7 @@ from deploy.kernel import listing, look, output, saved_progress
 from deploy.kernel.push_and_watch import SAVED, Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL, SavedProgress
 from deploy.project import PAIR, SHAPES, TRAIN, Project
-from deploy.relay.last_runs import Pushes, Row, run_of, status_of
+from deploy.relay.last_runs import NOT_MOUNTED, Pushes, Row, run_of, status_of
 
 LOOKS = 3  # at the output of a run that has just ended: Kaggle may need a minute
 NOTHING = "nothing"  # in the column `left`: the run saved no progress
@@ -209,7 +209,10 @@ def stop_counting(pushes: Pushes, rows: list[Row]) -> None:
 
 def _pushes_of_training(kaggle: Kaggle, pushes: Pushes) -> list[Row]:
     handle = pushes.handle(kaggle.username, TRAIN)
-    return pushes.matching(handle=handle, config=pushes.project.name)
+    rows = pushes.matching(handle=handle, config=pushes.project.name)
+    # A session that did not find what it resumes from is left out, so that it is pushed again.
+    unseen = {"outcome": DONE, "status": NOT_MOUNTED}
+    return [row for row in rows if not row["base"] or not unseen.items() <= row.items()]
 
 
 def _row_of(pushes: Pushes, run: Run) -> Row | None:

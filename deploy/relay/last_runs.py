@@ -26,6 +26,7 @@ PUSHED_BY = {
     PREPARE: "push-prepare", TRAIN: "push-train", INFER: "push-infer", BENCH: "push-bench",
 }  # fmt: skip
 EVERY_ROW = -1  # SQLite's word for no limit
+NOT_MOUNTED = "ERROR, a source was not mounted"  # the status of a run that never began
 REFUSED_RUN = (Outcome.NO_QUOTA, Outcome.REFUSED)  # outcomes of a push that Kaggle refused to run
 Row = dict[str, Any]
 

@@ -1,15 +1,13 @@
 """The whole chain, and its single steps as the tasks call them.
 
 Reads  a `Project`, and the journal of what was made before
-Gives  train: build → push → watch → pull → publish; then infer: build → push → watch → pull →
-submit
+Gives  train: build → push → watch → pull, from session to session, → publish; then infer: build →
+push → watch → pull → submit
 
 Each step takes what the one before it made from the journal, by version, so the chain can be
 stopped and resumed anywhere.
 """
 
-import csv
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -43,15 +41,16 @@ from deploy.relay import (
 from deploy.relay import publish as datasets
 from deploy.relay import submit as submissions
 from deploy.relay.continuation import Base
-from deploy.relay.last_runs import PUSHED_BY, Pushes, age
+from deploy.relay.last_runs import NOT_MOUNTED, PUSHED_BY, Pushes, age
 from deploy.relay.next_steps import kernel_of
 from deploy.relay.next_steps import next_command as next_command
 from deploy.relay.publish import DatasetVersion
 from deploy.relay.push_preview import Preview
-from deploy.relay.submit import Check, Submission
+from deploy.relay.submit import Check, Spending, Submission
 
 Agree = Callable[[Preview], None]
 
+ONCE_MORE = "Pushing the same again, once: Kaggle may mount a new source in the second run only."
 INFER_AT_MOST = 12 * 3600 - 60  # below Kaggle's cap for a GPU
 
 
@@ -70,13 +69,10 @@ class Result:
     def values(self) -> dict[str, Any]:
         """Return it for `json.dumps`. `rows`: of the submission, without its header."""
         file = self.inferred / submissions.FILE
-        csv.field_size_limit(sys.maxsize)  # a mask has more characters
-        with file.open(encoding="utf-8", newline="") as lines:
-            rows = sum(1 for row in csv.reader(lines) if row) - 1
         pictures = sorted([*self.trained.glob("*.png"), *self.inferred.glob("*.png")])
         return {
             "submission": str(file),
-            "rows": rows,
+            "rows": submissions.rows(file),
             "score": self.submission.score,
             "train_kernel": self.train.handle,
             "train_version": self.train.version,
@@ -90,31 +86,48 @@ class Result:
 
 
 def run(
-    kaggle: Kaggle, project: Project, *, show: Show, check: Check, agree: Agree | None = None,
+    kaggle: Kaggle,
+    project: Project,
+    *,
+    show: Show,
+    check: Check,
+    agree: Agree | None = None,
+    agree_to_submit: Callable[[Spending], object] | None = None,
     pushed: Callable[[Run], object] = lambda run: None,
-) -> Result:  # fmt: skip
-    """Run the whole chain. Each step raises as it says; the single tasks resume where it stopped.
+    fresh: bool = False,
+    now: bool = False,
+) -> Result:
+    """Run the whole chain. Each step raises as it says; the same command resumes where it stopped,
+    and so do the single tasks.
 
     Args:
         show: is called with one line a step, and with what the steps themselves show.
         check: as in `deploy.relay.submit.submit`.
-        agree: as in `push`, before each of the two pushes.
-        pushed: is called with the training's run.
+        agree: as in `push`, before the training's first session and before the inference.
+        agree_to_submit: as `agree` of `deploy.relay.submit.submit`.
+        pushed: is called with each run of the training that is pushed.
+        fresh: as in `deploy.relay.chained_sessions.train`.
+        now: as in `deploy.relay.submit.submit`.
     """
+    from deploy.relay import chained_sessions  # which is made of the steps here
+
     began = time.monotonic()
 
     def step(text: str) -> None:
         show(f"[{time.monotonic() - began:6.1f} s] {text}")
 
-    step(f"Push {TRAIN} for the competition {project.competition}")
-    train = push(kaggle, project, TRAIN, show=show, agree=agree)
-    pushed(train)
-    step(f"Watch {train}")
-    push_train = partial(push, kaggle, project, TRAIN, show=show)
-    train = watch_mounted(kaggle, project, train, push_train, show)
-    step(f"Pull {train}")
-    trained = pull(kaggle, project, train, show=show)
-    dataset = None
+    step(f"Train for the competition {project.competition}: push, watch and pull {TRAIN}")
+    done = chained_sessions.train(
+        kaggle,
+        project,
+        show=show,
+        agree=agree,
+        fresh=fresh,
+        pushed=pushed,
+        follow=False,
+        command=project.command("relay"),
+    )
+    train, trained, dataset = done.run, done.folder, None
     if project.handoff == "dataset":
         step(f"Publish the artifact of {train} as a dataset")
         dataset = publish(kaggle, project, train, trained, show=show)
@@ -128,7 +141,9 @@ def run(
     step(f"Pull {infer}")
     inferred = pull(kaggle, project, infer, show=show)
     step(f"Check and submit {infer}")
-    scored = submit(kaggle, project, infer, inferred, check=check, show=show)
+    scored = submit(
+        kaggle, project, infer, inferred, check=check, show=show, agree=agree_to_submit, now=now
+    )
     step(str(scored).capitalize())
     return Result(train, dataset, infer, trained, inferred, scored, time.monotonic() - began)
 
@@ -401,9 +416,10 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
             in_words=project.in_words,
             show=show,
         )
-    except RunFailed:
+    except RunFailed as error:
         if row:
-            journal.note("pushes", row["id"], status=status)
+            late = isinstance(error, NotMounted)
+            journal.note("pushes", row["id"], status=NOT_MOUNTED if late else status)
         raise
     if row:  # a run that somebody else pushed can be watched too, and has no record
         journal.note("pushes", row["id"], status=status)
@@ -420,8 +436,7 @@ def watch_mounted(
     try:
         watch(kaggle, project, run, show=show)
     except NotMounted as error:
-        show(str(error))
-        show("Pushing the same again, once: Kaggle may mount a new source in the second run only.")
+        show(f"{error}\n{ONCE_MORE}")
         run = push_again()
         show(f"Watch {run}")
         watch(kaggle, project, run, show=show)
@@ -463,10 +478,15 @@ def submit(
     *,
     check: Check,
     show: Show,
+    agree: Callable[[Spending], object] | None = None,
     now: bool = False,
 ) -> Submission:
-    """Check and submit a pulled inference, and record its score. `now`: as in `submit.submit`."""
+    """Check and submit a pulled inference, and record its score.
+
+    Args:
+        agree, now: as in `submit.submit`.
+    """
     file = inferred / submissions.FILE
     return submissions.submit_and_record(
-        kaggle, project, run, file, check=check, show=show, now=now
+        kaggle, project, run, file, check=check, show=show, agree=agree, now=now
     )

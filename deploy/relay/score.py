@@ -2,6 +2,7 @@
 
 import math
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from deploy.client import failure_messages
@@ -16,14 +17,14 @@ CAUSES = {
     " or with a smaller model.",
     "threw exception": "Something that holds for the public files does not for the hidden ones: a"
     " number of rows, a folder, an image that cannot be read. Read all of it from the mounted"
-    " files, then try:\ninvoke dry-run",
+    " files, then rehearse it:\n{rehearse}",
     "exceeded allowed compute": "Memory or disk ran out on the hidden test set. Predict in smaller"
     " batches, and keep nothing.",
     "csv not found": "The rerun wrote no submission.csv into the working directory. Write it on"
     " every path through the notebook.",
     "scoring error": "The rows, ids or types of the rerun's file are not those of the hidden"
     " sample. Take them from the mounted sample_submission.csv, never from the public one.",
-    "kaggle error": "Something failed at Kaggle's end. Submit the same run again later.",
+    "kaggle error": "Something failed at Kaggle's end. Submit the same run again later:\n{again}",
 }
 
 
@@ -46,16 +47,29 @@ class Submission:
 
 
 def follow(
-    kaggle: Kaggle, ref: int, run: Run, deadline_seconds: float, show: Show, *, uploaded: bool
+    kaggle: Kaggle,
+    ref: int,
+    run: Run,
+    deadline_seconds: float,
+    show: Show,
+    command: Callable[[str], str],
+    *,
+    uploaded: bool,
 ) -> Submission:
     """Return the score of a submission, once it has one.
+
+    Args:
+        command: as `Project.command`, for the messages.
 
     Raises:
         RunFailed: if the scored rerun failed; with Kaggle's word for it, its usual cause, and the
             edit.
         DeadlinePassed: if there is no score in time.
     """
-    attach = f"To follow submission {ref} again, without spending another:\ninvoke submit"
+    attach = (
+        f"To follow submission {ref} again, without spending another:\n"
+        f"{command(f'submit --run {run}')}"
+    )
     began, pause, last = time.monotonic(), kaggle.pace.first, ""
     changed = began
     try:
@@ -65,7 +79,7 @@ def follow(
                 show(f"submission {ref} of {run}: {now.status}")
                 last, pause, changed = now.status, kaggle.pace.first, time.monotonic()
             if now.status == "ERROR":
-                raise RunFailed(_failed(now, run))
+                raise RunFailed(_failed(now, run, command))
             score = _score(now)
             hidden = time.monotonic() - changed >= kaggle.pace.hidden
             if now.status == "COMPLETE" and (score is not None or hidden):
@@ -91,8 +105,10 @@ def _score(item: Scored) -> float | None:
     return score if math.isfinite(score) else None
 
 
-def _failed(item: Scored, run: Run) -> str:
+def _failed(item: Scored, run: Run, command: Callable[[str], str]) -> str:
     reason = failure_messages.plain(item.error).strip() or "no reason was given"
     causes = (text for word, text in CAUSES.items() if word in reason.lower())
-    cause = next(causes, "Look at the submission on kaggle.com.")
+    cause = next(causes, "Look at the submission on kaggle.com.").format(
+        rehearse=f"{command('dry-run')} --input DIR", again=command(f"submit --run {run}")
+    )
     return f"Submission {item.ref} of {run} failed: {reason}\nExpected a score. {cause}"

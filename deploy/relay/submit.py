@@ -5,14 +5,18 @@ Gives  a `Submission` with its score
 
 Kaggle says what the competition takes: a notebook, which it runs again on the hidden test set, or
 a file. Then the pulled submission.csv is uploaded. A submission is spent only after the file was
-checked, and only once: its description names the run, so an earlier or unanswered submission of the
-same run is found again. A pulled file that was changed is refused: it is not what the run wrote.
+checked and the user has agreed, and only once: its description names the run, so an earlier or
+unanswered submission of the same run is found again. A pulled file that was changed is refused: it
+is not what the run wrote.
 """
 
+import csv
 import re
+import sys
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -39,12 +43,48 @@ from deploy.relay.last_runs import EVERY_ROW
 from deploy.relay.score import Submission as Submission
 
 Check = Callable[[Path, Path], object]
+Command = Callable[[str], str]  # as `Project.command`
 
 LOOKS = 3  # at the list, for a submission whose answer was lost
 FILE = "submission.csv"
 NAMED = "[run "  # begins the part of a description that names the run
 # What Kaggle says of a notebook that ran for too long.
 TOO_LONG = re.compile(r"runtime of \d+ minutes exceeds this competition's (\w+) max of (\d+)")
+
+
+@dataclass(frozen=True)
+class Spending:
+    """What a submission would spend, and on what.
+
+    Attributes:
+        rows: of the file, without its header.
+        uploaded: whether the file is submitted, and not the notebook.
+        left: how many submissions are left, in words.
+        validation: what the training's validation said of the model; "": not known here.
+    """
+
+    run: Run
+    competition: str
+    rows: int
+    uploaded: bool
+    left: str
+    validation: str
+
+    def lines(self) -> list[str]:
+        """Return it as lines for a person."""
+        how = "uploads the file" if self.uploaded else "runs the notebook on the hidden test set"
+        return [
+            f"submit      {FILE} of {self.run}, {self.rows:,} rows; {how}",
+            f"competition {self.competition}: {self.left}",
+            f"validation  {self.validation or 'not known here'}",
+        ]
+
+
+def rows(submission: Path) -> int:
+    """Return how many rows a submission.csv has below its header."""
+    csv.field_size_limit(sys.maxsize)  # a mask has more characters
+    with submission.open(encoding="utf-8", newline="") as lines:
+        return sum(1 for row in csv.reader(lines) if row) - 1
 
 
 def submit(
@@ -57,6 +97,9 @@ def submit(
     message: str,
     deadline_seconds: float,
     show: Show,
+    command: Command,
+    agree: Callable[[Spending], object] | None = None,
+    validation: str = "",
     sample: str = competition_rules.SAMPLE,
     hours: float | None = None,
     now: bool = False,
@@ -72,9 +115,14 @@ def submit(
         check: is called with it and the competition's sample, before anything is spent; raises to
             stop.
         message: for the submission's description, before the name of the run.
+        command: returns the command that runs a task with this config, for the messages.
+        agree: is called with what would be spent, before anything is; raises to stop. None: it is
+            shown.
+        validation: as in `Spending`.
         sample: its name among the competition's files.
         hours: that the competition gives a notebook with a GPU; None: as many as Kaggle.
-        now: submit as soon as Kaggle lists the file, and not some minutes after the pull.
+        now: submit at once: without a look whether Kaggle has the file, and without the wait of
+            some minutes after the pull.
         earlier: the number of an earlier submission of this run; 0 if the journal has none.
         unclear: whether an earlier call may have been made and nobody knows what came of it.
         sending: is called with the file's sha256 right before the one call that spends.
@@ -89,13 +137,13 @@ def submit(
         RunFailed: if the scored rerun failed; with Kaggle's word for it, its usual cause, and the
             edit.
         DeadlinePassed: if there is no score in time; the same command follows this submission. Or
-            if Kaggle does not list the file; then nothing was sent.
+            if Kaggle does not have the file among the run's outputs; then nothing was sent.
         Ambiguous: if no answer came, and the submission is not in the list either.
     """
     if not submission.is_file():
         raise UsageError(
             f"{submission} is missing; expected what {run} wrote. A training writes none: submit"
-            f" the inference that came after it.\ninvoke pull --run {run}"
+            f" the inference that came after it.\n{command(f'pull --run {run}')}"
         )
     push_rules.without_secrets("the submission's description", message)
     listed = _as_written(submission, run)
@@ -128,24 +176,37 @@ def submit(
         show(f"{run} was submitted before, as {ref}; following that submission.")
     else:
         if not about.takes_files:
-            _require_short(kaggle, run, hours)
-        _require_open(kaggle, competition, about, show)
+            _require_short(kaggle, run, hours, command)
+        left = _left(kaggle, competition, about, command(f"submit --run {run}"))
+        settle = not about.takes_files and not now
+        if settle:
+            listing.require(kaggle, run, FILE, command(f"submit --run {run} --now"), show)
+            warning = listing.size_warning(kaggle, run, FILE, submission.stat().st_size)
+            if warning:
+                show(warning)
+        spending = Spending(run, competition, rows(submission), about.takes_files, left, validation)
+        if agree is not None:
+            agree(spending)
+        else:
+            for line in spending.lines():
+                show(line)
         send = partial(kaggle.submit_code, competition, run.handle, run.version, file_name=FILE)
-        waited = False
         if about.takes_files:
             token = kaggle.upload_submission(competition, submission)
             send = partial(kaggle.submit_file, competition, token)
-        else:
-            waited = _settle(kaggle, run, submission, now=now, show=show)
-        if waited:  # another command may have waited, too
-            ref = _earlier(kaggle, competition, run)
+        if settle:
+            _settle(kaggle, run, submission, show)
+        # Another command may have submitted while this one asked or waited.
+        ref = _earlier(kaggle, competition, run)
         if ref:
             show(f"{run} was submitted meanwhile, as {ref}; following that submission.")
         else:
             sending(artifact_manifest.sha256(submission))
-            ref = _send(kaggle, run, competition, f"{message} {_name(run)}".strip(), send, show)
+            described = f"{message} {_name(run)}".strip()
+            ref = _send(kaggle, run, competition, described, send, command, show)
     sent(ref)
-    return score.follow(kaggle, ref, run, deadline_seconds, show, uploaded=about.takes_files)
+    uploaded = about.takes_files
+    return score.follow(kaggle, ref, run, deadline_seconds, show, command, uploaded=uploaded)
 
 
 def submit_and_record(
@@ -156,6 +217,7 @@ def submit_and_record(
     *,
     check: Check,
     show: Show,
+    agree: Callable[[Spending], object] | None = None,
     now: bool = False,
 ) -> Submission:
     """Submit as `submit` does, and record what was sent and its score."""
@@ -179,6 +241,9 @@ def submit_and_record(
             message=project.name,
             deadline_seconds=project.deadline_seconds,
             show=show,
+            command=project.command,
+            agree=agree,
+            validation=_validation(project, submission.parent),
             earlier=(last["ref"] or 0) if last else 0,
             unclear=last is not None and last["outcome"] not in (DONE, *NOT_MADE),
             sending=lambda sha256: note(sent=1, sha256=sha256),
@@ -186,6 +251,22 @@ def submit_and_record(
         )
         outcome.update(ref=scored.ref, status=scored.status, score=scored.score)
     return scored
+
+
+def _validation(project: Project, inferred: Path) -> str:
+    """Return the validation score of each model that an inference accepted, as the trainings that
+    were pulled say; "" if none does.
+    """
+    expect = output.json_object(inferred / output.BUNDLE).get("expect") or {}
+    told = {}
+    for path in project.runs.glob(f"*/{output.ARTIFACT}/{artifact_manifest.NAME}"):
+        held = output.json_object(path)
+        name, metrics = held.get("metric"), held.get("metrics")
+        score = metrics.get(f"validation_{name}") if isinstance(metrics, dict) else None
+        if isinstance(score, int | float):
+            told[held.get("weights_sha256")] = f"{name} {score:.4f}"
+    wanted = [one.get("weights_sha256") for one in expect.get("members") or [expect]]
+    return ", ".join(told[weights] for weights in wanted if weights in told)
 
 
 def _as_written(submission: Path, run: Run) -> bool:
@@ -230,8 +311,12 @@ def _earlier(kaggle: Kaggle, competition: str, run: Run) -> int:
     return next((row.ref for row in ours), 0)
 
 
-def _require_open(kaggle: Kaggle, competition: str, about: Competition, show: Show) -> None:
-    """Raise unless the competition takes a submission of ours now."""
+def _left(kaggle: Kaggle, competition: str, about: Competition, again: str) -> str:
+    """Return how many submissions are left, in words; raise unless one can be made now.
+
+    Args:
+        again: the command that tries again.
+    """
     if about.closed:
         raise Refused(
             f"The competition {competition} takes no submissions now.\nExpected one that does."
@@ -239,19 +324,17 @@ def _require_open(kaggle: Kaggle, competition: str, about: Competition, show: Sh
         )
     limits = kaggle.submission_limits(competition)
     if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
-        show(f"Kaggle knows no team of yours in {competition}: have you accepted its rules?")
-    elif limits.allowed_now < 1:
+        return "Kaggle knows no team of yours there: have you accepted its rules?"
+    if limits.allowed_now < 1:
         raise NoQuota(
             f"No submission to {competition} is left now ({limits.today} today, {limits.total} in"
-            " all).\nExpected at least one. Try again after midnight UTC:\ninvoke submit"
+            f" all).\nExpected at least one. Try again after midnight UTC:\n{again}"
         )
-    else:
-        count = limits.allowed_now
-        left = "1 submission is" if count == 1 else f"{count} submissions are"
-        show(f"{left} left in {competition}; spending one.")
+    count = limits.allowed_now
+    return f"{'1 submission is' if count == 1 else f'{count} submissions are'} left today"
 
 
-def _require_short(kaggle: Kaggle, run: Run, hours: float | None) -> None:
+def _require_short(kaggle: Kaggle, run: Run, hours: float | None, command: Command) -> None:
     """Raise `UsageError` if the run took more hours than the competition gives."""
     seconds = kaggle.kernel_seconds(run.handle, run.version) if hours is not None else None
     if hours is not None and seconds is not None and seconds > 3600 * hours:
@@ -259,25 +342,19 @@ def _require_short(kaggle: Kaggle, run: Run, hours: float | None) -> None:
             f"{run} was not submitted: its runtime of {seconds / 60:.0f} minutes exceeds this"
             f" competition's GPU max of {60 * hours:.0f} minutes (infer_hours={hours:g} in the"
             " config). Kaggle would refuse it.\nPush the inference again, which then keeps to that"
-            " time, or correct infer_hours:\ninvoke push-infer"
+            f" time, or correct infer_hours:\n{command('push-infer')}"
         )
 
 
-def _settle(kaggle: Kaggle, run: Run, submission: Path, *, now: bool, show: Show) -> bool:
-    """Wait until Kaggle has surely stored what the run wrote: a submission before it is lost.
-    Return whether it took time.
-    """
-    if now:
-        return False
-    waited = listing.require(kaggle, run, FILE, submission.stat().st_size, show)
+def _settle(kaggle: Kaggle, run: Run, submission: Path, show: Show) -> None:
+    """Wait until Kaggle has surely stored what the run wrote: a submission before it is lost."""
     note = output.noted(submission.parent)
     pulled = datetime.fromisoformat(note.at) if note else datetime.now(UTC)
     left = kaggle.pace.settled - (datetime.now(UTC) - pulled).total_seconds()
     if left <= 0:
-        return waited
+        return
     show(f"Waiting {left:.0f} s, until Kaggle has stored the output of {run}; to skip this: --now")
     time.sleep(min(left, kaggle.pace.settled))
-    return True
 
 
 def _send(
@@ -286,6 +363,7 @@ def _send(
     competition: str,
     description: str,
     send: Callable[..., int],
+    command: Command,
     show: Show,
 ) -> int:
     try:
@@ -306,17 +384,17 @@ def _send(
         too_long = TOO_LONG.search(str(error))
         if too_long is None:
             raise
-        raise Refused(f"{error}\n{_shorter(too_long[1], int(too_long[2]))}") from error
+        raise Refused(f"{error}\n{_shorter(too_long[1], int(too_long[2]), command)}") from error
 
 
-def _shorter(machine: str, minutes: int) -> str:
+def _shorter(machine: str, minutes: int, command: Command) -> str:
     """Return the edit against a notebook that ran for too long."""
     if not minutes:
         return (
             f"This competition takes no notebook with a {machine}. Ask for another machine in"
-            " kernels/infer-gpu/kernel-metadata.json, and push again:\ninvoke push-infer"
+            f" kernels/infer-gpu/kernel-metadata.json, and push again:\n{command('push-infer')}"
         )
     return (
         f"Write infer_hours={minutes / 60:g} into the config, so that the inference keeps to it,"
-        " and push again:\ninvoke push-infer"
+        f" and push again:\n{command('push-infer')}"
     )

@@ -40,7 +40,7 @@ class Script:
     """What the sessions do, by version.
 
     They train (the default), or do one of "killed", "killed at once", "lost", "fails", "no step",
-    and "waits", which trains once `released` is set.
+    "unmounted" and "waits", which trains once `released` is set.
 
     Attributes:
         sources: what each session found mounted.
@@ -99,6 +99,9 @@ class Trainer:
 
     def _run(self) -> Outcome:
         origin = provenance.from_bundle(self.working / "bundle.json")
+        if self._does == "unmounted":
+            self._log.add("stderr", "PipelineError: Kaggle has not mounted the notebook.\n")
+            return Outcome("exception", "The notebook threw an exception", SECONDS)
         if self._does == "fails":
             self._log.add("stderr", "ValueError: the batch does not fit\n")
             return Outcome("exception", "The notebook threw an exception", SECONDS)

@@ -246,6 +246,7 @@ def submit(kaggle, file, shown, **more):
         message="digits",
         deadline_seconds=SECONDS,
         show=shown.append,
+        command="invoke {}".format,
         **more,
     )
 
@@ -256,6 +257,9 @@ def file(tmp_path: Path, between: Between) -> Path:
     url = between.serve("sample_submission.csv", b"id,label\n1,0\n")
     competition = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
     between.always("GetCompetition", competition)
+    between.always(
+        "ListKernelSessionOutput", {"files": [{"fileName": "submission.csv", "url": url}]}
+    )
     between.always("ListKernelFiles", {"files": [{"name": "submission.csv", "size": 13}]})
     between.always("DownloadDataFile", (302, {}, {"Location": url}))
     between.always("GetSubmissionLimits", {"numToday": 3, "numTotal": 9, "numAllowedNow": 2})

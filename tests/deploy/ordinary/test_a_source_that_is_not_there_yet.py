@@ -81,7 +81,7 @@ def test_the_same_notebook_is_pushed_once_more_and_the_chain_goes_on(site, shown
         failed, passed = kernel.versions
         assert "Kaggle has not mounted the competition 'digits'" in failed.log.text()
         assert failed.notebook == passed.notebook
-    told = [line for line in shown if line.startswith("Pushing the same again, once")]
+    told = [line for line in shown if "\nPushing the same again, once" in line]
     assert len(told) == 2
 
 

@@ -1,4 +1,4 @@
-"""What a push needs is asked for before Kaggle is, and before anything is computed."""
+"""What a push or a submission needs is asked for before a call, and before any computing."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +16,7 @@ PUSHES = [
     "push-infer",
     "push-prepare -c {large}",
     "relay -c {large}",
+    "submit",
 ]
 
 
@@ -30,8 +31,8 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKagg
 
 @pytest.fixture
 def pushes(tmp_path: Path) -> list[list[str]]:
-    """Return all commands that push. One config has images that can be prepared, and a function of
-    its own, which is checked before a push.
+    """Return all these commands. One config has images that can be prepared, and a function of its
+    own, which is checked before a push.
     """
     text = (ROOT / "pipeline" / "configs" / "digits.py").read_text().replace('"digits"', '"large"')
     text = text.replace("height=8, width=8", "height=96, width=96")

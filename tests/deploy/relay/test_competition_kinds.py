@@ -20,7 +20,6 @@ from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import (
     Ambiguous,
-    DeadlinePassed,
     Denied,
     Refused,
     RelayError,
@@ -294,47 +293,6 @@ def test_a_pull_waits_until_the_output_is_listed(begin):
     assert sum("lists no output yet" in line for line in world.shown) == 1
 
 
-def unlisted(world: World, seconds: float) -> None:
-    """Let the output of the inference be listed only after these seconds."""
-    run, _ = inference(world)
-    version = world.local.kernels.version(run.handle, run.version)
-    version.listed_at = time.time() + seconds
-
-
-def test_a_submission_waits_until_its_file_is_listed_with_its_size(begin):
-    """A submission before that is spent and not scored."""
-    world = begin()
-    unlisted(world, 0.5)
-
-    scored = submit(world, dataclasses.replace(QUICK, listed=60))
-
-    assert (scored.score, spent(world)) == (0.5, 1)
-    assert sum("does not list submission.csv" in line for line in world.shown) == 1
-
-
-def test_a_file_that_is_never_listed_is_not_submitted(begin):
-    """Exit code 5, and the same command may be tried again."""
-    world = begin()
-    unlisted(world, math.inf)
-
-    with pytest.raises(DeadlinePassed, match=r"(?s)does not list submission\.csv.*invoke submit"):
-        submit(world)
-
-    assert spent(world) == 0
-
-
-def test_a_file_that_is_listed_with_another_size_is_not_submitted(begin):
-    """It was listed with 0 bytes, and the submission was lost."""
-    world = begin()
-    empty = edited(files=[{"name": "submission.csv"}])
-    world.local.faults.say("ListKernelFiles", [empty])
-
-    with pytest.raises(DeadlinePassed, match=r"lists submission\.csv .* with 0 bytes"):
-        submit(world)
-
-    assert spent(world) == 0
-
-
 @pytest.mark.parametrize(
     ("now", "pulled", "waits"), [(False, 60, True), (True, 60, False), (False, 0, False)]
 )
@@ -362,7 +320,8 @@ def test_a_submission_waits_some_more_after_the_pull_unless_it_is_told_not_to(
 def test_an_upload_waits_for_no_listing(begin):
     """The file is here."""
     world = begin(takes_files=True)
-    unlisted(world, math.inf)
+    run, _ = inference(world)
+    world.local.kernels.version(run.handle, run.version).listed_at = math.inf
 
     assert submit(world, dataclasses.replace(QUICK, settled=60)).score == 0.5
 

@@ -11,7 +11,7 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import RunFailed, UsageError
+from deploy.errors import RunFailed
 from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
@@ -104,7 +104,7 @@ def test_the_chain_hands_over_through_the_train_kernels_output(live, wire, root,
 
 
 def test_a_failing_notebook_stops_the_chain_with_the_error_of_its_cell(live, root, shown):
-    """The journal keeps the version, so that its output can be pulled."""
+    """What it wrote until then is pulled."""
     write_kernel(root, "train-tpu", FAIL)
     ours = project(root)
 
@@ -114,5 +114,4 @@ def test_a_failing_notebook_stops_the_chain_with_the_error_of_its_cell(live, roo
     assert "\x1b" not in str(caught.value)
     pushes = Pushes(ours)
     assert pushes.last_run("train-tpu").version == 1
-    with pytest.raises(UsageError, match="invoke pull"):
-        pushes.pulled_folder(pushes.last_run("train-tpu"))
+    assert (pushes.pulled_folder(pushes.last_run("train-tpu")) / "bundle.json").is_file()

@@ -1,0 +1,145 @@
+"""A training of several sessions by one command: `invoke relay`, from the push to the score."""
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.errors import NoQuota, RunFailed
+from deploy.project import INFER, TRAIN, Project
+from deploy.relay import relay
+from localkaggle.server import LocalKaggle
+from proofs.kaggle.recorded_session import Recorded
+from proofs.kaggle.world import competition
+from tests.deploy.trainer import Script, unbroken
+
+HANDLE = "rehearsal/digits-train-tpu"
+PACE = Pace(first=0.02, most=0.05, patience=60)
+Start = Callable[[Script], tuple[LocalKaggle, Kaggle]]
+
+
+@pytest.fixture
+def ours(root: Path) -> Project:
+    return Project(
+        root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60
+    )
+
+
+@pytest.fixture
+def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+    """Return a function that starts a Kaggle whose trainings follow a script, and logs in."""
+    with ExitStack() as stack:
+
+        def begin(script: Script) -> tuple[LocalKaggle, Kaggle]:
+            def session(folder: Path, notebook: str, **rest: Any) -> Any:
+                kind = script if TRAIN in folder.name else Recorded
+                return kind(folder, notebook, **rest)
+
+            hosting: dict[str, Any] = {"competitions": [competition()], "session": session}
+            local = stack.enter_context(
+                LocalKaggle(
+                    tmp_path / "kaggle",
+                    offline=True,
+                    queue_seconds=0.01,
+                    ready_seconds=0.05,
+                    **hosting,
+                )
+            )
+            for name, value in local.environment.items():
+                monkeypatch.setenv(name, value)
+            return local, Kaggle.connect(pace=PACE)
+
+        yield begin
+
+
+def run(kaggle: Kaggle, ours: Project, shown: list[str], **more: Any) -> relay.Result:
+    """Run the whole chain, as `invoke relay` does."""
+    return relay.run(kaggle, ours, show=shown.append, check=lambda *_: None, **more)
+
+
+def counts(local: LocalKaggle) -> tuple[list[str], int, int]:
+    """Return how the sessions of the training ended, and how many other runs and submissions."""
+    kernels = local.kernels.kernels
+    trainings = [version.status for version in kernels[HANDLE].versions]
+    others = sum(len(kernel.versions) for kernel in kernels.values()) - len(trainings)
+    return trainings, others, len(local.submissions.submissions)
+
+
+def test_relay_trains_from_session_to_session_and_goes_on_to_the_score(start, ours, shown):
+    """It asks before the first session, for all of them, before the inference and the submission;
+    given again, it does nothing twice.
+    """
+    local, kaggle = start(Script())
+    asked: list[str] = []
+
+    made = run(
+        kaggle,
+        ours,
+        shown,
+        agree=lambda preview: asked.append(preview.kernel),
+        agree_to_submit=lambda spending: asked.append("submit"),
+    )
+
+    assert (made.trained / "artifact" / "weights.npz").read_bytes() == unbroken()
+    assert asked == [TRAIN, INFER, "submit"]
+    assert counts(local) == (["COMPLETE"] * 3, 1, 1)
+    assert run(kaggle, ours, shown).submission == made.submission
+    assert counts(local) == (["COMPLETE"] * 3, 1, 1)
+
+
+def test_quota_that_ends_between_sessions_ends_relay_with_the_day_and_the_command(
+    start, ours, shown
+):
+    """Exit code 7; the same command resumes then."""
+    local, kaggle = start(Script())
+    local.kernels.used_seconds["TPU"] = 20 * 3600 - 90.0  # one session and a half
+
+    with pytest.raises(NoQuota, match="quota returns at 2030-01-05 00:00 UTC") as caught:
+        run(kaggle, ours, shown)
+
+    assert str(caught.value).endswith("To resume then:\ninvoke relay --config digits")
+    assert (caught.value.exit_code, counts(local)) == (7, (["COMPLETE"] * 2, 0, 0))
+    local.kernels.used_seconds["TPU"] = 0.0
+    made = run(kaggle, ours, shown)
+    assert (made.trained / "artifact" / "weights.npz").read_bytes() == unbroken()
+    assert counts(local) == (["COMPLETE"] * 3, 1, 1)
+
+
+def test_a_first_session_that_fails_is_not_pushed_a_second_time(start, ours, shown):
+    """Exit code 1, with the end of its log; the same command, given again, tries once more."""
+    local, kaggle = start(Script(v1="fails", v2="fails", v3="fails"))
+
+    for tries in (1, 2, 3):
+        with pytest.raises(RunFailed, match=f"v?{tries} ended as ERROR(.|\n)*batch does not fit"):
+            run(kaggle, ours, shown)
+        assert counts(local) == (["ERROR"] * tries, 0, 0)
+
+
+def test_a_session_of_other_code_is_not_taken_for_this_training(start, ours, shown):
+    """The model was edited while it ran: Kaggle allows one session on a TPU at a time."""
+    local, kaggle = start(script := Script(v1="waits"))
+    first = relay.push(kaggle, ours, TRAIN, show=shown.append)
+    (ours.root / "pipeline" / "model.py").write_text("def weights(name):\n    return b'other'\n")
+
+    with pytest.raises(NoQuota, match=f"active: {first}"):
+        run(kaggle, ours, shown)
+
+    script.released.set()
+    assert len(local.kernels.kernels[HANDLE].versions) == 1
+
+
+def test_a_session_whose_source_was_not_mounted_yet_is_pushed_once_more_as_it_is(
+    start, ours, shown
+):
+    """Its source is the output of the session before it, which was attached for the first time."""
+    local, kaggle = start(script := Script(v2="unmounted"))
+
+    made = run(kaggle, ours, shown)
+
+    assert (made.trained / "artifact" / "weights.npz").read_bytes() == unbroken()
+    assert counts(local) == (["COMPLETE", "ERROR", "COMPLETE", "COMPLETE"], 1, 1)
+    assert script.sources[2] == script.sources[3] == ["notebooks/rehearsal/digits-train-tpu"]

@@ -1,0 +1,155 @@
+"""Before a submission is spent: what Kaggle has of the file, what the user says, and one call."""
+
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.errors import DeadlinePassed, Detached
+from deploy.kernel import artifact_manifest, output
+from deploy.kernel.push_and_watch import Run
+from deploy.relay import relay
+from deploy.relay.last_runs import Pushes
+from deploy.relay.submit import Spending
+from localkaggle.fault_kinds import edited
+from proofs.kaggle import world as worlds
+from proofs.kaggle.world import World, competition
+
+QUICK = Pace(first=0.02, most=0.06, patience=60)
+SIZE = len(b"id,label\na,0\nb,0\n")
+
+
+@pytest.fixture(scope="module")
+def shared() -> Iterator[World]:
+    """Return a world with an inference that ran and was pulled; nobody here submits it."""
+    with worlds.temporary("submit", competitions=[competition(daily_submissions=5)]) as world:
+        yield world
+
+
+@pytest.fixture
+def world(shared: World) -> Iterator[World]:
+    """Return that world, with no fault planned and nothing shown."""
+    shared.shown.clear()
+    yield shared
+    shared.local.faults.plan({})
+    assert spent(shared) == 0
+
+
+def inference(world: World) -> tuple[Run, Path]:
+    """Return the last inference and its pulled folder."""
+    pushes = Pushes(world.project)
+    run = pushes.last_run(relay.INFER)
+    return run, pushes.pulled_folder(run)
+
+
+def submit(world: World, pace: Pace = QUICK, **more: Any) -> Any:
+    """Submit it, as `invoke submit` does."""
+    run, folder = inference(world)
+    kaggle, more = Kaggle.connect(pace=pace), {"check": lambda *_: None, **more}
+    return relay.submit(kaggle, world.project, run, folder, show=world.shown.append, **more)
+
+
+def offered(world: World, pace: Pace = QUICK, **more: Any) -> list[str]:
+    """Return what a user is asked to agree to, who then declines."""
+    seen: list[str] = []
+
+    def decline(spending: Spending) -> None:
+        seen.extend(spending.lines())
+        raise Detached("Nothing was submitted.")
+
+    with pytest.raises(Detached):
+        submit(world, pace, agree=decline, **more)
+    return seen
+
+
+def spent(world: World) -> int:
+    return len(world.local.submissions.submissions)
+
+
+def calls(world: World, method: str) -> int:
+    """Return how many such calls the server has answered."""
+    return sum(1 for name, *_ in world.local.journal if name.endswith(method))
+
+
+def warnings(world: World) -> list[str]:
+    return [line for line in world.shown if line.startswith("Warning")]
+
+
+def test_a_wrong_listed_size_is_a_warning(world):
+    """Kaggle listed 946 bytes for an output of 1.2 GB, and never another size."""
+    world.local.faults.say("ListKernelFiles", itertools.repeat("size 946"))
+
+    assert offered(world)
+
+    (warning,) = warnings(world)
+    assert f"submission.csv of {inference(world)[0]} with 946 bytes, and {SIZE} were" in warning
+
+
+@pytest.mark.parametrize("kind", ["0 files listed", "403", "500"])
+def test_a_list_of_sizes_without_the_file_stops_nothing(world, kind):
+    """The file is in the other list, from which it was pulled."""
+    world.local.faults.say("ListKernelFiles", itertools.repeat(kind))
+
+    assert offered(world) and not warnings(world)
+
+
+def test_an_output_that_lacks_the_file_for_a_moment_is_looked_at_again(world):
+    world.local.faults.say("ListKernelSessionOutput", ["an older answer"])
+
+    assert offered(world, dataclasses.replace(QUICK, most=60))
+    assert sum("lists no submission.csv" in line for line in world.shown) == 1
+
+
+def test_a_file_that_is_not_among_the_outputs_is_submitted_only_with_now(world):
+    """Exit code 5; the message ends with the command that submits it all the same."""
+    world.local.faults.say("ListKernelSessionOutput", itertools.repeat("an older answer"))
+    anyway = f"invoke submit --run {inference(world)[0]} --now --config digits"
+
+    with pytest.raises(DeadlinePassed, match=r"no submission\.csv among the outputs") as caught:
+        submit(world)
+
+    assert str(caught.value).splitlines()[-1] == anyway
+    assert offered(world, now=True)
+
+
+def test_what_a_submission_spends_is_shown_before_the_question(world):
+    """File, rows, run, competition, what is left today, and what validation said."""
+    run, folder = inference(world)
+    (path,) = world.project.runs.glob(f"*/{output.ARTIFACT}/{artifact_manifest.NAME}")
+    manifest = json.loads(path.read_text())
+    told = {"metric": "accuracy", "metrics": {"validation_accuracy": 0.98765}}
+    path.write_text(json.dumps(manifest | told))
+    expect = {"expect": {"weights_sha256": manifest["weights_sha256"]}}
+    bundle = folder / output.BUNDLE
+    bundle.write_text(json.dumps(json.loads(bundle.read_text()) | expect))
+
+    assert offered(world) == [
+        f"submit      submission.csv of {run}, 2 rows; runs the notebook on the hidden test set",
+        "competition digits: 5 submissions are left today",
+        "validation  accuracy 0.9877",
+    ]
+
+
+def test_a_file_that_is_declined_is_not_uploaded(world):
+    """Where the competition takes files."""
+    world.local.faults.say("GetCompetition", [edited(isKernelsSubmissionsOnly=False)])
+
+    assert "uploads the file" in offered(world)[0]
+    assert calls(world, "StartSubmissionUpload") == 0
+
+
+def test_a_run_that_was_submitted_while_the_question_stood_is_submitted_once():
+    """In another window; and the same command asks nothing any more."""
+    with worlds.temporary("submit") as world:
+        first = submit(world, agree=lambda spending: submit(world))
+        asked: list[Spending] = []
+
+        assert submit(world, agree=asked.append) == first
+        assert (spent(world), asked) == (1, [])
+        assert any("was submitted meanwhile" in line for line in world.shown)
