@@ -179,7 +179,7 @@ class Progress:
         if place > self.furthest:
             self.furthest, self.at = place, now
         if self._first is None:
-            self._first = (place, now)
+            self._first, self._shown = (place, now), now
         if total and now >= self._shown + SHOWN_SECONDS:
             self._shown = now
             since, began = self._first
