@@ -94,7 +94,7 @@ class KernelCalls(Exchange):
 
         Raises:
             NotFound: if there is no such version; also if Kaggle answers 403 of a kernel that would
-                be ours, and our list lacks it.
+                be ours, and our list lacks it, or has it with fewer versions.
             Unknown: if Kaggle answers 403, and the list has it or is refused as well.
         """
         request = self._about_kernel("GetKernelSessionStatus", handle, version)
@@ -112,7 +112,12 @@ class KernelCalls(Exchange):
         try:
             return self._read(what, ask)
         except Denied as error:
-            self._require_absent("notebook", handle, error, self._handles)
+
+            def ours() -> Iterator[str]:
+                kernels = self.own_kernels()
+                return (one.handle for one in kernels if not one.version or one.version >= version)
+
+            self._require_absent("notebook", handle, error, ours)
             heading, _, _ = str(error).partition("\n")
             raise NotFound(f"{heading}\nThe list of your notebooks lacks it, too.") from error
 

@@ -252,8 +252,8 @@ def status_of(
         try:
             return started(kaggle, row, kaggle.kernel_status(row["handle"], row["version"]).name)
         except (NotFound, Unknown) as error:
-            new = kaggle.pace.unseen - age(row)
-            end = end or time.monotonic() + max(kaggle.pace.most, new)
+            patience = 0.0 if again and isinstance(error, Unknown) else kaggle.pace.most
+            end = end or time.monotonic() + max(patience, kaggle.pace.unseen - age(row))
             if time.monotonic() >= end:
                 if isinstance(error, NotFound):
                     return None

@@ -13,6 +13,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from kagglesdk.kernels.types.kernels_api_service import ApiSaveKernelRequest
+
 from deploy.client.client import Kaggle
 from deploy.kernel import artifact_manifest, push_and_watch
 from deploy.relay import relay
@@ -20,7 +22,7 @@ from deploy.relay.last_runs import Pushes
 from localkaggle.fault_kinds import Kind, meanwhile
 from localkaggle.services.datasets import Dataset, DatasetVersion
 from localkaggle.services.kernels import Kernel, Version
-from localkaggle.services.protocol import ApiError
+from localkaggle.services.protocol import ApiError, make
 from localkaggle.sessions.session_log import Log
 from proofs.kaggle.recorded_session import write_artifact
 from proofs.kaggle.world import ROOT, User, World
@@ -134,10 +136,11 @@ def another_run_s_version(world: World) -> None:
 def another_session(world: World) -> None:
     """Let a run that the journal knows nothing of have the one TPU."""
     other = Kernel(9, "rehearsal", "other", "Other")
+    pushed = make(ApiSaveKernelRequest, is_private=True, enable_tpu=True, machine_shape="TpuV5E8")
     # Without its begin it would have run since the machine was started, and after 20 hours of that
     # the quota is gone.
     other.versions.append(
-        Version(1, None, "TpuV5E8", world.folder, status="RUNNING", began=time.time())
+        Version(1, pushed, "TpuV5E8", world.folder, status="RUNNING", began=time.time())
     )
     world.local.kernels.kernels["rehearsal/other"] = other
 

@@ -15,7 +15,7 @@ from deploy.errors import Ambiguous, Detached, RelayError, Unknown
 from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
 from deploy.project import Project
 from deploy.relay import chained_sessions, preparation, reconcile, relay
-from deploy.relay.last_runs import Pushes
+from deploy.relay.last_runs import Pushes, status_of
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from proofs.kaggle import world as worlds
@@ -236,6 +236,19 @@ def test_a_notebook_that_was_deleted_is_found_gone(start, ours, shown, missing):
     assert push(kaggle, ours, show=shown.append).version == 1
     assert [row["outcome"] for row in Pushes(ours).rows] == [DONE, GONE]
     assert any("the version was deleted" in line for line in shown)
+
+
+def test_a_notebook_that_was_made_again_has_fewer_versions(start, ours):
+    """The list shows that ours is gone, although the name is there."""
+    local, kaggle = start()
+    push(kaggle, ours)
+    ended(local)
+    deny(local, "GetKernelSessionStatus")
+    row = Pushes(ours).rows[0]
+
+    assert status_of(kaggle, {**row, "version": 2}) is None
+    with pytest.raises(Unknown):
+        status_of(kaggle, row)
 
 
 @pytest.mark.parametrize("missing", ["404", "403"])

@@ -13,7 +13,7 @@ from proofs.site import pushes
     ("row", "owner", "name", "value"),
     [
         (pushes.renewed_login, failure_messages, "answered", lambda code, error: False),
-        (pushes.stored_source, Pushes, "refused_after", lambda *given: None),
+        (pushes.stored_source, Pushes, "refused_after", lambda *given, **bundle: None),
         (pushes.starting, Pace, "unstarted", 0.0),
         (pushes.short_quota, Preview, "seconds", property(lambda preview: preview.most)),
         (pushes.late_version, Pace, "unseen", 0.1),
