@@ -252,10 +252,13 @@ class LocalKaggle:
 
     @contextmanager
     def _changes(self) -> Iterator[None]:
-        """Change what is kept; it is written before any call can tell of it."""
+        """Let a thread change what is kept; it is written before any call can tell of it."""
         with self.lock:
             yield
-            self._state.save()
+            try:
+                self._state.save()
+            except OSError as error:  # no call could say so
+                self.disk_full = str(error)
 
     # Credentials
 
@@ -380,9 +383,10 @@ class LocalKaggle:
             raise ApiError(401, "Unauthorized")
         if self.facts.key_refused and method in READS and "Basic" in (authorization or ""):
             raise ApiError(403, "Permission 'kernels.get' was denied")
-        reads = method.startswith(READING)
-        with self.lock if reads else self._changes():
+        with self.lock:
             answer = getattr(owner, method)(request, user)
+            if not method.startswith(READING):
+                self._state.save()
         return answer.__class__.to_dict(answer) if isinstance(answer, KaggleObject) else answer
 
 

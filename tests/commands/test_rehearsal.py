@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from commands.project import project
-from commands.rehearsal import Hosted, default, explained, hosted_folder, require_space
+from commands.rehearsal import SEEN, Hosted, default, explained, hosted_folder, require_space
 from deploy.errors import DiskError, RunFailed, SourceMissing
 from deploy.relay import relay
 from localkaggle.sessions import session
@@ -156,14 +156,14 @@ def test_without_namespaces_it_says_that_labels_are_in_sight_and_links_no_file(
     found = hosted(leaves)
     found.competition.write(tmp_path / "seen")
     images = list((tmp_path / "seen").rglob("*.png"))
-    assert any("no namespaces" in line for line in found.lines)
+    assert SEEN in found.lines
     assert images and all(path.stat().st_nlink == 1 for path in images)
     assert found.size > sum(path.stat().st_size for path in images)
 
 
 def test_a_link_takes_no_space_and_a_table_is_written_twice(leaves: Path) -> None:
     """For the visible test set and for the hidden one."""
-    assert not any("no namespaces" in line for line in hosted(leaves).lines)
+    assert SEEN not in hosted(leaves).lines
     assert hosted(leaves).size == 2 * (leaves / "train.csv").stat().st_size
 
 

@@ -1,5 +1,6 @@
 """A local Kaggle starts again on its folder, with what it held."""
 
+import errno
 import json
 import signal
 import subprocess
@@ -20,7 +21,15 @@ from localkaggle.competitions import Competition, accuracy
 from localkaggle.server import LocalKaggle
 from localkaggle.services.protocol import make
 from localkaggle.sessions.session import Outcome
-from tests.localkaggle.pushed_notebooks import Scripted, finished, notebook, save, signed_in, soon
+from tests.localkaggle.pushed_notebooks import (
+    Scripted,
+    finished,
+    notebook,
+    refused,
+    save,
+    signed_in,
+    soon,
+)
 from tests.localkaggle.services.test_datasets import HANDLE, create, upload
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -228,6 +237,31 @@ def test_a_state_that_cannot_be_read_is_named(tmp_path, text):
         LocalKaggle(tmp_path)
 
     assert (tmp_path / "state.json").read_text() == text
+
+
+def test_a_disk_that_is_full_is_named_and_a_call_that_could_not_be_kept_is_refused(
+    tmp_path, monkeypatch
+):
+    """A run ends all the same."""
+    full = OSError(errno.ENOSPC, "No space left on device")
+    with started(tmp_path / "kaggle") as kaggle, signed_in(kaggle.environment) as client:
+        save(client, notebook("1"))
+        finished(kaggle)
+        with monkeypatch.context() as patch:
+            patch.setattr(kaggle._state, "save", raised(full))
+            with refused(400, "disk is full"):
+                save(client, notebook("1"))
+            assert finished(kaggle, number=2).status == "COMPLETE"
+        assert "No space left" in kaggle.disk_full
+
+
+def raised(error: Exception) -> Any:
+    """Return a function that raises an error."""
+
+    def call() -> None:
+        raise error
+
+    return call
 
 
 def test_nobody_else_on_this_machine_reads_the_credentials(tmp_path):
