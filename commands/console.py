@@ -6,6 +6,7 @@ Nothing heavy is imported before a command runs, so that `invoke --list` is inst
 import atexit
 import difflib
 import functools
+import inspect
 import os
 import re
 import shlex
@@ -27,6 +28,7 @@ ROOT = Path(__file__).resolve().parents[1]
 USAGE, DEADLINE, CTRL_C = 2, 5, 130  # exit codes
 TWO_WEEKS = 60 * 24 * 14  # minutes
 Show = Callable[[str], None]
+COMMAND = re.compile(r"(?:^|(?<=: ))invoke ([a-z-]+)(?: [^\s`]+)*$", re.MULTILINE)
 NOTHING_LOST = "Nothing is lost: run the same command again, or look first:\ninvoke status"
 
 
@@ -52,7 +54,35 @@ def task(**options: Any) -> Callable[[Callable[..., Any]], Any]:
     made: Callable[[Callable[..., Any]], Any] = tasks.task(
         klass=_Task, auto_shortflags=False, **options
     )
-    return made
+
+    def decorate(body: Callable[..., Any]) -> Any:
+        if {"config", "competition"} & set(inspect.signature(body).parameters) == {"config"}:
+            _with_config.add(options.get("name") or body.__name__.replace("_", "-"))
+        return made(body)
+
+    return decorate
+
+
+_with_config: set[str] = set()  # the tasks that act on a config; `init` chooses one
+
+
+def about(config: str, message: str) -> str:
+    """Return a message whose commands are about this config, and not about the default one.
+
+    A command stands at a line's end, alone or behind a colon. Most errors are raised where nobody
+    knows the config.
+
+    >>> _with_config.add("status")
+    >>> print(about("leaves", "Nothing was pushed.\\ninvoke status"))
+    Nothing was pushed.
+    invoke status --config leaves
+    """
+
+    def complete(found: re.Match[str]) -> str:
+        named = found[1] not in _with_config or "--config" in found[0]
+        return found[0] if named else f"{found[0]} --config {shlex.quote(config)}"
+
+    return COMMAND.sub(complete, message) if config else message
 
 
 def refuse_unknown(module: ModuleType) -> None:
@@ -173,6 +203,7 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
             if result and result.get("exit_code"):
                 sys.exit(result["exit_code"])  # measured and missed: no error, and no success
             return
+        message = about(options.get("config", ""), message)
         if code in (DEADLINE, CTRL_C):
             from deploy.client import deadline
 

@@ -224,5 +224,6 @@ def show_result(result: Any, config: str, about: str = "") -> dict[str, Any]:
     show(f"submission  {end['submission']}")
     for picture in end["pictures"]:
         show(f"picture     {picture}")
-    show(f"report      invoke report --run {shlex.quote(str(result.trained))}")
+    report = ["invoke", "report", "--run", str(result.trained), "--config", config]
+    show(f"report      {shlex.join(report)}")
     return end

@@ -191,7 +191,8 @@ def look(
             instead = f"\nOr train on the pair of T4, which has a quota of its own:\n{command}"
         raise NoQuota(
             f"No {accelerator} time is left this week; {bundle.handle} needs some.\n"
-            f"Try again when Kaggle renews it. To see when:\ninvoke status{instead}"
+            "Try again when Kaggle renews it. To see when:\n"
+            f"{pushes.project.command('status')}{instead}"
         )
     allowed = SESSIONS[accelerator]
     if len(preview.active) >= allowed:

@@ -364,7 +364,8 @@ def test_the_commands_that_are_printed_can_be_pasted(tmp_path, capsys):
     commands.project.show_result(result, "digits")
 
     score, *_, last = capsys.readouterr().out.splitlines()
-    assert shlex.split(last) == ["report", "invoke", "report", "--run", str(trained)]
+    given = ["--run", str(trained), "--config", "digits"]
+    assert shlex.split(last) == ["report", "invoke", "report", *given]
     assert "on the hidden test set" in score and "the 1 rows of the visible one" in score
 
 

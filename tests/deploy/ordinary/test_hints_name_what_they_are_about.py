@@ -1,0 +1,114 @@
+"""A command that a message names can be pasted, and is about the config of the message."""
+
+import ast
+import itertools
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from invoke.collection import Collection
+from invoke.exceptions import ParseError
+from invoke.parser import Parser
+
+import tasks
+from commands import console
+from localkaggle.server import LocalKaggle
+from proofs.kaggle.world import competition
+from tests.deploy.invoked import ROOT, ended
+
+CONFIG = "diabetes"  # relay.toml names another one, or none, and then it is digits
+RUN = "rehearsal/diabetes-infer-gpu/3"
+COMMANDS = [
+    "watch",
+    "pull",
+    "publish",
+    "submit --yes",
+    "submit --yes --run {run}",
+    "push-infer --yes",
+    "build --kernel infer-gpu",
+    "watch --run {run}",
+    "pull --run {run}",
+    "status --of nowhere.csv",
+    "report",
+    "push-train --yes",
+    "relay --yes",
+]
+PARSER = Parser(contexts=Collection.from_module(tasks).to_contexts())
+
+
+@pytest.fixture
+def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
+    """A local Kaggle on which no time of a TPU is left; the environment leads there."""
+    hosted = [replace(competition(), slug=CONFIG)]
+    with LocalKaggle(tmp_path / "kaggle", competitions=hosted, offline=True) as local:
+        local.kernels.used_seconds["TPU"] = 20 * 3600.0
+        for name, value in local.environment.items():
+            monkeypatch.setenv(name, value)
+        yield local
+
+
+def hints(message: str) -> list[str]:
+    """Return the commands that a message names at the ends of its lines."""
+    return [found[0] for found in console.COMMAND.finditer(message)]
+
+
+def about(hint: str) -> str | None:
+    """Return the config that a command is about; None if it takes none. It has to parse."""
+    try:
+        (found,) = PARSER.parse_argv(shlex.split(hint)[1:])
+    except ParseError as error:
+        pytest.fail(f"{hint}: {error}")
+    return found.args["config"].value if "config" in found.args else None
+
+
+def test_each_command_in_an_error_is_about_the_config_that_was_given(local, tmp_path):
+    """It was about the default config: who followed it pushed, or submitted, another one. They run
+    in a copy, which has no journal.
+    """
+    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
+    copy = shutil.copytree(ROOT, tmp_path / "copy", ignore=ignored)
+    given = [f"{words.format(run=RUN)} --config {CONFIG}".split() for words in COMMANDS]
+    named = set()
+
+    for words, (code, _, said) in zip(COMMANDS, ended(given, copy), strict=True):
+        assert code, words
+        for hint in hints(said):
+            assert about(hint) in (CONFIG, None), (words, hint)
+            named.add(hint.split()[1])
+
+    assert named >= {"push-train", "push-infer", "pull", "status"}
+
+
+def texts(path: Path) -> Iterator[str]:
+    """Yield each text of a module that is no docstring, with X for what is put into it."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    inside: set[ast.AST] = set()
+    for node in ast.walk(tree):  # the outer ones come first
+        if isinstance(node, ast.Expr):
+            inside.add(node.value)
+        elif isinstance(node, ast.JoinedStr):
+            inside |= set(node.values)
+            parts = (part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+            yield "".join(map(str, parts))
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inside:
+            yield node.value
+
+
+def test_each_command_in_a_text_stands_where_it_gets_its_config():
+    """At a line's end, alone or behind a colon. What only names a task stands in backticks."""
+    missed = []
+    for path in [*ROOT.glob("deploy/**/*.py"), *ROOT.glob("commands/*.py")]:
+        for line in itertools.chain.from_iterable(map(str.splitlines, texts(path))):
+            found = {hint.start() for hint in console.COMMAND.finditer(line)}
+            named = re.finditer(r"(?<!`)\binvoke ([a-z]+[a-z-]*)", line)
+            missed += [
+                f"{path.name}: {line}"
+                for each in named
+                if each[1] in console._with_config and each.start() not in found
+            ]
+
+    assert missed == []
