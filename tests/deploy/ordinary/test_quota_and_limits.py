@@ -38,6 +38,7 @@ def preview(kaggle: Kaggle, ours: Project, kernel: str = relay.TRAIN) -> push_pr
 def says(between: Between, **spans: Any) -> None:
     """Let Kaggle tell this of the TPU, and of no notebook."""
     between.always("GetAcceleratorQuotaStatistics", {"tpuQuota": spans})
+    between.always("ListKernels", {})
     between.always("GetKernel", (404, {"code": 404, "message": "Not found"}))
 
 
