@@ -177,8 +177,7 @@ def unknown(kind: str, handle: str, denied: Denied, listed: bool | None) -> Unkn
     page = f"https://www.kaggle.com/{'code' if kind == 'notebook' else 'datasets'}/{handle}"
     return Unknown(
         f"{str(denied).splitlines()[0]}\n{handle} is yours, and {why}: this 403 does not say that"
-        f" it was deleted, and what runs there is not known.\n{CAUSES}\n"
-        f"To see it with your own eyes: {page}",
+        f" it was deleted, nor how it stands.\n{CAUSES}\nTo see it with your own eyes: {page}",
         page,
         listed,
     )
