@@ -134,7 +134,6 @@ class LocalKaggle:
         self.journal: list[tuple[str, Any, int, Any]] = []
         self.lock = threading.RLock()
         self.wire = Wire()
-        shutil.rmtree(self.folder / "objects", ignore_errors=True)  # uploads of before
         self.storage = Storage(self.folder, self.facts.address_seconds)
         self.kernels = Kernels(
             self.storage,
@@ -199,6 +198,7 @@ class LocalKaggle:
                 f"{self.folder} is of a local Kaggle that hosts {lost[0]}; expected that to be"
                 " hosted again"
             )
+        self._remove_unkept()
         self.datasets.publish(datasets or {})
         self.kernels.interrupt()
         self.submissions.interrupt()
@@ -249,6 +249,21 @@ class LocalKaggle:
         self._server.shutdown()
         self._server.server_close()
         self._lock_file.close()
+
+    def _remove_unkept(self) -> None:
+        """Remove uploads, and what a server that died made for a call that it did not answer: the
+        same call again makes a folder of that name.
+        """
+        owners: list[Any] = [*self.kernels.kernels.values(), *self.datasets.datasets.values()]
+        for model in self.models.models.values():
+            owners += model.instances.values()
+        kept = {version.folder for owner in owners for version in owner.versions}
+        for name in ("sessions", "datasets", "models", "objects"):
+            for path in (self.folder / name).glob("*"):
+                if path.is_file():
+                    path.unlink()
+                elif path not in kept:
+                    shutil.rmtree(path)
 
     @contextmanager
     def _changes(self) -> Iterator[None]:

@@ -30,7 +30,7 @@ from tests.localkaggle.pushed_notebooks import (
     signed_in,
     soon,
 )
-from tests.localkaggle.services.test_datasets import HANDLE, create, upload
+from tests.localkaggle.services.test_datasets import HANDLE, create, names, upload
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = b"id,label\nh1,0\nh2,0\n"
@@ -212,6 +212,22 @@ class Long(Scripted):
     def run(self) -> Outcome:
         """End at once."""
         return Outcome("", "", 3600.0)
+
+
+def test_a_call_without_an_answer_can_be_given_again(tmp_path):
+    """The server died while it made the folders of a version; nothing of them is in the way."""
+    with started(tmp_path / "kaggle"):
+        pass
+    session, dataset = "rehearsal--small-kernel--v1/working", "rehearsal--small-data--v1"
+    for name in (f"sessions/{session}", f"datasets/{dataset}"):
+        (tmp_path / "kaggle" / name).mkdir(parents=True)
+        (tmp_path / "kaggle" / name / "half.txt").write_text("half")
+
+    with started(tmp_path / "kaggle") as kaggle, signed_in(kaggle.environment) as client:
+        save(client, notebook("1"))
+        assert finished(kaggle).files() == ["result.txt"]
+        create(client, upload(client, "a.txt", b"of a dataset"))
+        assert names(client) == ["a.txt"]
 
 
 def test_a_folder_that_is_served_already_is_refused(tmp_path):
