@@ -116,14 +116,18 @@ def run(
     def step(text: str) -> None:
         show(f"[{time.monotonic() - began:6.1f} s] {text}")
 
-    step(f"Train for the competition {project.competition}: push, watch and pull {TRAIN}")
+    def watching(session: Run) -> None:
+        pushed(session)
+        step(f"Watch {session}")
+
+    step(f"Push {TRAIN} for the competition {project.competition}")
     done = chained_sessions.train(
         kaggle,
         project,
         show=show,
         agree=agree,
         fresh=fresh,
-        pushed=pushed,
+        pushed=watching,
         follow=False,
         command=project.command("relay"),
     )

@@ -94,7 +94,7 @@ def chain(folder: Path, seed: int) -> tuple[Path, list[Path], dict[str, Any]]:
         pushed = run("invoke", "push-infer", *ours, "--yes")["run"]
         run("invoke", "watch", "--config", names[0], "--run", pushed)
         run("invoke", "pull", "--config", names[0], "--run", pushed)
-        scored = run("invoke", "submit", "--config", names[0], "--run", pushed)
+        scored = run("invoke", "submit", "--config", names[0], "--run", pushed, "--yes")
         words = ["--config", names[0], "--of", scored["submission"]]
         links = run("invoke", "status", *words)["links"]
     return (

@@ -83,6 +83,7 @@ def send():
         project.connect(), push_and_watch.parse(sys.argv[1]), "digits",
         submission=Path("tasks.py"), check=lambda given, sample: None,
         message=sys.stdin.read(), deadline_seconds=5, show=console.show,
+        command="invoke {}".format,
     )
 
 send()
