@@ -291,6 +291,7 @@ def publish(
         **minutes(780),
         "yes": "submit without asking; for scripts",
         "constant": "submit although all rows have the same prediction",
+        "again": "submit also if a submission of this run failed before",
         **NOW,
     }
 )
@@ -301,6 +302,7 @@ def submit(
     run: str = "",
     config: str = "",
     constant: bool = False,
+    again: bool = False,
     now: bool = False,
     yes: bool = False,
     minutes: str = "",
@@ -311,15 +313,26 @@ def submit(
     Example: invoke submit
     """
     from deploy.relay import relay
+    from deploy.relay import submit as submissions
 
-    project(config)  # refuses what cannot be, before anybody is asked
-    agree = confirmation(yes, *SUBMIT)
+    ours = project(config)  # refuses what cannot be, before anybody is asked
+    agree = None
+    if not submissions.underway(ours, run):  # to follow one spends nothing, so it asks nobody
+        agree = confirmation(yes, *SUBMIT)
     pushes = resolved_pushes(config)
     found = pushes.find_run(run, relay.INFER)
     folder, check = pushes.pulled_folder(found), checker(config, constant=constant)
     ours = pushes.project
     scored = relay.submit(
-        connect(), ours, found, folder, check=check, show=show, agree=agree, now=now
+        connect(),
+        ours,
+        found,
+        folder,
+        check=check,
+        show=show,
+        agree=agree or (lambda spending: confirmation(yes, *SUBMIT)(spending)),
+        now=now,
+        again=again,
     )
     show(f"{scored}, submission {scored.ref}")
     return {

@@ -484,13 +484,14 @@ def submit(
     show: Show,
     agree: Callable[[Spending], object] | None = None,
     now: bool = False,
+    again: bool = False,
 ) -> Submission:
     """Check and submit a pulled inference, and record its score.
 
     Args:
-        agree, now: as in `submit.submit`.
+        agree, now, again: as in `submit.submit`.
     """
     file = inferred / submissions.FILE
     return submissions.submit_and_record(
-        kaggle, project, run, file, check=check, show=show, agree=agree, now=now
+        kaggle, project, run, file, check=check, show=show, agree=agree, now=now, again=again
     )

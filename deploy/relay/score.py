@@ -11,6 +11,7 @@ from deploy.client.responses import Scored
 from deploy.errors import DeadlinePassed, Detached, RunFailed, Unreachable
 from deploy.kernel.push_and_watch import Run, Show
 
+KAGGLES = "kaggle error"  # its own
 # Kaggle's list of what it says when the rerun fails, with the usual cause and the edit.
 CAUSES = {
     "timeout": "The hidden test set takes longer than the notebook may. Predict in larger batches,"
@@ -24,7 +25,7 @@ CAUSES = {
     " every path through the notebook.",
     "scoring error": "The rows, ids or types of the rerun's file are not those of the hidden"
     " sample. Take them from the mounted sample_submission.csv, never from the public one.",
-    "kaggle error": "Something failed at Kaggle's end. Submit the same run again later:\n{again}",
+    KAGGLES: "Something failed at Kaggle's end. Submit the same run again later:\n{again}",
 }
 
 
@@ -79,7 +80,7 @@ def follow(
                 show(f"submission {ref} of {run}: {now.status}")
                 last, pause, changed = now.status, kaggle.pace.first, time.monotonic()
             if now.status == "ERROR":
-                raise RunFailed(_failed(now, run, command))
+                raise RunFailed(failed(now, run, command))
             score = _score(now)
             hidden = time.monotonic() - changed >= kaggle.pace.hidden
             if now.status == "COMPLETE" and (score is not None or hidden):
@@ -105,10 +106,25 @@ def _score(item: Scored) -> float | None:
     return score if math.isfinite(score) else None
 
 
-def _failed(item: Scored, run: Run, command: Callable[[str], str]) -> str:
-    reason = failure_messages.plain(item.error).strip() or "no reason was given"
-    causes = (text for word, text in CAUSES.items() if word in reason.lower())
+def reason(item: Scored) -> str:
+    """Return why Kaggle says that a submission failed."""
+    return failure_messages.plain(item.error).strip() or "no reason was given"
+
+
+def is_kaggles(item: Scored) -> bool:
+    """Return whether it failed at Kaggle's end: the same may be submitted again."""
+    return KAGGLES in reason(item).lower()
+
+
+def failed(item: Scored, run: Run, command: Callable[[str], str]) -> str:
+    """Return that a submission failed, with Kaggle's word for it, its usual cause, and the edit.
+
+    Args:
+        command: as `Project.command`.
+    """
+    said = reason(item)
+    causes = (text for word, text in CAUSES.items() if word in said.lower())
     cause = next(causes, "Look at the submission on kaggle.com.").format(
         rehearse=f"{command('dry-run')} --input DIR", again=command(f"submit --run {run}")
     )
-    return f"Submission {item.ref} of {run} failed: {reason}\nExpected a score. {cause}"
+    return f"Submission {item.ref} of {run} failed: {said}\nExpected a score. {cause}"

@@ -6,8 +6,9 @@ Gives  a `Submission` with its score
 Kaggle says what the competition takes: a notebook, which it runs again on the hidden test set, or
 a file. Then the pulled submission.csv is uploaded. A submission is spent only after the file was
 checked and the user has agreed, and only once: its description names the run, so an earlier or
-unanswered submission of the same run is found again. A pulled file that was changed is refused: it
-is not what the run wrote.
+unanswered submission of the same run is found again. After one that failed, which was spent too,
+another is only by `again`, or where the error was Kaggle's own. A pulled file that was changed is
+refused: it is not what the run wrote.
 """
 
 import csv
@@ -20,10 +21,11 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from deploy.bundle import push_rules
 from deploy.client.client import Kaggle
-from deploy.client.responses import Competition
+from deploy.client.responses import Competition, Scored
 from deploy.errors import (
     Ambiguous,
     Denied,
@@ -31,15 +33,16 @@ from deploy.errors import (
     NotFound,
     Refused,
     RelayError,
+    RunFailed,
     Unverified,
     UsageError,
 )
-from deploy.journal import DONE, NOT_MADE
+from deploy.journal import DONE, NOT_MADE, Journal, Outcome
 from deploy.kernel import artifact_manifest, listing, output
 from deploy.kernel.push_and_watch import Run, Show
-from deploy.project import Project
+from deploy.project import INFER, Project
 from deploy.relay import competition_rules, score
-from deploy.relay.last_runs import EVERY_ROW
+from deploy.relay.last_runs import EVERY_ROW, Pushes
 from deploy.relay.score import Submission as Submission
 
 Check = Callable[[Path, Path], object]
@@ -61,6 +64,7 @@ class Spending:
         uploaded: whether the file is submitted, and not the notebook.
         left: how many submissions are left, in words.
         validation: what the training's validation said of the model; "": not known here.
+        failed: the last submission of this run that failed, in words; "": there is none.
     """
 
     run: Run
@@ -69,6 +73,7 @@ class Spending:
     uploaded: bool
     left: str
     validation: str
+    failed: str = ""
 
     def lines(self) -> list[str]:
         """Return it as lines for a person."""
@@ -77,6 +82,7 @@ class Spending:
             f"submit      {FILE} of {self.run}, {self.rows:,} rows; {how}",
             f"competition {self.competition}: {self.left}",
             f"validation  {self.validation or 'not known here'}",
+            *([f"before      {self.failed}"] if self.failed else []),
         ]
 
 
@@ -103,6 +109,7 @@ def submit(
     sample: str = competition_rules.SAMPLE,
     hours: float | None = None,
     now: bool = False,
+    again: bool = False,
     earlier: int = 0,
     unclear: bool = False,
     sending: Callable[[str], None] = lambda sha256: None,
@@ -123,6 +130,8 @@ def submit(
         hours: that the competition gives a notebook with a GPU; None: as many as Kaggle.
         now: submit at once: without a look whether Kaggle has the file, and without the wait of
             some minutes after the pull.
+        again: submit also if a submission of this run failed before, whyever. One that did not fail
+            is followed all the same.
         earlier: the number of an earlier submission of this run; 0 if the journal has none.
         unclear: whether an earlier call may have been made and nobody knows what came of it.
         sending: is called with the file's sha256 right before the one call that spends.
@@ -134,8 +143,8 @@ def submit(
             gives, or a secret seems to be in the message.
         NoQuota: if no submission is left today.
         Refused, CredentialError: if Kaggle refuses, or the rules are not accepted.
-        RunFailed: if the scored rerun failed; with Kaggle's word for it, its usual cause, and the
-            edit.
+        RunFailed: if the scored rerun failed, now or before; with Kaggle's word for it, its usual
+            cause, and the edit.
         DeadlinePassed: if there is no score in time; the same command follows this submission. Or
             if Kaggle does not have the file among the run's outputs; then nothing was sent.
         Ambiguous: if no answer came, and the submission is not in the list either.
@@ -166,13 +175,15 @@ def submit(
                 " data.sample_submission in the config."
             ) from error
         check(submission, shown)
-    ref = _still_there(kaggle, earlier, run, show)
+    made = _still_there(kaggle, earlier, run, show)
     looks = LOOKS if unclear else 1
-    while not ref and looks:
-        ref, looks = _earlier(kaggle, competition, run), looks - 1
-        if not ref and looks:
+    while not _counts(made) and looks:
+        made, looks = _earlier(kaggle, competition, run) or made, looks - 1
+        if not _counts(made) and looks:
             time.sleep(kaggle.pace.first)
-    if ref:
+    failed = _failed_before(made, run, command, again=again)
+    if made is not None and not failed:
+        ref = made.ref
         show(f"{run} was submitted before, as {ref}; following that submission.")
     else:
         if not about.takes_files:
@@ -184,7 +195,9 @@ def submit(
             warning = listing.size_warning(kaggle, run, FILE, submission.stat().st_size)
             if warning:
                 show(warning)
-        spending = Spending(run, competition, rows(submission), about.takes_files, left, validation)
+        spending = Spending(
+            *(run, competition, rows(submission), about.takes_files, left, validation, failed)
+        )
         if agree is not None:
             agree(spending)
         else:
@@ -197,8 +210,9 @@ def submit(
         if settle:
             _settle(kaggle, run, submission, show)
         # Another command may have submitted while this one asked or waited.
-        ref = _earlier(kaggle, competition, run)
-        if ref:
+        made = _earlier(kaggle, competition, run)
+        if made is not None and not _failed_before(made, run, command, again=again):
+            ref = made.ref
             show(f"{run} was submitted meanwhile, as {ref}; following that submission.")
         else:
             sending(artifact_manifest.sha256(submission))
@@ -219,14 +233,17 @@ def submit_and_record(
     show: Show,
     agree: Callable[[Spending], object] | None = None,
     now: bool = False,
+    again: bool = False,
 ) -> Submission:
     """Submit as `submit` does, and record what was sent and its score."""
     journal = project.journal()
-    of_this_run = {"handle": run.handle, "kernel_version": run.version}
-    made = journal.recent("submissions", EVERY_ROW, **of_this_run)
-    last = next((row for row in made if row["sent"] or row["ref"]), None)
+    last = last_sent(journal, run)
     with journal.recording(
-        "submissions", config=project.name, competition=project.competition, **of_this_run
+        "submissions",
+        config=project.name,
+        competition=project.competition,
+        handle=run.handle,
+        kernel_version=run.version,
     ) as outcome:
         note = partial(journal.note, "submissions", outcome["id"])
         scored = submit(
@@ -238,6 +255,7 @@ def submit_and_record(
             sample=project.sample,
             hours=project.infer_hours,
             now=now,
+            again=again,
             message=project.name,
             deadline_seconds=project.deadline_seconds,
             show=show,
@@ -251,6 +269,29 @@ def submit_and_record(
         )
         outcome.update(ref=scored.ref, status=scored.status, score=scored.score)
     return scored
+
+
+def last_sent(journal: Journal, run: Run) -> dict[str, Any] | None:
+    """Return the journal's last entry of a submission of this run that was sent, or None."""
+    of_this_run = {"handle": run.handle, "kernel_version": run.version}
+    made = journal.recent("submissions", EVERY_ROW, **of_this_run)
+    return next((row for row in made if row["sent"] or row["ref"]), None)
+
+
+def underway(project: Project, named: str) -> bool:
+    """Return whether the journal has a submission of a run that is not known to have failed.
+
+    Args:
+        named: the run; "": the last inference that was pushed from here.
+    """
+    pushes = Pushes(project)
+    try:
+        row = last_sent(pushes.journal, pushes.find_run(named, INFER))
+    except UsageError:  # told later, by what needs the run
+        return False
+    if row is None or row["outcome"] == Outcome.FAILED:
+        return False
+    return bool(row["ref"]) or row["outcome"] not in NOT_MADE
 
 
 def _validation(project: Project, inferred: Path) -> str:
@@ -280,23 +321,23 @@ def _as_written(submission: Path, run: Run) -> bool:
         ) from error
 
 
-def _still_there(kaggle: Kaggle, ref: int, run: Run, show: Show) -> int:
-    """Return that number if it is still a submission of this run that did not fail, or 0."""
+def _still_there(kaggle: Kaggle, ref: int, run: Run, show: Show) -> Scored | None:
+    """Return the submission of that number if it is still one of this run, or None."""
     if not ref:
-        return 0
+        return None
     try:
         found = kaggle.get_submission(ref)
     except NotFound:
         show(
             f"The journal has submission {ref} of {run}, and Kaggle does not. It no longer counts."
         )
-        return 0
+        return None
     except Denied as error:
         show(f"{str(error).splitlines()[0]} The list of submissions decides.")
-        return 0
+        return None
     # A Kaggle that was restarted gives the same numbers again.
     another = NAMED in found.description and _name(run) not in found.description
-    return 0 if another or found.status == "ERROR" else ref
+    return None if another else found
 
 
 def _name(run: Run) -> str:
@@ -304,11 +345,34 @@ def _name(run: Run) -> str:
     return f"{NAMED}{run}]"
 
 
-def _earlier(kaggle: Kaggle, competition: str, run: Run) -> int:
-    """Return the number of a submission of this run that did not fail, or 0."""
+def _earlier(kaggle: Kaggle, competition: str, run: Run) -> Scored | None:
+    """Return a submission of this run that did not fail, or else the last that did, or None."""
     rows = kaggle.list_submissions(competition)
-    ours = (row for row in rows if _name(run) in row.description and row.status != "ERROR")
-    return next((row.ref for row in ours), 0)
+    ours = [row for row in rows if _name(run) in row.description]
+    return next(filter(_counts, ours), next(iter(ours), None))
+
+
+def _counts(made: Scored | None) -> bool:
+    """Return whether there is a submission, and it has not failed."""
+    return made is not None and made.status != "ERROR"
+
+
+def _failed_before(made: Scored | None, run: Run, command: Command, *, again: bool) -> str:
+    """Return in words that a submission of this run failed; "" if none did.
+
+    Raises:
+        RunFailed: if it failed for another reason than an error of Kaggle's, and nobody said
+            `again`.
+    """
+    if made is None or _counts(made):
+        return ""
+    if not again and not score.is_kaggles(made):
+        raise RunFailed(
+            f"{score.failed(made, run, command)}\nThe same again would spend another"
+            " submission, and most likely fail as well. To submit it all the same:\n"
+            f"{command(f'submit --run {run} --again')}"
+        )
+    return f"submission {made.ref} of this run failed: {score.reason(made)}"
 
 
 def _left(kaggle: Kaggle, competition: str, about: Competition, again: str) -> str:
@@ -372,13 +436,13 @@ def _send(
         for _ in range(LOOKS):
             time.sleep(kaggle.pace.first)
             try:
-                ref = _earlier(kaggle, competition, run)
+                made = _earlier(kaggle, competition, run)
             except RelayError:  # it says nothing of the submission
                 break
-            if ref:
+            if made is not None and _counts(made):
                 first = str(error).splitlines()[0]
-                show(f"The answer was lost ({first}), and the submission is there: {ref}.")
-                return ref
+                show(f"The answer was lost ({first}), and the submission is there: {made.ref}.")
+                return made.ref
         raise
     except Refused as error:
         too_long = TOO_LONG.search(str(error))

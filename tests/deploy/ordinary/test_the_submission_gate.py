@@ -3,6 +3,7 @@
 import dataclasses
 import itertools
 import json
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -11,18 +12,34 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import DeadlinePassed, Detached
+from deploy.errors import DeadlinePassed, Detached, RunFailed
 from deploy.kernel import artifact_manifest, output
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.submit import Spending
 from localkaggle.fault_kinds import edited
+from localkaggle.sessions.session import Outcome
 from proofs.kaggle import world as worlds
+from proofs.kaggle.recorded_session import Recorded
 from proofs.kaggle.world import World, competition
+from tests.deploy.invoked import ROOT, ended
 
 QUICK = Pace(first=0.02, most=0.06, patience=60)
 SIZE = len(b"id,label\na,0\nb,0\n")
+
+
+class Throws(Recorded):
+    """A notebook that runs on the public files, and throws on the hidden ones."""
+
+    def __init__(self, *place: Any, rerun: bool = False, **rest: Any) -> None:
+        super().__init__(*place, **rest)
+        self._rerun = rerun
+
+    def run(self) -> Outcome:
+        """End as the rerun of such a notebook ends."""
+        ended = super().run()
+        return Outcome("exception", "It threw", 0.0) if self._rerun else ended
 
 
 @pytest.fixture(scope="module")
@@ -153,3 +170,41 @@ def test_a_run_that_was_submitted_while_the_question_stood_is_submitted_once():
         assert submit(world, agree=asked.append) == first
         assert (spent(world), asked) == (1, [])
         assert any("was submitted meanwhile" in line for line in world.shown)
+
+
+def test_a_run_whose_submission_failed_is_submitted_again_only_if_that_is_said():
+    """The same command once spent one more submission each time that it was given."""
+    with worlds.temporary("submit", session=Throws) as world:
+        run, again = inference(world)[0], {"again": True, "agree": world.shown.append}
+        for _ in range(2):
+            with pytest.raises(RunFailed, match="Notebook Threw Exception") as caught:
+                submit(world)
+            assert spent(world) == 1
+        assert str(caught.value).splitlines()[-1] == (
+            f"invoke submit --run {run} --again --config digits"
+        )
+
+        (ref,) = world.local.submissions.submissions
+        assert offered(world, again=True)[-1] == (
+            f"before      submission {ref} of this run failed: Notebook Threw Exception"
+        )
+        with pytest.raises(RunFailed):
+            submit(world, **again)
+        assert spent(world) == 2
+
+
+def test_a_submission_is_followed_without_a_terminal_and_a_new_one_is_not_made(tmp_path):
+    """As by cron, where nobody can be asked and nobody has to be."""
+    with worlds.temporary("submit") as world:
+        copy = tmp_path / "copy"
+        ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
+        shutil.copytree(ROOT, copy, ignore=ignored)
+        (copy / "runs").symlink_to(world.folder / "runs")
+        world.local.faults.say("GetSubmission", ["400"])  # after it was submitted
+        words = ["submit", "--now", "--config", "digits"]
+
+        told = ended([words, [*words, "--yes"], words], copy)
+
+        assert [code for code, *_ in told] == [2, 4, 0], told
+        assert "There is no terminal to ask" in told[0][2]
+        assert "was submitted before" in told[2][1] and spent(world) == 1

@@ -211,12 +211,14 @@ def test_a_row_that_does_not_tell_whose_it_is_may_be_ours(server, file, shown, r
     assert server.count("CreateCodeSubmission") == 0
 
 
-def test_a_run_that_failed_may_be_submitted_again(kaggle, server, file, shown):
-    """A Kaggle error is nobody's fault."""
+def test_a_run_that_failed_by_a_kaggle_error_is_submitted_again(kaggle, server, file, shown):
+    """It is nobody's fault."""
     failed = {"ref": 4, "description": f"digits [run {RUN}]", "status": "ERROR"}
+    failed["errorDescription"] = "Kaggle Error"
     server.say("ListSubmissions", itertools.repeat({"submissions": [failed]}))
 
     assert submit(kaggle, file, shown).ref == 7
+    assert "before      submission 4 of this run failed: Kaggle Error" in shown
 
 
 @pytest.mark.parametrize(
