@@ -111,8 +111,8 @@ def report(
         "write": "name of the new config, which goes to pipeline/configs/, or path of a .py file;"
         " default: print the config",
         "page": "HTML file to write, with what was found in words and pictures",
-        "competition": "the last part of its address on Kaggle; default: the folder's name, if it"
-        " can be one",
+        "competition": "the last part of its address on Kaggle, or the address; default: the"
+        " folder's name, if it can be one",
         "sample": "path in the folder of the sample submission, if inspect does not find it",
         "train": "path in the folder of the table with the labels, or of the class folders, if"
         " inspect does not find it",
@@ -146,6 +146,7 @@ def inspect(
     Example: invoke inspect --input data/leaves --write leaves
     """
     from deploy.errors import UsageError
+    from deploy.setup.init import in_address
     from pipeline import __main__ as model_side
     from pipeline.inspection import inspect_command
 
@@ -156,7 +157,7 @@ def inspect(
     options = {
         "write": write,
         "page": page,
-        "competition": competition,
+        "competition": in_address(competition, show),
         "sample": sample,
         "train": train,
         "test": test,

@@ -12,7 +12,7 @@ from commands.project import JSON
     name="init",
     help={
         **JSON,
-        "competition": "the last part of its address: leaf-diseases of"
+        "competition": "its address, or the last part of that: leaf-diseases of"
         " kaggle.com/competitions/leaf-diseases",
         "config": "name of a config in pipeline/configs/; default: the one that is for the"
         " competition",

@@ -30,6 +30,7 @@ FILE = "relay.toml"
 REHEARSED = "digits"  # the config of the tasks until a competition is begun
 NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{2,49}")
+PAGE = re.compile(r"(?:https?://)?(?:www\.)?kaggle\.com/(?:competitions|c)/([^/?#]+).*", re.I)
 ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,49}")  # Kaggle finds no new notebook that begins otherwise
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
@@ -120,7 +121,7 @@ def begin(
 
     Args:
         root: of the repository.
-        competition: Kaggle's slug.
+        competition: Kaggle's slug, or an address of one of its pages.
         configs: in pipeline/configs/, by name.
         put: puts fields into the file of the config of that name, and returns the file.
         config: which of them; default: relay.toml's or the only one that is for the competition, or
@@ -139,6 +140,7 @@ def begin(
             other error.
         DiskError: if the files cannot be written.
     """
+    competition = in_address(competition, show)
     _require_slug(competition)
     if user and not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", user):
         raise UsageError(
@@ -307,6 +309,22 @@ def _not_settings(root: Path, value: Mapping[str, Any]) -> UsageError:
         f'{root / FILE} holds {value}; expected one line, config = "NAME", and perhaps a table'
         " [slugs].\nCorrect it, or remove the file."
     )
+
+
+def in_address(competition: str, show: Show = lambda line: None) -> str:
+    """Return the slug in the address of a competition's page, or else what was given.
+
+    Args:
+        show: is given a line if it was an address.
+
+    >>> in_address("https://www.kaggle.com/competitions/digits/overview?tab=code")
+    'digits'
+    """
+    page = PAGE.fullmatch(competition)
+    if page is None:
+        return competition
+    show(f"The competition of that address is {page[1]}")
+    return page[1]
 
 
 def _require_slug(competition: str) -> None:

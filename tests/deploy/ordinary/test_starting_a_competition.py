@@ -150,6 +150,19 @@ def test_a_competition_is_begun_before_its_data_are_there(root, site, leaves, sh
     assert path.read_bytes() == text
 
 
+@pytest.mark.parametrize("page", ["overview", "data?select=train.csv", ""])
+def test_a_competition_is_begun_by_the_address_in_the_browser(root, proposed, shown, page):
+    """Its last part is no competition."""
+    write(root, proposed, competition=SLUG)
+    known = {name: init.Stated(*said) for name, said in config_edits.stated("").items()}
+    address = f"https://www.kaggle.com/competitions/{SLUG}/{page}"
+
+    made = init.begin(root, address, known, config_edits.put, show=shown.append)
+
+    assert (made.competition, made.config) == (SLUG, "leaves")
+    assert shown[0] == f"The competition of that address is {SLUG}"
+
+
 def test_a_config_that_was_edited_is_taken_as_it_is(root, site, proposed):
     """Nothing in it is lost, and the same command again changes nothing at all."""
     site()

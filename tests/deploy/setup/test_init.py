@@ -97,7 +97,7 @@ def test_a_second_competition_becomes_the_default(ours):
     ("slug", "config", "edit"),
     [
         ("Leaf", "", "--competition leaf"),
-        ("https://www.kaggle.com/competitions/leaf-2026/", "", "--competition leaf-2026"),
+        ("https://www.kaggle.com/competitions/Leaf-2026/data", "", "--competition leaf-2026"),
         ("../../etc", "", "Try: --competition etc"),
         ("a" * 3000, "", "Correct it"),
         ("", "", "invoke init --competition SLUG"),
