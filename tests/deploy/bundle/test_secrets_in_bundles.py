@@ -137,6 +137,7 @@ def test_a_submission_with_a_secret_in_its_description_is_not_sent(
             check=lambda given, sample: None,
             message=f"KGAT_{HEX32}",
             deadline_seconds=5,
+            command="invoke {}".format,
             show=shown.append,
         )
 

@@ -118,11 +118,13 @@ def test_a_training_that_began_on_the_tpu_resumes_on_the_pair(start, ours, shown
 
 @pytest.mark.parametrize("does", ["", "waits"])
 def test_a_training_on_the_other_machine_is_not_begun_again(start, ours, shown, does):
-    """Whether it is complete or still goes; only --again trains twice."""
+    """Whether it is complete or runs; only --again trains twice."""
     local, kaggle = start(script := Script(v1=does))
     first = relay.push(kaggle, ours, relay.TRAIN, show=shown.append)
     if not does:
         first = chained_sessions.train(kaggle, ours, show=shown.append).run
+    while kaggle.kernel_status(first.handle, first.version).name in ("NEW_SCRIPT", "QUEUED"):
+        time.sleep(0.01)  # one that waits would be another run
 
     assert relay.push(kaggle, on_the_pair(ours), relay.TRAIN, show=shown.append) == first
     script.released.set()
