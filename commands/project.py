@@ -31,7 +31,10 @@ TRAINING = {
     "for_": "what trains: tpu-v5e-8 or gpu-t4x2, the pair of T4; default: what kernels/train-tpu/"
     "kernel-metadata.json asks for",
 }
-AGAIN = {"again": "push even if this very notebook was pushed already and has not failed"}
+AGAIN = {
+    "again": "push even if this very notebook was pushed already and has not failed, or if Kaggle"
+    " calls as many runs active as it allows"
+}
 
 
 def minutes(default: int, more: str = "") -> dict[str, str]:

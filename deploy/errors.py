@@ -69,7 +69,7 @@ class Unknown(Denied):
 
     Args:
         page: its address on Kaggle's site.
-        listed: whether the list of what is ours has it; None: that list was refused as well.
+        listed: whether the list of what is ours has it; None: that list is not shown, either.
     """
 
     def __init__(self, message: str, page: str, listed: bool | None) -> None:
@@ -130,6 +130,10 @@ class NoQuota(RelayError):
     exit_code = 7
 
 
+class NoSlot(NoQuota):
+    """As many sessions run as Kaggle allows at a time."""
+
+
 class Busy(RelayError):
     """Another process pushes from this project. The same call may succeed later."""
 
@@ -146,6 +150,10 @@ class Detached(RelayError):
     """The user pressed Ctrl-C. What runs on Kaggle continues."""
 
     exit_code = 130
+
+
+# How a question ends that Kaggle does not answer. A login that has ended is more than that.
+UNTOLD = (Denied, Refused, NoQuota, Unreachable)
 
 
 @contextmanager

@@ -60,6 +60,7 @@ class Outcome(StrEnum):
     DENIED = "denied"
     NOT_FOUND = "not found"
     NO_QUOTA = "no quota"
+    NO_SLOT = "no slot"
     REFUSED = "refused"
     SOURCES_REFUSED = "sources refused"
     DISK = "disk"
@@ -78,7 +79,7 @@ INTENDED, DONE, ABSENT, GONE = Outcome.INTENDED, Outcome.DONE, Outcome.ABSENT, O
 # They prove that the call made nothing, or nothing that is still there.
 NOT_MADE = (
     *(ABSENT, GONE, Outcome.BAD_INPUT, Outcome.NO_CREDENTIALS, Outcome.DENIED, Outcome.NOT_FOUND),
-    *(Outcome.NO_QUOTA, Outcome.REFUSED, Outcome.SOURCES_REFUSED, Outcome.DISK),
+    *(Outcome.NO_QUOTA, Outcome.NO_SLOT, Outcome.REFUSED, Outcome.SOURCES_REFUSED, Outcome.DISK),
 )
 # The first that an error is of counts.
 _OF_ERRORS: tuple[tuple[type[BaseException], Outcome], ...] = (
@@ -86,6 +87,7 @@ _OF_ERRORS: tuple[tuple[type[BaseException], Outcome], ...] = (
     (errors.SourcesRefused, Outcome.SOURCES_REFUSED),
     (errors.NotFound, Outcome.NOT_FOUND),
     (errors.Refused, Outcome.REFUSED),
+    (errors.NoSlot, Outcome.NO_SLOT),
     (errors.NoQuota, Outcome.NO_QUOTA),
     (errors.Denied, Outcome.DENIED),
     (errors.CredentialError, Outcome.NO_CREDENTIALS),

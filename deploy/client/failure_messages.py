@@ -24,6 +24,7 @@ from deploy.errors import (
     Denied,
     Expired,
     NoQuota,
+    NoSlot,
     NotFound,
     NotMounted,
     Refused,
@@ -38,6 +39,11 @@ LOOK = (
     "invoke status"
 )
 QUOTA = re.compile(r"maximum .{0,60}(session|quota)|session count|quota", re.IGNORECASE)
+SLOT = re.compile(r"maximum .{0,60}session|session count", re.IGNORECASE)
+SLOTS = (
+    "A slot is free again once a run ends, and no call can end one. To see all that runs, also in a"
+    ' browser, and to stop it: "View Active Events" at the bottom left of https://www.kaggle.com'
+)
 SETTINGS = "https://www.kaggle.com/settings"
 RULES = (
     "This account has not joined the competition, or its token may not take part. Accept the rules"
@@ -173,7 +179,7 @@ def unknown(kind: str, handle: str, denied: Denied, listed: bool | None) -> Unkn
         listed: as `Unknown` has it.
     """
     among = f"the list of your {kind}s"
-    why = f"{among} was refused as well" if listed is None else f"{among} has it"
+    why = f"{among} is not shown, either" if listed is None else f"{among} has it"
     page = f"https://www.kaggle.com/{'code' if kind == 'notebook' else 'datasets'}/{handle}"
     return Unknown(
         f"{str(denied).splitlines()[0]}\n{handle} is yours, and {why}: this 403 does not say that"
@@ -184,8 +190,8 @@ def unknown(kind: str, handle: str, denied: Denied, listed: bool | None) -> Unkn
 
 
 def refusal(heading: str, said: str, code: object = None) -> NoQuota | Refused | Denied:
-    """Return the error for a refusal: `NoQuota` if Kaggle's words are about quota or sessions, and
-    `Denied` if they are about what the account has not done.
+    """Return the error for a refusal: `NoSlot` if Kaggle's words are about sessions, `NoQuota` if
+    they are about quota, and `Denied` if they are about what the account has not done.
 
     Args:
         heading: the first lines of the message.
@@ -195,6 +201,8 @@ def refusal(heading: str, said: str, code: object = None) -> NoQuota | Refused |
     todo = gate(said)
     if todo:
         return Denied(f"{heading}\n{todo}\nThen run the same command again.", todo)
+    if SLOT.search(said):
+        return NoSlot(f"{heading}\n{SLOTS}\nThen run the same command again.")
     if code == 429 or QUOTA.search(said):
         return NoQuota(
             f"{heading}\nTry again later. To see what runs, and the hours left:\ninvoke status"

@@ -39,6 +39,7 @@ PREFIX = {
     "kernel_sources": r"code/(?=[^/]+/)",
     "model_sources": r"models/(?=[^/]+/)",
 }
+LISTED = 20  # kernels a page: Kaggle was seen to answer larger ones by 500
 EMPTY_LOOKS = 3  # in a row, before a kernel counts as one without a version
 
 
@@ -95,7 +96,7 @@ class KernelCalls(Exchange):
         Raises:
             NotFound: if there is no such version; also if Kaggle answers 403 of a kernel that would
                 be ours, and our list lacks it, or has it with fewer versions.
-            Unknown: if Kaggle answers 403, and the list has it or is refused as well.
+            Unknown: if Kaggle answers 403, and the list has it or is not shown, either.
         """
         request = self._about_kernel("GetKernelSessionStatus", handle, version)
 
@@ -244,18 +245,24 @@ class KernelCalls(Exchange):
     def _handles(self) -> Iterator[str]:
         return (kernel.handle for kernel in self.own_kernels())
 
-    def own_kernels(self, page_size: int = 100) -> Iterator[OwnKernel]:
+    def own_kernels(
+        self, page_size: int = LISTED, patience: float | None = None
+    ) -> Iterator[OwnKernel]:
         """Yield all our kernels that have a version, the one that ran last first.
 
         Args:
             page_size: so many are asked for by one call.
+            patience: seconds to retry one; by default a part of the pace's: this list may fail for
+                days.
         """
+        patience = self.pace.most if patience is None else patience
         types = self._kernels_types
         request = types.ApiListKernelsRequest()
         request.group = types.KernelsListViewType.PROFILE
         request.sort_by = types.KernelsListSortType.DATE_RUN
         request.language = request.kernel_type = request.output_type = "all"
-        pages = self._pages("list your notebooks", request, page_size, self._kernels.list_kernels)
+        ask = self._kernels.list_kernels
+        pages = self._pages("list your notebooks", request, page_size, ask, patience)
         for page in pages:
             for kernel in page.kernels or ():
                 if kernel and kernel.ref:

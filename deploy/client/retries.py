@@ -21,7 +21,16 @@ import requests
 from deploy.client import failure_messages, file_transfer, file_upload
 from deploy.client.file_transfer import Progress
 from deploy.client.responses import MALFORMED, Malformed, split
-from deploy.errors import Ambiguous, BadAnswer, Denied, Expired, NotFound, Refused, Unreachable
+from deploy.errors import (
+    UNTOLD,
+    Ambiguous,
+    BadAnswer,
+    Denied,
+    Expired,
+    NotFound,
+    Refused,
+    Unreachable,
+)
 
 T = TypeVar("T")
 Handles = Iterable[str]
@@ -160,7 +169,7 @@ class Exchange:
             ours: lists what is ours of that kind.
 
         Raises:
-            Unknown: if Kaggle answers 403, and the list has it or is refused as well.
+            Unknown: if Kaggle answers 403, and the list has it or is not shown, either.
         """
         try:
             return self._read(what, ask)
@@ -183,7 +192,7 @@ class Exchange:
         if split(handle)[0].lower() != self.username.lower() or denied.gate:
             raise denied
         listed: bool | None = None
-        with suppress(Refused, Denied):  # such a list shows nothing
+        with suppress(*UNTOLD):  # such a list shows nothing
             listed = any(one.lower() == handle.lower() for one in ours())
         if listed is not False:
             raise failure_messages.unknown(kind, handle, denied, listed) from denied

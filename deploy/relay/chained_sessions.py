@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from deploy.client.client import Kaggle
-from deploy.errors import NoQuota, NotMounted, RelayError, RunFailed, UsageError
+from deploy.errors import NoQuota, NoSlot, NotMounted, RelayError, RunFailed, UsageError
 from deploy.kernel.push_and_watch import Run, Show
 from deploy.project import TRAIN, Project
 from deploy.relay import continuation, reconcile, relay
@@ -54,8 +54,8 @@ def train(
         command: that resumes; by default `invoke push-train --until-done`.
 
     Raises:
-        NoQuota: if no time is left this week, or no session is free; with the time at which the
-            quota returns.
+        NoQuota: if no time is left this week; with the time at which the quota returns.
+        NoSlot: if no session is free.
         RunFailed: if the first session fails and saves nothing, or if two in a row got no further;
             `NotMounted`, if two in a row found a source missing.
         Others: as push, watch and pull raise; the same command resumes.
@@ -73,6 +73,8 @@ def train(
         if run is None:
             try:
                 run = relay.push(kaggle, project, TRAIN, show=show, agree=agree, fresh=fresh)
+            except NoSlot as error:
+                raise NoSlot(f"{error}\nOnce a run has ended, resume:\n{command}") from error
             except NoQuota as error:
                 raise NoQuota(f"{error}\n{_renewal(kaggle)}\nTo resume then:\n{command}") from error
             pushed(run)

@@ -27,7 +27,8 @@ PUSHED_BY = {
 }  # fmt: skip
 EVERY_ROW = -1  # SQLite's word for no limit
 NOT_MOUNTED = "ERROR, a source was not mounted"  # the status of a run that never began
-REFUSED_RUN = (Outcome.NO_QUOTA, Outcome.REFUSED)  # outcomes of a push that Kaggle refused to run
+# Outcomes of a push that Kaggle refused to run.
+REFUSED_RUN = (Outcome.NO_QUOTA, Outcome.NO_SLOT, Outcome.REFUSED)
 Row = dict[str, Any]
 
 

@@ -16,12 +16,22 @@ from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.client.kernel_calls import ASKED, SOURCES
 from deploy.client.responses import OwnKernel, Quota, Source
-from deploy.errors import Denied, NoQuota, NotFound, Refused, RelayError, Unknown, UsageError
+from deploy.errors import (
+    UNTOLD,
+    Denied,
+    NoQuota,
+    NoSlot,
+    NotFound,
+    Refused,
+    RelayError,
+    Unknown,
+    UsageError,
+)
 from deploy.journal import DONE
 from deploy.kernel.push_and_watch import GoOn, look_at
 from deploy.kernel.push_and_watch import accelerator as accelerator_of
 from deploy.project import BENCH, TRAIN, Project, with_letter
-from deploy.relay.last_runs import Pushes, started
+from deploy.relay.last_runs import PUSHED_BY, Pushes, started
 
 WRITES = "%%writefile "
 RUNNING = ("QUEUED", "RUNNING")
@@ -123,17 +133,21 @@ def look(
     pushes: Pushes,
     seconds: int = SESSION_SECONDS,
     go_on: GoOn = lambda unknown: False,
+    *,
+    again: bool = False,
 ) -> Preview:
     """Return what pushing the bundle would do.
 
     Args:
         seconds: that its session may take at most.
         go_on: as in `push_and_watch.look_at`.
+        again: push although Kaggle calls as many sessions active as it allows: of one that has
+            ended it may say so for ever.
 
     Raises:
         UsageError: if it would be a new notebook whose address begins with a digit.
-        NoQuota: if no time is left this week and the account does not pay for more, or if as many
-            sessions are active as Kaggle allows. No call can stop one.
+        NoQuota: if no time is left this week and the account does not pay for more.
+        NoSlot: if as many sessions are active as Kaggle allows. No call can stop one.
         Unknown: as `push_and_watch.look_at`.
     """
     accelerator = "TPU" if bundle.metadata["enable_tpu"] else "CPU"
@@ -195,11 +209,15 @@ def look(
             f"{pushes.project.command('status')}{instead}"
         )
     allowed = SESSIONS[accelerator]
-    if len(preview.active) >= allowed:
-        raise NoQuota(
+    if len(preview.active) >= allowed and not again:
+        first = preview.active[0]
+        raise NoSlot(
             f"Kaggle allows {allowed} {accelerator} session{'s' if allowed > 1 else ''} at a time;"
             f" active: {', '.join(preview.active)}.\n"
-            f"Wait for its end:\ninvoke watch --run {preview.active[0]}"
+            f"Wait for its end:\ninvoke watch --run {first}\n"
+            f"Or stop it on its page: {_page(first)}\n"
+            "If it has ended and Kaggle calls it active for ever, push all the same:\n"
+            f"{pushes.project.command(f'{PUSHED_BY[bundle.kernel]} --again')}"
         )
     return preview
 
@@ -218,12 +236,16 @@ def _require_letter(handle: str, project: Project) -> None:
 
 def _beside(run: str, state: str) -> tuple[str, str]:
     """Return what becomes of a run of this notebook on another machine, as lines."""
-    page = f"https://www.kaggle.com/code/{run.rpartition('/')[0]}"
     return (
         f"beside      {run} is {state}: it keeps its place, runs the code that it was pushed with,"
         " and costs quota as well. Kaggle may refuse a push while it waits",
-        f"            No call can cancel it; its page can: {page}",
+        f"            No call can cancel it; its page can: {_page(run)}",
     )
+
+
+def _page(run: str) -> str:
+    """Return the address of a run's notebook."""
+    return f"https://www.kaggle.com/code/{run.rpartition('/')[0]}"
 
 
 def _active(
@@ -253,7 +275,7 @@ def _active(
         elif status in RUNNING:
             active.append(run)
     try:
-        for kernel in islice(kaggle.own_kernels(LOOK_BACK), LOOK_BACK):
+        for kernel in islice(kaggle.own_kernels(LOOK_BACK, kaggle.pace.first), LOOK_BACK):
             run = f"{kernel.handle}/{kernel.version}"
             if not kernel.version or run in asked or _accelerator_of(kernel) != accelerator:
                 continue
@@ -265,7 +287,7 @@ def _active(
             left = refused is not None and kernel.version > refused and status == "QUEUED"
             if status in RUNNING and not left:  # what a refused push left waits for ever
                 active.append(run)
-    except (Denied, Refused) as error:
+    except UNTOLD as error:
         unasked.append(f"runs that were started elsewhere: {str(error).splitlines()[0]}")
     return tuple(active), tuple(unasked), beside
 

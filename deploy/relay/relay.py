@@ -209,7 +209,8 @@ def _push(
     fresh: bool = False,
     agree: Agree | None = None,
 ) -> Run:
-    whatever = again or fresh  # it was said to push, whatever runs there
+    beside = again  # it was said to push, also beside what is active
+    whatever = again or fresh  # and whatever runs there
     base = carried = None
     if kernel == PREPARE:
         following = preparation.next_session(
@@ -276,7 +277,7 @@ def _push(
     seconds = preparation.SESSION_SECONDS if kernel == PREPARE else push_preview.SESSION_SECONDS
     if kernel == INFER and project.infer_hours is not None:
         seconds = max(min(int(3600 * project.infer_hours), INFER_AT_MOST), 1)
-    preview = push_preview.look(kaggle, built, pushes, seconds, go_on)
+    preview = push_preview.look(kaggle, built, pushes, seconds, go_on, again=beside)
     if agree is not None:
         agree(preview)
     if base is not None and base.route == DATASET:

@@ -30,6 +30,7 @@ WHY = {
     Outcome.DENIED: "no permission",
     Outcome.NOT_FOUND: "not found",
     Outcome.NO_QUOTA: "no quota was left",
+    Outcome.NO_SLOT: "as many sessions ran as Kaggle allows",
     Outcome.REFUSED: "Kaggle refused",
     Outcome.SOURCES_REFUSED: "Kaggle refused one of its sources",
     Outcome.DISK: "the disk",

@@ -226,9 +226,9 @@ def hosted_long(world: World) -> None:
     world.local.competitions.add(replace(world.local.competitions["digits"], slug=LONG))
 
 
-def again(world: User, kaggle: Kaggle) -> Any:
-    """Push once more while the first run goes."""
-    return relay.push(kaggle, world.project, relay.TRAIN, again=True, show=world.shown.append)
+def over(world: User, kaggle: Kaggle) -> Any:
+    """Start the training over while the first run goes."""
+    return relay.push(kaggle, world.project, relay.TRAIN, fresh=True, show=world.shown.append)
 
 
 def somebody_else_s(world: User, kaggle: Kaggle) -> Any:

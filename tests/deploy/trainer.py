@@ -40,7 +40,8 @@ class Script:
     """What the sessions do, by version.
 
     They train (the default), or do one of "killed", "killed at once", "lost", "fails", "no step",
-    "unmounted" and "waits", which trains once `released` is set.
+    "unmounted", "complete", which trains to the end, and "waits", which trains once `released` is
+    set.
 
     Attributes:
         sources: what each session found mounted.
@@ -110,7 +111,8 @@ class Trainer:
         step, state, run_id = 0, np.zeros(4, np.uint64), f"digits-{os.urandom(3).hex()}"
         if found is not None:
             step, state, run_id = found.step, found.arrays["state"], found.details["run_id"]
-        share = {"killed at once": 0, "no step": 0, "killed": 3}.get(self._does, SHARE)
+        shares = {"killed at once": 0, "no step": 0, "killed": 3, "complete": STEPS}
+        share = shares.get(self._does, SHARE)
         for _ in range(min(share, STEPS - step)):
             state, step = stepped(state, step), step + 1
             checkpoint.save(

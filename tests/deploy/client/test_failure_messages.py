@@ -8,7 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.client import failure_messages
-from deploy.errors import Ambiguous, CredentialError, Denied, Expired, NoQuota, NotFound, Refused
+from deploy.errors import (
+    Ambiguous,
+    CredentialError,
+    Denied,
+    Expired,
+    NoQuota,
+    NoSlot,
+    NotFound,
+    Refused,
+)
 
 
 def answered(status: int, body: object, **headers: str) -> requests.HTTPError:
@@ -27,7 +36,7 @@ def answered(status: int, body: object, **headers: str) -> requests.HTTPError:
         (404, {"code": 404, "message": "Not found"}, NotFound, 4),
         (404, b"<html>gone</html>", NotFound, 4),
         (400, {"code": 400, "message": "The source must be less than 1 megabytes"}, Refused, 4),
-        (400, {"code": 400, "message": "Maximum batch TPU session count of 1"}, NoQuota, 7),
+        (400, {"code": 400, "message": "Maximum batch TPU session count of 1"}, NoSlot, 7),
         (429, {"error": {"code": 429, "message": "Too many requests"}}, NoQuota, 7),
         (200, {"code": 403, "message": "said inside a 200"}, Denied, 3),
     ],

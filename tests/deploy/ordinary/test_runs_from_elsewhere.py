@@ -2,6 +2,7 @@
 twice.
 """
 
+import itertools
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -14,9 +15,10 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import Busy, NoQuota
+from deploy.errors import Busy, CredentialError, NoQuota
 from deploy.project import PAIR, Project
-from deploy.relay import relay
+from deploy.relay import chained_sessions, relay
+from deploy.trace import status
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import competition
 from tests.deploy.trainer import Script
@@ -93,18 +95,71 @@ def test_a_run_of_another_machine_on_other_hardware_does_not_count(start, ours):
     assert (plans[0].active, plans[0].unasked) == ((), ())
 
 
-def test_runs_that_kaggle_does_not_list_are_said_to_be_unknown(start, ours):
-    """A limited token: the push goes on, and the plan says what is not known."""
+@pytest.mark.parametrize(
+    ("answer", "again"),
+    [("403", False), ("500", False), ("500", True), ("429, Retry-After an hour", False)],
+)
+def test_a_list_that_does_not_answer_is_said_as_not_asked(start, ours, answer, again):
+    """A limited token, or a list that fails for days: the push goes on, and the plan says what is
+    not known.
+    """
     local, kaggle = start()
-    local.faults.say("ListKernels", ["403"])
+    kaggle.pace = replace(kaggle.pace, patience=0.5)
+    local.faults.say("ListKernels", itertools.repeat(answer))
     plans: list[Any] = []
 
-    push(kaggle, ours, agree=plans.append)
+    push(kaggle, ours, again=again, agree=plans.append)
 
     assert plans[0].active == () and any(
-        line.startswith("not asked   runs that were started elsewhere: Kaggle refused to list")
+        line.startswith("not asked   runs that were started elsewhere: ") and "notebooks" in line
         for line in plans[0].lines()
     )
+
+
+def test_a_login_that_ends_while_runs_are_listed_ends_the_push(start, ours):
+    """The push would be refused as well."""
+    local, kaggle = start()
+    local.faults.say("ListKernels", ["401"])
+
+    with pytest.raises(CredentialError, match="expired or are wrong"):
+        push(kaggle, ours)
+
+
+def test_again_pushes_beside_a_run_that_kaggle_calls_active_for_ever(start, ours):
+    """Such a session may be over, and no call can end it: its page may, and Kaggle decides."""
+    local, kaggle = start()
+    other = push(kaggle, elsewhere(ours))
+
+    with pytest.raises(NoQuota) as caught:
+        push(kaggle, ours)
+
+    said = str(caught.value)
+    assert f"https://www.kaggle.com/code/{other.handle}\n" in said
+    assert said.endswith("invoke push-train --again --config digits")
+    version = local.kernels.version(other.handle, 1)
+    version.done.set()  # it takes no slot any more, and its status stays
+    assert push(kaggle, ours, again=True).version == 1
+
+
+def test_a_slot_that_is_taken_is_no_quota_that_is_used_up(start, ours):
+    """By a notebook that Kaggle does not list. It is free once a run ends; the week's end is no
+    matter.
+    """
+    local, kaggle = start()
+    other = push(kaggle, elsewhere(ours))
+    local.faults.say("ListKernels", itertools.repeat("403"))
+
+    with pytest.raises(NoQuota, match="Maximum batch TPU session count of 1") as caught:
+        chained_sessions.train(kaggle, ours, show=lambda line: None)
+
+    said = str(caught.value)
+    assert "Active Events" in said and "quota returns" not in said
+    assert said.endswith(
+        "Once a run has ended, resume:\ninvoke push-train --until-done --config digits"
+    )
+    (line,) = (line for line in status.journal_lines(ours) if "made no version" in line)
+    assert line.endswith("as many sessions ran as Kaggle allows")
+    assert other.version == 1
 
 
 # Another machine of Kaggle's
