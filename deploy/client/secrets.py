@@ -40,8 +40,8 @@ _KEY = rf"(?P<secret>{_THREE_DIGITS}[A-Za-z0-9_-]{{16,}}){_ENDS}"
 _PARAMETER = rf"(?P<secret>{_A_DIGIT}[A-Za-z0-9%+/=_.~-]{{16,}})"
 # Of kaggle.json: one after the other, in JSON, in a dict, as arguments or in YAML.
 _MAYBE = rf"(?:{_QUOTE})?"
-_USER = rf"\busername{_MAYBE}\s?[:=]\s?{_MAYBE}[\w.@+-]{{1,60}}{_MAYBE}"
-_ITS_KEY = rf"\bkey{_MAYBE}\s?[:=]\s?{_MAYBE}{_KEY}{_MAYBE}"
+_USER = rf"\b(?i:username){_MAYBE}\s?[:=]\s?{_MAYBE}[\w.@+-]{{1,60}}{_MAYBE}"
+_ITS_KEY = rf"\b(?i:key){_MAYBE}\s?[:=]\s?{_MAYBE}{_KEY}{_MAYBE}"
 _NEXT = rf"[ \t]{{0,3}}(?:,|\n|\\n)(?:\s|\\n){{0,20}}{_MAYBE}"
 
 
@@ -78,6 +78,18 @@ SHAPES = (
     _shape("a Kaggle token", "kgat_", r"KGAT_(?P<secret>[A-Za-z0-9_-]{8,})"),
     _shape("a Kaggle key", "username", rf"{_USER}{_NEXT}{_ITS_KEY}"),
     _shape("a Kaggle key", "username", rf"{_ITS_KEY}{_NEXT}{_USER}"),
+    _shape(
+        "a Kaggle key",
+        "set_config_value",
+        rf"\bset_config_value\(\s{{0,20}}(?:name\s?=\s?)?{_QUOTE}key{_QUOTE}\s?,\s{{0,20}}"
+        rf"(?:value\s?=\s?)?{_QUOTE}{_KEY}",
+    ),
+    _shape(
+        "a kaggle.json in Base64",  # {"username": and what follows
+        "eyj1c2vybmftzsi6",
+        r"eyJ1c2VybmFtZSI6(?P<secret>[A-Za-z0-9+/]{40,}={0,2})",
+        holds=lambda rest: b'"key"' in base64.b64decode(rest[: len(rest) // 4 * 4]),
+    ),
     _shape(
         "a Kaggle key",
         "kaggle",

@@ -1,6 +1,8 @@
 """What the gate before a push takes for a secret, and what not."""
 
+import base64
 import hashlib
+import json
 from pathlib import Path
 
 import pytest
@@ -19,12 +21,23 @@ ORDINARY = [
     "# docker run -u ann:build-image-2024-x image",
     'username = "ann"',
     'sort_key = "patient_0001_visit"',
+    'USERNAME = "ann"\nSORT_KEY = "patient_0001_visit"',
+    'api.set_config_value("path", "data_2024_of_images")',
+    f'USERNAME = "{base64.b64encode(json.dumps({"username": "ann" * 20}).encode()).decode()}"',
 ]
 SECRET = [
     f'{{"username": "ann", "key": "{ID}"}}',
     f'dict(key="{ID}", username="ann")',
     f'TOKEN = "KGAT_{ID}"',
     f'KAGGLE_KEY = "{ID}"',
+    f'USERNAME = "ann"\nKEY = "{ID}"',
+    f'api.set_config_value("key", "{ID}")',
+    f'api.set_config_value(name="key", value="{ID}", quiet=True)',
+]
+# kaggle.json, as people carry it in one line.
+CARRIED = [
+    base64.b64encode(json.dumps({"username": "ann", "key": ID}, separators=each).encode()).decode()
+    for each in ((",", ":"), (", ", ": "))
 ]
 
 
@@ -48,6 +61,14 @@ def test_a_credential_of_kaggle_is_refused_and_the_way_past_is_named(root, line)
 
     assert ID not in str(refused.value)
     assert "if it is no secret, end its line with  # pragma: allowlist secret" in str(refused.value)
+
+
+@pytest.mark.parametrize("text", CARRIED)
+def test_a_kaggle_json_in_base64_is_refused(root, text):
+    with pytest.raises(UsageError, match=r"kaggle\.json") as refused:
+        pushed(root, f'CARRIED = "{text}"')
+
+    assert text[16:] not in str(refused.value)
 
 
 def test_a_line_that_says_that_it_is_no_secret_passes(root):
