@@ -6,6 +6,7 @@ client. A secret goes only to deploy/client/secrets.py, which keeps it out of wh
 
 import json
 import os
+import shlex
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,7 @@ KNOWN = (
     *("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY"),
     *("KAGGLE_CONFIG_DIR", "KAGGLE_API_ENVIRONMENT"),
 )
+TOKEN = "KGAT_"  # noqa: S105 - how each token begins
 Problem = tuple[str, str]  # what is wrong, and the fix
 
 
@@ -180,7 +182,16 @@ class _Search:
         for secret in (held.get("key"), key):
             secrets.know(secret, self.username)
         given = [part for part in ("KAGGLE_USERNAME", "KAGGLE_KEY") if part in os.environ]
-        if name and key:
+        if str(key).startswith(TOKEN):
+            where, then = str(path), f"remove {path}"
+            if "KAGGLE_KEY" in given:
+                where, then = "KAGGLE_KEY", "unset KAGGLE_USERNAME KAGGLE_KEY"
+            self._problem(
+                f"{where}: the key in it is a token",
+                f"Put it into ~/.kaggle/access_token, and {then}. If Kaggle does not know it there,"
+                " make a new one at https://www.kaggle.com/settings/api",
+            )
+        elif name and key:
             where = " and ".join([*given, *(["kaggle.json"] if len(given) < 2 else [])])
             self.sources.append(Source(where, "key", path if len(given) < 2 else None))
             if len(given) == 1:
@@ -223,7 +234,16 @@ class _Search:
         if isinstance(value, dict):
             return value
         secrets.know(text)
-        self._problem(f"{path} is not a JSON object", "Download it again, or remove it.")
+        if text.startswith("\ufeff"):
+            quoted = shlex.quote(str(path))
+            self._problem(
+                f"{path} begins with a byte order mark, which the client does not read",
+                "Save it as UTF-8 without one:\n"
+                f"tail -c +4 {quoted} > {quoted}.new && mv {quoted}.new {quoted} && chmod 600"
+                f" {quoted}",
+            )
+        else:
+            self._problem(f"{path} is not a JSON object", "Download it again, or remove it.")
         return {}
 
     def _text(self, name: str, path: Path) -> str | None:

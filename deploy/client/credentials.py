@@ -10,6 +10,7 @@ import io
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -82,6 +83,8 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
             "It reads that variable when it is imported. Set it before Python starts."
         )
     if api.config_values.get(api.CONFIG_NAME_AUTH_METHOD) == "LEGACY_API_KEY":
+        if str(api.config_values[api.CONFIG_NAME_KEY]).startswith(credential_lookup.TOKEN):
+            raise _unusable(replace(found, sources=()))
         # Otherwise the client sends an expired token in place of the valid key.
         http._session.auth = (name, api.config_values[api.CONFIG_NAME_KEY])
     return client, str(name), renew

@@ -104,7 +104,9 @@ def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch, g
     [
         ("kaggle.json", "{", "not a JSON object"),
         ("kaggle.json", "[]", "not a JSON object"),
+        ("kaggle.json", "\ufeff" + json.dumps({"username": "ann", "key": KEY}), "byte order mark"),
         ("kaggle.json", {"username": "ann"}, "no username or no key"),
+        ("kaggle.json", {"username": "ann", "key": TOKEN}, "the key in it is a token"),
         ("credentials.json", {"username": "ann"}, "holds no login"),
         ("access_token", " \n", "empty"),
         ("access_token", "\udcff", "not UTF-8"),

@@ -13,7 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
+from deploy.errors import CredentialError
 from deploy.journal import Journal
 from deploy.relay.relay import Project
 from deploy.setup import doctor
@@ -158,6 +160,31 @@ def test_without_credentials_nobody_is_asked(server, whole, monkeypatch):
     )
     assert verdicts(rows, "login", *ASKING) == {SKIP}
     assert verdicts(rows, *LOCAL) == {PASS}
+
+
+@pytest.mark.parametrize("where", ["KAGGLE_KEY", "kaggle.json"])
+def test_a_token_that_was_saved_as_a_key_is_told_with_its_place(
+    server, whole, monkeypatch, tmp_path, where
+):
+    """The site hands out tokens now, and people put them where the key was."""
+    if where == "KAGGLE_KEY":
+        monkeypatch.setenv("KAGGLE_KEY", TOKEN)
+    else:
+        monkeypatch.delenv("KAGGLE_USERNAME")
+        monkeypatch.delenv("KAGGLE_KEY")
+        file = tmp_path / "kaggle.json"
+        file.write_text(json.dumps({"username": "ann", "key": TOKEN}))
+        monkeypatch.setenv("KAGGLE_CONFIG_DIR", str(tmp_path))
+
+    rows = examine(whole)
+    with pytest.raises(CredentialError) as caught:
+        Kaggle.connect()
+
+    assert server.seen == [] and code(rows) == caught.value.exit_code == 3
+    assert verdicts(rows, "login", *ASKING) == {SKIP}
+    for told in (rows["credentials"].found + rows["credentials"].fix, str(caught.value)):
+        assert f"{where}: the key in it is a token" in told and TOKEN not in told
+        assert "Put it into ~/.kaggle/access_token" in told
 
 
 def test_a_key_that_kaggle_does_not_know_is_found_at_once(server, whole):
