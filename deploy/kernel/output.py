@@ -32,7 +32,7 @@ ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 CHECKPOINTS, SUBMISSION = "checkpoints", "submission.csv"
 NOTE = ".pulled.json"  # written by the pull, beside what the run wrote
 NOTES = f"notes{file_transfer.PARTIAL}"  # beside what came, while a pull is under way
-UNDER_WAY = r"\.[A-Za-z0-9-]+-v[0-9]+-[a-z0-9_]{8}"  # the folder of a pull until its rename
+UNDER_WAY = r"\.([A-Za-z0-9-]+)-v([0-9]+)-[a-z0-9_]{8}"  # the folder of a pull until its rename
 KEPT = (Unreachable, CredentialError, DeadlinePassed)  # after these, what came is of use
 LATER = "Kaggle may need a minute: pull again."
 
@@ -66,12 +66,12 @@ def pull(
 
     Files are downloaded to a temporary folder, which is renamed at the end. A pull that is killed
     or loses Kaggle leaves it: the next pull of the same run goes on there with the files that are
-    still those of the storage; a pull of another run removes it. Each file of the artifact, of the
-    checkpoints, and the submission must have the size and sha256 that `outputs.json` and
-    `artifact/manifest.json` give it, and the artifact's `bundle_sha256` must be the run's. Any
-    other file may differ: nobody knows whether Kaggle lists hidden and empty files, or serves all
-    of them unchanged. An existing folder with equal files stays; a different one is renamed to
-    `<slug>-v<N>-aside-<n>`.
+    still those of the storage; a pull of a newer version of that notebook removes it. Each file of
+    the artifact, of the checkpoints, and the submission must have the size and sha256 that
+    `outputs.json` and `artifact/manifest.json` give it, and the artifact's `bundle_sha256` must be
+    the run's. Any other file may differ: nobody knows whether Kaggle lists hidden and empty files,
+    or serves all of them unchanged. An existing folder with equal files stays; a different one is
+    renamed to `<slug>-v<N>-aside-<n>`.
 
     Args:
         into: the folder of all pulled runs.
@@ -170,17 +170,19 @@ def pull(
 
 @contextmanager
 def _fresh(target: Path, show: Callable[[str], None]) -> Iterator[Path]:
-    """Give a locked temporary folder beside the target, and remove those of other killed pulls.
+    """Give a locked temporary folder beside the target, and remove those of killed pulls of this
+    version, or of older versions of its notebook.
 
     It is that of a killed pull of the same run, with what that left in it, if there is one. It
     stays if the body is interrupted, or Kaggle does not answer.
     """
     with ExitStack() as locks:
-        fresh = None
+        fresh, (slug, _, number) = None, target.name.rpartition("-v")
         with writing(target.parent):
             target.parent.mkdir(parents=True, exist_ok=True)
             for path in sorted(target.parent.iterdir()):
-                if not re.fullmatch(UNDER_WAY, path.name):
+                found = re.fullmatch(UNDER_WAY, path.name)
+                if not found or found[1] != slug or int(found[2]) > int(number):
                     continue
                 lock = ExitStack()
                 if lock.enter_context(locked(path, wait=False)):  # its pull has ended

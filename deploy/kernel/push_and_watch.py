@@ -442,7 +442,7 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
     try:
         # As one text: a key of several lines is recognized only whole.
         log = failure_messages.plain("\n".join(kaggle.kernel_log(run.handle, run.version)))
-        lines = log.split("\n") if log else []
+        lines = log.split("\n") if log else ["(it is empty)"]
     except RelayError as error:
         lines = [f"(the log could not be read: {str(error).splitlines()[0]})"]
     shape = re.compile(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)")

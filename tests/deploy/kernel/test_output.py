@@ -87,6 +87,17 @@ def test_a_failed_run_that_left_nothing_is_told_with_its_own_error(kaggle, betwe
     assert caught.value.exit_code == 1 and not list(tmp_path.iterdir())
 
 
+def test_a_failed_run_without_a_log_says_that_there_is_none(kaggle, between, tmp_path):
+    """Kaggle keeps none of a session that it could not start."""
+    between.say("GetKernelSessionStatus", [{"status": "ERROR", "failureMessage": "Unknown error"}])
+    between.always("ListKernelSessionOutput", {"files": [], "log": ""})
+
+    with pytest.raises(
+        RunFailed, match=r"Unknown error\nThe end of its log:\n  \| \(it is empty\)\n"
+    ):
+        output.pull(kaggle, OURS, tmp_path / "runs")
+
+
 def test_a_complete_run_without_output_is_not_believed(kaggle, between, tmp_path):
     """A notebook always leaves itself."""
     between.say("ListKernelSessionOutput", [{"files": []}])
@@ -161,12 +172,24 @@ def test_a_folder_without_a_note_is_kept_where_it_is_equal(kaggle, between, tmp_
 
 
 def test_what_a_killed_pull_left_is_removed_by_the_next(kaggle, between, tmp_path):
-    """Whichever run it was of; what a living pull holds, and what no pull made, stays."""
-    into, left = tmp_path / "runs", (".train-v2-abcdefgh", ".digits-infer-gpu-v13-k3_x09ab")
-    stays = (".train-v2-living00", ".train-v2-aside-1", ".train-v2", "train-v2-abcdefgh", ".git")
+    """That of this notebook, and of no newer version: the rest may be hours of another download.
+    What a living pull holds, and what no pull made, stays.
+    """
+    into, left = (
+        tmp_path / "runs",
+        (".digits-train-tpu-v2-abcdefgh", ".digits-train-tpu-v1-k3_x09ab"),
+    )
+    stays = (
+        ".digits-train-tpu-v2-living00",
+        ".digits-train-tpu-v2-aside-1",
+        ".digits-train-tpu-v2",
+        "digits-train-tpu-v2-abcdefgh",
+        ".git",
+    )
+    stays += (".digits-infer-gpu-v1-k3_x09ab", ".digits-train-tpu-v13-k3_x09ab")
     for name in (*left, *stays):
         (into / name / "artifact").mkdir(parents=True)
-    (into / ".train-v2-abcdefg2").symlink_to(tmp_path)
+    (into / ".digits-train-tpu-v2-abcdefg2").symlink_to(tmp_path)
     between.say("ListKernelSessionOutput", [listing(between, {"a.txt": b"a"})])
 
     with output.locked(into / stays[0], wait=False) as held:
@@ -174,7 +197,7 @@ def test_what_a_killed_pull_left_is_removed_by_the_next(kaggle, between, tmp_pat
         folder = output.pull(kaggle, RUN, into)
 
     assert sorted(path.name for path in into.iterdir()) == sorted(
-        [*stays, ".train-v2-abcdefg2", folder.name]
+        [*stays, ".digits-train-tpu-v2-abcdefg2", folder.name]
     )
 
 
