@@ -175,6 +175,8 @@ def show_states(found: Mapping[str, Any]) -> None:
         if found["hours_reserved"].get(name):
             told = f"{found['hours_reserved'][name]:.1f} h of them are reserved by what runs."
             rows.append(labelled("", Text(told, DIM)))
+    if found["hours_unknown"]:
+        rows.append(labelled("", Text(found["hours_unknown"], DIM)))
     if found["renewed"]:
         moment = found["renewed"][:16].replace("T", " ")
         rows.append(labelled("", Text(f"The week's quota returns at {moment} UTC.", DIM)))

@@ -124,6 +124,14 @@ class Expired(Unreachable):
     """The storage refused the signed address. A new one may work."""
 
 
+class Limited(Unreachable):
+    """Kaggle answered 429 for as long as we ask: nothing is known of what was asked about. The same
+    call may succeed later.
+    """
+
+    exit_code = 7
+
+
 class NoQuota(RelayError):
     """No quota or no free slot. The same call may succeed later."""
 

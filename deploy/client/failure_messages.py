@@ -10,12 +10,14 @@ import re
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import requests
 
 from deploy.client import credential_lookup, server_address
 from deploy.client.credentials import HOW, INSTALL
+from deploy.client.file_transfer import is_loopback
 from deploy.client.responses import Malformed
 from deploy.client.secrets import redact
 from deploy.errors import (
@@ -203,10 +205,13 @@ def refusal(heading: str, said: str, code: object = None) -> NoQuota | Refused |
         return Denied(f"{heading}\n{todo}\nThen run the same command again.", todo)
     if SLOT.search(said):
         return NoSlot(f"{heading}\n{SLOTS}\nThen run the same command again.")
-    if code == 429 or QUOTA.search(said):
+    if QUOTA.search(said):
         return NoQuota(
             f"{heading}\nTry again later. To see what runs, and the hours left:\ninvoke status"
         )
+    if code == 429:
+        again = "Run the same command again later."
+        return NoQuota(f"{heading}\nKaggle limits how often it is asked. {again}")
     return Refused(
         f"{heading}\nExpected Kaggle to accept it. Correct what it names, and give the same command"
         " again."
@@ -316,6 +321,17 @@ def _chain(error: object) -> Iterator[BaseException]:
         error = next((one for one in inner if isinstance(one, BaseException)), None)
 
 
+def _storage(error: Exception) -> str:
+    """Return the host that was asked, if it is one to which Kaggle's answer leads; else ""."""
+    for one in _chain(error):
+        url = getattr(getattr(one, "request", None), "url", None) or ""
+        host = urlsplit(url).hostname or getattr(getattr(one, "pool", None), "host", None)
+        if host:
+            ours = is_loopback(f"http://{host}") or f".{host}".endswith(".kaggle.com")
+            return "" if ours else str(host)
+    return ""
+
+
 def _is_setting(error: Exception) -> bool:
     """Return whether a setting of this machine is wrong, so that no retry can help."""
     wrong = ("InvalidURL", "InvalidSchema", "MissingSchema", "InvalidHeader", "TooManyRedirects")
@@ -326,10 +342,11 @@ def _is_setting(error: Exception) -> bool:
 
 def _why(error: Exception) -> tuple[str, str]:
     """Return why no usable answer came, and what to do."""
-    code, words = _code(error), plain(str(error))
+    code, words, storage = _code(error), plain(str(error)), _storage(error)
+    local = server_address.address() != server_address.SITE
     again = "Then run the same command again."
     if code is not None:
-        why = f"Kaggle gave no usable answer ({f'{code} {_said(error)}'.rstrip()})"
+        why = f"{storage or 'Kaggle'} gave no usable answer ({f'{code} {_said(error)}'.rstrip()})"
     elif nothing_listens_here(error):
         _, wrong = credential_lookup.proxies(local=True)
         return (
@@ -353,19 +370,26 @@ def _why(error: Exception) -> tuple[str, str]:
             f"It is {os.environ.get('REQUESTS_CA_BUNDLE') or 'not set'} now. If this machine's"
             f" clock is wrong, set it. {again}",
         )
+    elif isinstance(error, requests.exceptions.ProxyError) and local and not storage:
+        why = f"the local Kaggle at {server_address.address()} broke the connection"
     elif isinstance(error, requests.exceptions.ProxyError):
         tunnel = re.search(r"Tunnel connection failed: [^'\")]+", words)
         how = f" ({tunnel[0]})" if tunnel else ""
         return (
             f"the proxy of this machine did not pass it on{how}",
-            f"Expected a proxy that leads to Kaggle. {_proxies()}. Correct https_proxy, or name"
-            f" api.kaggle.com in no_proxy if no proxy is needed. {again}",
+            f"Expected a proxy that leads to {storage or 'Kaggle'}. {_proxies()}. Correct"
+            f" https_proxy, or name {storage or server_address.SITE} in no_proxy if no proxy is"
+            f" needed. {again}",
         )
     elif _is_setting(error):
         return (
             f"the connection cannot be made as it is set up ({words[:300]})",
             f"Expected valid addresses. {_proxies()}. Correct them. {again}",
         )
+    elif storage:
+        lost = any(type(one).__name__ == "NameResolutionError" for one in _chain(error))
+        how = "cannot be looked up" if lost else f"gave no usable answer ({type(error).__name__})"
+        why = f"{storage} {how}; Kaggle itself answered before"
     elif any(type(one).__name__ == "NameResolutionError" for one in _chain(error)):
         return (
             "the name of the server cannot be looked up: this machine seems to be offline",
@@ -375,9 +399,12 @@ def _why(error: Exception) -> tuple[str, str]:
         why = "something that is not JSON came in place of Kaggle's answer, as the page of a proxy"
     else:
         why = f"Kaggle gave no usable answer ({type(error).__name__})"
+    if storage:
+        lets = f"Expected a network that lets {storage} through, or a proxy"
+        return why, f"{lets}. {_proxies()}. {again}"
+    look = "what the local Kaggle printed" if local else "the network and https://www.kaggle.com"
     return why, (
-        "Expected one within the time allowed. Check the network and https://www.kaggle.com, then"
-        " run the same command again."
+        f"Expected one within the time allowed. Check {look}, then run the same command again."
     )
 
 

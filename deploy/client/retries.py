@@ -27,6 +27,7 @@ from deploy.errors import (
     BadAnswer,
     Denied,
     Expired,
+    Limited,
     NotFound,
     Refused,
     Unreachable,
@@ -211,9 +212,10 @@ class Exchange:
 
         Raises:
             BadAnswer: if Kaggle's answers, several in a row, are not what they should be.
+            Limited: if Kaggle still answers 429.
             Unreachable: if there is none, or no retry can help.
         """
-        patience = self.pace.patience if patience is None else patience
+        most = self.pace.patience if patience is None else patience
         began, ceiling, silent, odd = time.monotonic(), self.pace.first / 5, True, 0
         while True:
             try:
@@ -225,6 +227,7 @@ class Exchange:
                 odd = odd + 1 if isinstance(error, Malformed) else 0
                 if odd == ODD_AT_MOST:
                     raise BadAnswer(failure_messages.not_understood(what, error)) from error
+                patience = most
                 if not self.answered and not (progress is not None and progress.furthest):
                     here = failure_messages.nothing_listens_here(error)
                     patience = 0.0 if here else min(patience, FIRST_PATIENCE)
@@ -234,6 +237,8 @@ class Exchange:
                 if progress is not None and progress.at > began:
                     began, ceiling = progress.at, self.pace.first / 5
                 left = began + patience - time.monotonic()
+                if left <= 0 and known is not None:
+                    raise Limited(str(known)) from error
                 if left <= 0:
                     raise Unreachable(failure_messages.unanswered(what, error)) from error
                 if silent:

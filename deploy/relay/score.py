@@ -95,7 +95,8 @@ def follow(
     except KeyboardInterrupt:
         raise Detached(f"Detached from submission {ref}.\n{attach}") from None
     except Unreachable as error:
-        raise Unreachable(f"{error}\n{attach}") from error
+        error.args = (f"{error}\n{attach}",)
+        raise
 
 
 def _score(item: Scored) -> float | None:

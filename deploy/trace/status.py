@@ -10,7 +10,7 @@ from typing import Any
 
 from deploy.client.client import Kaggle
 from deploy.client.responses import Quota
-from deploy.errors import RelayError, Unreachable
+from deploy.errors import CredentialError, Denied, RelayError, Unreachable
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE, Outcome
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import continuation, next_steps
@@ -58,6 +58,7 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
 
     Raises:
         Unreachable: if Kaggle answers nothing: there are no other answers.
+        CredentialError: if it does not know who asks: likewise.
     """
     runs: dict[str, str] = {}
     newest: dict[str, Any] = {}
@@ -80,11 +81,12 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
             _require_answers(kaggle, error)
             state = f"not known: {str(error).splitlines()[0]}"
         runs[str(run)] = state
+    unknown = None
     try:
         quota = kaggle.quota()
     except RelayError as error:
         _require_answers(kaggle, error)
-        quota = Quota(None, None)
+        quota, unknown = Quota(None, None), str(error).splitlines()[0]
     active = next((run for run, state in runs.items() if state in ACTIVE), "")
     following = project.command(f"watch --run {active}") if active else None
     if partial and not active:
@@ -95,6 +97,7 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
         "runs": runs,
         "hours_left": _in_hours(TPU=quota.tpu_seconds, GPU=quota.gpu_seconds),
         "hours_allowed": _in_hours(TPU=quota.tpu_allowed, GPU=quota.gpu_allowed),
+        "hours_unknown": unknown,
         "hours_reserved": _in_hours(**quota.reserved),
         "renewed": quota.renewed.isoformat() if quota.renewed else None,
         "next": following,
@@ -103,6 +106,8 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
 
 def _require_answers(kaggle: Kaggle, error: RelayError) -> None:
     if isinstance(error, Unreachable) and not kaggle.answered:
+        raise error
+    if isinstance(error, CredentialError) and not isinstance(error, Denied):
         raise error
 
 
@@ -144,7 +149,8 @@ def state_lines(found: Row) -> list[str]:
     for name, hours in found["hours_left"].items():
         reserved = found.get("hours_reserved", {}).get(name)
         told = f", {_hours(reserved)} of them reserved by what runs" if reserved else ""
-        left = "not known" if hours is None else _hours(hours)
+        why = f": {found['hours_unknown']}" if found.get("hours_unknown") else ""
+        left = f"not known{why}" if hours is None else _hours(hours)
         rows.append(("left this week", name, f"{left}{told}"))
     if found.get("renewed"):
         rows.append(("renewed", "at", found["renewed"][:16].replace("T", " ") + " UTC"))

@@ -8,6 +8,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -17,12 +18,13 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import Ambiguous, BadAnswer, Unreachable, UsageError
+from deploy.errors import Ambiguous, BadAnswer, CredentialError, Unreachable, UsageError
 from deploy.project import Project
 from deploy.trace import status
 from tests.deploy.between import RESET
 
 PATIENT = Pace(first=0.01, most=0.05, patience=3600)
+TOO_MANY = (429, {"error": {"code": 429, "message": "Too many requests"}}, {"Retry-After": "60"})
 LEFT = {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "72000s"}}
 
 
@@ -130,6 +132,79 @@ def test_a_network_that_drops_for_a_minute_does_not_end_what_has_begun(
     assert kaggle.quota().tpu_seconds == 72_000
 
 
+@pytest.mark.parametrize(
+    "busy", [(503, {"message": "Unavailable"}, {"Retry-After": "60"}), TOO_MANY]
+)
+def test_a_kaggle_that_answers_gets_all_the_patience_after_a_first_break(
+    kaggle, between, monkeypatch, busy
+):
+    """Ten seconds are for a machine without a network."""
+    kaggle.pace, now = PATIENT, [time.monotonic()]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(time, "sleep", lambda seconds: now.append(now.pop() + seconds))
+    between.say("GetAcceleratorQuotaStatistics", [RESET, busy, busy, LEFT])
+
+    assert kaggle.quota().tpu_seconds == 72_000
+
+
+def test_a_limit_on_questions_that_lasts_says_that_later_is_all_it_takes(kaggle, between):
+    """Downloads were refused so for half an hour. What was asked about may be there."""
+    kaggle.pace = replace(PATIENT, patience=0.0)
+    between.always("GetAcceleratorQuotaStatistics", TOO_MANY)
+
+    with pytest.raises(Unreachable, match="429 Too many requests") as caught:
+        kaggle.quota()
+
+    assert caught.value.exit_code == 7 and "Check the network" not in str(caught.value)
+    assert "limits how often it is asked. Run the same command again later" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "cannot be looked up"),
+        (TimeoutError("timed out"), "gave no usable answer"),
+    ],
+)
+def test_a_storage_that_is_blocked_is_named_and_kaggle_is_not(
+    kaggle, between, monkeypatch, tmp_path, fault, said
+):
+    """A company's network may know kaggle.com alone."""
+    for name in ("https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.delenv(name, raising=False)
+    real = socket.getaddrinfo
+
+    def looked_up(host, *rest, **more):
+        if host == "storage.googleapis.com":
+            raise fault
+        return real(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    between.say("GetAcceleratorQuotaStatistics", [LEFT])
+    kaggle.quota()
+    kaggle.pace = replace(PATIENT, patience=0.0)
+
+    with pytest.raises(Unreachable) as caught:
+        kaggle.download("https://storage.googleapis.com/x?signature=1", tmp_path / "x")
+
+    why, todo = str(caught.value).split("\n")
+    assert f"storage.googleapis.com {said}" in why and "Kaggle itself answered" in why
+    assert "a network that lets storage.googleapis.com through" in todo
+    assert "offline" not in why and "kaggle.com," not in todo
+
+
+def test_a_local_kaggle_that_breaks_the_connection_is_called_by_its_name(kaggle, between):
+    """It is a proxy to the client alone."""
+    kaggle.pace = replace(PATIENT, patience=0.0)
+    between.always("GetAcceleratorQuotaStatistics", RESET)
+
+    with pytest.raises(Unreachable, match="the local Kaggle at 127") as told:
+        kaggle.quota()
+
+    assert "broke the connection" in str(told.value)
+    assert "the proxy" not in str(told.value) and "www.kaggle.com" not in str(told.value)
+
+
 def test_a_local_kaggle_that_is_not_running_is_told_at_once_and_once(monkeypatch, shown):
     port = unused_port()
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
@@ -146,8 +221,12 @@ def test_a_local_kaggle_that_is_not_running_is_told_at_once_and_once(monkeypatch
     assert "ProxyError" not in said and len(shown) == 1  # logging in, and no retry
 
 
-def test_status_tells_once_that_nobody_answers(kaggle, between, root):
-    ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
+@pytest.fixture
+def ours(root: Path) -> Project:
+    return Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
+
+
+def test_status_tells_once_that_nobody_answers(kaggle, between, ours):
     for kernel in ("train-tpu", "infer-gpu"):
         push = {"kernel": kernel, "config": "digits", "handle": f"ann/digits-{kernel}"}
         with ours.journal().recording("pushes", **push) as outcome:
@@ -159,6 +238,26 @@ def test_status_tells_once_that_nobody_answers(kaggle, between, root):
         status.now(kaggle, ours)
 
     assert between.count("GetKernelSessionStatus") == 1
+
+
+def test_status_ends_with_the_refusal_of_a_key_that_has_ended(kaggle, between, ours):
+    between.always("GetAcceleratorQuotaStatistics", (401, {"code": 401, "message": "Unauthorized"}))
+
+    with pytest.raises(CredentialError, match="401 Unauthorized") as caught:
+        status.now(kaggle, ours)
+
+    assert caught.value.exit_code == 3
+
+
+def test_status_says_why_the_quota_is_not_known(kaggle, between, ours):
+    between.always("GetAcceleratorQuotaStatistics", (403, {"code": 403, "message": "Not allowed"}))
+
+    found = status.now(kaggle, ours)
+
+    assert found["hours_unknown"] == "Kaggle refused to ask for the quota: 403 Not allowed."
+    assert "not known: Kaggle refused to ask for the quota: 403 Not allowed." in "".join(
+        status.state_lines(found)
+    )
 
 
 @contextmanager
