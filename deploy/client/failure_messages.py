@@ -40,11 +40,19 @@ LOOK = (
     "It may or may not have happened. Nothing was retried. Look on kaggle.com, or run:\n"
     "invoke status"
 )
-QUOTA = re.compile(r"maximum .{0,60}(session|quota)|session count|quota", re.IGNORECASE)
+QUOTA = re.compile(
+    r"maximum .{0,60}(session|quota)|session count|quota|submission allowance|being processed",
+    re.IGNORECASE,
+)
 SLOT = re.compile(r"maximum .{0,60}session|session count", re.IGNORECASE)
 SLOTS = (
     "A slot is free again once a run ends, and no call can end one. To see all that runs, also in a"
     ' browser, and to stop it: "View Active Events" at the bottom left of https://www.kaggle.com'
+)
+IN_USE = re.compile(r"title .{0,200}already in use", re.IGNORECASE)  # of a dataset or a notebook
+OTHER_ADDRESS = (
+    "let the addresses of this competition's notebooks begin with another name. Write into"
+    ' relay.toml:\n[slugs]\nCOMPETITION = "ANOTHER-NAME"'
 )
 SETTINGS = "https://www.kaggle.com/settings"
 RULES = (
@@ -261,8 +269,7 @@ def without_version(handle: str, heading: str = "") -> str:
     return (
         f"{heading}\nExpected a version, or no such notebook. Delete it by hand, and push again:"
         f" https://www.kaggle.com/code/{handle}\n"
-        "Or let the addresses of this competition's notebooks begin with another name. Write into"
-        ' relay.toml:\n[slugs]\nCOMPETITION = "ANOTHER-NAME"'
+        f"Or {OTHER_ADDRESS}"
     )
 
 
@@ -435,7 +442,7 @@ def require_none(what: str, error: Any) -> None:
     Raises:
         Refused, NoQuota: as Kaggle's words say.
     """
-    said = plain(error_text(what, error))
+    said = plain(error_text(what, error)).rstrip(".")
     if said:
         raise refusal(f"Kaggle refused to {what}: {said}.", said)
 

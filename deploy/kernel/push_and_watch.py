@@ -145,11 +145,19 @@ def push(
         if before is not None:
             raise
         raise _no_notebook(bundle, str(error).splitlines()[0]) from error
-    said = failure_messages.plain(saved.error)
+    except Refused as error:
+        heading = str(error).splitlines()[0]
+        if not _is_taken(before, heading):
+            raise
+        raise _taken(bundle, heading) from error
+    said = failure_messages.plain(saved.error).rstrip(".")
     if before is None and NO_NOTEBOOK.search(said):
         raise _no_notebook(bundle, f"Kaggle refused to run {bundle.handle}: {said}.")
     if said:
-        raise failure_messages.refusal(f"Kaggle refused to run {bundle.handle}: {said}", said)
+        heading = f"Kaggle refused to run {bundle.handle}: {said}."
+        if _is_taken(before, said):
+            raise _taken(bundle, heading)
+        raise failure_messages.refusal(heading, said)
     bundle_versions.require_sources(bundle, saved.version, saved.invalid)
     if saved.version < 1:
         raise Ambiguous(
@@ -165,6 +173,19 @@ def _no_notebook(bundle: Bundle, heading: str) -> Refused:
     """Return the error for a push that Kaggle answers as if it were of a kernel that is gone."""
     why = "Its first push may have been refused, so that it has an address and no version."
     return Refused(failure_messages.without_version(bundle.handle, f"{heading}\n{why}"))
+
+
+def _is_taken(before: Source | None, said: str) -> bool:
+    """Return whether the title of a new notebook belongs to something else, by Kaggle's words."""
+    return before is None and bool(failure_messages.IN_USE.search(said))
+
+
+def _taken(bundle: Bundle, heading: str) -> Refused:
+    """Return the error for a new notebook whose title belongs to something else."""
+    return Refused(
+        f"{heading}\nExpected {bundle.handle} to be free. Delete by hand what has that title, and"
+        f" push again. Or {failure_messages.OTHER_ADDRESS}"
+    )
 
 
 def _given_address(kaggle: Kaggle, bundle: Bundle, saved: Saved, show: Show) -> str:

@@ -35,12 +35,20 @@ def look(kaggle: Kaggle, competition: str) -> Competition:
     with _explained(competition):
         found = kaggle.competition(competition)
     if not found.entered:
-        until = found.entry_ends
-        late = f" It takes nobody new since {_day(until)}." if _past(until) else ""
-        raise Denied(
+        heading = (
             f"This account has not entered the competition {competition!r}: its rules are not"
-            f" accepted.{late}\nAccept them at {rules_address(competition)}, then run the same"
-            " command again."
+            " accepted."
+        )
+        # After its end it takes late submissions of everybody who accepts the rules.
+        if _past(found.entry_ends) and not _past(found.ends):
+            end = f", {_day(found.ends)}" if found.ends else ""
+            raise Denied(
+                f"{heading} It takes nobody new since {_day(found.entry_ends)}.\nExpected one that"
+                f" still does. After its end{end}, it may take late submissions."
+            )
+        raise Denied(
+            f"{heading}\nAccept them at {rules_address(competition)}, then run the same command"
+            " again."
         )
     return found
 
@@ -104,9 +112,14 @@ def require(kaggle: Kaggle, competition: str, show: Show = lambda line: None) ->
     require_rules(kaggle, competition, files(kaggle, competition))
     if found.closed:
         show(f"Warning: {competition} takes no submissions now, so a run cannot be scored.")
-    elif _past(found.ends):
-        show(f"Warning: {competition} ended on {_day(found.ends)}; a score counts for nothing.")
+    show_end(found, competition, show)
     return found
+
+
+def show_end(found: Competition, competition: str, show: Show) -> None:
+    """Show a line if the competition has ended."""
+    if _past(found.ends) and not found.closed:
+        show(f"Warning: {competition} ended on {_day(found.ends)}; a score counts for nothing.")
 
 
 def in_words(found: Competition) -> str:

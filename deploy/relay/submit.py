@@ -54,6 +54,12 @@ NAMED = "[run "  # begins the part of a description that names the run
 # What Kaggle says of a notebook that ran for too long.
 TOO_LONG = re.compile(r"runtime of \d+ minutes exceeds this competition's (\w+) max of (\d+)")
 
+NO_VERSION = "could not find provided notebook"
+LATER = {  # when the same submission may be made, by Kaggle's words
+    "submission allowance": "after midnight UTC",
+    "being processed": "once the submission before has its score",
+}
+
 
 @dataclass(frozen=True)
 class Spending:
@@ -189,6 +195,7 @@ def submit(
         if not about.takes_files:
             _require_short(kaggle, run, hours, command)
         left = _left(kaggle, competition, about, command(f"submit --run {run}"))
+        competition_rules.show_end(about, competition, show)
         settle = not about.takes_files and not now
         if settle:
             listing.require(kaggle, run, FILE, command(f"submit --run {run} --now"), show)
@@ -444,11 +451,29 @@ def _send(
                 show(f"The answer was lost ({first}), and the submission is there: {made.ref}.")
                 return made.ref
         raise
-    except Refused as error:
-        too_long = TOO_LONG.search(str(error))
-        if too_long is None:
+    except (NoQuota, Refused) as error:
+        heading = str(error).splitlines()[0]
+        advice = _advice(heading, run, command)
+        if not advice:
             raise
-        raise Refused(f"{error}\n{_shorter(too_long[1], int(too_long[2]), command)}") from error
+        raise type(error)(f"{heading}\n{advice}") from error
+
+
+def _advice(said: str, run: Run, command: Command) -> str:
+    """Return what helps against a refusal, by Kaggle's words; "" if that is not known."""
+    too_long = TOO_LONG.search(said)
+    if too_long:
+        return _shorter(too_long[1], int(too_long[2]), command)
+    if NO_VERSION in said.lower():
+        return (
+            f"Kaggle does not offer {run} for a submission, although it ran. A new version of the"
+            " same notebook helps: push it, and then watch, pull and submit that one:\n"
+            f"{command('push-infer --again')}"
+        )
+    for words, when in LATER.items():
+        if words in said.lower():
+            return f"Try again {when}:\n{command(f'submit --run {run}')}"
+    return ""
 
 
 def _shorter(machine: str, minutes: int, command: Command) -> str:

@@ -12,13 +12,13 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import DeadlinePassed, Detached, RunFailed
+from deploy.errors import DeadlinePassed, Detached, NoQuota, NotFound, Refused, RunFailed
 from deploy.kernel import artifact_manifest, output
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.submit import Spending
-from localkaggle.fault_kinds import edited
+from localkaggle.fault_kinds import edited, instead
 from localkaggle.sessions.session import Outcome
 from proofs.kaggle import world as worlds
 from proofs.kaggle.recorded_session import Recorded
@@ -26,6 +26,12 @@ from proofs.kaggle.world import World, competition
 from tests.deploy.invoked import ROOT, ended
 
 QUICK = Pace(first=0.02, most=0.06, patience=60)
+SPENT = (
+    "Your team has used its daily Submission allowance (5) today, please try again tomorrow UTC"
+    " (3 hours from now)."
+)
+PROCESSED = "Your team has 1 submission being processed"
+LOST = "Could not find provided notebook"
 SIZE = len(b"id,label\na,0\nb,0\n")
 
 
@@ -159,6 +165,35 @@ def test_a_file_that_is_declined_is_not_uploaded(world):
 
     assert "uploads the file" in offered(world)[0]
     assert calls(world, "StartSubmissionUpload") == 0
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "kind", "advice"),
+    [
+        (400, SPENT, NoQuota, "Try again after midnight UTC:\ninvoke submit --run {run}"),
+        (400, PROCESSED, NoQuota, "once the submission before has its score:\ninvoke submit --run"),
+        (400, LOST, Refused, "A new version .*\ninvoke push-infer --again --config digits$"),
+        (404, LOST, NotFound, "A new version .*\ninvoke push-infer --again --config digits$"),
+    ],
+)
+def test_a_submission_that_is_refused_says_what_helps(world, code, said, kind, advice):
+    """No file has to be corrected. The same command is right later, or never."""
+    refusal = instead(code, {"code": code, "message": f"Submission not allowed: {said}"})
+    world.local.faults.say("CreateCodeSubmission", [refusal])
+
+    with pytest.raises(kind, match=advice.format(run=inference(world)[0])) as caught:
+        submit(world)
+
+    assert type(caught.value) is kind and "Correct what it names" not in str(caught.value)
+
+
+def test_a_submission_after_the_end_is_said_to_count_for_nothing(world):
+    world.local.faults.say("GetCompetition", [edited(deadline="2020-01-09T23:59:00Z")])
+
+    assert offered(world)
+    assert warnings(world) == [
+        "Warning: digits ended on 2020-01-09 23:59 UTC; a score counts for nothing."
+    ]
 
 
 def test_a_run_that_was_submitted_while_the_question_stood_is_submitted_once():

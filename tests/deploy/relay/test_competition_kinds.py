@@ -392,8 +392,21 @@ def test_who_enters_too_late_is_told_so(begin):
     late = edited(userHasEntered=False, newEntrantDeadline="2020-01-02T23:59:00Z")
     world.local.faults.say("GetCompetition", [late])
 
-    with pytest.raises(Denied, match="takes nobody new since 2020-01-02"):
+    with pytest.raises(Denied, match="takes nobody new since 2020-01-02") as caught:
         world_push(world)
+
+    assert "Accept" not in str(caught.value)
+
+
+def test_who_comes_after_the_end_accepts_the_rules_for_a_late_submission(begin):
+    world = begin("push-train")
+    over = {"newEntrantDeadline": "2020-01-02T23:59:00Z", "deadline": "2020-01-09T23:59:00Z"}
+    world.local.faults.say("GetCompetition", [edited(userHasEntered=False, **over)])
+
+    with pytest.raises(Denied, match=r"(?sm)not accepted\.$.*^Accept them at") as caught:
+        world_push(world)
+
+    assert "nobody new" not in str(caught.value)
 
 
 @pytest.mark.parametrize("takes_files", [True, False])
