@@ -10,7 +10,7 @@ returned: version 1 of a rehearsal is not version 1 of the site.
 import os
 import sqlite3
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -221,13 +221,14 @@ class Journal:
         return found
 
     @contextmanager
-    def locked(self, what: str) -> Iterator[None]:
+    def locked(self, what: str, show: Callable[[str], object]) -> Iterator[None]:
         """Let no other process push from this project meanwhile.
 
         The lock ends with its process, however that ends.
 
         Args:
             what: is done, for the message to the other one.
+            show: is given a line where the file system has no locks.
 
         Raises:
             Busy: if another process holds it.
@@ -249,6 +250,11 @@ class Journal:
                     "\nNothing was sent. When it is done, run the same command again; to see what"
                     " runs:\ninvoke status"
                 ) from error
+            except OSError as error:
+                show(
+                    f"{path.parent} cannot be locked ({error.strerror}): do not push from two"
+                    " windows at a time."
+                )
             since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
             with writing(path):
                 file.truncate(0)

@@ -408,6 +408,8 @@ class LocalKaggle:
 def _claimed(folder: Path) -> IO[str]:
     """Return the open lock of a folder that is new, empty, or of a local Kaggle.
 
+    On a file system without locks it locks nothing.
+
     Raises:
         FileExistsError: if it is none, or another process serves it.
     """
@@ -430,4 +432,6 @@ def _claimed(folder: Path) -> IO[str]:
         raise FileExistsError(
             f"{folder} is in use by another local Kaggle; expected one that has ended"
         ) from error
+    except OSError:
+        pass  # no locks here
     return lock

@@ -181,7 +181,7 @@ def push(
     """
     pushes = Pushes(project)
     with (
-        pushes.journal.locked(PUSHED_BY.get(kernel, kernel)),
+        pushes.journal.locked(PUSHED_BY.get(kernel, kernel), show),
         reconcile.naming_again(pushes, kernel),
     ):
         return _push(

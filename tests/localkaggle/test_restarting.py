@@ -1,6 +1,7 @@
 """A local Kaggle starts again on its folder, with what it held."""
 
 import errno
+import fcntl
 import json
 import signal
 import subprocess
@@ -234,6 +235,17 @@ def test_a_folder_that_is_served_already_is_refused(tmp_path):
     """Two servers would write over each other."""
     with started(tmp_path / "kaggle"), pytest.raises(FileExistsError, match="in use by another"):
         LocalKaggle(tmp_path / "kaggle")
+
+
+def test_a_folder_that_cannot_be_locked_is_served(tmp_path, monkeypatch):
+    """As in a home over NFS or in some mounted drives."""
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with started(tmp_path / "kaggle") as kaggle:
+        assert kaggle.folder == tmp_path / "kaggle"
 
 
 def test_a_folder_of_another_competition_is_refused(tmp_path):

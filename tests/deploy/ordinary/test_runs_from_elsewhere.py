@@ -2,6 +2,8 @@
 twice.
 """
 
+import errno
+import fcntl
 import itertools
 import subprocess
 import sys
@@ -204,13 +206,30 @@ def test_two_pushes_of_one_project_at_a_time_send_one(start, ours):
     assert local.faults.seen.count("SaveKernel") == 1 and Busy.exit_code == 7
 
 
+def test_a_folder_that_cannot_be_locked_is_pushed_from(start, ours, shown, monkeypatch):
+    """As in a home over NFS or in some mounted drives."""
+    local, kaggle = start()
+
+    def no_locks(*_: object) -> None:
+        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+
+    assert push(kaggle, ours, show=shown.append).version == local.faults.seen.count("SaveKernel")
+    assert shown[0] == (
+        f"{ours.runs} cannot be locked (Operation not supported): do not push from two windows at"
+        " a time."
+    )
+
+
 def test_a_push_that_was_killed_locks_nobody_out(start, ours):
     """The lock is its process's own."""
     _, kaggle = start()
     ours.runs.mkdir()
     code = (
         "import sys; from pathlib import Path; from deploy.journal import Journal\n"
-        "with Journal(Path(sys.argv[1])).locked('push-train'): print('held', flush=True), input()"
+        "with Journal(Path(sys.argv[1])).locked('push-train', print):"
+        " print('held', flush=True), input()"
     )
     command = [sys.executable, "-c", code, str(ours.journal().path)]
     with subprocess.Popen(
