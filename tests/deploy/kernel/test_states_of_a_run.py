@@ -289,8 +289,8 @@ def test_complete_without_a_number_is_waited_with(kaggle, between, file, shown, 
     assert ended(lambda: submit(kaggle, file, shown)) == WAITS
 
 
-@pytest.mark.parametrize("answer", [answer for answer, _ in answers(SUBMISSION)])
-def test_no_second_submission_is_spent(kaggle, between, file, shown, answer):
+@pytest.mark.parametrize(("answer", "end"), answers(SUBMISSION))
+def test_no_second_submission_is_spent(kaggle, between, file, shown, answer, end):
     """Whatever the list says of the first: also where it failed, or cannot be read."""
     listed = {"ref": 4, "description": f"digits [run {RUN}]", **answer}
     between.always("ListSubmissions", {"submissions": [listed]})
