@@ -29,7 +29,7 @@ from deploy.errors import (
     Unreachable,
     UsageError,
 )
-from deploy.kernel import bundle_versions
+from deploy.kernel import bundle_versions, crash_advice
 from deploy.kernel.log_stream import LogStream
 from deploy.kernel.look import Look, clock
 from deploy.project import InWords, no_words
@@ -477,7 +477,7 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
     if lines:
         parts += ["The end of its log:", *(f"  | {line}" for line in lines[-TAIL_LINES:])]
     end = "\n".join([failure, *lines[-TAIL_LINES:]])
-    advice = failure_messages.crash_advice(end)
+    advice = crash_advice.crash_advice(end)
     if NotMounted.words in end:
         advice += f"\ninvoke {push}"
     parts += [advice or "Fix the cause and push again.", then]
