@@ -27,10 +27,10 @@ def no_words(line: Mapping[str, Any]) -> str:
 def with_letter(competition: str) -> str:
     """Return what addresses may begin with, for a competition's slug that begins with a digit.
 
-    >>> with_letter("2026-leaves"), len(with_letter("2" * 50))
-    ('k-2026-leaves', 50)
+    >>> with_letter("2026-Leaves")
+    'k-2026-leaves'
     """
-    return f"k-{competition}"[:50].rstrip("-")
+    return f"k-{competition.lower()}"
 
 
 @dataclass(frozen=True)

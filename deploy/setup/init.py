@@ -29,9 +29,9 @@ from deploy.relay import competition_rules
 FILE = "relay.toml"
 REHEARSED = "digits"  # the config of the tasks until a competition is begun
 NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
-SLUG = re.compile(r"[a-z0-9][a-z0-9-]{2,49}")
+SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}")  # as "leash-BELKA"; its mount keeps the case
 PAGE = re.compile(r"(?:https?://)?(?:www\.)?kaggle\.com/(?:competitions|c)/([^/?#]+).*", re.I)
-ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,49}")  # Kaggle finds no new notebook that begins otherwise
+ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,}")  # Kaggle finds no new notebook that begins otherwise
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
 MOST_HOURS = 12  # that Kaggle gives a notebook with a GPU
@@ -245,7 +245,7 @@ def _without_config(
     competition: str, configs: Mapping[str, Stated], hours: float | None
 ) -> UsageError:
     """Return the error that has the commands which make a config."""
-    name = competition.replace("-", "_")
+    name = competition.lower().replace("-", "_")
     if not NAME.fullmatch(name) or keyword.iskeyword(name) or name in configs:
         name = f"c_{name}"
     data, given = f"data/{competition}", "" if hours is None else f" --infer-hours {hours:g}"
@@ -279,9 +279,9 @@ def _slugs(root: Path) -> dict[str, str]:
     for competition, slug in slugs.items():
         if not isinstance(slug, str) or not ADDRESS.fullmatch(slug):
             raise UsageError(
-                f"{root / FILE} says {competition} = {slug!r}; expected 3 to 50 lower-case letters,"
-                " digits and hyphens, a letter first: Kaggle finds no new notebook whose address"
-                ' begins with a digit ("Notebook not found").\nCorrect that line, as'
+                f"{root / FILE} says {competition} = {slug!r}; expected 3 or more lower-case"
+                " letters, digits and hyphens, a letter first: Kaggle finds no new notebook whose"
+                ' address begins with a digit ("Notebook not found").\nCorrect that line, as'
                 f' {competition} = "{with_letter(competition)}"'
             )
     return dict(slugs)
@@ -330,14 +330,14 @@ def in_address(competition: str, show: Show = lambda line: None) -> str:
 def _require_slug(competition: str) -> None:
     """Raise `UsageError` unless this can be the slug of a competition."""
     if not SLUG.fullmatch(competition):
-        last = competition.rstrip("/").rpartition("/")[2].lower()
+        last = competition.rstrip("/").rpartition("/")[2]
         hint = f"Try: --competition {last}" if SLUG.fullmatch(last) else "Correct it."
         given = f"{competition[:80]!r} is not a slug"
         if not competition:
             given, hint = "is missing", "invoke init --competition SLUG"
         raise UsageError(
-            f"--competition {given}; expected the last part of the competition's address: 3 to 50"
-            f" lower-case letters, digits and hyphens.\n{hint}"
+            f"--competition {given}; expected the last part of the competition's address: 3 to 100"
+            f" letters, digits and hyphens, capitals as there.\n{hint}"
         )
 
 

@@ -156,12 +156,12 @@ class Config:
             "lower-case letters, digits and underscores",
             "Name the config as its file, without .py.",
         )
-        slug = r"[a-z0-9][a-z0-9-]{2,49}"
+        slug = r"[A-Za-z0-9][A-Za-z0-9-]{2,99}"
         expect(
             isinstance(self.competition, str) and bool(re.fullmatch(slug, self.competition)),
             "competition",
             self.competition,
-            "the slug in the competition's address: 3 to 50 lower-case letters, digits and hyphens",
+            "the slug in the competition's address: 3 to 100 letters, digits and hyphens",
             "Copy it from kaggle.com/competitions/<slug>.",
         )
         parts: dict[str, type] = {"data": Data, "optimizer": Optimizer}

@@ -357,8 +357,10 @@ def assumed(folder: Path, slug: str) -> Finding:
 
 def _slug(name: str) -> str:
     """Return a slug after a name; "" if the name says nothing."""
-    slug = "-".join(re.findall(r"[a-z0-9]+", name.lower()))[:50].strip("-")
-    return slug if len(slug) > 2 and slug not in GENERAL else ""
+    slug = name  # of a folder that is called as the competition: its mount keeps the capitals
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}", name):
+        slug = "-".join(re.findall(r"[a-z0-9]+", name.lower()))[:100].strip("-")
+    return slug if len(slug) > 2 and slug.lower() not in GENERAL else ""
 
 
 def names(folder: Path, path: Path | None, competition: str) -> tuple[str, str]:

@@ -6,15 +6,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from slugify import slugify
 
 import pipeline.configs
+from deploy.bundle import bundle
 from deploy.errors import Denied, UsageError
 from deploy.setup import init
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from pipeline.config import Config, config_files, load
-from pipeline.inspection import config_edits, config_writer, inspect_command
+from pipeline.inspection import config_edits, config_proposal, config_writer, inspect_command
 from tests.pipeline.conftest import write_competition
 
 SLUG = "leaf-diseases-2026"
@@ -97,10 +99,10 @@ def write(root: Path, text: str, name: str = "leaves", competition: str = "") ->
     return load(name)
 
 
-def begin(root: Path, config: str = "", **more: Any) -> init.Started:
+def begin(root: Path, config: str = "", slug: str = SLUG, **more: Any) -> init.Started:
     """Begin the competition as `invoke init` does."""
     known = {name: init.Stated(*said) for name, said in config_edits.stated(config).items()}
-    return init.begin(root, SLUG, known, config_edits.put, config=config, **more)
+    return init.begin(root, slug, known, config_edits.put, config=config, **more)
 
 
 def again(name: str) -> Config:
@@ -161,6 +163,39 @@ def test_a_competition_is_begun_by_the_address_in_the_browser(root, proposed, sh
 
     assert (made.competition, made.config) == (SLUG, "leaves")
     assert shown[0] == f"The competition of that address is {SLUG}"
+
+
+@pytest.mark.parametrize(
+    "slug",
+    [
+        "leash-BELKA",
+        "LANL-Earthquake-Prediction",
+        "google-research-identify-contrails-reduce-global-warming",
+    ],
+)
+def test_a_slug_may_have_capitals_and_be_long(root, proposed, tmp_path, slug):
+    """The mounts are called as the slug is; addresses have small letters, 50 at most."""
+    assert config_proposal.names(tmp_path / slug, None, "")[1] == slug
+    config = write(root, proposed, competition=slug)
+
+    made = begin(root, slug=slug)
+
+    assert (made.competition, config.competition, made.config) == (slug, slug, "leaves")
+    for handle in made.handles.values():
+        address = handle.partition("/")[2]
+        assert address == address.lower() and len(address) <= 50
+        assert slugify(bundle.title(handle)) == address
+
+
+def test_two_long_slugs_with_the_same_start_have_addresses_of_their_own(root, proposed):
+    """Also with a digit first, before which an address gets a letter."""
+    handles = set()
+    for slug in ("2026-" + "a" * 70, "2026-" + "a" * 71):
+        write(root, proposed, competition=slug)
+        handles.add(begin(root, slug=slug).handles["train-tpu"])
+        del sys.modules["pipeline.configs.leaves"]
+
+    assert len(handles) == 2
 
 
 def test_a_config_that_was_edited_is_taken_as_it_is(root, site, proposed):

@@ -96,8 +96,8 @@ def test_a_second_competition_becomes_the_default(ours):
 @pytest.mark.parametrize(
     ("slug", "config", "edit"),
     [
-        ("Leaf", "", "--competition leaf"),
-        ("https://www.kaggle.com/competitions/Leaf-2026/data", "", "--competition leaf-2026"),
+        ("Leaf Diseases", "", "capitals as there"),
+        ("https://kaggle.example/competitions/Leaf-2026/", "", "Try: --competition Leaf-2026"),
         ("../../etc", "", "Try: --competition etc"),
         ("a" * 3000, "", "Correct it"),
         ("", "", "invoke init --competition SLUG"),
@@ -356,13 +356,12 @@ def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ou
     assert written(ours) == before
 
 
-@pytest.mark.parametrize("letters", [48, 49, 50])
-def test_what_a_long_slug_is_given_is_taken_back(ours, letters):
-    """An address has as many letters as a competition's slug, and one of them is spent."""
-    competition = "2".ljust(letters - 1, "x") + "y"
+def test_what_a_long_slug_is_given_is_taken_back(ours):
+    """It is longer than an address may be, which is cut only where it is made."""
+    competition = "2".ljust(99, "x") + "Y"
     begin(ours, competition, name="leaves", user="ann")
 
-    assert init.slug(ours, competition) == f"k-{competition}"[:50]
+    assert init.slug(ours, competition) == f"k-{competition}".lower()
 
 
 def test_a_slug_stays_when_another_competition_is_begun(ours):
@@ -385,7 +384,7 @@ def test_a_project_from_before_keeps_its_addresses(ours):
     assert made.handles["train-tpu"] == "ann/2026-leaves-train-tpu"
 
 
-@pytest.mark.parametrize("slug", ["2026-leaves", "Leaves", "le", "a b c", "x" * 51, ""])
+@pytest.mark.parametrize("slug", ["2026-leaves", "Leaves", "le", "a b c", ""])
 def test_a_slug_that_cannot_work_is_named_with_its_edit(ours, slug):
     """Before anything is sent to it."""
     (ours / init.FILE).write_text(f'[slugs]\n{DIGITS} = "{slug}"\n')
