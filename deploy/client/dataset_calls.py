@@ -32,7 +32,8 @@ class DatasetCalls(Exchange):
                 responses.number(v.version_number): responses.text(v.version_notes)
                 for v in answer.versions or ()
             }
-            return Dataset(responses.number(answer.current_version_number), notes)
+            version = responses.number(answer.current_version_number)
+            return Dataset(version, answer.is_private is True, notes)
 
         return self._mine("dataset", handle, f"look at the dataset {handle}", ask, self._own)
 

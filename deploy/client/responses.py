@@ -74,6 +74,7 @@ class Dataset:
     """A dataset: its current version, and the notes of each version that Kaggle lists."""
 
     version: int
+    is_private: bool
     notes: Mapping[int, str]
 
 

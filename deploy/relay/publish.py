@@ -46,6 +46,7 @@ TEXT_AT_MOST = 50 * 10**6  # bytes of a file that is searched; no text of an art
 LOST = 12  # polls for the version of a call whose answer was lost, and for sizes that agree
 READS = 4  # of a file that came back with other bytes
 ENDED = ("READY", "FAILED", "DELETED")
+WITHOUT = 'For the weights of one model, handoff="kernel" in the config needs no dataset.'
 STAGING, UPLOADS = "artifact", "uploads"  # in the folder that a publish works in
 
 
@@ -105,6 +106,7 @@ def publish_and_record(
             sending=lambda before: journal.note("publishes", outcome["id"], before=before),
             sent=lambda: outcome.update(made=True),
             sent_after=sent_after,
+            known=last is not None,
             most=most,
             # No folder of a pull has such a name.
             place=project.runs / f".publish.{handle.replace('/', '.')}",
@@ -174,6 +176,7 @@ def publish(
     sending: Callable[[int], None] = lambda before: None,
     sent: Callable[[], None] = lambda: None,
     sent_after: int | None = None,
+    known: bool = False,
     most: int = FILES_AT_MOST,
     place: Path | None = None,
 ) -> DatasetVersion:
@@ -189,13 +192,15 @@ def publish(
         sent: is called once Kaggle has not refused it.
         sent_after: that number, if an earlier call may have been made and nobody knows what came of
             it.
+        known: whether this dataset is ours, also if its current version has no manifest.json.
         most: so many files at most.
         place: a folder to work in. If this is killed, or loses Kaggle, it stays, and the next
             publish with it sends and fetches only what is missing. None: nothing stays.
 
     Raises:
         UsageError: if it has folders or too many files, or a secret seems to be in one of its
-            texts. Nothing is sent then.
+            texts; or if the dataset is public, or was made for something else. Nothing is sent
+            then.
         Unverified: if the artifact is not what its manifest says, or what came back is not what was
             sent.
         Refused: if Kaggle refuses, or somebody else adds versions at the same time.
@@ -222,7 +227,7 @@ def publish(
             )
         _require_no_secrets(staging, f"{handle}: {title}")
         version = _current_version(kaggle, handle, end, show, sent_after)
-        if version and _same_manifest(kaggle, handle, version, staging):
+        if version and _same_manifest(kaggle, handle, version, staging, known):
             try:
                 _compare(kaggle, handle, version, found, staging)
             except Unverified as error:
@@ -312,6 +317,13 @@ def _current_version(
         # The status first: a version that is ready by now is in the number that is asked for next.
         status = _status(kaggle, handle)
         now = kaggle.dataset(handle)
+        if now is not None and not now.is_private:
+            raise UsageError(
+                f"The dataset {handle} is public, and what is published there is for you alone."
+                " Expected a private one; nothing was sent.\n"
+                f"Make it private at https://www.kaggle.com/datasets/{handle} (Settings), and run"
+                f" the same command again. {WITHOUT}"
+            )
         version = now.version if now else None
         arrived = sent_after is None or (version or 0) > sent_after or looks >= LOST
         if now is None and arrived:
@@ -436,13 +448,14 @@ def _listed(kaggle: Kaggle, handle: str, version: int) -> dict[str, int]:
         return {}  # as above
 
 
-def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> bool:
+def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path, known: bool) -> bool:
     """Return whether that version has our manifest, which names every other file by its sha256.
 
     The notes do not count: the first version of a dataset has none, and notes can be edited.
 
     Raises:
         NotFound: if it has a manifest, by its list of files, and does not give it.
+        UsageError: if it has other files, and none, unless this dataset is `known`.
     """
     name = artifact_manifest.NAME
     ours = artifact_manifest.sha256(staging / name)
@@ -451,9 +464,18 @@ def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path) -> 
         try:
             return _same_bytes(kaggle, handle, version, path, ours)
         except NotFound:
-            if name in kaggle.dataset_files(handle, version):
+            listed = kaggle.dataset_files(handle, version)
+            if name in listed:
                 raise
-    return False  # something else was published there, without a manifest
+    if listed and not known:
+        raise UsageError(
+            f"{handle} version {version} holds {', '.join(sorted(listed)[:5])}, and no {name}: the"
+            " dataset was made for something else. A new version would replace these files."
+            " Expected a dataset of this project, or none; nothing was sent.\n"
+            "Keep its files in a dataset of another name, delete this one at"
+            f" https://www.kaggle.com/datasets/{handle}, and run the same command again. {WITHOUT}"
+        )
+    return False  # a part of it was published there, and not its manifest
 
 
 def _same_bytes(kaggle: Kaggle, handle: str, version: int, path: Path, digest: str) -> bool:

@@ -211,7 +211,8 @@ def test_publish_knows_what_a_word_means_for_the_version_that_it_made(
     takes_all(between, artifact)
     absent = (404, {"code": 404, "message": "Not found"})
     between.say(
-        "GetDataset", itertools.chain([absent], itertools.repeat({"currentVersionNumber": 1}))
+        "GetDataset",
+        itertools.chain([absent], itertools.repeat({"currentVersionNumber": 1, "isPrivate": True})),
     )
     between.say("GetDatasetStatus", itertools.chain([absent], itertools.repeat((200, answer))))
 
@@ -227,7 +228,7 @@ def test_publish_adds_no_version_while_another_is_on_its_way(
     ours.
     """
     takes_all(between, artifact)
-    between.always("GetDataset", {"currentVersionNumber": 4})
+    between.always("GetDataset", {"currentVersionNumber": 4, "isPrivate": True})
     between.always("GetDatasetStatus", (200, answer))
 
     outcome = ended(lambda: publish(kaggle, artifact, shown, end))

@@ -19,7 +19,7 @@ QUICK = Pace(first=0.01, most=0.05, patience=0.1)
 
 
 def at(version: int) -> dict[str, object]:
-    return {"currentVersionNumber": version}
+    return {"currentVersionNumber": version, "isPrivate": True}
 
 
 def then(always, *first):
