@@ -69,7 +69,7 @@ class PushPlan:
         self._made: dict[str, Any] | None = None
 
     def __call__(self, preview: Any) -> None:
-        """Show the plan, then the preview.
+        """Show the plan, if it is a training, then the preview.
 
         Raises:
             UsageError: if the TPU's compiler says that a step does not fit.
@@ -78,9 +78,9 @@ class PushPlan:
 
         if preview.kernel == TRAIN:
             self._made = self._plan(preview.machine_shape)
-        if self._made is not None:
-            resumes = "resumes from" in preview.changes
-            judge(self._made, preview.hours_left, self._config, resumes=resumes)
+            if self._made is not None:
+                resumes = "resumes from" in preview.changes
+                judge(self._made, preview.hours_left, self._config, resumes=resumes)
         self._agree(preview)
 
     def keep(self, run: "Run") -> None:

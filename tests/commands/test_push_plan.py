@@ -48,6 +48,8 @@ def test_the_plan_of_a_push_lies_beside_the_folder_of_its_run(tmp_path, capsys):
     planned.keep(Run("ann/digits-train-tpu", 3, "", ""))
 
     assert re.search(r"^plan .*(.|\n)*^asked$", capsys.readouterr().out, re.MULTILINE)
+    planned(preview(kernel="infer-gpu", hours_left=30.0))  # as `invoke relay` goes on
+    assert capsys.readouterr().out == "asked\n"
     kept = plan_command.kept(tmp_path / "digits-train-tpu-v3")
     assert plan.from_json(json.loads(kept.read_bytes())).outlooks[0].memory_basis == "compiled"
 
