@@ -15,6 +15,9 @@ SHAPES = {"tpu-v5e-8": "TpuV5E8", PAIR: "NvidiaTeslaT4"}
 PUSH_BENCH = "push-bench"
 TRAINS = ("push-train", PUSH_BENCH, "relay")  # the tasks that a runtime is for
 PREPARE, TRAIN, INFER, BENCH = "prepare-cpu", "train-tpu", "infer-gpu", "bench"
+PUSHED_BY = {
+    PREPARE: "push-prepare", TRAIN: "push-train", INFER: "push-infer", BENCH: PUSH_BENCH,
+}  # fmt: skip
 DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and the session itself
 InWords = Callable[[Mapping[str, Any]], str]
 

@@ -20,13 +20,14 @@ from deploy.errors import (
     BadAnswer,
     CredentialError,
     DeadlinePassed,
+    Denied,
     RunFailed,
     Unreachable,
     Unverified,
     writing,
 )
 from deploy.kernel import artifact_manifest, listing
-from deploy.kernel.push_and_watch import ENDED_BADLY, Run, failed
+from deploy.kernel.push_and_watch import ENDED_BADLY, Run, failed, of_another
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 CHECKPOINTS, SUBMISSION = "checkpoints", "submission.csv"
@@ -85,7 +86,13 @@ def pull(
         DiskError: if the disk is full or cannot be written.
     """
     target = into / folder_name(run)
-    ended = kaggle.kernel_status(run.handle, run.version)
+    try:
+        ended = kaggle.kernel_status(run.handle, run.version)
+    except Denied as error:
+        theirs = of_another(kaggle, run, error)
+        if theirs is None:
+            raise
+        raise theirs from error
     status = ended.name
     if status not in ("COMPLETE", *ENDED_BADLY) or status == "CANCEL_REQUESTED":
         raise DeadlinePassed(

@@ -16,6 +16,7 @@ from deploy.client.responses import Saved, Source
 from deploy.errors import (
     Ambiguous,
     BadAnswer,
+    Cancelled,
     CredentialError,
     DeadlinePassed,
     Denied,
@@ -43,7 +44,8 @@ PROGRESS_PAUSES = 5  # the longest pauses between two lines of a pipe that tell 
 NOT_YET = "NOT_THERE_YET"
 SAVED = "NEW_SCRIPT"  # Kaggle's word for a version that is saved and does not run, or not yet
 NO_NOTEBOOK = re.compile(r"(notebook|kernel) not found", re.IGNORECASE)
-ENDED_BADLY = ("ERROR", "CANCEL_REQUESTED", "CANCEL_ACKNOWLEDGED", SAVED)
+CANCELLED = "CANCEL_ACKNOWLEDGED"  # in a browser, or by Kaggle when its time was up
+ENDED_BADLY = ("ERROR", "CANCEL_REQUESTED", CANCELLED, SAVED)
 
 
 @dataclass(frozen=True)
@@ -216,7 +218,7 @@ def adopted(run: Run, status: str, show: Show) -> None:
     machine = run.machine_shape or run.accelerator
     show(
         f"{run} holds this bundle already, {status} on {machine}; nothing was sent. To run it once"
-        " more: --again"
+        f" more: `{crash_advice.task(run.handle, run.machine_shape)} --again`"
     )
 
 
@@ -321,7 +323,7 @@ def watch(
     Raises:
         NotFound, Denied: if there is no such run, or not for this user.
         RunFailed: if it failed; with Kaggle's message, the failing cell, its error and advice;
-            `NotMounted`, if it found a source missing.
+            `NotMounted`, if it found a source missing; `Cancelled`, if it was ended from outside.
         DeadlinePassed: after the deadline; the message says how to re-attach.
         Unreachable: if Kaggle stayed silent for `kaggle.pace.patience` seconds.
         BadAnswer: if its answers, several in a row, could not be read.
@@ -370,11 +372,13 @@ def watch(
                 if name == "COMPLETE":
                     return name
                 only_saved = name == SAVED and since >= kaggle.pace.unstarted
-                if only_saved or name in ("ERROR", "CANCEL_ACKNOWLEDGED"):
+                if only_saved or name in ("ERROR", CANCELLED):
                     then = (
                         f"To pull what it wrote until then, if anything:\ninvoke pull --run {run}"
                     )
                     message = failed(kaggle, run, name, failure, then)
+                    if name == CANCELLED:
+                        raise Cancelled(message)
                     late = NotMounted.words in message
                     raise (NotMounted if late else RunFailed)(message)
                 allowed = deadline_seconds if running else queue_seconds or deadline_seconds
@@ -424,13 +428,22 @@ def _look(kaggle: Kaggle, run: Run, *, new: bool, seen: bool) -> tuple[str, str]
     return status.name, status.failure
 
 
+def of_another(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError | None:
+    """Return the error for a run of another account that Kaggle does not show; None: it is ours."""
+    owner, user = run.handle.partition("/")[0], kaggle.username
+    if owner.lower() == user.lower():
+        return None
+    return type(error)(
+        f"There is no run {run} that {user} may see: you are logged in as {user}, and the run is"
+        f" {owner}'s.\nLog in as {owner}, or name a run of {user}'s: --run owner/slug/version. To"
+        " see who is logged in:\ninvoke doctor"
+    )
+
+
 def _not_found(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
     """Return the error for a run that does not exist. Kaggle answers 403 for one of our own too."""
-    if run.handle.partition("/")[0] != kaggle.username:
-        return type(error)(
-            f"There is no run {run} that {kaggle.username} may see: it does not exist, or it"
-            " belongs to somebody else.\nExpected owner/slug/version of a run. Correct --run."
-        )
+    if (theirs := of_another(kaggle, run, error)) is not None:
+        return theirs
     try:
         current = kaggle.get_kernel(run.handle)
         why = f"the newest version is {current.version}" if current else "there is no such notebook"
@@ -452,8 +465,7 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
         failure: Kaggle's message about it.
         then: the last lines: what to do next.
     """
-    tasks = {"TPU": "push-train", "CPU": "push-prepare", "GPU": "push-infer"}
-    push = tasks[accelerator(run.handle)]
+    push = crash_advice.task(run.handle, run.machine_shape)
     if name == SAVED:
         return (
             f"{run} was saved and not run; expected a run. Kaggle also says so of a version that"
@@ -469,16 +481,19 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
     shape = re.compile(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)")
     errors = [line.strip() for line in lines if shape.match(line)]
     cells = re.findall(r'Exception encountered at "In \[(\d+)\]"', "\n".join(lines))
-    parts = [f"{run} ended as {name}; expected COMPLETE.", failure_messages.plain(failure).strip()]
+    end = "\n".join([failure, *lines[-TAIL_LINES:]])
+    stopped = name == CANCELLED and not re.search(crash_advice.TIME_UP, end)
+    how = "was cancelled on kaggle.com" if stopped else f"ended as {name}"
+    parts = [f"{run} {how}; expected COMPLETE.", failure_messages.plain(failure).strip()]
     if cells:
         parts.append(f"The failing cell is In [{cells[-1]}] of {run.url or run}.")
     if errors:
         parts.append(f"The failing cell said: {errors[-1]}")
     if lines:
         parts += ["The end of its log:", *(f"  | {line}" for line in lines[-TAIL_LINES:])]
-    end = "\n".join([failure, *lines[-TAIL_LINES:]])
-    advice = crash_advice.crash_advice(end)
-    if NotMounted.words in end:
+    # What a run printed that was stopped is no cause.
+    advice = "To run it again:" if stopped else crash_advice.crash_advice(end)
+    if advice.endswith(":"):
         advice += f"\ninvoke {push}"
     parts += [advice or "Fix the cause and push again.", then]
     return "\n".join(part for part in parts if part)

@@ -20,11 +20,8 @@ from deploy.errors import NotFound, Unknown, UsageError
 from deploy.journal import DONE, NOT_MADE, Outcome
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
-from deploy.project import BENCH, INFER, PREPARE, TRAIN, Project
+from deploy.project import PUSHED_BY, TRAIN, Project
 
-PUSHED_BY = {
-    PREPARE: "push-prepare", TRAIN: "push-train", INFER: "push-infer", BENCH: "push-bench",
-}  # fmt: skip
 EVERY_ROW = -1  # SQLite's word for no limit
 NOT_MOUNTED = "ERROR, a source was not mounted"  # the status of a run that never began
 # Outcomes of a push that Kaggle refused to run.
@@ -99,8 +96,11 @@ class Pushes:
         last = [self.last(kernel=kernel, config=self.project.name) for kernel in PUSHED_BY]
         return [row for row in last if row is not None and row["outcome"] not in (DONE, *NOT_MADE)]
 
-    def last_run(self, kernel: str) -> Run:
+    def last_run(self, kernel: str, instead: str = "") -> Run:
         """Return the last run of this kernel and config that was pushed from here.
+
+        Args:
+            instead: what else the command takes.
 
         Raises:
             UsageError: if there is no push, or if the newest one made no version: an older run is
@@ -112,14 +112,14 @@ class Pushes:
             raise UsageError(
                 f"The journal in {self.project.runs} knows no push of {kernel} with the config"
                 f" {self.project.name}; a rehearsal is none.\n"
-                "Push it with the command below, or name a run: --run owner/slug/version\n"
+                f"Push it with the command below{instead}.\n"
                 f"{push}"
             )
         if row["outcome"] != DONE:
             raise UsageError(
                 f"The last push of {kernel} made no version that we know of: it ended as"
                 f" {row['outcome']}.\n"
-                "Push it again with the command below, or name a run: --run owner/slug/version\n"
+                f"Push it again with the command below{instead}.\n"
                 f"{push}"
             )
         return run_of(row)
@@ -143,7 +143,7 @@ class Pushes:
                 f"--kernel {kernel[:80]!r}: there is no such notebook; expected"
                 f" {', '.join(PUSHED_BY)}.\nCorrect it, or name a run: --run owner/slug/version"
             )
-        return self.last_run(kernel)
+        return self.last_run(kernel, ", or name a run: --run owner/slug/version")
 
     def pulled_folder(self, run: Run) -> Path:
         """Return the folder that this run was pulled to.

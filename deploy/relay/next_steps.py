@@ -10,9 +10,9 @@ from deploy.errors import UsageError
 from deploy.journal import DONE
 from deploy.kernel import output, saved_progress
 from deploy.kernel.push_and_watch import Run
-from deploy.project import BENCH, INFER, PREPARE, TRAIN, Project
+from deploy.project import BENCH, INFER, PREPARE, PUSHED_BY, TRAIN, Project
 from deploy.relay import submit as submissions
-from deploy.relay.last_runs import PUSHED_BY, Pushes, Row, run_of
+from deploy.relay.last_runs import Pushes, Row, run_of
 
 
 def next_command(project: Project, run: Run, folder: Path) -> str:

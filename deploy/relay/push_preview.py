@@ -30,8 +30,8 @@ from deploy.errors import (
 from deploy.journal import DONE
 from deploy.kernel.push_and_watch import GoOn, look_at
 from deploy.kernel.push_and_watch import accelerator as accelerator_of
-from deploy.project import BENCH, TRAIN, Project, with_letter
-from deploy.relay.last_runs import PUSHED_BY, Pushes, started
+from deploy.project import BENCH, PUSHED_BY, TRAIN, Project, with_letter
+from deploy.relay.last_runs import Pushes, started
 
 WRITES = "%%writefile "
 RUNNING = ("QUEUED", "RUNNING")

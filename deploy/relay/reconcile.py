@@ -13,7 +13,8 @@ from deploy.errors import Unknown
 from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
 from deploy.kernel import bundle_versions, push_and_watch
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, Show
-from deploy.relay.last_runs import PUSHED_BY, REFUSED_RUN, Pushes, Row, age, run_of, status_of
+from deploy.project import PUSHED_BY
+from deploy.relay.last_runs import REFUSED_RUN, Pushes, Row, age, run_of, status_of
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from typing import Any
 from deploy.bundle import bundle, kernel_metadata
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
-from deploy.errors import NotMounted, RunFailed, SourcesRefused, Unknown, UsageError
+from deploy.errors import Cancelled, NotMounted, RunFailed, SourcesRefused, Unknown, UsageError
 from deploy.journal import DONE
 from deploy.kernel import artifact_manifest, ensemble_file, output, push_and_watch, saved_progress
 from deploy.kernel.ensemble_file import Member
@@ -27,6 +27,7 @@ from deploy.kernel.saved_progress import DATASET, KERNEL
 from deploy.project import BENCH as BENCH
 from deploy.project import INFER as INFER
 from deploy.project import PREPARE as PREPARE
+from deploy.project import PUSHED_BY
 from deploy.project import TRAIN as TRAIN
 from deploy.project import Project as Project
 from deploy.relay import (
@@ -41,7 +42,7 @@ from deploy.relay import (
 from deploy.relay import publish as datasets
 from deploy.relay import submit as submissions
 from deploy.relay.continuation import Base
-from deploy.relay.last_runs import NOT_MOUNTED, PUSHED_BY, Pushes, age
+from deploy.relay.last_runs import NOT_MOUNTED, Pushes, age
 from deploy.relay.next_steps import kernel_of
 from deploy.relay.next_steps import next_command as next_command
 from deploy.relay.publish import DatasetVersion
@@ -423,8 +424,9 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
         )
     except RunFailed as error:
         if row:
-            late = isinstance(error, NotMounted)
-            journal.note("pushes", row["id"], status=NOT_MOUNTED if late else status)
+            status = NOT_MOUNTED if isinstance(error, NotMounted) else status
+            status = push_and_watch.CANCELLED if isinstance(error, Cancelled) else status
+            journal.note("pushes", row["id"], status=status)
         raise
     if row:  # a run that somebody else pushed can be watched too, and has no record
         journal.note("pushes", row["id"], status=status)

@@ -12,9 +12,9 @@ from deploy.client.client import Kaggle
 from deploy.client.responses import Quota
 from deploy.errors import CredentialError, Denied, RelayError, Unreachable
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE, Outcome
-from deploy.project import INFER, TRAIN, Project
+from deploy.project import INFER, PUSHED_BY, TRAIN, Project
 from deploy.relay import continuation, next_steps
-from deploy.relay.last_runs import PUSHED_BY, run_of, started
+from deploy.relay.last_runs import run_of, started
 
 Row = Mapping[str, Any]
 

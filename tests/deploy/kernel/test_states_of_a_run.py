@@ -45,7 +45,7 @@ KERNEL = {
     "COMPLETE": SUCCESS,
     "ERROR": "ended as ERROR",
     "CANCEL_REQUESTED": WAITS,  # it has not ended yet
-    "CANCEL_ACKNOWLEDGED": "ended as CANCEL_ACKNOWLEDGED",
+    "CANCEL_ACKNOWLEDGED": "was cancelled on kaggle.com",
     "NEW_SCRIPT": "was saved and not run",
 }
 DATASET = {

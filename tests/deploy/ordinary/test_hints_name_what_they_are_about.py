@@ -37,7 +37,8 @@ COMMANDS = [
     "push-train --yes",
     "relay --yes",
 ]
-PARSER = Parser(contexts=Collection.from_module(tasks).to_contexts())
+TASKS = {context.name: context for context in Collection.from_module(tasks).to_contexts()}
+PARSER = Parser(contexts=list(TASKS.values()))
 
 
 @pytest.fixture
@@ -54,6 +55,16 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKagg
 def hints(message: str) -> list[str]:
     """Return the commands that a message names at the ends of its lines."""
     return [found[0] for found in console.COMMAND.finditer(message)]
+
+
+def options(message: str) -> list[str]:
+    """Return the options that a message names by themselves: those of the command that was given.
+
+    An option in backticks stands there with its command.
+    """
+    return re.findall(
+        r"(?<![\w-])--[a-z][a-z-]*", re.sub("`.*?`", "", console.COMMAND.sub("", message))
+    )
 
 
 def about(hint: str) -> str | None:
@@ -79,6 +90,8 @@ def test_each_command_in_an_error_is_about_the_config_that_was_given(local, tmp_
         for hint in hints(said):
             assert about(hint) in (CONFIG, None), (words, hint)
             named.add(hint.split()[1])
+        for option in options(said):
+            assert option in TASKS[words.split()[0]].flags, (words, option)
 
     assert named >= {"push-train", "push-infer", "pull", "status"}
 

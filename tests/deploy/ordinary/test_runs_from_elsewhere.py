@@ -184,8 +184,10 @@ def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(start, ours, 
         assert push(kaggle, project, show=shown.append) == run
     assert local.faults.seen.count("SaveKernel") == 2
     on = {first: "QUEUED on TpuV5E8", second: "QUEUED on NvidiaTeslaT4"}
+    where = {first: "", second: " --for gpu-t4x2"}
     assert shown[-2:] == [
-        f"{run} holds this bundle already, {state}; nothing was sent. To run it once more: --again"
+        f"{run} holds this bundle already, {state}; nothing was sent. To run it once more:"
+        f" `push-train{where[run]} --again`"
         for run, state in on.items()
     ]
 

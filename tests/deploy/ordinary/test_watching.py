@@ -1,8 +1,10 @@
 """Ordinary days of a watch: a log in any language, a busy one, a run that began hours ago."""
 
+import itertools
 import json
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +13,12 @@ import pytest
 from commands.console import print_line
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
+from deploy.errors import Denied, NotMounted, RunFailed
 from deploy.kernel import push_and_watch
 from deploy.kernel.push_and_watch import Run
 from deploy.project import Project
 from deploy.relay import relay
+from localkaggle.fault_kinds import edited
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
@@ -188,3 +192,60 @@ def test_a_line_of_a_watch_does_not_repeat_the_quota(kaggle, session, shown):
 
     assert not any("hours" in line for line in shown)
     assert shown[-1].look.to_json()["hours_left"] == 20.0
+
+
+# How a run ends that did not end by itself
+
+
+@pytest.mark.parametrize(
+    ("shape", "where"), [("NvidiaTeslaT4", " --for gpu-t4x2"), ("TpuV5E8", "")]
+)
+@pytest.mark.parametrize(
+    "said",
+    ["The session was killed (exit code 137)", f"PipelineError: {NotMounted.words} it", ""],
+)
+def test_a_run_that_failed_is_pushed_again_to_the_machine_that_it_was_on(
+    kaggle, between, said, shape, where
+):
+    """It went to the other one."""
+    failed = "NEW_SCRIPT" if not said else "ERROR"
+    between.always("ListKernelSessionOutput", {"log": json.dumps([{"data": f"{said}\n"}])})
+
+    message = push_and_watch.failed(kaggle, replace(RUN, machine_shape=shape), failed, "", "then")
+
+    assert f"invoke push-train{where}\n" in f"{message}\n"
+
+
+def test_a_run_that_was_stopped_in_a_browser_is_said_to_be_cancelled(
+    local, kaggle, session, shown, root
+):
+    """Nothing is wrong with it: there is no cause to fix."""
+    ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
+    pushed = {"kernel": "train-tpu", "config": "digits", "handle": HANDLE, "before": 0}
+    with ours.journal().recording("pushes", **pushed) as outcome:
+        outcome.update(version=1)
+    local.faults.say(
+        "GetKernelSessionStatus", itertools.repeat(edited(status="CANCEL_ACKNOWLEDGED"))
+    )
+
+    with pytest.raises(RunFailed) as caught:
+        relay.watch(kaggle, ours, RUN, show=shown.append)
+
+    said = str(caught.value)
+    assert said.startswith(f"{RUN} was cancelled on kaggle.com; expected COMPLETE.")
+    assert "Fix" not in said and "To run it again:\ninvoke push-train\n" in said
+    assert f"invoke pull --run {RUN}" in said
+    assert ours.journal().last("pushes")["status"] == "CANCEL_ACKNOWLEDGED"
+
+
+@pytest.mark.parametrize("task", [relay.watch, relay.pull])
+def test_a_run_of_another_account_names_both(kaggle, root, task):
+    """Several accounts use one machine, and one journal."""
+    ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
+    theirs = Run("ann/digits-train-tpu", 3, "", "")
+
+    with pytest.raises(Denied) as caught:
+        task(kaggle, ours, theirs, show=lambda line: None)
+
+    assert "you are logged in as rehearsal, and the run is ann's" in str(caught.value)
+    assert "Log in as ann, or name a run of rehearsal's" in str(caught.value)

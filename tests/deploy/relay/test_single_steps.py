@@ -162,7 +162,7 @@ def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, sho
     assert again == run == Pushes(ours).last_run(relay.TRAIN)
     assert shown == [
         f"{run} holds this bundle already, QUEUED on TpuV5E8; nothing was sent. To run it once"
-        " more: --again"
+        " more: `push-train --again`"
     ]
     assert len(local.kernels.kernels[run.handle].versions) == 1
 
