@@ -22,7 +22,7 @@ from proofs.kaggle.world import PATIENT_SECONDS, ROOT, TASKS, World
 from proofs.kaggle.wrong_weights import SEED, hybrids
 
 ROWS = tuple(f"K{number:02d}" for number in range(1, 51))
-UNREACHABLE = 6  # the exit code of a task that meets only failures until its patience ends
+IMPATIENT = (6, 7)  # exit codes of tasks that may meet only failures until their patience ends
 READS = ("watch", "pull", "submit")  # tasks after which the same world serves another case
 # Rows that no command at home meets: why, and the test of each.
 ELSEWHERE = {
@@ -125,7 +125,7 @@ def _outcome(case: Case, world: World) -> Outcome:
     kernels = world.local.kernels.kernels.values()
     versions = [version for kernel in kernels for version in kernel.versions]
     kept = [(version, version.status, version.log) for version in versions]
-    patience, world.hurried = world.deadline_seconds, case.code == UNREACHABLE
+    patience, world.hurried = world.deadline_seconds, case.code in IMPATIENT
     world.local.faults.plan({})
     case.arrange(world)
     world.shown.clear()
