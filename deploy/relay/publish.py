@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from deploy.bundle import bundle, push_rules
-from deploy.client import failure_messages, server_address
+from deploy.client import server_address
 from deploy.client.client import Kaggle
 from deploy.errors import (
     Ambiguous,
@@ -38,6 +38,7 @@ from deploy.kernel.artifact_manifest import Manifest
 from deploy.kernel.push_and_watch import Show
 from deploy.kernel.saved_progress import DATASET, FLAT, SavedProgress
 from deploy.project import Project
+from deploy.relay import dataset_refusals
 from deploy.relay.last_runs import EVERY_ROW
 
 FILES_AT_MOST = 20
@@ -251,10 +252,10 @@ def publish(
         except Ambiguous as error:
             lost = error
         except (Denied, Refused) as error:
-            heading, advice = str(error).splitlines()[0], _advice(error, handle, version)
+            advice = dataset_refusals.advice(error, handle, version)
             if not advice:
                 raise
-            raise type(error)(f"{heading}\n{advice}") from error
+            raise type(error)(f"{str(error).splitlines()[0]}\n{advice}") from error
         else:
             shutil.rmtree(folder / UPLOADS, ignore_errors=True)  # they belong to that version now
         sent()
@@ -373,7 +374,7 @@ def _wait(
         if status in ("FAILED", "DELETED"):
             raise RunFailed(
                 f"{handle} is {status} at version {version}; expected {expected}, READY.\n"
-                f"{_look_there(handle)} Then publish again."
+                f"{dataset_refusals.look_there(handle)} Then publish again."
             )
         whole = False
         if version == expected and status == "READY":
@@ -389,43 +390,13 @@ def _wait(
             return
         looks += 1
         if now is None and looks == LOST:
-            show(f"{handle}  is still not there. {_look_there(handle)}")
+            show(f"{handle}  is still not there. {dataset_refusals.look_there(handle)}")
         idle = version < expected and status in ("READY", "NOT_THERE_YET")
         if lost is not None and idle and looks >= LOST:
             raise lost
         wanted = f"expected version {expected}, READY, with {len(sizes)} files."
         _sleep(pause, end, f"{handle} is at {seen}; {wanted}")
         pause = min(pause * 1.5, kaggle.pace.most)
-
-
-def _look_there(handle: str) -> str:
-    """Return where Kaggle says what became of a dataset, and what is usually in its way."""
-    return (
-        f"Kaggle says why on its page: https://www.kaggle.com/datasets/{handle}\n"
-        "If no room is left for your private datasets, Kaggle makes none: delete what you need no"
-        " longer."
-    )
-
-
-def _advice(error: Denied | Refused, handle: str, version: int | None) -> str:
-    """Return what helps against a refusal of the dataset, or "".
-
-    Args:
-        version: that it has; None: there is no such dataset.
-    """
-    if version is None and failure_messages.IN_USE.search(str(error)):
-        return (
-            f"Another dataset or notebook of that name is there, or is being made:"
-            f" https://www.kaggle.com/datasets/{handle}\nDelete it by hand, and publish again. Or"
-            " mount the training's own output, without a dataset: write"
-            ' handoff="kernel" into the config, and push the inference:\ninvoke push-infer'
-        )
-    if version is not None and isinstance(error, Denied) and not error.gate:
-        return (
-            "The dataset is yours. Kaggle also answers so while it still processes the version"
-            f" before. Publish again in some minutes.\n{failure_messages.CAUSES}"
-        )
-    return ""
 
 
 def _sleep(pause: float, end: float, state: str) -> None:
