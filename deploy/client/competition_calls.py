@@ -154,5 +154,8 @@ class CompetitionCalls(Exchange):
         what = f"ask for the submission limits of {competition}"
         answer = self._read(what, lambda: self._competitions.get_submission_limits(request))
         return Limits(
-            *map(responses.number, (answer.num_today, answer.num_total, answer.num_allowed_now))
+            responses.number(answer.num_today),
+            responses.number(answer.num_total),
+            responses.number(answer.num_allowed_now),
+            by_total=answer.limited_by_total is True,
         )

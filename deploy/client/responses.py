@@ -113,11 +113,23 @@ class Competition:
 
 @dataclass(frozen=True)
 class Limits:
-    """Submissions made today and in total, and how many are allowed now."""
+    """Submissions made today and in total, and how many are allowed now.
+
+    Attributes:
+        by_total: whether that is what the competition still allows in all, and not today.
+    """
 
     today: int
     total: int
     allowed_now: int
+    by_total: bool = False
+
+    @property
+    def next(self) -> str:
+        """When there is another one, if none is allowed now."""
+        if self.by_total:
+            return "The competition allows no more in all: no later day brings another."
+        return "There is another one after midnight UTC."
 
 
 @dataclass(frozen=True)

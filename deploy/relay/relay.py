@@ -121,6 +121,8 @@ def run(
         pushed(session)
         step(f"Watch {session}")
 
+    if project.mounts:
+        submissions.foresee(kaggle, project.competition, show)
     step(f"Push {TRAIN} for the competition {project.competition}")
     done = chained_sessions.train(
         kaggle,

@@ -397,12 +397,27 @@ def _left(kaggle: Kaggle, competition: str, about: Competition, again: str) -> s
     if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
         return "Kaggle knows no team of yours there: have you accepted its rules?"
     if limits.allowed_now < 1:
-        raise NoQuota(
+        none = (
             f"No submission to {competition} is left now ({limits.today} today, {limits.total} in"
-            f" all).\nExpected at least one. Try again after midnight UTC:\n{again}"
+            f" all).\nExpected at least one. {limits.next}"
         )
+        raise Refused(none) if limits.by_total else NoQuota(f"{none} Then:\n{again}")
     count = limits.allowed_now
-    return f"{'1 submission is' if count == 1 else f'{count} submissions are'} left today"
+    when = "in all" if limits.by_total else "today"
+    return f"{'1 submission is' if count == 1 else f'{count} submissions are'} left {when}"
+
+
+def foresee(kaggle: Kaggle, competition: str, show: Show) -> None:
+    """Show that no submission is left, where that is so, before a run that is to be submitted."""
+    try:
+        limits = kaggle.submission_limits(competition)
+    except (Denied, Refused):
+        return  # the rules or the slug: a push says more about either
+    if limits.allowed_now < 1 and (limits.today or limits.total):
+        show(
+            f"Warning: no submission to {competition} is left now, so what runs gets no score yet."
+            f" {limits.next}"
+        )
 
 
 def _require_short(kaggle: Kaggle, run: Run, hours: float | None, command: Command) -> None:

@@ -295,7 +295,7 @@ class _Examination:
         found = f"{limits.allowed_now} left now; {limits.today} made today, {limits.total} in all"
         if limits.allowed_now > 0:
             return passed(found)
-        return warned(found, "Wait until midnight UTC.")
+        return warned(found, limits.next)
 
     @property
     def _journaled(self) -> bool:

@@ -187,6 +187,27 @@ def test_a_submission_that_is_refused_says_what_helps(world, code, said, kind, a
     assert type(caught.value) is kind and "Correct what it names" not in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("in_all", "kind", "when"), [(False, NoQuota, "midnight UTC"), (True, Refused, "no later day")]
+)
+def test_that_no_submission_is_left_is_said_before_the_chain_begins(in_all, kind, when):
+    """It was found when the training and the inference had run; and no midnight brings another one
+    where the competition limits how many there are in all.
+    """
+    none = edited(numToday=1, numTotal=40, numAllowedNow=0, limitedByTotal=in_all)
+    with worlds.temporary("submit") as world:
+        world.local.faults.say("GetSubmissionLimits", itertools.repeat(none))
+        kaggle, show = Kaggle.connect(pace=QUICK), world.shown.append
+        world.shown.clear()
+
+        with pytest.raises(kind, match=when) as caught:
+            relay.run(kaggle, world.project, show=show, check=lambda *_: None)
+
+    assert "no submission to digits is left" in world.shown[0] and when in world.shown[0]
+    assert "Push train-tpu" in world.shown[1]
+    assert ("midnight" in str(caught.value)) == (not in_all)
+
+
 def test_a_submission_after_the_end_is_said_to_count_for_nothing(world):
     world.local.faults.say("GetCompetition", [edited(deadline="2020-01-09T23:59:00Z")])
 

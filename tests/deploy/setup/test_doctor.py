@@ -317,16 +317,21 @@ def test_an_account_that_may_not_ask_for_the_quota_is_signed_in(server, whole):
 
 
 @pytest.mark.parametrize(
-    ("limits", "said"),
-    [({}, "no team"), ({"numToday": 5, "numTotal": 9}, "0 left now")],
+    ("limits", "said", "fix"),
+    [
+        ({}, "no team", "Accept the rules"),
+        ({"numToday": 5, "numTotal": 9}, "0 left now", "after midnight UTC"),
+        ({"numTotal": 9, "limitedByTotal": True}, "0 left now", "no later day brings another"),
+    ],
 )
-def test_no_submission_left_is_a_warning(server, whole, limits, said):
+def test_no_submission_left_is_a_warning(server, whole, limits, said, fix):
     """Training needs none."""
     server.say("GetSubmissionLimits", itertools.repeat(limits))
 
     rows = examine(whole)
 
     assert rows["submissions"].verdict == WARN and said in rows["submissions"].found
+    assert fix in rows["submissions"].fix
 
 
 @pytest.mark.parametrize(("minutes", "verdict"), [(0, PASS), (7, WARN), (-7, WARN)])
