@@ -112,6 +112,12 @@ class Project:
         """The config's name in the journal."""
         return Path(self.config).stem
 
+    @property
+    def ours(self) -> dict[str, str]:
+        """What the journal's entries of this config have, since a file of the same name in another
+        folder may be for another competition."""
+        return {"config": self.name, "competition": self.competition}
+
     def journal(self) -> Journal:
         """Return the journal in `runs`, for the Kaggle that this process speaks to."""
         return Journal(self.runs / "journal.sqlite")

@@ -35,8 +35,8 @@ def next_session(
     """
     project, handle = pushes.project, pushes.handle(kaggle.username, BENCH)
     rows = [row for row in pushes.matching(handle=handle, outcome=DONE) if row["version"]]
-    this = project.name, project.machine_shape
-    own = next((row for row in rows if (row["config"], row["machine_shape"] or "") == this), None)
+    here = [row for row in rows if (row["machine_shape"] or "") == project.machine_shape]
+    own = next((row for row in here if project.ours.items() <= row.items()), None)
     status = status_of(kaggle, own, again=again, show=show) if own is not None else None
     goes_on = again
     if own is not None and status and not again:

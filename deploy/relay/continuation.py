@@ -209,7 +209,7 @@ def stop_counting(pushes: Pushes, rows: list[Row]) -> None:
 
 def _pushes_of_training(kaggle: Kaggle, pushes: Pushes) -> list[Row]:
     handle = pushes.handle(kaggle.username, TRAIN)
-    rows = pushes.matching(handle=handle, config=pushes.project.name)
+    rows = pushes.matching(handle=handle, **pushes.project.ours)
     # A session that did not find what it resumes from is left out, so that it is pushed again.
     unseen = {"outcome": DONE, "status": NOT_MOUNTED}
     return [row for row in rows if not row["base"] or not unseen.items() <= row.items()]

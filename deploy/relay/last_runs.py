@@ -93,7 +93,7 @@ class Pushes:
 
     def unclear(self) -> list[Row]:
         """Return the last push of each kernel if nobody knows whether it made a version."""
-        last = [self.last(kernel=kernel, config=self.project.name) for kernel in PUSHED_BY]
+        last = [self.last(kernel=kernel, **self.project.ours) for kernel in PUSHED_BY]
         return [row for row in last if row is not None and row["outcome"] not in (DONE, *NOT_MADE)]
 
     def last_run(self, kernel: str, instead: str = "") -> Run:
@@ -106,12 +106,13 @@ class Pushes:
             UsageError: if there is no push, or if the newest one made no version: an older run is
                 not what the user means.
         """
-        row = self.last(kernel=kernel, config=self.project.name)
+        row = self.last(kernel=kernel, **self.project.ours)
         push = self.project.command(PUSHED_BY[kernel])
         if row is None:
             raise UsageError(
                 f"The journal in {self.project.runs} knows no push of {kernel} with the config"
-                f" {self.project.name}; a rehearsal is none.\n"
+                f" {self.project.name} for the competition {self.project.competition}; a rehearsal"
+                " is none.\n"
                 f"Push it with the command below{instead}.\n"
                 f"{push}"
             )
@@ -194,7 +195,7 @@ def training(pushes: Pushes, named: str) -> tuple[Path, str]:
             one that was rehearsed, whose run is "".
     """
     project = pushes.project
-    if not named and pushes.last(kernel=TRAIN, config=project.name) is None:
+    if not named and pushes.last(kernel=TRAIN, **project.ours) is None:
         folder = rehearsed(project)
         if folder is not None:
             return folder, ""
@@ -207,7 +208,7 @@ def rehearsed(project: Project) -> Path | None:
 
     A rehearsal pulls into a folder of its own below `runs`.
     """
-    ours = {"kernel": TRAIN, "config": project.name}
+    ours = {"kernel": TRAIN, **project.ours}
     found: dict[Path, str] = {}
     for path in project.runs.glob(f"*/*/{output.NOTE}"):
         folder, note = path.parent, output.noted(path.parent)

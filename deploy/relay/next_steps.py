@@ -33,7 +33,7 @@ def next_command(project: Project, run: Run, folder: Path) -> str:
     if found is None or not found.complete:
         there = project.trained_on(output.of_bundle(folder, "machine_shape"))
         return there.command("push-train --until-done" if found else "push-train")
-    last = project.journal().last("pushes", kernel=TRAIN, config=project.name)
+    last = project.journal().last("pushes", kernel=TRAIN, **project.ours)
     if last is None or (last["handle"], last["version"]) != (run.handle, run.version):
         return ""  # the steps that follow take the last one
     return project.command("publish" if project.handoff == "dataset" else "push-infer")

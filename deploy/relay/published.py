@@ -13,6 +13,7 @@ from deploy.client.client import Kaggle
 from deploy.errors import Denied, NotFound, SourceMissing, Unknown, UsageError
 from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import artifact_manifest
+from deploy.kernel.artifact_manifest import Manifest
 from deploy.kernel.ensemble_file import Member
 from deploy.kernel.push_and_watch import Show
 from deploy.project import INFER, Project
@@ -41,6 +42,19 @@ def require_member(kaggle: Kaggle, project: Project, member: Member) -> None:
     handle = _handle(kaggle, project, member)
     command = f"publish --ensemble {shlex.quote(str(member.file))}"
     require_current(kaggle, project, member.folder, handle=handle, command=command)
+
+
+def require_own(project: Project, artifact: Path) -> Manifest:
+    """Return the manifest of an artifact; raise `UsageError` if it is another competition's."""
+    found = artifact_manifest.verify(artifact)
+    if found.competition not in ("", project.competition):
+        raise UsageError(
+            f"The artifact in {artifact} was trained for the competition {found.competition}; the"
+            f" config {project.name} is for {project.competition}. Nothing was sent.\n"
+            f"Expected a model of the same competition. Correct the config, or train with it:\n"
+            f"{project.command('push-train')}"
+        )
+    return found
 
 
 def require_current(

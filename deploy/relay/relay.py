@@ -20,7 +20,7 @@ from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.errors import Cancelled, NotMounted, RunFailed, SourcesRefused, Unknown, UsageError
 from deploy.journal import DONE
-from deploy.kernel import artifact_manifest, ensemble_file, output, push_and_watch, saved_progress
+from deploy.kernel import ensemble_file, output, push_and_watch, saved_progress
 from deploy.kernel.ensemble_file import Member
 from deploy.kernel.push_and_watch import Run, Show
 from deploy.kernel.saved_progress import DATASET, KERNEL
@@ -244,8 +244,7 @@ def _push(
     pushes = Pushes(project)
     intent: dict[str, Any] = {
         "kernel": kernel,
-        "config": project.name,
-        "competition": project.competition,
+        **project.ours,
         "handle": built.handle,
         "asked": pushes.asked(kaggle.username, kernel),
         "bundle_sha256": built.sha256,
@@ -377,7 +376,7 @@ def build(
             )
         if not artifact.exists():
             continuation.require_complete(project, artifact.parent)
-        found = artifact_manifest.verify(artifact)
+        found = published.require_own(project, artifact)
         expect = {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
     pushes = Pushes(project)
     return bundle.build(
@@ -468,7 +467,7 @@ def publish(
     continuation.require_complete(project, trained)
     published.refuse_overwriting(kaggle, project)
     handle = bundle.dataset_handle(kaggle.username, project.competition)
-    found = artifact_manifest.verify(artifact)
+    found = published.require_own(project, artifact)
     if run.bundle_sha256 and found.bundle_sha256 != run.bundle_sha256:
         raise UsageError(
             f"The artifact in {artifact} was made by bundle {found.bundle_sha256[:12] or 'none'};"

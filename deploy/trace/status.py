@@ -64,7 +64,7 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
     newest: dict[str, Any] = {}
     partial: Project | None = None
     for kernel in PUSHED_BY:
-        row = project.journal().last("pushes", kernel=kernel, config=project.name, outcome=DONE)
+        row = project.journal().last("pushes", kernel=kernel, outcome=DONE, **project.ours)
         if row is None:
             continue
         run = run_of(row)

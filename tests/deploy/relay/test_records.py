@@ -171,7 +171,7 @@ def test_without_a_push_the_last_rehearsal_is_the_last_training(world):
     """Who has only rehearsed asks for the report of that."""
     TASKS["pull"].before(world)
     folder = pulled(world, relay.TRAIN)
-    made = {"kernel": relay.TRAIN, "config": "digits"}  # as a bundle says
+    made = {"kernel": relay.TRAIN, "config": "digits", "competition": "digits"}  # as a bundle says
     (folder / "bundle.json").write_text(json.dumps(made))
     everything = replace(world.project, runs=world.project.runs.parent)
 
