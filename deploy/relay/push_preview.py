@@ -18,11 +18,9 @@ from deploy.client.kernel_calls import ASKED, SOURCES
 from deploy.client.responses import OwnKernel, Quota, Source
 from deploy.errors import (
     UNTOLD,
-    Denied,
     NoQuota,
     NoSlot,
     NotFound,
-    Refused,
     RelayError,
     Unknown,
     UsageError,
@@ -154,8 +152,8 @@ def look(
     accelerator = "GPU" if bundle.metadata["enable_gpu"] else accelerator
     try:
         quota = kaggle.quota()
-    except (Denied, Refused):
-        quota = Quota(None, None)  # a token without that right may push all the same
+    except UNTOLD:
+        quota = Quota(None, None)  # it may be pushed all the same
     left = {"TPU": quota.tpu_seconds, "GPU": quota.gpu_seconds}.get(accelerator)
     hidden: list[Unknown] = []  # why the current version is not known
 

@@ -2,6 +2,7 @@
 
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,19 @@ def test_a_session_asks_for_what_is_neither_used_nor_reserved(kaggle, between, o
     says(between, totalTimeAllowed="72000s", timeUsed="36000s", timeReserved="18000s")
 
     assert preview(kaggle, ours).seconds == 5 * HOUR
+
+
+@pytest.mark.parametrize("code", [403, 500])
+def test_a_quota_that_kaggle_does_not_tell_keeps_no_push_from_being_sent(
+    kaggle, between, ours, code
+):
+    says(between)
+    kaggle.pace = replace(kaggle.pace, patience=0.1)
+    between.always("GetAcceleratorQuotaStatistics", (code, {"code": code, "message": "No"}))
+
+    seen = preview(kaggle, ours)
+
+    assert seen.hours_left is None and "unknown" in seen.lines()[1]
 
 
 def test_an_account_that_pays_is_warned_and_not_refused(kaggle, between, ours):
