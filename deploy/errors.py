@@ -91,6 +91,19 @@ class NotFound(Refused):
     """Kaggle answered 404."""
 
 
+class Renamed(NotFound):
+    """A notebook of ours has another address on Kaggle now.
+
+    Args:
+        was, now: its addresses, owner/slug.
+        kernel_id: Kaggle's number of it.
+    """
+
+    def __init__(self, message: str, was: str, now: str, kernel_id: int) -> None:
+        super().__init__(message)
+        self.was, self.now, self.kernel_id = was, now, kernel_id
+
+
 class SourcesRefused(Refused):
     """Kaggle started the run without one of its sources.
 

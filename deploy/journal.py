@@ -28,11 +28,12 @@ from deploy.errors import Busy, DiskError, writing
 # that it resumes from, `route`: how that one is mounted; `step` and `left`: how far it got, once
 # that is known. Of a preparation, `decoding`: as `Project` has it. `asked`: the address that a push
 # asked for; Kaggle may have given another, `handle`. `machine_shape`: what was asked for.
+# `kernel_id`: Kaggle's number of a kernel, which stays when its address changes.
 COLUMNS = {
     "pushes": (
         *("server", "kernel", "config", "competition", "handle", "bundle_sha256", "git_commit"),
         *("before", "version", "url", "status", "base", "route", "step", "left", "decoding"),
-        *("machine_shape", "asked"),
+        *("machine_shape", "asked", "kernel_id"),
     ),
     "publishes": ("server", "config", "handle", "run_id", "weights_sha256", "before", "version"),
     "submissions": (
@@ -43,7 +44,7 @@ COLUMNS = {
 if sys.platform != "win32":
     import fcntl
 
-FORMAT = 1  # of the file; goes up when columns or outcomes change
+FORMAT = 2  # of the file; goes up when columns or outcomes change
 
 
 class Outcome(StrEnum):

@@ -86,6 +86,7 @@ class KernelCalls(Exchange):
                 responses.handle(answer.ref) or responses.handle(answer.url),
                 failure_messages.error_text(what, answer.error),
                 {kind: responses.texts(getattr(answer, f"invalid_{kind}")) for kind in INVALID},
+                responses.number(answer.kernel_id),
             )
 
         return self._write(what, order)
@@ -272,6 +273,7 @@ class KernelCalls(Exchange):
                         kernel.machine_shape or "",
                         bool(kernel.enable_tpu),
                         bool(kernel.enable_gpu),
+                        kernel.id or 0,
                     )
 
     def _has_no_status(self, handle: str) -> bool:

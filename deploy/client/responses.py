@@ -28,6 +28,7 @@ class Saved:
         handle: owner/slug of the kernel, as Kaggle says; "": it does not.
         error: Kaggle's words; "": none.
         invalid: the sources that it did not accept, by kind. The run starts without them.
+        kernel_id: of the kernel, which keeps it when it is renamed; 0 if Kaggle gave none.
     """
 
     version: int
@@ -35,6 +36,7 @@ class Saved:
     handle: str
     error: str
     invalid: Mapping[str, tuple[str, ...]]
+    kernel_id: int
 
 
 @dataclass(frozen=True)
@@ -51,6 +53,7 @@ class OwnKernel:
 
     Attributes:
         machine_shape: Kaggle's name of the machine; "": unknown.
+        kernel_id: as in `Saved`.
     """
 
     handle: str
@@ -58,6 +61,7 @@ class OwnKernel:
     machine_shape: str
     tpu: bool
     gpu: bool
+    kernel_id: int
 
 
 @dataclass(frozen=True)

@@ -58,6 +58,7 @@ class Run:
         url: of its page; "": none, or unknown.
         bundle_sha256: "" if we did not push it.
         machine_shape: Kaggle's name of the machine that it asked for; "": unknown.
+        kernel_id: of the kernel, which keeps it when it is renamed; 0: unknown.
     """
 
     handle: str
@@ -65,6 +66,7 @@ class Run:
     url: str
     bundle_sha256: str
     machine_shape: str = field(default="", compare=False)
+    kernel_id: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.handle}/{self.version}"
@@ -168,7 +170,7 @@ def push(
         )
     handle = _given_address(kaggle, bundle, saved, show)
     shape = bundle.metadata["machine_shape"]
-    return Run(handle, saved.version, page(saved.url), bundle.sha256, shape)
+    return Run(handle, saved.version, page(saved.url), bundle.sha256, shape, saved.kernel_id)
 
 
 def _no_notebook(bundle: Bundle, heading: str) -> Refused:
@@ -452,8 +454,10 @@ def _not_found(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
     except RelayError:
         why = "Kaggle knows none"
     return NotFound(
-        f"There is no run {run}: {why}.\nExpected owner/slug/version of a run that was pushed."
-        " Correct --run. To see what was pushed from here:\ninvoke status"
+        f"There is no run {run}: {why}.\nExpected owner/slug/version of a run that was pushed. If"
+        " its notebook was renamed on Kaggle, name it by its address now: --run owner/slug/version;"
+        f" your notebooks: https://www.kaggle.com/{kaggle.username}/code\n"
+        "To see what was pushed from here:\ninvoke status"
     )
 
 

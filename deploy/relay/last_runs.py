@@ -8,7 +8,8 @@ later, so a push reads it again after its slow steps, right before it decides wh
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from typing import Any
 from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.client.secrets import redact
-from deploy.errors import NotFound, Unknown, UsageError
+from deploy.errors import NotFound, RelayError, Renamed, Unknown, UsageError
 from deploy.journal import DONE, NOT_MADE, Outcome
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
@@ -55,6 +56,12 @@ class Pushes:
         """Change columns of a row, in the journal and here."""
         self.journal.note("pushes", row["id"], **values)
         row.update({name: _as_kept(value) for name, value in values.items()})
+
+    def move(self, renamed: Renamed) -> None:
+        """Note the new address of a notebook that was renamed."""
+        for row in self.matching(handle=renamed.was):
+            if row["kernel_id"] in (None, renamed.kernel_id):  # else another one's
+                self.note(row, handle=renamed.now)
 
     def asked(self, owner: str, kernel: str) -> str:
         """Return the address that a new kernel should have."""
@@ -220,7 +227,41 @@ def rehearsed(project: Project) -> Path | None:
 def run_of(row: Row) -> Run:
     """Return the run that a row is about."""
     shape = row["machine_shape"] or ""
-    return Run(row["handle"], row["version"], row["url"] or "", row["bundle_sha256"], shape)
+    url, kernel_id = row["url"] or "", row["kernel_id"] or 0
+    return Run(row["handle"], row["version"], url, row["bundle_sha256"], shape, kernel_id)
+
+
+def require_address(kaggle: Kaggle, run: Run) -> None:
+    """Raise `Renamed` if the list of our notebooks has that of a run at another address."""
+    if not run.kernel_id:
+        return
+    try:
+        own = kaggle.own_kernels()
+        now = next((one.handle for one in own if one.kernel_id == run.kernel_id), run.handle)
+    except RelayError:
+        return  # nobody knows
+    if now.lower() != run.handle.lower():
+        raise Renamed(
+            f"The notebook of {run} was renamed on Kaggle: its address is {now} now.\n"
+            "Nothing was sent. The journal has the new address from now on, and the next push goes"
+            f" there. Run the same command again; with --run {now}/{run.version} where it was"
+            " given.",
+            *(run.handle, now, run.kernel_id),
+        )
+
+
+@contextmanager
+def following(kaggle: Kaggle, pushes: Pushes, run: Run) -> Iterator[None]:
+    """Raise `Renamed` where a run is not found whose notebook was renamed, and note that."""
+    try:
+        yield
+    except NotFound:
+        try:
+            require_address(kaggle, run)
+        except Renamed as renamed:
+            pushes.move(renamed)
+            raise
+        raise
 
 
 def age(row: Row) -> float:
@@ -248,6 +289,7 @@ def status_of(
 
     Raises:
         Unknown: if Kaggle does not tell: the version may be there.
+        Renamed: as `require_address`.
     """
     end = 0.0
     while True:
@@ -258,6 +300,7 @@ def status_of(
             end = end or time.monotonic() + max(patience, kaggle.pace.unseen - age(row))
             if time.monotonic() >= end:
                 if isinstance(error, NotFound):
+                    require_address(kaggle, run_of(row))
                     return None
                 if not again:
                     raise

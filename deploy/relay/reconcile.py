@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
-from deploy.errors import Unknown
+from deploy.errors import Renamed, Unknown
 from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
 from deploy.kernel import bundle_versions, push_and_watch
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, Show
@@ -19,9 +19,14 @@ from deploy.relay.last_runs import REFUSED_RUN, Pushes, Row, age, run_of, status
 
 @contextmanager
 def naming_again(pushes: Pushes, kernel: str) -> Iterator[None]:
-    """Name the command that pushes all the same, where Kaggle does not tell of our notebook."""
+    """Name the command that pushes all the same, where Kaggle does not tell of our notebook; note
+    the new address of one that was renamed.
+    """
     try:
         yield
+    except Renamed as renamed:
+        pushes.move(renamed)
+        raise
     except Unknown as error:
         command = pushes.project.command(f"{PUSHED_BY[kernel]} --again")
         if command in str(error) or "/code/" not in error.page:
@@ -95,7 +100,7 @@ def existing_run(
     if status is None:
         show(
             f"The journal has {run}, and {pushes.journal.server} does not: the version was deleted,"
-            " or that Kaggle was restarted. It no longer counts."
+            " its notebook was renamed, or that Kaggle was restarted. It no longer counts."
         )
         pushes.note(row, outcome=GONE)
     return None if status is None or status in ENDED_BADLY else (run, status)

@@ -10,6 +10,7 @@ stopped and resumed anywhere.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -42,7 +43,7 @@ from deploy.relay import (
 from deploy.relay import publish as datasets
 from deploy.relay import submit as submissions
 from deploy.relay.continuation import Base
-from deploy.relay.last_runs import NOT_MOUNTED, Pushes, age
+from deploy.relay.last_runs import NOT_MOUNTED, Pushes, age, following
 from deploy.relay.next_steps import kernel_of
 from deploy.relay.next_steps import next_command as next_command
 from deploy.relay.publish import DatasetVersion
@@ -293,14 +294,17 @@ def _push(
     try:
         with pushes.journal.recording("pushes", **intent, before=preview.version) as outcome:
             run = push_and_watch.push(kaggle, built, **how)
-            outcome.update(handle=run.handle, version=run.version, url=run.url)
+            for name in ("handle", "version", "url", "kernel_id"):
+                outcome[name] = getattr(run, name)
     except SourcesRefused as error:
         if base is None or base.route != KERNEL or "kernel_sources" not in error.kinds:
             raise
         pushes.journal.note("pushes", outcome["id"], version=error.version or None)
         show(f"{error}\nThat is the notebook's own output. It is sent as a dataset instead.")
         if error.version:
-            _wait_for_end(kaggle, project, Run(built.handle, error.version, "", built.sha256), show)
+            worthless = Run(built.handle, error.version, "", built.sha256)
+            with suppress(RunFailed):  # until its end Kaggle allows no other session
+                watch(kaggle, project, worthless, show=show)
         return _push(kaggle, project, kernel, show=show)  # the user has agreed already
     if run.version > preview.version:  # else it was made meanwhile, in another window
         changed = ", with local changes" if built.git_dirty else ""
@@ -399,33 +403,25 @@ def build(
     )
 
 
-def _wait_for_end(kaggle: Kaggle, project: Project, run: Run, show: Show) -> None:
-    """Wait for a run that cannot work: its session is the only one that Kaggle allows."""
-    try:
-        watch(kaggle, project, run, show=show)
-    except RunFailed:
-        return
-
-
 def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
     """Watch a run to its end, and record how it ended."""
     journal = project.journal()
     row = journal.last("pushes", handle=run.handle, version=run.version)
     ours = row is not None and row["before"] is not None and row["before"] < run.version
-    status = "ERROR"
     try:
-        status = push_and_watch.watch(
-            kaggle,
-            run,
-            deadline_seconds=project.deadline_seconds,
-            queue_seconds=project.queue_seconds,
-            pushed_seconds=max(age(row), 0.0) if row and ours else None,
-            in_words=project.in_words,
-            show=show,
-        )
+        with following(kaggle, Pushes(project), run):
+            status = push_and_watch.watch(
+                kaggle,
+                run,
+                deadline_seconds=project.deadline_seconds,
+                queue_seconds=project.queue_seconds,
+                pushed_seconds=max(age(row), 0.0) if row and ours else None,
+                in_words=project.in_words,
+                show=show,
+            )
     except RunFailed as error:
         if row:
-            status = NOT_MOUNTED if isinstance(error, NotMounted) else status
+            status = NOT_MOUNTED if isinstance(error, NotMounted) else "ERROR"
             status = push_and_watch.CANCELLED if isinstance(error, Cancelled) else status
             journal.note("pushes", row["id"], status=status)
         raise
@@ -453,7 +449,8 @@ def watch_mounted(
 
 def pull(kaggle: Kaggle, project: Project, run: Run, *, show: Show = lambda line: None) -> Path:
     """Pull a run's output into `runs` and return its folder; record how far a training got."""
-    folder = output.pull(kaggle, run, project.runs, show=show)
+    with following(kaggle, Pushes(project), run):
+        folder = output.pull(kaggle, run, project.runs, show=show)
     if kernel_of(project, run) == TRAIN:
         continuation.note(Pushes(project), run, saved_progress.read(folder))
     return folder

@@ -433,6 +433,14 @@ class Kernels:
     def _versions(self) -> Iterator[Version]:
         return (version for kernel in self.kernels.values() for version in kernel.versions)
 
+    def rename(self, handle: str, title: str) -> None:
+        """Give a kernel another title, and so another address, as its owner can on the site."""
+        kernel = self.kernels.pop(handle)
+        kernel.title, kernel.slug = title, slug(title)
+        self.kernels[f"{kernel.owner}/{kernel.slug}"] = kernel
+        for version in kernel.versions:
+            version.request.slug = f"{kernel.owner}/{kernel.slug}"
+
     def known(self, kernel: Kernel) -> list[Version]:
         """Return the versions that calls know of: one that was just pushed may not be among
         them.

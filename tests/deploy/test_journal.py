@@ -96,7 +96,7 @@ def test_a_journal_of_another_format_is_refused_and_stays(tmp_path):
         base.execute("CREATE TABLE pushes (id INTEGER PRIMARY KEY, at, outcome, kernel)")
     before = path.read_bytes()
 
-    with pytest.raises(DiskError, match=r"has format 0; expected 1: .*Move the file away"):
+    with pytest.raises(DiskError, match=r"has format 0; expected 2: .*Move the file away"):
         Journal(path)
 
     assert path.read_bytes() == before

@@ -11,7 +11,7 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import Ambiguous, Detached, RelayError, Unknown
+from deploy.errors import Ambiguous, Detached, NotFound, RelayError, Renamed, Unknown
 from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
 from deploy.project import Project
 from deploy.relay import chained_sessions, preparation, reconcile, relay
@@ -234,6 +234,44 @@ def test_a_notebook_that_was_deleted_is_found_gone(start, ours, shown, missing):
     assert push(kaggle, ours, show=shown.append).version == 1
     assert [row["outcome"] for row in Pushes(ours).rows] == [DONE, GONE]
     assert any("the version was deleted" in line for line in shown)
+
+
+@pytest.mark.parametrize("task", ["push", "watch", "pull", "until done"])
+def test_a_notebook_that_was_renamed_is_found_at_its_new_address(start, ours, task):
+    """By its number, in our list: it is not gone, and nothing is pushed a second time."""
+    local, kaggle = start(Script(v1="complete"))
+    run, renamed = push(kaggle, ours), "rehearsal/my-digits-baseline"
+    ended(local)
+    local.kernels.rename(HANDLE, "My Digits Baseline")
+    act = {
+        "push": lambda run: push(kaggle, ours),
+        "watch": lambda run: relay.watch(kaggle, ours, run, show=lambda line: None),
+        "pull": lambda run: relay.pull(kaggle, ours, run),
+        "until done": lambda run: chained_sessions.train(kaggle, ours, show=lambda line: None),
+    }[task]
+
+    with pytest.raises(Renamed, match=f"its address is {renamed} now"):
+        act(run)
+
+    assert act(Pushes(ours).last_run(relay.TRAIN)) is not None
+    assert sent(local) == 1 and no_deletion(ours)
+    assert push(kaggle, ours).handle == Pushes(ours).last_run(relay.TRAIN).handle == renamed
+    assert push(kaggle, ours, again=True).version == 2 and list(local.kernels.kernels) == [renamed]
+
+
+def test_a_notebook_that_may_have_been_renamed_is_said_to_be(start, ours, shown):
+    """Where its number is not known."""
+    local, kaggle = start()
+    run = push(kaggle, ours)
+    ended(local)
+    Pushes(ours).note(Pushes(ours).rows[0], kernel_id=None)
+    local.kernels.rename(HANDLE, "My Digits Baseline")
+
+    with pytest.raises(NotFound, match=r"renamed.*--run.*kaggle\.com/rehearsal/code"):
+        relay.watch(kaggle, ours, replace(run, kernel_id=0), show=shown.append)
+    push(kaggle, ours, show=shown.append)
+
+    assert any("its notebook was renamed" in line for line in shown)
 
 
 def test_a_notebook_that_was_made_again_has_fewer_versions(start, ours):
