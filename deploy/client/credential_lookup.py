@@ -182,6 +182,18 @@ class _Search:
         for secret in (held.get("key"), key):
             secrets.know(secret, self.username)
         given = [part for part in ("KAGGLE_USERNAME", "KAGGLE_KEY") if part in os.environ]
+        folder = os.environ.get("KAGGLE_CONFIG_DIR")
+        if folder and not given and not self.sources and not _exists(str(path)):
+            self._problem(
+                f"KAGGLE_CONFIG_DIR is {folder}, and there is no {path}",
+                "Let it name the folder of kaggle.json, as /home/ann/.kaggle, or:\n"
+                "unset KAGGLE_CONFIG_DIR",
+            )
+        if held.get("proxy"):
+            self._problem(
+                f"{path} has a proxy, which the client does not use",
+                "Remove it there, and name the proxy in https_proxy",
+            )
         if str(key).startswith(TOKEN):
             where, then = str(path), f"remove {path}"
             if "KAGGLE_KEY" in given:

@@ -65,7 +65,7 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
                 api.authenticate()
         except SystemExit as error:
             raise _unusable(found) from error
-        except (TypeError, ValueError, AttributeError) as error:
+        except (IsADirectoryError, PermissionError, TypeError, ValueError, AttributeError) as error:
             if found.sources:
                 raise
             raise _unusable(found) from error  # the client took a broken file for credentials
@@ -250,11 +250,18 @@ def _api(timeouts: tuple[float, float]) -> Any:
         version = importlib.metadata.version("kaggle")
         with _hidden_verbose():
             from kaggle.api.kaggle_api_extended import KaggleApi
-    except (ImportError, OSError) as error:
+    except OSError as error:
+        folder = credential_lookup.config_folder()
         raise UsageError(
             f"The Kaggle client cannot be imported: {error}.\n"
-            "Expected kaggle 2.2.4 or newer, and a home folder that can be written to. Run:\n"
-            f"{INSTALL}"
+            f"It makes the folder {folder} when it is imported; expected a place that can be"
+            " written. Make it so, or name another folder:\n"
+            'export KAGGLE_CONFIG_DIR="$(mktemp -d)"'
+        ) from error
+    except ImportError as error:
+        raise UsageError(
+            f"The Kaggle client cannot be imported: {error}.\n"
+            f"Expected kaggle 2.2.4 or newer. Run:\n{INSTALL}"
         ) from error
     if tuple(int(part) for part in re.findall(r"\d+", version)[:3]) < OLDEST:
         raise UsageError(f"kaggle {version} is too old; expected 2.2.4 or newer. Run:\n{INSTALL}")

@@ -103,7 +103,8 @@ class Guard(HTTPAdapter):
         try:
             answer = super().send(request, **kwargs)
         except OSError as error:
-            if isinstance(error, requests.RequestException):
+            file = kwargs.get("verify")
+            if not isinstance(file, str) or file not in str(error):
                 raise
             raise UsageError(  # requests looks for the file of authorities when it connects
                 f"Nothing was sent: {error}.\n"

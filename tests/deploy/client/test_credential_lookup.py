@@ -12,6 +12,7 @@ import pytest
 
 from deploy.client import credential_lookup, secrets
 
+ROOT = Path(__file__).resolve().parents[3]
 KEY = "0123456789abcdef0123456789abcdef"
 TOKEN = "KGAT_0123456789abcdef"  # noqa: S105 - nobody's
 
@@ -31,6 +32,17 @@ def put(home: Path, name: str, content: object) -> Path:
     path = home / ".kaggle" / name
     path.write_text(content if isinstance(content, str) else json.dumps(content))
     return path
+
+
+def login(home: Path) -> str:
+    """Return what a login in a process of its own is refused with, and the error's name."""
+    code = (
+        "from deploy.client.client import Kaggle\n"
+        "try: Kaggle.connect()\n"
+        "except Exception as error: print(error, type(error).__name__, sep='\\n')"
+    )
+    words = [sys.executable, "-c", code]
+    return subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.strip()
 
 
 def test_an_empty_home_has_no_credentials(home):
@@ -123,6 +135,57 @@ def test_a_file_that_cannot_be_used_is_named_with_its_edit(home, name, content, 
 
     assert found.sources == ()
     assert [said in what and bool(fix) for what, fix in found.problems] == [True]
+
+
+@pytest.mark.parametrize("given", ["~/.kaggle", "{home}/.kaggle/kaggle.json"])
+def test_a_config_folder_without_a_key_is_named(home, monkeypatch, given):
+    """As with a tilde that no shell expanded, or the path of the file itself."""
+    put(home, "kaggle.json", {"username": "ann", "key": KEY})
+    given = given.format(home=home)
+    monkeypatch.setenv("KAGGLE_CONFIG_DIR", given)
+
+    found = credential_lookup.look()
+
+    assert found.sources == () and len(found.problems) == 1
+    assert (
+        found.problems[0][0] == f"KAGGLE_CONFIG_DIR is {given}, and there is no {given}/kaggle.json"
+    )
+    assert found.problems[0][1].endswith("\nunset KAGGLE_CONFIG_DIR")
+
+    put(home, "access_token", TOKEN)
+    assert credential_lookup.look().problems == ()
+
+
+def test_a_proxy_in_kaggle_json_has_no_effect_and_is_named_without_its_password(home):
+    proxy = "http://ann:proxy-password@proxy.example:8080"
+    put(home, "kaggle.json", {"username": "ann", "key": KEY, "proxy": proxy})
+
+    found = credential_lookup.look()
+
+    assert [source.kind for source in found.sources] == ["key"]
+    assert "has a proxy, which the client does not use" in found.problems[0][0]
+    assert "https_proxy" in found.problems[0][1] and "proxy-password" not in str(found.problems)
+
+
+def test_a_kaggle_json_that_is_a_folder_is_named(home):
+    (home / ".kaggle" / "kaggle.json").mkdir()
+
+    said = login(home)
+
+    assert (
+        said.endswith("\nCredentialError") and f"{home}/.kaggle/kaggle.json cannot be read" in said
+    )
+
+
+def test_a_home_that_cannot_be_written_is_named_and_nothing_is_to_be_installed(home):
+    """The client makes its folder there when it is imported."""
+    (home / ".kaggle").rmdir()
+    (home / ".config").write_text("a file in the way")
+
+    said = login(home)
+
+    assert f"It makes the folder {home}/.config/kaggle" in said and "pip" not in said
+    assert said.endswith("\nUsageError") and 'export KAGGLE_CONFIG_DIR="$(mktemp -d)"' in said
 
 
 @pytest.mark.parametrize("alone", ["KAGGLE_USERNAME", "KAGGLE_KEY"])

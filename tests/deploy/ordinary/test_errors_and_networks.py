@@ -15,6 +15,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from requests.adapters import HTTPAdapter
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
@@ -328,6 +329,16 @@ def test_a_file_of_authorities_that_is_not_there_is_named(site, monkeypatch, tmp
         site.quota()
 
     assert caught.value.exit_code == 2
+
+
+def test_what_the_system_refuses_otherwise_is_not_called_a_file_of_authorities(site, monkeypatch):
+    def no_files(*_: object, **__: object) -> None:
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(HTTPAdapter, "send", no_files)
+
+    with pytest.raises(OSError, match="Too many open files"):
+        site.quota()
 
 
 @pytest.mark.parametrize("proxy", ["http://", "socks9://127.0.0.1:1", "http://[::1"])
