@@ -229,7 +229,7 @@ def ours(root: Path) -> Project:
 
 def test_status_tells_once_that_nobody_answers(kaggle, between, ours):
     for kernel in ("train-tpu", "infer-gpu"):
-        push = {"kernel": kernel, "config": "digits", "handle": f"ann/digits-{kernel}"}
+        push = {"kernel": kernel, **ours.ours, "handle": f"ann/digits-{kernel}"}
         with ours.journal().recording("pushes", **push) as outcome:
             outcome.update(version=1)
     kaggle.pace = replace(PATIENT, patience=0.0)
