@@ -7,14 +7,16 @@ Kaggle lists the files of most competitions for everybody. It gives a file only 
 accepted the rules.
 """
 
-from collections.abc import Iterator, Sequence
+import tempfile
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import UTC, datetime
+from pathlib import Path
 
 from deploy.client import failure_messages
 from deploy.client.client import Kaggle
 from deploy.client.responses import Competition
-from deploy.errors import Denied, NotFound, UsageError
+from deploy.errors import Denied, NotFound, RelayError, UsageError
 from deploy.kernel.push_and_watch import Show
 
 SAMPLE = "sample_submission.csv"
@@ -145,3 +147,36 @@ def _past(moment: datetime | None) -> bool:
 
 def _day(moment: datetime | None) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
+
+
+def require_fit(
+    kaggle: Kaggle, competition: str, sample: str, check: Callable[[Path], object], again: str
+) -> None:
+    """Raise `UsageError` if the competition's sample of today does not let a submission pass.
+
+    Args:
+        sample: its name among the competition's files.
+        check: is called with it; raises to stop.
+        again: the command that runs the inference once more.
+    """
+    with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
+        path = Path(folder) / Path(sample).name
+        try:
+            kaggle.download_competition_file(competition, sample, path)
+        except NotFound as error:
+            names = ", ".join(kaggle.competition_files(competition)[:12])
+            raise UsageError(
+                f"The competition {competition} has no file {sample!r}; it has, among others:"
+                f" {names}.\nExpected the one that shows what a submission looks like. Set"
+                " data.sample_submission in the config."
+            ) from error
+        try:
+            check(path)
+        except Exception as error:
+            if isinstance(error, RelayError) or getattr(error, "exit_code", None) != 1:
+                raise  # it says nothing of the submission
+            named = f"{sample} of the competition {competition}"
+            raise UsageError(
+                f"{str(error).replace(str(path), named)}\nIf Kaggle's files have changed since the"
+                f" inference ran, run it again with them:\n{again}"
+            ) from error

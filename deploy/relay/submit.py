@@ -14,7 +14,6 @@ refused: it is not what the run wrote.
 import csv
 import re
 import sys
-import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -145,8 +144,8 @@ def submit(
 
     Raises:
         Unverified: if the file was pulled, and is not what the run wrote.
-        UsageError: if there is no submission.csv, the run took more hours than the competition
-            gives, or a secret seems to be in the message.
+        UsageError: if there is no submission.csv, the check stops it, the run took more hours
+            than the competition gives, or a secret seems to be in the message.
         NoQuota: if no submission is left today.
         Refused, CredentialError: if Kaggle refuses, or the rules are not accepted.
         RunFailed: if the scored rerun failed, now or before; with Kaggle's word for it, its usual
@@ -169,18 +168,9 @@ def submit(
             f"{submission.parent} holds no list of what a run wrote: this file's origin is not"
             f" known, and {scored} is scored."
         )
-    with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
-        shown = Path(folder) / Path(sample).name
-        try:
-            kaggle.download_competition_file(competition, sample, shown)
-        except NotFound as error:
-            names = ", ".join(kaggle.competition_files(competition)[:12])
-            raise UsageError(
-                f"The competition {competition} has no file {sample!r}; it has, among others:"
-                f" {names}.\nExpected the one that shows what a submission looks like. Set"
-                " data.sample_submission in the config."
-            ) from error
-        check(submission, shown)
+    competition_rules.require_fit(
+        kaggle, competition, sample, partial(check, submission), command("push-infer --again")
+    )
     made = _still_there(kaggle, earlier, run, show)
     looks = LOOKS if unclear else 1
     while not _counts(made) and looks:

@@ -12,7 +12,15 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import DeadlinePassed, Detached, NoQuota, NotFound, Refused, RunFailed
+from deploy.errors import (
+    DeadlinePassed,
+    Detached,
+    NoQuota,
+    NotFound,
+    Refused,
+    RunFailed,
+    UsageError,
+)
 from deploy.kernel import artifact_manifest, output
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import relay
@@ -20,6 +28,7 @@ from deploy.relay.last_runs import Pushes
 from deploy.relay.submit import Spending
 from localkaggle.fault_kinds import edited, instead
 from localkaggle.sessions.session import Outcome
+from pipeline.submission import submission_csv
 from proofs.kaggle import world as worlds
 from proofs.kaggle.recorded_session import Recorded
 from proofs.kaggle.world import World, competition
@@ -102,6 +111,24 @@ def calls(world: World, method: str) -> int:
 
 def warnings(world: World) -> list[str]:
     return [line for line in world.shown if line.startswith("Warning")]
+
+
+def test_a_sample_that_kaggle_has_replaced_asks_for_another_inference(world):
+    """Exit code 2. The rows that the run wrote stay what they are, however often they are sent."""
+    sample = world.local.competitions.folder("digits") / "sample_submission.csv"
+    before = sample.read_bytes()
+    sample.unlink()  # it is a link
+    sample.write_bytes(before + b"c,0\n")
+
+    with pytest.raises(UsageError) as raised:
+        submit(world, check=submission_csv.check)
+
+    sample.write_bytes(before)
+    said = str(raised.value)
+    assert "of sample_submission.csv of the competition digits" in said
+    assert "relay-sample" not in said
+    assert said.endswith("\ninvoke push-infer --again --config digits")
+    assert world.project.journal().last("submissions")["outcome"] == "bad input"
 
 
 def test_a_wrong_listed_size_is_a_warning(world):
