@@ -14,6 +14,8 @@ from deploy.client.responses import MALFORMED
 from deploy.errors import Unverified, UsageError
 
 NAME, SEAL = "manifest.json", "manifest_sha256"
+# Files that a desktop leaves in any folder that is looked at.
+OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")
 AGAIN = (
     "If Kaggle has no better one, train again. To pull it again, which sets a changed folder"
     " aside:\ninvoke pull"
@@ -54,7 +56,7 @@ def sealed(manifest: Mapping[str, Any]) -> bytes:
 
 
 def verify(artifact: Path) -> Manifest:
-    """Return the manifest of a folder after comparing every file with it.
+    """Return the manifest of a folder after comparing every file with it, but those of desktops.
 
     Raises:
         UsageError: if there is no artifact.
@@ -67,6 +69,7 @@ def verify(artifact: Path) -> Manifest:
     paths = (path for path in artifact.rglob("*") if not path.is_dir())
     found = {path.relative_to(artifact).as_posix(): path for path in paths}
     unlisted = set(found) - set(manifest.files) - {NAME}
+    unlisted -= {name for name in unlisted if found[name].name in OF_DESKTOPS}
     problems = [f"{name} is missing" for name in sorted(set(manifest.files) - set(found))]
     problems += [f"{name} is not in the manifest" for name in sorted(unlisted)]
     for name in sorted(set(manifest.files) & set(found)):
@@ -79,6 +82,12 @@ def verify(artifact: Path) -> Manifest:
             problems.append(f"{name} has another sha256 than {digest}")
     if manifest.weights_sha256 not in {digest for _, digest in manifest.files.values()}:
         problems.append("weights_sha256 is that of no file")
+    if len(problems) == len(unlisted) > 0:
+        raise Unverified(
+            f"{artifact} holds what is not in its manifest: {', '.join(sorted(unlisted))}.\n"
+            "Expected the files that the run wrote, and no others. Move it out of that folder, and"
+            " run the same command again."
+        )
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
         raise Unverified(f"{artifact} is not what its manifest says:\n{listed}\n{AGAIN}")

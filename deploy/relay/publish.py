@@ -214,7 +214,7 @@ def publish(
         with writing(staging):
             staging.mkdir(parents=True)
             for path in artifact.rglob("*"):
-                if path.is_file():
+                if path.is_file() and path.name not in artifact_manifest.OF_DESKTOPS:
                     target = staging / path.relative_to(artifact)
                     target.parent.mkdir(parents=True, exist_ok=True)
                     shutil.copyfile(path, target)

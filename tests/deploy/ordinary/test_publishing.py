@@ -8,7 +8,7 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import UsageError
+from deploy.errors import Unverified, UsageError
 from deploy.kernel import artifact_manifest
 from deploy.kernel.push_and_watch import Run
 from deploy.project import Project
@@ -17,6 +17,7 @@ from deploy.relay import relay
 from localkaggle.server import LocalKaggle
 
 HANDLE = "rehearsal/digits-artifact"
+FILES = ["manifest.json", "weights.npz"]
 CHECKPOINT = "rehearsal/digits-checkpoint"
 
 
@@ -50,6 +51,28 @@ def made_by_hand(local: LocalKaggle, kaggle: Kaggle, handle: str, *paths: Path) 
 def publish(kaggle: Kaggle, ours: Project, artifact: Path) -> Any:
     run = Run("rehearsal/digits-train-tpu", 1, "", "")
     return relay.publish(kaggle, ours, run, artifact.parent, show=lambda line: None)
+
+
+def test_what_a_desktop_leaves_in_a_folder_is_not_published(local, kaggle, ours, artifact):
+    for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
+        (artifact / name).write_bytes(b"icons")
+
+    publish(kaggle, ours, artifact)
+
+    (version,) = local.datasets.datasets[HANDLE].versions
+    assert sorted(path.name for path in version.folder.iterdir()) == FILES
+
+
+def test_a_file_of_a_user_s_own_in_the_artifact_has_to_be_moved_out(local, kaggle, ours, artifact):
+    """No training has to be run again for it."""
+    (artifact / "notes.txt").write_text("mine")
+
+    with pytest.raises(Unverified, match=r"not in its manifest: notes\.txt\.") as raised:
+        publish(kaggle, ours, artifact)
+
+    said = str(raised.value)
+    assert "Move it out of that folder, and run the same command again." in said
+    assert "train again" not in said and not local.datasets.datasets
 
 
 @pytest.mark.parametrize("whose", ["ours", "made by hand"])
