@@ -94,7 +94,7 @@ def test_a_source_that_stays_away_is_pushed_twice_and_no_more(site, shown):
     assert len(local.kernels.kernels["rehearsal/digits-train-tpu"].versions) == 2
     said = str(raised.value)
     assert "Kaggle has not mounted the dataset ann/nothing" in said
-    assert "Push the same again; nothing has to be edited.\ninvoke push-train" in said
+    assert "Nothing has to be edited. Push the same again:\ninvoke push-train\n" in said
 
 
 def test_a_training_until_done_begins_again_in_the_next_session(site, shown):
