@@ -32,6 +32,10 @@ PACE = Pace(first=0.02, most=0.1, patience=60)
 HANDLE, DATASET = "rehearsal/small-kernel", "rehearsal/digits-artifact"
 RUN = Run(HANDLE, 1, "", "")
 SIZE, BREAKS_AFTER = 3_000_000, 700_000
+# Two pieces of a file, and an answer that breaks after the first.
+WHOLE = bytes(RECEIVED_BYTES) + b"1" * RECEIVED_BYTES
+BYTES = {"Content-Type": "application/octet-stream", "ETag": '"1"'}
+HALF = (200, WHOLE[:RECEIVED_BYTES], {**BYTES, "Content-Length": str(len(WHOLE))})
 # The whole proof: an output as large as one that broke every 31 MB on the site.
 LARGE, LARGE_BREAKS_AFTER = 1_260_000_000, 31_000_000
 # What may be on the way to a process that is killed: the buffers of both sockets at their largest,
@@ -232,24 +236,24 @@ def test_a_file_that_changes_on_the_way_is_fetched_anew(site, tmp_path):
 
 def test_a_storage_that_ignores_ranges_sends_the_whole_file(kaggle, between, tmp_path):
     """Nothing is appended to what came before."""
-    url = between.serve("x", b"whole")
-    between.say("between", [(200, b"who", {"Content-Length": "5", "ETag": '"1"'})])
+    url = between.serve("x", WHOLE)
+    between.say("between", [HALF])
 
     kaggle.download(url, tmp_path / "x")
 
-    assert (tmp_path / "x").read_bytes() == b"whole"
+    assert (tmp_path / "x").read_bytes() == WHOLE and between.count("between") == 2
 
 
-def test_another_part_than_was_asked_for_is_not_used(kaggle, between, tmp_path):
-    """A proxy may answer a range with what it has."""
-    url = between.serve("x", b"whole")
-    wrong = {"Content-Range": "bytes 1-4/5", "ETag": '"1"'}
-    broken = (200, b"who", {"Content-Length": "5", "ETag": '"1"'})
-    between.say("between", [broken, (206, b"hole", wrong)])
+@pytest.mark.parametrize("part", ["bytes 0-65535/131072", "bytes 65536-131071/999999", ""])
+def test_another_part_than_was_asked_for_is_not_used(kaggle, between, tmp_path, part):
+    """A proxy may answer a range with what it has, also if that is as long as the rest."""
+    url = between.serve("x", WHOLE)
+    wrong = {**BYTES, "Content-Range": part}
+    between.say("between", [HALF, (206, WHOLE[:RECEIVED_BYTES], wrong)])
 
     kaggle.download(url, tmp_path / "x")
 
-    assert (tmp_path / "x").read_bytes() == b"whole"
+    assert (tmp_path / "x").read_bytes() == WHOLE and between.count("between") == 3
 
 
 def test_a_competitions_file_goes_on_where_it_stopped(begin, tmp_path):
@@ -308,15 +312,15 @@ def left_by_a_killed_pull(site: Site, runs: Path, content: bytes, tag: str) -> N
 
 
 @pytest.mark.parametrize(
-    ("damage", "tag", "again"),
+    ("damage", "tag", "halves"),
     [
-        (False, "", 0),  # it is the same file
-        (True, "", 1),  # its bytes are not what came
-        (True, '"of another run"', 1),
+        (False, "", 1),  # it is the same file
+        (True, "", 3),  # its bytes are not what came: that shows at the end
+        (True, '"of another run"', 2),  # the storage is told, and sends the whole file at once
     ],
 )
 def test_what_a_killed_pull_left_is_used_if_it_is_of_the_same_file(
-    site, tmp_path, shown, damage, tag, again
+    site, tmp_path, shown, damage, tag, halves
 ):
     """Otherwise it is thrown away, and all of it is fetched: no part is a dead end."""
     whole = site.weights.read_bytes()
@@ -328,8 +332,7 @@ def test_what_a_killed_pull_left_is_used_if_it_is_of_the_same_file(
     folder = output.pull(site.client, RUN, tmp_path / "runs", show=shown.append)
 
     assert (folder / "weights.npz").read_bytes() == whole
-    once = SIZE + site.others
-    assert (site.wire.down < once) is not bool(again)
+    assert site.wire.down == site.others + halves * SIZE // 2
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
     assert not (folder / "of-another-run.txt").exists()
     assert any("going on with a pull that was interrupted" in line for line in shown)
