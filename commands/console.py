@@ -80,6 +80,8 @@ def about(config: str, message: str) -> str:
 
     def complete(found: re.Match[str]) -> str:
         named = found[1] not in _with_config or "--config" in found[0]
+        # Alone it rehearses an embedded competition; another config needs the --input of a folder.
+        named |= found[0].endswith("invoke dry-run")
         return found[0] if named else f"{found[0]} --config {shlex.quote(config)}"
 
     return COMMAND.sub(complete, message) if config else message
@@ -179,7 +181,9 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
             if options.get("config") == "" and "competition" not in options:
                 from deploy.setup import init
 
-                options["config"] = init.default_config(ROOT)  # what `invoke init` chose
+                # What `invoke init` chose, unless the run that is named is of another one.
+                pushed_by = init.config_of(ROOT, options.get("run", ""))
+                options["config"] = pushed_by or init.default_config(ROOT)
             with shown_by(_as_json) if as_stream else nullcontext():
                 result = body(*arguments, **options)
             if as_json:

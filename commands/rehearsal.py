@@ -190,7 +190,13 @@ def serve(
         show(f"# {line}")
     code = local.serve(
         place,
-        shlex.join(["invoke", "serve", "--config", config, "--input", input]),
+        shlex.join(
+            [
+                *("invoke", "serve", "--config", config, "--input", input),
+                *(("--budget", budget) if budget else ()),
+                *(("--offline",) if offline else ()),
+            ]
+        ),
         port=int(number("port", port, 0, 65535)) if port else None,
         competitions=[hosted.competition],
         variables=hosted.variables,

@@ -196,7 +196,8 @@ class LocalKaggle:
         if lost:
             raise ValueError(
                 f"{self.folder} is of a local Kaggle that hosts {lost[0]}; expected that to be"
-                " hosted again"
+                " hosted again, by the command that it was started with (`invoke serve --input` for"
+                " a folder of your own), or a new folder"
             )
         self._remove_unkept()
         self.datasets.publish(datasets or {})

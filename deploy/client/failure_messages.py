@@ -322,11 +322,12 @@ def _why(error: Exception) -> tuple[str, str]:
             f"nothing answers at {server_address.address()}: the local Kaggle, where http_proxy and"
             " KAGGLE_API_ENVIRONMENT=LOCALHOST lead, is not running"
             f"{''.join(f', or {what}' for what, _ in wrong)}",
-            "Expected one that runs. Start it, with the --folder that it had, and paste what it"
-            " prints into this shell:\n"
-            "python -m localkaggle serve\n"
-            "For kaggle.com, unset the variables that lead there: unset KAGGLE_API_ENVIRONMENT"
-            " http_proxy HTTP_PROXY https_proxy HTTPS_PROXY all_proxy ALL_PROXY",
+            "Expected one that runs. Start it as before, with the --folder that it had, and paste"
+            " what it prints into this shell. With a folder of your own:\n"
+            "invoke serve --input DIR --folder DIR\n"
+            "With the embedded competitions:\n"
+            "python -m localkaggle serve --folder DIR\n"
+            "For kaggle.com, open a new shell: in this one the local Kaggle's key is set, too.",
         )
     elif "CERTIFICATE_VERIFY_FAILED" in words:
         found = re.search(r"certificate verify failed: ([^(\]]+)", words)

@@ -16,7 +16,7 @@ from pathlib import Path
 from deploy.client import failure_messages
 from deploy.client.client import Kaggle
 from deploy.client.responses import Competition
-from deploy.errors import Denied, NotFound, RelayError, UsageError
+from deploy.errors import Denied, NotFound, Refused, RelayError, UsageError
 from deploy.kernel.push_and_watch import Show
 
 SAMPLE = "sample_submission.csv"
@@ -122,6 +122,19 @@ def show_end(found: Competition, competition: str, show: Show) -> None:
     """Show a line if the competition has ended."""
     if _past(found.ends) and not found.closed:
         show(f"Warning: {competition} ended on {_day(found.ends)}; a score counts for nothing.")
+
+
+def foresee(kaggle: Kaggle, competition: str, show: Show) -> None:
+    """Show that no submission is left, where that is so, before a run that is to be submitted."""
+    try:
+        limits = kaggle.submission_limits(competition)
+    except (Denied, Refused):
+        return  # the rules or the slug: a push says more about either
+    if limits.allowed_now < 1 and (limits.today or limits.total):
+        show(
+            f"Warning: no submission to {competition} is left now, so what runs gets no score yet."
+            f" {limits.next}"
+        )
 
 
 def in_words(found: Competition) -> str:

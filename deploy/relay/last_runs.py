@@ -10,6 +10,7 @@ later, so a push reads it again after its slow steps, right before it decides wh
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -51,6 +52,14 @@ class Pushes:
     def last(self, **values: Any) -> Row | None:
         """Return the newest row with these values, or None."""
         return next(iter(self.matching(**values)), None)
+
+    def command_on(self, run: str, task: str) -> str:
+        """Return the command that runs a task on a run, which another config may have pushed."""
+        handle, _, version = run.rpartition("/")
+        row = self.last(handle=handle, version=int(version))
+        other = row is not None and row["config"] != self.project.name
+        project = replace(self.project, config=row["config"]) if row and other else self.project
+        return project.command(f"{task} --run {run}")
 
     def note(self, row: Row, **values: Any) -> None:
         """Change columns of a row, in the journal and here."""

@@ -212,7 +212,7 @@ def look(
         raise NoSlot(
             f"Kaggle allows {allowed} {accelerator} session{'s' if allowed > 1 else ''} at a time;"
             f" active: {', '.join(preview.active)}.\n"
-            f"Wait for its end:\ninvoke watch --run {first}\n"
+            f"Wait for its end:\n{pushes.command_on(first, 'watch')}\n"
             f"Or stop it on its page: {_page(first)}\n"
             "If it has ended and Kaggle calls it active for ever, push all the same:\n"
             f"{pushes.project.command(f'{PUSHED_BY[bundle.kernel]} --again')}"

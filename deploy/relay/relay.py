@@ -122,8 +122,7 @@ def run(
         pushed(session)
         step(f"Watch {session}")
 
-    if project.mounts:
-        submissions.foresee(kaggle, project.competition, show)
+    competition_rules.foresee(kaggle, project.competition, show)
     step(f"Push {TRAIN} for the competition {project.competition}")
     done = chained_sessions.train(
         kaggle,

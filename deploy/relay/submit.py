@@ -397,19 +397,6 @@ def _left(kaggle: Kaggle, competition: str, about: Competition, again: str) -> s
     return f"{'1 submission is' if count == 1 else f'{count} submissions are'} left {when}"
 
 
-def foresee(kaggle: Kaggle, competition: str, show: Show) -> None:
-    """Show that no submission is left, where that is so, before a run that is to be submitted."""
-    try:
-        limits = kaggle.submission_limits(competition)
-    except (Denied, Refused):
-        return  # the rules or the slug: a push says more about either
-    if limits.allowed_now < 1 and (limits.today or limits.total):
-        show(
-            f"Warning: no submission to {competition} is left now, so what runs gets no score yet."
-            f" {limits.next}"
-        )
-
-
 def _require_short(kaggle: Kaggle, run: Run, hours: float | None, command: Command) -> None:
     """Raise `UsageError` if the run took more hours than the competition gives."""
     seconds = kaggle.kernel_seconds(run.handle, run.version) if hours is not None else None

@@ -25,13 +25,13 @@ from deploy.client import credential_lookup, credentials, failure_messages, serv
 from deploy.client.client import Kaggle
 from deploy.client.responses import Quota
 from deploy.client.retries import Pace
-from deploy.errors import Denied, Refused, Unreachable
+from deploy.errors import Denied, Refused, Unreachable, UsageError
 from deploy.journal import DONE
 from deploy.kernel.push_and_watch import Show
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import competition_rules
 from deploy.relay.last_runs import Pushes
-from deploy.setup import kaggle_images
+from deploy.setup import init, kaggle_images
 from deploy.setup.check import (
     FAIL,
     PASS,
@@ -273,7 +273,13 @@ class _Examination:
         return passed(found)
 
     def _competition(self) -> Check:
-        self.files = competition_rules.files(self.kaggle, self.project.competition)
+        try:
+            self.files = competition_rules.files(self.kaggle, self.project.competition)
+        except (UsageError, Denied) as error:
+            if self.project.config != init.REHEARSED or (self._root / init.FILE).exists():
+                raise
+            said = str(error).splitlines()[0]
+            return skipped(f"no competition was begun: invoke init --competition SLUG ({said})")
         names = ", ".join(self.files[:3]) or "no file"
         return passed(f"{self.project.competition} is there, with {names}")
 

@@ -12,6 +12,7 @@ import keyword
 import re
 import tomllib
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -22,6 +23,8 @@ from deploy.client.client import Kaggle
 from deploy.client.responses import Competition
 from deploy.client.retries import Pace
 from deploy.errors import CredentialError, Denied, Unreachable, UsageError, writing
+from deploy.journal import Journal
+from deploy.kernel import push_and_watch
 from deploy.kernel.push_and_watch import Show
 from deploy.project import INFER, TRAIN, with_letter
 from deploy.relay import competition_rules
@@ -95,14 +98,37 @@ def default_config(root: Path) -> str:
     name = _default(root)
     if name is None:
         return REHEARSED
-    folder = root / "pipeline" / "configs"
-    if not (folder / f"{name}.py").is_file() and not (folder / name / "__init__.py").is_file():
+    if not _is_config(root, name):
+        folder = root / "pipeline" / "configs"
         names = ", ".join(sorted(other.stem for other in folder.glob("[!_.]*.py")))
         raise UsageError(
             f"{root / FILE} names the config {name!r}, which does not exist; expected one of:"
             f" {names}.\nCorrect that line, or remove the file."
         )
     return name
+
+
+def config_of(root: Path, run: str) -> str:
+    """Return the config in pipeline/configs/ with which a run was pushed, as the journal has it; ""
+    if it has none, or no run is named.
+
+    Raises:
+        DiskError: if there is a journal that cannot be read.
+    """
+    journal = root / "runs" / "journal.sqlite"
+    if not run or not journal.is_file():
+        return ""
+    try:
+        named = push_and_watch.parse(run)
+    except UsageError:
+        return ""  # `report` takes a folder, too; of anything else the task says it
+    row = Journal(journal).last("pushes", handle=named.handle, version=named.version)
+    return str(row["config"]) if row and _is_config(root, row["config"]) else ""
+
+
+def _is_config(root: Path, name: str) -> bool:
+    folder = root / "pipeline" / "configs"
+    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
 
 
 def begin(
@@ -166,9 +192,7 @@ def begin(
             added["infer_hours"] = hours
         path = put(name, added)
         if name != before or slugs != _slugs(root):
-            lines = [f'{one} = "{slug}"\n' for one, slug in slugs.items()]
-            table = [SLUGS, *lines] if lines else []
-            _write(root / FILE, "".join([DEFAULT.format(name=name), *table]))
+            _write(root / FILE, _settings_text(root, name, slugs))
         said = " and ".join(f"{field}={value!r}" for field, value in added.items())
         if known.competition != competition:
             said += f" (the competition was assumed: {known.competition!r})"
@@ -302,6 +326,28 @@ def _settings(root: Path) -> dict[str, Any]:
     if not value or set(value) - {"config", "slugs"}:
         raise _not_settings(root, value)
     return value
+
+
+def _settings_text(root: Path, name: str, slugs: Mapping[str, str]) -> str:
+    """Return relay.toml with this default and these slugs, and with the user's comments."""
+    lines = {one: f'{one} = "{slug}"\n' for one, slug in slugs.items()}
+    before, path = _slugs(root), root / FILE
+    if path.exists():
+        text = path.read_text(encoding="utf-8")
+        line = f'config = "{name}"'
+        text, found = re.subn(
+            r"""^config[ \t]*=[ \t]*(["']).*?\1""", line, text, count=1, flags=re.M
+        )
+        text = text if found else f"{DEFAULT.format(name=name)}\n{text}"
+        new = "".join(row for one, row in lines.items() if one not in before)
+        if new:
+            head = re.search(r"^\[slugs\].*\n", text, re.M)
+            at = head.end() if head else len(text)
+            text = text[:at] + ("" if head else SLUGS) + new + text[at:]
+        with suppress(tomllib.TOMLDecodeError):  # written in a way that no line is found in
+            if tomllib.loads(text) == {"config": name} | ({"slugs": dict(slugs)} if slugs else {}):
+                return text
+    return "".join([DEFAULT.format(name=name), *([SLUGS] if lines else []), *lines.values()])
 
 
 def _not_settings(root: Path, value: Mapping[str, Any]) -> UsageError:

@@ -218,7 +218,8 @@ def test_a_local_kaggle_that_is_not_running_is_told_at_once_and_once(monkeypatch
 
     said = str(caught.value)
     assert f"nothing answers at 127.0.0.1:{port}: the local Kaggle" in said
-    assert "python -m localkaggle serve" in said and "unset KAGGLE_API_ENVIRONMENT" in said
+    assert "\ninvoke serve --input DIR --folder DIR\n" in said
+    assert "\npython -m localkaggle serve --folder DIR\n" in said and "open a new shell" in said
     assert "ProxyError" not in said and len(shown) == 1  # logging in, and no retry
 
 

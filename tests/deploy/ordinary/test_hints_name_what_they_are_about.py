@@ -16,6 +16,8 @@ from invoke.parser import Parser
 
 import tasks
 from commands import console
+from deploy.client import credentials
+from deploy.journal import Journal
 from localkaggle.server import LocalKaggle
 from proofs.kaggle.world import competition
 from tests.deploy.invoked import ROOT, ended
@@ -94,6 +96,24 @@ def test_each_command_in_an_error_is_about_the_config_that_was_given(local, tmp_
             assert option in TASKS[words.split()[0]].flags, (words, option)
 
     assert named >= {"push-train", "push-infer", "pull", "status"}
+
+
+def test_a_run_that_is_named_is_of_the_config_that_pushed_it(local, tmp_path):
+    """Without --config it was taken for one of the default config, and so was what comes next."""
+    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
+    copy = shutil.copytree(ROOT, tmp_path / "copy", ignore=ignored)
+    handle, _, version = RUN.rpartition("/")
+    with Journal(copy / "runs" / "journal.sqlite").recording("pushes", config=CONFIG) as made:
+        made.update(kernel="infer-gpu", handle=handle, version=int(version))
+
+    ((code, _, said),) = ended([["submit", "--yes", "--run", RUN]], copy)
+
+    assert code and [about(hint) for hint in hints(said)] == [CONFIG], said
+
+
+def test_a_rehearsal_that_is_named_without_a_folder_is_of_an_embedded_competition():
+    """Nobody has to have a folder for it, nor a config."""
+    assert hints(console.about(CONFIG, credentials.HOW)) == ["invoke dry-run"]
 
 
 def texts(path: Path) -> Iterator[str]:

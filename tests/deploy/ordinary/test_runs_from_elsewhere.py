@@ -86,6 +86,16 @@ def test_a_run_of_another_machine_counts_before_a_push(start, ours):
     assert local.faults.seen.count("SaveKernel") == 1
 
 
+def test_a_run_of_another_config_is_followed_with_that_config(start, ours):
+    """What follows it was of the config that was to be pushed."""
+    _, kaggle = start()
+    other = push(kaggle, replace(ours, slug="other"))
+    ours.journal().note("pushes", 1, config="digits_b")
+
+    with pytest.raises(NoQuota, match=f"\ninvoke watch --run {other} --config digits_b\n"):
+        push(kaggle, ours)
+
+
 def test_a_run_of_another_machine_on_other_hardware_does_not_count(start, ours):
     """A GPU is no TPU."""
     _, kaggle = start()

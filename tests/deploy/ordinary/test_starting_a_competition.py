@@ -227,6 +227,22 @@ def test_of_two_configs_for_a_competition_one_has_to_be_named(root, site, propos
     assert begin(root, "leaves_wide").config == begin(root).config == "leaves_wide"
 
 
+def test_what_a_user_wrote_into_relay_toml_stays(root, proposed):
+    """Comments, and what the notebooks of another competition are called."""
+    write(root, proposed, competition=SLUG)
+    write(root, proposed, "birds", "2026-birds")
+    mine = '# Mine\nconfig = "digits"  # for now\n\n[slugs]\ndigits = "my-digits"  # too late\n'
+    (root / init.FILE).write_text(mine)
+
+    begin(root)
+    assert (root / init.FILE).read_text() == mine.replace('"digits"', '"leaves"')
+
+    begin(root, slug="2026-birds")
+    assert (root / init.FILE).read_text() == mine.replace('"digits"', '"birds"').replace(
+        "[slugs]\n", '[slugs]\n2026-birds = "k-2026-birds"\n'
+    )
+
+
 def test_a_config_of_another_competition_is_not_taken_over(root, site, proposed):
     """The line to change is named."""
     site()

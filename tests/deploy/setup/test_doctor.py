@@ -40,6 +40,7 @@ def whole(root: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """A project that lacks nothing, committed, in a home of its own."""
     monkeypatch.setenv("HOME", str(tmp_path))
     (root / "constraints").mkdir()
+    (root / "relay.toml").write_text('config = "digits"\n')
     (root / "pyproject.toml").write_text('[project]\nrequires-python = ">=3.11,<3.14"\n')
     (root / "constraints" / "gpu-image.txt").write_text(
         "# GPU image as of 2026-10, Python 3.12\n"
@@ -119,6 +120,17 @@ def test_a_healthy_project_passes_on_the_local_kaggle_and_is_left_as_it_was(
     assert {name for name in asked if not name.startswith(("Get", "List", "Download"))} == set()
     assert sorted(whole.rglob("*")) == before
     assert rows["login"].found == "rehearsal, by the key"
+
+
+def test_before_a_competition_is_begun_none_is_looked_for(server, whole):
+    """As the README has it: the default config is of an example that Kaggle does not know."""
+    server.say("ListDataFiles", itertools.repeat(NOT_FOUND))
+    (whole / "relay.toml").unlink()
+
+    rows = examine(whole)
+
+    assert verdicts(rows, "competition", "rules", "submissions") == {SKIP} and code(rows) == 0
+    assert "invoke init --competition SLUG" in rows["competition"].found
 
 
 def test_every_row_goes_to_json(server, whole):
