@@ -51,7 +51,10 @@ def task(handle: str, machine_shape: str) -> str:
 
     >>> task("ann/digits-train-tpu", "NvidiaTeslaT4")
     'push-train --for gpu-t4x2'
+    >>> task("ann/renamed-on-the-site", "TpuV5E8")
+    'push-train'
     """
-    found = next((name for name in PUSHED_BY if f"-{name}" in handle), INFER)
+    usual = TRAIN if machine_shape.startswith("Tpu") else INFER
+    found = next((name for name in PUSHED_BY if f"-{name}" in handle), usual)
     where = f" --for {PAIR}" if found == TRAIN and machine_shape == SHAPES[PAIR] else ""
     return f"{PUSHED_BY[found]}{where}"
