@@ -5,6 +5,7 @@ after the server has started again.
 import csv
 import io
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from deploy.errors import UsageError
 from localkaggle.server import LocalKaggle
 from localkaggle.services.protocol import make
 from tests.commands.test_rehearsal import written
+from tests.deploy.invoked import ended
 from tests.localkaggle.pushed_notebooks import (
     SECONDS_AT_MOST,
     Scripted,
@@ -158,3 +160,18 @@ def test_one_command_hosts_a_folder_and_goes_on_with_it(leaves, tmp_path):
     assert printed[0] == printed[1]
     assert printed[0][0] == "# 19 of 96 labelled rows are the hidden test set\n"
     assert any(f"competitions: {SLUG}; its files are in" in line for line in printed[0])
+
+
+def test_a_start_that_is_refused_names_itself_with_all_its_options(leaves, tmp_path):
+    """The command that it printed trained on all rows, with the internet."""
+    place = tmp_path / "kaggle"
+    with LocalKaggle(place, competitions=["digits"]):
+        pass
+    given = ["serve", "--config", str(tmp_path / "kinds.py"), "--input", str(leaves)]
+    given += ["--budget", "90s", "--offline"]
+
+    ((code, _, said),) = ended([[*given, "--folder", str(place)]])
+
+    error, command = said.splitlines()[-2:]
+    assert (code, command) == (2, f"{shlex.join(['invoke', *given])} --folder {place}-2")
+    assert "hosts digits; expected that to be hosted again, by the command that it was" in error
