@@ -473,8 +473,7 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
     if name == SAVED:
         return (
             f"{run} was saved and not run; expected a run. Kaggle also says so of a version that"
-            " was pushed minutes ago. If its page shows no run, push it again:\n"
-            f"invoke {push}"
+            f" was pushed minutes ago. If its page shows no run, push it again:\ninvoke {push}"
         )
     try:
         # As one text: a key of several lines is recognized only whole.
@@ -489,12 +488,9 @@ def failed(kaggle: Kaggle, run: Run, name: str, failure: str, then: str) -> str:
     stopped = name == CANCELLED and not re.search(crash_advice.TIME_UP, end)
     how = "was cancelled on kaggle.com" if stopped else f"ended as {name}"
     parts = [f"{run} {how}; expected COMPLETE.", failure_messages.plain(failure).strip()]
-    if cells:
-        parts.append(f"The failing cell is In [{cells[-1]}] of {run.url or run}.")
-    if errors:
-        parts.append(f"The failing cell said: {errors[-1]}")
-    if lines:
-        parts += ["The end of its log:", *(f"  | {line}" for line in lines[-TAIL_LINES:])]
+    parts += [f"The failing cell is In [{cell}] of {run.url or run}." for cell in cells[-1:]]
+    parts += [f"The failing cell said: {error}" for error in errors[-1:]]
+    parts += ["The end of its log:", *(f"  | {line}" for line in lines[-TAIL_LINES:])]
     # What a run printed that was stopped is no cause.
     advice = "To run it again:" if stopped else crash_advice.crash_advice(end)
     if advice.endswith(":"):
