@@ -37,8 +37,8 @@ def require_sources(bundle: Bundle, version: int, wrong: Mapping[str, tuple[str,
         raise SourcesRefused(
             f"Kaggle did not accept all sources of {bundle.handle}"
             f" ({failure_messages.plain(named)}).\n"
-            f"{runs}Expected all of them. Check on kaggle.com that they exist and are yours, and"
-            " that you joined the competition.",
+            f"{runs}Expected all of them. Check on kaggle.com that they exist and are shared"
+            " with you, and that you joined the competition.",
             version,
             tuple(wrong),
         )

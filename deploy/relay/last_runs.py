@@ -132,6 +132,14 @@ class Pushes:
                 f"Push it with the command below{instead}.\n"
                 f"{push}"
             )
+        if row["outcome"] == Outcome.SOURCES_REFUSED and row["version"]:
+            raise UsageError(
+                f"The last push of {kernel} became {row['handle']}/{row['version']}, which lacks"
+                " one of its sources: its result is worthless.\n"
+                "Correct dataset_sources in its kernel-metadata.json, or have the source shared"
+                f" with you. Then push it again{instead}.\n"
+                f"{push}"
+            )
         if row["outcome"] != DONE:
             raise UsageError(
                 f"The last push of {kernel} made no version that we know of: it ended as"

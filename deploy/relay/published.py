@@ -8,9 +8,9 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
-from deploy.bundle import bundle
+from deploy.bundle import bundle, kernel_metadata
 from deploy.client.client import Kaggle
-from deploy.errors import Denied, NotFound, SourceMissing, Unknown, UsageError
+from deploy.errors import UNTOLD, Denied, NotFound, SourceMissing, Unknown, UsageError
 from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import artifact_manifest
 from deploy.kernel.artifact_manifest import Manifest
@@ -95,6 +95,38 @@ def require_current(
             f"{handle} is at version {now.version if now else 'none'}; this artifact was published"
             f" as version {last['version']}. {advice}"
         )
+
+
+def require_shared(kaggle: Kaggle, project: Project, kernel: str, show: Show) -> list[str]:
+    """Return the datasets that a kernel-metadata.json lists, once Kaggle shows them to this
+    account. Where it does not tell of one, a line says so.
+
+    Raises:
+        SourceMissing: if one is not there, or not for this account. Kaggle would start the run
+            without it.
+    """
+    path = (project.kernels or project.root / "kernels") / kernel / "kernel-metadata.json"
+    listed: list[str] = kernel_metadata.read(path)["dataset_sources"]
+    for name in listed:
+        handle = "/".join(name.split("/")[:2])
+        try:
+            now = kaggle.dataset(handle)
+        except UNTOLD as error:
+            if not isinstance(error, Denied) or isinstance(error, Unknown):
+                show(f"Not known whether Kaggle has {name}: {str(error).splitlines()[0]}")
+                continue
+            if error.gate:
+                raise
+            now = None
+        if now is None or not now.version:
+            raise SourceMissing(
+                f"Kaggle shows {kaggle.username} no dataset {handle} that is ready; {path} mounts"
+                f" {name}. Nothing was sent.\n"
+                "Expected one that exists and is shared with you. Ask its owner to share it, or"
+                f" correct dataset_sources in that file. Its page:"
+                f" https://www.kaggle.com/datasets/{handle}"
+            )
+    return listed
 
 
 def require_first_stage(kaggle: Kaggle, project: Project) -> None:

@@ -272,6 +272,7 @@ def _push(
         if found is not None:
             push_and_watch.adopted(*found, show)
             return found[0]
+    published.require_shared(kaggle, project, kernel, show)
     if kernel == TRAIN and base is None:  # a training that resumes has its weights
         published.require_first_stage(kaggle, project)
     if project.mounts:
@@ -296,9 +297,9 @@ def _push(
             for name in ("handle", "version", "url", "kernel_id"):
                 outcome[name] = getattr(run, name)
     except SourcesRefused as error:
+        pushes.journal.note("pushes", outcome["id"], version=error.version or None)
         if base is None or base.route != KERNEL or "kernel_sources" not in error.kinds:
             raise
-        pushes.journal.note("pushes", outcome["id"], version=error.version or None)
         show(f"{error}\nThat is the notebook's own output. It is sent as a dataset instead.")
         if error.version:
             worthless = Run(built.handle, error.version, "", built.sha256)

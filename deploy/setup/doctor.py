@@ -29,7 +29,7 @@ from deploy.errors import Denied, Refused, Unreachable, UsageError
 from deploy.journal import DONE
 from deploy.kernel.push_and_watch import Show
 from deploy.project import INFER, TRAIN, Project
-from deploy.relay import competition_rules
+from deploy.relay import competition_rules, published
 from deploy.relay.last_runs import Pushes
 from deploy.setup import init, kaggle_images
 from deploy.setup.check import (
@@ -115,6 +115,7 @@ class _Examination:
         self._row("rules", self._rules, "competition")
         self._row("submissions", self._submissions, "competition", "rules")
         self._row("notebooks", self._notebooks, "config")
+        self._row("sources", self._sources, "login", "notebooks")
         self._row("commit", self._commit, "notebooks")
         self._row("kaggle", self._handles, "login", "config")
         self._row("images", self._images)
@@ -366,6 +367,17 @@ class _Examination:
             for built in self.bundles
         )
         return passed(", ".join(found))
+
+    def _sources(self) -> Check:
+        untold: list[str] = []
+        listed = [
+            name
+            for kernel in (TRAIN, INFER)
+            for name in published.require_shared(self.kaggle, self.project, kernel, untold.append)
+        ]
+        if untold:
+            return warned("; ".join(untold), "Look at its page on kaggle.com.")
+        return passed(", ".join(dict.fromkeys(listed)) or "the notebooks list no other dataset")
 
     def _commit(self) -> Check:
         commit = self.bundles[0].git_commit

@@ -175,6 +175,8 @@ def _pushed(row: Row, outcome: str, why: str) -> str:
         return "made nothing: it never arrived"
     if outcome == GONE:
         return "is not at this Kaggle any more"
+    if outcome == Outcome.SOURCES_REFUSED and row["version"]:
+        return "; ".join(filter(None, ["pushed, and lacks one of its sources", row["status"]]))
     if outcome in NOT_MADE:
         return f"made no version to use: {why}"
     return f"not known: {why}; the next command finds out"
