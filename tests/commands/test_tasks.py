@@ -117,7 +117,7 @@ def test_the_help_of_a_task_has_an_example(task, helps):
 
 
 ERRORS = [
-    (["push-train"], 3, "No Kaggle credentials"),
+    (["push-train"], 3, "Kaggle credentials cannot be used"),
     (["push-train", "--config", "no-such"], 2, "digits"),
     (["push-prepare", "--config", "digits"], 2, "digits has nothing to prepare"),
     (["push-bench", "--config", "breast_cancer"], 2, "has no images in classes"),
@@ -185,7 +185,7 @@ def test_a_notebook_is_built_without_an_account(tmp_path):
     told = json.loads(done.stdout.splitlines()[-1])
     assert (done.returncode, told["handle"]) == (0, "owner/digits-train-tpu")
     assert Path(told["notebook"]).is_file()
-    assert "No Kaggle credentials were found. The owner is the placeholder 'owner'" in done.stdout
+    assert "The owner is the placeholder 'owner'" in done.stdout
 
 
 def test_a_custom_function_that_cannot_work_is_not_built(tmp_path):
