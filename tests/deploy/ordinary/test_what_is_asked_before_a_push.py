@@ -45,7 +45,7 @@ def pushes(tmp_path: Path) -> list[list[str]]:
 def test_a_push_without_credentials_ends_with_3_before_all_else(pushes):
     for words, (code, shown, said) in zip(PUSHES, ended(pushes), strict=True):
         assert (code, shown) == (3, ""), words
-        assert said.startswith("No Kaggle credentials were found."), words
+        assert said.startswith("The Kaggle credentials cannot be used: KAGGLE_CONFIG_DIR"), words
 
 
 def test_a_push_where_nobody_can_be_asked_ends_with_2_before_the_first_call(pushes, local):
