@@ -92,16 +92,7 @@ class NotFound(Refused):
 
 
 class Renamed(NotFound):
-    """A notebook of ours has another address on Kaggle now.
-
-    Args:
-        was, now: its addresses, owner/slug.
-        kernel_id: Kaggle's number of it.
-    """
-
-    def __init__(self, message: str, was: str, now: str, kernel_id: int) -> None:
-        super().__init__(message)
-        self.was, self.now, self.kernel_id = was, now, kernel_id
+    """A notebook of ours has another address on Kaggle now."""
 
 
 class SourcesRefused(Refused):

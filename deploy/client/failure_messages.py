@@ -40,7 +40,8 @@ LOOK = (
     "invoke status"
 )
 QUOTA = re.compile(
-    r"maximum .{0,60}(session|quota)|session count|quota|submission allowance|being processed",
+    r"maximum .{0,60}(session|quota)|session count|quota"
+    r"|submission allowance|submissions? being processed",
     re.IGNORECASE,
 )
 SLOT = re.compile(r"maximum .{0,60}session|session count", re.IGNORECASE)

@@ -16,7 +16,7 @@ from pathlib import Path
 from deploy.client import failure_messages
 from deploy.client.client import Kaggle
 from deploy.client.responses import Competition
-from deploy.errors import Denied, NotFound, Refused, RelayError, UsageError
+from deploy.errors import UNTOLD, Denied, NotFound, RelayError, UsageError
 from deploy.kernel.push_and_watch import Show
 
 SAMPLE = "sample_submission.csv"
@@ -128,8 +128,8 @@ def foresee(kaggle: Kaggle, competition: str, show: Show) -> None:
     """Show that no submission is left, where that is so, before a run that is to be submitted."""
     try:
         limits = kaggle.submission_limits(competition)
-    except (Denied, Refused):
-        return  # the rules or the slug: a push says more about either
+    except UNTOLD:
+        return  # a push says more of the rules and the slug, and a submission asks again
     if limits.allowed_now < 1 and (limits.today or limits.total):
         show(
             f"Warning: no submission to {competition} is left now, so what runs gets no score yet."

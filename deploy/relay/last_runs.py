@@ -9,7 +9,7 @@ later, so a push reads it again after its slow steps, right before it decides wh
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -18,7 +18,7 @@ from typing import Any
 from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.client.secrets import redact
-from deploy.errors import NotFound, RelayError, Renamed, Unknown, UsageError
+from deploy.errors import UNTOLD, NotFound, Renamed, Unknown, UsageError
 from deploy.journal import DONE, NOT_MADE, Outcome
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
@@ -57,20 +57,17 @@ class Pushes:
         """Return the command that runs a task on a run, which another config may have pushed."""
         handle, _, version = run.rpartition("/")
         row = self.last(handle=handle, version=int(version))
-        other = row is not None and row["config"] != self.project.name
-        project = replace(self.project, config=row["config"]) if row and other else self.project
+        name = row["config"] if row is not None else self.project.name
+        # One that was given as a path cannot be named by what the journal keeps of it.
+        named = (self.project.root / "pipeline" / "configs" / f"{name}.py").is_file()
+        other = named and name != self.project.name
+        project = replace(self.project, config=name) if other else self.project
         return project.command(f"{task} --run {run}")
 
     def note(self, row: Row, **values: Any) -> None:
         """Change columns of a row, in the journal and here."""
         self.journal.note("pushes", row["id"], **values)
         row.update({name: _as_kept(value) for name, value in values.items()})
-
-    def move(self, renamed: Renamed) -> None:
-        """Note the new address of a notebook that was renamed."""
-        for row in self.matching(handle=renamed.was):
-            if row["kernel_id"] in (None, renamed.kernel_id):  # else another one's
-                self.note(row, handle=renamed.now)
 
     def asked(self, owner: str, kernel: str) -> str:
         """Return the address that a new kernel should have."""
@@ -249,35 +246,45 @@ def run_of(row: Row) -> Run:
 
 
 def require_address(kaggle: Kaggle, run: Run) -> None:
-    """Raise `Renamed` if the list of our notebooks has that of a run at another address."""
+    """Find a run that is not found, by the number of its notebook, in the list of what is ours.
+
+    A rename is not followed: submissions and bundles name the address.
+
+    Raises:
+        Renamed: if the notebook has another address.
+        Unknown: if that list does not answer: the notebook may have one.
+    """
     if not run.kernel_id:
         return
     try:
         own = kaggle.own_kernels()
         now = next((one.handle for one in own if one.kernel_id == run.kernel_id), run.handle)
-    except RelayError:
-        return  # nobody knows
+    except UNTOLD as error:
+        page = push_and_watch.page(run.url or f"https://www.kaggle.com/code/{run.handle}")
+        why = str(error).partition("\n")[0]
+        raise Unknown(
+            f"Kaggle does not find {run}, and does not show whether its notebook was renamed:"
+            f" {why}\nNothing was sent, and no record was changed. Look at {page}",
+            page,
+            None,
+        ) from error
     if now.lower() != run.handle.lower():
         raise Renamed(
-            f"The notebook of {run} was renamed on Kaggle: its address is {now} now.\n"
-            "Nothing was sent. The journal has the new address from now on, and the next push goes"
-            f" there. Run the same command again; with --run {now}/{run.version} where it was"
-            " given.",
-            *(run.handle, now, run.kernel_id),
+            f"The notebook of {run} was renamed on Kaggle: its address is {now} now. Expected"
+            f" {run.handle}, which its submissions and what mounts it are known by.\n"
+            "Nothing was sent. Give it back the title that makes that address, at"
+            f" https://www.kaggle.com/code/{now} and run the same command again."
         )
 
 
 @contextmanager
-def following(kaggle: Kaggle, pushes: Pushes, run: Run) -> Iterator[None]:
-    """Raise `Renamed` where a run is not found whose notebook was renamed, and note that."""
+def following(kaggle: Kaggle, run: Run) -> Iterator[None]:
+    """Raise `Renamed` where a run is not found whose notebook was renamed."""
     try:
         yield
     except NotFound:
-        try:
+        with suppress(Unknown):
             require_address(kaggle, run)
-        except Renamed as renamed:
-            pushes.move(renamed)
-            raise
         raise
 
 
@@ -316,14 +323,18 @@ def status_of(
             patience = 0.0 if again and isinstance(error, Unknown) else kaggle.pace.most
             end = end or time.monotonic() + max(patience, kaggle.pace.unseen - age(row))
             if time.monotonic() >= end:
-                if isinstance(error, NotFound):
+                try:
+                    if not isinstance(error, NotFound):
+                        raise
                     require_address(kaggle, run_of(row))
                     return None
-                if not again:
-                    raise
-                if show is not None:
-                    show(f"{str(error).splitlines()[0]}\n--again: {run_of(row)} does not count.")
-                return ""
+                except (Renamed, Unknown) as untold:
+                    if not again:
+                        raise
+                    if show is not None:
+                        why = str(untold).splitlines()[0]
+                        show(f"{why}\n--again: {run_of(row)} does not count.")
+                    return ""
             time.sleep(kaggle.pace.first)
 
 

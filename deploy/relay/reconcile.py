@@ -19,13 +19,12 @@ from deploy.relay.last_runs import REFUSED_RUN, Pushes, Row, age, run_of, status
 
 @contextmanager
 def naming_again(pushes: Pushes, kernel: str) -> Iterator[None]:
-    """Name the command that pushes all the same, where Kaggle does not tell of our notebook; note
-    the new address of one that was renamed.
-    """
+    """Name the command that pushes all the same, where Kaggle does not tell of our notebook."""
     try:
         yield
-    except Renamed as renamed:
-        pushes.move(renamed)
+    except Renamed as error:
+        command = pushes.project.command(f"{PUSHED_BY[kernel]} --again")
+        error.args = (f"{error} To leave it, and push a new notebook:\n{command}",)
         raise
     except Unknown as error:
         command = pushes.project.command(f"{PUSHED_BY[kernel]} --again")

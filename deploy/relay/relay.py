@@ -409,7 +409,7 @@ def watch(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> str:
     row = journal.last("pushes", handle=run.handle, version=run.version)
     ours = row is not None and row["before"] is not None and row["before"] < run.version
     try:
-        with following(kaggle, Pushes(project), run):
+        with following(kaggle, run):
             status = push_and_watch.watch(
                 kaggle,
                 run,
@@ -449,7 +449,7 @@ def watch_mounted(
 
 def pull(kaggle: Kaggle, project: Project, run: Run, *, show: Show = lambda line: None) -> Path:
     """Pull a run's output into `runs` and return its folder; record how far a training got."""
-    with following(kaggle, Pushes(project), run):
+    with following(kaggle, run):
         folder = output.pull(kaggle, run, project.runs, show=show)
     if kernel_of(project, run) == TRAIN:
         continuation.note(Pushes(project), run, saved_progress.read(folder))

@@ -237,26 +237,45 @@ def test_a_notebook_that_was_deleted_is_found_gone(start, ours, shown, missing):
 
 
 @pytest.mark.parametrize("task", ["push", "watch", "pull", "until done"])
-def test_a_notebook_that_was_renamed_is_found_at_its_new_address(start, ours, task):
-    """By its number, in our list: it is not gone, and nothing is pushed a second time."""
+def test_a_notebook_that_was_renamed_is_told_and_not_pushed_again(start, ours, task):
+    """By its number, in our list. Once it has its title again, all goes on."""
     local, kaggle = start(Script(v1="complete"))
     run, renamed = push(kaggle, ours), "rehearsal/my-digits-baseline"
     ended(local)
     local.kernels.rename(HANDLE, "My Digits Baseline")
     act = {
-        "push": lambda run: push(kaggle, ours),
-        "watch": lambda run: relay.watch(kaggle, ours, run, show=lambda line: None),
-        "pull": lambda run: relay.pull(kaggle, ours, run),
-        "until done": lambda run: chained_sessions.train(kaggle, ours, show=lambda line: None),
+        "push": lambda: push(kaggle, ours),
+        "watch": lambda: relay.watch(kaggle, ours, run, show=lambda line: None),
+        "pull": lambda: relay.pull(kaggle, ours, run),
+        "until done": lambda: chained_sessions.train(kaggle, ours, show=lambda line: None),
     }[task]
 
     with pytest.raises(Renamed, match=f"its address is {renamed} now"):
-        act(run)
+        act()
 
-    assert act(Pushes(ours).last_run(relay.TRAIN)) is not None
     assert sent(local) == 1 and no_deletion(ours)
-    assert push(kaggle, ours).handle == Pushes(ours).last_run(relay.TRAIN).handle == renamed
-    assert push(kaggle, ours, again=True).version == 2 and list(local.kernels.kernels) == [renamed]
+    local.kernels.rename(renamed, "Digits Train Tpu")
+    assert act() is not None and sent(local) == 1
+    local.kernels.rename(HANDLE, "My Digits Baseline")
+    assert push(kaggle, ours, again=True).version == 1
+    assert list(local.kernels.kernels) == [renamed, HANDLE]
+
+
+@pytest.mark.parametrize("answer", ["500", "403"])
+def test_a_notebook_that_is_not_found_is_not_gone_while_the_list_does_not_answer(
+    start, ours, answer
+):
+    """It may have been renamed."""
+    local, kaggle = start(Script(v1="complete"))
+    push(kaggle, ours)
+    ended(local)
+    local.kernels.rename(HANDLE, "My Digits Baseline")
+    local.faults.say("ListKernels", itertools.repeat(answer))
+
+    with pytest.raises(Unknown, match="whether its notebook was renamed"):
+        push(kaggle, ours)
+
+    assert sent(local) == 1 and no_deletion(ours)
 
 
 def test_a_notebook_that_may_have_been_renamed_is_said_to_be(start, ours, shown):

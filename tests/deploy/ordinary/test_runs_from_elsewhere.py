@@ -91,6 +91,9 @@ def test_a_run_of_another_config_is_followed_with_that_config(start, ours):
     _, kaggle = start()
     other = push(kaggle, replace(ours, slug="other"))
     ours.journal().note("pushes", 1, config="digits_b")
+    config = ours.root / "pipeline" / "configs" / "digits_b.py"
+    config.parent.mkdir(parents=True, exist_ok=True)
+    config.touch()
 
     with pytest.raises(NoQuota, match=f"\ninvoke watch --run {other} --config digits_b\n"):
         push(kaggle, ours)

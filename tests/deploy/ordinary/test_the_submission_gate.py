@@ -5,6 +5,7 @@ import itertools
 import json
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from deploy.errors import (
 )
 from deploy.kernel import artifact_manifest, output
 from deploy.kernel.push_and_watch import Run
-from deploy.relay import relay
+from deploy.relay import competition_rules, relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.submit import Spending
 from localkaggle.fault_kinds import edited, instead
@@ -291,3 +292,14 @@ def test_a_submission_is_followed_without_a_terminal_and_a_new_one_is_not_made(t
         assert [code for code, *_ in told] == [2, 4, 0], told
         assert "There is no terminal to ask" in told[0][2]
         assert "was submitted before" in told[2][1] and spent(world) == 1
+
+
+def test_limits_that_kaggle_does_not_tell_keep_no_chain_from_beginning():
+    with worlds.temporary("submit") as world:
+        world.local.faults.say("GetSubmissionLimits", itertools.repeat("500"))
+        kaggle = Kaggle.connect(pace=replace(QUICK, patience=0.2))
+        shown: list[str] = []
+
+        competition_rules.foresee(kaggle, "digits", shown.append)
+
+    assert shown == []
