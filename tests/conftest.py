@@ -7,6 +7,7 @@ counts devices once).
 
 import gc
 import os
+import secrets
 import shutil
 import sys
 import tempfile
@@ -96,13 +97,34 @@ sys.path.insert(0, str(GUARD))
 import sitecustomize  # noqa: E402 - the guard; child processes get it through PYTHONPATH
 
 sitecustomize.install()
-# No test asks how fast the machine is.
-settings.register_profile(
-    "untimed",
+# No test asks how fast the machine is. The default run draws the same examples each time; `-m slow`
+# draws fresh ones, shrinks what fails, and keeps it in .hypothesis/.
+UNTIMED = settings(
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture],
 )
-settings.load_profile("untimed")
+settings.register_profile("fixed", UNTIMED, derandomize=True, database=None)
+settings.register_profile("fresh", UNTIMED, print_blob=True)
+settings.load_profile("fixed")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Choose the examples and the seed: fixed ones by default, fresh ones for `-m slow`."""
+    slow = "slow" in str(config.option.markexpr).replace("not slow", "")
+    settings.load_profile("fresh" if slow else "fixed")
+    # A worker has it from the process that started it.
+    os.environ.setdefault("RELAY_TEST_SEED", str(secrets.randbelow(2**31) if slow else 20261125))
+
+
+def pytest_report_header() -> str:
+    """Print what draws the same again: RELAY_TEST_SEED=N pytest …"""
+    return f"RELAY_TEST_SEED={os.environ['RELAY_TEST_SEED']}"
+
+
+@pytest.fixture(scope="session")
+def seed() -> int:
+    """Seed of what a test draws by numpy or random: fixed by default, fresh for `-m slow`."""
+    return int(os.environ["RELAY_TEST_SEED"])
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -128,9 +150,9 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget after each test with what it signed in: the same letters may mean something else in
     the next.
     """
-    from deploy.client import secrets
+    from deploy.client import secrets as signed_in
 
-    monkeypatch.setattr(secrets, "_known", set())
+    monkeypatch.setattr(signed_in, "_known", set())
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
