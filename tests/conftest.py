@@ -121,6 +121,20 @@ def pytest_report_header() -> str:
     return f"RELAY_TEST_SEED={os.environ['RELAY_TEST_SEED']}"
 
 
+@pytest.hookimpl(trylast=True)
+def pytest_sessionfinish(session: pytest.Session) -> None:
+    """Fail in CI if a test was skipped for a reason that tests/skips.txt does not have."""
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")
+    if reporter is None or not os.environ.get("CI"):
+        return
+    known = [line for line in (ROOT / "tests/skips.txt").read_text().splitlines() if line]
+    skipped = [str(report.longrepr) for report in reporter.stats.get("skipped", [])]
+    surprising = [text for text in skipped if not any(reason in text for reason in known)]
+    if surprising:
+        reporter.write_line("\n".join(["Not in tests/skips.txt:", *surprising]), red=True)
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+
+
 @pytest.fixture(scope="session")
 def seed() -> int:
     """Seed of what a test draws by numpy or random: fixed by default, fresh for `-m slow`."""

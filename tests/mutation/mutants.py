@@ -1,0 +1,264 @@
+"""Changes a line of the product and runs the tests that reach it: what survives is a gap.
+
+    pytest --cov=pipeline --cov=deploy --cov-context=test --cov-report= --junitxml=tests.xml
+    python tests/mutation/mutants.py sample --seed 1 --each 9 >mutants.jsonl
+    python tests/mutation/mutants.py run mutants.jsonl --tree COPY --times tests.xml >results.jsonl
+
+The sample is drawn per subject. `run` edits files of COPY, a clone in which nobody works. Of the
+tests that reach a line (by COPY/.coverage), it runs the quick ones first, and stops at the first
+that fails. A mutant survives if all of them pass. Needs pytest-cov.
+"""
+
+import argparse
+import ast
+import json
+import os
+import random
+import subprocess
+import sys
+import time
+import xml.etree.ElementTree as ET
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+# Per subject: the files that are changed, and the tests that reach them through processes of their
+# own, where coverage does not know which test it was.
+SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
+    "checkpoint and resume": (
+        [
+            *("pipeline/session/checkpoint.py", "pipeline/session/resume.py"),
+            *("pipeline/session/checkpoint_schedule.py", "pipeline/training/run_origin.py"),
+            "pipeline/training/train_state.py",
+        ],
+        ["tests/pipeline/session", "tests/crash", "tests/doors"],
+    ),
+    "artifact": (
+        [
+            *("pipeline/artifact.py", "pipeline/storage/checksums.py"),
+            *("pipeline/storage/atomic_file.py", "pipeline/inference/restoring.py"),
+        ],
+        ["tests/pipeline/test_artifact.py", "tests/crash", "tests/hostile", "tests/doors"],
+    ),
+    "submission": (
+        [
+            *("pipeline/submission/prediction_format.py", "pipeline/submission/submission_csv.py"),
+            *("pipeline/inference/predictions.py", "pipeline/inference/block_prediction.py"),
+            "pipeline/inference/test_time_augmentation.py",
+        ],
+        ["tests/pipeline/submission", "tests/pipeline/inference", "tests/doors"],
+    ),
+    "step": (
+        [
+            *("pipeline/training/train_step.py", "pipeline/training/batch_cuts.py"),
+            *("pipeline/training/learning_rate.py", "pipeline/losses.py"),
+            "pipeline/models/batch_layers.py",
+        ],
+        ["tests/pipeline/training", "tests/numerics", "tests/doors"],
+    ),
+    "feed": (
+        [
+            *("pipeline/training/feed.py", "pipeline/data/dataset.py"),
+            *("pipeline/data/parallel_decoding.py", "pipeline/data/row_gathering.py"),
+            "pipeline/augmentation/augmentation.py",
+        ],
+        ["tests/pipeline/data", "tests/pipeline/training", "tests/numerics"],
+    ),
+    "push and publish": (
+        [
+            *("deploy/kernel/push_and_watch.py", "deploy/relay/publish.py"),
+            *("deploy/relay/push_preview.py", "deploy/client/retries.py"),
+        ],
+        ["tests/faults", "tests/commands", "tests/doors"],
+    ),
+    "reconciliation": (
+        [
+            *("deploy/relay/reconcile.py", "deploy/relay/last_runs.py"),
+            *("deploy/relay/next_steps.py", "deploy/relay/published.py"),
+            *("deploy/relay/submit.py", "deploy/journal.py"),
+        ],
+        ["tests/faults", "tests/commands", "tests/doors"],
+    ),
+    "bundle": (
+        [
+            *("deploy/bundle/bundle.py", "deploy/bundle/imports.py"),
+            *("deploy/bundle/kernel_metadata.py", "deploy/bundle/push_rules.py"),
+            "deploy/kernel/bundle_versions.py",
+        ],
+        ["tests/deploy/bundle", "tests/localkaggle/sessions", "tests/doors"],
+    ),
+}
+COMPARED: dict[type[ast.cmpop], str] = {
+    **{ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="},
+    **{ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"},
+}
+CALCULATED: dict[type[ast.operator], str] = {
+    **{ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "*"},
+    **{ast.Mod: "*", ast.BitOr: "&", ast.BitAnd: "|"},
+}
+
+
+def _changed(node: ast.AST) -> str | None:
+    """Give the source that stands in the node's place in the mutant, or None."""
+    text = ast.unparse
+    match node:
+        case ast.Compare(ops=[op]):
+            return f"({text(node.left)} {COMPARED[type(op)]} {text(node.comparators[0])})"
+        case ast.BinOp(op=op) if type(op) in CALCULATED:
+            return f"({text(node.left)} {CALCULATED[type(op)]} {text(node.right)})"
+        case ast.BoolOp(op=op):
+            word = " or " if isinstance(op, ast.And) else " and "
+            return f"({word.join(f'({text(value)})' for value in node.values)})"
+        case ast.UnaryOp(op=ast.Not()):
+            return f"({text(node.operand)})"
+        case ast.Constant(value=bool() as value):
+            return str(not value)
+        case ast.Constant(value=int() | float() as number):
+            return f"({number} + 1)"
+        case ast.Return(value=ast.expr() as value) if not isinstance(value, ast.Constant):
+            return "return None"
+        case ast.IfExp():
+            return f"({text(node.orelse)} if {text(node.test)} else {text(node.body)})"
+        case ast.Raise() | ast.Expr(value=ast.Call()) | ast.AugAssign() | ast.Continue():
+            return "pass"
+        case ast.Assign(targets=[ast.Attribute() | ast.Subscript()]):
+            return "pass"
+    return None
+
+
+def _sites(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
+    """Yield what can be changed: no annotation, no text of a message, no default of a field."""
+    changed = _changed(node)
+    if changed is not None:
+        yield node, changed
+    for name, value in ast.iter_fields(node):
+        if name in ("annotation", "returns", "decorator_list") or isinstance(node, ast.JoinedStr):
+            continue
+        if isinstance(node, ast.Raise):  # removed as a whole
+            continue
+        for child in value if isinstance(value, list) else [value]:
+            if isinstance(child, ast.AST):
+                yield from _sites(child)
+
+
+def sample(seed: int, each: int) -> Iterator[dict[str, Any]]:
+    """Draw that many mutants of each subject's files as they are in the current folder."""
+    for subject, (files, _) in SUBJECTS.items():
+        found = []
+        for file in files:
+            source = Path(file).read_text()
+            lines = source.splitlines()
+            for node, changed in _sites(ast.parse(source)):
+                where = {key: getattr(node, key) for key in ("lineno", "end_lineno")}
+                where |= {key: getattr(node, key) for key in ("col_offset", "end_col_offset")}
+                block = lines[where["lineno"] - 1 : where["end_lineno"]]
+                found.append({"file": file, **where, "lines": block, "changed": changed})
+        for mutant in random.Random(f"{seed} {subject}").sample(found, each):
+            yield {"subject": subject, **mutant}
+
+
+def mutated(source: str, mutant: dict[str, Any]) -> str:
+    """Put the mutant into the file, where its lines stand now: others may have moved them."""
+    lines, block = source.splitlines(), mutant["lines"]
+    places = [n for n in range(len(lines)) if lines[n : n + len(block)] == block]
+    if not places:
+        raise LookupError("these lines are not in the file any more")
+    first = min(places, key=lambda n: abs(n + 1 - mutant["lineno"]))
+    # The offsets of ast count bytes.
+    before = lines[first].encode()[: mutant["col_offset"]].decode()
+    after = lines[first + len(block) - 1].encode()[mutant["end_col_offset"] :].decode()
+    lines[first : first + len(block)] = [before + mutant["changed"] + after]
+    return "\n".join([*lines, ""])
+
+
+def _reaching(tree: Path, mutant: dict[str, Any], seconds: dict[str, float]) -> list[str]:
+    """List the tests that run a line of the mutant, the quick ones first, then the subject's."""
+    import coverage
+
+    data = coverage.CoverageData(str(tree / ".coverage"))
+    data.read()
+    lines = (tree / mutant["file"]).read_text().splitlines()
+    block = mutant["lines"]
+    first = min(
+        (n for n in range(len(lines)) if lines[n : n + len(block)] == block),
+        key=lambda n: abs(n + 1 - mutant["lineno"]),
+        default=-1,
+    )
+    contexts = {
+        context.partition("|")[0]
+        for name in data.measured_files()
+        if name.endswith("/" + mutant["file"])
+        for line, found in data.contexts_by_lineno(name).items()
+        if first < line <= first + len(block)
+        for context in found
+    }
+    tests = sorted(filter(None, contexts), key=lambda test: seconds.get(test, 0))
+    folders = [name for name in SUBJECTS[mutant["subject"]][1] if (tree / name).exists()]
+    return tests + (folders if "" in contexts or not contexts else [])
+
+
+def run(tree: Path, mutants: list[dict[str, Any]], times: Path) -> Iterator[dict[str, Any]]:
+    """Yield each mutant with what became of it: killed and by which test, or survived."""
+    seconds: dict[str, float] = {}
+    for case in ET.parse(times).iter("testcase"):  # noqa: S314 - pytest wrote it
+        name = f"{case.get('classname', '').replace('.', '/')}.py::{case.get('name')}"
+        seconds[name] = float(case.get("time", 0))
+    environment = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1"}
+    for mutant in mutants:
+        path, start = tree / mutant["file"], time.monotonic()
+        source = path.read_text()
+        chosen = tree / ".chosen-tests"
+        fate: dict[str, Any] = {"fate": "survived"}
+        try:
+            tests = _reaching(tree, mutant, seconds)
+            path.write_text(mutated(source, mutant))
+            for name in path.parent.glob(f"__pycache__/{path.stem}.*"):
+                name.unlink()
+            chosen.write_text("\n".join(tests))
+            done = subprocess.run(  # noqa: S603 - Python and our own words
+                [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", f"@{chosen}"],
+                cwd=tree,
+                env=environment,
+                capture_output=True,
+                text=True,
+                timeout=1200,
+                check=False,
+            )
+            if done.returncode in (1, 2):
+                failed = [n for n in done.stdout.splitlines() if n.startswith(("FAILED", "ERROR"))]
+                fate = {"fate": "killed", "by": failed[:1]}
+            elif done.returncode:
+                fate = {"fate": f"pytest ended with {done.returncode}", "tail": done.stdout[-600:]}
+            fate["tests"] = len(tests)
+        except subprocess.TimeoutExpired:
+            fate = {"fate": "killed", "by": ["no end within 1,200 seconds"]}
+        except LookupError as error:
+            fate = {"fate": str(error)}
+        finally:
+            path.write_text(source)
+        yield {**mutant, **fate, "seconds": round(time.monotonic() - start)}
+
+
+def main() -> None:
+    """Write JSON lines to standard output."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(dest="command", required=True)
+    drawn = commands.add_parser("sample")
+    drawn.add_argument("--seed", type=int, required=True)
+    drawn.add_argument("--each", type=int, default=8)
+    tried = commands.add_parser("run")
+    tried.add_argument("mutants", type=Path)
+    tried.add_argument("--tree", type=Path, required=True)
+    tried.add_argument("--times", type=Path, required=True)
+    given = parser.parse_args()
+    if given.command == "sample":
+        results = sample(given.seed, given.each)
+    else:
+        listed = [json.loads(line) for line in given.mutants.read_text().splitlines()]
+        results = run(given.tree.resolve(), listed, given.times)
+    for result in results:
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    main()
