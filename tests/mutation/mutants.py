@@ -89,12 +89,26 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     ),
 }
 COMPARED: dict[type[ast.cmpop], str] = {
-    **{ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "=="},
-    **{ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"},
+    ast.Lt: "<=",
+    ast.LtE: "<",
+    ast.Gt: ">=",
+    ast.GtE: ">",
+    ast.Eq: "!=",
+    ast.NotEq: "==",
+    ast.Is: "is not",
+    ast.IsNot: "is",
+    ast.In: "not in",
+    ast.NotIn: "in",
 }
 CALCULATED: dict[type[ast.operator], str] = {
-    **{ast.Add: "-", ast.Sub: "+", ast.Mult: "+", ast.Div: "*", ast.FloorDiv: "*"},
-    **{ast.Mod: "*", ast.BitOr: "&", ast.BitAnd: "|"},
+    ast.Add: "-",
+    ast.Sub: "+",
+    ast.Mult: "+",
+    ast.Div: "*",
+    ast.FloorDiv: "*",
+    ast.Mod: "*",
+    ast.BitOr: "&",
+    ast.BitAnd: "|",
 }
 
 
@@ -153,7 +167,8 @@ def sample(seed: int, each: int) -> Iterator[dict[str, Any]]:
                 where |= {key: getattr(node, key) for key in ("col_offset", "end_col_offset")}
                 block = lines[where["lineno"] - 1 : where["end_lineno"]]
                 found.append({"file": file, **where, "lines": block, "changed": changed})
-        for mutant in random.Random(f"{seed} {subject}").sample(found, each):
+        draw = random.Random(f"{seed} {subject}")  # noqa: S311 - no secret
+        for mutant in draw.sample(found, each):
             yield {"subject": subject, **mutant}
 
 
@@ -215,7 +230,7 @@ def run(tree: Path, mutants: list[dict[str, Any]], times: Path) -> Iterator[dict
             for name in path.parent.glob(f"__pycache__/{path.stem}.*"):
                 name.unlink()
             chosen.write_text("\n".join(tests))
-            done = subprocess.run(  # noqa: S603 - Python and our own words
+            done = subprocess.run(
                 [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", f"@{chosen}"],
                 cwd=tree,
                 env=environment,
