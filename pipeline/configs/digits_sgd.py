@@ -8,7 +8,7 @@ Expect    scaled: gap 1 to 2 s.d., 1.0x the epochs; unscaled: never at the targe
 
 At a small learning rate both batches follow the gradient flow. Momentum trails it by ten steps,
 which are more images with a large batch. After the long warm-up the loss is past its steepest fall
-(docs/LOG.md says what failed).
+(docs/dev/findings.md says what failed).
 """
 
 from pipeline.config import Config, Data, Optimizer

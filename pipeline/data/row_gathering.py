@@ -2,8 +2,7 @@
 CPU.
 
 A thread copies as fast as `numpy.copyto`, and holds no interpreter meanwhile. Memory that is used
-again is there: a new array takes more than as long to come as to be filled (docs/LOG.md,
-2026-11-22).
+again is there: a new array takes more than as long to come as to be filled (docs/dev/findings.md).
 """
 
 import os

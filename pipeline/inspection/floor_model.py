@@ -89,7 +89,7 @@ def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
         features, categories = thumbnails(examples.inputs), None
     found = np.zeros((len(examples), len(target.names)))
     # With few rows the threads of boosting wait for each other. On a busy machine ten fits of 90
-    # rows took 35 s, with one thread less than 4 (docs/LOG.md).
+    # rows took 35 s, with one thread less than 4 (docs/dev/findings.md).
     with threadpool_limits(1 if len(examples) <= FEW else None, user_api="openmp"):
         for rows, held in _folds(examples, config.seed):
             if target.single:

@@ -136,7 +136,7 @@ def _of_table(task: Task, plan: Plan) -> Recipe:
         "model": f"mlp {_listed(options)}: for the rows of a table"
         + (f"; small, for {task.rows:,} rows" if few else ""),
         "batch": f"{batch} rows a step, {MOST_TABLE} at most; with under {ADAM_STEPS_PER_EPOCH} "
-        "steps an epoch, Adam's scaled rate was not seen to hold (docs/LOG.md, 2026-11-23)",
+        "steps an epoch, Adam's scaled rate was not seen to hold (docs/dev/findings.md)",
         "epochs": f"{epochs}: about {shown(seconds)} on a TPU or a CPU; more of them overfit",
     }
     if folds > 1:
@@ -262,7 +262,7 @@ def _reasons(task: Task, config: Config) -> dict[str, str]:
         "batch": f"{config.batch} images a step. With under {LEAST_STEPS_PER_EPOCH} steps an "
         "epoch, BatchNorm statistics are unreliable",
         "rate": f"{optimizer.name} {optimizer.base_rate:g} for that batch: base_batch is batch, "
-        "since Adam's scaled rate was not seen to hold for images (docs/LOG.md, 2026-11-23). It "
+        "since Adam's scaled rate was not seen to hold for images (docs/dev/findings.md). It "
         f"falls to 0 by a cosine after a warm-up of {config.warmup_epochs:g} epochs; weight decay "
         f"{optimizer.weight_decay:g}",
         "average": f"ema_momentum={optimizer.ema_momentum:g}: the artifact holds an average of the "

@@ -6,7 +6,7 @@ images here, wherever the group's images are. A layer that draws (Dropout and it
 each image from (seed, step, place in the batch).
 
 Only sums over the pixels of an image are grouped, which are small. So convolutions see the whole
-part as it is, and groups cost neither memory nor traffic (docs/LOG.md, 2026-11-22).
+part as it is, and groups cost neither memory nor traffic (docs/dev/findings.md).
 
 A part that is smaller than a group has two passes (docs/decisions/0014): the first one collects
 each layer's statistics, and the second one normalizes with those of the whole group.

@@ -5,7 +5,7 @@ allots; operations and bytes are what it counts.
 
 Near its limit it computes again what it would else keep, so memory grows there by another law than
 far below. It says what a batch needs that it refuses: that is a point of this law, from which the
-largest batch follows, and a third compilation confirms it (docs/LOG.md, 2026-11-23).
+largest batch follows, and a third compilation confirms it (docs/dev/findings.md).
 """
 
 import hashlib

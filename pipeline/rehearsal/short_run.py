@@ -25,7 +25,7 @@ from pipeline.rehearsal.step_cost import Cost
 from pipeline.training import learning_rate
 
 # Seconds of a rehearsal beside training and inference, on two cores: three sessions start, and the
-# results go from one to the next. Measured on digits (docs/LOG.md).
+# results go from one to the next. Measured on digits (docs/dev/findings.md).
 FIXED = 50.0
 LEAST_SECONDS = 5.0  # for training and inference
 REPLICAS = 8  # of a TPU, and of the session that stands for one

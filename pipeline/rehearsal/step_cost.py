@@ -9,7 +9,7 @@ from typing import Any
 
 from pipeline.config import Config
 
-# Per second on two cores, below what was measured with XLA on a CPU (docs/LOG.md, 2026-11-22).
+# Per second on two cores, below what was measured with XLA on a CPU (docs/dev/findings.md).
 OPERATIONS = 1.2e11
 DEPTHWISE = 1.2e9  # XLA has no fast convolution of each channel by itself
 OUTPUTS = 8e8  # numbers that layers return: normalization and activation are bound by memory

@@ -9,10 +9,10 @@ import jax
 
 # Enough calls that the devices never wait for the host, which a busy machine may delay. Few enough
 # that the host knows where the devices are, and that the batches fit beside the model. With 3 calls
-# of 20 ms in flight a step took 4 % longer than with 24 (docs/LOG.md, 2026-11-21).
+# of 20 ms in flight a step took 4 % longer than with 24 (docs/dev/findings.md).
 MIN_CALLS, MAX_CALLS, SECONDS, BYTES = 3, 32, 0.5, 256e6
 # Of an evaluation. From 33 on, a thread that starts a call on one of several devices of a CPU waits
-# for an older call, which needs that thread: XLA ends the process (docs/LOG.md, 2026-11-22).
+# for an older call, which needs that thread: XLA ends the process (docs/dev/findings.md).
 EVALUATIONS = 16
 # Calls at the start of a run that are waited for one by one, to see what one takes.
 ALONE = 3

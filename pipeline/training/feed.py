@@ -4,8 +4,9 @@
   The host sends numbers alone.
 - "files": the images stay in their files, and every CPU decodes them as the run goes.
 - "host": the images lie in memory, or in a file that is mapped. Small batches are copied in the
-  loop's own thread, since another thread would take the interpreter from it (docs/LOG.md,
-  2026-11-21). Large ones are copied by every CPU, some calls ahead, into buffers that are used
+  loop's own thread, since another thread would take the interpreter from it
+  (docs/dev/findings.md). Large ones are copied by every CPU, some calls ahead, into buffers that
+  are used
   again.
 
 Batches are the same in each way, bit for bit.

@@ -45,7 +45,7 @@ ROUNDING = 1e-9
 # `scale_check` checks 8 times.
 SEEN_FACTOR = 8
 # Of Adam: its rule held for tables with so many steps an epoch. It missed with 17 and less, and for
-# images with 64, too (docs/LOG.md, 2026-11-23).
+# images with 64, too (docs/dev/findings.md).
 ADAM_STEPS_PER_EPOCH = 64
 LEAST_STEPS = 1000
 LEAST_STEPS_PER_EPOCH = 25

@@ -92,8 +92,8 @@ class Step:
                 f"Set batch in pipeline/configs/{config.name}.py to a multiple of"
                 f" {2 * self.replicas}, or leave them out."
             )
-        # XLA's CPU compiler makes convolutions fast only outside of loops (docs/LOG.md,
-        # 2026-11-21), but frees no memory between micro-batches there. So a CPU loops only after it
+        # XLA's CPU compiler makes convolutions fast only outside of loops (docs/dev/findings.md),
+        # but frees no memory between micro-batches there. So a CPU loops only after it
         # ran out of memory.
         self._loops = self._platform != "cpu"
         shape = tuple(model.output.shape[1:])

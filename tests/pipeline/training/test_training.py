@@ -407,7 +407,7 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
 
 
 def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypatch):
-    """Several devices of one CPU would wait for each other for ever (docs/LOG.md, 2026-11-22)."""
+    """Several devices of one CPU would wait for each other for ever (docs/dev/findings.md)."""
     flying, most = [], []
     cut = Step._set
 
