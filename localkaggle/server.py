@@ -22,7 +22,6 @@ import kagglesdk.blobs.types.blob_api_service as blob_types
 import kagglesdk.competitions.types.competition_api_service as competition_types
 import kagglesdk.datasets.types.dataset_api_service as dataset_types
 import kagglesdk.kernels.types.kernels_api_service as kernel_types
-import kagglesdk.models.types.model_api_service as model_types
 import kagglesdk.security.types.oauth_service as security_types
 import kagglesdk.users.types.account_service as account_types
 from kagglesdk.kaggle_object import KaggleObject
@@ -35,9 +34,6 @@ from localkaggle.http_handler import Handler
 from localkaggle.services import state
 from localkaggle.services.datasets import Datasets
 from localkaggle.services.kernels import READS, Kernels, Version
-from localkaggle.services.leaderboards import Leaderboards
-from localkaggle.services.listings import Listings
-from localkaggle.services.models import Models
 from localkaggle.services.oauth import CALLS, OAuth
 from localkaggle.services.protocol import ApiError, make
 from localkaggle.services.state import State
@@ -165,27 +161,20 @@ class LocalKaggle:
             facts=self.facts,
             changes=self._changes,
         )
-        self.models = Models(self.storage, self.folder / "models", self.uploads)
         self.oauth = OAuth(USER, self.facts.token_seconds)
         self.refresh_token = self.oauth.sign_in()
-        listings = Listings(self.kernels, self.datasets, self.competitions, self.submissions)
-        boards = Leaderboards(self.storage, self.competitions, self.submissions)
         # Service → (who answers, module of its messages).
         self._services: dict[str, tuple[Sequence[object], object]] = {
-            "kernels.KernelsApiService": ((self.kernels, listings), kernel_types),
-            "datasets.DatasetApiService": ((self.datasets, listings), dataset_types),
+            "kernels.KernelsApiService": ((self.kernels,), kernel_types),
+            "datasets.DatasetApiService": ((self.datasets,), dataset_types),
             "blobs.BlobApiService": ((self.uploads,), blob_types),
-            "competitions.CompetitionApiService": (
-                (self.submissions, boards, listings),
-                competition_types,
-            ),
-            "models.ModelApiService": ((self.models,), model_types),
+            "competitions.CompetitionApiService": ((self.submissions,), competition_types),
             "security.OAuthService": ((self, self.oauth), security_types),
             "users.AccountService": ((self.oauth,), account_types),
         }
         self.last_port = 0
         self.hosted = list(self.competitions)
-        services = (self.kernels, self.datasets, self.submissions, self.models, self.oauth)
+        services = (self.kernels, self.datasets, self.submissions, self.oauth)
         self._state = State(
             self.folder,
             {"account": (self, KEPT)}
@@ -256,10 +245,8 @@ class LocalKaggle:
         same call again makes a folder of that name.
         """
         owners: list[Any] = [*self.kernels.kernels.values(), *self.datasets.datasets.values()]
-        for model in self.models.models.values():
-            owners += model.instances.values()
         kept = {version.folder for owner in owners for version in owner.versions}
-        for name in ("sessions", "datasets", "models", "objects"):
+        for name in ("sessions", "datasets", "objects"):
             for path in (self.folder / name).glob("*"):
                 if path.is_file():
                     path.unlink()

@@ -3,7 +3,6 @@
 import os
 import re
 import time
-import zipfile
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,12 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import kagglesdk.datasets.types.dataset_api_service as types
-from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
-from kagglesdk.datasets.types.dataset_types import DatasetInfo, DatasetSettings, SettingsLicense
+from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus, DatasetSelectionGroup
 
 from localkaggle.facts import Facts
-from localkaggle.services.protocol import SLUG, ApiError, make, missing, require
-from localkaggle.services.storage import Redirect, Storage, file_names, folder_date, list_files
+from localkaggle.services.protocol import SLUG, ApiError, make, missing, page, require
+from localkaggle.services.storage import Redirect, Storage, file_names, list_files
 from localkaggle.services.uploads import Uploads
 
 STAGES = (
@@ -29,11 +27,7 @@ STAGES = (
 )
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}")
 SOURCE = re.compile(r"([^/]+/[^/]+)(?:/([1-9][0-9]{0,8}))?")  # a dataset, or a version of one
-# What a dataset's page says beside its title, licence and whether it is private.
-PAGE = (
-    *("subtitle", "description", "keywords", "collaborators", "data"),
-    *("expected_update_frequency", "user_specified_sources"),
-)
+MINE = DatasetSelectionGroup.DATASET_SELECTION_GROUP_MY
 
 
 @dataclass
@@ -71,7 +65,6 @@ class Dataset:
     Attributes:
         is_folder: it is a folder that somebody gave, which stands for whatever version is asked
             for.
-        page: has the fields of `PAGE`.
     """
 
     id: int
@@ -82,7 +75,6 @@ class Dataset:
     is_private: bool
     versions: list[DatasetVersion] = field(default_factory=list)
     is_folder: bool = False
-    page: DatasetSettings = field(default_factory=DatasetSettings)
 
     @property
     def handle(self) -> str:
@@ -188,12 +180,6 @@ class Datasets:
             request.title,
             request.license_name,
             bool(request.is_private),
-            page=make(
-                DatasetSettings,
-                subtitle=request.subtitle,
-                description=request.description,
-                keywords=list(request.category_ids or ()),
-            ),
         )
         self._add_version(dataset, request, request.description or "Initial release")
         self.datasets[handle] = dataset
@@ -203,14 +189,6 @@ class Datasets:
         """Add a version. It inherits no files from the one before."""
         return self._update(self._own(request, user), request.body)
 
-    def CreateDatasetVersionById(self, request: Any, user: str) -> Any:
-        """Add a version to the dataset with this number."""
-        found = (item for item in self.datasets.values() if item.id == request.id)
-        dataset = next((item for item in found if item.owner == user), None)
-        if dataset is None:
-            raise ApiError(403, "Permission 'datasets.get' was denied")
-        return self._update(dataset, request.body)
-
     def GetDatasetStatus(self, request: Any, user: str) -> Any:
         """Return the stage of the newest version."""
         status = self._find(request, user).versions[-1].status()
@@ -219,7 +197,7 @@ class Datasets:
     def GetDataset(self, request: Any, user: str) -> Any:
         """Describe a dataset and its versions up to the current one."""
         dataset = self._find(request, user)
-        answer = described(dataset)
+        answer = _described(dataset)
         answer.versions = [
             make(
                 types.ApiDatasetVersion,
@@ -231,33 +209,21 @@ class Datasets:
         ]
         return answer
 
-    def GetDatasetMetadata(self, request: Any, user: str) -> Any:
-        """Return a dataset's settings, such as title and licence."""
-        dataset = self._find(request, user)
-        info = make(
-            DatasetInfo,
-            dataset_id=dataset.id,
-            dataset_slug=dataset.slug,
-            owner_user=dataset.owner,
-            title=dataset.title,
-            licenses=[make(SettingsLicense, name=dataset.license or "unknown")],
-            is_private=dataset.is_private,
-            **{name: getattr(dataset.page, name) for name in PAGE},
-        )
-        return make(types.ApiGetDatasetMetadataResponse, info=info)
+    def ListDatasets(self, request: Any, user: str) -> Any:
+        """List a page of this user's ready datasets, the newest first."""
+        ready = [item for item in self.datasets.values() if item.owner == user and item.current()]
+        mine = ready[::-1] if request.group == MINE else []
+        datasets, token = page(mine, request.page_token, request.page_size)
+        described = [_described(dataset) for dataset in datasets]
+        return make(types.ApiListDatasetsResponse, datasets=described, next_page_token=token)
 
-    def UpdateDatasetMetadata(self, request: Any, user: str) -> Any:
-        """Replace a dataset's settings. What the request leaves out is empty from now on."""
-        dataset, settings = self._own(request, user), request.settings
-        error = _unfit(settings)
-        if not error and len(settings.licenses or ()) > 1:
-            error = "Please specify exactly one license"
-        if error:
-            return make(types.ApiUpdateDatasetMetadataResponse, errors=[error])
-        dataset.title, dataset.is_private = settings.title, bool(settings.is_private)
-        dataset.license = settings.licenses[0].name if settings.licenses else "unknown"
-        dataset.page = settings
-        return types.ApiUpdateDatasetMetadataResponse()
+    def DeleteDataset(self, request: Any, user: str) -> Any:
+        """Delete a dataset. A session that has mounted it keeps its files."""
+        dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
+        if dataset is None or dataset.owner != user:
+            raise ApiError(403, "Permission 'datasets.delete' was denied")
+        del self.datasets[dataset.handle]
+        return types.ApiDeleteDatasetResponse()
 
     def ListDatasetFiles(self, request: Any, user: str) -> Any:
         """List a page of a version's files."""
@@ -266,18 +232,11 @@ class Datasets:
         return make(types.ApiListDatasetFilesResponse, dataset_files=files, next_page_token=token)
 
     def DownloadDataset(self, request: Any, user: str) -> Any:
-        """Redirect to one file of a version, or to a zip of all of them."""
+        """Redirect to one file of a version."""
         folder, name = self._version_folder(request, user), request.file_name
-        names = file_names(folder)
-        if name:
-            if name not in names:
-                raise ApiError(404, "Not found")
-            raise Redirect(self._storage.share(name.split("/")[-1], folder / name))
-        archive = self._storage.fresh()
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED) as file:
-            for name in names:
-                file.write(folder / name, name)
-        raise Redirect(self._storage.share("archive.zip", archive))
+        if name not in file_names(folder):
+            raise ApiError(404, "Not found")
+        raise Redirect(self._storage.share(name.split("/")[-1], folder / name))
 
     # What the rest of the server needs
 
@@ -303,13 +262,6 @@ class Datasets:
         if dataset.current() == 0:
             raise ApiError(403, "The dataset is still being processed")
         self._add_version(dataset, body, body.version_notes or "")
-        for name, value in (
-            ("subtitle", body.subtitle),
-            ("description", body.description),
-            ("keywords", body.category_ids),
-        ):
-            if value:
-                setattr(dataset.page, name, value)
         return _created(dataset)
 
     def _version_folder(self, request: Any, user: str) -> Path:
@@ -330,7 +282,7 @@ class Datasets:
         )
 
 
-def described(dataset: Dataset) -> Any:
+def _described(dataset: Dataset) -> Any:
     """Return what lists say of a dataset, with the bytes of its current version."""
     folder = dataset.files(0)
     names = file_names(folder) if folder else []
@@ -339,8 +291,6 @@ def described(dataset: Dataset) -> Any:
         ref=dataset.handle,
         id=dataset.id,
         title=dataset.title,
-        subtitle=dataset.page.subtitle,
-        description=dataset.page.description,
         is_private=dataset.is_private,
         owner_ref=dataset.owner,
         owner_name=dataset.owner,
@@ -348,7 +298,6 @@ def described(dataset: Dataset) -> Any:
         url=_address(dataset),
         current_version_number=dataset.current(),
         total_bytes=sum((folder / name).stat().st_size for name in names) if folder else 0,
-        last_updated=folder_date(folder) if folder else None,
     )
 
 

@@ -14,7 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import kagglesdk.kernels.types.kernels_api_service as types
-from kagglesdk.kernels.types.kernels_enums import KernelExecutionType, KernelWorkerStatus
+from kagglesdk.kernels.types.kernels_enums import (
+    KernelExecutionType,
+    KernelsListViewType,
+    KernelWorkerStatus,
+)
 
 from localkaggle.facts import Facts
 from localkaggle.services import pushed_notebook
@@ -267,21 +271,11 @@ class Kernels:
         if empty is not None and not empty.versions:
             raise ApiError(500, "Internal error")
         kernel, version = self._requested(request, user)
-        pushed = version.request
-        settings = {name: getattr(pushed, name) for name in SETTINGS}
+        pushed, metadata = version.request, self._described(kernel, version)
         if self._facts.prefixes:
             for name, prefix in PREFIXES.items():
-                settings[name] = [prefix + source for source in settings[name] or []]
-        metadata = make(
-            types.ApiKernelMetadata,
-            id=kernel.id,
-            ref=f"{kernel.owner}/{kernel.slug}",
-            title=kernel.title,
-            author=kernel.owner,
-            slug=kernel.slug,
-            current_version_number=self.known(kernel)[-1].number,
-            **settings,
-        )
+                sources = [prefix + source for source in getattr(metadata, name) or []]
+                setattr(metadata, name, sources)
         blob = make(
             types.ApiKernelBlob,
             source=pushed.text,
@@ -290,6 +284,26 @@ class Kernels:
             kernel_type=pushed.kernel_type,
         )
         return make(types.ApiGetKernelResponse, metadata=metadata, blob=blob)
+
+    def ListKernels(self, request: Any, user: str) -> Any:
+        """List a page of this user's kernels that have a version, the one that ran last first."""
+        mine = request.group == KernelsListViewType.PROFILE
+        found = [one for one in self.kernels.values() if mine and one.owner == user]
+        found = sorted(filter(self.known, found), key=lambda one: -one.versions[-1].pushed)
+        kernels, token = page(found, request.page_token, request.page_size)
+        described = [self._described(kernel, kernel.versions[-1]) for kernel in kernels]
+        return make(types.ApiListKernelsResponse, kernels=described, next_page_token=token)
+
+    def DeleteKernel(self, request: Any, user: str) -> Any:
+        """Delete a kernel, also one without a version, and end its sessions."""
+        kernel = self.kernels.get(f"{request.user_name}/{request.kernel_slug}")
+        if kernel is None or kernel.owner != user:
+            raise ApiError(403, "Permission 'kernels.delete' was denied")
+        for version in kernel.versions:
+            if version.session is not None:
+                version.session.cancel()
+        del self.kernels[f"{kernel.owner}/{kernel.slug}"]
+        return types.ApiDeleteKernelResponse()
 
     def GetAcceleratorQuotaStatistics(self, request: Any, user: str) -> Any:
         """Return the week's quota."""
@@ -429,6 +443,19 @@ class Kernels:
     def _requested(self, request: Any, user: str) -> tuple[Kernel, Version]:
         handle = f"{request.user_name}/{request.kernel_slug}"
         return self.find(handle, getattr(request, "version_label", None), user)
+
+    def _described(self, kernel: Kernel, version: Version) -> Any:
+        """Return what is said of a kernel, with the settings of a version."""
+        return make(
+            types.ApiKernelMetadata,
+            id=kernel.id,
+            ref=f"{kernel.owner}/{kernel.slug}",
+            title=kernel.title,
+            author=kernel.owner,
+            slug=kernel.slug,
+            current_version_number=self.known(kernel)[-1].number,
+            **{name: getattr(version.request, name) for name in SETTINGS},
+        )
 
     def _versions(self) -> Iterator[Version]:
         return (version for kernel in self.kernels.values() for version in kernel.versions)

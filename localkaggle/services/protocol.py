@@ -68,27 +68,24 @@ def require(pattern: re.Pattern[str], name: str, what: str) -> str:
 
 
 def page(
-    items: Sequence[T], token: str | None, size: int | None, most: int = 100, *, number: int = 1
+    items: Sequence[T], token: str | None, size: int | None, most: int = 100
 ) -> tuple[list[T], str | None]:
     """Return one page, and the token of the next page: its place in the list.
 
     Args:
         items: of all pages.
-        token: of the page; without one `number` counts.
+        token: of the page; without one it is the first.
         size: of a page; 20 if there is none.
         most: how large a page may be.
-        number: of the page, from 1 on.
 
     >>> page(["a", "b", "c"], None, 2)
     (['a', 'b'], '2')
     >>> page(["a", "b", "c"], "2", 2)
     (['c'], None)
-    >>> page(["a", "b", "c"], None, 2, number=2)
-    (['c'], None)
     """
     if token and not re.fullmatch(r"[0-9]{1,9}", token):
         raise ApiError(400, f"Invalid page token: {token[:40]!r}")
     length = min(max(size or 20, 1), most)
-    start = int(token) if token else (max(number, 1) - 1) * length
+    start = int(token or 0)
     end = start + length
     return list(items[start:end]), str(end) if end < len(items) else None

@@ -7,7 +7,7 @@ import secrets
 import threading
 import time
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -117,9 +117,7 @@ def file_names(folder: Path) -> list[str]:
     )
 
 
-def list_files(
-    folder: Path, kind: type, request: Any, most: int = 100, *, size: str = "total_bytes"
-) -> tuple[list[Any], Any]:
+def list_files(folder: Path, kind: type, request: Any, most: int = 100) -> tuple[list[Any], Any]:
     """Return the page of a folder's files that a request asks for, and the token of the next.
 
     Args:
@@ -127,19 +125,10 @@ def list_files(
         kind: class of a file in the answer.
         request: has `page_token` and `page_size`.
         most: how large a page may be.
-        size: the field of `kind` for the number of bytes.
     """
     names, token = page(file_names(folder), request.page_token, request.page_size, most)
     date = datetime(2026, 1, 1)
     return [
-        make(kind, name=name, creation_date=date, **{size: (folder / name).stat().st_size})
+        make(kind, name=name, creation_date=date, total_bytes=(folder / name).stat().st_size)
         for name in names
     ], token
-
-
-def folder_date(folder: Path) -> datetime | None:
-    """Return when a folder was last written to, as kagglesdk takes it (UTC); None without one."""
-    try:
-        return datetime.fromtimestamp(folder.stat().st_mtime, UTC).replace(tzinfo=None)
-    except FileNotFoundError:
-        return None

@@ -6,7 +6,6 @@ from pathlib import Path
 from proofs.shared.results_table import Later, Rows, Show
 from proofs.site import (
     by_hand,
-    clients_own_tests,
     competitions,
     live_rehearsal,
     outputs,
@@ -25,4 +24,3 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
     yield Later("`invoke watch`", partial(screens.rows, root, show))
     yield from live_rehearsal.rows(show)
     yield Later("The chain by Kaggle's own client", partial(by_hand.row, root))
-    yield Later(clients_own_tests.CLAIM, partial(clients_own_tests.row, root, show))

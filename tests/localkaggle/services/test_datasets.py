@@ -319,28 +319,6 @@ def test_processing_goes_through_kaggles_stages(slow, client):
     ]
 
 
-def test_a_dataset_says_what_it_was_made_as(kaggle, client):
-    """Title, licence, private or not."""
-    connected = client(kaggle)
-
-    create(
-        connected,
-        upload(connected, "a.txt", b"a"),
-        title="Six ch",
-        license_name="CC0-1.0",
-        description="Mine",
-    )
-
-    described, settings = ask(connected, "get_dataset"), ask(connected, "get_dataset_metadata").info
-    assert (described.ref, described.title, described.is_private) == (HANDLE, "Six ch", True)
-    assert described.versions[0].version_notes == "Mine"
-    assert (settings.title, settings.licenses[0].name, settings.is_private) == (
-        "Six ch",
-        "CC0-1.0",
-        True,
-    )
-
-
 @pytest.mark.parametrize("title", ["five5", "x" * 51, ""])
 def test_a_title_has_six_to_fifty_letters(kaggle, client, title):
     """Kaggle says it inside a success."""
@@ -397,7 +375,6 @@ def test_nobody_creates_for_somebody_else(kaggle, client):
     [
         "get_dataset",
         "get_dataset_status",
-        "get_dataset_metadata",
         "list_dataset_files",
         "download_dataset",
     ],
@@ -643,19 +620,6 @@ def test_a_page_that_nobody_gave_out_is_refused(stored, client, token):
     """400, instead of the first page once more."""
     with refused(400, "Invalid page token"):
         ask(client(stored), "list_dataset_files", page_token=token)
-
-
-def test_a_whole_version_is_downloaded_as_a_zip(stored, client):
-    """With its folders, unchanged; without a number, the current one."""
-    connected = client(stored)
-
-    with zipfile.ZipFile(io.BytesIO(fetch(connected, version=1))) as first:
-        assert {name: first.read(name) for name in first.namelist()} == {
-            "a.txt": b"a.txt",
-            "sub/a.txt": b"a.txt",
-        }
-    with zipfile.ZipFile(io.BytesIO(fetch(connected))) as current:
-        assert {name: current.read(name) for name in current.namelist()} == {"b.txt": b"b.txt"}
 
 
 def test_a_download_goes_on_where_it_was_cut(stored, client):

@@ -12,8 +12,9 @@ import kagglesdk.users.types.account_service as types
 import pytest
 import requests
 from kagglesdk import KaggleClient
-from kagglesdk.competitions.types.competition_api_service import ApiListCompetitionsRequest
 from kagglesdk.kaggle_env import KaggleEnv
+from kagglesdk.kernels.types.kernels_api_service import ApiListKernelsRequest
+from kagglesdk.kernels.types.kernels_enums import KernelsListViewType
 
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
@@ -53,8 +54,8 @@ def access(client, refresh: str):
 
 
 def lists(client) -> list:
-    request = ApiListCompetitionsRequest()
-    return client.competitions.competition_api_client.list_competitions(request).competitions
+    request = make(ApiListKernelsRequest, group=KernelsListViewType.PROFILE)
+    return client.kernels.kernels_api_client.list_kernels(request).kernels
 
 
 def test_kaggle_auth_logs_in_prints_a_token_and_revokes_it(kaggle):
@@ -73,7 +74,7 @@ def test_kaggle_auth_logs_in_prints_a_token_and_revokes_it(kaggle):
     kept = Path(kaggle.environment["HOME"]) / ".kaggle" / "credentials.json"
     refresh = json.loads(kept.read_text())["refresh_token"]
     token = re.search(r"KGAT_\w+", said(kaggle, "auth", "print-access-token"))[0]
-    assert kaggle.oauth.accepts(token) and "No competitions" in said(kaggle, "competitions", "list")
+    assert kaggle.oauth.accepts(token) and "Not found" in said(kaggle, "kernels", "list", "--mine")
 
     said(kaggle, "auth", "revoke")
 
