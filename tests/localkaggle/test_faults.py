@@ -1,184 +1,274 @@
 """A planned fault strikes the call that it is planned for, in the way that its name says, and no
-other.
+other. What it does is seen on the wire.
 """
 
-import kagglesdk.kernels.types.kernels_api_service as types
+from collections.abc import Callable
+from datetime import datetime
+from functools import partial
+from typing import Any, NamedTuple
+
 import pytest
 import requests
 
-from localkaggle import fault_kinds, faults
-from localkaggle.fault_kinds import KINDS
-from localkaggle.faults import Faults
-from tests.localkaggle.pushed_notebooks import notebook, save, soon
+from localkaggle import faults
+from localkaggle.competitions import Competition, accuracy
+from localkaggle.fault_kinds import KINDS, edited, instead, meanwhile
+from localkaggle.server import LocalKaggle
+from localkaggle.services.scoring import Submission
+from tests.localkaggle.pushed_notebooks import Scripted, finished, notebook, save, signed_in, soon
 
-FOR_EVER = 3600.0
-BEFORE = sorted(name for name, kind in KINDS.items() if not kind.after)
-AFTER = sorted(name for name, kind in KINDS.items() if kind.after)
+SMALL = Competition("small", "Small", {}, {}, {}, {}, accuracy)
+RUN = {"userName": "rehearsal", "kernelSlug": "small-kernel", "versionLabel": "v1"}
+DATA = {"ownerSlug": "ann", "datasetSlug": "weights"}
+PUSH = {"slug": "rehearsal/small-kernel", "newTitle": "Small Kernel", "text": notebook("1")}
+CALLS: dict[str, tuple[str, dict[str, Any]]] = {
+    "SaveKernel": ("kernels.KernelsApiService", {**PUSH, "kernelExecutionType": "QUICK_SAVE"}),
+    "GetKernelSessionStatus": ("kernels.KernelsApiService", RUN),
+    "ListKernelSessionOutput": ("kernels.KernelsApiService", RUN),
+    "ListKernelFiles": ("kernels.KernelsApiService", RUN),
+    "GetDataset": ("datasets.DatasetApiService", DATA),
+    "GetDatasetStatus": ("datasets.DatasetApiService", DATA),
+    "ListDatasetFiles": ("datasets.DatasetApiService", DATA),
+    "GetSubmission": ("competitions.CompetitionApiService", {"ref": 1}),
+    "ListSubmissions": ("competitions.CompetitionApiService", {"competitionName": "small"}),
+}
 
 
-@pytest.fixture
-def kaggle(start):
-    return start(queue_seconds=FOR_EVER)
+class Heard(NamedTuple):
+    """What a caller hears: an error of the connection, or an answer with a JSON object or bytes."""
+
+    error: str = ""
+    code: int = 0
+    wait: str | None = None
+    said: Any = None
 
 
-@pytest.fixture
-def push(kaggle, client):
-    """Return a function that pushes once and returns what the client raised.
+def write(session: Scripted) -> None:
+    """Leave two files."""
+    for name in ("a.txt", "b.txt"):
+        (session.working / name).write_text(f"the bytes of {name}")
 
-    The client gives up after half a second on a kind that never answers in full, and on no other.
-    """
-    connected = client(kaggle)
-    http = connected.http_client()
-    http._init_session()
-    send = http._session.send
 
-    def once(kind="500"):
-        timeout = 0.5 if KINDS[kind].silence or KINDS[kind].drip else 60
-        http._session.send = lambda request, **options: send(
-            request, **{**options, "timeout": timeout}
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """Return a local Kaggle with a run that left two files, a dataset, and a score."""
+    folder, theirs = tmp_path_factory.mktemp("kaggle"), tmp_path_factory.mktemp("weights")
+    (theirs / "one.txt").write_text("one")
+    options = {"competitions": [SMALL], "datasets": {"ann/weights": theirs}, "queue_seconds": 0}
+    with LocalKaggle(folder, session=partial(Scripted, write), **options) as kaggle:
+        with signed_in(kaggle.environment) as client:
+            save(client, notebook("1"))
+        finished(kaggle)
+        kaggle.submissions.submissions[1] = Submission(
+            1, "small", "rehearsal", "", datetime(2026, 1, 1), status="COMPLETE", score=0.5
         )
+        yield kaggle
+
+
+@pytest.fixture
+def kaggle(site):
+    """Return it with nothing planned."""
+    site.faults.plan({})
+    yield site
+    site.faults.plan({})
+
+
+def hear(kaggle: LocalKaggle, call: str, seconds: float = 60) -> Heard:
+    """Ask once, on a connection of its own."""
+    with requests.Session() as session:
+        session.trust_env, session.auth = False, ("rehearsal", kaggle.key)
+        address = f"http://127.0.0.1:{kaggle.port}"
         try:
-            save(connected, notebook("1"))
-        except (
-            requests.RequestException,
-            ValueError,
-            TypeError,
-            KeyError,
-            AttributeError,
-        ) as error:
-            return error
-        return None
-
-    return once
-
-
-def versions(kaggle) -> int:
-    return sum(len(kernel.versions) for kernel in kaggle.kernels.kernels.values())
+            if call == "storage":
+                path = kaggle.kernels.version("rehearsal/small-kernel", 1).working / "a.txt"
+                key = kaggle.storage.share("a.txt", path)
+                answer = session.get(f"{address}/storage/{key}/a.txt", timeout=seconds)
+            else:
+                service, body = CALLS[call]
+                url = f"{address}/api/v1/{service}/{call}"
+                answer = session.post(url, json=body, timeout=seconds)
+        except requests.RequestException as error:
+            return Heard(error=type(error).__name__)
+    is_json = "json" in answer.headers["Content-Type"]
+    said = answer.json() if is_json else answer.content
+    return Heard("", answer.status_code, answer.headers.get("Retry-After"), said)
 
 
-def test_there_are_more_than_twenty_ways():
-    """Half of them leave the caller in doubt whether it happened."""
-    assert len(BEFORE) >= 10 and len(AFTER) >= 10
+def pushed(kaggle: LocalKaggle) -> int:
+    """Return how many versions there are."""
+    return len(kaggle.kernels.kernels["rehearsal/small-kernel"].versions)
 
 
-@pytest.mark.parametrize("kind", BEFORE)
-def test_what_comes_before_the_call_keeps_it_from_happening(kaggle, push, kind):
-    """The next call is answered as always."""
+Effect = Callable[[Heard], bool]
+
+
+def code(number: int, wait: str | None = None) -> Effect:
+    return lambda heard: (heard.code, heard.wait, heard.said["code"]) == (number, wait, number)
+
+
+def error(*names: str) -> Effect:
+    return lambda heard: heard.error in names
+
+
+def html(heard: Heard) -> bool:
+    return heard.code == 200 and heard.said.startswith(b"<html>")
+
+
+def nothing(heard: Heard) -> bool:
+    return (heard.code, heard.said) == (200, {})
+
+
+BROKEN, CUT, LATE = error("ConnectionError"), error("ChunkedEncodingError"), error("ReadTimeout")
+# A byte came within the timeout, so it is the whole answer that never comes.
+DRIPPING = error("ReadTimeout", "ConnectionError")
+# Of a push: what is heard, and whether a version came of it.
+PUSHES: dict[str, tuple[Effect, int]] = {
+    "500": (code(500), 0),
+    "502": (code(502), 0),
+    "503, Retry-After 0": (code(503, "0"), 0),
+    "429, Retry-After 0": (code(429, "0"), 0),
+    "429, Retry-After nonsense": (code(429, "tomorrow"), 0),
+    "429, Retry-After an hour": (code(429, "3600"), 0),
+    "400": (code(400), 0),
+    "401": (code(401), 0),
+    "403": (code(403), 0),
+    "404": (code(404), 0),
+    "HTML with 200": (html, 0),
+    "an empty object": (nothing, 0),
+    "reset": (BROKEN, 0),
+    "silence": (LATE, 0),
+    "no such notebook": (lambda heard: heard.said == {"error": "Notebook not found"}, 0),
+    "500 after": (code(500), 1),
+    "504 after": (code(504), 1),
+    "reset after": (BROKEN, 1),
+    "silence after": (LATE, 1),
+    "HTML after": (html, 1),
+    "empty object after": (nothing, 1),
+    "cut off": (CUT, 1),
+    "one byte a second": (DRIPPING, 1),
+    "a field is missing": (lambda heard: heard.code and "versionNumber" not in heard.said, 1),
+    "an error with 200": (lambda heard: heard.code == 200 and bool(heard.said.get("error")), 1),
+    "a source dropped": (lambda heard: "digits" in heard.said["invalidCompetitionSources"], 1),
+}
+
+
+def files(said: dict[str, Any]) -> list[str]:
+    """Return the names that an answer lists."""
+    listed = said.get("files") or said.get("datasetFiles") or []
+    return [file.get("fileName") or file["name"] for file in listed]
+
+
+# Of what is read: the call, and what is heard in place of the true answer.
+STATUS, OUTPUT, FILES = "GetKernelSessionStatus", "ListKernelSessionOutput", "ListKernelFiles"
+READS: list[tuple[str, str, Callable[[Any, Any], bool]]] = [
+    ("unknown word", STATUS, lambda said, true: said == {**true, "status": "SOMETHING_NEW"}),
+    ("saved only", STATUS, lambda said, true: said["status"] == "NEW_SCRIPT"),
+    ("an older answer", STATUS, lambda said, true: said["status"] == "QUEUED"),
+    ("an older answer", "GetDatasetStatus", lambda said, true: said["status"] != true["status"]),
+    ("an older answer", "GetDataset", lambda said, true: not said["currentVersionNumber"]),
+    ("an older answer", "GetSubmission", lambda said, true: said["status"] == "PENDING"),
+    ("an older answer", "ListSubmissions", lambda said, true: not said["submissions"]),
+    ("an older answer", "ListDatasetFiles", lambda said, true: not files(said)),
+    ("a score hidden", "GetSubmission", lambda said, true: "publicScore" not in said),
+    ("endless pages", OUTPUT, lambda said, true: said.get("nextPageToken") == "again"),
+    ("a name that climbs", OUTPUT, lambda said, true: files(said)[0] == f"../../{files(true)[0]}"),
+    ("an absolute name", FILES, lambda said, true: files(said)[0] == f"/tmp/{files(true)[0]}"),  # noqa: S108
+    ("a name twice", OUTPUT, lambda said, true: files(said) == [*files(true), files(true)[0]]),
+    ("a file less", "ListDatasetFiles", lambda said, true: files(said) == files(true)[:-1]),
+    ("size 946", FILES, lambda said, true: {946} == {file["size"] for file in said["files"]}),
+    ("0 files listed", FILES, lambda said, true: not files(said)),
+    ("other bytes", "storage", lambda said, true: said != true and len(said) == len(true)),
+    ("an expired address", "storage", lambda said, true: b"ExpiredToken" in said),
+]
+
+
+def test_each_kind_has_a_test_of_its_effect():
+    assert {*PUSHES} | {kind for kind, _, _ in READS} == {*KINDS}
+
+
+@pytest.mark.parametrize("kind", PUSHES)
+def test_a_push_is_struck_before_or_after_it_happens(kaggle, kind):
+    """The next one is answered as always."""
+    effect, made = PUSHES[kind]
+    before, stuck = pushed(kaggle), KINDS[kind].silence or KINDS[kind].drip
     kaggle.faults.plan({0: kind})
 
-    push(kind)
+    assert effect(hear(kaggle, "SaveKernel", 0.5 if stuck else 60))
 
-    assert soon(lambda: kaggle.faults.struck) and kaggle.faults.struck == [(0, kind, "SaveKernel")]
-    assert versions(kaggle) == 0
-    assert push() is None and versions(kaggle) == 1
-
-
-@pytest.mark.parametrize("kind", AFTER)
-def test_what_comes_after_the_call_does_not(kaggle, push, kind):
-    """It has happened, whatever the client hears; and where the answer has nothing to change, it is
-    the true one.
-    """
-    kaggle.faults.plan({0: kind})
-
-    error = push(kind)
-
-    assert soon(lambda: kaggle.faults.struck or error is None)
-    assert versions(kaggle) == 1
-    assert kaggle.faults.struck == [(0, kind, "SaveKernel")] or error is None
+    assert soon(lambda: kaggle.faults.struck == [(0, kind, "SaveKernel")])
+    assert pushed(kaggle) == before + made
+    assert hear(kaggle, "SaveKernel").said["versionNumber"] == before + made + 1
 
 
 @pytest.mark.parametrize(
-    ("kind", "operation"),
-    [("unknown word", "GetKernelSessionStatus"), ("an older answer", "GetKernelSessionStatus")],
+    ("kind", "call", "effect"), READS, ids=[f"{kind}, {call}" for kind, call, _ in READS]
 )
-def test_some_ways_change_what_an_answer_says(kaggle, client, push, kind, operation):
-    """Each strikes where its field is."""
-    push()
-    version = kaggle.kernels.version("rehearsal/small-kernel", 1)
-    version.status = "COMPLETE"
-    request = types.ApiGetKernelSessionStatusRequest()
-    request.user_name, request.kernel_slug = "rehearsal", "small-kernel"
+def test_what_is_read_is_changed_once(kaggle, kind, call, effect):
+    true = hear(kaggle, call)
     kaggle.faults.plan({0: kind})
 
-    try:
-        said = (
-            client(kaggle).kernels.kernels_api_client.get_kernel_session_status(request).status.name
-        )
-    except KeyError as error:
-        said = error.args[0]
+    assert effect(hear(kaggle, call).said, true.said)
 
-    assert said != "COMPLETE" and kaggle.faults.struck[0][2] == operation
+    assert kaggle.faults.struck == [(0, kind, call)]
+    assert hear(kaggle, call).code == true.code == 200
+    assert not effect(true.said, true.said)
 
 
-def test_an_unknown_way_is_refused():
-    """A schedule with a slip of the pen would prove nothing."""
+def test_what_has_nothing_to_change_is_answered_truly(kaggle):
+    kaggle.faults.plan(dict.fromkeys(range(3), "a score hidden") | {3: "endless pages"})
+
+    heard = [hear(kaggle, call) for call in ("GetDataset", "SaveKernel", "storage", "GetDataset")]
+
+    assert [one.code for one in heard] == [200] * 4 and kaggle.faults.struck == []
+
+
+def test_an_unknown_kind_is_refused(kaggle):
     with pytest.raises(ValueError, match="unknown kinds"):
-        Faults().plan({0: "gremlins"})
+        kaggle.faults.plan({0: "gremlins"})
 
 
-def test_calls_are_counted_from_the_plan_on(kaggle, push):
-    """So that every call of a task can be the one that fails."""
-    push()
+def test_calls_are_counted_from_the_plan_on(kaggle):
+    """And a new plan forgets what was said before."""
+    kaggle.faults.say("GetDataset", ["500"])
+    hear(kaggle, "SaveKernel")
     kaggle.faults.plan({1: "500"})
 
-    assert push() is None and push() is not None
-    assert kaggle.faults.seen == ["SaveKernel", "SaveKernel"]
+    assert [hear(kaggle, "GetDataset").code for _ in range(3)] == [200, 500, 200]
+    assert kaggle.faults.seen == ["GetDataset"] * 3
 
 
-def test_what_is_said_strikes_one_operation_one_after_the_other(kaggle, push):
+def test_every_request_for_a_log_is_struck_and_none_is_counted(kaggle):
+    """The clock decides when a client asks for it."""
+    kaggle.faults.plan({0: "500"}, log="404")
+    address = f"http://127.0.0.1:{kaggle.port}/v1/kernels/logs/stream/rehearsal/small-kernel"
+
+    with requests.Session() as session:
+        session.trust_env, session.auth = False, ("rehearsal", kaggle.key)
+        codes = [session.get(address, timeout=60).status_code for _ in range(2)]
+
+    assert codes == [404, 404] and kaggle.faults.seen == []
+    assert hear(kaggle, "GetDataset").code == 500
+
+
+def test_what_is_said_strikes_one_operation_one_after_the_other(kaggle):
     """None lets a request through; another operation is not concerned."""
-    kaggle.faults.plan({})
-    kaggle.faults.say("SaveKernel", ["500", None, fault_kinds.instead(403, {"code": 403})])
-    kaggle.faults.say("GetKernel", ["500"])
-
-    assert [push() is None for _ in range(4)] == [False, True, False, True]
-    assert [(index, name) for index, name, _ in kaggle.faults.struck] == [
-        (0, "500"),
-        (2, faults.OWN),
-    ]
-
-
-def test_an_answer_can_be_any_instead_of_the_true_one(kaggle, push):
-    """And nothing has happened then."""
-    kaggle.faults.plan({})
-    kaggle.faults.say(
-        "SaveKernel", [fault_kinds.instead(429, {"code": 429, "message": "m"}, Retry_After="7")]
-    )
-
-    error = push()
-
-    assert (
-        error.response.status_code,
-        error.response.headers["Retry-After"],
-        versions(kaggle),
-    ) == (429, "7", 0)
-
-
-def test_a_true_answer_can_be_edited_and_something_else_can_happen_meanwhile(kaggle, client):
-    """It has happened then."""
-    happened = []
-    kaggle.faults.plan({})
+    happened, before = [], pushed(kaggle)
     kaggle.faults.say(
         "SaveKernel",
         [
-            fault_kinds.edited(versionNumber=9),
-            fault_kinds.meanwhile(lambda: happened.append(versions(kaggle))),
+            "500",
+            None,
+            instead(429, {"code": 429}, Retry_After="7"),
+            edited(versionNumber=99),
+            meanwhile(lambda: happened.append(pushed(kaggle))),
         ],
     )
+    kaggle.faults.say("GetKernel", ["500"])
 
-    connected = client(kaggle)
+    heard = [hear(kaggle, "SaveKernel") for _ in range(5)]
 
-    answers = [
-        save(connected, notebook("1"), slug=slug).version_number
-        for slug in ("first-one", "second-one")
-    ]
-
-    assert (answers, happened, versions(kaggle)) == ([9, 1], [2], 2)
-
-
-def test_a_new_plan_forgets_what_was_said(kaggle, push):
-    """A schedule begins with nothing planned."""
-    kaggle.faults.say("SaveKernel", ["500"])
-    kaggle.faults.plan({})
-
-    assert push() is None
+    assert [one.code for one in heard] == [500, 200, 429, 200, 200] and heard[2].wait == "7"
+    numbers = [one.said["versionNumber"] for one in heard if one.code == 200]
+    assert numbers == [before + 1, 99, before + 3] and happened == [before + 3]
+    named = [(index, name) for index, name, _ in kaggle.faults.struck]
+    assert named == [(0, "500"), *((index, faults.OWN) for index in (2, 3, 4))]
