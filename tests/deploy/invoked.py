@@ -5,36 +5,62 @@ import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Self
 
 ROOT = Path(__file__).resolve().parents[2]
 HANGS_AFTER = 300.0  # seconds: no measure of speed
 Ended = tuple[int, str, str]  # exit code, stdout, stderr
+# What a command starts gets neither the next command nor a place among the answers.
 PROGRAM = """
-import contextlib, io, json, sys
-from invoke.main import program
+import contextlib, io, json, os, runpy, sys
 
-told = []
-for words in json.loads(sys.argv[1]):
+given, told = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+for descriptor in (0, 1):
+    os.dup2(os.open(os.devnull, os.O_RDWR), descriptor)
+for line in given:
+    sys.argv = json.loads(line)
     shown, said, code = io.StringIO(), io.StringIO(), 0
     with contextlib.redirect_stdout(shown), contextlib.redirect_stderr(said):
         try:
-            program.run(["invoke", *words])
+            runpy.run_module(sys.argv[0], run_name="__main__")
         except SystemExit as end:
             code = end.code or 0
-    told.append([code, shown.getvalue(), said.getvalue()])
-print(json.dumps(told))
+    print(json.dumps([code, shown.getvalue(), said.getvalue()]), file=told, flush=True)
 """
+
+
+class Prompt:
+    """One process without a terminal, in a folder, that runs `python -m MODULE …` again and again.
+
+    A context manager.
+    """
+
+    def __init__(self, cwd: Path = ROOT) -> None:
+        self._cwd = cwd
+
+    def __enter__(self) -> Self:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", PROGRAM],
+            cwd=self._cwd,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._process.communicate(timeout=HANGS_AFTER)
+
+    def __call__(self, *words: object, module: str = "invoke") -> Ended:
+        """Return how a command ends."""
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps([module, *map(str, words)]) + "\n")
+        self._process.stdin.flush()
+        code, shown, said = json.loads(self._process.stdout.readline())
+        return code, shown, said
 
 
 def ended(commands: Sequence[Sequence[str]], cwd: Path = ROOT) -> list[Ended]:
     """Return how each of these commands, given in one process without a terminal, ends."""
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM, json.dumps(commands)],
-        cwd=cwd,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=HANGS_AFTER,
-    )
-    return [(each[0], each[1], each[2]) for each in json.loads(done.stdout.splitlines()[-1])]
+    with Prompt(cwd) as prompt:
+        return [prompt(*words) for words in commands]

@@ -1,0 +1,509 @@
+"""`python -m pipeline`: what it writes, resumes and predicts, and what it refuses."""
+
+import csv
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.deploy.invoked import ROOT
+from tests.doors.given import pipeline, write_config
+from tests.pipeline.conftest import CLASSES, write_competition
+
+STEPS = 44  # 8 epochs of 88 rows, 16 a step
+ARRAYS = {
+    "0.0 layer1_dense/kernel": (64, 16),
+    "1.0 layer1_norm/gamma": (16,),
+    "1.1 layer1_norm/beta": (16,),
+    "1.2 layer1_norm/moving_mean": (16,),
+    "1.3 layer1_norm/moving_variance": (16,),
+    "2.0 logits/kernel": (16, 4),
+    "2.1 logits/bias": (4,),
+}
+# An audit hook sees each rename before it happens.
+KILLED = """
+import os
+import signal
+import sys
+
+saves = []
+
+
+def kill(event, arguments):
+    if event == "os.rename" and "checkpoints/step-" in str(arguments[1]):
+        saves.append(arguments)
+        if len(saves) == int(os.environ.get("TESTS_KILL_AT", "0")):
+            os.kill(os.getpid(), signal.SIGKILL)
+
+
+sys.addaudithook(kill)
+"""
+CUSTOM = """
+
+def mine(labels, outputs):
+    return outputs.sum(1)
+"""
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path, list[str]]:
+    """Return (folder with competition/ and tiny.py, output, printed lines); not to be changed."""
+    folder = tmp_path_factory.mktemp("trained")
+    done = train(write_config(folder), write_competition(folder / "competition"), folder / "out")
+    assert done.returncode == 0, done.stderr
+    return folder, folder / "out", done.stdout.splitlines()
+
+
+@pytest.fixture
+def competition(tmp_path: Path) -> Path:
+    """Return a competition that the test may change."""
+    return write_competition(tmp_path / "competition")
+
+
+def train(
+    config: Path, folder: Path, output: Path, **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Train in a process of its own."""
+    words = ["train", "--config", config, "--input", folder, "--output", output, "--json"]
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline", *map(str, words)],
+        cwd=ROOT,
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+    )
+
+
+def run_words(
+    command: str, config: object, folder: Path, output: Path, artifact: Path | None = None
+) -> list[object]:
+    """Return the words of a command with an output."""
+    words: list[object] = [command, "--config", config, "--input", folder, "--output", output]
+    return words if artifact is None else [*words, "--artifact", artifact]
+
+
+def arrays(path: Path) -> dict[str, np.ndarray]:
+    with np.load(path) as file:
+        return dict(file)
+
+
+def rows(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def seals(manifest: Mapping[str, Any]) -> set[str]:
+    """Return the sha256 that a manifest states of itself, and the one that it has."""
+    rest = {key: value for key, value in manifest.items() if key != "manifest_sha256"}
+    text = json.dumps(rest, indent=2, sort_keys=True) + "\n"
+    return {manifest["manifest_sha256"], hashlib.sha256(text.encode()).hexdigest()}
+
+
+# What it writes
+
+
+def test_an_artifact_is_a_sealed_manifest_and_the_arrays_that_it_names(trained):
+    artifact = trained[1] / "artifact"
+    manifest = json.loads((artifact / "manifest.json").read_bytes())
+    weights = arrays(artifact / "weights.npz")
+
+    assert len(seals(manifest)) == 1
+    assert {path.name for path in artifact.iterdir()} == {*manifest["files"], "manifest.json"}
+    for name, about in manifest["files"].items():
+        data = (artifact / name).read_bytes()
+        assert about == {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data)}
+    assert {name: array.shape for name, array in weights.items()} == ARRAYS
+    assert {array.dtype for array in weights.values()} == {np.dtype("float32")}
+    assert manifest["weights_sha256"] == manifest["files"]["weights.npz"]["sha256"]
+    assert manifest["parameters"]["total"] == sum(array.size for array in weights.values())
+    assert manifest["status"] == "complete" and manifest["run_id"].startswith("tiny-20")
+    assert manifest["classes"] == list(CLASSES) and manifest["config"]["name"] == "tiny"
+    assert manifest["applied"]["total_steps"] == STEPS
+    assert {"jax", "keras", "numpy", "python"} <= set(manifest["versions"])
+    assert {"bundle_sha256", "devices", "git_commit", "golden", "held_out"} <= set(manifest)
+
+
+def test_a_checkpoint_is_a_sealed_manifest_and_its_arrays(trained):
+    (folder,) = (trained[1] / "checkpoints").iterdir()
+    manifest = json.loads((folder / "manifest.json").read_bytes())
+
+    assert folder.name == f"step-{STEPS:08d}" and manifest["step"] == STEPS
+    state = arrays(folder / "state.npz")
+    assert len(seals(manifest)) == 1
+    assert manifest["sha256"] == hashlib.sha256((folder / "state.npz").read_bytes()).hexdigest()
+    assert {path.name for path in folder.iterdir()} == {"state.npz", "manifest.json"}
+    assert sorted(state) == [f"{number:05d}" for number in range(len(manifest["names"]))]
+    assert manifest["details"]["run_id"] == json.loads(trained[2][-1])["run_id"]
+    held = dict(zip(manifest["names"], state.values(), strict=True))
+    weights = arrays(trained[1] / "artifact" / "weights.npz")
+    for name in ARRAYS.keys() & {name.removeprefix("trainable/") for name in held}:
+        np.testing.assert_array_equal(held[f"trainable/{name}"], weights[name])
+
+
+def test_progress_is_a_json_line_a_report_and_a_table_row_an_epoch(trained):
+    output, printed = trained[1], trained[2]
+    lines = [json.loads(line) for line in (output / "progress.jsonl").read_text().splitlines()]
+    epochs = rows(output / "history.csv")
+
+    assert [json.loads(line) for line in printed if line.startswith('{"step"')] == lines
+    assert [lines[0]["step"], lines[-1]["step"]] == [1, STEPS]
+    usual = {"step", "steps", "epoch", "loss", "accuracy", "images_per_second", "eta_seconds"}
+    assert all(usual <= set(line) for line in lines)
+    assert [row["epoch"] for row in epochs] == [str(number) for number in range(1, 9)]
+    assert [row["step"] for row in epochs] == ["6", "11", "17", "22", "28", "33", "39", "44"]
+    assert {"validation_loss", "validation_accuracy", "learning_rate"} <= set(epochs[0])
+
+
+def test_the_held_out_rows_are_written_with_their_predictions(trained):
+    labels = {row["id"]: row["label"] for row in rows(trained[0] / "competition" / "train.csv")}
+    held_out = rows(trained[1] / "validation.csv")
+    found = arrays(trained[1] / "validation.npz")["probabilities"]
+    result = json.loads(trained[2][-1])
+
+    assert len(held_out) == len(found) == 8
+    assert all(labels[row["id"]] == row["label"] for row in held_out)
+    right = [
+        CLASSES[column] == row["label"]
+        for column, row in zip(found.argmax(1), held_out, strict=True)
+    ]
+    assert np.mean(right) == result["metrics"]["validation_accuracy"] >= 0.75
+    assert result["status"] == "complete" and Path(result["artifact"]).is_dir()
+    assert {Path(path).name for path in result["pictures"]} == {
+        *("curves.png", "confusion.png", "time.png")
+    }
+
+
+def test_a_killed_training_resumes_to_the_same_weights(trained, tmp_path, seed):
+    """To the bit: the step counter is the only clock."""
+    config = write_config(tmp_path, KILLED, checkpoint_seconds=0)
+    competition, output = trained[0] / "competition", tmp_path / "out"
+
+    killed = train(config, competition, output, TESTS_KILL_AT=str(2 + seed % 3))
+    assert killed.returncode == -9 and not (output / "artifact").exists()
+    (newest, *_) = sorted((output / "checkpoints").glob("step-*"), reverse=True)
+    code, shown, said = pipeline(*run_words("train", config, competition, output))
+
+    assert code == 0, said
+    assert f"step {int(newest.name[5:])} " in shown and int(newest.name[5:]) < STEPS
+    resumed, whole = (arrays(each / "artifact/weights.npz") for each in (output, trained[1]))
+    assert set(resumed) == set(whole)
+    for name, array in whole.items():
+        np.testing.assert_array_equal(resumed[name], array, strict=True)
+
+
+def test_an_inference_writes_a_label_for_each_id_of_the_sample(trained, tmp_path):
+    """In its order. The bright quarter of an image tells its label."""
+    folder = trained[0] / "competition"
+    words = run_words("infer", trained[0] / "tiny.py", folder, tmp_path, trained[1] / "artifact")
+
+    code, shown, said = pipeline(*words, "--json")
+
+    asked = [row["id"] for row in rows(folder / "sample_submission.csv")]
+    predicted = rows(tmp_path / "submission.csv")
+    assert (code, json.loads(shown.splitlines()[-1])["rows"]) == (0, 21), said
+    assert [row["id"] for row in predicted] == asked
+    assert [row["label"] for row in predicted] == [CLASSES[int(name[1:]) % 4] for name in asked]
+
+
+def test_infer_takes_the_places_of_its_config_and_the_model_of_its_artifact(
+    trained, competition, tmp_path
+):
+    """The hidden test set may lie elsewhere than the one that was trained beside."""
+    (competition / "test").rename(competition / "hidden")
+    (competition / "sample_submission.csv").rename(competition / "sample.csv")
+    places = {"test_images": "hidden", "sample_submission": "sample.csv", "height": 99}
+    config = write_config(tmp_path, data=places, model_options={"width": 77})
+    words = run_words("infer", config, competition, tmp_path / "out", trained[1] / "artifact")
+
+    code, _, said = pipeline(*words)
+
+    assert code == 0, said
+    assert len(rows(tmp_path / "out" / "submission.csv")) == 21
+
+
+def test_a_finished_run_without_its_history_is_still_finished(trained, tmp_path):
+    """The picture is missing, and nothing else."""
+    output = shutil.copytree(trained[1], tmp_path / "out")
+    (output / "history.csv").unlink()
+    words = run_words("train", trained[0] / "tiny.py", trained[0] / "competition", output)
+
+    code, shown, said = pipeline(*words, "--json")
+
+    found = json.loads(shown.splitlines()[-1])
+    assert code == 0, said
+    assert found["status"] == "complete"
+    assert [Path(path).name for path in found["pictures"]] == ["confusion.png", "time.png"]
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_progress_is_words_on_a_terminal_and_json_in_a_pipe(trained, tmp_path, terminal):
+    """A person reads the one, a program the other; what is no progress is the same in both."""
+    words = run_words("train", trained[0] / "tiny.py", trained[0] / "competition", tmp_path)
+
+    code, shown, _ = pipeline(*words, "--max-steps", 1, terminal=terminal)
+
+    lines = shown.splitlines()
+    assert code == 0 and lines[0].startswith("Devices: 8 x cpu")
+    assert any(line.startswith("step 1 of 44  epoch 0.2  loss ") for line in lines) == terminal
+    assert any(line.startswith('{"step": 1, "steps": 44, ') for line in lines) != terminal
+
+
+def test_describe_prints_parameters_shapes_and_applied_numbers(monkeypatch):
+    """The wide ResNet of the benchmark has as many parameters as its source says."""
+    # A hundred million numbers need not be drawn to be counted.
+    monkeypatch.setattr(
+        "keras.initializers.VarianceScaling.__call__", lambda self, shape, dtype: np.zeros(shape)
+    )
+
+    code, shown, _ = pipeline("describe", "--config", "cifar100_wrn", "--json")
+
+    found = json.loads(shown.splitlines()[-1])
+    assert code == 0
+    counts = {"total": 103_465_028, "trainable": 103_452_484, "non_trainable": 12_544}
+    assert found["parameters"] == counts
+    assert found["input"]["shape"] == [None, 32, 32, 3]
+    assert found["optimizer"]["peak_rate"] == 2.8e-3
+
+
+@pytest.mark.parametrize(
+    ("images", "assumed"),
+    [((), "50000 training images, an assumption"), (("--images", "9"), "")],
+)
+def test_describe_says_what_it_assumes(trained, images, assumed):
+    """Steps and warnings follow from it."""
+    code, shown, said = pipeline("describe", "--config", trained[0] / "tiny.py", "--json", *images)
+
+    assert code == 0
+    assert assumed in said and bool(assumed) == bool(said)
+    assert json.loads(shown.splitlines()[-1])["images_assumed"] == bool(assumed)
+
+
+# What it refuses
+
+LONG = "n" * 300
+TRAIN = "train --config digits --output out --input"
+INFER = "infer --config digits --output out --input . --artifact"
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        ("describe --config digit", 2, "cifar100_wrn, d"),
+        (f"{TRAIN} /nowhere", 2, "no such folder"),
+        (f"{TRAIN} {__file__}", 2, "is a file. Expected a competition folder"),
+        (f"{TRAIN} . --max-steps 0", 2, "--max-steps 0"),
+        (f"{INFER} /nowhere", 2, "Expected one with manifest.json"),
+        (f"{INFER} .", 1, "manifest.json"),
+        ("describe --config digits --images 0", 2, "--images 0"),
+        ("describe --config digits --images -5", 2, "--images -5"),
+        (f"describe --config {LONG}.py", 2, "no such config"),
+        (f"{TRAIN} {LONG}", 2, "no such folder"),
+        (f"{INFER} {LONG}", 2, "no such fold"),
+    ],
+)
+def test_a_wrong_call_gets_one_message(words, code, said, tmp_path, monkeypatch):
+    """On stderr, and as JSON on the last line when asked; nothing is written."""
+    monkeypatch.chdir(tmp_path)
+
+    found, shown, error = pipeline(*words.split(), "--json")
+
+    assert found == code
+    assert said in error and error.startswith("Error: ")
+    assert json.loads(shown.splitlines()[-1])["exit_code"] == code
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "exit_code", "said"),
+    [
+        ("batch", "bach", 2, "bach"),
+        ("'epochs': 8", "'epochs': 0", 2, "epochs=0"),
+        ("'model': 'mlp'", "'model': 'mpl'", 2, "mlp"),
+        ("CONFIG = ", "config = ", 2, "CONFIG"),
+        ("CONFIG = Config(", "CONFIG = Config(((", 2, "line 3"),
+        ("\nCONFIG", "\n1 / 0\nCONFIG", 2, "division by zero"),
+        ("'num_classes': 4", "'num_classes': 5", 1, "num_classes"),
+        ("'height': 8", "'height': 9", 1, "8x8"),
+    ],
+)
+def test_a_config_that_cannot_work_trains_nothing(
+    competition, tmp_path, before, after, exit_code, said
+):
+    config = write_config(tmp_path)
+    text = config.read_text()
+    config.write_text(text.replace(before, after, 1))
+
+    code, _, error = pipeline(*run_words("train", config, competition, tmp_path / "out"))
+
+    assert before in text and said in error and error.startswith("Error: ")
+    assert code == exit_code
+    assert not list(tmp_path.glob("out/artifact"))
+
+
+@pytest.mark.parametrize("command", ["check", "train"])
+def test_a_custom_function_that_cannot_work_is_refused_before_training(
+    command, competition, tmp_path
+):
+    config = write_config(tmp_path, CUSTOM, loss="mine")
+    words = ["check", "--config", config]
+    if command == "train":
+        words = run_words("train", config, competition, tmp_path / "out")
+
+    code, shown, error = pipeline(*words)
+
+    assert code == 2 and "does not depend on the labels" in error
+    assert '{"step"' not in shown and not list(tmp_path.glob("out/artifact"))
+
+
+def in_the_way(path: Path) -> Path:
+    """Return the path, at which there is now a file."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text("mine")
+    return path
+
+
+def folder_in_the_way(path: Path) -> Path:
+    """Return the path, at which there is now a folder."""
+    path.mkdir(parents=True)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("command", "place"),
+    [
+        ("train", lambda folder: in_the_way(folder / "out")),
+        ("train", lambda folder: in_the_way(folder / "out") / "below"),
+        ("train", lambda folder: folder / ("n" * 300)),
+        ("train", lambda folder: in_the_way(folder / "out" / "checkpoints").parent),
+        ("infer", lambda folder: in_the_way(folder / "out")),
+        ("infer", lambda folder: in_the_way(folder / "out") / "below"),
+        ("infer", lambda folder: folder_in_the_way(folder / "out" / "submission.csv").parent),
+    ],
+)
+def test_an_output_that_cannot_be_written_is_named(trained, tmp_path, command, place):
+    """Exit code 8, in one message, before a step is made."""
+    output, artifact = place(tmp_path), trained[1] / "artifact" if command == "infer" else None
+    words = run_words(command, trained[0] / "tiny.py", trained[0] / "competition", output, artifact)
+
+    code, shown, said = pipeline(*words)
+
+    assert code == 8 and '{"step"' not in shown
+    assert said.startswith("Error: Could not write") and str(output) in said
+
+
+def no_images(folder: Path) -> None:
+    """Overwrite more images than may be broken."""
+    for number in range(1, 9):
+        (folder / "train" / f"r00{number}.png").write_bytes(b"no image")
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda folder: (folder / "train.csv").unlink(), "train.csv is missing"),
+        (no_images, "'r001': it is text, not an image: 'no image'"),
+    ],
+)
+def test_broken_data_ends_the_run_by_name(competition, tmp_path, spoil, said):
+    """Exit code 1, no artifact."""
+    spoil(competition)
+    words = run_words("train", write_config(tmp_path), competition, tmp_path / "out")
+
+    code, _, error = pipeline(*words)
+
+    assert code == 1 and said in error
+    assert not (tmp_path / "out" / "artifact").exists()
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 1
+    path.write_bytes(data)
+
+
+def relabel(artifact: Path) -> None:
+    """Exchange two labels in the manifest."""
+    path = artifact / "manifest.json"
+    path.write_text(path.read_text().replace('"10",\n    "9"', '"9",\n    "10"', 1))
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        (lambda artifact: flip(artifact / "weights.npz"), "weights.npz"),
+        (lambda artifact: flip(artifact / "golden.npz"), "golden.npz"),
+        (lambda artifact: (artifact / "weights.npz").unlink(), "weights.npz"),
+        (lambda artifact: (artifact / "manifest.json").unlink(), "manifest.json"),
+        (relabel, "manifest.json"),
+    ],
+)
+def test_a_corrupt_artifact_predicts_nothing(trained, tmp_path, spoil, said):
+    artifact = shutil.copytree(trained[1] / "artifact", tmp_path / "artifact")
+    spoil(artifact)
+    folder, output = trained[0] / "competition", tmp_path / "out"
+    words = run_words("infer", trained[0] / "tiny.py", folder, output, artifact)
+
+    code, _, error = pipeline(*words)
+
+    assert code == 1 and said in error and error.startswith("Error: ")
+    assert not list(tmp_path.glob("out/submission.csv"))
+
+
+def test_the_artifact_of_another_config_is_refused(trained, tmp_path):
+    """Usage: the two arguments contradict each other."""
+    folder, artifact = trained[0] / "competition", trained[1] / "artifact"
+
+    code, _, said = pipeline(*run_words("infer", "digits", folder, tmp_path, artifact))
+
+    assert code == 2
+    assert "--config tiny" in said
+
+
+@pytest.mark.parametrize(
+    ("command", "backend", "said"),
+    [
+        ("train", "tensorflow", "runs on jax"),
+        ("train", "torch", "runs on jax"),
+        ("infer", "torch", "runs on tensorflow or jax"),
+        ("describe", "bogus", "runs on jax or tensorflow"),
+    ],
+)
+def test_a_backend_that_cannot_work_is_refused(
+    trained, tmp_path, monkeypatch, command, backend, said
+):
+    """Usage: the variable comes from the shell of whoever calls."""
+    monkeypatch.setenv("KERAS_BACKEND", backend)
+    artifact = trained[1] / "artifact" if command == "infer" else None
+    words = run_words(
+        command, trained[0] / "tiny.py", trained[0] / "competition", tmp_path, artifact
+    )
+
+    code, _, error = pipeline(*words[: 3 if command == "describe" else None])
+
+    assert code == 2
+    assert f"KERAS_BACKEND={backend}" in error and said in error
+
+
+@pytest.mark.parametrize(
+    ("command", "said"),
+    [("train", "resumes from what was saved"), ("describe", "begins again")],
+)
+def test_an_interrupted_command_says_what_the_same_command_does(tmp_path, command, said):
+    """On the last line of stdout too, for whoever reads it there."""
+    config = tmp_path / "stopped.py"
+    config.write_text("raise KeyboardInterrupt")
+    words = run_words(command, config, tmp_path, tmp_path / "out")
+
+    code, shown, error = pipeline(*words[: 3 if command == "describe" else None], "--json")
+
+    assert code == 130
+    assert said in error
+    assert json.loads(shown.splitlines()[-1])["exit_code"] == 130
