@@ -1,0 +1,65 @@
+"""What our client asks Kaggle of competitions."""
+
+from datetime import datetime
+
+import pytest
+
+from deploy.errors import Refused
+from tests.contract.conftest import scored, spends
+
+SAMPLE = "sample_submission.csv"
+SUBMITTED = pytest.mark.fact("A submission is counted at once, listed first with what was said of")
+
+
+@pytest.mark.fact("`GetCompetition` tells `isKernelsSubmissionsOnly`, `userHasEntered`")
+@pytest.mark.parametrize("files", [True, False])
+def test_a_competition_says_what_it_takes_and_until_when(site, files):
+    about = site.kaggle.competition(site.competition(files=files))
+
+    assert (about.takes_files, about.entered, about.closed) == (files, True, False)
+    assert about.daily > 0 and isinstance(about.ends, datetime)
+
+
+@pytest.mark.fact("Who has not accepted the rules gets 403")
+def test_who_takes_part_gets_its_files(site, tmp_path):
+    slug = site.competition(files=True)
+
+    assert {"train.csv", "test.csv", SAMPLE} <= {*site.kaggle.competition_files(slug)}
+    site.kaggle.open_competition_file(slug, "train.csv")
+    site.kaggle.download_competition_file(slug, SAMPLE, tmp_path / SAMPLE)
+    assert (tmp_path / SAMPLE).read_text().startswith("ImageId,Label\n")
+
+
+@pytest.mark.fact("Kaggle answers 403 for what does not exist, too")
+def test_a_competition_that_does_not_exist_is_refused(site):
+    with pytest.raises(Refused):
+        site.kaggle.competition("relay-contract-missing")
+
+
+@SUBMITTED
+def test_a_file_is_scored(site, tmp_path):
+    spends("submission")
+    slug = site.competition(files=True)
+    left = site.kaggle.submission_limits(slug).allowed_now
+    site.kaggle.download_competition_file(slug, SAMPLE, tmp_path / SAMPLE)
+
+    token = site.kaggle.upload_submission(slug, tmp_path / SAMPLE)
+    ref = site.kaggle.submit_file(slug, token, description="relay-contract é")
+
+    assert 0 < float(scored(site, slug, ref, left, "relay-contract é")) < 1
+
+
+@pytest.mark.fact(
+    'A competition for notebooks answers an upload with 400 "This competition only acc'
+)
+def test_a_competition_for_notebooks_takes_no_file(site, tmp_path):
+    slug = site.competition(files=False)
+    (tmp_path / SAMPLE).write_text("id,label\n")
+    left = site.kaggle.submission_limits(slug)
+
+    with pytest.raises(Refused, match="Submissions from Notebooks"):
+        site.kaggle.submit_file(
+            slug, site.kaggle.upload_submission(slug, tmp_path / SAMPLE), description=""
+        )
+
+    assert site.kaggle.submission_limits(slug) == left

@@ -1,0 +1,95 @@
+"""What our client asks Kaggle of datasets."""
+
+import kagglesdk.blobs.types.blob_api_service as types
+import pytest
+import requests
+
+from deploy.errors import Refused
+from localkaggle.services.protocol import make
+
+pytestmark = pytest.mark.fact(
+    "A dataset is current once it is READY, with the files that were sent for that version"
+)
+
+
+@pytest.fixture(scope="module")
+def data(site, tmp_path_factory) -> str:
+    """The address of a dataset of two versions."""
+    handle = site.name("data")
+    folder = tmp_path_factory.mktemp("data")
+    assert site.publish(handle, folder, **{"a.txt": b"first a", "b.bin": bytes(range(256))}) == 1
+    assert site.publish(handle, folder, **{"a.txt": b"second"}) == 2
+    return handle
+
+
+def test_each_version_has_the_files_that_were_sent_for_it(site, data, tmp_path):
+    assert site.kaggle.dataset_files(data, 2) == {"a.txt": 6}
+    assert site.kaggle.dataset_files(data, 1) == {"a.txt": 7, "b.bin": 256}
+    for version, name, content in (
+        (1, "a.txt", b"first a"),
+        (1, "b.bin", bytes(range(256))),
+        (2, "a.txt", b"second"),
+    ):
+        path = tmp_path / f"{version}{name}"
+        site.kaggle.download_dataset_file(data, version, name, path)
+        assert path.read_bytes() == content
+
+
+def test_a_dataset_says_what_was_noted_of_its_versions(site, data):
+    dataset = site.kaggle.dataset(data)
+
+    assert (dataset.version, dataset.is_private) == (2, True)
+    assert dataset.notes[2] == "another"
+
+
+def test_an_own_dataset_is_listed(site, data):
+    assert data in site.kaggle._own()
+
+
+@pytest.mark.fact("Kaggle answers 403 for what does not exist, too")
+def test_what_does_not_exist_is_absent(site, data):
+    assert site.kaggle.dataset(site.name("missing")) is None
+    with pytest.raises(Refused):
+        site.kaggle.dataset_files(data, 9)
+
+
+@pytest.mark.fact("The title of a dataset has 6 to 50 letters, and an address is given once")
+@pytest.mark.parametrize(("is_new", "title"), [(False, "Another title"), (True, "short")])
+def test_a_dataset_that_cannot_be_made_is_refused_inside_a_success(
+    site, data, is_new, title, tmp_path
+):
+    (tmp_path / "a.txt").write_bytes(b"a")
+    token, handle = site.kaggle.upload(tmp_path / "a.txt"), site.name("new") if is_new else data
+
+    with pytest.raises(Refused):
+        site.kaggle.create_dataset(handle, title=title, description="", tokens=[token])
+
+    assert site.version(handle) == (0 if is_new else 2)
+
+
+def test_a_deleted_dataset_is_gone(site, tmp_path):
+    handle = site.name("deleted")
+    site.publish(handle, tmp_path, **{"a.txt": b"a"})
+
+    site.kaggle.delete_dataset(handle)
+
+    assert site.kaggle.dataset(handle) is None and handle not in site.kaggle._own()
+
+
+@pytest.mark.fact("The storage answers 308 to a part of an upload, says by Range how much it has")
+def test_an_upload_goes_on_where_it_was_cut(site):
+    size = 2 * 256 * 1024  # the storage keeps whole pieces of 256 KiB
+    content = bytes(size)
+    request = make(types.ApiStartBlobUploadRequest, name="a.bin", content_length=size)
+    request.type = types.ApiBlobType.DATASET
+    url = site.kaggle._blobs.start_blob_upload(request).create_url
+
+    def put(body: bytes, content_range: str) -> tuple[int, str | None]:
+        answer = requests.put(url, body, headers={"Content-Range": content_range}, timeout=60)
+        return answer.status_code, answer.headers.get("Range")
+
+    half = size // 2
+    assert put(b"", f"bytes */{size}") == (308, None)
+    assert put(content[:half], f"bytes 0-{half - 1}/{size}") == (308, f"bytes=0-{half - 1}")
+    assert put(b"", f"bytes */{size}") == (308, f"bytes=0-{half - 1}")
+    assert put(content[half:], f"bytes {half}-{size - 1}/{size}")[0] == 200

@@ -1,0 +1,247 @@
+"""What our client asks Kaggle of notebooks, and what a notebook finds there."""
+
+import json
+from dataclasses import dataclass
+
+import pytest
+import requests
+
+from deploy.client.kernel_calls import SAVE
+from deploy.errors import CredentialError, NotFound, Refused
+from tests.contract.conftest import Site, spends, told
+
+ABSENT = pytest.mark.fact("Kaggle answers 403 for what does not exist, too")
+RUNS = pytest.mark.fact("A run says COMPLETE, or ERROR with the reason; its log is JSON")
+# Tells what it finds, and leaves files.
+TELLS = """
+import glob, json, os, pathlib
+root = os.environ.get("LOCALKAGGLE_ROOT", "/kaggle")
+working, inputs = pathlib.Path(root, "working"), pathlib.Path(root, "input")
+found = [path.relative_to(inputs).as_posix() for path in inputs.glob("*/*/**/*")]
+pathlib.Path("deep").mkdir()
+pathlib.Path("deep/two.bin").write_bytes(bytes(range(256)))
+print(json.dumps({
+    "works in its output": os.path.samefile(os.getcwd(), working),
+    "kind": os.environ.get("KAGGLE_KERNEL_RUN_TYPE"),
+    "found": sorted(found)[:9999],
+    "writes to its input": os.access(inputs, os.W_OK) and not os.environ.get("LOCALKAGGLE_ROOT"),
+}))
+"""
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run that has ended, the files that it left, and what it printed."""
+
+    handle: str
+    name: str
+    files: dict[str, str]
+    lines: list[str]
+    sources: dict[str, str]
+
+
+def seen(site: Site, handle: str, **sources: str) -> Run:
+    name = site.ended(handle)
+    files, _ = site.kaggle.kernel_output(handle, 1)
+    return Run(handle, name, files, site.kaggle.kernel_log(handle, 1), sources)
+
+
+@pytest.fixture(scope="module")
+def run(site, tmp_path_factory) -> Run:
+    """A run with a source of two kinds."""
+    data, competition = site.name("data"), site.competition(files=True)
+    site.publish(data, tmp_path_factory.mktemp("data"), **{"mine.txt": b"mine"})
+    handle = site.name("run")
+    sources = {"competition_sources": [competition], "dataset_sources": [data]}
+    site.push(handle, TELLS, **sources)
+    return seen(site, handle, competition=competition, data=data)
+
+
+@pytest.fixture(scope="module")
+def failed(site) -> Run:
+    """A run that throws in its second cell of three."""
+    handle = site.name("failed")
+    site.push(handle, "open('kept.txt', 'w').close()", "{}['no such key']", "print('never')")
+    return seen(site, handle)
+
+
+@pytest.fixture(scope="module")
+def saved(site) -> str:
+    """The address of a notebook of two versions that never ran."""
+    handle = site.name("saved")
+    for number in (1, 2):
+        answer = site.push(handle, f"print({number})", execution=SAVE, machine_shape="")
+        assert (answer.version, answer.error) == (number, "")
+    return handle
+
+
+@pytest.mark.fact("The versions of a notebook are counted from 1; one that is only saved")
+def test_a_version_that_is_only_saved_says_so(site, saved):
+    assert [site.kaggle.kernel_status(saved, number).name for number in (1, 2)] == [
+        "NEW_SCRIPT",
+        "NEW_SCRIPT",
+    ]
+
+
+@pytest.mark.fact("A version keeps its source and its settings; without a number the newest is")
+def test_a_version_keeps_its_source_and_settings(site, saved):
+    newest, first = site.kaggle.get_kernel(saved), site.kaggle.get_kernel(saved, 1)
+
+    assert (newest.version, first.version) == (2, 1)
+    cells = [json.loads(source.text)["cells"][0]["source"] for source in (newest, first)]
+    assert ["".join(cell) for cell in cells] == ["print(2)", "print(1)"]
+    assert (newest.asks["is_private"], newest.asks["enable_internet"]) == (True, False)
+
+
+@pytest.mark.fact("One's own notebooks are listed with their newest version, the one that ran last")
+def test_own_notebooks_are_listed(site, saved, run):
+    listed = [(one.handle, one.version) for one in site.kaggle.own_kernels()]
+
+    assert {(saved, 2), (run.handle, 1)} <= {*listed}
+
+
+@pytest.mark.fact(
+    "A new notebook's address is its title in small letters, with - between the words"
+)
+def test_the_title_of_a_new_notebook_gives_its_address(site):
+    asked = site.name("asked")
+    titled = asked.replace("asked", "titled")
+
+    title = titled.split("/")[1].replace("-", " ").title()
+    answer = site.push(asked, "1", execution=SAVE, title=title)
+
+    assert (answer.handle, answer.version) == (titled, 1)
+    assert site.kaggle.get_kernel(asked) is None
+
+
+@ABSENT
+def test_what_does_not_exist_is_absent(site, saved):
+    with pytest.raises(NotFound):
+        site.kaggle.kernel_status(site.name("missing"), 1)
+    with pytest.raises(NotFound):
+        site.kaggle.kernel_status(saved, 9)
+    assert site.kaggle.get_kernel(site.name("missing")) is None
+
+
+@pytest.mark.fact("refused sources are only printed, model sources not even that")
+def test_sources_that_do_not_exist_are_named_and_the_push_goes_on(site):
+    missing = site.name("missing")
+    asked = {
+        "competition_sources": ["relay-contract-missing"],
+        "dataset_sources": [missing],
+        "kernel_sources": [missing],
+        "model_sources": [f"{missing}/keras/none/1"],
+    }
+
+    answer = site.push(site.name("sources"), "1", execution=SAVE, **asked)
+
+    assert (answer.version, answer.error) == (1, "")
+    assert {kind: [*answer.invalid[kind]] for kind in asked} == asked
+
+
+@pytest.mark.fact("The source of a kernel must be below 1 MB")
+def test_a_source_of_a_megabyte_is_refused(site):
+    handle = site.name("large")
+
+    with pytest.raises(Refused, match="1 megabyte"):
+        site.push(handle, "#" * 1024 * 1024, execution=SAVE)
+
+    assert site.kaggle.get_kernel(handle) is None
+
+
+@pytest.mark.fact("A deleted notebook is neither found nor listed.")
+def test_a_deleted_notebook_is_gone_and_its_address_is_free(site):
+    handle = site.name("deleted")
+    site.push(handle, "1", execution=SAVE)
+
+    site.kaggle.delete_kernel(handle)
+
+    assert site.kaggle.get_kernel(handle) is None
+    assert handle not in [one.handle for one in site.kaggle.own_kernels()]
+    assert site.push(handle, "1", execution=SAVE).version == 1
+
+
+@pytest.mark.fact("A wrong key is answered by 401.")
+def test_a_wrong_key_opens_nothing(site, monkeypatch):
+    for name in ("KAGGLE_API_TOKEN", "KAGGLE_API_V1_TOKEN"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("KAGGLE_USERNAME", site.kaggle.username)
+    monkeypatch.setenv("KAGGLE_KEY", "0" * 32)
+
+    with pytest.raises(CredentialError):
+        type(site.kaggle).connect().quota()
+
+
+@pytest.mark.fact("The week's quota returns on Saturday, 00:00 UTC")
+def test_the_quota_says_what_is_left_and_when_it_returns(site):
+    quota = site.kaggle.quota()
+
+    assert 0 <= quota.tpu_seconds <= quota.tpu_allowed
+    assert 0 <= quota.gpu_seconds <= quota.gpu_allowed
+    assert (quota.renewed.weekday(), quota.renewed.hour, quota.renewed.minute) == (5, 0, 0)
+
+
+@RUNS
+@pytest.mark.fact(
+    "A notebook is run by papermill in place, kernel `python3`, cwd `/kaggle/working`"
+)
+@pytest.mark.fact(
+    "Inputs are mounted at `/kaggle/input/{competitions/<slug>, datasets/<owner>/<slug>"
+)
+def test_a_notebook_runs_in_its_output_and_finds_its_sources(run):
+    facts = told(run.lines)
+
+    assert (run.name, facts["works in its output"], facts["kind"]) == ("COMPLETE", True, "Batch")
+    assert f"datasets/{run.sources['data']}/mine.txt" in facts["found"]
+    assert f"competitions/{run.sources['competition']}/train.csv" in facts["found"]
+    assert facts["writes to its input"] is False
+
+
+@RUNS
+@pytest.mark.fact("A stream of a log is cut by the load balancer")
+def test_a_log_can_be_followed_to_its_end(site, run):
+    followed = "".join(text for _, text in site.kaggle.follow_log(run.handle, 1))
+
+    assert followed.splitlines() == run.lines
+
+
+@RUNS
+def test_a_run_that_throws_says_why_and_leaves_what_it_had_written(site, failed):
+    assert failed.name == "ERROR" and site.kaggle.kernel_status(failed.handle, 1).failure
+    assert "KeyError: 'no such key'" in "\n".join(failed.lines)
+    assert "never" not in failed.lines and "kept.txt" in failed.files
+
+
+@pytest.mark.fact("Folders in the output stay folders.")
+@pytest.mark.fact("Whether an output lists hidden and empty files, and serves each file unchanged")
+def test_an_output_is_served_unchanged(site, run, tmp_path):
+    site.kaggle.download(run.files["deep/two.bin"], tmp_path / "two.bin")
+
+    assert (tmp_path / "two.bin").read_bytes() == bytes(range(256))
+    assert site.kaggle.kernel_files(run.handle, 1).keys() == run.files.keys()
+
+
+@pytest.mark.fact("Its signed address sends the rest of a file (Range, 206), answers HEAD by 404")
+def test_a_signed_address_sends_the_rest_of_a_file(run):
+    url = run.files["deep/two.bin"]
+
+    rest = requests.get(url, headers={"Range": "bytes=250-"}, timeout=60)
+
+    assert (rest.status_code, rest.content) == (206, bytes(range(250, 256)))
+    assert requests.head(url, timeout=60).status_code == 404
+
+
+@pytest.mark.slow
+@pytest.mark.fact("The TPU is v5e-8 (`TpuV5E8`): 8 chips of 16 GB.")
+@pytest.mark.parametrize(
+    ("kind", "shape", "devices"), [("tpu", "TpuV5E8", 8), ("gpu", "NvidiaTeslaT4", 2)]
+)
+def test_a_machine_has_its_devices(site, kind, shape, devices):
+    spends(kind)
+    handle = site.name(kind)
+
+    site.push(handle, "import jax", "print(jax.device_count())", machine_shape=shape)
+
+    assert site.ended(handle) == "COMPLETE"
+    assert str(devices) in site.kaggle.kernel_log(handle, 1)
+    assert site.kaggle.get_kernel(handle).asks["machine_shape"] == shape
