@@ -28,7 +28,7 @@ from localkaggle.services.protocol import BASE
 from proofs.hostile import payloads
 from proofs.hostile.attack import HARMLESS, REFUSED, Broken, Case
 from proofs.hostile.guard import Guard
-from proofs.kaggle.world import competition
+from tests.faults.world import competition
 
 HANDLE = "rehearsal/digits-train-tpu"
 RUN = Run(HANDLE, 2, "", "")

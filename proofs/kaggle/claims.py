@@ -24,9 +24,9 @@ from proofs.kaggle import (
 )
 from proofs.kaggle.fault_schedules import DEADLINE_SECONDS, LATE_SECONDS, Faults, Verdict
 from proofs.kaggle.kills import Stop
-from proofs.kaggle.world import TASKS
 from proofs.shared import environment
 from proofs.shared.results_table import Later, Row, Rows, Show
+from tests.faults.world import TASKS
 
 SEED = 20261121
 WORKERS = 4  # the schedules wait more than they compute

@@ -40,7 +40,7 @@ from proofs.kaggle.failure_fixtures import (
     soon,
     state,
 )
-from proofs.kaggle.world import User, World
+from tests.faults.world import User, World
 
 
 def _nothing(world: World) -> None:
@@ -57,7 +57,7 @@ class Case:
 
     Attributes:
         id, what: of the row.
-        task: as in `proofs.kaggle.world.TASKS`; its preparation comes first.
+        task: as in `tests.faults.world.TASKS`; its preparation comes first.
         code: the exit code.
         word: a text of the message, or of what a success showed.
         made: how many kernel versions, dataset versions and submissions there are then.

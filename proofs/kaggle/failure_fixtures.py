@@ -24,8 +24,8 @@ from localkaggle.services.datasets import Dataset, DatasetVersion
 from localkaggle.services.kernels import Kernel, Version
 from localkaggle.services.protocol import ApiError, make
 from localkaggle.sessions.session_log import Log
-from proofs.kaggle.recorded_session import write_artifact
-from proofs.kaggle.world import ROOT, User, World
+from tests.faults.recorded_session import write_artifact
+from tests.faults.world import ROOT, User, World
 
 Arrange = Callable[[World], None]
 KERNEL, DATASET = "rehearsal/digits-train-tpu", "rehearsal/digits-artifact"

@@ -15,7 +15,7 @@ from typing import Any
 from deploy.client.deadline import within
 from deploy.errors import RelayError
 from localkaggle.fault_kinds import KINDS, Answer, Kind
-from proofs.kaggle.world import AT_MOST, PATIENT_SECONDS, TASKS, Task, World, log_in, temporary
+from tests.faults.world import AT_MOST, PATIENT_SECONDS, TASKS, Task, World, log_in, temporary
 
 DOCUMENTED = {0, 1, 2, 3, 4, 5, 6, 7, 8, 130}
 # A patient client waits for ever where one of these strikes: only the deadline ends the task. Any

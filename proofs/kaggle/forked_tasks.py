@@ -10,7 +10,7 @@ from contextlib import redirect_stdout
 from io import StringIO
 from pathlib import Path
 
-from proofs.kaggle.world import CHAIN, User
+from tests.faults.world import CHAIN, User
 
 
 def main(name: str, folder: str) -> None:

@@ -19,7 +19,7 @@ from typing import IO
 
 from proofs.kaggle.fault_schedules import TRIES, Verdict, attempt, half_written
 from proofs.kaggle.task_process import BEGUN, DONE, READY
-from proofs.kaggle.world import AT_MOST, PATIENT_SECONDS, ROOT, World, temporary
+from tests.faults.world import AT_MOST, PATIENT_SECONDS, ROOT, World, temporary
 
 NAMES = ("push-train", "pull", "publish", "submit")  # the tasks that write
 TIMINGS = 5  # of each task, for the window in which it is stopped

@@ -18,8 +18,8 @@ from pathlib import Path
 from deploy.client.deadline import within
 from deploy.errors import RelayError
 from proofs.kaggle.failure_cases import CASES, Case
-from proofs.kaggle.world import PATIENT_SECONDS, ROOT, TASKS, World
 from proofs.kaggle.wrong_weights import SEED, hybrids
+from tests.faults.world import PATIENT_SECONDS, ROOT, TASKS, World
 
 ROWS = tuple(f"K{number:02d}" for number in range(1, 51))
 IMPATIENT = (6, 7)  # exit codes of tasks that may meet only failures until their patience ends

@@ -14,10 +14,10 @@ from pathlib import Path
 from deploy.client import secrets
 from deploy.journal import Journal
 from localkaggle.server import USER, LocalKaggle
-from proofs.kaggle.canaries import Canary, canaries
 from proofs.kaggle.watched_shell import Echo, Shell
-from proofs.kaggle.world import competition
 from proofs.shared.results_table import Row
+from tests.faults.canaries import Canary, canaries
+from tests.faults.world import competition
 
 RUN, PULLED = f"{USER}/digits-train-tpu/1", "digits-train-tpu-v1"
 # For each place: (the step that meets the secret, the pattern of its refusal). Without a pattern it

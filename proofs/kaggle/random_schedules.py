@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, rule, run_state_machine_a
 
 from localkaggle.fault_kinds import KINDS
 from proofs.kaggle.fault_schedules import STUCK, TRIES, Verdict, attempt, count
-from proofs.kaggle.world import CHAIN, temporary
+from tests.faults.world import CHAIN, temporary
 
 CALLS_AT_MOST = 14
 STEPS = 8

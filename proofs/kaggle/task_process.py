@@ -12,7 +12,7 @@ from typing import Any
 
 from commands import console
 from deploy.client.deadline import within
-from proofs.kaggle.world import CHAIN, User
+from tests.faults.world import CHAIN, User
 
 MOST_SECONDS = 600
 READY, BEGUN, DONE = "ready", "begun", "done"

@@ -21,8 +21,8 @@ from deploy.kernel import output
 from deploy.relay import relay
 from localkaggle.fault_kinds import meanwhile
 from proofs.kaggle.failure_fixtures import DATASET, another_run_s_version, artifact
-from proofs.kaggle.world import PATIENT_SECONDS, ROOT, TASKS, World, temporary
 from proofs.shared.results_table import Row
+from tests.faults.world import PATIENT_SECONDS, ROOT, TASKS, World, temporary
 
 SEED = 20261121
 

@@ -16,8 +16,8 @@ from typing import NamedTuple
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import namespaces
 from pipeline.runtime import devices as runtime
-from proofs.kaggle.world import competition
 from proofs.shared.environment import Checkout
+from tests.faults.world import competition
 
 SECONDS = 300.0  # after which a command hangs
 OLD_PYTHON = "import sys; sys.version_info = (3, 10, 12, 'final', 0); sys.argv[0] = 'invoke'; "

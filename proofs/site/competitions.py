@@ -19,10 +19,10 @@ from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.facts import Facts
 from localkaggle.fault_kinds import edited
-from proofs.kaggle import world as worlds
-from proofs.kaggle.world import World, competition
 from proofs.shared import environment
 from proofs.shared.results_table import Later, Row, Rows, Show, last_json
+from tests.faults import world as worlds
+from tests.faults.world import World, competition
 
 PACE = Pace(first=0.02, most=0.06, patience=60, listed=30, hidden=0.3)
 ACCURACY = 0.97

@@ -28,10 +28,10 @@ from localkaggle.facts import Facts
 from localkaggle.fault_kinds import Kind, edited, meanwhile
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Session
-from proofs.kaggle.canaries import canaries
-from proofs.kaggle.world import ROOT, competition
 from proofs.shared.results_table import Later, Row, Rows, Show
 from proofs.site.plain_session import Plain
+from tests.faults.canaries import canaries
+from tests.faults.world import ROOT, competition
 
 PACE = Pace(first=0.1, most=1.0, patience=10)
 HURRIED = Pace(first=0.05, most=0.25, patience=5)

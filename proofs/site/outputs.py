@@ -27,12 +27,12 @@ from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from localkaggle.services.kernels import Version
 from localkaggle.sessions.session import Outcome
-from proofs.kaggle.recorded_session import Recorded, seal
-from proofs.kaggle.world import competition
 from proofs.shared import environment
 from proofs.shared.results_table import Later, Row, Rows, Show, last_json
 from proofs.site import two_processes
 from proofs.training.chained_sessions import signed_in
+from tests.faults.recorded_session import Recorded, seal
+from tests.faults.world import competition
 
 ROOT = Path(__file__).resolve().parents[2]
 TRAINING = "rehearsal/digits-train-tpu"

@@ -21,9 +21,9 @@ from deploy.relay.relay import TRAIN, Project
 from localkaggle.facts import Facts
 from localkaggle.fault_kinds import instead
 from localkaggle.sessions.session import Outcome
-from proofs.kaggle.recorded_session import Recorded
-from proofs.kaggle.world import World, log_in, temporary
 from proofs.shared.results_table import Row
+from tests.faults.recorded_session import Recorded
+from tests.faults.world import World, log_in, temporary
 
 HANDLE = "rehearsal/digits-train-tpu"
 # A version counts as new for four seconds, as only saved for two minutes.

@@ -25,7 +25,7 @@ from commands import drawing
 from deploy.kernel.look import Look
 from localkaggle import fault_kinds
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
+from tests.faults.world import competition
 from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, save, signed_in, soon
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -25,8 +25,8 @@ from deploy.relay import relay
 from deploy.relay.submit import Submission
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import namespaces
-from proofs.kaggle.world import competition, log_in
 from tests.deploy.invoked import HANGS_AFTER, ROOT, ended
+from tests.faults.world import competition, log_in
 
 TASKS = [
     "bench",

@@ -26,9 +26,9 @@ from proofs.kaggle import claims, fault_schedules, kills, known_failures, random
 from proofs.kaggle.failure_cases import CASES
 from proofs.kaggle.fault_schedules import Verdict, attempt
 from proofs.kaggle.kills import Stop
-from proofs.kaggle.world import TASKS, User, World
 from proofs.shared import results_table
 from proofs.shared.results_table import Later, Row, Table
+from tests.faults.world import TASKS, User, World
 
 ROOT = Path(__file__).resolve().parents[2]
 

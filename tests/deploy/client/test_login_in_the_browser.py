@@ -15,8 +15,8 @@ from deploy.client.retries import Pace
 from deploy.errors import CredentialError
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition, log_in
 from tests.deploy.small import metadata
+from tests.faults.world import competition, log_in
 from tests.localkaggle.pushed_notebooks import Scripted, notebook
 
 SECONDS = 0.3  # of an access token's life

@@ -18,9 +18,9 @@ from deploy.relay import chained_sessions, preparation, reconcile, relay
 from deploy.relay.last_runs import Pushes, status_of
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from proofs.kaggle import world as worlds
-from proofs.kaggle.world import competition
 from tests.deploy.trainer import Script, unbroken
+from tests.faults import world as worlds
+from tests.faults.world import competition
 
 HANDLE = "rehearsal/digits-train-tpu"
 PACE = Pace(first=0.01, most=0.05, patience=60)

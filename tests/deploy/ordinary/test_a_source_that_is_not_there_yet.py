@@ -19,9 +19,9 @@ from deploy.setup import doctor
 from deploy.trace import status
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
 from proofs.site.plain_session import Plain
 from tests.deploy.small import HEAD, TRAIN, write_kernel
+from tests.faults.world import competition
 
 ROOT = Path(__file__).resolve().parents[3]
 FINDS = """

@@ -13,9 +13,9 @@ from deploy.errors import NoQuota, RunFailed
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import relay
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.recorded_session import Recorded
-from proofs.kaggle.world import competition
 from tests.deploy.trainer import Script, unbroken
+from tests.faults.recorded_session import Recorded
+from tests.faults.world import competition
 
 HANDLE = "rehearsal/digits-train-tpu"
 PACE = Pace(first=0.02, most=0.05, patience=60)

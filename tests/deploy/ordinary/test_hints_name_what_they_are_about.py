@@ -19,8 +19,8 @@ from commands import console
 from deploy.client import credentials
 from deploy.journal import Journal
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
 from tests.deploy.invoked import ROOT, ended
+from tests.faults.world import competition
 
 CONFIG = "diabetes"  # relay.toml names another one, or none, and then it is digits
 RUN = "rehearsal/diabetes-infer-gpu/3"

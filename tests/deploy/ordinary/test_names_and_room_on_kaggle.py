@@ -12,9 +12,9 @@ from deploy.errors import Denied, Refused, RunFailed
 from deploy.relay import publish as datasets
 from deploy.relay import relay
 from localkaggle.fault_kinds import edited, instead
-from proofs.kaggle import world as worlds
-from proofs.kaggle.recorded_session import write_artifact
-from proofs.kaggle.world import World
+from tests.faults import world as worlds
+from tests.faults.recorded_session import write_artifact
+from tests.faults.world import World
 
 TAKEN = 'The requested title "{}" is already in use by a {}. Please choose another title.'
 PAGE = "https://www.kaggle.com/datasets/rehearsal"

@@ -17,10 +17,10 @@ from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
 from tests.deploy.between import Between
 from tests.deploy.ordinary.test_watching import Held
 from tests.deploy.small import metadata
+from tests.faults.world import competition
 
 HOUR = 3600.0
 HELD = "rehearsal/another-infer-gpu"

@@ -22,8 +22,8 @@ from deploy.project import PAIR, Project
 from deploy.relay import chained_sessions, relay
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
 from tests.deploy.trainer import Script
+from tests.faults.world import competition
 
 HANDLE = "rehearsal/digits-train-tpu"
 ROOT = Path(__file__).resolve().parents[3]

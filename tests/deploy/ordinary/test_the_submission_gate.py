@@ -30,10 +30,10 @@ from deploy.relay.submit import Spending
 from localkaggle.fault_kinds import edited, instead
 from localkaggle.sessions.session import Outcome
 from pipeline.submission import submission_csv
-from proofs.kaggle import world as worlds
-from proofs.kaggle.recorded_session import Recorded
-from proofs.kaggle.world import World, competition
 from tests.deploy.invoked import ROOT, ended
+from tests.faults import world as worlds
+from tests.faults.recorded_session import Recorded
+from tests.faults.world import World, competition
 
 QUICK = Pace(first=0.02, most=0.06, patience=60)
 SPENT = (

@@ -16,7 +16,7 @@ from deploy.project import Project
 from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
+from tests.faults.world import competition
 
 
 @pytest.fixture

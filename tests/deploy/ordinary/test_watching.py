@@ -22,8 +22,8 @@ from localkaggle.fault_kinds import edited
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
-from proofs.kaggle.world import competition
 from tests.deploy.small import metadata
+from tests.faults.world import competition
 
 HANDLE = "rehearsal/digits-train-tpu"
 RUN = Run(HANDLE, 1, "", "")

@@ -10,7 +10,7 @@ from deploy.client.retries import Pace
 from deploy.project import Project
 from deploy.relay import relay
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
+from tests.faults.world import competition
 
 
 @pytest.fixture

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
 from tests.deploy.invoked import ROOT, ended
+from tests.faults.world import competition
 
 PUSHES = [
     "push-train",

@@ -16,8 +16,8 @@ from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
 from pipeline.bench import session
-from proofs.kaggle.world import competition
 from tests.deploy.small import metadata, write_kernel
+from tests.faults.world import competition
 
 HANDLE = "rehearsal/digits-bench"
 

@@ -22,8 +22,8 @@ from deploy.relay import chained_sessions, continuation, reconcile, relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
 from tests.deploy.trainer import Script, unbroken
+from tests.faults.world import competition
 
 HANDLE = "rehearsal/digits-train-tpu"
 OWN, DATASET = ["notebooks/rehearsal/digits-train-tpu"], ["datasets/rehearsal/digits-checkpoint"]

@@ -34,8 +34,8 @@ from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.facts import Facts
 from localkaggle.fault_kinds import edited
-from proofs.kaggle import world as worlds
-from proofs.kaggle.world import World, competition
+from tests.faults import world as worlds
+from tests.faults.world import World, competition
 
 QUICK = Pace(first=0.02, most=0.06, patience=60)
 RULES = "https://www.kaggle.com/competitions/digits/rules"

@@ -19,7 +19,7 @@ from deploy.relay.relay import Project
 from deploy.trace import lineage
 from localkaggle.server import LocalKaggle
 from pipeline import ensemble as model_side
-from proofs.kaggle.world import competition
+from tests.faults.world import competition
 
 WEIGHTS = {"r1": 0.25, "r2": 0.75, "r3": 0.0}
 

@@ -4,7 +4,7 @@ from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.relay import relay
 from deploy.trace import status
-from proofs.kaggle.world import temporary
+from tests.faults.world import temporary
 
 
 def test_the_status_names_the_command_that_comes_next():

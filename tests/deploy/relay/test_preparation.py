@@ -21,8 +21,8 @@ from deploy.trace import status
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
-from proofs.kaggle.world import competition
 from tests.deploy.small import metadata, write_kernel
+from tests.faults.world import competition
 
 HANDLE, DATASET = "rehearsal/digits-prepare-cpu", "rehearsal/digits-prepared"
 SHARDS = 4

@@ -18,8 +18,8 @@ from deploy.relay import push_preview, relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
 from tests.deploy.between import RESET, Between
+from tests.faults.world import competition
 
 FOR_EVER = 3600.0
 GONE = (404, {"code": 404, "message": "Not found"})

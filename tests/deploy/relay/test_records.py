@@ -13,8 +13,8 @@ from deploy.relay import last_runs, relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.recorded_session import Recorded
-from proofs.kaggle.world import CHAIN, TASKS, World, competition
+from tests.faults.recorded_session import Recorded
+from tests.faults.world import CHAIN, TASKS, World, competition
 
 
 @pytest.fixture

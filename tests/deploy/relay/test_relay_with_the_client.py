@@ -16,9 +16,9 @@ from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from deploy.trace import status
-from proofs.kaggle.world import competition
 from tests.deploy.between import RESET_AFTER, Between
 from tests.deploy.small import FAIL, write_kernel
+from tests.faults.world import competition
 
 
 @pytest.fixture

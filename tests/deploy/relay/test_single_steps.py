@@ -24,8 +24,8 @@ from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
 from tests.deploy.between import RESET, RESET_AFTER, THROUGH, Between
+from tests.faults.world import competition
 
 FOR_EVER = 3600.0
 

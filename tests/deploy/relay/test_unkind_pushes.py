@@ -19,8 +19,8 @@ from deploy.trace import status
 from localkaggle.facts import Facts
 from localkaggle.fault_kinds import instead
 from localkaggle.server import LocalKaggle
-from proofs.kaggle.world import competition
 from tests.deploy.trainer import Script, unbroken
+from tests.faults.world import competition
 
 HANDLE = "rehearsal/digits-train-tpu"
 # What was just pushed is new for four seconds, and may be called saved only for two minutes.

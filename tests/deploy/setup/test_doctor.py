@@ -102,7 +102,7 @@ def test_a_healthy_project_passes_on_the_local_kaggle_and_is_left_as_it_was(
     there or here.
     """
     from localkaggle.server import LocalKaggle
-    from proofs.kaggle.world import competition
+    from tests.faults.world import competition
 
     with LocalKaggle(tmp_path / "kaggle", competitions=[competition()]) as local:
         for name, value in local.environment.items():

@@ -29,7 +29,7 @@ from deploy.trace import status
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Session
-from proofs.kaggle.recorded_session import SAMPLE, Recorded
+from tests.faults.recorded_session import SAMPLE, Recorded
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where nothing fails, a client waits long enough for the slowest machine. Where a fault is planned,
@@ -164,7 +164,7 @@ def temporary(task: str = "", **hosting: Any) -> Iterator[World]:
         task: a name in `TASKS`.
         hosting: as in `World`.
     """
-    folder, environment = Path(tempfile.mkdtemp(prefix="prove-world-")), dict(os.environ)
+    folder, environment = Path(tempfile.mkdtemp(prefix="world-")), dict(os.environ)
     try:
         hosting = {**(TASKS[task].hosting if task else {}), **hosting}
         with World(folder / "world", hosting=hosting) as world:
@@ -231,7 +231,7 @@ def _pull(world: User, kaggle: Kaggle, kernel: str = relay.TRAIN) -> tuple[Run, 
 
 def _pulled(world: World, result: tuple[Run, Path]) -> bool:
     version = world.local.kernels.version(result[0].handle, result[0].version)
-    assert version is not None  # noqa: S101 - it was pulled
+    assert version is not None
     there = {name: (version.working / name).read_bytes() for name in version.files()}
     here = {
         path.relative_to(result[1]).as_posix(): path.read_bytes()
@@ -309,7 +309,7 @@ def _after_pull(world: World) -> None:
 
 def _copy(world: World, run: Run) -> None:
     version = world.local.kernels.version(run.handle, run.version)
-    assert version is not None  # noqa: S101 - it was pushed
+    assert version is not None
     shutil.copytree(version.working, world.project.runs / output.folder_name(run))
 
 
