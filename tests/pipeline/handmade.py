@@ -2,12 +2,14 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
+from pipeline.config import Config
 from pipeline.storage import checksums
 
 NAMES = ("ant", "bee", "cat")
@@ -20,6 +22,11 @@ AWKWARD = (
     "a\x01b\nc\x85",
     "</style></title><!-- ]]>",
 )
+
+
+def with_data(config: Config, **fields: Any) -> Config:
+    """Return a config with these fields of its data changed."""
+    return replace(config, data=replace(config.data, **fields))
 
 
 def run(

@@ -1,17 +1,14 @@
 """Images that are one picture to a person are found in their pixels, whatever their order."""
 
-from dataclasses import replace
 from itertools import combinations
 
 import numpy as np
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline.config import Data
 from pipeline.data import dataset, duplicates
-from pipeline.errors import ConfigError
+from tests.pipeline.handmade import with_data
 
 
 def pictures(count: int, seed: int = 0) -> np.ndarray:
@@ -30,12 +27,12 @@ def same_parts(one: np.ndarray, other: np.ndarray) -> bool:
 def test_copies_are_one_group_whatever_their_order(sources, random):
     """Equal ones, and some a level brighter, as after saving again; others are apart."""
     originals = pictures(8)
-    pixels = (
-        originals[sources]
-        + np.array([random.randint(0, 1) for _ in sources], np.uint8)[:, None, None, None]
-    )
+    brighter = np.array([random.randint(0, 1) for _ in sources], np.uint8)
+    pixels = originals[sources] + brighter[:, None, None, None]
 
-    assert same_parts(duplicates.groups(pixels), np.array(sources))
+    found = duplicates.groups(pixels)
+
+    assert found.dtype == np.int32 and same_parts(found, np.array(sources))
 
 
 @settings(max_examples=60)
@@ -51,10 +48,8 @@ def test_no_pair_is_missed_that_comparing_all_pairs_finds(seed, count, form, con
     """
     random = np.random.default_rng(seed)
     sources = random.normal(128, contrast, (4, *form))
-    pixels = sources[random.integers(0, 4, count)]
-    pixels = (
-        pixels + random.uniform(-3, 3, (count, 1, 1, 1)) + random.normal(0, 1.5, (count, *form))
-    )
+    lighter, noise = random.uniform(-3, 3, (count, 1, 1, 1)), random.normal(0, 1.5, (count, *form))
+    pixels = sources[random.integers(0, 4, count)] + lighter + noise
     pixels = np.clip(pixels, 0, 255).astype(np.uint8)
     thumbs = duplicates.thumbnails(pixels)
     seen = np.flatnonzero(thumbs.std(axis=1) > duplicates.FLAT)
@@ -81,20 +76,6 @@ def test_flat_images_are_one_only_if_they_are_equal():
     assert duplicates.groups(flat).tolist() == [0, 1, 0, 2]
 
 
-@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 9)), max_size=12))
-def test_pairs_join_what_they_connect_and_nothing_else(pairs):
-    """Two places have one number if a chain of pairs leads from one to the other."""
-    reached = np.eye(10, dtype=bool)
-    for one, other in pairs:
-        reached[one, other] = reached[other, one] = True
-    for _ in range(10):
-        reached = reached @ reached
-
-    found = duplicates.joined(pairs, 10)
-
-    assert found.dtype == np.int32 and np.array_equal(found[:, None] == found, reached)
-
-
 def test_groups_of_a_column_hold_the_duplicates_too():
     """A copy of one patient's picture joins another patient's group."""
     pixels = pictures(6)[[0, 1, 2, 3, 4, 0]]
@@ -108,19 +89,12 @@ def test_training_finds_the_groups_in_the_pixels(competition, tiny):
     """And they count in the fingerprint, so that a run does not resume with others."""
     first = Image.open(competition / "train" / "r000.png")
     first.save(competition / "train" / "r004.png", compress_level=0)
-    config = replace(tiny, data=replace(tiny.data, group_duplicates=True))
     shown: list[str] = []
 
-    found = dataset.read_training(competition, config, show=shown.append)
+    grouped = with_data(tiny, group_duplicates=True)
+    found = dataset.read_training(competition, grouped, show=shown.append)
 
-    assert found.groups is not None
     assert found.groups[0] == found.groups[4] and len(np.unique(found.groups)) == 95
     assert shown == ["96 images in 95 groups of duplicates, which no split divides"]
     plain = dataset.read_training(competition, tiny)
     assert plain.groups is None and plain.fingerprint != found.fingerprint
-
-
-def test_rows_of_a_table_are_no_duplicates():
-    """They may be equal by chance."""
-    with pytest.raises(ConfigError, match=r"data\.group_duplicates=True"):
-        Data(kind="table", numeric_columns=("a",), group_duplicates=True)
