@@ -55,24 +55,16 @@ def photograph() -> Image.Image:
     return Image.fromarray(load_sample_image("china.jpg"))
 
 
-def test_colours_come_out_as_they_are():
-    """Not a pixel differs from a file without loss, PNG or WebP."""
-    pixels = noise(7, 5, 3)
+def test_pixels_without_loss_come_out_as_they_are():
+    """Grey as three equal channels, and black and white as 0 and 255."""
+    pixels, grey, bits = noise(7, 5, 3), noise(7, 5), noise(7, 5) > 127
+    webp = written(Image.fromarray(pixels), "WEBP", lossless=True)
 
-    assert np.array_equal(exactly(written(Image.fromarray(pixels)), 7, 5), pixels)
-    assert np.array_equal(
-        exactly(written(Image.fromarray(pixels), "WEBP", lossless=True), 7, 5), pixels
-    )
-
-
-def test_a_grey_file_is_taken_for_colour():
-    """Three equal channels."""
-    grey = noise(7, 5)
-
-    assert np.array_equal(
-        exactly(written(Image.fromarray(grey)), 7, 5), np.repeat(grey[:, :, None], 3, axis=2)
-    )
-    assert np.array_equal(exactly(written(Image.fromarray(grey)), 7, 5, 1)[:, :, 0], grey)
+    for content in (written(Image.fromarray(pixels)), webp):
+        assert np.array_equal(exactly(content, 7, 5), pixels)
+    for image, wanted in ((grey, grey), (bits, bits * 255)):
+        assert (exactly(written(Image.fromarray(image)), 7, 5) == wanted[:, :, None]).all()
+        assert (exactly(written(Image.fromarray(image)), 7, 5, 1)[:, :, 0] == wanted).all()
 
 
 def test_colour_becomes_grey_by_luma():
@@ -84,18 +76,15 @@ def test_colour_becomes_grey_by_luma():
     assert np.abs(found - pixels @ [0.299, 0.587, 0.114]).max() <= 0.51
 
 
-@pytest.mark.parametrize("kind", ["PNG", "WEBP"])
-def test_alpha_is_dropped_and_the_colours_below_it_stay(kind):
+def test_alpha_is_dropped_and_the_colours_below_it_stay():
     """As the loaders do with which the weights of others were trained."""
     pixels = noise(6, 6, 4)
-    options = {} if kind == "PNG" else {"lossless": True, "exact": True}
+    image, grey = Image.fromarray(pixels), pixels[:, :, :2].tobytes()
 
-    assert np.array_equal(
-        exactly(written(Image.fromarray(pixels), kind, **options), 6, 6), pixels[:, :, :3]
-    )
-    if kind == "PNG":
-        grey = exactly(written(Image.frombytes("LA", (6, 6), pixels[:, :, :2].tobytes())), 6, 6, 1)
-        assert np.array_equal(grey[:, :, 0], pixels[:, :, 0])
+    for content in (written(image), written(image, "WEBP", lossless=True, exact=True)):
+        assert np.array_equal(exactly(content, 6, 6), pixels[:, :, :3])
+    found = exactly(written(Image.frombytes("LA", (6, 6), grey)), 6, 6, 1)
+    assert np.array_equal(found[:, :, 0], pixels[:, :, 0])
 
 
 @pytest.mark.parametrize("transparency", [None, 2, bytes([0, 128, 255, 7])])
@@ -117,9 +106,10 @@ def test_an_image_is_laid_on_a_colour_where_it_is_transparent(mode, background, 
     a channel, a palette, or one colour of it.
     """
     pixels, options = noise(9, 7, 4), {}
+    image = Image.fromarray(pixels)
     if mode == "LA":
         image = Image.frombytes("LA", (7, 9), pixels[:, :, [0, 3]].tobytes())
-        pixels[:, :, 1] = pixels[:, :, 2] = pixels[:, :, 0]
+        pixels = pixels[:, :, [0, 0, 0, 3]]
     elif mode == "P":
         places, colours = noise(9, 7) % 4, noise(4, 4)
         image = Image.frombytes("P", (7, 9), places.tobytes())
@@ -130,8 +120,6 @@ def test_an_image_is_laid_on_a_colour_where_it_is_transparent(mode, background, 
         pixels[:, :, 3] = 255
         pixels[2:5, 3, :] = (7, 8, 9, 0)
         image, options["transparency"] = Image.fromarray(pixels[:, :, :3].copy()), (7, 8, 9)
-    else:
-        image = Image.fromarray(pixels)
     share = pixels[:, :, 3:] / 255
 
     found = decode(written(image, **options), Shape(9, 7, 3, "exact", alpha=background))
@@ -139,24 +127,15 @@ def test_an_image_is_laid_on_a_colour_where_it_is_transparent(mode, background, 
     assert np.abs(found - (share * pixels[:, :, :3] + (1 - share) * level)).max() <= 1
 
 
-def test_an_image_without_alpha_is_the_same_on_any_colour():
-    """Of every mode, grey or not."""
-    for image in (
-        Image.fromarray(noise(6, 5, 3)),
-        Image.fromarray(noise(6, 5)),
-        Image.fromarray(noise(6, 5).astype(np.uint16) * 257),
-        Image.fromarray(noise(6, 5) > 99),
-    ):
-        content = written(image)
-        forms = [Shape(6, 5, 1, "exact", alpha=alpha) for alpha in ALPHAS]
-        assert len({decode(content, form).tobytes() for form in forms}) == 1
+@pytest.mark.parametrize("kind", ["colour", "grey", "deep", "bits"])
+def test_an_image_without_alpha_is_the_same_on_any_colour(kind):
+    grey = noise(6, 5)
+    deep, colour = grey.astype(np.uint16) * 257, noise(6, 5, 3)
+    pixels = {"colour": colour, "grey": grey, "deep": deep, "bits": grey > 99}[kind]
 
+    found = [Shape(6, 5, 1, "exact", alpha=alpha) for alpha in ALPHAS]
 
-def test_black_and_white_are_0_and_255():
-    """Not 0 and 1."""
-    bits = noise(5, 9) > 127
-
-    assert np.array_equal(exactly(written(Image.fromarray(bits)), 5, 9, 1)[:, :, 0], bits * 255)
+    assert len({decode(written(Image.fromarray(pixels)), form).tobytes() for form in found}) == 1
 
 
 def test_16_bits_of_grey_are_divided_by_257_and_rounded():
@@ -168,79 +147,56 @@ def test_16_bits_of_grey_are_divided_by_257_and_rounded():
     assert np.array_equal(found, np.round(values / 257))
 
 
-@pytest.mark.parametrize("mode", ["I;16", "I;16B", "I"])
-def test_16_bits_are_the_same_in_each_of_pillow_s_modes(mode):
+@pytest.mark.parametrize(("mode", "kind"), [("I;16", "<u2"), ("I;16B", ">u2"), ("I", "<i4")])
+def test_16_bits_are_the_same_in_each_of_pillow_s_modes(mode, kind):
     """Which of them a file becomes has changed with Pillow's versions."""
-    values = np.array(
-        [[0, 128, 129, 30000, 65535]], {"I;16": "<u2", "I;16B": ">u2", "I": "<i4"}[mode]
-    )
+    values = np.array([[0, 128, 129, 30000, 65535]], kind)
+
     image = Image.frombytes(mode, (5, 1), values.tobytes())
 
     assert list(eight_bits(image).tobytes()) == [0, 0, 1, 117, 255]
 
 
-def png_of_16_bits(pixels: np.ndarray) -> bytes:
-    """Return a PNG of uint16 (height, width, 2 to 4): Pillow cannot write one."""
-    height, width, channels = pixels.shape
-    rows = b"".join(b"\0" + row.astype(">u2").tobytes() for row in pixels)
-    head = struct.pack(">IIBBBBB", width, height, 16, {2: 4, 3: 2, 4: 6}[channels], 0, 0, 0)
-    return b"\x89PNG\r\n\x1a\n" + b"".join(
-        struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body))
-        for name, body in ((b"IHDR", head), (b"IDAT", zlib.compress(rows)), (b"IEND", b""))
-    )
-
-
-@pytest.mark.parametrize("channels", [2, 3, 4])
-def test_16_bits_of_colour_or_alpha_lose_the_low_byte(channels):
-    """At most one level from the rounded value."""
-    values = np.random.default_rng(0).integers(0, 65536, (8, 9, channels), dtype=np.uint16)
-
-    found = exactly(png_of_16_bits(values), 8, 9).astype(int)
-
-    wanted = values[:, :, [0, 0, 0] if channels == 2 else [0, 1, 2]]
-    assert np.array_equal(found, wanted >> 8)
-    assert np.abs(found - np.round(wanted / 257)).max() <= 1
-
-
 def test_inks_become_colours():
     """Of a JPEG in CMYK, which Adobe's marker says is inverted, as Pillow writes it."""
-    inks = Image.new("CMYK", (16, 16), (0, 255, 255, 0))
+    inks = written(Image.new("CMYK", (16, 16), (0, 255, 255, 0)), "JPEG", quality=95)
 
-    red = exactly(written(inks, "JPEG", quality=95), 16, 16).reshape(-1, 3).mean(0)
+    red, green, blue = exactly(inks, 16, 16).reshape(-1, 3).mean(0)
 
-    assert red[0] > 245
-    assert red[1:].max() < 10
-
-
-def test_modes_without_a_rule_are_refused():
-    """Nothing says which value is white, unless the config does."""
-    floats = Image.fromarray(np.array([[-1, 0.2, 7]], np.float32))
-    large = Image.fromarray(np.array([[0, 70000]], np.int32))
-
-    with pytest.raises(BrokenImage, match="kind LAB"):
-        eight_bits(Image.new("LAB", (2, 2)))
-    with pytest.raises(BrokenImage, match=r"floats from -1 to 7, .* set data\.white"):
-        eight_bits(floats)
-    with pytest.raises(BrokenImage, match=r"0 to 70000, are not those of 16 bits; set data\.white"):
-        eight_bits(large)
-    assert list(eight_bits(floats, 1.0).tobytes()) == [0, 51, 255]
-    assert list(eight_bits(large, 70000).tobytes()) == [0, 255]
-    with pytest.raises(BrokenImage, match="not finite"):
-        eight_bits(Image.fromarray(np.array([[0, np.nan]], np.float32)), 1.0)
+    assert red > 245 and max(green, blue) < 10
 
 
-def test_what_comes_in_more_modes_than_one_is_one_image():
-    """YCbCr and PA, which few files have, among them."""
+FLOATS = Image.fromarray(np.array([[-1, 0.2, 7]], np.float32))
+LARGE = Image.fromarray(np.array([[0, 70000]], np.int32))
+
+
+@pytest.mark.parametrize(
+    ("image", "white", "said"),
+    [
+        (Image.new("LAB", (2, 2)), None, "kind LAB"),
+        (FLOATS, None, r"floats from -1 to 7, .* set data\.white"),
+        (LARGE, None, r"0 to 70000, are not those of 16 bits; set data\.white"),
+        (Image.fromarray(np.array([[0, np.nan]], np.float32)), 1.0, "not finite"),
+    ],
+)
+def test_values_of_which_nothing_says_what_is_white_are_refused(image, white, said):
+    with pytest.raises(BrokenImage, match=said):
+        eight_bits(image, white)
+
+
+def test_the_value_of_the_config_is_white():
+    assert list(eight_bits(FLOATS, 1.0).tobytes()) == [0, 51, 255]
+    assert list(eight_bits(LARGE, 70000).tobytes()) == [0, 255]
+
+
+def test_rare_modes_are_colours():
     image = Image.new("RGB", (2, 2), (40, 90, 200))
+    palette = image.convert("P", palette=1)
 
-    assert (
-        np.abs(np.asarray(eight_bits(image.convert("YCbCr"))).astype(int) - [40, 90, 200]).max()
-        <= 2
-    )
-    assert np.array_equal(
-        eight_bits(image.convert("P", palette=1).convert("PA")),
-        image.convert("P", palette=1).convert("RGB"),
-    )
+    found = np.asarray(eight_bits(image.convert("YCbCr"))).astype(int)
+
+    assert np.abs(found - [40, 90, 200]).max() <= 2
+    assert np.array_equal(eight_bits(palette.convert("PA")), palette.convert("RGB"))
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
@@ -265,13 +221,10 @@ def test_an_image_stands_upright(kind, orientation):
     exif[0x0112] = orientation
     content = written(Image.fromarray(np.ascontiguousarray(turned)), kind, exif=exif, quality=100)
 
-    assert np.abs(exactly(content, 48, 32).astype(int) - upright).max() < 40
-    for resize in RESIZES[1:]:
-        small = decode(content, Shape(24, 12, 3, resize)).astype(int)
-        plain = decode(
-            written(Image.fromarray(upright), kind, quality=100), Shape(24, 12, 3, resize)
-        )
-        assert np.abs(small - plain).max() < 40
+    plain = written(Image.fromarray(upright), kind, quality=100)
+    forms = [Shape(48, 32, 3, "exact"), *(Shape(24, 12, 3, resize) for resize in RESIZES[1:])]
+    for form in forms:
+        assert np.abs(decode(content, form).astype(int) - decode(plain, form)).max() < 40
 
 
 @pytest.mark.filterwarnings("ignore")  # the module's own filter is not in force below pytest
@@ -287,9 +240,9 @@ def test_exif_that_cannot_be_read_counts_as_upright(exif):
     """The pixels are whole, and every viewer shows them."""
     image = Image.fromarray(noise(16, 24, 3))
 
-    assert np.array_equal(
-        exactly(written(image, "JPEG", exif=exif), 16, 24), exactly(written(image, "JPEG"), 16, 24)
-    )
+    found = exactly(written(image, "JPEG", exif=exif), 16, 24)
+
+    assert np.array_equal(found, exactly(written(image, "JPEG"), 16, 24))
 
 
 @pytest.mark.parametrize("kind", ["PNG", "WEBP", "GIF", "TIFF"])
@@ -311,17 +264,16 @@ def test_the_first_picture_of_a_camera_s_many_is_taken():
     assert np.array_equal(found, exactly(written(first, "JPEG"), 16, 16))
 
 
-@settings(max_examples=60)
-@given(SIDES, SIDES, SIDES, SIDES, st.sampled_from(RESIZES[1:]), st.sampled_from([1, 3]))
-def test_every_size_becomes_the_one_that_was_asked_for(
-    height, width, down, across, resize, channels
-):
+@given(SIDES, SIDES, SIDES, SIDES, st.data())
+def test_every_size_becomes_the_one_that_was_asked_for(height, width, down, across, data):
     """A white image stays white, but for what pads it: bars of zeros on two sides, equal or one
     more at the end.
     """
-    found = decode(
-        written(Image.new("RGB", (width, height), "white")), Shape(down, across, channels, resize)
-    )
+    resize, channels = data.draw(st.sampled_from(RESIZES[1:])), data.draw(st.sampled_from([1, 3]))
+    kind, how = data.draw(st.sampled_from([("PNG", "full"), ("JPEG", "reduced")]))
+    content = written(Image.new("RGB", (width, height), "white"), kind)
+
+    found = decode(content, Shape(down, across, channels, resize, how))
 
     assert (found.shape, found.dtype) == ((down, across, channels), np.uint8)
     if resize != "pad":
@@ -337,9 +289,8 @@ def test_every_size_becomes_the_one_that_was_asked_for(
 
 def test_a_crop_keeps_the_middle():
     """Of a flag of three stripes the one in the middle, whichever way it lies."""
-    flag = np.repeat(
-        np.array([[[250, 0, 0], [0, 250, 0], [0, 0, 250]]], np.uint8), 30, axis=1
-    ).repeat(30, axis=0)
+    stripes = np.array([[[250, 0, 0], [0, 250, 0], [0, 0, 250]]], np.uint8)
+    flag = stripes.repeat(30, axis=1).repeat(30, axis=0)
 
     for pixels in (flag, flag.transpose(1, 0, 2)):
         middle = decode(written(Image.fromarray(pixels)), Shape(10, 10, 3, "crop"))
@@ -357,10 +308,9 @@ def test_a_jpeg_that_is_decoded_smaller_is_close_to_the_whole_one(photograph, re
     """Within a few levels of the whole decode, resized in one step."""
     content = written(photograph, "JPEG", quality=90)
     with Image.open(io.BytesIO(content)) as whole:
-        plain = decode(
-            written(whole.convert("RGB"), compress_level=0), Shape(96, 96, 3, resize)
-        ).astype(int)
+        png = written(whole.convert("RGB"), compress_level=0)
         fair = np.asarray(whole.resize((96, 96), FILTER)).astype(int)
+    plain = decode(png, Shape(96, 96, 3, resize)).astype(int)
 
     small = decode(content, Shape(96, 96, 3, resize)).astype(int)
 
@@ -377,36 +327,15 @@ def test_a_reduced_decode_is_near_to_the_whole_one_and_another(photograph):
     wide = photograph.resize((500, 375))
     content = written(wide, "JPEG", quality=90)
 
-    full, reduced = (
-        decode(content, Shape(224, 224, 3, "stretch", how)).astype(int) for how in DECODES
-    )
+    forms = (Shape(224, 224, 3, "stretch", how) for how in DECODES)
+    full, reduced = (decode(content, form).astype(int) for form in forms)
 
     moved = np.abs(np.diff(full, axis=1)).mean()
     assert 0 < np.abs(full - reduced).mean() < moved / 2  # less than half a pixel's displacement
-    assert (
-        abs((full - reduced).mean()) < 0.5
-    )  # the light is shifted by less than a level's rounding
+    assert abs((full - reduced).mean()) < 0.5  # the light shifts by less than a level's rounding
     for other, size in ((written(wide), 224), (content, 320)):
         full, reduced = (decode(other, Shape(size, size, 3, "stretch", how)) for how in DECODES)
         assert np.array_equal(full, reduced)
-
-
-@given(
-    st.integers(1, 90),
-    st.integers(1, 90),
-    st.integers(1, 40),
-    st.integers(1, 40),
-    st.sampled_from(RESIZES[1:]),
-)
-def test_a_reduced_decode_has_the_form_that_was_asked_for(height, width, down, across, resize):
-    """Of any size of file."""
-    content = written(Image.new("RGB", (width, height), (200, 100, 50)), "JPEG", quality=95)
-
-    pixels = decode(content, Shape(down, across, 3, resize, "reduced"))
-
-    assert pixels.shape == (down, across, 3)
-    filled = pixels[pixels.any(axis=2)]
-    assert np.abs(filled.astype(int) - (200, 100, 50)).max() <= 4
 
 
 @pytest.mark.parametrize("resize", RESIZES[1:])
@@ -421,39 +350,25 @@ def test_opencv_shows_the_same_part_as_upright_as_pillow(
     exif[ORIENTATION] = orientation
     content = written(photograph.resize((499, 373)), "JPEG", quality=90, exif=exif)
     form = Shape(200, 220, 3, resize, "reduced")
-    own = reduced_jpeg.decode
-    given = []
-    monkeypatch.setattr(
-        reduced_jpeg, "decode", lambda *words: given.append(own(*words)) or given[-1]
-    )
 
     found = decode(content, form).astype(int)
 
     monkeypatch.setattr(reduced_jpeg, "decode", lambda *_: None)
     pillows = decode(content, form).astype(int)
     apart, moved = np.abs(found - pillows), np.abs(np.diff(pillows, axis=1))
-    assert (given[0] is None) == (
-        resize == "pad" and orientation >= 5
-    )  # there it is more than 1.25 pixels for a new one
+    # There it is more than 1.25 pixels for a new one.
+    assert np.array_equal(found, pillows) == (resize == "pad" and orientation >= 5)
     # Both differ by less than if one of them were moved by a quarter of a pixel.
     assert apart.mean() < moved.mean() / 4 and apart.max() < moved.max() / 4
 
 
-@given(
-    st.integers(1, 400),
-    st.integers(1, 400),
-    st.integers(1, 40),
-    st.integers(1, 40),
-    st.sampled_from(RESIZES[1:]),
-)
+@given(st.integers(1, 400), st.integers(1, 400), SIDES, SIDES, st.sampled_from(RESIZES[1:]))
 def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(
     height, width, down, across, resize
 ):
     """But for the way to interpolate, for slopes without edges, whatever the sizes."""
     rows, columns = np.mgrid[0:height, 0:width]
-    slopes = np.stack(
-        [rows * 255 / height, columns * 255 / width, np.full((height, width), 99.0)], -1
-    )
+    slopes = np.stack([rows * 255 / height, columns * 255 / width, 0 * rows + 99.0], -1)
     content = written(Image.fromarray(slopes.astype(np.uint8)), "JPEG", quality=95, subsampling=0)
     form = Shape(down, across, 3, resize, "reduced")
 
@@ -467,18 +382,22 @@ def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(
 
 
 @pytest.mark.parametrize(
-    "kind", ["PNG", "JPEG", "progressive", "WEBP", "lossless", "BMP", "GIF", "TIFF", "lzw"]
+    ("kind", "options"),
+    [
+        ("PNG", {}),
+        ("JPEG", {"quality": 60}),
+        ("JPEG", {"progressive": True}),
+        ("WEBP", {}),
+        ("WEBP", {"lossless": True}),
+        ("BMP", {}),
+        ("GIF", {}),
+        ("TIFF", {}),
+        ("TIFF", {"compression": "tiff_lzw"}),
+    ],
 )
-def test_a_file_that_is_cut_off_is_refused(photograph, kind):
+def test_a_file_that_is_cut_off_is_refused(photograph, kind, options):
     """Wherever; but for ends behind the last pixel, without which it is the same image."""
-    options = {
-        "JPEG": {"quality": 60},
-        "progressive": {"progressive": True},
-        "lossless": {"lossless": True},
-        "lzw": {"compression": "tiff_lzw"},
-    }.get(kind, {})
-    format_ = {"progressive": "JPEG", "lossless": "WEBP", "lzw": "TIFF"}.get(kind, kind)
-    content = written(photograph.crop((100, 100, 164, 148)), format_, **options)
+    content = written(photograph.crop((100, 100, 164, 148)), kind, **options)
     whole = exactly(content, 48, 64)
     refused = 0
 
@@ -499,25 +418,17 @@ def test_a_file_that_is_cut_off_is_refused(photograph, kind):
         (b'{"error": "no such file"}', "text"),
         (b"version https://git-lfs.github.com/spec/v1", "text, not an image: 'version https"),
         (b"\0" * 999, "neither PNG, JPEG, WebP, BMP, GIF nor TIFF"),
-        (b"BM" + bytes(60), "BMP by its first bytes|cannot be decoded"),
-        (b"II*\0" + bytes(60), "cannot be decoded|TIFF by its first bytes"),
-        (b"GIF89a" + bytes(60), "cannot be decoded|GIF by its first bytes"),
         (b"\x89PNG\r\n\x1a\n", "PNG by its first bytes"),
         (b"\xff\xd8\xff\xe0" + bytes(100), "JPEG"),
-        (b"RIFF\x10\0\0\0WEBPVP8 " + bytes(40), "decode|torn"),
+        (b"RIFF\x10\0\0\0WEBPVP8 " + bytes(40), "decode"),
+        (written(Image.new("L", (16, 16)), "PPM"), "neither"),
+        (written(Image.new("L", (16, 16)), "ICO"), "neither"),
     ],
 )
 def test_what_is_no_image_is_called_what_it_is(content, said):
     """The reason stands behind the file's name in a report."""
     with pytest.raises(BrokenImage, match=said):
         exactly(content, 8, 8)
-
-
-@pytest.mark.parametrize("kind", ["PPM", "ICO"])
-def test_other_formats_are_refused(kind):
-    """Each parser more is one more way in."""
-    with pytest.raises(BrokenImage, match="neither"):
-        exactly(written(Image.fromarray(noise(16, 16, 3)), kind), 16, 16)
 
 
 def test_a_bomb_is_refused_by_its_header():
@@ -557,19 +468,14 @@ def test_whatever_is_in_a_file_is_an_image_or_broken(kind, changes):
 @pytest.mark.parametrize("progressive", [False, True])
 def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end, progressive):
     """OpenCV would fill it up without a word."""
-    whole, form = (
-        written(photograph, "JPEG", quality=90, progressive=progressive),
-        Shape(200, 280, 3, "stretch", "reduced"),
-    )
-    asked = (640, 427), (224, 160), (0, 0, 640, 427), (280, 200)
-    assert (
-        reduced_jpeg.decode(whole, *asked) is not None
-        and reduced_jpeg.decode(whole[:end], *asked) is None
-    )
-    content = whole[:end]
+    whole = written(photograph, "JPEG", quality=90, progressive=progressive)
 
     with pytest.raises(BrokenImage, match="truncated"):
-        decode(content, form)
+        decode(whole[:end], Shape(200, 280, 3, "stretch", "reduced"))
+
+
+TURNED = Image.Exif()
+TURNED[ORIENTATION] = 6
 
 
 @pytest.mark.parametrize(
@@ -581,14 +487,11 @@ def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end, prog
         ("RGB", {"comment": b"x" * 300, "dpi": (300, 300)}, True),
         ("L", {}, False),
         ("CMYK", {}, False),
-        ("RGB", {"exif": True}, False),
+        ("RGB", {"exif": TURNED}, False),
     ],
 )
 def test_the_size_of_a_plain_jpeg_is_known_without_pillow(mode, options, known):
     """Greys, inks, and what has EXIF are left to Pillow."""
-    if "exif" in options:
-        options = {"exif": Image.Exif()}
-        options["exif"][ORIENTATION] = 6
     content = written(Image.new(mode, (70, 30)), "JPEG", **options)
 
     assert reduced_jpeg.plain_size(content) == ((70, 30) if known else None)
@@ -599,11 +502,8 @@ def test_no_header_makes_the_look_for_a_size_fail(content, end):
     """Whatever it holds, and wherever it ends."""
     whole = written(Image.new("RGB", (70, 30)), "JPEG")
 
-    for torn in (
-        b"\xff\xd8" + content,
-        whole[:end],
-        whole[: end % 200 + 2] + content + whole[end % 200 :],
-    ):
+    mixed = whole[: end % 200 + 2] + content + whole[end % 200 :]
+    for torn in (b"\xff\xd8" + content, whole[:end], mixed):
         assert reduced_jpeg.plain_size(torn) is None or min(reduced_jpeg.plain_size(torn)) > 0
 
 
@@ -611,13 +511,10 @@ def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):
     """Pixels that are not there would come out as zeros."""
     content = written(photograph.resize((400, 300)), "JPEG")
 
-    assert (
-        reduced_jpeg.decode(content, (400, 300), (200, 150), (0, 0, 400, 300), (200, 150))
-        is not None
-    )
-    assert (
-        reduced_jpeg.decode(content, (402, 300), (200, 150), (0, 0, 402, 300), (201, 150)) is None
-    )
+    for width in (400, 402):
+        box, size = (0, 0, width, 300), (width // 2, 150)
+        found = reduced_jpeg.decode(content, (width, 300), (200, 150), box, size)
+        assert (found is None) == (width == 402)
 
 
 def test_without_opencv_a_config_that_needs_it_is_refused():
