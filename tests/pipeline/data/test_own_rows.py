@@ -1,6 +1,7 @@
 """A competitor's own readers: inputs and labels of any shape, from the files to a submission."""
 
 import csv
+from functools import partial
 
 import numpy as np
 import pytest
@@ -82,32 +83,50 @@ CONFIG = Config(
         own_inputs={"picture": ("uint8", 4, 4), "place": ("int32", 1), "height": ("float32", 1)}),
     read_training="read_all", read_test="read_some", write_submission="columns",
     model="layered", loss="squared", metric="farthest", augment="shaken",
-    optimizer=Optimizer(name="adam", base_rate=5e-3, base_batch=8), batch=8, epochs=30,
+    optimizer=Optimizer(name="adam", base_rate=5e-3, base_batch=8), batch=8, epochs=4,
     warmup_epochs=1, progress_seconds=0, checkpoint_seconds=3600)
 """
+
+
+def written(folder, before="", after=""):
+    """Write the config with a text replaced, and return it."""
+    assert before in OWN
+    (folder / "maps.py").write_text(OWN.replace(before, after) if before else OWN)
+    return configs.load(str(folder / "maps.py"))
+
+
+def competition(folder):
+    """Write a competition for it, and return its folder."""
+    folder.mkdir()
+    (folder / "ids.txt").write_text(" ".join(IDS))
+    lines = ["id,first,largest", *(f"{name},0,0" for name in reversed(IDS[:12]))]
+    (folder / "sample_submission.csv").write_text("\n".join(lines) + "\n")
+    return folder
 
 
 @pytest.fixture
 def maps(tmp_path):
     """Return a folder and a function: the config of the file, with a text replaced."""
-    folder = tmp_path / "competition"
-    folder.mkdir()
-    (folder / "ids.txt").write_text(" ".join(IDS))
-    lines = ["id,first,largest", *(f"{name},0,0" for name in reversed(IDS[:12]))]
-    (folder / "sample_submission.csv").write_text("\n".join(lines) + "\n")
+    return competition(tmp_path / "competition"), partial(written, tmp_path)
 
-    def made(before="", after=""):
-        assert before in OWN
-        (tmp_path / "maps.py").write_text(OWN.replace(before, after) if before else OWN)
-        return configs.load(str(tmp_path / "maps.py"))
 
-    return folder, made
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory):
+    """Return a competition folder and the output of a training there that was stopped once."""
+    folder = tmp_path_factory.mktemp("maps")
+    config, place, out = written(folder), competition(folder / "competition"), folder / "out"
+    # Since r11 of the test set cannot be read, there is none yet.
+    (place / "sample_submission.csv").rename(folder / "sample_submission.csv")
+    training.train(config, place, out, max_steps=5, show=str)
+    training.train(config, place, out, show=str)
+    (folder / "sample_submission.csv").rename(place / "sample_submission.csv")
+    return place, out
 
 
 FORMS = st.sampled_from(["uint8", "int32", "float32"])
 
 
-@settings(max_examples=25)
+@settings(max_examples=8)  # each form is compiled
 @given(st.data(), st.lists(FORMS, min_size=1, max_size=4), st.integers(1, 3))
 def test_packed_inputs_come_apart_again_bit_for_bit(data, kinds, rows):
     forms, inputs = {}, {}
@@ -125,48 +144,45 @@ def test_packed_inputs_come_apart_again_bit_for_bit(data, kinds, rows):
     assert np.asarray(packed_inputs.packed(again)).tobytes() == whole.tobytes()
 
 
-def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(maps, tmp_path, monkeypatch):
-    """Through augmentation, groups, folds, a stop, golden outputs, validation.npz and processes.
-    What may be corrected after a training is corrected; what weights follow from is not.
+def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(finished, tmp_path):
+    """Through augmentation, groups, folds, a stop, golden outputs and validation.npz. What may be
+    corrected after a training is corrected; what weights follow from is not.
     """
-    folder, made = maps
-    config, out = made(), tmp_path / "out"
-    monkeypatch.setenv("KAGGLE_IS_COMPETITION_RERUN", "1")  # r11 of the test set cannot be read
-    (folder / "sample_submission.csv").rename(tmp_path / "sample_submission.csv")
-    training.train(config, folder, out, max_steps=20, show=str)
-    trained = training.train(config, folder, out, show=str)
-    (tmp_path / "sample_submission.csv").rename(folder / "sample_submission.csv")
+    folder, out = finished
+    loaded, kept = artifact.load(out / "artifact"), np.load(out / "validation.npz")
+    corrected = written(tmp_path, "numbers.max(axis=(1, 2))", "numbers.min(axis=(1, 2))")
 
-    found = np.load(out / "validation.npz")["values"]
-    assert found.shape == (40, 2, 3) and found.dtype == np.float32
-    assert trained.manifest["metrics"]["validation_farthest"] < 0.5
+    found = inference.infer(loaded, folder, tmp_path / "1", config=corrected, show=str)
 
-    loaded = artifact.load(out / "artifact")
-    corrected = made("numbers.max(axis=(1, 2))", "numbers.min(axis=(1, 2))")
+    assert kept["values"].shape == (40, 2, 3) and kept["values"].dtype == np.float32
+    farthest = np.abs(kept["truth"] - kept["values"]).max()
+    assert loaded.manifest["metrics"]["validation_farthest"] == pytest.approx(farthest)
+    assert [*found.broken] == ["r11"] and "(line 26)" in found.broken["r11"]
+    row = found.ids.index("r11")
+    assert np.array_equal(found.values[row], loaded.prior) and loaded.prior.shape == (2, 3)
+    with (tmp_path / "1" / "submission.csv").open() as file:
+        lines = list(csv.DictReader(file))
+    assert [line["id"] for line in lines] == [*found.ids] == IDS[11::-1]
+    assert float(lines[0]["largest"]) == found.values[0].min()
+    other = written(tmp_path, "keras.ops.square(outputs - labels)", "keras.ops.abs(outputs)")
+    with pytest.raises(ConfigError, match="not those of the training"):
+        inference.infer(loaded, folder, tmp_path / "3", config=other, show=str)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [1, 12])  # of rows: the first is fewer than the processes
+def test_two_processes_read_the_rows_of_an_own_reader_as_one_does(finished, tmp_path, number):
+    loaded, rows = artifact.load(finished[1] / "artifact"), IDS[:number]
+    lines = ["id,first,largest", *(f"{name},0,0" for name in rows)]
+    (tmp_path / "sample_submission.csv").write_text("\n".join(lines))
+
     one, two = (
-        inference.infer(
-            loaded, folder, tmp_path / str(count), config=corrected, processes=count, show=str
-        )
+        inference.infer(loaded, tmp_path, tmp_path / str(count), processes=count, show=str)
         for count in (1, 2)
     )
+
+    assert one.ids == two.ids == tuple(rows) and one.broken == two.broken
     assert np.abs(one.values - two.values).max() <= 1e-6
-    assert [*one.broken] == [*two.broken] == ["r11"] and "(line 26)" in one.broken["r11"]
-    row = one.ids.index("r11")
-    assert np.array_equal(one.values[row], loaded.prior) and loaded.prior.shape == (2, 3)
-    with (tmp_path / "1" / "submission.csv").open() as file:
-        written = list(csv.DictReader(file))
-    assert [line["id"] for line in written] == [*one.ids] == IDS[11::-1]
-    assert float(written[0]["largest"]) == one.values[0].min()
-
-    one_id = (tmp_path / "one" / "sample_submission.csv", "id,first,largest\nr00,0,0\n")
-    one_id[0].parent.mkdir()
-    one_id[0].write_text(one_id[1])  # fewer rows than processes
-    alone = inference.infer(loaded, one_id[0].parent, tmp_path / "4", processes=2, show=str)
-    assert np.abs(alone.values[0] - one.values[one.ids.index("r00")]).max() <= 1e-6
-
-    with pytest.raises(ConfigError, match="not those of the training"):
-        other = made("keras.ops.square(outputs - labels)", "keras.ops.abs(outputs - labels)")
-        inference.infer(loaded, folder, tmp_path / "3", config=other, show=str)
 
 
 def test_a_test_row_that_cannot_be_read_is_told_before_training(maps):
@@ -176,17 +192,17 @@ def test_a_test_row_that_cannot_be_read_is_told_before_training(maps):
         training.read(made(), folder)
 
 
-def test_a_submission_of_other_columns_is_refused(maps, tmp_path):
+def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, tmp_path):
     folder, made = maps
-    config = made('"largest"', '"Largest"')
-    form = prediction_format.Form(
-        Target("own", ()),
-        competition_metric.of(config), folder / "sample_submission.csv",
-        writer=prediction_format.writer_of(config),
-    )  # fmt: skip
+    config, sample = made('"largest"', '"Largest"'), folder / "sample_submission.csv"
+    writer, metric = prediction_format.writer_of(config), competition_metric.of(config)
+    form = prediction_format.Form(Target("own", ()), metric, sample, writer=writer)
+
     with pytest.raises(SubmissionError, match=r"returns first \(2\), Largest \(2\); expected a"):
         form.write(tmp_path / "out.csv", IDS[:2], np.zeros((2, 2, 3), np.float32))
     assert not (tmp_path / "out.csv").exists()
+    with pytest.raises(SubmissionError, match="expected a dict with first, largest"):
+        own_code_check.check_submission_of(config, sample)
 
 
 @pytest.mark.parametrize(
@@ -251,10 +267,7 @@ def test_a_test_row_that_is_not_finite_gets_the_mean_prediction_alone(maps):
         ("numbers.max(axis=(1, 2))", "numbers.min(axis=(1, 2))"),
         ('if "r11" in ids:', 'if "r10" in ids:'),
         ("abs(truth - numbers).max()", "abs(truth - numbers).mean()"),
-        (
-            "return numbers[:, 0, 0]",
-            "return 2 * numbers[:, 0, 0]",
-        ),  # write_submission alone calls it
+        ("return numbers[:, 0, 0]", "return 2 * numbers[:, 0, 0]"),  # of write_submission alone
         ("folds=2,", 'folds=2, keep="best",'),
     ],
 )
@@ -263,26 +276,21 @@ def test_what_no_weight_follows_from_is_no_other_code(maps, before, after):
 
 
 @pytest.mark.parametrize(
-    ("before", "after"),
+    ("before", "after", "old", "new"),
     [
-        ("return {**inputs", "x = farthest; return {**inputs"),  # the augmentation refers to it
-        ("Rows(ids, found", "Rows(ids, read_some(folder, config, ids, []) and found"),
-        ('metric="farthest"', 'metric="squared"'),
+        # The augmentation refers to it.
+        ("return {**inputs", "x = farthest; return {**inputs", "truth - numbers", "numbers"),
+        ("Rows(ids, found", "Rows(ids, read_some(folder, config, ids, []) and found", "torn", "t"),
+        ('metric="farthest"', 'metric="squared"', "outputs - labels", "labels"),
     ],
 )
-def test_a_function_that_the_training_uses_too_counts(maps, before, after):
+def test_a_function_that_the_training_uses_too_counts(maps, before, after, old, new):
     """Whatever else it is named for."""
-    made = maps[1]
-    first = made(before, after).code
-    changed = "truth - numbers" if "squared" not in after else "outputs - labels"
-    changed = "r11 is torn" if "read_some" in after else changed
-    text = OWN.replace(before, after)
-    assert changed in text
-    path = maps[0].parent / "maps.py"
-    path.write_text(
-        text.replace(changed, changed + " " if changed[0] == "r" else f"2 * ({changed})")
-    )
-    assert configs.load(str(path)).code != first
+    folder, made = maps
+    first, file = made(before, after).code, folder.parent / "maps.py"
+    file.write_text(file.read_text().replace(old, new))
+
+    assert configs.load(str(file)).code != first
 
 
 @pytest.mark.parametrize(
@@ -306,11 +314,7 @@ def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        (
-            '"picture": picture}, labels',
-            '"picture": picture}',
-            "returns a dict; expected .inputs, l",
-        ),
+        ("picture}, labels", "picture}", "returns a dict; expected .inputs, l"),
         ("return numbers[:, 0, 0]", "return numbers[:, 0]", "expected a text or a number in each"),
         ("return numbers[:, 0, 0]", "return [None] * len(numbers)", "'None' for '0' in 'first'"),
     ],
@@ -318,11 +322,3 @@ def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
 def test_what_would_end_a_run_at_its_end_is_refused_before(maps, before, after, said):
     with pytest.raises((ConfigError, SubmissionError), match=said):
         own_code_check.by_jax(maps[1](before, after), str)
-
-
-def test_columns_that_the_sample_lacks_are_refused_before_a_training(maps, tmp_path):
-    folder, made = maps
-    with pytest.raises(SubmissionError, match=r"expected a dict with first, largest"):
-        own_code_check.check_submission_of(
-            made('"largest"', '"Largest"'), folder / "sample_submission.csv"
-        )
