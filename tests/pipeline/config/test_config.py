@@ -5,9 +5,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import pipeline.configs
 from pipeline.config import Config, Data, Floor, Optimizer, config_files, from_json, load
 from pipeline.config.config_files import CONFIGS
 from pipeline.config.optimizer import OPTIMIZERS, SCHEDULES
@@ -62,6 +63,7 @@ made = st.builds(
 )
 
 
+@settings(max_examples=40)
 @given(made)
 def test_a_config_survives_json(config):
     """What is written into the manifest is the config, whole."""
@@ -78,17 +80,11 @@ columns = st.lists(
 @given(columns, st.booleans(), st.integers(1, 2))
 def test_a_config_of_a_table_survives_json(names, known, labels):
     """JSON has no tuples; several columns and folders come back as what they were."""
-    data = Data(
-        kind="table",
-        id_column="an id",
-        label_column=names[:labels],
-        numeric_columns=names[labels:] if known else (),
-        categorical_columns=() if known else names[labels:],
-        train_images=("one", "two"),
-    )
-    config = replace(
-        DIGITS, data=data, target="regression", metric="rmsle", num_classes=0, model="mlp"
-    )
+    inputs = {("numeric" if known else "categorical") + "_columns": names[labels:]}
+    places = {"id_column": "an id", "label_column": names[:labels], "train_images": ("one", "two")}
+    data = Data(kind="table", **places, **inputs)
+    given_ = {"target": "regression", "metric": "rmsle", "num_classes": 0, "model": "mlp"}
+    config = replace(DIGITS, data=data, **given_)
 
     again = from_json(json.loads(json.dumps(config.to_json())))
 
@@ -96,51 +92,7 @@ def test_a_config_of_a_table_survives_json(names, known, labels):
     assert (again.data.labels, again.outputs) == (names[:labels], labels)
 
 
-@pytest.mark.parametrize("field", ["id_column", "label_column", "group_column"])
-def test_each_feature_of_tfrecords_is_one_thing(field):
-    """An image is neither an id nor a label."""
-    records = replace(
-        DIGITS.data, kind="tfrecords", train_records=["a/*", "b/*"], image_feature="picture"
-    )
-
-    assert records.train_records == ("a/*", "b/*")
-    with pytest.raises(ConfigError, match="picture"):
-        replace(records, **{field: "picture"})
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("height", 8), ("channels", 1), ("flip", True), ("crop_padding", 2), ("numeric_columns", ())],
-)
-def test_a_table_has_columns_and_no_pixels(field, value):
-    """What would be ignored is refused."""
-    table = Data(kind="table", numeric_columns=("age",))
-
-    assert table.shape == (2,)
-    with pytest.raises(ConfigError, match=rf"data\.{field}="):
-        replace(table, **{field: value})
-
-
-@pytest.mark.parametrize(
-    ("values", "said"),
-    [
-        ({"target": "classes"}, "target='classes'"),
-        ({"target": "ordinal"}, "target='ordinal'"),
-        ({"target": "multilabel", "num_classes": 3}, "num_classes=3"),
-        ({"target": "regression", "num_classes": 10}, "num_classes=10"),
-    ],
-)
-def test_several_label_columns_are_several_labels_or_numbers(values, said):
-    """And their number is that of the columns."""
-    two = replace(DIGITS.data, label_column=("a", "b"))
-
-    with pytest.raises(ConfigError, match=said):
-        replace(DIGITS, data=two, **values)
-
-
-@pytest.mark.parametrize(
-    ("target", "outputs"), [("classes", 10), ("multilabel", 10), ("ordinal", 9)]
-)
+@pytest.mark.parametrize(("target", "outputs"), [("multilabel", 10), ("ordinal", 9)])
 def test_a_model_has_an_output_a_label_or_one_between_two_steps(target, outputs):
     """Of labels in rising order it answers "more than this one"."""
     assert replace(DIGITS, target=target).outputs == outputs
@@ -152,122 +104,135 @@ def test_every_config_is_named_as_its_file(name):
     assert load(name).name == name
 
 
+DATA = DIGITS.data
+TWO = replace(DATA, label_column=("a", "b"))
+GROUPED = replace(DATA, group_column="patient")
+RECORDS = replace(DATA, kind="tfrecords", image_feature="picture")
+TABLE = Data(kind="table", numeric_columns=("age",))
+OWN = Data(kind="own", own_inputs={"numbers": ("float32", 4)})
+TAGS = replace(DIGITS, data=TWO, target="multilabel", num_classes=0)
+BAD = [
+    (
+        DIGITS,
+        {
+            "name": ("Digits",),
+            "competition": ("My Competition",),
+            "num_classes": (1,),
+            "batch": (0, 12.5, True, 2**40),
+            "epochs": (-1, 10**12),
+            "seed": (-1, 2**32),
+            "data": ({"height": 8}, None),
+            "optimizer": ("adam", None),
+            "model_options": ([1], None),
+            "warmup_epochs": (41,),
+            "precision": ("float16",),
+            "handoff": ("email",),
+            "batchnorm_momentum": (1.0,),
+            "model": ("no such",),
+            "target": ("ranking",),
+            "metric": (None,),
+            "label_smoothing": (1.0,),
+            "class_weights": (2.0,),
+            "drop_path": (1,),
+            "folds": (0, 1, 101, 2.5, True, "3"),
+            "limit_predictions": (False,),
+        },
+    ),
+    (
+        DATA,
+        {
+            "height": (0, 200_000),
+            "width": (8.0,),
+            "channels": (2, 1.0, True),
+            "flip": ("no", 1, None),
+            "rotate": ("yes",),
+            "id_column": (None, ""),
+            "label_column": ((), ("label", "label"), 3, "id"),
+            "group_column": ("", 3, "id", "label"),
+            "weight_column": ("label",),
+            "kind": ("video",),
+            "resize": ("bicubic",),
+            "decode": ("half",),
+            "suffix": ("png",),
+            "train_csv": ("n" * 300, "../train.csv"),
+            "train_images": ((), "/etc", ("a", "../b")),
+            "test_images": ("a\0b",),
+            "train_records": ((),),
+            "test_records": (("a*", "../b*"),),
+            "sample_submission": ("sample.parquet",),
+            "image_feature": ("",),
+            "numeric_columns": (("age",),),
+            "most_categories": (1,),
+            "crop_padding": (10**6,),
+            "crop_scale": (1.1,),
+            "mixup": (11.0,),
+            "cutmix": ("1",),
+            "rand_augment": (2.5,),
+            "rand_magnitude": (1.5,),
+            "validation_fraction": (0.0,),
+        },
+    ),
+    (
+        DIGITS.optimizer,
+        {
+            "name": ("lion",),
+            "base_rate": (float("nan"), -1.0),
+            "beta_2": (1.0,),
+            "ema_momentum": (1.0,),
+            "base_batch": (2**40,),
+            "weight_decay": (0.1,),
+            "decay_biases": (1,),
+            "clip_norm": (0,),
+            "layer_decay": (1.1,),
+            "schedule": ("linear",),
+            "decay_share": (0.1,),
+        },
+    ),
+    # What would be ignored is refused.
+    (TABLE, {"height": (8,), "channels": (1,), "flip": (True,), "crop_padding": (2,)}),
+    (TABLE, {"mixup": (1,), "cutmix": (1,), "rand_augment": (1,), "group_duplicates": (True,)}),
+    (TABLE, {"numeric_columns": ((),)}),
+    (OWN, {"height": (4,), "flip": (True,)}),
+    (RECORDS, {"image_feature": ("id",), "label_column": ("picture",)}),
+    (RECORDS, {"group_column": ("picture",), "train_csv": (None,)}),
+    (GROUPED, {"train_csv": (None,), "validation_fraction": (0.6,)}),
+    (TWO, {"train_csv": (None,)}),
+    (replace(DATA, width=9), {"rotate": (True,)}),
+    (TAGS, {"target": ("classes", "ordinal"), "num_classes": (3,)}),
+    (replace(TAGS, target="regression"), {"num_classes": (10,)}),
+    (replace(DIGITS, data=TABLE, model="mlp", views=1), {"feed": ("files",)}),
+]
+
+
 @pytest.mark.parametrize(
-    ("field", "value"),
+    ("made", "field", "value"),
     [
-        ("name", "Digits"),
-        ("competition", "My Competition"),
-        ("num_classes", 1),
-        ("batch", 0),
-        ("batch", 12.5),
-        ("batch", True),
-        ("epochs", -1),
-        ("seed", -1),
-        ("seed", 2**32),
-        ("batch", 2**40),
-        ("epochs", 10**12),
-        ("data", {"height": 8}),
-        ("data", None),
-        ("optimizer", None),
-        ("optimizer", "adam"),
-        ("model_options", None),
-        ("model_options", [1]),
-        ("warmup_epochs", 41),
-        ("precision", "float16"),
-        ("handoff", "email"),
-        ("batchnorm_momentum", 1.0),
-        ("model", "no such"),
-        ("target", "ranking"),
-        ("metric", None),
-        ("label_smoothing", 1.0),
-        ("class_weights", 2.0),
-        ("drop_path", 1),
+        (made, field, bad)
+        for made, fields in BAD
+        for field, values in fields.items()
+        for bad in values
     ],
 )
-def test_a_bad_value_is_named_with_what_was_expected(field, value):
+def test_a_bad_value_is_named_with_what_was_expected(made, field, value):
     """The message has the field, the value, the expectation and an edit, and the exit code is that
     of usage.
     """
+    part = {Data: "data.", Optimizer: "optimizer."}.get(type(made), "")
+
     with pytest.raises(ConfigError) as caught:
-        replace(DIGITS, **{field: value})
+        replace(made, **{field: value})
 
-    message = str(caught.value)
-    assert f"{field}={value!r}" in message
-    assert "expected" in message
-    assert len(message.splitlines()) == 2
-    assert caught.value.exit_code == 2
+    message, shown = str(caught.value), "" if isinstance(value, tuple) else repr(value)[:60]
+    assert f"{part}{field}={shown}" in message and "expected" in message
+    assert len(message.splitlines()) == 2 and caught.value.exit_code == 2
 
 
-@pytest.mark.parametrize(
-    ("part", "field", "value"),
-    [
-        ("data", "height", 0),
-        ("data", "height", 200_000),
-        ("data", "width", 8.0),
-        ("data", "channels", 2),
-        ("data", "channels", 1.0),
-        ("data", "channels", True),
-        ("data", "flip", "no"),
-        ("data", "flip", 1),
-        ("data", "flip", None),
-        ("data", "id_column", None),
-        ("data", "id_column", ""),
-        ("data", "label_column", ()),
-        ("data", "label_column", ["label", "label"]),
-        ("data", "label_column", 3),
-        ("data", "kind", "video"),
-        ("data", "resize", "bicubic"),
-        ("data", "decode", "half"),
-        ("data", "train_records", ()),
-        ("data", "test_records", ("a*", "../b*")),
-        ("data", "image_feature", ""),
-        ("data", "train_images", ()),
-        ("data", "train_images", ("a", "../b")),
-        ("data", "numeric_columns", ("age",)),
-        ("data", "most_categories", 1),
-        ("data", "label_column", "id"),
-        ("data", "crop_padding", 10**6),
-        ("data", "train_csv", "n" * 300),
-        ("data", "test_images", "a\0b"),
-        ("data", "suffix", "png"),
-        ("data", "train_csv", "../train.csv"),
-        ("data", "train_images", "/etc"),
-        ("data", "validation_fraction", 0.0),
-        ("optimizer", "name", "lion"),
-        ("optimizer", "base_rate", float("nan")),
-        ("optimizer", "base_rate", -1.0),
-        ("optimizer", "beta_2", 1.0),
-        ("optimizer", "ema_momentum", 1.0),
-        ("optimizer", "base_batch", 2**40),
-        ("optimizer", "weight_decay", 0.1),
-        ("optimizer", "decay_biases", 1),
-        ("optimizer", "clip_norm", 0),
-        ("optimizer", "layer_decay", 1.1),
-        ("optimizer", "schedule", "linear"),
-        ("optimizer", "decay_share", 0.1),
-        ("data", "crop_scale", 1.1),
-        ("data", "rotate", "yes"),
-        ("data", "weight_column", "label"),
-    ],
-)
-def test_a_bad_value_of_a_part_is_named_with_its_part(part, field, value):
-    """`data.height`, not `height`: a reader finds the line."""
-    with pytest.raises(ConfigError, match=rf"{part}\.{field}="):
-        replace(getattr(DIGITS, part), **{field: value})
+@pytest.mark.parametrize("change", [{"batch": None}, {"epoch": 3}])
+def test_a_missing_or_misspelt_field_is_refused(change):
+    """Nothing is guessed, and nothing ignored in silence."""
+    value = {name: kept for name, kept in (DIGITS.to_json() | change).items() if kept is not None}
 
-
-def test_an_unknown_field_is_refused():
-    """A misspelt field would otherwise be ignored in silence."""
-    with pytest.raises(ConfigError, match="epoch"):
-        from_json({**DIGITS.to_json(), "epoch": 3})
-
-
-def test_a_missing_field_is_refused():
-    """Nothing is guessed."""
-    value = DIGITS.to_json()
-    del value["batch"]
-
-    with pytest.raises(ConfigError, match="missing fields: batch"):
+    with pytest.raises(ConfigError, match=next(iter(change))):
         from_json(value)
 
 
@@ -311,14 +276,13 @@ def test_a_file_that_is_no_config_is_refused_by_name(tmp_path: Path, text, said)
 
 
 @pytest.mark.parametrize(
-    "old, new", [("epochs=40", "epoch=40"), ("data=Data(", "data=dict("), ('"adam"', '"lion"')]
+    ("old", "new"), [("epochs=40", "epoch=40"), ("data=Data(", "data=dict("), ('"adam"', '"lion"')]
 )
 def test_a_slip_in_a_config_is_named_with_its_line(tmp_path: Path, old, new):
     """Whether the config notices it or Python does."""
     text = (CONFIGS / "digits.py").read_text()
     path = tmp_path / "digits.py"
     path.write_text(text.replace(old, new))
-    assert path.read_text() != text
 
     with pytest.raises(ConfigError, match=rf"{path} \(line \d+\)"):
         load(str(path))
@@ -326,17 +290,12 @@ def test_a_slip_in_a_config_is_named_with_its_line(tmp_path: Path, old, new):
 
 def test_a_slip_in_a_named_config_is_no_traceback(tmp_path: Path, monkeypatch):
     """The same holds for the files of this project, which everybody edits first."""
-    broken = tmp_path / "broken.py"
-    broken.write_text("from pipeline.config import Config\n\nCONFIG = Config(epoch=40)\n")
+    broken = "from pipeline.config import Config\n\nCONFIG = Config(epoch=40)\n"
+    (tmp_path / "broken.py").write_text(broken)
     monkeypatch.setattr(config_files, "CONFIGS", tmp_path)
-    import pipeline.configs
-
     monkeypatch.setattr(pipeline.configs, "__path__", [str(tmp_path)])
 
-    with pytest.raises(
-        ConfigError,
-        match=r"broken\.py \(line 3\) could not be read: .* Did you mean epochs\?",
-    ):
+    with pytest.raises(ConfigError, match=r"broken\.py \(line 3\) .* Did you mean epochs\?"):
         load("broken")
 
 
@@ -349,8 +308,10 @@ def test_a_config_under_another_name_than_its_file_s_is_refused(tmp_path: Path):
         load(str(path))
 
 
-@pytest.mark.parametrize("path", ["n" * 300 + ".py", "", ".py", "/", "no/such.py", "digits.pyc"])
-def test_a_path_that_leads_nowhere_is_answered_with_the_names(path):
+@pytest.mark.parametrize(
+    "path", ["n" * 300 + ".py", "", ".py", "/", "no/such.py", "digits.pyc", "digit"]
+)
+def test_a_name_or_path_that_leads_nowhere_is_answered_with_the_names(path):
     """Also one that no file can have."""
     with pytest.raises(ConfigError, match=", ".join(NAMES)):
         load(path)
@@ -361,14 +322,5 @@ def test_a_config_that_may_not_be_read_is_named(tmp_path: Path, unreadable):
     path = tmp_path / "mine.py"
     path.write_text("CONFIG = 3")
 
-    with (
-        unreadable(path),
-        pytest.raises(ConfigError, match=r"mine\.py could not be read: PermissionError"),
-    ):
+    with unreadable(path), pytest.raises(ConfigError, match=r"mine\.py .*PermissionError"):
         load(str(path))
-
-
-def test_a_wrong_name_is_answered_with_the_right_ones():
-    """The names that exist are in the message."""
-    with pytest.raises(ConfigError, match=", ".join(NAMES)):
-        load("digit")

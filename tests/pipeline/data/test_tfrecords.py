@@ -3,9 +3,9 @@ not.
 """
 
 import os
+import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from pipeline.config import Config
 from pipeline.data import dataset, tfrecords
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
+from tests.pipeline.handmade import with_data
 
 ROOT = Path(__file__).resolve().parents[3]
 SHARDS = 3
@@ -56,34 +57,29 @@ def both(competition: Path, tiny: Config) -> tuple[Path, Config, Config]:
     """Return a competition that has its images as files and in TFRecords, in another order, and a
     config for each.
     """
-    labels = pd.read_csv(competition / "train.csv", dtype=str)
-    rows = dict(labels.to_numpy())
+    rows = dict(pd.read_csv(competition / "train.csv", dtype=str).to_numpy())
     for part in ("train", "test"):
-        names = sorted(
-            (path.stem for path in (competition / part).iterdir()), key=lambda name: name[::-1]
-        )
+        paths = sorted((competition / part).iterdir(), key=lambda path: path.stem[::-1])
         for shard in range(SHARDS):
-            contents = []
-            for name in names[shard::SHARDS]:
-                features = {
-                    "image_name": name,
-                    "image": (competition / part / f"{name}.png").read_bytes(),
-                }
-                contents.append(
-                    example(**features, **({"class": rows[name]} if part == "train" else {}))
+            contents = [
+                example(
+                    image_name=path.stem,
+                    image=path.read_bytes(),
+                    **({"class": rows[path.stem]} if part == "train" else {}),
                 )
-            written(
-                competition / "tfrecords" / f"{part}{shard:02d}-{len(contents)}.tfrec", contents
-            )
-    own = replace(
-        tiny.data,
+                for path in paths[shard::SHARDS]
+            ]
+            name = f"{part}{shard:02d}-{len(contents)}.tfrec"
+            written(competition / "tfrecords" / name, contents)
+    recorded = with_data(
+        tiny,
         kind="tfrecords",
         train_records="tfrecords/train*.tfrec",
         test_records="tfrecords/test*.tfrec",
         id_column="image_name",
         label_column="class",
     )
-    return competition, tiny, replace(tiny, data=own)
+    return competition, tiny, recorded
 
 
 def test_records_give_what_image_files_give(both):
@@ -106,12 +102,11 @@ def test_the_test_set_comes_in_the_sample_s_order(both, size):
 
     one, other = read_test(folder, files), read_test(folder, recorded)
 
-    assert one.ids == other.ids and len(one) == 21
     blocks = list(other.blocks(size))
+    assert one.ids == other.ids and len(one) == 21
     assert [start for start, _, _ in blocks] == list(range(0, 21, size))
-    assert np.array_equal(
-        np.concatenate([block for _, block, _ in blocks]), one.inputs(np.arange(21))
-    )
+    found = np.concatenate([block for _, block, _ in blocks])
+    assert np.array_equal(found, one.inputs(np.arange(21)))
     assert not any(broken for _, _, broken in blocks)
 
 
@@ -120,9 +115,7 @@ def test_several_patterns_are_taken_together_and_no_file_twice(both):
     folder, _, recorded = both
     patterns = ("tfrecords/train00*", "tfrecords/train*.tfrec")
 
-    found = dataset.read_training(
-        folder, replace(recorded, data=replace(recorded.data, train_records=patterns))
-    )
+    found = dataset.read_training(folder, with_data(recorded, train_records=patterns))
 
     assert len(found) == len(set(found.ids)) == 96
 
@@ -141,74 +134,48 @@ def test_a_feature_becomes_the_text_that_a_table_would_hold(tmp_path, value, tex
     assert (tmp_path / "a.tfrec").read_bytes()[parts[0].start :][: parts[0].size] == b"bytes"
 
 
-def cut(path, ends):
-    path.write_bytes(path.read_bytes()[: ends[1] + 30])
-
-
-def turned(path, ends):
-    content = bytearray(path.read_bytes())
-    content[ends[1] + 30] ^= 1
-    path.write_bytes(content)
-
-
-def length(path, ends):
-    content = bytearray(path.read_bytes())
-    content[ends[1]] ^= 1
-    path.write_bytes(content)
-
-
-@pytest.mark.parametrize("spoil", [cut, turned, length])
-def test_a_file_that_is_damaged_is_named_with_its_record(both, spoil):
+@pytest.mark.parametrize(("place", "flipped"), [(30, False), (30, True), (0, True)])
+def test_a_file_that_is_damaged_is_named_with_its_record(both, place, flipped):
     """Truncated, or with a bit flipped in pixels or a length: nothing of it is an image."""
     folder, _, recorded = both
     path = folder / "tfrecords" / "train01-32.tfrec"
-    ends = [
-        start - tfrecords.HEAD + len(record) + 16 for _, start, record in tfrecords.records(path)
-    ]
+    content = bytearray(path.read_bytes())
+    _, (_, start, record), *_ = tfrecords.records(path)
+    place += start + len(record) + tfrecords.TAIL
+    if flipped:
+        content[place] ^= 1
 
-    spoil(path, ends)
+    path.write_bytes(content if flipped else content[:place])
 
     with pytest.raises(DataError, match=r"train01-32\.tfrec, record 3: it cannot be read"):
         dataset.read_training(folder, recorded)
 
 
 @pytest.mark.parametrize(
-    ("contents", "said"),
+    ("features", "said"),
     [
-        (
-            [example(image=b"a", id="a"), example(image=b"b", name="b")],
-            r"b\.tfrec, record 2: it has no value of 'id'; it has 'image'",
-        ),
-        ([example(id="a", picture=b"")], r"record 1: it has no value of 'image'; it has 'id'"),
-        (
-            [example(id="a", image=[b"", b""])],
-            r"record 1: 'image' holds 2 values, the first of type bytes; expected the bytes of one",
-        ),
-        (
-            [example(id="a", image=[1, 2, 3])],
-            r"record 1: 'image' holds 3 values, the first of type int",
-        ),
-        ([example(id=b"\xff", image=b"a")], r"record 1: 'id' is not a text"),
-        ([b"\xff\xff no example"], r"record 1: it is not a tf.train.Example"),
-        ([example()], r"record 1: it has no value of 'image', 'id'; it has no feature"),
-        ([], r"hold no record"),
-    ],
-    ids=[
-        "no id",
-        "no image",
-        "two images",
-        "pixels",
-        "bytes as id",
-        "another message",
-        "nothing",
-        "no record",
+        ({"image": b"b", "name": "b"}, "has no value of 'id'; it has 'image'"),
+        ({"id": "a", "picture": b""}, "has no value of 'image'; it has 'id'"),
+        ({}, "has no value of 'image', 'id'; it has no feature"),
+        ({"id": "a", "image": [b"", b""]}, "'image' holds 2 values, the first of type bytes"),
+        ({"id": "a", "image": [1, 2, 3]}, "'image' holds 3 values, the first of type int"),
+        ({"id": b"\xff", "image": b"a"}, "'id' is not a text"),
+        (b"\xff\xff no example", "it is not a tf.train.Example"),
     ],
 )
-def test_a_record_that_cannot_be_used_is_named(tmp_path, contents, said):
+def test_a_record_that_cannot_be_used_is_named(tmp_path, features, said):
     """With its number, what was expected and the edit."""
-    written(tmp_path / "b.tfrec", contents)
+    content = features if isinstance(features, bytes) else example(**features)
+    written(tmp_path / "b.tfrec", [example(image=b"a", id="a"), content])
 
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=rf"b\.tfrec, record 2: .*{said}"):
+        tfrecords.read(tmp_path, "*.tfrec", "image", ("id",))
+
+
+def test_files_without_records_are_refused(tmp_path):
+    written(tmp_path / "b.tfrec", [])
+
+    with pytest.raises(DataError, match="hold no record"):
         tfrecords.read(tmp_path, "*.tfrec", "image", ("id",))
 
 
@@ -216,63 +183,57 @@ def test_a_pattern_that_fits_nothing_tells_what_is_there(both):
     folder, _, recorded = both
 
     with pytest.raises(
-        DataError, match=r"matches 'tfrec/\*'; it holds: sample_submission.csv, test, tfrecords"
+        DataError, match=r"matches 'tfrec/\*'; it holds: sample_submission.csv, tes"
     ):
-        dataset.read_training(
-            folder, replace(recorded, data=replace(recorded.data, train_records="tfrec/*"))
-        )
+        dataset.read_training(folder, with_data(recorded, train_records="tfrec/*"))
 
 
-def test_an_id_without_a_record_is_broken_and_too_many_are_refused(both):
-    """As of image files: one in ten."""
+def test_ids_and_records_of_the_test_set_belong_together(both):
+    """As of image files one in ten may be missing."""
     folder, _, recorded = both
-    few = replace(recorded, data=replace(recorded.data, test_records="tfrecords/test01*"))
     path = next((folder / "tfrecords").glob("test02*"))
     kept = [record for _, _, record in tfrecords.records(path)]
 
     written(path, kept[1:])
+    blocks = read_test(folder, recorded).blocks(8)
+    broken = [reason for _, _, block in blocks for reason in block.values()]
+    assert broken == ["it is missing"]
 
-    test = read_test(folder, recorded)
-    broken = {row: reason for _, _, block in test.blocks(8) for row, reason in block.items()}
-    assert list(broken.values()) == ["it is missing"]
+    few = with_data(recorded, test_records="tfrecords/test01*")
     with pytest.raises(DataError, match=r"14 of 21 images are in no record of .*test01"):
         read_test(folder, few)
-
-
-def test_a_record_without_a_row_and_an_id_that_comes_twice_are_refused(both):
-    folder, _, recorded = both
-    path = next((folder / "tfrecords").glob("test02*"))
-    kept = [record for _, _, record in tfrecords.records(path)]
-
     written(path, [*kept, example(image_name="more", image=b"")])
-    with pytest.raises(
-        DataError,
-        match=r"22 images and sample_submission\.csv asks for 21: "
-        r"1 images have no row, for example more",
-    ):
+    with pytest.raises(DataError, match=r"22 images and .* asks for 21: 1 images .* example more"):
         read_test(folder, recorded)
     written(path, [*kept, kept[0]])
-    with pytest.raises(DataError, match=r"'image_name' a second time"):
+    with pytest.raises(DataError, match="'image_name' a second time"):
         read_test(folder, recorded)
 
 
-def test_tensorflow_takes_no_device_for_it(both):
-    """Its runtime is not even started, so that all of an accelerator is left to JAX; and it is
-    imported for this kind alone.
+def test_tfrecords_are_inspected_with_keras_on_jax_and_take_no_device(both):
+    """TensorFlow, which reads them, imports Keras, whose backend is chosen before that. Its own
+    runtime is not even started; and it is imported for this kind alone.
     """
-    folder, _, _ = both
+    folder = both[0]
+    shutil.rmtree(folder / "train")
+    shutil.rmtree(folder / "test")
+    (folder / "train.csv").unlink()
     code = (
-        "import sys; from pathlib import Path; from pipeline.data import dataset, tfrecords\n"
-        "assert 'tensorflow' not in sys.modules\n"
-        f"folder, features = Path({str(folder)!r}), ('image_name',)\n"
-        "parts, table = tfrecords.read(folder, 'tfrecords/train*', 'image', features)\n"
+        "import sys\n"
+        "from pipeline.__main__ import main\n"
+        "from pipeline.data import dataset, tfrecords\n"
+        "print('tensorflow' in sys.modules)\n"
+        f"print(main(['inspect', {str(folder)!r}]))\n"
+        "import keras\n"
         "from tensorflow.python.eager import context\n"
-        "print(len(parts), context.context()._initialized)\n"
+        "print(keras.backend.backend(), context.context()._initialized)\n"
     )
+    env = {name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"}
 
     done = subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env={**os.environ}
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, env=env
     )
 
-    assert (done.returncode, done.stdout) == (0, "96 False\n"), done.stderr
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-2:]) == ("False", ["0", "jax False"]), done.stdout + done.stderr
     assert "deprecated" not in done.stderr

@@ -1,9 +1,6 @@
 """Competition folders as people have them: TFRecords, nested folders, archives, broken files."""
 
 import gzip
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,9 +9,7 @@ import pytest
 from pipeline.data import dataset
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
-from tests.pipeline.data.test_tfrecords import ROOT
 from tests.pipeline.inspection.test_inspection import csv, pictures, proposed, put, table, texts
-from tests.pipeline.inspection.test_records import records
 
 
 def nested(folder: Path) -> Path:
@@ -25,26 +20,6 @@ def nested(folder: Path) -> Path:
         inside = {"train": f"train/{len(files) % 4}/", "test": "test/4/"}.get(place, "")
         files[f"{inside}{own}"] = content
     return put(folder, files)
-
-
-def test_tfrecords_are_inspected_with_keras_on_jax(tmp_path):
-    """TensorFlow, which reads them, imports Keras, whose backend is chosen before that."""
-    code = (
-        "from pipeline.__main__ import main\n"
-        f"print(main(['inspect', {str(records(tmp_path))!r}]))\n"
-        "import keras\n"
-        "print(keras.backend.backend())\n"
-    )
-
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
-    )
-
-    assert done.stdout.splitlines()[-2:] == ["0", "jax"], done.stdout + done.stderr
 
 
 def test_images_in_folders_by_id_are_found_below_one_folder(tmp_path):
