@@ -1,0 +1,1 @@
+"""How fast the template is beside what people use otherwise: a script per subject."""

@@ -1,0 +1,125 @@
+"""Photographs to arrays, beside Keras' `image_dataset_from_directory`.
+
+The variants do not do the same work: Keras computes each new pixel from four of the original, ours
+from all that it covers ("full"), or from those of the file decoded at half its size ("reduced").
+So the second table compares pixels with the whole decode, resized in floating point by Pillow.
+"""
+
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from sklearn.datasets import load_sample_images
+
+from benchmarks.measure import Table, in_turn, rate, shown, write
+from pipeline.data import parallel_decoding
+from pipeline.data.image_decoding import Shape
+
+SEED, TURNS = 20261125, 7
+SIDE, BATCH, COMPARED = 224, 64, 40
+SHAPES = {name: Shape(SIDE, SIDE, 3, "stretch", name) for name in ("reduced", "full")}
+# Width, height, files: small photographs, and some as cameras make them.
+SIZES = ((500, 375, 1000), (2000, 1500, 60))
+
+
+def main() -> None:
+    """Measure, and write the section."""
+    begun = time.perf_counter()
+    os.environ.update(KERAS_BACKEND="jax", TF_CPP_MIN_LOG_LEVEL="2")
+    with tempfile.TemporaryDirectory() as folder:
+        tables = [measured(Path(folder), *size) for size in SIZES]
+    write("jpeg", "JPEG files", tables, begun)
+
+
+def measured(folder: Path, width: int, height: int, number: int) -> Table:
+    """Return the images/s of each variant for files of that size."""
+    import keras
+
+    paths = photographs(folder / f"{width}x{height}", width, height, number)
+    files = keras.utils.image_dataset_from_directory(
+        paths[0].parent,
+        labels=None,
+        image_size=(SIDE, SIDE),
+        batch_size=BATCH,
+        shuffle=False,
+        verbose=False,
+    )
+
+    def decoded(shape: Shape) -> None:
+        blocks = parallel_decoding.blocks(paths, shape, BATCH)
+        if sum(len(block) for _, block, _ in blocks) != number:
+            raise ValueError("images are missing")
+
+    cache = folder / "cache" / f"{width}"
+    work: dict[str, Callable[[], object]] = {
+        'ours, decode="reduced"': partial(decoded, SHAPES["reduced"]),
+        'ours, decode="full"': partial(decoded, SHAPES["full"]),
+        "ours, cached, sha256 checked": lambda: parallel_decoding.read(
+            paths, SHAPES["full"], cache=cache
+        ),
+        "image_dataset_from_directory": lambda: sum(len(batch) for batch in files),
+    }
+    variants = {name: rate(number, once) for name, once in work.items()}
+    return Table(
+        f"{number:,} files of {width}x{height} (quality 90) to {SIDE}x{SIDE}",
+        "images/s",
+        in_turn(variants, TURNS),
+        f"Levels (of 255) from a whole decode with an antialiased resize, mean and largest: "
+        f"{differences(paths[:COMPARED], files)}.",
+    )
+
+
+def differences(paths: list[Path], files: Any) -> str:
+    """Return how far the pixels of each variant are from the fair ones, in words."""
+    fair = np.stack([fairly(path) for path in paths])
+    taken = files.take(-(-len(paths) // BATCH))
+    found = {
+        **{name: parallel_decoding.read(paths, shape)[0] for name, shape in SHAPES.items()},
+        "Keras": np.concatenate([np.asarray(batch) for batch in taken])[: len(paths)],
+    }
+    apart = {name: np.abs(pixels.astype(np.float32) - fair) for name, pixels in found.items()}
+    return "; ".join(
+        f"{name} {shown(float(levels.mean()))} and {shown(float(levels.max()))}"
+        for name, levels in apart.items()
+    )
+
+
+def fairly(path: Path) -> np.ndarray:
+    """Return an image as float32 levels (SIDE, SIDE, 3): decoded whole, resized with all pixels."""
+    with Image.open(path) as image:
+        planes = [
+            plane.convert("F").resize((SIDE, SIDE), Image.Resampling.BILINEAR)
+            for plane in image.split()
+        ]
+    return np.stack([np.asarray(plane) for plane in planes], axis=-1)
+
+
+def photographs(folder: Path, width: int, height: int, number: int) -> list[Path]:
+    """Write JPEGs of random crops of scikit-learn's two photographs, side by side."""
+    folder.mkdir(parents=True)
+    originals = [Image.fromarray(array) for array in load_sample_images().images]
+    draw = np.random.default_rng(SEED)
+    paths = [folder / f"{index:04d}.jpg" for index in range(number)]
+    for index, path in enumerate(paths):
+        whole = Image.new("RGB", (width, height))
+        for down in range(0, height, 375):
+            for along in range(0, width, 500):
+                original = originals[index % 2]
+                across = int(draw.integers(300, 561))
+                left = int(draw.integers(0, original.width - across + 1))
+                top = int(draw.integers(0, original.height - across * 3 // 4 + 1))
+                box = (left, top, left + across, top + across * 3 // 4)
+                crop = original.resize((500, 375), Image.Resampling.BICUBIC, box)
+                whole.paste(crop, (along, down))
+        whole.save(path, quality=90)
+    return paths
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What the training loop adds to its steps, beside a bare loop and Keras' fit.
+
+The bare loop calls one compiled step on a batch that lies ready. Ours makes batches, counts, logs
+and could checkpoint; fit makes the same batches in its own thread.
+"""
+
+import gc
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from benchmarks.measure import Table, in_turn, write
+
+if TYPE_CHECKING:
+    from pipeline.config import Config
+    from pipeline.data.dataset import Examples
+    from pipeline.training.loop import Loop
+
+SEED, IMAGES = 20261125, 60_000
+ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
+MLP: dict[str, Any] = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.2}}
+CNN: dict[str, Any] = {
+    "model_options": {"width": 44, "dropout": 0.3},
+    "batch": 32,
+    "batchnorm_batch": 32,
+}
+# Changes of the config, steps per turn, turns. Where a step takes 1 ms, our loop makes 16 per call.
+SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
+    "A step of about 1 ms (MLP, batch 64)": ({**MLP, "steps_per_call": 16}, 960, 15),
+    "A step of about 20 ms (CNN, batch 32)": (CNN, 100, 15),
+}
+
+
+def main() -> None:
+    """Measure, and write the section."""
+    begun = time.perf_counter()
+    os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
+    found = images(IMAGES)
+    gc.freeze()  # as a training does, for all variants
+    with tempfile.TemporaryDirectory() as folder:
+        tables = []
+        for name, (change, steps, turns) in SIZES.items():
+            loops = variants(found, Path(folder) / name, change, steps)
+            tables.append(Table(f"{name}, per step", "ms", in_turn(loops, turns)))
+    write("loop", "The training loop", tables, begun)
+
+
+def images(number: int) -> "Examples":
+    """Return that many images of noise, 16x16, with labels of ten classes."""
+    from pipeline.data.dataset import Examples
+    from pipeline.data.labels import Target
+
+    draw = np.random.default_rng(SEED)
+    labels = (np.arange(number) % 10).astype(np.int32)
+    pixels = draw.integers(0, 256, (number, 16, 16, 1), np.uint8)
+    ids = tuple(map(str, range(number)))
+    return Examples(ids, pixels, labels, Target("classes", tuple("0123456789")))
+
+
+def settings(width: int, batch: int, **change: Any) -> "Config":
+    """Return a config of a convolutional network of that width."""
+    from pipeline import config as configs
+
+    digits = configs.load("digits")
+    base = replace(
+        digits,
+        name="pace",
+        batch=batch,
+        batchnorm_batch=None,
+        data=replace(digits.data, height=16, width=16, crop_padding=1, flip=True),
+        optimizer=replace(digits.optimizer, base_batch=batch),
+        model_options={"width": width, "dropout": 0.3},
+        epochs=1000,
+        warmup_epochs=1,
+        checkpoint_seconds=3600.0,
+        progress_seconds=1.0,
+    )
+    return replace(base, **change)
+
+
+def made(config: "Config", found: "Examples", output: Path) -> "Loop":
+    """Return a loop over all the images but the last hundred."""
+    import keras
+
+    from pipeline.data.dataset import Batches
+    from pipeline.training import learning_rate
+    from pipeline.training.loop import Loop
+
+    output.mkdir(parents=True)
+    rows = np.arange(len(found) - 100)
+    batches = Batches(found.inputs, found.labels, rows=rows, batch=config.batch, seed=0)
+    keras.utils.set_random_seed(0)
+    held = np.arange(len(rows), len(found))
+    applied = learning_rate.apply(config, len(rows))
+    return Loop(config, applied, batches, held, output, lambda line: None, {})
+
+
+def variants(
+    found: "Examples", folder: Path, change: dict[str, Any], steps: int
+) -> dict[str, Callable[[], float]]:
+    """Return the loops: each makes so many steps and returns its ms per step."""
+    import jax
+
+    from pipeline.session.time_limit import Session
+
+    config = replace(settings(32, 64), **change)
+    run = made(config, found, folder / "ours")
+    single = made(replace(config, steps_per_call=1), found, folder / "bare")
+    given = single._feed()._call(0, 1, single.batches.at(0)[0][None])
+
+    def ours() -> float:
+        run.seconds.clear()
+        with Session(None, 1800, run.output) as session:
+            most = run.step + steps + config.steps_per_call  # the first step may compile
+            run.go(ORIGIN, session, max_steps=most, fresh=False)
+        return run.seconds["train"] / steps * 1e3
+
+    def bare() -> float:
+        tree = jax.tree.map(lambda leaf: leaf + 0, single.state.tree)
+        jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
+        begun = time.perf_counter()
+        for _ in range(steps):
+            tree, _totals = single.compiled.train(tree, (), given, 1)
+        jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
+        return (time.perf_counter() - begun) / steps * 1e3
+
+    return {"ours": ours, "a bare loop": bare, "Keras' fit": fit(config, run, steps)}
+
+
+def fit(config: "Config", run: "Loop", steps: int) -> Callable[[], float]:
+    """Return Keras' fit of the same model, optimizer and batches."""
+    import keras
+
+    from pipeline.models import architectures
+    from pipeline.training import learning_rate
+
+    class Feed(keras.utils.PyDataset):  # type: ignore[misc]
+        """The batches of our loop."""
+
+        def __len__(self) -> int:
+            return steps
+
+        def __getitem__(self, index: int) -> tuple[np.ndarray, np.ndarray]:
+            return run.batches.at(index)
+
+    built = architectures.build(config, run.applied.batchnorm_momentum)
+    built.compile(
+        learning_rate.optimizer(run.applied, built.trainable_variables),
+        keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+        metrics=["accuracy"],
+    )
+    feed = Feed(workers=1, use_multiprocessing=False, max_queue_size=4)
+
+    def timed() -> float:
+        begun = time.perf_counter()
+        built.fit(feed, epochs=1, verbose=0, shuffle=False)
+        return (time.perf_counter() - begun) / steps * 1e3
+
+    return timed
+
+
+if __name__ == "__main__":
+    main()

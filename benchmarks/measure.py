@@ -1,0 +1,158 @@
+"""Times variants in turn, keeps every repetition, and writes a section of docs/benchmarks.md."""
+
+import os
+import platform
+import re
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import date
+from importlib import metadata
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGE = ROOT / "docs/benchmarks.md"
+HEAD = """# Benchmarks
+
+Written by `python -m benchmarks`; each section by one run of its script, as a whole. Variants take
+turns in one process (or in processes that take turns), after a first turn that compiles and does
+not count. A ratio is the median over turns of ours beside that variant in the same turn; above 1,
+ours is faster. A shared machine changes its speed from minute to minute, so read ratios and their
+range. Where ours is slower, the table shows it.
+"""
+
+
+@dataclass(frozen=True)
+class Table:
+    """Repetitions of variants that do the same work.
+
+    Attributes:
+        title: what is done, with sizes.
+        unit: of the repetitions: "images/s", "rows/s" (more is faster), "ms" or "s" (less is).
+        taken: the repetitions of each variant, by its name; the first one is ours.
+        note: a sentence below the table, or nothing.
+    """
+
+    title: str
+    unit: str
+    taken: Mapping[str, Sequence[float]]
+    note: str = ""
+
+    def lines(self) -> list[str]:
+        """Return the table in Markdown."""
+        first, own = next(iter(self.taken.items()))
+        more = self.unit.endswith("/s")
+        found = [f"**{self.title}**", "", f"| variant | {self.unit} | ours beside it | all turns |"]
+        found.append("|---|---|---|---|")
+        for name, values in self.taken.items():
+            ratios = [
+                mine / other if more else other / mine
+                for mine, other in zip(own, values, strict=True)
+            ]
+            beside = (
+                "" if name == first else
+                f"{statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
+            )  # fmt: skip
+            turns = " ".join(map(shown, values))
+            found.append(f"| {name} | {shown(statistics.median(values))} | {beside} | {turns} |")
+        return [*found, "", *([self.note, ""] if self.note else [])]
+
+
+def shown(value: float) -> str:
+    """Return a number with three digits.
+
+    >>> [shown(number) for number in (0.01234, 3.14159, 45.67, 123456)]
+    ['0.0123', '3.14', '45.7', '123,000']
+    """
+    rounded = float(f"{value:.3g}")
+    return f"{rounded:,.0f}" if abs(rounded) >= 100 else f"{rounded:g}"
+
+
+def in_turn(variants: Mapping[str, Callable[[], float]], turns: int) -> dict[str, list[float]]:
+    """Return what each variant gave in each turn; each turn begins with another variant.
+
+    Args:
+        variants: functions that do the work once and return a rate or a time.
+        turns: how many count; one more comes before, in which programs are compiled.
+    """
+    taken: dict[str, list[float]] = {name: [] for name in variants}
+    order = list(variants.items())
+    for turn in range(turns + 1):
+        first = turn % len(order)
+        for name, work in order[first:] + order[:first]:
+            value = work()
+            if turn:
+                taken[name].append(value)
+        print(f"  turn {turn} of {turns}", file=sys.stderr, flush=True)
+    return taken
+
+
+def rate(amount: int, work: Callable[[], object]) -> Callable[[], float]:
+    """Return a variant that does the work and returns `amount` per second."""
+
+    def timed() -> float:
+        begun = time.perf_counter()
+        work()
+        return amount / (time.perf_counter() - begun)
+
+    return timed
+
+
+def write(name: str, title: str, tables: Sequence[Table], begun: float) -> None:
+    """Replace the section of that name, and put it in its place by the alphabet.
+
+    Args:
+        name: of the script.
+        title: of the section.
+        tables: what was measured.
+        begun: `time.perf_counter()` when the script began.
+    """
+    minutes = (time.perf_counter() - begun) / 60
+    text = "\n".join(
+        [
+            f"## {title}",
+            "",
+            f"`python -m benchmarks {name}`, {date.today()}, {minutes:.0f} min, {_commit()}. "
+            f"{_machine()}.",
+            "",
+            *(line for table in tables for line in table.lines()),
+        ]
+    )
+    before = PAGE.read_text() if PAGE.exists() else ""
+    sections = dict(re.findall(r"<!-- (\w+) -->\n(.*?)(?=<!-- |\Z)", before, re.DOTALL))
+    sections[name] = text
+    PAGE.write_text(
+        HEAD + "".join(f"\n<!-- {key} -->\n{sections[key].strip()}\n" for key in sorted(sections))
+    )
+    print(text)
+
+
+def _commit() -> str:
+    """Return the commit that was measured, and whether files differ from it."""
+
+    def git(*words: str) -> str:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True)
+        return done.stdout.strip()
+
+    changed = git("status", "--porcelain", "--untracked-files=no", "--", ":!docs/benchmarks.md")
+    return f"commit {git('rev-parse', '--short=12', 'HEAD') or 'unknown'}" + " and changes" * bool(
+        changed
+    )
+
+
+def _machine() -> str:
+    """Return processor, cores and versions."""
+    processor = platform.processor() or platform.machine()
+    with suppress(OSError):
+        found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
+        processor = found[1] if found else processor
+    names = ("jax", "keras", "tensorflow", "tensorflow-cpu", "numpy", "grain")
+    versions = []
+    for name in names:
+        with suppress(metadata.PackageNotFoundError):
+            versions.append(f"{name} {metadata.version(name)}")
+    return f"{processor}, {len(os.sched_getaffinity(0))} cores; {', '.join(versions)}"

@@ -1,0 +1,86 @@
+"""How soon a session trains, and what checkpoints take from it.
+
+A second session finds what the first one compiled. Each start is a process of its own:
+`python -m benchmarks.starts FOLDER` prints the seconds from read data to the end of the first step.
+"""
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from benchmarks import loop
+from benchmarks.measure import Table, write
+
+STARTS, RUNS = 7, 5
+
+
+def main() -> None:
+    """Measure, and write the section."""
+    begun = time.perf_counter()
+    taken: dict[str, list[float]] = {"second session": [], "first session": []}
+    for turn in range(STARTS):
+        with tempfile.TemporaryDirectory() as folder:
+            for name in ("first session", "second session"):  # the second needs the first
+                taken[name].append(started(folder))
+        print(f"  turn {turn + 1} of {STARTS}", file=sys.stderr, flush=True)
+    kept: dict[str, list[float]] = {"without checkpoints": [], "with checkpoints": []}
+    for seconds, whole in (saved() for _ in range(RUNS)):
+        kept["without checkpoints"].append(whole - seconds)
+        kept["with checkpoints"].append(whole)
+    tables = [
+        Table("From read data to the end of the first step (CNN, 16x16)", "s", taken),
+        Table("Two epochs, a state of 2.4 million parameters and its optimizer's", "s", kept),
+    ]
+    write("starts", "Starts and checkpoints", tables, begun)
+
+
+def started(folder: str) -> float:
+    """Return the seconds of a start in a process of its own, whose output is that folder."""
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.starts", folder],
+        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return float(json.loads(done.stdout.splitlines()[-1]))
+
+
+def start(folder: Path) -> float:
+    """Train one step in this process, and return the seconds."""
+    from pipeline.training import training
+
+    found, config = loop.images(600), loop.settings(32, 64, epochs=40)
+    begun = time.monotonic()
+    run = training.train(
+        config, folder, folder, examples=found, max_steps=1, fresh=True, show=lambda line: None
+    )
+    # What it saves at its end comes after the step.
+    return time.monotonic() - begun - run.seconds["checkpoints"]
+
+
+def saved() -> tuple[float, float]:
+    """Return the seconds that checkpoints took of a run in this process, and those of the run."""
+    from pipeline.session.time_limit import Session
+
+    with tempfile.TemporaryDirectory() as folder:
+        config = loop.settings(128, 16, checkpoint_seconds=None, epochs=2)
+        run = loop.made(config, loop.images(6_000), Path(folder) / "run")
+        with Session(None, 1800, run.output) as session:
+            run.go(loop.ORIGIN, session, max_steps=2, fresh=False)  # compiled
+            run.seconds.clear()
+            begun = time.monotonic()
+            run.go(loop.ORIGIN, session, max_steps=None, fresh=False)
+        return run.seconds["checkpoints"], time.monotonic() - begun
+
+
+if __name__ == "__main__":
+    os.environ.update(KERAS_BACKEND="jax", JAX_PLATFORMS="cpu", TF_CPP_MIN_LOG_LEVEL="2")
+    if len(sys.argv) > 1:
+        print(json.dumps(start(Path(sys.argv[1]))))
+    else:
+        main()
