@@ -1,10 +1,7 @@
 """An artifact is what its manifest says, byte for byte, or it is refused."""
 
 import json
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -503,66 +500,3 @@ def test_a_save_after_a_kill_brings_the_older_artifact_back_first(folder, tiny):
 
     assert {name: (folder / name).read_bytes() for name in NAMES} == before
     assert [path.name for path in folder.parent.iterdir()] == ["artifact"]
-
-
-KILLED = """
-import os, shutil, sys
-from pathlib import Path
-import numpy as np
-from pipeline import artifact, config
-from pipeline.data.labels import Target
-
-class Model:
-    weights = ()
-
-    def _flatten_layers(self, **words):
-        return ()
-
-def save(folder, run):
-    artifact.save(folder, model=Model(), config=config.load("digits"),
-        target=Target("classes", ("a",)), encoding=None, prior=np.ones(1),
-        golden_inputs=np.zeros(1, np.uint8),
-        golden_outputs=np.full(1, run), details={name: run for name in artifact.KEYS})
-
-def count(event, arguments):
-    global left
-    if event in ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree",
-            "os.chmod"):
-        left -= 1
-        if left < 0:
-            os._exit(9)
-
-moment, status = 0, 1
-while status:
-    folder = Path(sys.argv[1]) / str(moment) / "artifact"
-    folder.parent.mkdir()
-    save(folder, 0)
-    child = os.fork()
-    if child == 0:
-        left = moment
-        sys.addaudithook(count)
-        save(folder, 1)
-        os._exit(0)
-    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    places = (folder, folder.with_name(".artifact-old"))
-    there = [path for path in places if (path / "golden.npz").is_file()]
-    assert there, (moment, list(folder.parent.iterdir()))
-    save(folder, 2)
-    names = [path.name for path in folder.parent.iterdir()]
-    assert names == ["artifact"], names
-    moment += 1
-assert moment > 8
-"""
-
-
-def test_a_kill_at_any_moment_of_a_save_leaves_an_artifact(tmp_path):
-    """The older or the newer one, whole; and the next save clears up what was left."""
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ},
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stderr

@@ -2,7 +2,6 @@
 
 import gc
 import json
-import os
 import resource
 import shutil
 import subprocess
@@ -11,6 +10,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline.errors import CheckpointError, DiskError
 from pipeline.session import checkpoint
@@ -72,17 +73,20 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(tmp_path, name, spo
     assert [problem.split(":")[0] for problem in found.skipped] == ["step-00000002"]
 
 
-def test_every_flipped_bit_of_the_state_is_found(tmp_path):
-    """A sha256 stands beside it."""
-    path = saved(tmp_path, 1) / "state.npz"
-    whole = path.read_bytes()
+@settings(max_examples=60)
+@given(
+    name=st.sampled_from(["state.npz", "manifest.json"]),
+    place=st.integers(0, 10**6),
+    bit=st.integers(0, 7),
+)
+def test_a_flipped_bit_is_found_wherever_it_is(tmp_path, name, place, bit):
+    for step in (1, 2):
+        path = saved(tmp_path, step) / name
+    content = bytearray(path.read_bytes())
+    content[place % len(content)] ^= 1 << bit
+    path.write_bytes(content)
 
-    for place in range(0, len(whole), 7):
-        torn = bytearray(whole)
-        torn[place] ^= 1
-        path.write_bytes(torn)
-        with pytest.raises(CheckpointError):
-            checkpoint.latest(tmp_path)
+    assert checkpoint.latest(tmp_path).step == 1
 
 
 def test_checkpoints_of_which_none_is_whole_are_an_error(tmp_path):
@@ -166,67 +170,6 @@ def test_nothing_is_set_aside_where_nothing_was_saved(tmp_path):
     checkpoint.set_aside(tmp_path / "checkpoints", [tmp_path / "history.csv"])
 
     assert [path.name for path in tmp_path.iterdir()] == ["checkpoints"]
-
-
-KILLED = """
-import os, shutil, sys
-from pathlib import Path
-import numpy as np
-from pipeline.session import checkpoint
-
-EVENTS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "shutil.rmtree",
-    "tempfile.mkdtemp")
-
-def save(folder, value):
-    return checkpoint.save(folder, 4, {"a": np.full(3, value)}, {})
-
-base = Path(sys.argv[1])
-moment, found = 0, []
-while True:
-    folder = base / str(moment)
-    save(folder, 0)
-    child = os.fork()
-    if child == 0:
-        left = moment
-        def count(event, arguments):
-            global left
-            if event in EVENTS:
-                left -= 1
-                if left < 0:
-                    os._exit(9)
-        sys.addaudithook(count)
-        save(folder, 1)
-        os._exit(0)
-    _, status = os.waitpid(child, 0)
-    latest = checkpoint.latest(folder)
-    found.append(None if latest is None else int(latest.arrays["a"][0]))
-    save(folder, 2)
-    assert [path.name for path in folder.iterdir()] == ["step-00000004"], list(folder.iterdir())
-    if os.waitstatus_to_exitcode(status) == 0:
-        break
-    moment += 1
-print(found)
-"""
-
-
-def test_a_kill_at_any_moment_of_a_save_leaves_a_checkpoint(tmp_path):
-    """Also of a save of the same step: at each thing that it does to the disk; and the next save
-    clears up what was left.
-    """
-    done = subprocess.run(
-        [sys.executable, "-c", KILLED, str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ},
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.replace("None", "null"))
-    assert len(found) > 8
-    assert None not in found
-    assert found == sorted(found)
-    assert (found[0], found[-1]) == (0, 1)
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,143 @@
+"""The model of a disk permits what POSIX permits, and the recorder misses no call."""
+
+import io
+import os
+import re
+import shutil
+import subprocess
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.crash import disk, test_crash_states
+from tests.crash.test_crash_states import CHECKPOINTS, saved
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def synced(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    os.fsync(descriptor)
+    os.close(descriptor)
+
+
+def written_and_synced(top: Path) -> None:
+    (top / "a").write_bytes(b"whole")
+    synced(top / "a")
+    (top / "b").mkdir()
+
+
+def renamed_and_synced(top: Path) -> None:
+    (top / "a").rename(top / "b")
+    synced(top)
+    (top / "c").mkdir()
+    (top / "d").mkdir()
+
+
+@pytest.mark.parametrize(
+    ("work", "before", "possible", "always"),
+    [
+        pytest.param(
+            lambda top: (top / "a").write_bytes(b"12345678"),
+            {},
+            [{}, *({"a": text} for text in (b"", b"1", b"1234", bytes(8), b"12345678"))],
+            lambda tree: True,
+            id="a write may be cut off, missing or zeros until an fsync",
+        ),
+        pytest.param(
+            written_and_synced,
+            {},
+            [{"b": None}, {"a": b"whole", "b": None}],
+            lambda tree: "b" not in tree or tree.get("a", b"whole") == b"whole",
+            id="the fsync of a file keeps its bytes, and not its name",
+        ),
+        pytest.param(
+            renamed_and_synced,
+            {"a": b"x"},
+            [{"b": b"x"}, {"b": b"x", "d": None}],
+            lambda tree: ("a" in tree) != ("b" in tree) and ("b" in tree or len(tree) == 1),
+            id="the fsync of a folder keeps its names, and not those that come later",
+        ),
+        pytest.param(
+            lambda top: (top / "a").replace(top / "b"),
+            {"a": b"new", "b": b"old"},
+            [{"a": b"new", "b": b"old"}, {"b": b"new"}],
+            lambda tree: tree in ({"a": b"new", "b": b"old"}, {"b": b"new"}),
+            id="a rename happens whole or not at all",
+        ),
+    ],
+)
+def test_a_loss_of_power_leaves_what_posix_permits(work, before, possible, always, tmp_path):
+    top = disk.write(before, tmp_path / "top")
+
+    found = [tree for _, tree in disk.states(disk.record(top, lambda: work(top)), seed=0)]
+
+    assert [tree for tree in possible if tree not in found] == []
+    assert all(map(always, found))
+
+
+def test_a_write_that_is_not_watched_is_an_error(tmp_path):
+    (tmp_path / "a").write_bytes(b"x" * 10)
+
+    with pytest.raises(RuntimeError, match="do not give what is on the disk"):
+        disk.record(tmp_path, lambda: os.truncate(tmp_path / "a", 3))
+
+
+def test_nothing_stays_replaced(tmp_path):
+    functions = (os.open, os.rename, io.open, open)
+
+    disk.record(tmp_path, lambda: (tmp_path / "a").write_text("ä", encoding="utf-8"))
+
+    assert (os.open, os.rename, io.open, open) == functions
+    assert (tmp_path / "a").read_text(encoding="utf-8") == "ä"
+
+
+CALLS = re.compile(r"^(?:\d+ +)?(mkdir|rename|unlink|rmdir|fsync|write|open)\w*\(.*\) = \d")
+SAVE = f"""
+import sys
+from pathlib import Path
+from {test_crash_states.__name__} import saved
+saved(Path(sys.argv[1]), 2, 9)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
+def test_the_kernel_sees_the_calls_that_were_recorded(tmp_path):
+    """As many of each kind, in the same order: written, flushed, renamed, removed."""
+    folders = [tmp_path / name / CHECKPOINTS for name in ("recorded", "traced")]
+    for folder in folders:
+        for step in (1, 2):
+            saved(folder, step, step)
+    recording = disk.record(folders[0].parent, lambda: saved(folders[0], 2, 9))
+    log = tmp_path / "log"
+    traced = "trace=/^(mkdir|rename|unlink|rmdir|fsync|write|pwrite|openat)"
+    done = subprocess.run(
+        ["strace", "-f", "-y", "-o", log, "-e", traced, sys.executable, "-c", SAVE, folders[1]],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    if "ptrace" in done.stderr:
+        pytest.skip("strace may not trace here")
+    assert done.returncode == 0, done.stderr
+
+    seen = [
+        {"unlink": "remove", "rmdir": "remove", "open": "make", "mkdir": "make"}.get(name, name)
+        for line in log.read_text().splitlines()
+        if str(folders[1].parent) in line
+        and (name := (CALLS.match(line) or {1: ""})[1])
+        and (name != "open" or "O_CREAT" in line)
+    ]
+    assert seen == [kind(change) for change in recording.changes]
+    assert Counter(seen)["fsync"] == 5
+
+
+def kind(change: disk.Change) -> str:
+    """Return the kind of call that made a change."""
+    if not isinstance(change, disk.Link):
+        return "fsync" if isinstance(change, disk.Sync) else "write"
+    named = [node for _, _, node in change.changes]
+    return "rename" if len(named) > 1 else "remove" if named == [None] else "make"
