@@ -13,23 +13,14 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import kagglesdk.competitions.types.competition_api_service as types
 import pytest
 
 from commands.rehearsal import hosted_folder
 from deploy.errors import UsageError
 from localkaggle.server import LocalKaggle
-from localkaggle.services.protocol import make
 from tests.commands.test_rehearsal import written
 from tests.deploy.invoked import ended
-from tests.localkaggle.pushed_notebooks import (
-    SECONDS_AT_MOST,
-    Scripted,
-    notebook,
-    ran,
-    signed_in,
-    soon,
-)
+from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, ask, finished, push, soon
 from tests.pipeline.conftest import write_competition
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -72,67 +63,53 @@ def answers(session: Scripted) -> None:
 
 def test_a_notebook_is_scored_on_rows_that_only_its_rerun_sees(leaves):
     """Everybody else downloads a folder without them, and without a trace of their labels."""
-    with served(leaves, answers) as kaggle, signed_in(kaggle.environment) as client:
-        version = ran(kaggle, client, notebook("1"), competition_data_sources=[SLUG])
-        assert version.status == "COMPLETE"
-        submitted = make(
-            types.ApiCreateCodeSubmissionRequest,
-            competition_name=SLUG,
-            kernel_owner="rehearsal",
-            kernel_slug="small-kernel",
-            kernel_version=1,
-            file_name="submission.csv",
-        )
-        client.competitions.competition_api_client.create_code_submission(submitted)
+    with served(leaves, answers) as kaggle:
+        push(kaggle, competitionDataSources=[SLUG])
+        assert finished(kaggle).status == "COMPLETE"
+        sent = {"competitionName": SLUG, "kernelOwner": "rehearsal", "kernelSlug": "small-kernel"}
+        ask(kaggle, "CreateCodeSubmission", **sent, kernelVersion=1, fileName="submission.csv")
         submission = next(iter(kaggle.submissions.submissions.values()))
         assert soon(lambda: submission.status != "PENDING")
 
         place = kaggle.folder / "competitions" / SLUG
-        seen, hidden = place / "visible", place / "hidden"
-        assert (submission.error, 0 < submission.score < 1) == ("", True)
-        trained, asked = rows(seen / "train.csv"), rows(hidden / SAMPLE)
-        assert len(trained) + len(asked) == len(rows(leaves / "train.csv"))
-        assert not {row["id"] for row in rows(leaves / "train.csv")} & {row["id"] for row in asked}
+        labelled, trained = rows(leaves / "train.csv"), rows(place / "visible" / "train.csv")
+        asked = rows(place / "hidden" / SAMPLE)
+    assert (submission.error, 0 < submission.score < 1) == ("", True)
+    assert len(trained) + len(asked) == len(labelled)
+    assert not {row["id"] for row in labelled} & {row["id"] for row in asked}
 
 
-def test_the_same_rows_are_hidden_after_a_restart(leaves):
-    """A submission of before would have the same score."""
-    with served(leaves) as kaggle:
-        before = kaggle.competitions[SLUG].solution
-        asked = (kaggle.competitions.folder(SLUG, hidden=True) / SAMPLE).read_bytes()
-    with served(leaves) as kaggle:
-        assert kaggle.competitions[SLUG].solution == before
-        assert (kaggle.competitions.folder(SLUG, hidden=True) / SAMPLE).read_bytes() == asked
+def test_the_same_rows_are_hidden_after_a_restart_under_names_that_no_other_server_gives(leaves):
+    """A submission of before would have the same score; the names follow from a secret."""
+    hidden = []
+    for number in range(3):
+        with served(leaves) as kaggle:
+            solution = kaggle.competitions[SLUG].solution["label"]
+            asked = (kaggle.competitions.folder(SLUG, hidden=True) / SAMPLE).read_bytes()
+            hidden.append((solution, asked))
+        if number == 1:
+            (leaves.parent / "kaggle").rename(leaves.parent / "other")
+    assert hidden[0] == hidden[1] and len(hidden[0][0]) == len(hidden[2][0])
+    assert not hidden[0][0].keys() & hidden[2][0].keys()
 
 
-def test_no_two_servers_call_the_hidden_rows_alike(leaves):
-    """The names follow from a secret of the folder that is served from."""
-    with served(leaves) as kaggle:
-        before = kaggle.competitions[SLUG].solution
-    (leaves.parent / "kaggle").rename(leaves.parent / "other")
-    with served(leaves) as kaggle:
-        assert kaggle.competitions[SLUG].solution.keys() == before.keys()
-        assert not kaggle.competitions[SLUG].solution["label"].keys() & before["label"].keys()
-
-
-def test_a_folder_whose_labels_have_changed_is_refused(leaves):
-    """What was trained there had other rows."""
+@pytest.mark.parametrize(
+    ("budget", "said"),
+    [
+        ("", r"are not those that .* was started with"),
+        ("5m", r"--budget 5m: .* was started with none"),
+    ],
+)
+def test_other_rows_or_another_budget_than_at_the_first_start_are_refused(leaves, budget, said):
+    """What was trained there had other rows; how many are hidden follows from the budget."""
     with served(leaves):
         pass
     table = leaves / "train.csv"
-    table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
+    if not budget:
+        table.write_text("\n".join(table.read_text().splitlines()[:-1]) + "\n")
 
-    with pytest.raises(UsageError, match=r"are not those that .* was started with"):
-        served(leaves)
-
-
-def test_another_budget_than_that_of_the_first_start_is_refused(leaves):
-    """How many rows are hidden follows from it."""
-    with served(leaves):
-        pass
-
-    with pytest.raises(UsageError, match=r"--budget 5m: .* was started with none"):
-        served(leaves, budget="5m")
+    with pytest.raises(UsageError, match=said):
+        served(leaves, budget=budget)
 
 
 def test_one_command_hosts_a_folder_and_goes_on_with_it(leaves, tmp_path):
@@ -162,6 +139,7 @@ def test_one_command_hosts_a_folder_and_goes_on_with_it(leaves, tmp_path):
     assert any(f"competitions: {SLUG}; its files are in" in line for line in printed[0])
 
 
+@pytest.mark.slow
 def test_a_start_that_is_refused_names_itself_with_all_its_options(leaves, tmp_path):
     """The command that it printed trained on all rows, with the internet."""
     place = tmp_path / "kaggle"

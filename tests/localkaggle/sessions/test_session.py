@@ -5,32 +5,26 @@ test states one fact of it.
 import json
 import os
 import pwd
-import re
 import shutil
 import signal
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-import kagglesdk.blobs.types.blob_api_service as blob_types
-import kagglesdk.datasets.types.dataset_api_service as dataset_types
-import nbformat
 import psutil
 import pytest
-import requests
 
 from localkaggle.competitions import Competition
 from localkaggle.server import LocalKaggle
-from localkaggle.services.protocol import make
 from localkaggle.sessions import session
-from tests.localkaggle.pushed_notebooks import finished, notebook, save, signed_in, soon
+from tests.localkaggle.pushed_notebooks import finished, notebook, publish, push, soon
 
 ROOT = Path(__file__).resolve().parents[3]
 SANDBOX = ROOT / "localkaggle" / "sessions" / "sandbox.py"
@@ -168,19 +162,11 @@ def unique(name: str) -> str:
     return f"{name}-{uuid4().hex[:8]}"
 
 
-def push(environment: Mapping[str, str], slug: str, text: str, **fields: Any) -> int:
-    """Push a notebook and return the version's number."""
-    with signed_in(environment) as client:
-        answer = save(client, text, slug, **fields)
-    assert not answer.error
-    return int(answer.version_number)
-
-
-def ended(kaggle: LocalKaggle, slug: str, *cells: str, text: str = "", **fields: Any) -> Any:
+def ended(kaggle: LocalKaggle, slug: str, *cells: str, **fields: Any) -> Any:
     """Run a notebook to its end and return the version."""
-    return finished(
-        kaggle, slug, push(kaggle.environment, slug, text or notebook(*cells), **fields)
-    )
+    said = push(kaggle, *cells, slug=f"rehearsal/{slug}", **fields)
+    assert not said.get("error")
+    return finished(kaggle, slug, said["versionNumber"])
 
 
 def run_for_facts(kaggle: LocalKaggle, slug: str, *cells: str, **fields: Any) -> Finished:
@@ -188,25 +174,6 @@ def run_for_facts(kaggle: LocalKaggle, slug: str, *cells: str, **fields: Any) ->
     version = ended(kaggle, slug, TOOLS, *cells, **fields)
     assert version.status == "COMPLETE", printed(version)
     return Finished(version, json.loads((version.working / "facts.json").read_text()))
-
-
-def with_dataset(kaggle: LocalKaggle) -> None:
-    """Make the dataset rehearsal/small-dataset of one file."""
-    content = b"of a dataset"
-    upload = make(
-        blob_types.ApiStartBlobUploadRequest, name="of-a-dataset.txt", content_length=len(content)
-    )
-    with signed_in(kaggle.environment) as client:
-        announced = client.blobs.blob_api_client.start_blob_upload(upload)
-        assert requests.put(announced.create_url, data=content, timeout=30).ok
-        request = make(
-            dataset_types.ApiCreateDatasetRequest,
-            owner_slug="rehearsal",
-            slug="small-dataset",
-            title="Small Dataset",
-            files=[make(dataset_types.ApiDatasetNewFile, token=announced.token)],
-        )
-        assert client.datasets.dataset_api_client.create_dataset(request).status == "ok"
 
 
 def printed(version: Any, *streams: str) -> str:
@@ -221,11 +188,9 @@ def of_session(slug: str) -> list[int]:
     """Return the processes of a kernel's sessions: all inherit the name of their container."""
     found = []
     for process in psutil.process_iter():
-        try:
+        with suppress(psutil.Error):  # it ended since it was listed, or belongs to another user
             if f"--{slug}--" in process.environ().get("KAGGLE_CONTAINER_NAME", ""):
                 found.append(process.pid)
-        except psutil.Error:
-            continue  # it ended since it was listed, or belongs to another user
     return found
 
 
@@ -273,9 +238,8 @@ def kaggle_2026(sandboxed, begin) -> LocalKaggle:
 @pytest.fixture(scope="module")
 def tpu(kaggle_2026, port) -> Finished:
     """A TPU session that asked for the internet."""
-    return run_for_facts(
-        kaggle_2026, unique("tpu-session"), port, TPU, machine_shape="TpuV5E8", enable_internet=True
-    )
+    fields = {"machineShape": "TpuV5E8", "enableInternet": True}
+    return run_for_facts(kaggle_2026, unique("tpu-session"), port, TPU, **fields)
 
 
 @pytest.fixture(scope="module")
@@ -283,7 +247,7 @@ def gpu(kaggle_2026, tpu, port) -> Finished:
     """A GPU session without internet, with a source of each kind; one is the output of the TPU
     session.
     """
-    with_dataset(kaggle_2026)
+    publish(kaggle_2026, **{"of-a-dataset.txt": b"of a dataset"})
     given = {
         "SERVER": str(kaggle_2026.folder),
         "PROJECT": str(ROOT),
@@ -294,123 +258,39 @@ def gpu(kaggle_2026, tpu, port) -> Finished:
         "PLANTED": PLANTED,
         "MARK": tpu.slug,
     }
-    sources = {
-        "competition_data_sources": ["little"],
-        "dataset_data_sources": ["rehearsal/small-dataset"],
-        "kernel_data_sources": [f"rehearsal/{tpu.slug}"],
+    cells = (port, f"globals().update({given})", GPU)
+    fields = {
+        "machineShape": "NvidiaTeslaT4",
+        "competitionDataSources": ["little"],
+        "datasetDataSources": ["rehearsal/small-data"],
+        "kernelDataSources": [f"rehearsal/{tpu.slug}"],
     }
-    return run_for_facts(
-        kaggle_2026,
-        "gpu-session",
-        port,
-        f"globals().update({given})",
-        GPU,
-        machine_shape="NvidiaTeslaT4",
-        **sources,
-    )
+    return run_for_facts(kaggle_2026, "gpu-session", *cells, **fields)
 
 
-@pytest.fixture(scope="module")
-def flat(sandboxed, begin, port) -> Finished:
-    """A session that asked for the internet on an offline Kaggle with the flat layout; a script's
-    output is one of its sources.
-    """
-    kaggle = begin(layout="flat", offline=True)
-    with_dataset(kaggle)
-    ended(
-        kaggle,
-        "small-script",
-        text="open('of-a-kernel.txt', 'w').write('of a script')",
-        kernel_type="script",
-    )
-    sources = {
-        "competition_data_sources": ["little"],
-        "dataset_data_sources": ["rehearsal/small-dataset"],
-        "kernel_data_sources": ["rehearsal/small-script"],
-    }
-    connected = 'connected=attempt(connect, "127.0.0.1", PORT)'
-    facts = f"tell(mounted=mounted(), environment=dict(os.environ), {connected})"
-    return run_for_facts(kaggle, "flat-session", port, facts, enable_internet=True, **sources)
-
-
-# Folders
+# What a session finds
 
 
 def test_sources_are_mounted_as_on_kaggle(gpu, tpu):
-    """The layout of 2026: by kind, and by owner."""
+    """By kind, and by owner."""
     assert gpu.facts["mounted"] == [
         "competitions/little/train.csv",
-        "datasets/rehearsal/small-dataset/of-a-dataset.txt",
+        "datasets/rehearsal/small-data/of-a-dataset.txt",
         f"notebooks/rehearsal/{tpu.slug}/of-a-kernel.txt",
     ]
     assert gpu.facts["content"] == ["of a dataset", "of a kernel"]
 
 
-def test_sources_can_be_mounted_flat(flat):
-    """The layout that many notebooks were written for; a script is run like a notebook."""
-    names = ["little/train.csv", "small-dataset/of-a-dataset.txt", "small-script/of-a-kernel.txt"]
-
-    assert flat.facts["mounted"] == names
-
-
-def test_no_input_can_be_changed(gpu):
-    """Neither a file of any source, nor the folder itself."""
+def test_a_session_writes_its_output_and_its_scratch_alone(gpu, tpu):
+    """Neither a file of any source, nor the host; a link in the output is no output."""
     assert gpu.facts["inputs"] == [READ_ONLY]
-
-
-def test_a_session_works_in_its_output(gpu):
-    """/kaggle/working is where it starts, and what it leaves there is the version's output."""
+    assert len(gpu.facts["host"]) == 4
+    assert all(fact.startswith(READ_ONLY) for fact in gpu.facts["host"])
     assert gpu.facts["folder"] == "/kaggle/working"
     assert gpu.facts["output"] == gpu.facts["scratch"] == "written"
     assert gpu.version.files() == ["__notebook__.ipynb", "facts.json", "new"]
-
-
-def test_files_in_folders_are_output_and_links_are_not(tpu):
-    """A link would lead out of the output."""
-    assert (tpu.version.working / "link").is_symlink()
-    assert tpu.version.files() == [
-        "__notebook__.ipynb",
-        "charts/by-epoch/loss.txt",
-        "facts.json",
-        "of-a-kernel.txt",
-    ]
-
-
-def test_the_host_is_read_only(gpu):
-    """Although the session has the rights of whoever started it."""
-    assert len(gpu.facts["host"]) == 4
-    assert all(fact.startswith(READ_ONLY) for fact in gpu.facts["host"])
-
-
-# What a session must not see
-
-
-def test_the_packages_of_the_project_cannot_be_imported(gpu):
-    """A notebook that imports what its bundle lacks fails here as on Kaggle."""
-    assert gpu.facts["imports"] == [
-        f"ModuleNotFoundError: No module named '{name}'" for name in PACKAGES
-    ]
-
-
-def test_not_even_with_the_project_on_the_path(gpu):
-    """Its packages look empty."""
-    assert len(gpu.facts["project"]) == 3
-    assert all(
-        fact.startswith("ModuleNotFoundError: No module named") for fact in gpu.facts["project"]
-    )
-
-
-def test_the_server_and_the_project_look_empty(gpu, kaggle_2026):
-    """They hold the hidden test set, and what a bundle may lack; so does a folder that is private,
-    which every session could read.
-    """
-    assert list(kaggle_2026.folder.glob("competitions/little/hidden/test/h.txt"))
-    assert gpu.facts["looks_empty"] == [[]] * 5
-
-
-def test_the_home_of_the_developer_looks_empty(gpu):
-    """But for the interpreter, if that is where it was installed."""
-    assert gpu.facts["home"] == []
+    assert (tpu.version.working / "link").is_symlink() and "link" not in tpu.version.files()
+    assert "charts/by-epoch/loss.txt" in tpu.version.files()
 
 
 def test_the_temporary_folders_are_the_own_of_the_session(gpu, tpu):
@@ -419,32 +299,42 @@ def test_the_temporary_folders_are_the_own_of_the_session(gpu, tpu):
     assert not Path("/tmp", tpu.slug).exists() and not Path("/var/tmp", tpu.slug).exists()  # noqa: S108 - not written to
 
 
+def test_the_packages_of_the_project_cannot_be_imported(gpu):
+    """Not even with the project on the path: a notebook that imports what its bundle lacks fails
+    here as on Kaggle.
+    """
+    missing = "ModuleNotFoundError: No module named"
+    assert gpu.facts["imports"] == [f"{missing} '{name}'" for name in PACKAGES]
+    assert len(gpu.facts["project"]) == 3
+    assert all(fact.startswith(missing) for fact in gpu.facts["project"])
+
+
+def test_the_server_the_project_and_the_home_of_the_developer_look_empty(gpu, kaggle_2026):
+    """They hold the hidden test set, what a bundle may lack, and credentials; so does a folder that
+    is private.
+    """
+    assert list(kaggle_2026.folder.glob("competitions/little/hidden/test/h.txt"))
+    assert gpu.facts["looks_empty"] == [[]] * 5 and gpu.facts["home"] == []
+
+
 def test_no_right_of_root_is_kept(gpu):
     """None that would make the host writable again, or reach its disks."""
-    assert gpu.facts["remounted"] is False
-    assert gpu.facts["disks"] == []
+    assert (gpu.facts["remounted"], gpu.facts["disks"]) == (False, [])
     assert gpu.facts["made_disk"] == "PermissionError: [Errno 1] Operation not permitted"
 
 
-def test_the_environment_is_that_of_kaggle(gpu):
-    """What notebooks ask for to know where they are."""
+def test_nothing_of_the_environment_of_the_host_gets_in(gpu):
+    """No process of the session has it; the session's own says where it is."""
+    inherited = {"GITHUB_TOKEN", "KAGGLE_KEY", "KAGGLE_CONFIG_DIR", "PYTHONPATH", "http_proxy"}
     environment = gpu.facts["environment"]
 
-    assert environment["KAGGLE_KERNEL_RUN_TYPE"] == "Batch"
-    assert environment["LOCALKAGGLE_ACCELERATOR"] == "NvidiaTeslaT4"
-    assert environment["TMPDIR"] == "/kaggle/tmp"
-    assert not {"KAGGLE_IS_COMPETITION_RERUN", "LOCALKAGGLE_ROOT"} & environment.keys()
-
-
-def test_nothing_of_the_environment_of_the_host_gets_in(gpu):
-    """No process of the session has it."""
-    inherited = {"GITHUB_TOKEN", "KAGGLE_KEY", "KAGGLE_CONFIG_DIR", "PYTHONPATH", "http_proxy"}
-
-    assert os.environ["GITHUB_TOKEN"] == PLANTED
-    assert (
-        len(gpu.facts["kaggles"]) >= 2 and gpu.facts["planted"] == []
-    )  # papermill and the notebook's kernel
-    assert not inherited & gpu.facts["environment"].keys()
+    assert os.environ["GITHUB_TOKEN"] == PLANTED and gpu.facts["planted"] == []
+    assert len(gpu.facts["kaggles"]) >= 2  # papermill and the notebook's kernel
+    assert not {*inherited, "KAGGLE_IS_COMPETITION_RERUN", "LOCALKAGGLE_ROOT"} & environment.keys()
+    assert (environment["KAGGLE_KERNEL_RUN_TYPE"], environment["TMPDIR"]) == (
+        "Batch",
+        "/kaggle/tmp",
+    )
 
 
 def test_a_session_sees_its_own_processes_alone(gpu):
@@ -453,31 +343,13 @@ def test_a_session_sees_its_own_processes_alone(gpu):
     assert "pytest" not in gpu.facts["commands"]
 
 
-# Network
+def test_the_network_is_reached_by_who_asked_for_it(listener, tpu, gpu):
+    """Without it a session has a loopback of its own."""
+    refused = "ConnectionRefusedError: [Errno 111] Connection refused"
+    unreachable = "OSError: [Errno 101] Network is unreachable"
 
-
-def test_without_internet_there_is_no_network(gpu):
-    """Not even that of this machine: the session has a loopback of its own."""
-    assert gpu.facts["interfaces"] == ["lo"]
-    assert gpu.facts["connected"] == [
-        "ConnectionRefusedError: [Errno 111] Connection refused",
-        "OSError: [Errno 101] Network is unreachable",
-    ]
-
-
-def test_with_internet_the_network_of_this_machine_is_reached(tpu):
-    """Shown by a server of this machine."""
     assert tpu.facts["connected"] == "connected"
-
-
-def test_an_offline_kaggle_gives_nobody_the_internet(flat):
-    """Whatever the push asked for."""
-    assert flat.version.request.enable_internet
-    assert flat.facts["connected"] == "ConnectionRefusedError: [Errno 111] Connection refused"
-
-
-def test_one_session_reached_the_server_of_this_machine(listener, tpu, gpu, flat):
-    """The one that was allowed to."""
+    assert gpu.facts["interfaces"] == ["lo"] and gpu.facts["connected"] == [refused, unreachable]
     listener.settimeout(10)
     with listener.accept()[0] as plug:
         assert plug.recv(100) == b"from a session"
@@ -486,25 +358,11 @@ def test_one_session_reached_the_server_of_this_machine(listener, tpu, gpu, flat
         listener.accept()
 
 
-# Machines
-
-
-def test_a_tpu_is_eight_devices(tpu):
-    """As many as JAX sees on a v5e-8."""
-    assert tpu.facts["devices"] == 8
-    assert tpu.facts["environment"]["XLA_FLAGS"] == "--xla_force_host_platform_device_count=8"
-    assert tpu.facts["environment"]["LOCALKAGGLE_ACCELERATOR"] == "TpuV5E8"
-
-
-def test_a_pair_of_gpus_is_two_devices(gpu):
-    """For JAX; TensorFlow finds none."""
-    assert gpu.facts["devices"] == 2
-    assert "XLA_FLAGS" not in gpu.facts["environment"]
-
-
-def test_a_session_without_accelerator_says_so(flat):
-    """The notebook may want to fail early."""
-    assert not {"LOCALKAGGLE_ACCELERATOR", "XLA_FLAGS"} & flat.facts["environment"].keys()
+def test_each_machine_has_its_devices_and_its_name(tpu, gpu):
+    """As many as JAX sees."""
+    assert (tpu.facts["devices"], gpu.facts["devices"]) == (8, 2)
+    names = [one.facts["environment"]["LOCALKAGGLE_ACCELERATOR"] for one in (tpu, gpu)]
+    assert names == ["TpuV5E8", "NvidiaTeslaT4"]
 
 
 # Ends
@@ -519,7 +377,7 @@ def bench(begin) -> LocalKaggle:
 
 
 def test_the_log_holds_what_was_printed_and_where(tpu):
-    """Piece by piece, in the order of time, as Kaggle keeps it."""
+    """Piece by piece, in the order of time."""
     times = [piece["time"] for piece in json.loads(tpu.version.log.text())]
 
     assert "to the output\n" in printed(tpu.version, "stdout")
@@ -527,29 +385,28 @@ def test_the_log_holds_what_was_printed_and_where(tpu):
     assert len(times) > 1 and times == sorted(times)
 
 
+LARGE, HOLDS = (
+    "open('large', 'wb').write(bytes(2 * 10**6))",
+    "/kaggle/working holds more than 1,000,",
+)
+RESTING = "; time.sleep(600)"
+
+
 @pytest.mark.parametrize(
     ("cell", "shape", "says"),
     [
         ("time.sleep(600)", "NvidiaTeslaT4", "exceeded 2 seconds"),
-        ("held = b'1' * 10**9; time.sleep(600)", "", "more than 600,000,000 bytes of memory"),
-        (
-            "open('large', 'wb').write(bytes(2 * 10**6)); time.sleep(600)",
-            "",
-            "/kaggle/working holds more than 1,000,000",
-        ),
-        (
-            "open('large', 'wb').write(bytes(2 * 10**6))",
-            "",
-            "/kaggle/working holds more than 1,000,000",
-        ),
+        (f"held = b'1' * 10**9{RESTING}", "", "more than 600,000,000 bytes of memory"),
+        (LARGE, "", HOLDS),
+        pytest.param(LARGE + RESTING, "", HOLDS, marks=pytest.mark.slow),
     ],
-    ids=["time", "memory", "output while it runs", "output at its end"],
+    ids=["time", "memory", "output at its end", "output while it runs"],
 )
 def test_a_session_that_uses_too_much_ends_with_the_reason(sandboxed, bench, cell, shape, says):
     """And nothing of it survives, although it started a process apart from itself."""
     slug = unique("greedy")
 
-    version = ended(bench, slug, ENDLESS, cell, machine_shape=shape)
+    version = ended(bench, slug, ENDLESS, cell, machineShape=shape)
 
     assert version.status == "ERROR" and says in version.failure
     assert not of_session(slug)
@@ -561,48 +418,23 @@ def test_nothing_survives_the_end_of_a_notebook(tpu):
     assert not of_session(tpu.slug)
 
 
-@pytest.fixture(scope="module")
-def failed(begin, bench) -> Any:
-    """A version whose second cell of three throws an exception."""
-    return ended(
-        bench,
-        "failing",
-        "open('kept', 'w').close(); print(6 * 7)",
-        "{}['no such key']",
-        "print('never')",
-    )
+def test_an_exception_ends_a_session_and_its_notebook_is_kept_up_to_there(bench):
+    """With the traceback in the log."""
+    cells = ("open('kept', 'w').close(); print(6 * 7)", "{}['no such key']", "print('never')")
+
+    version = ended(bench, "failing", *cells)
+
+    assert (version.status, version.files()) == ("ERROR", ["__notebook__.ipynb", "kept"])
+    assert version.failure == "The notebook threw an exception (exit code 1); see the log"
+    assert "42\n" in (text := printed(version)) and "KeyError: 'no such key'" in text
+    assert "never" not in printed(version, "stdout")
+    kept = json.loads((version.working / "__notebook__.ipynb").read_text())
+    cells = [cell for cell in kept["cells"] if cell["cell_type"] == "code"]
+    kinds = [[one["output_type"] for one in cell["outputs"]] for cell in cells]
+    assert kinds == [["stream"], ["error"], []]
 
 
-def test_an_exception_ends_a_session(failed):
-    """The rest of the notebook is not executed."""
-    assert (failed.status, failed.failure) == (
-        "ERROR",
-        "The notebook threw an exception (exit code 1); see the log",
-    )
-    assert "never" not in printed(failed, "stdout")
-
-
-def test_the_traceback_is_in_the_log(failed):
-    """With the cell that threw it."""
-    text = printed(failed)
-
-    assert "42\n" in text and "Traceback (most recent call last)" in text
-    assert "KeyError: 'no such key'" in text and "{}['no such key']" in re.sub(
-        r"\x1b\[[\d;]*m", "", text
-    )
-
-
-def test_the_executed_notebook_is_kept_up_to_the_exception(failed):
-    """As __notebook__.ipynb, among the files that were written until then."""
-    kept = nbformat.read(failed.working / "__notebook__.ipynb", as_version=4)
-    outputs = {cell.source: cell.outputs for cell in kept.cells if cell.cell_type == "code"}
-
-    assert failed.files() == ["__notebook__.ipynb", "kept"]
-    assert outputs["open('kept', 'w').close(); print(6 * 7)"][0]["text"] == "42\n"
-    assert outputs["{}['no such key']"][-1]["ename"] == "KeyError"
-    assert outputs["print('never')"] == []
-
-
+@pytest.mark.slow
 def test_a_kernel_that_dies_is_an_exception(bench):
     """As when a library crashes."""
     version = ended(bench, "dying", "import os; os._exit(3)")
@@ -610,14 +442,14 @@ def test_a_kernel_that_dies_is_an_exception(bench):
     assert version.status == "ERROR" and "DeadKernelError" in printed(version)
 
 
+UNNAMED = json.dumps({**json.loads(notebook("1")), "metadata": {}})
+
+
 @pytest.mark.parametrize(
     ("text", "says"),
     [
-        (
-            json.dumps({**json.loads(notebook("print('hello')")), "metadata": {}}),
-            "No kernel name found in notebook",
-        ),
-        ("print('hello')", "Notebook does not appear to be JSON"),
+        (UNNAMED, "No kernel name found in notebook"),
+        ("print(1)", "Notebook does not appear to be JSON"),
     ],
     ids=["no kernelspec", "no notebook"],
 )
@@ -632,7 +464,7 @@ def test_all_sessions_end_with_their_kaggle(tmp_path):
     """Leaving its context waits for them."""
     slug = unique("endless")
     with LocalKaggle(tmp_path / "kaggle", competitions=(), queue_seconds=0) as kaggle:
-        push(kaggle.environment, slug, notebook(ENDLESS, "time.sleep(600)"))
+        push(kaggle, ENDLESS, "time.sleep(600)", slug=f"rehearsal/{slug}")
         version = kaggle.kernels.version(f"rehearsal/{slug}", 1)
         assert soon(lambda: "begun" in printed(version)) and of_session(slug)
 
@@ -641,44 +473,45 @@ def test_all_sessions_end_with_their_kaggle(tmp_path):
 
 
 KAGGLE = """
-import json, sys, threading
+import sys, threading
 from pathlib import Path
 from localkaggle.server import LocalKaggle
-from localkaggle.services.protocol import make
 from localkaggle.sessions import session
+from tests.localkaggle.pushed_notebooks import push
 
-if sys.argv[2:]:
+folder, slug, *cells = sys.argv[1:]
+if "remapped" in slug:
     session.namespaces = lambda: ()
-with LocalKaggle(Path(sys.argv[1]), competitions=(), queue_seconds=0) as kaggle:
-    print(json.dumps(kaggle.environment), flush=True)
+with LocalKaggle(Path(folder), competitions=(), queue_seconds=0) as kaggle:
+    push(kaggle, *cells, slug=slug)
     threading.Event().wait()
 """
 
 
-@pytest.mark.parametrize("words", [(), ("remapped",)], ids=["sandboxed", "remapped"])
-def test_no_session_survives_a_kaggle_that_is_killed(words, request, tmp_path):
+@pytest.mark.parametrize(
+    ("kind", "daemon", "processes"),
+    [
+        ("sandboxed", ENDLESS, 3),
+        pytest.param("remapped", "import time", 2, marks=pytest.mark.slow),
+    ],
+)
+def test_no_session_survives_a_kaggle_that_is_killed(kind, daemon, processes, request, tmp_path):
     """SIGKILL gives nobody the time to tidy up: the kernel of the system does, or the session looks
     for its parent.
     """
-    slug, daemon = unique("endless"), ENDLESS if not words else "import time"
-    if not words:
+    if kind == "sandboxed":
         request.getfixturevalue("sandboxed")
-    words = [sys.executable, "-c", KAGGLE, str(tmp_path / "kaggle"), *words]
-    with subprocess.Popen(words, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+    slug, cell = unique(kind), "open('begun', 'w').close(); time.sleep(600)"
+    words = [sys.executable, "-c", KAGGLE, str(tmp_path / "kaggle"), f"rehearsal/{slug}"]
+    with subprocess.Popen([*words, daemon, cell], cwd=ROOT) as process:
         try:
-            push(
-                json.loads(process.stdout.readline()),
-                slug,
-                notebook(daemon, "open('begun', 'w').close(); time.sleep(600)"),
-            )
             assert soon(lambda: list(tmp_path.glob("kaggle/sessions/*/working/begun")))
             begun = of_session(slug)
         finally:
             process.send_signal(signal.SIGKILL)
 
     # papermill, the notebook's kernel, and the process that it started
-    assert len(begun) >= (3 if daemon == ENDLESS else 2)
-    assert soon(lambda: not of_session(slug))
+    assert len(begun) >= processes and soon(lambda: not of_session(slug))
 
 
 # Users and machines with fewer rights
@@ -796,9 +629,8 @@ def remapped(begin, port) -> Finished:
     """A session without internet on a machine where namespaces are not permitted."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "namespaces", lambda: ())
-        return run_for_facts(
-            begin(), unique("remapped-session"), port, REMAPPED, competition_data_sources=["little"]
-        )
+        fields = {"competitionDataSources": ["little"]}
+        return run_for_facts(begin(), unique("remapped"), port, REMAPPED, **fields)
 
 
 def test_without_namespaces_paths_are_remapped_and_the_log_says_so(remapped):
@@ -807,28 +639,19 @@ def test_without_namespaces_paths_are_remapped_and_the_log_says_so(remapped):
     """
     first = json.loads(remapped.version.log.text())[0]
 
-    assert (
-        "not available here: Linux's namespaces" in first["data"]
-        and first["stream_name"] == "stderr"
-    )
-    assert (
-        "is not cut from the internet" in first["data"]
-        and remapped.facts["connected"] == "connected"
-    )
+    assert first["stream_name"] == "stderr"
+    assert "not available here: Linux's namespaces" in first["data"]
+    assert "is not cut from the internet" in first["data"]
+    assert remapped.facts["connected"] == "connected"
     assert remapped.facts["mounted"] == ["competitions/little/train.csv"]
     assert remapped.facts["same"] and remapped.facts["scratch"]
     assert PLANTED not in remapped.facts["environment"].values()
     assert remapped.version.files() == ["__notebook__.ipynb", "facts.json"]
 
 
-def test_tidying_up_after_remapped_paths_keeps_the_sources(remapped):
-    """The links are removed, and not what they lead to."""
+def test_after_remapped_paths_the_sources_are_kept_and_nothing_survives(remapped):
+    """The links are removed, and not what they lead to; the system's kernel does not tidy up."""
     folder = Path(remapped.facts["environment"]["LOCALKAGGLE_ROOT"])
 
-    assert not folder.exists()
+    assert not folder.exists() and not of_session(remapped.slug)
     assert list(folder.parents[2].glob("competitions/little/visible/train/t.txt"))
-
-
-def test_nothing_survives_the_end_of_a_notebook_with_remapped_paths(remapped):
-    """There the kernel of the system does not tidy up."""
-    assert not of_session(remapped.slug)

@@ -1,0 +1,213 @@
+"""The hosted competitions: real data laid out as Kaggle's, hidden labels in memory alone, and a
+score for whatever is submitted.
+"""
+
+import csv
+import hashlib
+import io
+import json
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from localkaggle.competitions import EMBEDDED, NAMES, Competition, ScoringError, accuracy, auc, rmse
+from localkaggle.competitions.hosted import Hosted
+
+# Where submissions are files, nothing reruns: everybody sees the test set that is scored.
+RERUN = tuple(slug for slug in NAMES if slug != "digits-csv")
+# Names and bytes of digits, as they were before there was any other competition: figures that are
+# recorded elsewhere stand on them.
+DIGITS = "1d4599d1aaeb"
+PAIR = Competition(
+    slug="pair",
+    title="Two Columns",
+    training={},
+    visible_test={},
+    hidden_test={"sample_submission.csv": b"id,far,near\na,0.0,0.0\nb,0.0,0.0\n"},
+    solution={"far": {"a": "1", "b": "2"}, "near": {"a": "3", "b": "4"}},
+    score=rmse,
+    lower_is_better=True,
+)
+
+
+@pytest.fixture(scope="module")
+def made() -> Mapping[str, Competition]:
+    """Return each competition by its slug."""
+    return {name: EMBEDDED[name]() for name in NAMES}
+
+
+def rows(content: bytes) -> list[list[str]]:
+    return list(csv.reader(io.StringIO(content.decode())))
+
+
+def write(path: Path, table: list[list[str]]) -> Path:
+    path.write_text("".join(",".join(row) + "\n" for row in table))
+    return path
+
+
+def pieces(files: Mapping[str, bytes], competition: Competition) -> set[object]:
+    """Return what a model could learn an example by heart from: each picture, and each row without
+    its id and its label.
+    """
+    found: set[object] = {data for name, data in files.items() if not name.endswith(".csv")}
+    for name in {"train.csv", "test.csv"} & files.keys():
+        header, *body = rows(files[name])
+        labels = {"id", "label", *competition.solution}
+        kept = [place for place, column in enumerate(header) if column not in labels]
+        found |= {tuple(row[place] for place in kept) for row in body if kept}
+    return found
+
+
+def test_digits_are_what_they_were(made):
+    """In every byte."""
+    digits, known = made["digits"], hashlib.sha256()
+    for part in (digits.training, digits.visible_test, digits.hidden_test):
+        for name in sorted(part):
+            known.update(name.encode() + b"\0" + part[name])
+    known.update(json.dumps(digits.solution).encode())
+
+    assert known.hexdigest().startswith(DIGITS)
+
+
+@pytest.mark.parametrize("slug", RERUN)
+def test_nothing_of_the_hidden_test_set_is_in_sight(made, slug):
+    """Neither a picture, nor a row, nor an id: none could be learned by heart."""
+    competition = made[slug]
+    ids = [
+        {row[0] for row in rows(part[competition.sample])[1:]}
+        for part in (competition.visible_test, competition.hidden_test)
+    ]
+
+    seen = pieces({**competition.training, **competition.visible_test}, competition)
+    hidden = pieces(competition.hidden_test, competition)
+
+    assert len(hidden) >= 100 and not seen & hidden
+    assert ids[1] == {*next(iter(competition.solution.values()))} and not ids[0] & ids[1]
+
+
+@pytest.mark.parametrize("slug", NAMES)
+def test_no_label_of_a_test_set_is_on_the_disk(made, slug, tmp_path):
+    """Test tables have no column that is predicted, and samples one value there."""
+    competition = made[slug]
+    for hidden in (False, True):
+        folder = tmp_path / str(hidden)
+        competition.write(folder, hidden=hidden)
+        paths = {path.relative_to(folder).as_posix(): path for path in folder.rglob("*.*")}
+        tables = {name: rows(path.read_bytes()) for name, path in paths.items() if "csv" in name}
+        header, *sample = tables.pop(competition.sample)
+        _, *trained = tables.pop("train.csv")
+
+        assert {*paths} == {
+            *competition.training,
+            *(competition.hidden_test if hidden else competition.visible_test),
+        }
+        assert header[1:] == list(competition.solution)
+        assert len({tuple(row[1:]) for row in sample}) == 1
+        assert competition.takes_files or not {r[0] for r in sample} & {r[0] for r in trained}
+        assert all(not {"label", *competition.solution} & {*test[0]} for test in tables.values())
+
+
+def test_where_files_are_submitted_everybody_sees_the_test_set_that_is_scored(made):
+    """Nothing of it can be learned by heart."""
+    competition = made["digits-csv"]
+
+    asked = pieces(competition.visible_test, competition)
+
+    assert competition.takes_files and competition.visible_test == competition.hidden_test
+    assert len(asked) >= 500 and not pieces(competition.training, competition) & asked
+
+
+def test_to_know_of_the_competitions_loads_nothing_heavy():
+    """A command that only names them answers at once."""
+    heavy = {"sklearn", "numpy", "PIL", "pandas"}
+    code = f"import sys, localkaggle.competitions; print({heavy} & set(sys.modules))"
+
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+
+    assert done.stdout == "set()\n", done.stderr
+
+
+@pytest.mark.parametrize("slug", NAMES)
+def test_the_right_answer_has_the_best_score_in_any_order(made, slug, tmp_path):
+    """And the sample a worse one, whichever way better is."""
+    competition = made[slug]
+    header, *sample = rows(competition.hidden_test[competition.sample])
+    solution = [competition.solution[column] for column in header[1:]]
+    right = [[row[0], *(column[row[0]] for column in solution)] for row in reversed(sample)]
+
+    best, poor = (
+        competition.judge(write(tmp_path / "submission.csv", [header, *body]))
+        for body in (right, sample)
+    )
+
+    assert best == (0.0 if competition.lower_is_better else 1.0)
+    assert poor > best if competition.lower_is_better else poor < best
+
+
+@pytest.mark.parametrize(
+    ("metric", "predicted", "truth", "score"),
+    [
+        (accuracy, [" 1", "2", "3", "4"], ["1", "2", "3", "5"], 3 / 4),
+        (rmse, ["1", "2", "6"], ["1", "2", "3"], 3**0.5),
+        # Of the four pairs of a 1 and a 0, two are in order, one is not, and one is equal.
+        (auc, ["0.9", "0.5", "0.5", "0.7"], ["1", "1", "0", "0"], 2.5 / 4),
+    ],
+)
+def test_a_metric_is_what_its_definition_says(metric, predicted, truth, score):
+    given, wanted = (
+        {"x": dict(zip("abcd", column, strict=False))} for column in (predicted, truth)
+    )
+
+    assert metric(given, wanted) == pytest.approx(score)
+
+
+def test_several_columns_are_scored_by_their_mean(tmp_path):
+    """Off by one in the first, by two in the second."""
+    path = write(tmp_path / "s.csv", [["id", "far", "near"], ["b", "3", "2"], ["a", "2", "5"]])
+
+    assert PAIR.judge(path) == pytest.approx((1 + 2) / 2)
+
+
+MALFORMED = {
+    "": "Submission must have the columns id, far, near",
+    "id,near,far\na,1,2\nb,1,2\n": "Submission must have the columns id, far, near",
+    "id,far,near\n": "Submission has 0 rows but 2 were expected",
+    "id,far,near\na,1,2\nb,1\n": "A row has another number of values than the header",
+    "id,far,near\na,1,2\na,1,2\n": "Submission has duplicate ids",
+    "id,far,near\na,1,2\nc,1,2\n": "Submission ids do not match those of the test set",
+    "id,far,near\na,1,2\nb,1, \n": "Submission contains null values",
+    "id,far,near\na,nan,2\nb,1,2\n": "Column far must be a finite number, found 'nan'",
+    "id,far,near\na,1,2\nb,1,1_000\n": "Column near must be a finite number, found '1_000'",
+    "id,far,near\na,1,2\nb,1,\xe9\n": "The file is not a CSV: ",
+}
+
+
+@pytest.mark.parametrize("text", MALFORMED)
+def test_each_malformed_submission_is_refused_in_words_of_its_own(text, tmp_path):
+    path = tmp_path / "submission.csv"
+    path.write_bytes(text.encode("latin-1"))
+
+    with pytest.raises(ScoringError, match=f"^{re.escape(MALFORMED[text])}"):
+        PAIR.judge(path)
+
+
+def test_a_competition_is_built_once_when_it_is_first_asked_for(tmp_path, monkeypatch):
+    """Whoever asks only whether it is there builds none."""
+    built, embedded = [], EMBEDDED["diabetes"]()
+    monkeypatch.setitem(EMBEDDED, "diabetes", lambda: built.append(1) or embedded)
+    hosted = Hosted(tmp_path, ["diabetes"])
+    assert "diabetes" in hosted and "titanic" not in hosted and not [*tmp_path.iterdir()]
+
+    threads = [threading.Thread(target=hosted.folder, args=("diabetes",)) for _ in range(4)]
+    for act in (threading.Thread.start, threading.Thread.join):
+        for thread in threads:
+            act(thread)
+
+    assert built == [1] and (hosted.folder("diabetes", hidden=True) / "test.csv").is_file()
+    with pytest.raises(KeyError, match="titanic"):
+        Hosted(tmp_path, ["titanic"])

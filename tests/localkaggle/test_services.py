@@ -1,0 +1,400 @@
+"""What the local Kaggle refuses, limits and keeps apart, which no test may ask of the site."""
+
+import io
+import zipfile
+from dataclasses import replace
+
+import pytest
+
+from localkaggle.competitions import Competition, accuracy
+from localkaggle.services.kernels import SOURCE_BYTES
+from tests.localkaggle.pushed_notebooks import (
+    Answer,
+    Scripted,
+    ask,
+    finished,
+    notebook,
+    publish,
+    push,
+    request,
+    upload,
+)
+
+DATA = {"ownerSlug": "rehearsal", "datasetSlug": "small-data"}
+KERNEL = {"userName": "rehearsal", "kernelSlug": "small-kernel"}
+SAMPLE = b"id,label\nseen,0\n"
+SMALL = Competition(
+    "small",
+    "Small Things",
+    training={"train.csv": b"id,label\nt,0\n"},
+    visible_test={"sample_submission.csv": SAMPLE},
+    hidden_test={"sample_submission.csv": b"id,label\nh1,0\nh2,0\n", "test/h1.txt": b"hidden"},
+    solution={"label": {"h1": "1", "h2": "0"}},
+    score=accuracy,
+    daily_submissions=2,
+    gpu_seconds=7200,
+)
+BY_FILE = replace(SMALL, slug="by-file", takes_files=True, hidden_test=SMALL.visible_test)
+
+
+# Kernels
+
+
+@pytest.mark.parametrize(
+    ("fields", "metadata", "given"),
+    [
+        ({"machineShape": "TpuV5E8"}, {}, "TpuV5E8"),
+        ({"enableTpu": True}, {}, "TpuV5E8"),
+        ({"enableGpu": True}, {}, "NvidiaTeslaT4"),
+        ({"machineShape": "NvidiaTeslaP100"}, {}, "NvidiaTeslaT4"),
+        ({"machineShape": "TpuV38"}, {}, "TpuV5E8"),
+        ({"machineShape": "TpuV232"}, {}, ""),
+        ({"machineShape": "TpuV5E8", "dockerImage": "gcr.io/kaggle-images/python@0"}, {}, ""),
+        ({"machineShape": "TpuV5E8"}, {"dockerImageVersionId": 30000}, ""),
+        ({"machineShape": "TpuV5E8"}, {"accelerator": "none"}, ""),
+        ({"machineShape": "NvidiaTeslaT4"}, {"accelerator": "none"}, "NvidiaTeslaT4"),
+    ],
+)
+def test_a_push_gets_the_machine_that_kaggle_would_give(kaggle, fields, metadata, given):
+    """Retired shapes become others, and whoever pins an image gets no TPU."""
+    assert not push(kaggle, text=notebook("1", kaggle=metadata), **fields).get("error")
+
+    assert kaggle.kernels.version("rehearsal/small-kernel", 1).shape == given
+
+
+def test_an_account_that_is_not_verified_gets_a_cpu_in_silence(start):
+    kaggle = start(verified=False, queue_seconds=3600)
+
+    for shape in ("TpuV5E8", "NvidiaTeslaT4"):
+        assert not push(kaggle, machineShape=shape).get("error")
+
+    versions = kaggle.kernels.kernels["rehearsal/small-kernel"].versions
+    assert [version.shape for version in versions] == ["", "NvidiaTeslaT4"]
+
+
+@pytest.mark.parametrize(
+    ("shape", "kind", "most", "hours"),
+    [("TpuV5E8", "TPU", 1, 20), ("NvidiaTeslaT4", "GPU", 2, 30), ("", "CPU", 5, None)],
+)
+def test_only_so_many_sessions_and_hours_are_given(kaggle, shape, kind, most, hours):
+    """A refusal comes inside a success, and makes no version."""
+    for _ in range(most):
+        assert not push(kaggle, machineShape=shape).get("error")
+
+    said = push(kaggle, slug="rehearsal/another-one", machineShape=shape)
+
+    assert said["error"] == f"Maximum batch {kind} session count of {most} reached."
+    assert list(kaggle.kernels.kernels) == ["rehearsal/small-kernel"]
+    ask(kaggle, "DeleteKernel", **KERNEL)
+    kaggle.kernels.used_seconds |= dict.fromkeys(["TPU", "GPU"], 30 * 3600.0)
+    error = push(kaggle, machineShape=shape).get("error") or None
+    assert error == (f"Maximum weekly {kind} quota of {hours}.00 hours reached." if hours else None)
+
+
+@pytest.mark.parametrize(
+    ("code", "fields"),
+    [
+        (400, {"newTitle": "four"}),
+        (400, {"newTitle": "x" * 51}),
+        (400, {"newTitle": "!!!!! !!!!!"}),
+        (400, {"slug": "rehearsal/../escape"}),
+        (400, {"slug": "rehearsal/Upper_Case"}),
+        (400, {"machineShape": "TpuV9"}),
+        (400, {"text": "é" * (SOURCE_BYTES // 2)}),
+        (200, {"slug": "stranger/small-kernel"}),
+    ],
+)
+def test_a_push_that_cannot_be_is_refused_and_leaves_nothing(kaggle, code, fields):
+    fields = {"slug": "rehearsal/small-kernel", "newTitle": "Good Title", "text": "1"} | fields
+
+    answer = ask(kaggle, "SaveKernel", **fields)
+
+    assert answer.code == code and answer.message
+    assert kaggle.kernels.kernels == {} and not (kaggle.folder / "sessions").exists()
+
+
+def test_an_output_is_listed_in_pages_without_links_and_nothing_else_is_served(start):
+    def act(session: Scripted) -> None:
+        (session.working / "deep").mkdir()
+        for number in range(24):
+            (session.working / f"deep/{number:02}.txt").write_text(f"number {number}")
+        (session.working / "link").symlink_to("/etc/hostname")
+        (session.working.parent / "beside.txt").touch()
+
+    kaggle = start(act)
+    push(kaggle)
+    finished(kaggle)
+    found, token = [], ""
+    while token is not None:
+        said = ask(kaggle, "ListKernelSessionOutput", **KERNEL, pageSize=10, pageToken=token).said
+        found += [file["fileName"] for file in said["files"]]
+        token = said.get("nextPageToken")
+
+    assert found == [f"deep/{number:02}.txt" for number in range(24)]
+    named = {"ownerSlug": "rehearsal", "kernelSlug": "small-kernel", "versionNumber": 1}
+    assert ask(kaggle, "ListKernelFiles", **KERNEL, pageToken="-1").code == 400
+    for path in ("missing", "deep", "", "../beside.txt", "deep/../deep/03.txt", "link"):
+        assert ask(kaggle, "DownloadKernelOutput", **named, filePath=path).code == 404
+
+
+def test_what_runs_uses_up_the_week(start):
+    """Of its own machine alone."""
+    kaggle = start(lambda session: setattr(session, "seconds", 60.0))
+    push(kaggle, machineShape="NvidiaTeslaT4")
+    finished(kaggle)
+
+    said = ask(kaggle, "GetAcceleratorQuotaStatistics").said
+    assert (said["gpuQuota"]["timeUsed"], said["tpuQuota"]["timeUsed"]) == ("60s", "0s")
+
+
+@pytest.mark.parametrize("own_output", [True, False])
+def test_a_notebook_may_find_its_own_last_complete_output(start, own_output):
+    """Version 3 finds what version 1 wrote: version 2 failed."""
+
+    def act(session: Scripted) -> None:
+        for mounted in session.inputs.values():
+            session.log.add("stdout", (mounted / "state").read_text())
+        (session.working / "state").write_text(f"of {session.working.parent.name}")
+        assert "fail" not in session.notebook
+
+    kaggle = start(act, own_output=own_output)
+    for number, cell in enumerate(("'write'", "'fail'"), 1):
+        push(kaggle, cell)
+        finished(kaggle, number=number)
+    said = push(kaggle, kernelDataSources=["rehearsal/small-kernel"])
+
+    assert bool(said.get("invalidKernelSources")) is not own_output
+    found = "of rehearsal--small-kernel--v1" in finished(kaggle, number=3).log.text()
+    assert found is own_output
+
+
+# Datasets
+
+
+def test_a_version_is_current_and_mounted_once_it_is_processed(start):
+    """Stage by stage; until then no other one is taken."""
+    kaggle = start(ready_seconds=3600, queue_seconds=3600)
+    assert publish(kaggle, **{"a.txt": b"a"}).said["status"] == "ok"
+    version, seen = kaggle.datasets.datasets["rehearsal/small-data"].versions[0], []
+
+    def shown() -> tuple[bool, bool]:
+        said = push(
+            kaggle, kernelExecutionType="QUICK_SAVE", datasetDataSources=["rehearsal/small-data"]
+        )
+        listed = ask(kaggle, "ListDatasetFiles", **DATA).code == 200
+        return listed, not said.get("invalidDatasetSources")
+
+    assert shown() == (False, False) and publish(kaggle, **{"b.txt": b"b"}).code == 403
+    for _ in range(6):
+        seen.append(ask(kaggle, "GetDatasetStatus", **DATA).said.get("status", "the first"))
+        version.made -= 3600 / 5
+
+    assert (seen[0], seen[1], seen[-1]) == ("the first", "BLOBS_RECEIVED", "READY")
+    assert shown() == (True, True) and publish(kaggle, **{"b.txt": b"b"}).code == 200
+    assert ask(kaggle, "GetDataset", **DATA).said["currentVersionNumber"] == 1
+
+
+def archive(*names: str) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w") as file:
+        for name in names:
+            file.writestr(name, "content")
+    return buffer.getvalue()
+
+
+def test_a_zip_is_unpacked_into_a_folder_of_its_name(kaggle):
+    publish(kaggle, **{"pack.zip": archive("top.txt", "deep/er/file.txt", "deep/")})
+
+    files = ask(kaggle, "ListDatasetFiles", **DATA).said["datasetFiles"]
+    assert [file["name"] for file in files] == ["pack/deep/er/file.txt", "pack/top.txt"]
+
+
+HOSTILE = ("../evil", "good/../../evil", "..", "/evil", "..\\evil", "C:\\evil", "e\x01", "x" * 201)
+
+
+@pytest.mark.filterwarnings("ignore:Duplicate name")
+@pytest.mark.parametrize("names", [*[("good", name) for name in HOSTILE], ("a.txt", "a.txt")])
+def test_a_zip_that_leads_outside_or_names_a_file_twice_is_refused(kaggle, tmp_path, names):
+    """Nothing is written, neither there nor here."""
+    token = upload(kaggle, "pack.zip", archive(*names))
+    before = {*tmp_path.rglob("*")} | {kaggle.folder / "datasets"}
+
+    assert publish(kaggle, pack=token).code == 400
+
+    assert {*tmp_path.rglob("*")} <= before and kaggle.datasets.datasets == {}
+
+
+@pytest.mark.parametrize("name", ["../a.txt", "a/b.txt", "/a", "a\\b", "..", "", "a\0b", "x" * 201])
+def test_a_name_that_could_be_a_path_is_refused(kaggle, name):
+    """Of a file, a folder or a dataset."""
+    token = upload(kaggle, "a.txt", b"a")
+    made = {"ownerSlug": "rehearsal", "slug": "small-data", "title": "Small data"}
+    folder = {"name": name, "files": [{"token": token}]}
+
+    assert ask(kaggle, "StartBlobUpload", name=name, contentLength=1).code == 400
+    assert ask(kaggle, "CreateDataset", **made, directories=[folder]).code == 400
+    assert ask(kaggle, "CreateDataset", **{**made, "slug": name}, files=[]).code == 400
+    assert kaggle.datasets.datasets == {} and not [*kaggle.folder.glob("datasets/*")]
+
+
+@pytest.mark.parametrize(
+    "files", [{"a": "never-announced"}, {"a": "announced"}, {"one": "twice", "two": "twice"}]
+)
+def test_what_was_never_sent_or_is_there_twice_makes_no_version(kaggle, files):
+    told = ask(kaggle, "StartBlobUpload", name="a.txt", contentLength=1).said
+    tokens = {"announced": told["token"], "twice": upload(kaggle, "a.txt", b"a")}
+
+    assert (
+        publish(kaggle, **{name: tokens.get(word, word) for name, word in files.items()}).code
+        == 400
+    )
+
+    assert kaggle.datasets.datasets == {} and not [*kaggle.folder.glob("datasets/*")]
+
+
+def test_nothing_but_its_files_can_be_downloaded(kaggle):
+    publish(kaggle, **{"pack.zip": archive("a.txt")})
+    publish(kaggle, **{"b.txt": b"b"})
+
+    beside = "../rehearsal--small-data--v2/b.txt"
+    for name in ("pack", "", beside, "pack/../pack/a.txt", "./pack/a.txt", "/etc/hostname"):
+        asked = ask(kaggle, "DownloadDataset", **DATA, fileName=name, datasetVersionNumber=1)
+        assert asked.code == 404
+
+
+def test_what_is_somebody_elses_is_denied(start, tmp_path):
+    """But for a public dataset, which is only read."""
+    (tmp_path / "a.txt").write_text("theirs")
+    kaggle = start(datasets={"ann/weights": tmp_path}, queue_seconds=3600)
+    publish(kaggle, **{"a.txt": b"mine"})
+    push(kaggle)
+    for things in (kaggle.datasets.datasets, kaggle.kernels.kernels):
+        mine = next(thing for handle, thing in things.items() if handle.startswith("rehearsal"))
+        things[f"ann/{mine.slug}"] = replace(mine, owner="ann")
+    data, kernel = {**DATA, "ownerSlug": "ann"}, {**KERNEL, "userName": "ann"}
+
+    for call in ("GetDataset", "ListDatasetFiles", "CreateDatasetVersion", "DeleteDataset"):
+        assert ask(kaggle, call, **data).code == 403
+    for call in ("GetKernel", "GetKernelSessionStatus", "ListKernelFiles", "DeleteKernel"):
+        assert ask(kaggle, call, **kernel).code == 403
+    weights = {"ownerSlug": "ann", "datasetSlug": "weights"}
+    assert ask(kaggle, "GetDataset", **weights).said["currentVersionNumber"] == 1
+    assert ask(kaggle, "CreateDatasetVersion", **weights, body={}).code == 403
+
+
+# Submissions
+
+
+def complete(kaggle, **fields):
+    """Keep a version as if it had run to its end, with a submission.csv."""
+    fields = {"competitionDataSources": ["small"], "kernelExecutionType": "QUICK_SAVE"} | fields
+    number = push(kaggle, **fields)["versionNumber"]
+    version = kaggle.kernels.version("rehearsal/small-kernel", number)
+    version.working.mkdir(parents=True)
+    (version.working / "submission.csv").write_bytes(SAMPLE)
+    version.status = "COMPLETE"
+    return version
+
+
+def submit(kaggle, **fields) -> Answer:
+    usual = {"competitionName": "small", "kernelOwner": "rehearsal", "fileName": "submission.csv"}
+    usual |= {"kernelSlug": "small-kernel", "kernelVersion": 1}
+    return ask(kaggle, "CreateCodeSubmission", **{**usual, **fields})
+
+
+NOT_ALLOWED = {
+    "complete successfully": ({}, {}, {"status": "RUNNING"}),
+    "cannot use TPU": ({"enableTpu": True}, {}, {}),
+    "cannot use internet": ({"enableInternet": True}, {}, {}),
+    "include this competition": ({"competitionDataSources": []}, {}, {}),
+    "must be named": ({}, {"fileName": "answers.csv"}, {}),
+    "exceeds this competition's GPU max": ({"enableGpu": True}, {}, {"seconds": 7260.0}),
+    "kernelSessions.get": ({}, {"kernelVersion": None}, {}),
+    "version not found": ({}, {"kernelVersion": 2}, {}),
+    "Not found": ({}, {"competitionName": "../small"}, {}),
+    "not accept Submissions from Notebooks": ({}, {"competitionName": "by-file"}, {}),
+    "Could not find output file": ({}, {}, {"failure": "no file"}),
+    "disabled for this competition": ({}, {"competitionName": "closed"}, {}),
+}
+
+
+@pytest.mark.parametrize("said", NOT_ALLOWED)
+def test_a_submission_that_is_refused_costs_nothing_and_reruns_nothing(start, said):
+    hosted = [SMALL, BY_FILE, replace(SMALL, slug="closed", closed=True)]
+    kaggle = start(competitions=hosted, queue_seconds=3600)
+    pushed, fields, changed = NOT_ALLOWED[said]
+    version = complete(kaggle, **pushed)
+    for name, value in changed.items():
+        setattr(version, name, value)
+    if version.failure:
+        (version.working / "submission.csv").unlink()
+
+    answer = submit(kaggle, **fields)
+
+    assert answer.code in (400, 403, 404) and said in answer.message
+    limits = ask(kaggle, "GetSubmissionLimits", competitionName="small").said
+    assert limits["numAllowedNow"] == 2 and not [*kaggle.folder.rglob("rerun-*")]
+
+
+def ended(kaggle, ref: int) -> dict[str, str]:
+    kaggle.submissions.submissions[ref].thread.join(60)
+    return ask(kaggle, "GetSubmission", ref=ref).said
+
+
+def test_of_a_rerun_only_the_score_is_seen(start):
+    """Its log, its output and the hidden test set are nowhere; one that fails is spent, too."""
+
+    def act(session: Scripted) -> None:
+        sample = session.inputs["competitions/small"] / "sample_submission.csv"
+        session.log.add("stdout", f"rerun: {session.rerun}")
+        assert not session.rerun or "broken" not in session.notebook
+        if "nothing" not in session.notebook:
+            (session.working / "submission.csv").write_bytes(sample.read_bytes())
+
+    kaggle = start(act, competitions=[SMALL])
+    for number, cell in enumerate(("'fine'", "'broken'"), 1):
+        push(kaggle, cell, competitionDataSources=["small"])
+        finished(kaggle, number=number)
+
+    def shown() -> tuple[str, list[bytes]]:
+        said = ask(kaggle, "ListKernelSessionOutput", **KERNEL, versionLabel="v1").said
+        files = [request(kaggle, "GET", file["url"], auth=None) for file in said["files"]]
+        return said["log"], [file.content for file in files]
+
+    before = shown()
+    items = [ended(kaggle, submit(kaggle, kernelVersion=n).said["ref"]) for n in (1, 2)]
+
+    assert [item["status"] for item in items] == ["COMPLETE", "ERROR"]
+    assert (items[0]["publicScore"], items[1]["errorDescription"]) == (
+        "0.50000",
+        "Notebook Threw Exception",
+    )
+    assert shown() == before and "rerun: False" in before[0] and before[1] == [SAMPLE]
+    said = submit(kaggle).message
+    assert "has used its daily Submission allowance (2) today" in said
+
+
+def test_a_file_that_cannot_be_scored_is_spent_and_says_why(start):
+    kaggle = start(competitions=[BY_FILE])
+    named = {"competitionName": "by-file"}
+    token = upload(kaggle, "answers.csv", b"id,label\nother,1\n", **named)
+
+    item = ended(kaggle, ask(kaggle, "CreateSubmission", **named, blobFileTokens=token).said["ref"])
+
+    assert item["status"] == "ERROR" and "Submission Scoring Error" in item["errorDescription"]
+    assert ask(kaggle, "GetSubmissionLimits", **named).said["numAllowedNow"] == 1
+    assert ask(kaggle, "CreateSubmission", **named, blobFileTokens="never").code == 400
+
+
+def test_no_call_leads_to_the_hidden_test_set_or_its_labels(start):
+    kaggle = start(competitions=[SMALL])
+    listed = ask(kaggle, "ListDataFiles", competitionName="small").said["files"]
+    folder = kaggle.competitions.folder("small", hidden=True)
+
+    assert [file["name"] for file in listed] == ["sample_submission.csv", "train.csv"]
+    assert (folder / "test/h1.txt").is_file()
+    for name in ("test/h1.txt", "../hidden/test/h1.txt", "", "/etc/hostname", "train.csv\0"):
+        asked = ask(kaggle, "DownloadDataFile", competitionName="small", fileName=name)
+        assert asked.code == 404
+    kept = [path.read_bytes() for path in kaggle.folder.rglob("*") if path.is_file()]
+    assert not [content for content in kept if b"h1,1" in content or b'"h1": "1"' in content]
