@@ -28,14 +28,14 @@ DEAD = "http://127.0.0.1:9"
 # The files that take longest, the longest first: at the end one worker would work while the others
 # wait.
 LONG = (
-    "test_relay.py",
+    "doors/test_dry_run.py",
     "pipeline/training/test_training.py",
     "proofs/test_proofs.py",
     "proofs/competitions/test_competitions_claims.py",
     "pipeline/training/test_own_code_check.py",
     "pipeline/models/test_backbones.py",
     "pipeline/training/test_train_step.py",
-    "commands/test_rehearsal.py",
+    "doors/test_kaggle.py",
     "pipeline/inference/test_inference.py",
     "proofs/training/test_training_claims.py",
     "proofs/own/test_own_claims.py",

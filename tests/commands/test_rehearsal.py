@@ -1,6 +1,5 @@
-"""A folder of the user's own goes through the whole chain, with a part of its labels hidden."""
+"""What a rehearsal hosts of a folder of one's own. tests/doors/test_dry_run.py runs one whole."""
 
-import json
 import os
 import shutil
 import subprocess
@@ -10,10 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from commands.project import project
 from commands.rehearsal import SEEN, Hosted, default, explained, hosted_folder, require_space
 from deploy.errors import DiskError, RunFailed, SourceMissing
-from deploy.relay import relay
 from localkaggle.sessions import session
 from pipeline import config as configs
 from pipeline.errors import SubmissionError
@@ -21,7 +18,6 @@ from tests.deploy.ordinary.test_other_platforms import MAC
 from tests.pipeline.conftest import write_competition
 
 ROOT = Path(__file__).resolve().parents[2]
-EDIT = "# edited while train-tpu ran\n"
 
 
 def written(folder: Path) -> Path:
@@ -47,82 +43,6 @@ def test_a_folder_without_a_config_is_told_which_one_it_gets(capsys):
 
     (line,) = capsys.readouterr().out.splitlines()
     assert "this takes digits" in line and "invoke inspect --input 'my data' --write NAME" in line
-
-
-@pytest.fixture(scope="module")
-def rehearsed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
-    """Return a copy of the project in which a folder was rehearsed, and what was printed."""
-    copy = tmp_path_factory.mktemp("rehearsed") / "kaggle-relay"
-    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
-    shutil.copytree(ROOT, copy, ignore=ignored)
-    folder = write_competition(copy.parent / "four kinds", train=240)
-    (folder / "notes.csv").write_text("id,by\n" + "".join(f"r{n:03d},ann\n" for n in range(240)))
-    # TensorFlow takes seconds longer to start; tests/test_relay.py infers with it.
-    infer = copy / "kernels" / "infer-gpu" / "notebook.py"
-    infer.write_text(
-        infer.read_text().replace('"KERAS_BACKEND"] = "tensorflow"', '"KERAS_BACKEND"] = "jax"')
-    )
-    path = written(copy.parent)
-    words = ["dry-run", "--config", str(path), "--input", str(folder), "--budget", "45s", "--json"]
-    process = subprocess.Popen(
-        [sys.executable, "-m", "invoke", *words],
-        cwd=copy,
-        env={name: value for name, value in os.environ.items() if "XLA" not in name},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-    assert process.stdout is not None
-    said = ""
-    for line in process.stdout:
-        said += line
-        if "Watch rehearsal/four-kinds-train-tpu" in line:
-            with path.open("a") as file:
-                file.write(EDIT)
-    assert process.wait() == 0, said[-3000:]
-    return copy, said
-
-
-def test_the_score_is_that_of_the_hidden_rows(rehearsed: tuple[Path, str]) -> None:
-    """A fifth of 240; the bright quarter of an image tells its label."""
-    _, said = rehearsed
-    assert "48 of 240 labelled rows are the hidden test set" in said
-    assert json.loads(said.splitlines()[-1])["score"] >= 0.9
-    assert "accuracy of 48 hidden rows, higher is better; a short training shows that" in said
-
-
-def test_what_it_leaves_out_is_said(rehearsed: tuple[Path, str]) -> None:
-    _, said = rehearsed
-    assert "of 1,000 epochs" in said
-    assert "left out: notes.csv: it names a hidden row" in said
-
-
-def test_no_session_keeps_a_hidden_label(rehearsed: tuple[Path, str]) -> None:
-    copy, _ = rehearsed
-    tables = [path.read_text() for path in (copy / "runs").rglob("train.csv")]
-    assert len(tables) == 2  # what everybody sees, and what the scored rerun sees
-    assert all(text.count("\n") == 1 + 240 - 48 for text in tables)
-
-
-def test_a_push_knows_what_was_rehearsed(rehearsed: tuple[Path, str]) -> None:
-    copy, _ = rehearsed
-    known = json.loads((copy / "runs" / "rehearsed.json").read_text())
-    assert len(known) == 2  # train-tpu and infer-gpu
-    assert all("epochs" in how for how in known.values())
-
-
-def test_what_was_edited_meanwhile_was_not_rehearsed(rehearsed: tuple[Path, str]) -> None:
-    copy, _ = rehearsed
-    config = copy.parent / "kinds.py"
-    ours = project(str(config), copy / "runs", copy.parent / "build")
-    after = config.read_text()
-    edited = relay.build(ours, relay.TRAIN, "rehearsal")
-    config.write_text(after.removesuffix(EDIT))
-    before = relay.build(ours, relay.TRAIN, "rehearsal")
-    config.write_text(after)
-    known = json.loads((copy / "runs" / "rehearsed.json").read_text())
-    assert after.endswith(EDIT)
-    assert before.code_sha256 in known and edited.code_sha256 not in known
 
 
 @pytest.fixture
@@ -201,6 +121,7 @@ mount --bind {proc}/cpuinfo /proc/cpuinfo && exec "$0" -m invoke dry-run
 """
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not session.namespaces(), reason="/proc is hidden by a mount")
 def test_the_first_command_of_the_readme_runs_without_prctl_and_proc(tmp_path: Path) -> None:
     """As on a Mac: with a line that says what is not there."""

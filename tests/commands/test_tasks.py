@@ -6,7 +6,6 @@ import importlib.util
 import json
 import re
 import shlex
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -25,7 +24,8 @@ from deploy.relay import relay
 from deploy.relay.submit import Submission
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import namespaces
-from tests.deploy.invoked import HANGS_AFTER, ROOT, ended
+from tests.deploy.invoked import HANGS_AFTER, ROOT, Prompt, ended
+from tests.doors.given import CUSTOM, copy_project, write_config
 from tests.faults.world import competition, log_in
 
 TASKS = [
@@ -55,18 +55,14 @@ TASKS = [
 ]
 
 
-def invoke(*arguments: str, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "invoke", *arguments],
-        cwd=cwd,
-        capture_output=True,
-        text=True,
-        check=False,
-        timeout=HANGS_AFTER,
-    )
+@pytest.fixture(scope="module")
+def prompt() -> Iterator[Prompt]:
+    """Return one process for commands in this project."""
+    with Prompt() as prompt:
+        yield prompt
 
 
-def test_every_task_is_listed_and_nothing_heavy_is_started_for_it():
+def test_every_task_is_listed_and_nothing_heavy_is_started_for_it(prompt):
     """`invoke --list` is the first thing that one types."""
     code = (
         "import sys, tasks; heavy = {'kaggle', 'kagglesdk', 'requests', 'pandas', 'numpy', 'keras',"
@@ -74,48 +70,28 @@ def test_every_task_is_listed_and_nothing_heavy_is_started_for_it():
         " sys.exit(', '.join(heavy & set(sys.modules)) or 0)"
     )
 
-    listed = invoke("--list")
+    _, listed, _ = prompt("--list")
     started = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
     )
 
     assert [
-        line.split()[0]
-        for line in listed.stdout.splitlines()
-        if line[:2] == "  " and line[2] != " "
+        line.split()[0] for line in listed.splitlines() if line[:2] == "  " and line[2] != " "
     ] == TASKS
     assert (started.returncode, started.stderr) == (0, "")
 
 
-HELP = """
-import contextlib, io, json, sys
-from invoke.main import program
+def test_the_help_of_a_task_has_an_example_that_can_be_copied(prompt):
+    helps = {task: prompt("--help", task)[1] for task in TASKS}
 
-told = {}
-for task in sys.argv[1:]:
-    with contextlib.redirect_stdout(io.StringIO()) as shown:
-        program.run(["invoke", "--help", task], exit=False)
-    told[task] = shown.getvalue()
-print(json.dumps(told))
-"""
+    plain = {task: " ".join(text.split()).replace("- ", "-") for task, text in helps.items()}
+    assert [task for task in TASKS if f"Example: invoke {task}" not in plain[task]] == []
 
 
-@pytest.fixture(scope="module")
-def helps() -> dict[str, str]:
-    """Return what `invoke --help` shows of each task, by one process for all."""
-    done = subprocess.run(
-        [sys.executable, "-c", HELP, *TASKS], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    told: dict[str, str] = json.loads(done.stdout)
-    return told
-
-
-@pytest.mark.parametrize("task", TASKS)
-def test_the_help_of_a_task_has_an_example(task, helps):
-    """One that can be copied."""
-    assert f"Example: invoke {task}" in " ".join(helps[task].split()).replace("- ", "-")
-
-
+RUN = "ann/digits-train-tpu/1"
+NO_HOURS = ("abc", "nan", "-1", "1e9", "inf")
+NO_RUNS = ("ann/x/0", f"ann/x/{'9' * 5000}", f"ann/{'x' * 300}/1", "a b/c/1", "../../etc/1")
+SPENDING = ("tpu", "gpu", "submit", "yes")
 ERRORS = [
     (["push-train"], 3, "Kaggle credentials cannot be used"),
     (["push-train", "--config", "no-such"], 2, "digits"),
@@ -127,6 +103,7 @@ ERRORS = [
     (["bench-report", "--runs", "nowhere"], 2, "nowhere holds no cells"),
     (["push-prepare", "--config", "breast_cancer"], 2, 'kind="table"'),
     (["dry-run", "--config", "no-such"], 2, "digits"),
+    (["dry-run", "--config", "cifar100_wrn"], 2, "no competition"),
     (["watch", "--run", "nonsense"], 2, "owner/slug/version"),
     (["watch", "--kernel", "foo"], 2, "expected prepare-cpu, train-tpu, infer-gpu"),
     (["pull", "--kernel", "foo"], 2, "expected prepare-cpu, train-tpu, infer-gpu"),
@@ -147,59 +124,58 @@ ERRORS = [
     (["init"], 2, "--competition is missing"),
     (["inspect"], 2, "--input is missing"),
     (["inspect", "--input", "no-such"], 2, "there is no such folder"),
+    *((["watch", "--run", RUN, "--hours", hours], 2, "--hours") for hours in NO_HOURS),
+    *((["watch", "--run", run], 2, "owner/slug/version") for run in NO_RUNS),
+    # `invoke doctor` alone spends nothing, whatever is asked for.
+    *((["doctor", f"--{what}"], 2, "invoke doctor --live --") for what in SPENDING),
 ]
 
 
-def test_an_error_is_a_message_an_exit_code_and_a_json_object():
-    """No traceback: the message says what to do. One process gives all of these commands."""
-    found = ended([[*words, "--json"] for words, _, _ in ERRORS])
+@pytest.mark.parametrize(("words", "code", "said"), ERRORS)
+def test_an_error_is_a_message_an_exit_code_and_a_json_object(prompt, words, code, said):
+    """No traceback: the message says what to do, and is short."""
+    exit_code, shown, message = prompt(*words, "--json")
 
-    for (words, code, said), (exit_code, shown, message) in zip(ERRORS, found, strict=True):
-        told = json.loads(shown.splitlines()[-1])
-        assert (exit_code, told["exit_code"]) == (code, code), words
-        assert said in message and said in told["error"]
-        assert "Traceback" not in message
+    told = json.loads(shown.splitlines()[-1])
+    assert (exit_code, told["exit_code"]) == (code, code)
+    assert said in message and said in told["error"]
+    assert "Traceback" not in message and len(message) < 2000
 
 
-def test_a_python_that_cannot_run_notebooks_is_named_with_the_command_that_fixes_it(tmp_path):
+def test_a_python_that_cannot_run_notebooks_is_named_with_the_command_that_fixes_it(
+    prompt, tmp_path
+):
     """It was chosen for its versions, and a package was forgotten."""
     bare = tmp_path / "bare"
     subprocess.run(
         [sys.executable, "-m", "venv", "--without-pip", bare], check=True, timeout=HANGS_AFTER
     )
 
-    done = invoke("dry-run", "--gpu-python", str(bare / "bin" / "python"))
+    code, _, said = prompt("dry-run", "--gpu-python", bare / "bin" / "python")
 
-    assert done.returncode == 2 and "has no 'papermill', 'ipykernel'" in done.stderr
-    assert "-m pip install -e . -c constraints/gpu-image.txt" in done.stderr
+    assert code == 2 and "has no 'papermill', 'ipykernel'" in said
+    assert "-m pip install -e . -c constraints/gpu-image.txt" in said
 
 
 def test_a_notebook_is_built_without_an_account(tmp_path):
     """Nothing is sent, so nobody has to be logged in; the placeholder is named."""
-    copy = shutil.copytree(
-        ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "runs", "build", "tests")
-    )
+    copy = copy_project(tmp_path)
 
-    done = invoke("build", "--json", cwd=copy)
+    ((code, shown, _),) = ended([["build", "--json"]], cwd=copy)
 
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert (done.returncode, told["handle"]) == (0, "owner/digits-train-tpu")
+    told = json.loads(shown.splitlines()[-1])
+    assert (code, told["handle"]) == (0, "owner/digits-train-tpu")
     assert Path(told["notebook"]).is_file()
-    assert "The owner is the placeholder 'owner'" in done.stdout
+    assert "The owner is the placeholder 'owner'" in shown
 
 
-def test_a_custom_function_that_cannot_work_is_not_built(tmp_path):
+def test_a_custom_function_that_cannot_work_is_not_built(prompt, tmp_path):
     """A bundle built by hand is pushed by hand, so the build checks what a push checks."""
-    path = tmp_path / "broken.py"
-    text = (ROOT / "pipeline" / "configs" / "digits.py").read_text()
-    path.write_text(
-        text.replace('"digits"', '"broken"').replace("    batch=", '    loss="mine",\n    batch=')
-        + "\ndef mine(labels, outputs):\n    return outputs.sum(1)\n"
-    )
+    config = write_config(tmp_path, CUSTOM, loss="mine")
 
-    done = invoke("build", "--config", str(path), "--owner", "somebody")
+    code, _, said = prompt("build", "--config", config, "--owner", "somebody")
 
-    assert done.returncode == 2 and "does not depend on the labels" in done.stderr
+    assert code == 2 and "does not depend on the labels" in said
 
 
 @pytest.mark.parametrize(
@@ -210,16 +186,16 @@ def test_a_custom_function_that_cannot_work_is_not_built(tmp_path):
         ('{"username": "ann"}', "has no username or no key"),
     ],
 )
-def test_a_broken_file_of_credentials_is_not_called_none(tmp_path, monkeypatch, text, said):
+def test_a_broken_file_of_credentials_is_not_called_none(prompt, tmp_path, monkeypatch, text, said):
     """Who made one searches for what is wrong with it."""
     (tmp_path / "kaggle.json").write_text(text)
     monkeypatch.setenv("KAGGLE_CONFIG_DIR", str(tmp_path))
 
-    done = invoke("push-train", "--yes")
+    code, _, error = prompt("push-train", "--yes")
 
-    assert done.returncode == 3
-    assert f"The Kaggle credentials cannot be used: {tmp_path}/kaggle.json {said}" in done.stderr
-    assert "~/.kaggle/access_token" in done.stderr
+    assert code == 3
+    assert f"The Kaggle credentials cannot be used: {tmp_path}/kaggle.json {said}" in error
+    assert "~/.kaggle/access_token" in error
 
 
 def test_a_check_without_what_it_needs_says_how_to_get_it(monkeypatch):
@@ -243,59 +219,25 @@ def test_a_reader_that_has_enough_is_no_error():
     assert done.stdout.startswith("PASS  python") and done.stderr == ""
 
 
-def refused(commands: list[list[str]]) -> Iterator[str]:
-    """Yield what each of these commands, given in one process, says, each with exit code 2."""
-    for code, _, said in ended(commands):
-        assert (code, "Traceback" in said) == (2, False)
-        yield said
-
-
-def test_a_number_that_makes_no_sense_is_refused():
-    """A wait that never ends is none."""
-    numbers = ["abc", "nan", "-1", "1e9", "inf"]
-
-    said = refused(
-        [["watch", "--run", "ann/digits-train-tpu/1", "--hours", number] for number in numbers]
-    )
-
-    assert ["--hours" in text for text in said] == [True] * len(numbers)
-
-
-def test_a_run_that_cannot_be_is_refused():
-    """Before anybody is asked about it."""
-    runs = ["ann/x/0", f"ann/x/{'9' * 5000}", f"ann/{'x' * 300}/1", "a b/c/1", "../../etc/1"]
-
-    said = refused([["watch", "--run", run] for run in runs])
-
-    assert [0 < len(text) < 500 for text in said] == [True] * len(runs)
-
-
-def test_what_a_smoke_test_may_spend_is_refused_without_one():
-    """`invoke doctor` alone spends nothing, whatever is asked for."""
-    said = refused([["doctor", f"--{option}"] for option in ("tpu", "gpu", "submit", "yes")])
-
-    assert ["invoke doctor --live --" in text for text in said] == [True] * 4
-
-
-def test_a_smoke_test_that_may_spend_is_not_begun_where_nobody_can_be_asked(local):
+def test_a_smoke_test_that_may_spend_is_not_begun_where_nobody_can_be_asked(prompt, local):
     """Not half an hour later, with notebooks on Kaggle."""
-    done = invoke("doctor", "--live", "--gpu")
+    code, _, said = prompt("doctor", "--live", "--gpu")
 
-    assert (done.returncode, local.journal) == (2, [])
-    assert "--yes" in done.stderr and "Traceback" not in done.stderr
+    assert (code, local.journal) == (2, [])
+    assert "--yes" in said and "Traceback" not in said
 
 
-def test_a_smoke_test_that_ran_out_of_time_names_the_command_that_goes_on(local):
+def test_a_smoke_test_that_ran_out_of_time_names_the_command_that_goes_on(prompt, local):
     """With the options that were given: another config takes another competition."""
     log_in(local, seconds=-7200)  # the first call renews the login
     local.faults.plan({})
     local.faults.say("GenerateAccessToken", ["one byte a second"])
 
     given = ["doctor", "--live", "--config", "digits", "--submit", "--yes"]
-    done = invoke(*given, "--minutes", "0.05")
+    code, _, said = prompt(*given, "--minutes", "0.05")
 
-    assert done.returncode == 5 and "The smoke test is unfinished" in done.stderr
-    assert done.stderr.splitlines()[-1] == shlex.join(["invoke", *given])
+    assert code == 5 and "The smoke test is unfinished" in said
+    assert said.splitlines()[-1] == shlex.join(["invoke", *given])
 
 
 @pytest.fixture
@@ -307,37 +249,38 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKagg
         yield local
 
 
-def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(local):
+def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(prompt, local):
     """For a script that gives the same command again then."""
     local.kernels.used_seconds["TPU"] = 20 * 3600.0
 
-    done = invoke("push-train", "--until-done", "--yes", "--json")
+    code, shown, _ = prompt("push-train", "--until-done", "--yes", "--json")
 
-    told = json.loads(done.stdout.splitlines()[-1])
-    assert (done.returncode, told["exit_code"], not local.kernels.kernels) == (7, 7, True)
+    told = json.loads(shown.splitlines()[-1])
+    assert (code, told["exit_code"], not local.kernels.kernels) == (7, 7, True)
     assert "The week's quota returns at 2030-01-05 00:00 UTC." in told["error"]
     assert "To resume then:\ninvoke push-train --until-done --config digits" in told["error"]
 
 
-def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(local):
+def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(prompt, local):
     """A byte now and then keeps a connection alive for ever; the system's timer ends it."""
     local.faults.plan({0: "one byte a second"})
 
-    done = invoke("status", "--minutes", "0.05", "--json")
+    code, shown, _ = prompt("status", "--minutes", "0.05", "--json")
 
-    assert done.returncode == 5
-    assert "longer than 0.05 minutes" in json.loads(done.stdout.splitlines()[-1])["error"]
+    assert code == 5
+    assert "longer than 0.05 minutes" in json.loads(shown.splitlines()[-1])["error"]
 
 
-def test_a_wrong_key_is_refused_at_once_after_a_line_that_says_who_is_asked(local, monkeypatch):
+def test_a_wrong_key_is_refused_at_once_after_a_line_that_says_who_is_asked(
+    prompt, local, monkeypatch
+):
     """Nothing is sent twice: a key that is wrong stays wrong."""
     monkeypatch.setenv("KAGGLE_KEY", "0" * 32)
 
-    done = invoke("push-train", "--yes")
+    code, shown, _ = prompt("push-train", "--yes")
 
-    codes = [code for _, _, code, _ in local.journal]
-    assert (done.returncode, codes) == (3, [401])
-    assert done.stdout.splitlines()[0] == f"Logging in to 127.0.0.1:{local.port}"
+    assert (code, [call[2] for call in local.journal]) == (3, [401])
+    assert shown.splitlines()[0] == f"Logging in to 127.0.0.1:{local.port}"
 
 
 def test_an_option_has_one_name_and_one_meaning():
@@ -439,9 +382,7 @@ REHEARSE = "import sys; sys.argv = ['invoke', 'dry-run']; import commands.rehear
 )
 def test_a_rehearsal_on_a_full_disk_says_so(code, said, tmp_path):
     """Before it begins, or where the disk fills up: in place of advice about the network."""
-    copy = shutil.copytree(
-        ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "runs", "build", "tests")
-    )
+    copy = copy_project(tmp_path)
     (copy / "runs").mkdir()
     code = f"{REHEARSE}{code}from invoke.main import program; program.run()"
     rehearse = shlex.join([sys.executable, "-c", code])
@@ -457,13 +398,11 @@ def test_a_rehearsal_on_a_full_disk_says_so(code, said, tmp_path):
 
 def test_a_rehearsal_that_ran_out_of_time_says_that_it_begins_again(tmp_path):
     """Unlike a run on Kaggle, of which nothing is lost."""
-    copy = shutil.copytree(
-        ROOT, tmp_path / "copy", ignore=shutil.ignore_patterns(".*", "runs", "build", "tests")
-    )
+    copy = copy_project(tmp_path)
 
-    done = invoke("dry-run", "--minutes", "0.01", "--json", cwd=copy)
+    ((code, shown, _),) = ended([["dry-run", "--minutes", "0.01", "--json"]], cwd=copy)
 
-    told = json.loads(done.stdout.splitlines()[-1])["error"]
-    assert done.returncode == 5
+    told = json.loads(shown.splitlines()[-1])["error"]
+    assert code == 5
     assert told.startswith("This took longer than 0.01 minutes. A rehearsal cannot be resumed")
     assert told.splitlines()[-1] == "--minutes N"

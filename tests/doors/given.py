@@ -5,13 +5,14 @@ beside the competition of `write_competition`.
 import contextlib
 import io
 import runpy
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.deploy.invoked import Ended
+from tests.deploy.invoked import ROOT, Ended
 
 FIELDS: Mapping[str, Any] = {
     "competition": "four-kinds",
@@ -31,10 +32,21 @@ DATA: Mapping[str, Any] = {
     "crop_padding": 1,
     "validation_fraction": 1 / 12,  # two rows of each label
 }
+OPTIMIZER: Mapping[str, Any] = {"name": "adam", "base_rate": 2e-2, "base_batch": 8}
+# A loss that has to be refused.
+CUSTOM = """
+
+def mine(labels, outputs):
+    return outputs.sum(1)
+"""
 
 
 def write_config(
-    folder: Path, more: str = "", data: Mapping[str, Any] | None = None, **fields: Any
+    folder: Path,
+    more: str = "",
+    data: Mapping[str, Any] | None = None,
+    optimizer: Mapping[str, Any] | None = None,
+    **fields: Any,
 ) -> Path:
     """Write a config that trains in a few seconds, and return its path.
 
@@ -42,6 +54,7 @@ def write_config(
         folder: gets tiny.py.
         more: Python below the config.
         data: fields of `Data` that differ.
+        optimizer: fields of `Optimizer` that differ.
         fields: of `Config` that differ.
     """
     path = folder / "tiny.py"
@@ -49,7 +62,7 @@ def write_config(
         "from pipeline.config import Config, Data, Optimizer\n\nCONFIG = Config(\n"
         f'    name="tiny", **{dict(FIELDS) | fields!r},\n'
         f"    data=Data(**{dict(DATA) | dict(data or {})!r}),\n"
-        '    optimizer=Optimizer(name="adam", base_rate=2e-2, base_batch=8),\n'
+        f"    optimizer=Optimizer(**{dict(OPTIMIZER) | dict(optimizer or {})!r}),\n"
         f")\n{more}"
     )
     return path
@@ -80,3 +93,11 @@ def pipeline(*words: object, terminal: bool = False) -> Ended:
         except SystemExit as end:
             code = int(end.code or 0)
     return code, shown.getvalue(), said.getvalue()
+
+
+def copy_project(folder: Path) -> Path:
+    """Copy what a push needs of this project, and return the copy's folder: the developer's own
+    records are left alone.
+    """
+    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs", "proofs", "benchmarks")
+    return Path(shutil.copytree(ROOT, folder / "kaggle-relay", ignore=ignored))

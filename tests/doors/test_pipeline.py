@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from tests.deploy.invoked import ROOT
-from tests.doors.given import pipeline, write_config
+from tests.doors.given import CUSTOM, pipeline, write_config
 from tests.pipeline.conftest import CLASSES, write_competition
 
 STEPS = 44  # 8 epochs of 88 rows, 16 a step
@@ -45,11 +45,6 @@ def kill(event, arguments):
 
 
 sys.addaudithook(kill)
-"""
-CUSTOM = """
-
-def mine(labels, outputs):
-    return outputs.sum(1)
 """
 
 

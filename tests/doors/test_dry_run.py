@@ -1,0 +1,186 @@
+"""One dry run of the whole chain: a folder of one's own, a part of whose labels is hidden.
+
+Both notebooks really run, and many tests look at what it leaves.
+"""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import nbformat
+import pytest
+
+from tests.deploy.invoked import HANGS_AFTER
+from tests.doors.given import copy_project, write_config
+from tests.doors.world import opened
+from tests.faults.recorded_session import Recorded
+from tests.faults.world import competition
+from tests.pipeline.conftest import write_competition
+
+PROMISED = {
+    *("submission", "rows", "score", "train_kernel", "train_version", "dataset", "dataset_version"),
+    *("infer_kernel", "infer_version", "seconds", "pictures"),
+}
+EDIT = "# edited while train-tpu ran\n"
+LABELLED, HIDDEN = 240, 48  # rows; a fifth is hidden
+
+
+@dataclass(frozen=True)
+class Rehearsed:
+    """A dry run that has ended.
+
+    Attributes:
+        project: the copy of the project in which it ran.
+        said: what it printed.
+        told: its last line.
+        folder: the folders of its runs.
+    """
+
+    project: Path
+    said: str
+    told: dict[str, Any]
+    folder: Path
+
+    def json(self, *parts: str) -> dict[str, Any]:
+        """Return a JSON file in a folder of the runs."""
+        found: dict[str, Any] = json.loads(self.folder.joinpath(*parts).read_bytes())
+        return found
+
+
+@pytest.fixture(scope="module")
+def dry_run(tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
+    """Return the dry run of a network that compiles soon, and would train for long."""
+    project = copy_project(tmp_path_factory.mktemp("project"))
+    folder = write_competition(project.parent / "four kinds", train=LABELLED)
+    notes = "".join(f"r{row:03d},ann\n" for row in range(LABELLED))
+    (folder / "notes.csv").write_text(f"id,by\n{notes}")
+    options = {"width": 1024, "depth": 2, "dropout": 0.0}
+    rate = {"base_rate": 4e-3, "base_batch": 128}
+    config = write_config(
+        project.parent, optimizer=rate, batch=128, epochs=1000, model_options=options
+    )
+    words = ["dry-run", "--config", config, "--input", folder, "--budget", "45s", "--json"]
+    process = subprocess.Popen(
+        [sys.executable, "-m", "invoke", *map(str, words)],
+        cwd=project,
+        env={name: value for name, value in os.environ.items() if "XLA" not in name},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    said = ""
+    for line in process.stdout:
+        said += line
+        if "Watch rehearsal/four-kinds-train-tpu" in line:
+            with config.open("a") as file:
+                file.write(EDIT)
+    assert process.wait(HANGS_AFTER) == 0, said[-3000:]
+    told = json.loads(said.splitlines()[-1])
+    return Rehearsed(project, said, told, Path(told["submission"]).parent.parent)
+
+
+def test_it_ends_with_a_line_that_scripts_rely_on(dry_run):
+    told = dry_run.told
+
+    assert set(told) >= PROMISED
+    assert [told[f"{name}_version"] for name in ("train", "dataset", "infer")] == [1, 1, 1]
+
+
+def test_the_score_is_that_of_the_hidden_rows(dry_run):
+    """The bright quarter of an image tells its label."""
+    assert f"{HIDDEN} of {LABELLED} labelled rows are the hidden test set" in dry_run.said
+    assert dry_run.told["score"] >= 0.9
+    said = f"accuracy of {HIDDEN} hidden rows, higher is better; a short training shows that"
+    assert said in dry_run.said
+
+
+def test_the_submission_has_a_row_for_every_id_of_the_sample(dry_run):
+    with Path(dry_run.told["submission"]).open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    asked = (dry_run.project.parent / "four kinds" / "sample_submission.csv").read_text()
+
+    assert [row["id"] for row in rows] == [line.split(",")[0] for line in asked.splitlines()[1:]]
+    assert len(rows) == dry_run.told["rows"] == 21
+    assert set(rows[0]) == {"id", "label"}
+
+
+def test_it_leaves_pictures_to_look_at(dry_run):
+    pictures = [Path(path) for path in dry_run.told["pictures"]]
+
+    assert {path.name for path in pictures} == {
+        *("curves.png", "confusion.png", "images.png", "predictions.png", "time.png")
+    }
+    assert all(path.read_bytes().startswith(b"\x89PNG") for path in pictures)
+
+
+@pytest.mark.parametrize(("kernel", "pictures"), [("train-tpu", 4), ("infer-gpu", 1)])
+def test_the_notebooks_were_really_executed(dry_run, kernel, pictures):
+    """Every code cell, in order, and the pictures are in them."""
+    path = dry_run.folder / f"four-kinds-{kernel}-v1" / "__notebook__.ipynb"
+    cells = [each for each in nbformat.read(path, as_version=4).cells if each.cell_type == "code"]
+    outputs = [output for cell in cells for output in cell.outputs]
+    images = [each for each in outputs if "image/png" in each.get("data", {})]
+
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert len(images) == pictures
+
+
+def test_each_run_lists_what_it_wrote(dry_run):
+    for kernel, name in (("train-tpu", "artifact/weights.npz"), ("infer-gpu", "submission.csv")):
+        run = f"four-kinds-{kernel}-v1"
+        files = dry_run.json(run, "outputs.json")["files"]
+
+        assert name in files
+        for path, about in files.items():
+            assert (dry_run.folder / run / path).stat().st_size == about["size"]
+
+
+def test_the_artifact_knows_the_bundle_that_made_it(dry_run):
+    """From the submission back to the commit, without a gap."""
+    trained, inferred = "four-kinds-train-tpu-v1", "four-kinds-infer-gpu-v1"
+    artifact = dry_run.json(trained, "artifact", "manifest.json")
+
+    assert artifact["bundle_sha256"] == dry_run.json(trained, "bundle.json")["bundle_sha256"]
+    expect = {name: artifact[name] for name in ("run_id", "weights_sha256")}
+    assert dry_run.json(inferred, "bundle.json")["expect"] == expect
+
+
+def test_what_it_leaves_out_is_said(dry_run):
+    assert "of 1,000 epochs" in dry_run.said
+    assert "left out: notes.csv: it names a hidden row" in dry_run.said
+
+
+def test_no_session_keeps_a_hidden_label(dry_run):
+    tables = [path.read_text() for path in (dry_run.project / "runs").rglob("train.csv")]
+
+    assert len(tables) == 2  # what everybody sees, and what the scored rerun sees
+    assert all(text.count("\n") == 1 + LABELLED - HIDDEN for text in tables)
+
+
+def test_a_push_knows_what_was_rehearsed(dry_run):
+    known = json.loads((dry_run.project / "runs" / "rehearsed.json").read_bytes())
+
+    assert len(known) == 2  # train-tpu and infer-gpu
+    assert all("epochs" in how for how in known.values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("edit", "rehearsed"), [(EDIT, "never as it stands"), ("", "20")])
+def test_what_was_edited_meanwhile_was_not_rehearsed(dry_run, tmp_path, edit, rehearsed):
+    config = dry_run.project.parent / "tiny.py"
+    text = config.read_text()
+    assert text.endswith(EDIT)
+    config.write_text(text.removesuffix(EDIT) + edit)
+    hosting = {"competitions": [replace(competition(), slug="four-kinds")], "session": Recorded}
+
+    with opened(tmp_path, dry_run.project, **hosting) as world:
+        code, shown, _ = world("push-train", "--yes", config=str(config))
+
+    config.write_text(text)
+    assert code == 0 and f"rehearsed   {rehearsed}" in shown, shown

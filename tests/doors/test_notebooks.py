@@ -1,0 +1,43 @@
+"""The notebooks that Kaggle runs, where no dry run goes."""
+
+import pytest
+
+from tests.deploy.invoked import ROOT
+from tests.doors.world import opened
+
+pytestmark = pytest.mark.slow
+
+
+def test_images_that_a_cpu_session_decoded_are_those_of_their_files(tmp_path):
+    """Where Kaggle mounts them, a training finds all of them; the same push again adopts it."""
+    text = (ROOT / "pipeline" / "configs" / "digits.py").read_text()
+    for before, after in (
+        ("height=8, width=8", 'height=66, width=66, resize="stretch"'),
+        ('name="digits"', 'name="large"'),
+        ("epochs=40", "epochs=4"),
+    ):
+        assert before in text
+        text = text.replace(before, after)
+    with opened(tmp_path, competitions=["digits"]) as world:
+        (world.project / "pipeline" / "configs" / "large.py").write_text(text)
+        tasks = ["push-prepare --yes", "watch --kernel prepare-cpu", "push-prepare --yes"]
+        tasks += ["push-train --yes", "watch"]
+        ended = [world(*task.split(), config="large") for task in tasks]
+
+        assert [code for code, *_ in ended] == [0] * len(tasks), ended
+        assert [calls["SaveKernel"] for *_, calls in ended] == [1, 0, 0, 1, 0]
+        assert "Found 1,197 of 1,197 images decoded" in ended[-1][1]
+
+
+def test_a_tpu_that_turns_out_to_be_a_cpu_stops_the_run_in_its_first_cell(tmp_path):
+    """An account that is not verified gets a CPU in silence; the notebook notices before it spends
+    anything.
+    """
+    with opened(tmp_path, competitions=["digits"], verified=False) as world:
+        pushed, *_ = world("push-train", "--yes", config="digits")
+        code, shown, _ = world("watch", config="digits")
+        version = world.local.kernels.version("rehearsal/digits-train-tpu", 1)
+
+    assert (pushed, code) == (0, 1)
+    assert "Asked for TpuV5E8" in shown and "verified" in shown
+    assert '{"step"' not in version.log.text()
