@@ -4,11 +4,9 @@ import re
 import secrets
 import shutil
 import threading
-import zipfile
-import zlib
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 import kagglesdk.blobs.types.blob_api_service as types
@@ -16,8 +14,6 @@ import kagglesdk.blobs.types.blob_api_service as types
 from localkaggle.services.protocol import BASE, FILE, ApiError, make, require
 from localkaggle.services.storage import Storage
 
-UNPACKED_AT_MOST = 20 * 10**9  # bytes
-PATH_AT_MOST = 1000  # bytes, to leave room for the folders above
 # Of a request that breaks, Google's storage keeps whole pieces of this many bytes.
 KEPT_BYTES = 256 * 1024
 
@@ -123,59 +119,18 @@ class Uploads:
         return blob
 
     def write(self, content: Any, folder: Path) -> None:
-        """Make a folder of what a request names: `files` and, in folders, `directories`.
+        """Make a folder of the files that a request names.
 
         Raises:
-            ApiError: 400 if something was not uploaded, cannot be unpacked, or is there twice. Then
-                there is no such folder.
+            ApiError: 400 if something was not uploaded, is there twice, or is an archive or a
+                folder, which nobody sends here. Then there is no such folder.
         """
+        blobs = [self.complete(file.token) for file in content.files or ()]
+        names = {blob.name for blob in blobs}
+        if len(names) < len(blobs):
+            raise ApiError(400, "Duplicate file name")
+        if content.directories or any(name.endswith(".zip") for name in names):
+            raise ApiError(400, "This Kaggle takes neither folders nor archives")
         folder.mkdir(parents=True)
-        try:
-            self._fill(folder, content)
-        except BaseException as error:
-            shutil.rmtree(folder)
-            if isinstance(error, (FileExistsError, NotADirectoryError, IsADirectoryError)):
-                raise ApiError(400, "A file and a folder have the same name") from error
-            raise
-
-    def _fill(self, folder: Path, content: Any) -> None:
-        for file in content.files or ():
-            blob = self.complete(file.token)
-            if blob.name.endswith(".zip"):
-                # As Kaggle does. Without its ending the name is a new one.
-                target = folder / require(FILE, blob.name.removesuffix(".zip"), "file name")
-                if target.exists():
-                    raise ApiError(400, f"Duplicate name: {target.name}")
-                _unpack(blob.path, target)
-            else:
-                folder.mkdir(parents=True, exist_ok=True)
-                if (folder / blob.name).exists():
-                    raise ApiError(400, f"Duplicate file name: {blob.name}")
-                shutil.copyfile(blob.path, folder / blob.name)
-        for directory in content.directories or ():
-            self._fill(folder / require(FILE, directory.name, "folder name"), directory)
-
-
-def _unpack(archive: Path, folder: Path) -> None:
-    try:
-        with zipfile.ZipFile(archive) as file:
-            _extract(file, folder)
-    except (zipfile.BadZipFile, zlib.error, RuntimeError, EOFError) as error:
-        raise ApiError(400, f"The archive cannot be read: {error}") from error
-
-
-def _extract(archive: zipfile.ZipFile, folder: Path) -> None:
-    if sum(info.file_size for info in archive.infolist()) > UNPACKED_AT_MOST:
-        raise ApiError(400, "The archive is too large")
-    for info in archive.infolist():
-        if info.is_dir():
-            continue
-        if len(info.filename.encode(errors="replace")) > PATH_AT_MOST:
-            raise ApiError(400, f"Invalid name in the archive: {info.filename[:80]!r}")
-        parts = PurePosixPath(info.filename).parts
-        target = folder.joinpath(*(require(FILE, part, "name in the archive") for part in parts))
-        if target.is_file():
-            raise ApiError(400, f"Duplicate name in the archive: {info.filename[:80]!r}")
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with archive.open(info) as source, target.open("wb") as copy:
-            shutil.copyfileobj(source, copy)
+        for blob in blobs:
+            shutil.copyfile(blob.path, folder / blob.name)

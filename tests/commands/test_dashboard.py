@@ -26,7 +26,7 @@ from deploy.kernel.look import Look
 from localkaggle import fault_kinds
 from localkaggle.server import LocalKaggle
 from tests.faults.world import competition
-from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, save, signed_in, soon
+from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, push, soon
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "rehearsal/digits-train-tpu/1"
@@ -70,8 +70,7 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     with world.local as local:
         for name, value in local.environment.items():
             monkeypatch.setenv(name, value)
-        with signed_in(local.environment) as client:
-            save(client, "{}", slug="digits-train-tpu", machine_shape="TpuV5E8")
+        push(local, text="{}", slug="rehearsal/digits-train-tpu", machineShape="TpuV5E8")
         yield world
         world.released.set()
 

@@ -2,20 +2,14 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import kagglesdk.kernels.types.kernels_api_service as kernel_types
 import nbformat
-import pytest
 import requests
-from kagglesdk import KaggleClient
-from kagglesdk.kaggle_env import KaggleEnv
 
 from localkaggle.server import LocalKaggle
-from localkaggle.services.protocol import make
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
 
@@ -46,7 +40,7 @@ class Scripted:
     ) -> None:
         self._act, self.notebook, self.log = act, notebook, log
         self.inputs, self.rerun, self.given = inputs, rerun, rest
-        self.reason, self.seconds = "", 0.0  # how it ends, if the function does not raise
+        self.seconds = 0.0  # that it took, as it says
         self.working = folder / "working"
         self.working.mkdir(parents=True)
 
@@ -57,7 +51,7 @@ class Scripted:
         except Exception as error:
             self.log.add("stderr", f"{error}\n")
             return Outcome("exception", "The notebook threw an exception", 0.0)
-        return Outcome(self.reason, self.reason, self.seconds)
+        return Outcome("", "", self.seconds)
 
     def cancel(self) -> None:
         """Do nothing: the function ends by itself."""
@@ -69,16 +63,6 @@ def soon(happened: Callable[[], object]) -> bool:
     while not happened() and time.monotonic() < deadline:
         time.sleep(0.02)
     return bool(happened())
-
-
-@contextmanager
-def signed_in(environment: Mapping[str, str]) -> Iterator[Any]:
-    """Give Kaggle's client, led by the environment of a local Kaggle."""
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment.items():
-            patch.setenv(name, value)
-        user, key = environment["KAGGLE_USERNAME"], environment["KAGGLE_KEY"]
-        yield KaggleClient(env=KaggleEnv.LOCAL, username=user, password=key)
 
 
 class Answer(NamedTuple):
@@ -153,21 +137,6 @@ def notebook(*cells: str, **metadata: Any) -> str:
     made = nbformat.v4.new_notebook(metadata={**kernelspec, **metadata})
     made.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
     return str(nbformat.writes(made))
-
-
-def save(client: Any, text: str, slug: str = "small-kernel", **fields: Any) -> Any:
-    """Push a notebook and return the server's answer."""
-    usual = {
-        "slug": f"rehearsal/{slug}",
-        "new_title": slug.replace("-", " ").title(),
-        "text": text,
-        "language": "python",
-        "kernel_type": "notebook",
-        "is_private": True,
-        "enable_internet": False,
-    }
-    request = make(kernel_types.ApiSaveKernelRequest, **{**usual, **fields})
-    return client.kernels.kernels_api_client.save_kernel(request)
 
 
 def finished(kaggle: LocalKaggle, slug: str = "small-kernel", number: int = 1) -> Any:

@@ -75,7 +75,6 @@ def write(session: Scripted) -> None:
         ({"empty_files": False}, {name: data for name, data in FILES.items() if data}),
         ({"rewritten": ("a.csv",)}, FILES | {"a.csv": FILES["a.csv"] + b"\n"}),
         ({"listing_seconds": 3600.0}, {}),
-        ({"killed_output": False}, FILES),
     ],
 )
 def test_an_output_is_kept_as_the_facts_say(start, given, expected):
@@ -89,18 +88,6 @@ def test_an_output_is_kept_as_the_facts_say(start, given, expected):
         for file in said.get("files", ())
     }
     assert got == expected
-
-
-@pytest.mark.parametrize("kept", [True, False])
-def test_of_a_session_that_was_killed_nothing_may_be_kept(start, kept):
-    def act(session: Scripted) -> None:
-        write(session)
-        session.reason = "killed"
-
-    kaggle = start(act, facts=Facts(killed_output=kept))
-    push(kaggle)
-
-    assert finished(kaggle).files() == sorted(FILES) * kept
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from localkaggle.competitions import Competition, accuracy
 from localkaggle.fault_kinds import KINDS, edited, instead, meanwhile
 from localkaggle.server import LocalKaggle
 from localkaggle.services.scoring import Submission
-from tests.localkaggle.pushed_notebooks import Scripted, finished, notebook, save, signed_in, soon
+from tests.localkaggle.pushed_notebooks import Scripted, finished, notebook, push, soon
 
 SMALL = Competition("small", "Small", {}, {}, {}, {}, accuracy)
 RUN = {"userName": "rehearsal", "kernelSlug": "small-kernel", "versionLabel": "v1"}
@@ -56,8 +56,7 @@ def site(tmp_path_factory):
     (theirs / "one.txt").write_text("one")
     options = {"competitions": [SMALL], "datasets": {"ann/weights": theirs}, "queue_seconds": 0}
     with LocalKaggle(folder, session=partial(Scripted, write), **options) as kaggle:
-        with signed_in(kaggle.environment) as client:
-            save(client, notebook("1"))
+        push(kaggle)
         finished(kaggle)
         kaggle.submissions.submissions[1] = Submission(
             1, "small", "rehearsal", "", datetime(2026, 1, 1), status="COMPLETE", score=0.5

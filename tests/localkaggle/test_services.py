@@ -1,7 +1,5 @@
 """What the local Kaggle refuses, limits and keeps apart, which no test may ask of the site."""
 
-import io
-import zipfile
 from dataclasses import replace
 
 import pytest
@@ -137,37 +135,6 @@ def test_an_output_is_listed_in_pages_without_links_and_nothing_else_is_served(s
         assert ask(kaggle, "DownloadKernelOutput", **named, filePath=path).code == 404
 
 
-def test_what_runs_uses_up_the_week(start):
-    """Of its own machine alone."""
-    kaggle = start(lambda session: setattr(session, "seconds", 60.0))
-    push(kaggle, machineShape="NvidiaTeslaT4")
-    finished(kaggle)
-
-    said = ask(kaggle, "GetAcceleratorQuotaStatistics").said
-    assert (said["gpuQuota"]["timeUsed"], said["tpuQuota"]["timeUsed"]) == ("60s", "0s")
-
-
-@pytest.mark.parametrize("own_output", [True, False])
-def test_a_notebook_may_find_its_own_last_complete_output(start, own_output):
-    """Version 3 finds what version 1 wrote: version 2 failed."""
-
-    def act(session: Scripted) -> None:
-        for mounted in session.inputs.values():
-            session.log.add("stdout", (mounted / "state").read_text())
-        (session.working / "state").write_text(f"of {session.working.parent.name}")
-        assert "fail" not in session.notebook
-
-    kaggle = start(act, own_output=own_output)
-    for number, cell in enumerate(("'write'", "'fail'"), 1):
-        push(kaggle, cell)
-        finished(kaggle, number=number)
-    said = push(kaggle, kernelDataSources=["rehearsal/small-kernel"])
-
-    assert bool(said.get("invalidKernelSources")) is not own_output
-    found = "of rehearsal--small-kernel--v1" in finished(kaggle, number=3).log.text()
-    assert found is own_output
-
-
 # Datasets
 
 
@@ -194,53 +161,26 @@ def test_a_version_is_current_and_mounted_once_it_is_processed(start):
     assert ask(kaggle, "GetDataset", **DATA).said["currentVersionNumber"] == 1
 
 
-def archive(*names: str) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w") as file:
-        for name in names:
-            file.writestr(name, "content")
-    return buffer.getvalue()
-
-
-def test_a_zip_is_unpacked_into_a_folder_of_its_name(kaggle):
-    publish(kaggle, **{"pack.zip": archive("top.txt", "deep/er/file.txt", "deep/")})
-
-    files = ask(kaggle, "ListDatasetFiles", **DATA).said["datasetFiles"]
-    assert [file["name"] for file in files] == ["pack/deep/er/file.txt", "pack/top.txt"]
-
-
-HOSTILE = ("../evil", "good/../../evil", "..", "/evil", "..\\evil", "C:\\evil", "e\x01", "x" * 201)
-
-
-@pytest.mark.filterwarnings("ignore:Duplicate name")
-@pytest.mark.parametrize("names", [*[("good", name) for name in HOSTILE], ("a.txt", "a.txt")])
-def test_a_zip_that_leads_outside_or_names_a_file_twice_is_refused(kaggle, tmp_path, names):
-    """Nothing is written, neither there nor here."""
-    token = upload(kaggle, "pack.zip", archive(*names))
-    before = {*tmp_path.rglob("*")} | {kaggle.folder / "datasets"}
-
-    assert publish(kaggle, pack=token).code == 400
-
-    assert {*tmp_path.rglob("*")} <= before and kaggle.datasets.datasets == {}
-
-
 @pytest.mark.parametrize("name", ["../a.txt", "a/b.txt", "/a", "a\\b", "..", "", "a\0b", "x" * 201])
 def test_a_name_that_could_be_a_path_is_refused(kaggle, name):
-    """Of a file, a folder or a dataset."""
-    token = upload(kaggle, "a.txt", b"a")
-    made = {"ownerSlug": "rehearsal", "slug": "small-data", "title": "Small data"}
-    folder = {"name": name, "files": [{"token": token}]}
+    """Of a file or a dataset."""
+    made = {"ownerSlug": "rehearsal", "slug": name, "title": "Small data"}
 
     assert ask(kaggle, "StartBlobUpload", name=name, contentLength=1).code == 400
-    assert ask(kaggle, "CreateDataset", **made, directories=[folder]).code == 400
-    assert ask(kaggle, "CreateDataset", **{**made, "slug": name}, files=[]).code == 400
+    assert ask(kaggle, "CreateDataset", **made, files=[]).code == 400
     assert kaggle.datasets.datasets == {} and not [*kaggle.folder.glob("datasets/*")]
 
 
 @pytest.mark.parametrize(
-    "files", [{"a": "never-announced"}, {"a": "announced"}, {"one": "twice", "two": "twice"}]
+    "files",
+    [
+        {"a": "never-announced"},
+        {"a": "announced"},
+        {"one": "twice", "two": "twice"},
+        {"a.zip": b"PK"},
+    ],
 )
-def test_what_was_never_sent_or_is_there_twice_makes_no_version(kaggle, files):
+def test_what_was_never_sent_is_there_twice_or_is_an_archive_makes_no_version(kaggle, files):
     told = ask(kaggle, "StartBlobUpload", name="a.txt", contentLength=1).said
     tokens = {"announced": told["token"], "twice": upload(kaggle, "a.txt", b"a")}
 
@@ -253,11 +193,11 @@ def test_what_was_never_sent_or_is_there_twice_makes_no_version(kaggle, files):
 
 
 def test_nothing_but_its_files_can_be_downloaded(kaggle):
-    publish(kaggle, **{"pack.zip": archive("a.txt")})
+    publish(kaggle, **{"a.txt": b"a"})
     publish(kaggle, **{"b.txt": b"b"})
 
     beside = "../rehearsal--small-data--v2/b.txt"
-    for name in ("pack", "", beside, "pack/../pack/a.txt", "./pack/a.txt", "/etc/hostname"):
+    for name in ("missing", "", beside, "x/../a.txt", "./a.txt", "/etc/hostname"):
         asked = ask(kaggle, "DownloadDataset", **DATA, fileName=name, datasetVersionNumber=1)
         assert asked.code == 404
 

@@ -44,11 +44,10 @@ from pathlib import Path
 import nbformat
 import kagglesdk.kernels.types.kernels_api_service as types
 from localkaggle.server import LocalKaggle
-from tests.localkaggle.pushed_notebooks import finished, notebook, save, signed_in
+from tests.localkaggle.pushed_notebooks import finished, push
 
 with LocalKaggle(Path(sys.argv[1]), competitions=(), queue_seconds=0) as kaggle:
-    with signed_in(kaggle.environment) as client:
-        save(client, notebook("open('written', 'w').close()"), "plain")
+    push(kaggle, "open('written', 'w').close()", slug="rehearsal/plain")
     version = finished(kaggle, "plain", 1)
     print(json.dumps([version.status, version.files(), version.log.text()]))
 """

@@ -26,7 +26,7 @@ from deploy.relay import publish
 from localkaggle.competitions import Competition
 from localkaggle.server import LocalKaggle
 from localkaggle.services.uploads import KEPT_BYTES
-from tests.localkaggle.pushed_notebooks import Scripted, finished, notebook, save, signed_in
+from tests.localkaggle.pushed_notebooks import Scripted, finished, push
 
 PACE = Pace(first=0.02, most=0.1, patience=60)
 HANDLE, DATASET = "rehearsal/small-kernel", "rehearsal/digits-artifact"
@@ -80,8 +80,7 @@ class Site:
 
     def __init__(self, local: LocalKaggle, size: int, shown: list[str]) -> None:
         self.local, self.wire, self.size = local, local.wire, size
-        with signed_in(local.environment) as client:
-            save(client, notebook("1"))
+        push(local)
         self.version = finished(local)
         self.weights = self.version.working / "weights.npz"
         self.client = Kaggle.connect(pace=PACE, show=shown.append)
