@@ -6,7 +6,6 @@ import base64
 import http.client
 import json
 import os
-import resource
 from pathlib import Path
 
 import pytest
@@ -16,7 +15,7 @@ from localkaggle import http_handler
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from localkaggle.services.uploads import KEPT_BYTES
-from tests.localkaggle.pushed_notebooks import Scripted, ask, notebook, push, request, soon
+from tests.localkaggle.pushed_notebooks import Scripted, ask, push, request, soon
 
 STATUS = "/api/v1/kernels.KernelsApiService/GetKernelSessionStatus"
 LOG = "/v1/kernels/logs/stream/rehearsal/small-kernel"
@@ -182,19 +181,6 @@ def test_a_body_may_come_in_chunks_on_one_connection(kaggle):
         answers = [session.post(address, data=iter([whole[:9], whole[9:]])) for _ in range(2)]
 
     assert [answer.json()["versionNumber"] for answer in answers] == [1, 2]
-
-
-def test_a_full_disk_is_named_in_the_answer_and_kept_for_the_rehearsal(kaggle, capfd):
-    """As no site would: a client that got a 500 would ask again, and blame the network."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
-    try:
-        said = push(kaggle, text=notebook("#" * 2000))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-    assert said["code"] == 400 and "This Kaggle's disk is full" in said["message"]
-    assert "File too large" in kaggle.disk_full and capfd.readouterr().err == ""
 
 
 def test_a_log_is_followed_while_the_run_goes(start):

@@ -135,6 +135,18 @@ def test_an_output_is_listed_in_pages_without_links_and_nothing_else_is_served(s
         assert ask(kaggle, "DownloadKernelOutput", **named, filePath=path).code == 404
 
 
+def test_own_kernels_are_listed_the_one_that_was_pushed_last_first(kaggle):
+    for name in ("kernel-a", "kernel-b", "kernel-a"):
+        push(kaggle, slug=f"rehearsal/{name}", kernelExecutionType="QUICK_SAVE")
+
+    listed = ask(kaggle, "ListKernels", group="PROFILE", pageSize=2).said["kernels"]
+    assert [(one["slug"], one["currentVersionNumber"]) for one in listed] == [
+        ("kernel-a", 2),
+        ("kernel-b", 1),
+    ]
+    assert not ask(kaggle, "ListKernels", group="EVERYONE").said.get("kernels")
+
+
 # Datasets
 
 
