@@ -118,6 +118,9 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the examples and the seed: fixed ones by default, fresh ones for `-m slow`."""
+    asked = [Path(word.split("::")[0]).resolve() for word in config.args]
+    if LIVE and not all(path.is_relative_to(ROOT / "tests" / "contract") for path in asked):
+        raise pytest.UsageError("--live is for tests/contract alone")
     slow = "slow" in str(config.option.markexpr).replace("not slow", "")
     settings.load_profile("fresh" if slow else "fixed")
     # A worker has it from the process that started it.
@@ -179,8 +182,6 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Begin with the files that take long; xdist is told to keep that order."""
-    if LIVE and any(ROOT / "tests" / "contract" not in item.path.parents for item in items):
-        raise pytest.UsageError("--live is for tests/contract alone")
     places = {ROOT / "tests" / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
