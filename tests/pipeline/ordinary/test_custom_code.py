@@ -88,13 +88,6 @@ def contrast(labels, outputs):
     chance = alike - ops.log(ops.sum(ops.exp(alike) * other, axis=-1, keepdims=True))
     return -ops.sum(same * chance, axis=-1) / ops.maximum(ops.sum(same, axis=-1), 1)
 '''
-IN_BATCH = '''
-def ranked(labels, outputs):
-    """Every row with a greater label should score higher (a soft area under the curve)."""
-    score = keras.ops.sum(keras.ops.square(outputs), axis=-1)
-    above = keras.ops.cast(labels[:, None] > labels[None], "float32")
-    return keras.ops.sum(above * keras.ops.softplus(score[None] - score[:, None]), axis=-1)
-'''
 FOCAL = """
 def focal(labels, outputs):
     losses = keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=True)
@@ -110,15 +103,13 @@ def rows():
     return random.integers(0, 256, (1, 64, 8, 8, 1), np.uint8), labels
 
 
-@pytest.mark.parametrize(
-    ("code", "loss"), [(CONTRAST, "contrast"), (IN_BATCH, "ranked")], ids=["contrast", "ranks"]
-)
-def test_a_loss_that_compares_rows_is_the_same_whatever_the_machine(own, rows, code, loss):
+CONTRASTED = {"loss": "contrast", "batch": 64, "batchnorm_batch": 16}
+
+
+def test_a_loss_that_compares_rows_is_the_same_whatever_the_machine(own, rows):
     """It gets groups of 16, also where a replica has 8 rows, and a micro-batch could be smaller."""
-    config = own(
-        NET + code, loss=loss, batch=64, batchnorm_batch=16,
-        optimizer=Optimizer(name="sgd", base_rate=0.1, base_batch=16),
-    )  # fmt: skip
+    sgd = Optimizer(name="sgd", base_rate=0.1, base_batch=16)
+    config = own(NET + CONTRAST, optimizer=sgd, **CONTRASTED)
     bound = rounding(config, rows)
 
     for micro_batch, replicas in ((16, 1), (None, 8)):
@@ -127,22 +118,19 @@ def test_a_loss_that_compares_rows_is_the_same_whatever_the_machine(own, rows, c
 
 
 def test_out_of_memory_cuts_no_group_of_a_loss_that_compares_rows(own):
-    step, _ = made(own(NET + CONTRAST, loss="contrast", batch=64, batchnorm_batch=16))
+    compares, _ = made(own(NET + CONTRAST, **CONTRASTED))
+    alone, _ = made(own(NET + FOCAL, **(CONTRASTED | {"loss": "focal"})))
 
-    assert [(cut.accumulation, cut.passes) for cut in step.smaller] == [(2, 1), (4, 1), (4, 1)]
-
-
-def test_a_loss_of_each_row_by_itself_is_cut_as_memory_asks_for(own):
-    step, _ = made(own(NET + FOCAL, loss="focal", batch=64, batchnorm_batch=16))
-
-    assert max(cut.accumulation for cut in step.smaller) == 64
+    cuts = [(cut.accumulation, cut.passes) for cut in compares.smaller]
+    assert cuts == [(2, 1), (4, 1), (4, 1)]
+    assert max(cut.accumulation for cut in alone.smaller) == 64
 
 
 def test_the_validation_of_a_loss_that_compares_rows_is_the_same_whatever_the_machine(
     own, competition, tmp_path
 ):
     """Its last group is filled up with the first rows."""
-    config = own(NET + CONTRAST, loss="contrast", batch=64, batchnorm_batch=16)
+    config = own(NET + CONTRAST, **CONTRASTED)
     examples = dataset.read_training(competition, config)
     held = np.random.default_rng(0).permutation(len(examples))[:40]
     batches = dataset.Batches.of(examples, config, np.arange(len(examples)))
@@ -188,12 +176,6 @@ class Centered(layers.Layer):
     def call(self, x):
         return x - keras.ops.mean(x, axis=0)
 """
-ATTENDED = """
-class Attended(layers.Layer):
-    def call(self, x, training=False):
-        near = keras.ops.softmax(x @ keras.ops.transpose(x))
-        return near @ x if training else x
-"""
 
 
 @pytest.mark.parametrize(
@@ -201,10 +183,9 @@ class Attended(layers.Layer):
     [
         (SHUFFLE, 'Shuffled(name="mixed")(x)', r"the layer 'mixed' gives .*row by row"),
         (CENTER, 'Centered(name="centered")(x)', "the layer 'centered' gives"),
-        (ATTENDED, 'Attended(name="attended")(x)', "the layer 'attended' gives"),
         ("", "x - keras.ops.mean(x, axis=0)", "what leads to the layer 'logits' gives"),
     ],
-    ids=["draws", "centers", "attends", "no layer"],
+    ids=["draws", "centers", "no layer"],
 )
 def test_a_layer_that_mixes_rows_is_refused_before_training(own, code, layer, says):
     config = own(code + NET.replace("    return", f"    x = {layer}\n    return"))
@@ -213,6 +194,7 @@ def test_a_layer_that_mixes_rows_is_refused_before_training(own, code, layer, sa
         own_code_check.by_jax(config, str)
 
 
+@pytest.mark.slow
 def test_layers_of_each_row_by_itself_are_taken(own):
     """BatchNormalization and what draws are computed by groups and by place."""
     text = """
@@ -272,9 +254,8 @@ def test_a_custom_model_with_a_layer_more_is_told_to_name_the_layers_of_both(own
     more = own(unnamed.replace("    return", "    x = layers.Dense(8)(x)\n    return"))
 
     with pytest.raises(ConfigError, match=r"other shapes.*\n.*Name the layers that both models"):
-        warm_start.begin(
-            architectures.build(more), warm_start.FirstStage(first, "first"), more, None
-        )
+        stage = warm_start.FirstStage(first, "first")
+        warm_start.begin(architectures.build(more), stage, more, None)
 
 
 def test_a_layer_whose_sublayers_have_no_weights_before_a_call_is_told_to_build_them(own):

@@ -18,20 +18,17 @@ from pipeline.evaluation import floor_comparison
 from pipeline.inspection import config_edits, config_proposal
 from pipeline.inspection.tables import FOUND, Finding
 
-STONES = Floor(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60)
-
 
 @pytest.fixture(scope="module")
 def prices(tmp_path_factory) -> Path:
     """Return a folder with 60 stones, their weights and prices."""
-    folder = tmp_path_factory.mktemp("prices")
-    random = np.random.default_rng(0)
+    folder, random = tmp_path_factory.mktemp("prices"), np.random.default_rng(0)
     carat = random.lognormal(-0.4, 0.5, 70).round(2)
     price = (4000 * carat**1.7 * random.lognormal(0, 0.1, 70)).round(1)
     table = pd.DataFrame({"id": range(70), "carat": carat, "price": price})
     table[:60].to_csv(folder / "train.csv", index=False)
     table[60:].drop(columns="price").to_csv(folder / "test.csv", index=False)
-    table[60:][["id"]].assign(price=0.5).to_csv(folder / "sample_submission.csv", index=False)
+    table[60:].drop(columns="carat").to_csv(folder / "sample_submission.csv", index=False)
     return folder
 
 
@@ -66,10 +63,11 @@ def test_a_metric_that_is_given_decides_floor_and_comparison(prices, tmp_path, c
     assert "only on the competition page" not in told + path.read_text()
 
 
-def test_a_metric_that_is_not_given_is_asked_for(written):
-    """The line about it names the option."""
+def test_a_metric_that_is_not_given_is_asked_for_with_its_option(prices, written, capsys):
     (line,) = [each for each in written[1].splitlines() if " metric  " in each]
     assert "only on the competition page" in line and "--metric NAME" in line
+    assert main(["inspect", str(prices), "--write", str(written[0])]) == 2  # it exists
+    assert "--metric NAME" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("metric", ["accuracy", "rmsl"])
@@ -100,20 +98,19 @@ def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, 
     assert "rmse " not in path.read_text()
 
 
-def test_a_config_without_a_floor_gets_one():
-    """With the import that it needs."""
-    new = config_edits.edited(
-        "from pipeline.config import Config, Data\n\nCONFIG = Config(\n    name='a',  # mine\n)\n",
-        {"metric": "rmsle", "floor": STONES},
+def test_a_config_without_a_floor_gets_one_with_the_import_that_it_needs():
+    floor = Floor(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60)
+    text = (
+        "from pipeline.config import Config, Data\n\nCONFIG = Config(\n    name='a',  # mine\n)\n"
     )
 
-    assert new == (
-        "from pipeline.config import Config, Data, Floor\n\nCONFIG = Config(\n"
-        "    name='a',  # mine\n"
-        '    metric="rmsle",\n'
-        "    floor=Floor("
-        'model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60),\n)\n'
+    new = config_edits.edited(text, {"metric": "rmsle", "floor": floor})
+
+    added = (
+        '    metric="rmsle",\n    floor=Floor(model="HistGradientBoosting", metric="rmse",'
+        " score=900, error=90, rows=60),\n)\n"
     )
+    assert new == text.replace("Data\n", "Data, Floor\n").removesuffix(")\n") + added
 
 
 def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp_path, capsys):
@@ -131,19 +128,13 @@ def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp
     assert 'metric="rmsle"' in said and 'floor=Floor(model="Hist' in said
 
 
-def test_an_existing_config_is_refused_with_the_way_to_renew_its_floor(prices, written, capsys):
-    assert main(["inspect", str(prices), "--write", str(written[0])]) == 2
-    assert "--metric NAME" in capsys.readouterr().err
-
-
 def test_scores_of_two_metrics_are_not_set_side_by_side():
     """One line says how to renew the floor."""
-    config = replace(configs.load("diabetes"), metric="mae")
+    config, none = replace(configs.load("diabetes"), metric="mae"), np.zeros(0)
     lines: list[str] = []
-    none = np.zeros(0)
 
-    part = floor_comparison.compare(config, None, none, none, lines.append)  # type: ignore[arg-type]
+    assert floor_comparison.compare(config, None, none, none, lines.append) is None
 
-    assert part is None and len(lines) == 1
-    assert "floor is in rmse" in lines[0] and "metric is mae" in lines[0]
-    assert lines[0].endswith("invoke inspect --input DIR --metric mae --write diabetes")
+    (line,) = lines
+    assert "floor is in rmse" in line and "metric is mae" in line
+    assert line.endswith("invoke inspect --input DIR --metric mae --write diabetes")

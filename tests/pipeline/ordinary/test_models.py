@@ -90,20 +90,6 @@ class Net(keras.Model):
 def made(images, num_classes, batchnorm_momentum):
     return Net(num_classes)(images)
 """,
-    "the Linear layer of Keras' guide": """
-class Linear(keras.layers.Layer):
-    def __init__(self, units=32, input_dim=32):
-        super().__init__()
-        self.w = self.add_weight(shape=(input_dim, units), initializer="random_normal")
-        self.b = self.add_weight(shape=(units,), initializer="zeros")
-
-    def call(self, inputs):
-        return ops.matmul(inputs, self.w) + self.b
-
-def made(images, num_classes, batchnorm_momentum):
-    x = ops.relu(Linear(16, 64)(layers.Flatten()(images)))
-    return Linear(num_classes, 16)(x)
-""",
     "a transformer block": """
 class Block(keras.layers.Layer):
     def __init__(self, heads, size, **words):
@@ -133,16 +119,6 @@ def made(images, num_classes, batchnorm_momentum):
         x = Block(2, 8)(x)
     return layers.Dense(num_classes)(layers.GlobalAveragePooling1D()(x))
 """,
-    "a network of keras.applications, twice": """
-def cut(name):
-    whole = keras.applications.MobileNet((32, 32, 3), alpha=0.25, include_top=False, weights=None)
-    return keras.Model(whole.input, whole.get_layer("conv_pw_1_relu").output, name=name)
-
-def made(images, num_classes, batchnorm_momentum):
-    x = layers.Concatenate()([layers.UpSampling2D(4)(images)] * 3)
-    towers = [layers.GlobalAveragePooling2D()(cut(name)(x)) for name in ("left", "right")]
-    return layers.Dense(num_classes)(layers.Concatenate()(towers))
-""",
     "layers and models with several outputs": """
 def made(images, num_classes, batchnorm_momentum):
     x = layers.Reshape((8, 8))(images)
@@ -155,18 +131,21 @@ def made(images, num_classes, batchnorm_momentum):
     x = layers.Concatenate()([layers.Flatten()(seen), both["small"], both["large"]])
     return layers.Dense(num_classes)(x)
 """,
-    "weights that are one number": """
-class Gain(keras.layers.Layer):
-    def build(self, shape):
+    "weights without names, some of them one number": """
+class Linear(keras.layers.Layer):  # of Keras' guide
+    def __init__(self, units=32, input_dim=32):
+        super().__init__()
+        self.w = self.add_weight(shape=(input_dim, units), initializer="random_normal")
+        self.b = self.add_weight(shape=(units,), initializer="zeros")
         self.gain = self.add_weight(shape=(), initializer="ones")
         self.offset = self.add_weight(shape=(), initializer="zeros", trainable=False)
 
-    def call(self, x):
-        return x * self.gain + self.offset
+    def call(self, inputs):
+        return (ops.matmul(inputs, self.w) + self.b) * self.gain + self.offset
 
 def made(images, num_classes, batchnorm_momentum):
-    x = layers.Dense(8, activation="relu")(layers.Flatten()(images))
-    return Gain()(layers.Dense(num_classes)(Gain()(x)))
+    x = ops.relu(Linear(16, 64)(layers.Flatten()(images)))
+    return Linear(num_classes, 16)(x)
 """,
     "slices that are folded into the batch": """
 def made(images, num_classes, batchnorm_momentum):
@@ -205,16 +184,37 @@ def unchecked(config, show):
     """Stand for the check of custom code, which the first training has passed."""
 
 
-@pytest.mark.parametrize("code", MODELS.values(), ids=MODELS)
+QUICK = "weights without names, some of them one number", "an encoder that is called twice"
+HEAVY = "recurrent layers", "layers and models with several outputs", "a transformer block"
+
+
+def slow_if(heavy):
+    """Return the names of all models, these as slow tests."""
+    return [pytest.param(name, marks=[pytest.mark.slow] * (name in heavy)) for name in MODELS]
+
+
+@pytest.mark.parametrize("name", slow_if(HEAVY))
+def test_weights_of_each_model_come_back_by_their_keys(name, written):
+    config = written(MODELS[name])
+    images = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 1), np.uint8)
+    first, again = (architectures.build(config) for _ in range(2))
+    for variable in again.weights:
+        variable.assign(variable + 1)
+
+    artifact.assign(again, artifact.weights_of(first))
+
+    outputs = [architectures.outputs(model, images, 4) for model in (first, again)]
+    assert np.array_equal(*outputs) and np.ptp(outputs[0])
+
+
+@pytest.mark.parametrize("name", slow_if(set(MODELS) - set(QUICK)))
 def test_the_artifact_scores_what_was_validated_and_a_resumed_run_ends_alike(
-    code, written, competition, tmp_path
+    name, written, competition, tmp_path
 ):
-    config = written(code)
+    config = written(MODELS[name])
 
     def train(output, **words):
-        return training.train(
-            config, competition, tmp_path / output, show=lambda line: None, **words
-        )
+        return training.train(config, competition, tmp_path / output, show=str, **words)
 
     whole = train("whole")
     part = train("parts", max_steps=2, check=unchecked)

@@ -15,10 +15,7 @@ from pipeline.plan.accelerators import RUNTIMES
 from pipeline.training import learning_rate
 from pipeline.training.train_step import Step
 
-IMAGES = replace(
-    configs.load("digits"), batch=16, batchnorm_batch=8, model="wide_resnet",
-    model_options={"k": 1, "n": 1, "kernel_size": 3},
-)  # fmt: skip
+IMAGES = replace(configs.load("digits"), batch=16, batchnorm_batch=8)
 TABLE = configs.load("breast_cancer")
 PRODUCT = r"(?:dot_general|convolution)\b.*?precision = \[(?:#stablehlo<precision )?(\w+)"
 
@@ -30,6 +27,7 @@ def precisions(lowered):
     return set(found)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu compiles for a TPU")
 def test_a_table_trains_in_float32_on_a_tpu():
     """In the very step that `plan` compiles."""
