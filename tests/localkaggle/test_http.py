@@ -274,7 +274,7 @@ def test_an_upload_that_breaks_keeps_whole_pieces(kaggle):
 
 
 @pytest.mark.parametrize(
-    "wrong", ["bytes 6-9/10", "bytes 10-19/20", "bytes x-9/10", "items 5-9/10", "bytes", "5-9/10"]
+    "wrong", ["bytes 6-9/10", "bytes 5-8/20", "bytes x-9/10", "items 5-8/10", "bytes", "5-9/10"]
 )
 def test_a_wrong_range_spoils_nothing(kaggle, wrong):
     """A gap would be a file with a hole; a part that is sent again replaces what followed."""
@@ -282,7 +282,7 @@ def test_a_wrong_range_spoils_nothing(kaggle, wrong):
     put(kaggle, url, b"0123xxx", "bytes 0-6/10")
     assert put(kaggle, url, b"4", "bytes 4-4/10").headers["Range"] == "bytes=0-4"
 
-    assert put(kaggle, url, b"xxxxx", wrong).status_code == 400
+    assert put(kaggle, url, b"xxxx", wrong).status_code == 400
 
     assert put(kaggle, url, b"56789", "bytes 5-9/10").status_code == 200
     assert kaggle.uploads.complete(url.split("/")[-1]).path.read_bytes() == b"0123456789"

@@ -315,6 +315,8 @@ def test_of_a_rerun_only_the_score_is_seen(start):
 
     before = shown()
     items = [ended(kaggle, submit(kaggle, kernelVersion=n).said["ref"]) for n in (1, 2)]
+    listed = ask(kaggle, "ListSubmissions", competitionName="small").said["submissions"]
+    assert [item["ref"] for item in listed] == [item["ref"] for item in items[::-1]]
 
     assert [item["status"] for item in items] == ["COMPLETE", "ERROR"]
     assert (items[0]["publicScore"], items[1]["errorDescription"]) == (
