@@ -350,6 +350,11 @@ def _answered(ask: Ask, headers: Mapping[str, str], download: Download) -> reque
             download.forget()
             raise requests.ConnectionError("the file is shorter than what came of it") from error
         raise
+    except ValueError as error:
+        if isinstance(error, requests.RequestException):
+            raise
+        # A redirect may lead to any text, of which urllib makes an error of its own.
+        raise requests.exceptions.InvalidURL(str(error)) from error
     return answer
 
 
