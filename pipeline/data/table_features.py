@@ -93,8 +93,9 @@ def unique_ids(column: pd.Series, path: Path) -> tuple[str, ...]:
     repeated = column[column.duplicated()]
     if len(repeated):
         raise DataError(
-            f"{path} repeats {len(repeated)} ids, for example {', '.join(map(repr, repeated[:5]))};"
-            " expected each once.\nRemove the repeated rows."
+            f"{path} repeats {len(repeated)} ids, for example"
+            f" {', '.join(repr(name[:80]) for name in repeated[:5])}; expected each once.\n"
+            "Remove the repeated rows."
         )
     return tuple(column)
 

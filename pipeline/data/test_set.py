@@ -141,7 +141,7 @@ def _rows_of_ids(
     if differing:
         raise DataError(
             f"{path} and {sample.name} differ in {len(differing)} ids, for example "
-            f"{', '.join(differing[:5])}.\n"
+            f"{', '.join(name[:80] for name in differing[:5])}.\n"
             "Expected one row an id in both. Take them from the same download."
         )
     return np.array([rows[name] for name in ids])

@@ -147,7 +147,7 @@ def _out_of_range(given: pd.DataFrame, low: float, high: float) -> list[str]:
 
 
 def _some(texts: Sequence[str], number: int = 3) -> str:
-    return ", ".join(map(repr, texts[:number]))
+    return ", ".join(repr(text[:80]) for text in texts[:number])
 
 
 def _read(path: Path, kind: type[PipelineError]) -> pd.DataFrame:
@@ -226,6 +226,6 @@ def _refuse(problems: Sequence[str], path: Path, sample: Path) -> None:
         listed = "\n".join(f"  - {problem}" for problem in problems)
         raise SubmissionError(
             f"{path} would be refused by Kaggle:\n{listed}\n"
-            f"Expected the ids, order, columns and types of {sample}. Nothing was submitted; "
-            "correct the predictions and write it again."
+            f"Expected the ids, order, columns and types of {sample}. Nothing was submitted.\n"
+            "Correct the predictions and write it again."
         )

@@ -11,12 +11,13 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from pipeline import artifact
 from pipeline import config as configs
-from pipeline.data import table_features
-from pipeline.errors import ArtifactError, ConfigError, DataError
+from pipeline.data import table_features, test_set
+from pipeline.errors import ArtifactError, ConfigError, DataError, SubmissionError
 from pipeline.inference import inference
 from pipeline.session import checkpoint
 from pipeline.storage import checksums
@@ -53,6 +54,20 @@ def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tm
         table_features.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
 
     assert len(str(caught.value)) < 2500
+
+
+@pytest.mark.parametrize("ids", [["x" * 5000, "x" * 5000], ["x" * 5000, "b"]])
+def test_ids_that_are_texts_in_themselves_do_not_fill_the_screen(tmp_path, ids):
+    """A cell of a CSV that lost a quote may hold the rest of the file."""
+    sample, table = tmp_path / "sample.csv", pd.DataFrame({"id": ids})
+    sample.write_text("id,p\na,1\nb,1\n")
+
+    with pytest.raises(DataError) as caught:
+        test_set._rows_of_ids(table, ("id", "id"), ("a", "b"), tmp_path / "test.csv", sample)
+    with pytest.raises(SubmissionError) as refused:
+        submission_csv.write(tmp_path / "x.csv", sample, ids, ["1", "1"])
+
+    assert len(str(caught.value)) < 1000 and len(str(refused.value)) < 1000
 
 
 # -- archives of arrays
