@@ -73,20 +73,27 @@ def test_a_torn_checkpoint_is_passed_over_for_the_one_before(tmp_path, name, spo
     assert [problem.split(":")[0] for problem in found.skipped] == ["step-00000002"]
 
 
-@settings(max_examples=60)
-@given(
-    name=st.sampled_from(["state.npz", "manifest.json"]),
-    place=st.integers(0, 10**6),
-    bit=st.integers(0, 7),
-)
-def test_a_flipped_bit_is_found_wherever_it_is(tmp_path, name, place, bit):
-    for step in (1, 2):
-        path = saved(tmp_path, step) / name
-    content = bytearray(path.read_bytes())
-    content[place % len(content)] ^= 1 << bit
-    path.write_bytes(content)
+@pytest.mark.parametrize("most", [100, pytest.param(3000, marks=pytest.mark.slow)])
+def test_a_flipped_bit_makes_a_checkpoint_a_torn_one(tmp_path, most):
+    """In the state or in the manifest; the one before it is taken."""
+    saved(tmp_path, 1)
+    folder = saved(tmp_path, 2)
 
-    assert checkpoint.latest(tmp_path).step == 1
+    @settings(max_examples=most)
+    @given(
+        st.sampled_from(["state.npz", "manifest.json"]),
+        st.floats(0, 1, exclude_max=True),
+        st.integers(0, 7),
+    )
+    def each(name: str, place: float, bit: int) -> None:
+        torn = bytearray(whole := (folder / name).read_bytes())
+        torn[int(place * len(torn))] ^= 1 << bit
+        (folder / name).write_bytes(torn)
+        assert checkpoint.latest(tmp_path).step == 1
+        (folder / name).write_bytes(whole)
+
+    each()
+    assert checkpoint.latest(tmp_path).step == 2
 
 
 def test_checkpoints_of_which_none_is_whole_are_an_error(tmp_path):
