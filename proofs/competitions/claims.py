@@ -28,15 +28,13 @@ RMSE_TIMES = 1.05
 # The parts. The short form runs these groups, each in a process of its own, on one device.
 GROUPS = (
     ("competitions.inspected",),
-    ("competitions.feeding_speed", "spoiled_inputs.claims", "hostile.claims"),
+    ("competitions.feeding_speed",),
 )
 PARTS = (
     "competitions.inspected",
     "competitions.feeding_speed",
     "competitions.jpeg_speed",
     "competitions.inference_speed",
-    "spoiled_inputs.claims",
-    "hostile.claims",
 )
 ROW = "row: "  # how the lines begin on which such a process prints its rows
 KINDS = {

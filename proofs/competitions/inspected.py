@@ -24,7 +24,7 @@ from proofs.competitions.unseen import SAMPLE, unseen
 from proofs.shared import environment
 from proofs.shared.environment import Checkout, Done
 from proofs.shared.results_table import Row, Show, last_json
-from proofs.spoiled_inputs import bench
+from tests.hostile import bench
 
 SEED = 0
 FEW = 64  # labelled rows in the short form
@@ -139,7 +139,7 @@ def _described(done: Done, path: Path) -> Row:
 def _here(command: str, show: Show) -> Done:
     """Run a command of `python -m pipeline` in this process, which has the backend."""
     show(f"      python -m pipeline {command}")
-    said = bench.here(command.split())
+    said = bench.said(*command.split())
     return Done(said.code, said.text, 0.0)
 
 

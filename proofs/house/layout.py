@@ -20,7 +20,7 @@ FLOORS = {
     "commands": "console drawing dashboard project push_plan"
     " kaggle|local|preparation|benchmark|rehearsal|setup|doctor|watch",
     "proofs": "shared"
-    " relay|kaggle|training|spoiled_inputs|house hostile competitions"
+    " relay|kaggle|training|house competitions"
     " own|hardware|custom|scale|plan|site bench __main__",
 }
 MOST_MODULES, MOST_LINES = 16, 500

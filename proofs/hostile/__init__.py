@@ -1,1 +1,0 @@
-"""Hostile names, archives, arrays and pages neither write elsewhere nor run code."""

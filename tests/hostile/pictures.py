@@ -1,0 +1,125 @@
+"""Strategies of mutants of pictures: torn files, other formats and forms, and small files that
+claim to be huge.
+"""
+
+import io
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
+from random import Random
+from typing import Any
+
+from hypothesis import strategies as st
+from PIL import Image
+
+from tests.hostile.bench import cut
+from tests.hostile.mutants import RANDOM, REFUSED, VALID, Mutant
+
+Change = Callable[[bytes, Random], bytes]
+
+
+def _saved(image: Image.Image, kind: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    image.save(file, kind)
+    return file.getvalue()
+
+
+def _flipped(png: bytes, random: Random) -> bytes:
+    place = random.randrange(len(png))
+    return png[:place] + bytes([png[place] ^ 1 << random.randrange(8)]) + png[place + 1 :]
+
+
+def _as(png: bytes, random: Random, kind: str, mode: str = "L") -> bytes:
+    return _saved(Image.open(io.BytesIO(png)).convert(mode), kind)
+
+
+def _resized(png: bytes, random: Random, size: tuple[int, int]) -> bytes:
+    return _saved(Image.open(io.BytesIO(png)).resize(size))
+
+
+def _chunk(name: bytes, content: bytes) -> bytes:
+    checked = name + content
+    return struct.pack(">I", len(content)) + checked + struct.pack(">I", zlib.crc32(checked))
+
+
+def _claims(png: bytes, random: Random, width: int, height: int) -> bytes:
+    head = _chunk(b"IHDR", struct.pack(">IIBBBBB", width, height, 8, 0, 0, 0, 0))
+    return png[:8] + head + png[33:]
+
+
+def _bomb(png: bytes, random: Random) -> bytes:
+    packed = zlib.compressobj(9)
+    pixels = b"".join(packed.compress(b"\0" * 20_001 * 100) for _ in range(200)) + packed.flush()
+    head = _claims(png[:33], random, 20_000, 20_000)
+    return head + _chunk(b"IDAT", pixels) + _chunk(b"IEND", b"")
+
+
+# In the place of one picture, any of these is left out or read; never a reason to end.
+STRANGE: dict[str, Change] = {
+    "cut off": lambda png, random: png[: random.randrange(len(png))],
+    "another bit": _flipped,
+    "followed by bytes": lambda png, random: png + random.randbytes(99),
+    "empty": lambda png, random: b"",
+    "a web page": lambda png, random: b"<!DOCTYPE html><html><body>404</body></html>",
+    "NULs": lambda png, random: b"\0" * 100,
+    "noise": lambda png, random: random.randbytes(200),
+    **{
+        f"noise behind {head!r}": partial(
+            lambda png, random, head: head + random.randbytes(300), head=head
+        )
+        for head in (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff\xe0", b"BM", b"GIF89a", b"II*\0")
+    },
+    "a PDF": partial(_as, kind="PDF"),
+    "a TIFF of floats": partial(_as, kind="TIFF", mode="F"),
+    "20,000 x 20,000 by its header": partial(_claims, width=20_000, height=20_000),
+    "2,147,483,647 wide by its header": partial(_claims, width=2**31 - 1, height=1),
+    "0 x 0 by its header": partial(_claims, width=0, height=0),
+    "20,000 x 20,000 of zeros in 400 kB": _bomb,
+    "9 x 8": partial(_resized, size=(9, 8)),
+    "1 x 1": partial(_resized, size=(1, 1)),
+    "8 x 8,000": partial(_resized, size=(8, 8000)),
+}
+# All of the test set, or a tenth of what is trained on, is too much to leave out.
+HOPELESS = ("empty", "a web page", "20,000 x 20,000 by its header", "a PDF", "9 x 8")
+
+
+@st.composite
+def pictures(draw: Any, subjects: Sequence[str]) -> Mutant:
+    """One picture, some, or all are something else, or are missing."""
+    files, random = dict(cut("digits")), draw(RANDOM)
+    tested, trained = (
+        [name for name in files if name.startswith(part)] for part in ("test/", "train/")
+    )
+
+    def made(what: str, change: Change, names: Sequence[str], count: int, **more: Any) -> Mutant:
+        for name in random.sample(names, count):
+            files[name] = change(files[name], random)
+        return Mutant(f"{count} pictures are {what}", "digits", files, **more)
+
+    def missing(count: int, **more: Any) -> Mutant:
+        for name in random.sample(tested, count):
+            del files[name]
+        return Mutant(f"{count} pictures are missing", "digits", files, **more)
+
+    every = len(tested)
+    case = draw(st.sampled_from(["one", "one", "hopeless", "rerun", "train", "missing"]))
+    if case == "one":
+        what = draw(st.sampled_from(list(STRANGE)))
+        return made(what, STRANGE[what], tested, 1, end=VALID, same=True, touched=1)
+    if case == "missing":
+        rerun = draw(st.booleans())
+        count = draw(st.sampled_from([1, every // 2]))
+        if count > 1 and not rerun:
+            return missing(count, end=REFUSED, places=(("test",),))
+        return missing(count, end=VALID, same=True, touched=count, rerun=rerun)
+    what = draw(st.sampled_from(HOPELESS))
+    change = STRANGE[what]
+    if case == "train":
+        count = draw(st.sampled_from([1, 16, 16, 16]))
+        end = VALID if count == 1 else REFUSED
+        return made(what, change, trained, count, end=end, train=True, places=(("images",),))
+    places, rerun = (("test", "images"),), case == "rerun"
+    count = draw(st.sampled_from([every, every - 1])) if rerun else every
+    end = REFUSED if count == every else VALID
+    return made(what, change, tested, count, end=end, rerun=rerun, places=places)

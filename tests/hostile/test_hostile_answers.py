@@ -1,0 +1,231 @@
+"""Names, addresses, archives and lists that Kaggle sends are taken whole inside of the folder of a
+pull, or refused in words; nothing is written elsewhere.
+
+The real client asks a local Kaggle, whose answers are changed on the way.
+"""
+
+import io
+import itertools
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import redirect_stderr
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.errors import RelayError
+from deploy.kernel import artifact_manifest, output
+from deploy.kernel.push_and_watch import Run
+from localkaggle.fault_kinds import instead
+from localkaggle.server import LocalKaggle
+from localkaggle.services.protocol import BASE
+from tests.hostile import payloads
+from tests.hostile.guard import Guard
+
+RUN = Run("rehearsal/digits-train-tpu", 2, "", "")
+NAME, GOOD = "x.csv", b"id,label\n1,2\n"
+ADDRESSES = (
+    "http://example.com/x", "http://169.254.169.254/latest/meta-data",
+    "http://localhost.example.com/x", "http://127.0.0.1.example.com/x",
+    "http://[::ffff:169.254.169.254]/x", "http://2852039166/x", "http://user:word@example.com/x",
+    "https://127.0.0.1:9/x", "https://[::1]:9/x", "file:///etc/hostname", "ftp://127.0.0.1/x",
+    "data:text/plain,evil", "javascript:alert(1)", "//example.com/x", "/etc/hostname", "../x",
+    "http://", "http://[", "http://127.0.0.1:99999/x", "HTTP://EXAMPLE.COM/x",
+    "http://example.com\\@localhost/x",
+)  # fmt: skip
+ENTRY = {"sha256": "0" * 64, "size": 7}
+DEEP = b"[" * 100_000
+
+
+@dataclass(frozen=True)
+class Kaggles:
+    """A local Kaggle, a client of it, and the guard around what the client writes."""
+
+    local: LocalKaggle
+    client: Kaggle
+    guard: Guard
+
+    def address(self, content: bytes, ending: str = "file") -> str:
+        """Return an address at which the storage has these bytes."""
+        path = self.local.storage.fresh()
+        path.write_bytes(content)
+        return f"{BASE}/storage/{self.local.storage.share('x', path)}/{ending}"
+
+    def pull(self, files: Any, redirect: str | None = None) -> dict[str, bytes] | str:
+        """Return what a pull of a run that lists these files wrote, or its refusal in words."""
+        said = {
+            "GetKernelSessionStatus": instead(200, {"status": "COMPLETE"}),
+            "ListKernelSessionOutput": instead(200, {"files": files, "log": ""}),
+            "storage": redirect and instead(302, b"", Location=redirect),
+        }
+        for operation, answer in said.items():
+            self.local.faults.say(operation, itertools.repeat(answer))
+        with self.guard.watching() as given:
+            try:
+                folder = output.pull(self.client, RUN, given)
+            except RelayError as error:
+                assert len(str(error)) > 30
+                return str(error)
+            return {
+                path.relative_to(folder).as_posix(): path.read_bytes()
+                for path in folder.rglob("*")
+                if not path.is_dir() and path.name != output.NOTE
+            }
+
+    def pull_files(self, files: Mapping[str, bytes]) -> dict[str, bytes] | str:
+        """Return what a pull wrote of a run that lists these files with these contents."""
+        return self.pull([{"fileName": name, "url": self.address(files[name])} for name in files])
+
+
+@pytest.fixture(scope="module")
+def kaggles(tmp_path_factory) -> Iterator[Kaggles]:
+    folder = tmp_path_factory.mktemp("kaggles")
+    with (
+        pytest.MonkeyPatch.context() as patch,
+        redirect_stderr(io.StringIO()),  # where the server shows a fault of its own
+        LocalKaggle(folder / "server", offline=True, ready_seconds=0.01) as local,
+    ):
+        for name, value in local.environment.items():
+            patch.setenv(name, value)
+        client = Kaggle.connect(pace=Pace(0.01, 0.03, 0.2), timeouts=(20, 20))
+        yield Kaggles(local, client, Guard(folder / "top", folder / "server"))
+
+
+ODD = (None, 7, True, [], {}, ["x"], {"x": 1}, 1e400)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("x", "x"),
+        ("a", "a/b"),
+        ("x", "../../evil"),
+        ("X", "x"),
+        ("\u00e9", "e\u0301"),
+        ("x", "x.relay-part"),
+        *((odd,) for odd in ODD),
+    ],
+    ids=repr,
+)
+def test_names_that_do_not_fit_together_are_refused_or_all_taken(kaggles, names):
+    got = kaggles.pull([{"fileName": name, "url": kaggles.address(GOOD)} for name in names])
+
+    assert isinstance(got, str) or got == dict.fromkeys(names, GOOD)
+
+
+@pytest.mark.parametrize("odd", ODD, ids=repr)
+def test_a_list_or_an_address_of_another_type_is_refused(kaggles, odd):
+    assert isinstance(kaggles.pull([{"fileName": "x", "url": odd}]), str)
+    assert isinstance(kaggles.pull([[odd]]), str) and isinstance(kaggles.pull(odd), str)
+
+
+@pytest.mark.parametrize("most", [30, pytest.param(400, marks=pytest.mark.slow)])
+def test_a_name_is_refused_or_gives_a_file_of_that_name(kaggles, most):
+    @settings(max_examples=most)
+    @given(payloads.names(kaggles.guard.top))
+    def each(name: str) -> None:
+        got = kaggles.pull_files({name: GOOD})
+
+        assert isinstance(got, str) or got == {name: GOOD}
+
+    each()
+
+
+@pytest.mark.parametrize("address", ADDRESSES)
+def test_nothing_is_fetched_from_elsewhere(kaggles, address):
+    assert isinstance(kaggles.pull([{"fileName": "x", "url": address}]), str)
+    good = [{"fileName": "x", "url": kaggles.address(GOOD)}]
+    assert isinstance(kaggles.pull(good, redirect=address), str)
+
+
+@pytest.mark.parametrize("most", [8, pytest.param(100, marks=pytest.mark.slow)])
+def test_an_archive_gives_the_one_file_or_nothing(kaggles, most):
+    """Kaggle sends a file compressed as it likes: its address then ends in .zip, and its name does
+    not.
+    """
+    archives = payloads.zips(NAME, GOOD)
+
+    @settings(max_examples=most)
+    @given(st.sampled_from(list(archives)))
+    def each(what: str) -> None:
+        url = kaggles.address(archives[what], f"{NAME}.zip")
+        got = kaggles.pull([{"fileName": NAME, "url": url}])
+
+        assert isinstance(got, str) or list(got) == [NAME]
+        assert what not in ("another sum", "encrypted") or isinstance(got, str)
+
+    each()
+
+
+@pytest.mark.parametrize("most", [5, pytest.param(300, marks=pytest.mark.slow)])
+def test_a_member_of_any_name_is_written_nowhere_else(kaggles, most):
+    names = payloads.names(kaggles.guard.top).filter(lambda name: 0 < len(name) < 9000)
+
+    @settings(max_examples=most)
+    @given(names.filter(lambda name: "\ud800" not in name))
+    def each(name: str) -> None:
+        content = payloads.archive((name, GOOD))
+        got = kaggles.pull([{"fileName": NAME, "url": kaggles.address(content, f"{NAME}.zip")}])
+
+        assert isinstance(got, str) or list(got) == [NAME]
+
+    each()
+
+
+def manifest(files: Any) -> bytes:
+    told = {"run_id": "r1", "weights_sha256": "0" * 64, "bundle_sha256": "b1", "files": files}
+    return artifact_manifest.sealed(told)
+
+
+WHOLE = manifest({"x": ENTRY})
+TEXTS = {
+    "a key twice": WHOLE.replace(b'"run_id": "r1"', b'"run_id": "r2", "run_id": "r1"'),
+    "a size of infinity": manifest({"x": {**ENTRY, "size": float("inf")}}),
+    "a size of 5,000 digits": WHOLE.replace(b'"size": 7', b'"size": ' + b"7" * 5000),
+    "files that are lists": manifest([["x"]]),
+    "half a surrogate": WHOLE.replace(b"r1", b"\\ud800"),
+    "UTF-16": WHOLE.decode().encode("utf-16"),
+    "deep": b'{"files": ' + DEEP,
+    "a web page": b"<html><script>alert(1)</script></html>",
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_a_manifest_that_proves_nothing_is_refused(kaggles, what):
+    """The list of outputs has no seal: its words are taken as they are."""
+    of_an_artifact = {"artifact/manifest.json": TEXTS[what], "artifact/x": b"weights"}
+    assert isinstance(kaggles.pull_files(of_an_artifact), str)
+
+    pulled = kaggles.pull_files({"outputs.json": TEXTS[what], "x": b"weights"})
+    assert isinstance(pulled, str) or what in ("a key twice", "half a surrogate")
+
+
+@pytest.mark.parametrize("most", [10, pytest.param(200, marks=pytest.mark.slow)])
+def test_a_name_that_is_announced_is_no_path(kaggles, most):
+    """No step needs such a file of the list; an artifact that lacks one is not whole."""
+
+    @settings(max_examples=most)
+    @given(payloads.names(kaggles.guard.top).filter(lambda name: "\ud800" not in name))
+    def each(name: str) -> None:
+        files = {"outputs.json": json.dumps({"files": {name: ENTRY}}).encode(), "x": b"weights"}
+        got = kaggles.pull_files(files)
+        assert isinstance(got, str) or got == files
+
+        of_an_artifact = {
+            "artifact/manifest.json": manifest({name: ENTRY}),
+            "artifact/x": b"weights",
+        }
+        assert isinstance(kaggles.pull_files(of_an_artifact), str)
+
+    each()
+
+
+@pytest.mark.parametrize("name", ["bundle.json", "__notebook__.ipynb"])
+@pytest.mark.parametrize("content", [DEEP, "{}".encode("utf-16")], ids=["deep", "UTF-16"])
+def test_an_odd_file_that_no_step_needs_is_kept(kaggles, name, content):
+    assert kaggles.pull_files({name: content}) == {name: content}

@@ -1,0 +1,388 @@
+"""Arrays, artifacts, checkpoints, results and names that were made to run code or to write
+elsewhere do neither, whichever command reads them.
+"""
+
+import json
+import os
+import shutil
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.storage import checksums
+from tests.hostile import bench, judge, payloads
+from tests.hostile.bench import SAMPLE, TESTED_ON, TRAINED_ON, Subject
+from tests.hostile.guard import Guard
+from tests.hostile.judge import Said
+
+Change = Callable[[Path], object]
+Value = dict[str, Any]
+Members = dict[str, bytes]
+# What can be in the place of a file of JSON lines or of a table.
+TEXT_FILES = {
+    "deep": b"[" * 100_000 + b"\n",
+    "a web page": b"<html><script>1</script>\n",
+    "noise": bytes(range(256)) * 9,
+    "empty": b"",
+    "NaN": b'{"step": NaN}\n',
+    "a huge step": b'{"step": ' + b"9" * 5000 + b"}\n",
+}
+
+
+# Changes of a folder with a manifest
+
+
+def sealed(folder: Path, edit: Callable[[Value], Value]) -> None:
+    """Edit a manifest, and seal it again: a seal does not say who wrote it."""
+    path = folder / "manifest.json"
+    path.write_bytes(checksums.sealed(edit(json.loads(path.read_bytes()))))
+
+
+def announced(folder: Path, name: str, content: bytes) -> None:
+    """Put other bytes in the place of a file, and let the manifest agree."""
+    (folder / name).write_bytes(content)
+    entry = checksums.file_entry(folder / name)
+
+    def edit(told: Value) -> Value:
+        if "files" not in told:  # of a checkpoint
+            return {**told, "sha256": entry["sha256"]}
+        weights = {"weights_sha256": entry["sha256"]} if name == "weights.npz" else {}
+        return {**told, "files": {**told["files"], name: entry}, **weights}
+
+    sealed(folder, edit)
+
+
+def packed(folder: Path, name: str, edit: Callable[[Members], Any]) -> None:
+    """Change the members of an archive, and let the manifest agree."""
+    with zipfile.ZipFile(folder / name) as archive:
+        members = {member: archive.read(member) for member in archive.namelist()}
+    edited = edit(members)
+    pairs = edited.items() if isinstance(edited, dict) else edited
+    announced(folder, name, payloads.archive(*pairs))
+
+
+def instead(folder: Path, name: str, make: Callable[[Path], object]) -> None:
+    """Make something else in the place of a file."""
+    (folder / name).unlink()
+    make(folder / name)
+
+
+def first(name: str = "{}", content: bytes | None = None) -> Callable[[Members], Members]:
+    """Return what gives the first member another name, or other bytes."""
+
+    def change(members: Members) -> Members:
+        (old, whole), *others = members.items()
+        return {name.format(old): content or whole, **dict(others)}
+
+    return change
+
+
+ODD_FILES: dict[str, Callable[[Path], object]] = {
+    "a link that leads nowhere": lambda path: path.symlink_to("/nowhere"),
+    "a folder": Path.mkdir,
+    "a pipe": os.mkfifo,  # whoever opens it waits for ever
+    "missing": lambda path: None,
+}
+MEMBERS: dict[str, Callable[[Members], Any]] = {
+    "none": lambda members: {},
+    "with one more": lambda members: {**members, "more.npy": payloads.npy(b"\0", shape="(1,)")},
+    "of another shape": first(content=payloads.npy(bytes(8), descr="'<f4'", shape="(2,)")),
+    "of NaN": lambda members: {name: text[:-4] + b"\0\0\xc0\x7f" for name, text in members.items()},
+    "with a shape of 10^12": first(content=payloads.npy(b"", shape=f"({10**12},)")),
+    "with a name that climbs": first("../../{}"),
+    "with an absolute name": first("/{}"),
+    "with one name twice": lambda members: [*members.items(), next(iter(members.items()))],
+}
+TEXTS: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda text: b"",
+    "deep": lambda text: b"[" * 100_000,
+    "a key twice": lambda text: text.replace(b"{", b'{"run_id": "other", ', 1),
+    "5,000 digits": lambda text: text.replace(b"{", b'{"loss": ' + b"9" * 5000 + b", ", 1),
+    "UTF-16": lambda text: text.decode().encode("utf-16"),
+    "half a surrogate": lambda text: text.replace(b"{", b'{"a": "\\ud800", ', 1),
+    "a web page": lambda text: b"<html><script>alert(1)</script></html>",
+    "cut off": lambda text: text[: len(text) // 2],
+}
+ODD_VALUES = (
+    None, True, -1, 10**400, float("nan"), float("inf"), "", "../../evil", "__import__",
+    "os.system", "<script>x</script>", [], {}, ["x"], {"x": 1}, ["x"] * 10, [10**400] * 10,
+    [float("nan")] * 10, json.loads("[" * 300 + "]" * 300),
+)  # fmt: skip
+
+
+def texts(name: str = "manifest.json") -> dict[str, Change]:
+    """Return changes of a folder by the text of its manifest."""
+
+    def spoken(folder: Path, text: Callable[[bytes], bytes]) -> None:
+        (folder / name).write_bytes(text((folder / name).read_bytes()))
+
+    return {f"{name}: {what}": partial(spoken, text=text) for what, text in TEXTS.items()}
+
+
+def archived(marker: Path, name: str) -> dict[str, Change]:
+    """Return changes of a folder by one of its archives, which agree with its manifest."""
+    edits = {what: partial(packed, name=name, edit=edit) for what, edit in MEMBERS.items()}
+    for what, pickle in payloads.pickles(marker).items():
+        edits[f"that is {what}"] = partial(announced, name=name, content=pickle)
+        objects = first(content=payloads.objects(pickle))
+        edits[f"with {what}"] = partial(packed, name=name, edit=objects)
+    edits |= {what: partial(instead, name=name, make=make) for what, make in ODD_FILES.items()}
+    return {f"{name} {what}": edit for what, edit in edits.items()}
+
+
+# What they are changes of
+
+
+@dataclass(frozen=True)
+class Made:
+    """What is changed: runs of two competitions, and the guard.
+
+    Attributes:
+        digits: of files.
+        arrays: the same one, whose images are arrays.
+        partial: the output of a training that was stopped.
+    """
+
+    digits: Subject
+    arrays: Subject
+    partial: Path
+    guard: Guard
+
+
+@pytest.fixture(scope="module")
+def made(subjects, tmp_path_factory) -> Made:
+    folder, digits = tmp_path_factory.mktemp("made"), subjects("digits")
+    bench.expect(
+        "train", digits.config, digits.place, folder / "partial", more=["--max-steps", "2"]
+    )
+    config, random = bench.config_of("digits", epochs=1), np.random.default_rng(0)
+    data = replace(config.data, kind="arrays")
+    files = {name: content for name, content in digits.files.items() if name.endswith(".csv")}
+    bench.lay(files, folder / "arrays-in")
+    for part, count in (("train", TRAINED_ON), ("test", TESTED_ON)):
+        images = random.integers(0, 256, (count, 8, 8), dtype=np.uint8)
+        np.save(folder / "arrays-in" / f"{part}.npy", images)
+    for place, array in (("npy", "test.npy"), ("npz", "test.npz")):
+        own = replace(config, name="arrays", data=replace(data, test_array=array))
+        (folder / place).mkdir()
+        (folder / place / "arrays.py").write_text(bench.text_of(own))
+    path = folder / "npy" / "arrays.py"
+    bench.expect("train", path, folder / "arrays-in", folder / "arrays-out")
+    arrays = Subject(files, folder / "arrays-in", path, folder / "arrays-out", {})
+    compiled = Path(os.environ["JAX_COMPILATION_CACHE_DIR"])
+    return Made(digits, arrays, folder / "partial", Guard(folder / "top", compiled))
+
+
+# The commands that read them
+
+
+def is_a_refusal_or_success(said: Said) -> None:
+    assert said.code == 0 or not judge.mute(said, []), judge.mute(said, [])
+
+
+def predicts(
+    subject: Subject, place: Path, artifact: Path, given: Path, config: Path | None = None
+):
+    said = bench.run("infer", config or subject.config, place, given / "out", artifact)
+    is_a_refusal_or_success(said)
+    path = given / "out" / "submission.csv"
+    if path.is_file():
+        sample = (place / SAMPLE).read_bytes()
+        assert not judge.invalid(path.read_bytes(), sample, bench.FITS["digits"])
+
+
+def reads_an_array(name: str, made: Made, given: Path, content: bytes) -> None:
+    """Train on the array, or predict it."""
+    place, config = given / "in", made.arrays.config
+    shutil.copytree(made.arrays.place, place)
+    (place / name).write_bytes(content)
+    if name == "train.npy":
+        return is_a_refusal_or_success(
+            bench.run("train", config, place, given / "out", None, "--max-steps", "1")
+        )
+    config = config.parents[1] / name.partition(".")[2] / config.name
+    return predicts(made.arrays, place, made.arrays.artifact, given, config)
+
+
+def infers(made: Made, given: Path, change: Change) -> None:
+    shutil.copytree(made.digits.artifact, given / "artifact")
+    change(given / "artifact")
+    predicts(made.digits, made.digits.place, given / "artifact", given)
+
+
+def resumes(made: Made, given: Path, change: Change) -> None:
+    shutil.copytree(made.partial, given / "out")
+    change(given / "out")
+    place = made.digits.place
+    said = bench.run("train", made.digits.config, place, given / "out", None, "--max-steps", "3")
+    is_a_refusal_or_success(said)
+
+
+def reports(made: Made, given: Path, change: Change, title: str = "x") -> None:
+    left_out = shutil.ignore_patterns("compiled", "checkpoints", "*.png")
+    shutil.copytree(made.digits.output, given / "out", ignore=left_out)
+    change(given / "out")
+    is_a_refusal_or_success(
+        bench.said("report", "--output", str(given / "out"), f"--title={title}")
+    )
+    page = given / "out" / "report.html"
+    assert not page.is_file() or not judge.active(page.read_text(encoding="utf-8"))
+
+
+def shows(made: Made, given: Path, text: str) -> None:
+    """Report a run with this text in every place that a person may write."""
+
+    def written(output: Path) -> None:
+        told = json.loads((output / "artifact" / "manifest.json").read_bytes())
+        shown = {old: f"{text}{old}" for old in told["classes"]}
+        names = ("run_id", "git_commit", "bundle_sha256", "devices", "precision", "metric")
+        told |= {**dict.fromkeys(names, text), "classes": list(shown.values())}
+        told |= {"versions": {text: text}, "parameters": {text: 1}, "metrics": {text: 0.5}}
+        told["config"] |= dict.fromkeys(("name", "competition", "model"), text)
+        told |= {"files": {text: {"sha256": text, "size": 1}}}
+        (output / "artifact" / "manifest.json").write_bytes(checksums.sealed(told))
+        files = {"x": (output / "validation.csv").read_bytes()}
+        header, *rows = bench.rows(files, "x")
+        rows = [[f"{text}{row[0]}", *(shown.get(cell, cell) for cell in row[1:])] for row in rows]
+        bench.put(files, "x", [header, *rows])
+        (output / "validation.csv").write_bytes(files["x"])
+
+    reports(made, given, written, title=text)
+
+
+def predicts_an_id(made: Made, given: Path, name: str) -> None:
+    files = dict(made.digits.files)
+    header, _, *rows = bench.rows(files, SAMPLE)
+    bench.put(files, SAMPLE, [header, [name, "0"], *rows])
+    bench.lay(files, given / "in")
+    predicts(made.digits, given / "in", made.digits.artifact, given)
+
+
+def describes(made: Made, given: Path, name: str) -> None:
+    is_a_refusal_or_success(bench.said("describe", f"--config={name}", "--images", "100"))
+
+
+def infers_what_is_edited(made: Made, given: Path, edit: tuple[float, object]) -> None:
+    """Infer by an artifact whose manifest has an odd value somewhere."""
+    place, odd = edit
+
+    def edited(told: Value) -> Value:
+        parts = [told, told["config"], told["config"]["data"], told["config"]["optimizer"]]
+        keys = [(part, key) for part in parts for key in part]
+        part, key = keys[int(place * len(keys))]
+        part[key] = odd
+        return told
+
+    infers(made, given, partial(sealed, edit=edited))
+
+
+def of_results(marker: Path) -> dict[str, Change]:
+    """Return changes of the output folder of a complete run."""
+
+    def member(output: Path, name: str, array: str, content: bytes) -> None:
+        with zipfile.ZipFile(output / name) as there:
+            kept = {key: there.read(key) for key in there.namelist()}
+        (output / name).write_bytes(payloads.archive(*{**kept, array: content}.items()))
+
+    found = texts("artifact/manifest.json")
+    for name, array in (("validation.npz", "probabilities.npy"), ("examples.npz", "pixels.npy")):
+        for what, content in payloads.arrays(marker, 3).items():
+            found[f"{name}: {what}"] = partial(member, name=name, array=array, content=content)
+    names = ("validation.csv", "history.csv", "progress.jsonl", "submission.csv")
+    return {**found, **beside(names)}
+
+
+def beside(names: Sequence[str]) -> dict[str, Change]:
+    """Return changes of an output folder by its files of text."""
+
+    def over(output: Path, name: str, content: bytes) -> None:
+        (output / name).write_bytes(content)
+
+    return {
+        f"{name} is {what}": partial(over, name=name, content=content)
+        for name in names
+        for what, content in TEXT_FILES.items()
+    }
+
+
+def of_checkpoints(marker: Path) -> dict[str, Change]:
+    """Return changes of an output folder with a checkpoint, and of the checkpoint."""
+
+    def below(output: Path, change: Change) -> None:
+        change(next((output / "checkpoints").iterdir()))
+
+    def called(folder: Path, name: str) -> None:
+        folder.rename(folder.with_name(name))
+
+    steps = ("step-00000002 (copy)", "step-99999999999999999999", "step--0000001", "step-0000000２")
+    own = {**texts(), **archived(marker, "state.npz")}
+    own |= {f"called {name}": partial(called, name=name) for name in steps}
+    found = {name: partial(below, change=change) for name, change in own.items()}
+    return {**found, **beside(["progress.jsonl", "history.csv"])}
+
+
+Cases = Mapping[str, Any] | st.SearchStrategy[Any]
+MARKUP = payloads.MARKUP + payloads.PLAIN
+EDITS = st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from(ODD_VALUES))
+
+
+def of_artifacts(marker: Path) -> dict[str, Change]:
+    """Return changes of an artifact."""
+    return {**texts(), **archived(marker, "weights.npz"), **archived(marker, "golden.npz")}
+
+
+def names(guard: Guard) -> st.SearchStrategy[str]:
+    """Return names that can be written in a file."""
+    return payloads.names(guard.top).filter(lambda name: "\ud800" not in name)
+
+
+# What reads a hostile file, what can be in it, and how many of these a default run draws.
+FAMILIES: dict[str, tuple[Callable[..., None], Callable[[Guard], Cases], int]] = {
+    "an array to train on": (
+        partial(reads_an_array, "train.npy"),
+        lambda guard: payloads.arrays(guard.marker, TRAINED_ON),
+        8,
+    ),
+    "an array to predict": (
+        partial(reads_an_array, "test.npy"),
+        lambda guard: payloads.arrays(guard.marker, TESTED_ON),
+        8,
+    ),
+    "an archive to predict": (
+        partial(reads_an_array, "test.npz"),
+        lambda guard: payloads.archives_of_arrays(guard.marker, TESTED_ON),
+        4,
+    ),
+    "an artifact": (infers, lambda guard: of_artifacts(guard.marker), 10),
+    "the manifest of an artifact": (infers_what_is_edited, lambda guard: EDITS, 15),
+    "a checkpoint": (resumes, lambda guard: of_checkpoints(guard.marker), 4),
+    "the results of a run": (reports, lambda guard: of_results(guard.marker), 6),
+    "markup": (shows, lambda guard: dict(zip(MARKUP, MARKUP, strict=True)), 2),
+    "the name of a config": (describes, names, 8),
+    "an id": (predicts_an_id, names, 6),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "most", [0, pytest.param(150, marks=pytest.mark.slow)], ids=["some", "many"]
+)
+def test_what_is_hostile_runs_no_code_and_writes_nothing_elsewhere(made, family, most):
+    act, cases_of, few = FAMILIES[family]
+    cases = cases_of(made.guard)
+
+    @settings(max_examples=most or few)
+    @given(name=st.sampled_from(list(cases)) if isinstance(cases, dict) else cases)
+    def each(name: Any) -> None:
+        with made.guard.watching() as given:
+            act(made, given, cases[name] if isinstance(cases, dict) else name)
+
+    each()

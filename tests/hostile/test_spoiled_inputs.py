@@ -1,0 +1,255 @@
+"""A spoiled input ends in a valid submission.csv, or in a refusal that says what is wrong and what
+to do, and leaves nothing half written.
+"""
+
+import re
+from collections.abc import Callable, Sequence
+from functools import partial
+from pathlib import Path
+from random import Random
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.config.config_files import CONFIGS
+from pipeline.data.image_files import RERUN
+from pipeline.errors import PipelineError
+from pipeline.submission import submission_csv
+from tests.hostile import bench, judge, mutants, pictures
+from tests.hostile.bench import SAMPLE, Subject
+from tests.hostile.judge import Said
+from tests.hostile.mutants import EITHER, REFUSED, VALID, Mutant
+
+OLDER = b"id,label\nolder,1\n"
+MEAN = "holds the mean prediction for every id"
+
+# Configs: each field with values of another kind.
+
+# Each is Python. Of YAML's traps: 1e-3 that is a text, no that is a text, a number that is a date.
+ODD = (
+    '"1e-3"', '"no"', '"128"', "None", "True", 'float("nan")', 'float("inf")', "-1", "0", "1.5",
+    "1e400", "10**400", "-0.0", '""', '" "', "[]", "{}", "()", "b'x'", "object()", "lambda: 1",
+    "'../../x'", "'/etc/hostname'", "'a\\0b'", "'x' * 10_000", "'\\ud800'", "{'a': {}}",
+)  # fmt: skip
+FIELDS = (
+    "folds", "seed", "keep", "precision", "patience", "session_hours", "target", "metric",
+    "steps_per_call", "micro_batch", "handoff", "stall_seconds", "data", "nonsense",
+)  # fmt: skip
+DATA_FIELDS = (
+    "kind", "resize", "train_csv", "test_images", "sample_submission", "id_column", "label_column",
+    "suffix", "flip", "group_column", "validation_fraction",
+)  # fmt: skip
+SOURCE = (CONFIGS / "digits.py").read_text(encoding="utf-8")
+# The same config written differently. What is no config at all, tests/pipeline/config refuses.
+SAME = {
+    "CRLF": SOURCE.replace("\n", "\r\n"),
+    "a byte order mark": f"\ufeff{SOURCE}",
+    "tabs": SOURCE.replace("    ", "\t"),
+}
+
+
+@st.composite
+def configs(draw: Any, subjects: Sequence[str]) -> Mutant:
+    """One field of the config has an odd value, or its file another form."""
+    files = dict(bench.cut("digits"))
+    places = (("digits.py", "--config", "train.csv", SAMPLE, "test"),)
+    mutant = partial(Mutant, subject="digits", files=files, places=places)
+    form = draw(st.sampled_from([*SAME, *[""] * 20]))
+    if form:
+        return mutant(f"a config with {form}", config=SAME[form], end=VALID)
+    found = {
+        field[1]: field[0] for field in re.finditer(r"\b(\w+)=(?!Data|Opt)[^,()\n{}]+", SOURCE)
+    }
+    olds = {field: (old, field) for field, old in found.items()}
+    olds |= {field: ('name="digits",', f'name="digits", {field}') for field in FIELDS}
+    olds |= {f"data.{field}": ("Data(", f"Data({field}") for field in DATA_FIELDS}
+    field = draw(st.sampled_from(sorted(olds)))
+    plain = st.none() | st.integers() | st.floats() | st.text(max_size=9)
+    value = draw(st.sampled_from(ODD) | plain.map(_python))
+    old, new = olds[field]
+    comma = "" if field in found else "," if old.endswith(",") else ", "
+    text = SOURCE.replace(old, f"{new}={value}{comma}", 1)
+    return mutant(f"{field}={value}", config=text)
+
+
+def _python(value: object) -> str:
+    return f"float({str(value)!r})" if isinstance(value, float) else repr(value)
+
+
+# The judgement
+
+FAMILIES = {
+    "ids": (mutants.ids, 12, 250),
+    "rows of ids": (mutants.rows_of_ids, 5, 40),
+    "test sets": (mutants.test_sets, 8, 120),
+    "forms": (mutants.forms, 16, 300),
+    "labels": (mutants.labels, 6, 90),
+    "numbers": (mutants.numbers, 10, 220),
+    "pictures": (pictures.pictures, 12, 200),
+    "configs": (configs, 20, 400),
+}
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(
+    "subjects_of",
+    [("digits", "digits-csv"), pytest.param(tuple(bench.FITS), marks=pytest.mark.slow)],
+    ids=["some", "many"],
+)
+def test_a_spoiled_input_is_refused_in_words_or_read_rightly(subjects, family, subjects_of):
+    strategy, few, many = FAMILIES[family]
+    for name in subjects_of:
+        bench.cut(name)  # outside of the strategies, since it draws, too
+
+    @settings(max_examples=few if len(subjects_of) == 2 else many)
+    @given(mutant=strategy(subjects_of), older=st.sampled_from([None, OLDER]))
+    def each(mutant: Mutant, older: bytes | None) -> None:
+        with TemporaryDirectory() as scratch:
+            problem = ended(subjects(mutant.subject), mutant, older, Path(scratch))
+        assert not problem, problem
+
+    each()
+
+
+def ended(
+    subject: Subject, mutant: Mutant, older: bytes | None, scratch: Path, run=bench.run
+) -> str:
+    """Return what is wrong with how the commands on a mutant ended; "" where nothing is."""
+    place, output = scratch / "in", scratch / "out"
+    config, artifact = subject.config, subject.artifact
+    bench.lay(mutant.files, place)
+    output.mkdir()
+    if mutant.config is not None:
+        config = scratch / config.name
+        config.write_text(mutant.config, encoding="utf-8", newline="")
+    path, said = output / "submission.csv", Said(0, "")
+    if older is not None:
+        path.write_bytes(older)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(RERUN, "1") if mutant.rerun else patch.delenv(RERUN, raising=False)
+        if mutant.train:
+            said, artifact = run("train", config, place, output), output / "artifact"
+            if said.code and artifact.exists():
+                return "training was refused, and there is an artifact"
+        if said.code == 0:
+            said = run("infer", config, place, output, artifact)
+    left = path.read_bytes() if path.is_file() else None
+    strange = [file.name for file in output.glob("*submission*") if file != path]
+    if strange:
+        return f"{strange} stays"
+    sample, fits = mutant.files.get(SAMPLE, b""), bench.FITS[mutant.subject]
+    if said.code:
+        problem = judge.mute(said, mutant.places)
+        if not problem and left != older:
+            # In a scored rerun the mean prediction is worth more than nothing.
+            told = older is None and left is not None and MEAN in said.text
+            problem = judge.invalid(left, sample, fits) if told else f"submission.csv is {left!r}"
+        return problem or (f"refused: {said.text[-500:]}" if mutant.end == VALID else "")
+    if mutant.end == REFUSED or left is None:
+        return "taken, and it should be refused" if left else "success, and no submission.csv"
+    return judge.invalid(left, sample, fits) or (
+        moved(subject, mutant, left) if mutant.same else ""
+    )
+
+
+def moved(subject: Subject, mutant: Mutant, left: bytes) -> str:
+    """Return in words how many ids have other predictions than in the whole test set."""
+    found = [
+        name
+        for name, value in bench.values(left).items()
+        if name in subject.predicted and not alike(subject.predicted[name], value)
+    ]
+    return f"{len(found)} ids have other predictions" if len(found) > mutant.touched else ""
+
+
+def alike(one: Sequence[str], other: Sequence[str]) -> bool:
+    """Return whether two predictions are equal but for the rounding of another batch."""
+    return one == other or all(
+        judge.number(text) and float(text) == pytest.approx(float(last), rel=1e-4, abs=1e-4)
+        for text, last in zip(one, other, strict=True)
+    )
+
+
+@pytest.mark.parametrize("most", [40, pytest.param(800, marks=pytest.mark.slow)])
+def test_an_edited_submission_is_refused_in_words_or_one_that_kaggle_takes(tmp_path, most):
+    sample, path = tmp_path / SAMPLE, tmp_path / "submission.csv"
+    sample.write_bytes(bench.cut("diabetes")[SAMPLE])
+    ids = [row[0] for row in bench.rows(bench.cut("diabetes"), SAMPLE)[1:]]
+    changes = {**mutants.SAME, **mutants.BROKEN}
+
+    @settings(max_examples=most)
+    @given(
+        st.sampled_from(list(changes)),
+        st.sampled_from(mutants.ODD_NUMBERS) | st.floats().map(repr) | st.text(max_size=9),
+        mutants.RANDOM,
+    )
+    def each(what: str, value: str, random: Random) -> None:
+        files: bench.Files = {}
+        rows = [[name, value if name == ids[-1] else "1.5"] for name in ids]
+        bench.put(files, path.name, [["id", "progression"], *rows])
+        path.write_bytes(changes[what](files[path.name], random))
+        try:
+            submission_csv.check(path, sample, numbers=True)
+        except PipelineError as error:
+            said = Said(error.exit_code, f"Error: {error}")
+            assert not judge.mute(said, [[path.name, SAMPLE]])
+        else:
+            assert not judge.invalid(path.read_bytes(), sample.read_bytes(), judge.number)
+
+    each()
+
+
+# The judgement is right
+
+
+def written(change: Callable[[list[str]], list[str]]) -> Callable[[Path], Said]:
+    """Return a lie that changes the lines of the file, and ends well."""
+
+    def lie(path: Path) -> Said:
+        path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
+        return Said(0, "")
+
+    return lie
+
+
+def gone(said: Said) -> Callable[[Path], Said]:
+    """Return a lie that removes the file."""
+    return lambda path: path.unlink() or said  # type: ignore[func-returns-value]
+
+
+def aside(path: Path) -> Said:
+    path.with_name(".submission.csv-half").write_bytes(b"id")
+    return Said(0, "")
+
+
+REFUSAL = "Error: test.csv is missing.\nComplete the download.\n"
+LIES: dict[str, Callable[[Path], Said]] = {
+    "ids in another order": written(lambda lines: [lines[0], *lines[:0:-1]]),
+    "one value": written(
+        lambda lines: [line[:-2] + "7\n" if "," in line else line for line in lines]
+    ),
+    "a row less": written(lambda lines: lines[:-1]),
+    "a success without a file": gone(Said(0, "")),
+    "a refusal without an edit": gone(Said(1, "Error: test.csv is odd; set of ids differs\n")),
+    "a refusal of what is right": gone(Said(1, REFUSAL)),
+    "a refusal that leaves the file": lambda path: Said(1, REFUSAL),
+    "a file beside it": aside,
+}
+
+
+@pytest.mark.parametrize("name", LIES)
+def test_a_wrong_writer_is_seen(subjects, tmp_path, name):
+    def liar(*words: Any) -> Said:
+        bench.run(*words)
+        return LIES[name](words[3] / "submission.csv")
+
+    digits, end = subjects("digits"), VALID if name == "a refusal of what is right" else EITHER
+    honest = Mutant("nothing", "digits", dict(digits.files), end=end, same=True)
+    (tmp_path / "honest").mkdir()
+    (tmp_path / "liar").mkdir()
+
+    assert not ended(digits, honest, None, tmp_path / "honest")
+    assert ended(digits, honest, None, tmp_path / "liar", run=liar)
