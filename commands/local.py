@@ -16,7 +16,6 @@ from commands.console import ROOT, number, reported, show, task
 from commands.project import CONFIG, JSON, embedded, resolved_pushes
 
 SUBJECTS = (
-    "house",
     "relay",
     "kaggle",
     "training",

@@ -31,14 +31,12 @@ LONG = (
     "doors/test_dry_run.py",
     "pipeline/training/test_training.py",
     "proofs/test_proofs.py",
-    "proofs/competitions/test_competitions_claims.py",
     "pipeline/training/test_own_code_check.py",
     "pipeline/models/test_backbones.py",
     "pipeline/training/test_train_step.py",
     "doors/test_kaggle.py",
     "pipeline/inference/test_inference.py",
     "proofs/training/test_training_claims.py",
-    "proofs/own/test_own_claims.py",
     "pipeline/models/test_architectures.py",
     "proofs/hardware/test_hardware_claims.py",
     "commands/test_tasks.py",
@@ -80,8 +78,8 @@ os.environ.update(
     TMPDIR=str(HOME),
     KERAS_BACKEND="jax",
     JAX_PLATFORMS="cpu",
-    # Unoptimized: tests compile hundreds of small programs, and run each for a moment. By
-    # RELAY_XLA_FLAGS, whose flags come last and win, `invoke prove house` runs them optimized, too.
+    # Unoptimized: tests compile hundreds of small programs, and run each for a moment. The
+    # flags in RELAY_XLA_FLAGS come last and win: fewer instructions of the CPU, or optimized.
     XLA_FLAGS="--xla_force_host_platform_device_count=8 --xla_backend_optimization_level=0 "
     + os.environ.get("RELAY_XLA_FLAGS", ""),
     # XLA has a thread for each of the eight, and ends a process that has more than 32 calls in

@@ -15,21 +15,17 @@ from deploy.live.raw_answers import RawAnswers
 from localkaggle import facts as local_facts
 from localkaggle.fault_kinds import edited, instead
 from localkaggle.server import USER
-from proofs.site import live_rehearsal
-from proofs.site.live_rehearsal import HURRIED, QUICKLY_KILLED_SECONDS, kaggle, smoke, there
-from proofs.site.plain_session import Plain
+from tests.e2e import live_rehearsal
+from tests.e2e.live_rehearsal import HURRIED, QUICKLY_KILLED_SECONDS, kaggle, smoke, there
+from tests.e2e.plain_session import Plain
 
 QUICK = {"queue_seconds": 0.01, "ready_seconds": 0.05}
-
-
-def quick(folder, **more) -> live.Result:
-    return smoke(folder, HURRIED, (), QUICKLY_KILLED_SECONDS, **more)
 
 
 def test_a_smoke_test_shows_the_facts_and_leaves_nothing_behind(tmp_path):
     """Its one file is what a local Kaggle can be told to behave like."""
     with kaggle({**QUICK, "layout": "flat", "own_output": False}, Plain) as local:
-        result = quick(tmp_path)
+        result = smoke(tmp_path)
         left = there(local)
         private = [
             asked["isPrivate"]
@@ -55,10 +51,10 @@ def test_what_cannot_be_deleted_is_named_and_tried_again(tmp_path):
         local.faults.say(
             "DeleteDataset", itertools.repeat(instead(200, {"error": "Try again later"}))
         )
-        first = quick(tmp_path)
+        first = smoke(tmp_path)
         local.faults.say("DeleteDataset", [])
         made = len([call for call in local.journal if call[0] == "SaveKernel"])
-        second = quick(tmp_path)
+        second = smoke(tmp_path)
 
         assert [call[0] for call in local.journal].count("SaveKernel") == made
         assert there(local) == []
@@ -72,7 +68,7 @@ def test_an_answer_that_is_lost_makes_nothing_twice(operation, tmp_path):
     """What it made is found, in the same command."""
     with kaggle(QUICK, Plain) as local:
         local.faults.say(operation, ["reset after"])
-        result = quick(tmp_path)
+        result = smoke(tmp_path)
 
         assert [kind for _, kind, _ in local.faults.struck] == ["reset after"]
         assert live_rehearsal.duplicates(local) == there(local) == result.left == []
@@ -120,9 +116,9 @@ def test_a_kaggle_that_falls_silent_leaves_a_test_to_be_finished(tmp_path):
     with kaggle(QUICK, Plain) as local:
         local.faults.say("GetDatasetStatus", itertools.repeat("503, Retry-After 0"))
         with pytest.raises(Unreachable):
-            quick(tmp_path)
+            smoke(tmp_path)
         local.faults.say("GetDatasetStatus", [])
-        result = quick(tmp_path)
+        result = smoke(tmp_path)
 
         assert live_rehearsal.duplicates(local) == there(local) == result.left == []
     assert [path.name for path in tmp_path.iterdir()] == [result.file.name]
@@ -182,10 +178,10 @@ def test_the_unfinished_test_of_another_account_is_refused(tmp_path):
     with kaggle(QUICK, Plain) as local:
         local.faults.say("SaveKernel", itertools.repeat("reset"))
         with pytest.raises(Unreachable):
-            quick(tmp_path)
+            smoke(tmp_path)
         [record] = tmp_path.glob("unfinished-*.json")
         held = json.loads(record.read_text())
         record.write_text(json.dumps({**held, "user": "ben"}))
 
         with pytest.raises(UsageError, match="Log in as ben"):
-            quick(tmp_path)
+            smoke(tmp_path)

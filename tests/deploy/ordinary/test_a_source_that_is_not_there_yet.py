@@ -19,8 +19,8 @@ from deploy.setup import doctor
 from deploy.trace import status
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from proofs.site.plain_session import Plain
 from tests.deploy.small import HEAD, TRAIN, write_kernel
+from tests.e2e.plain_session import Plain
 from tests.faults.world import competition
 
 ROOT = Path(__file__).resolve().parents[3]

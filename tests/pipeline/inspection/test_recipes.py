@@ -152,7 +152,6 @@ def test_every_choice_has_a_reason_and_what_is_assumed_says_so():
     assert set(cpu.reasons) == shared
     assert "assumed" in tpu.reasons["epochs"] and "assumed" in tpu.reasons["weights"]
     assert "measured on this machine" in cpu.reasons["epochs"]
-    assert "docs/dev/findings.md" in cpu.reasons["rate"]
 
 
 def test_both_numbers_that_no_flips_need_are_said():

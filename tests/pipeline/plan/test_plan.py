@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from dataclasses import replace
 
 import pytest
@@ -247,6 +248,17 @@ def test_a_model_that_cannot_be_built_still_gets_the_rest_of_its_plan(tiny, writ
     out, err = capsys.readouterr()
     assert "Kaggle TPU v5e-8" in out and "the model is not built" in out
     assert "width" in err
+
+
+def test_without_the_compiler_of_tpus_a_plan_says_that_its_memory_is_estimated(
+    tiny, written_config, monkeypatch, capsys
+):
+    monkeypatch.setitem(sys.modules, "libtpu", None)  # Python then finds no such package
+
+    assert main(["plan", "--config", str(written_config(tiny)), "--for", "tpu-v5e-8"]) == 0
+
+    out = capsys.readouterr().out
+    assert "Kaggle TPU v5e-8" in out and "estimated, since libtpu is not installed" in out
 
 
 def test_kept_results_follow_from_what_a_program_follows_from(tiny):

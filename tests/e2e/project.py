@@ -1,0 +1,79 @@
+"""A copy of the project, commands that are given in it, and configs that train in seconds."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from localkaggle.server import LocalKaggle
+from pipeline import config as configs
+
+ROOT = Path(__file__).resolve().parents[2]
+LEFT_OUT = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs", "__pycache__")
+PACE = Pace(first=0.05, most=0.4, patience=30)
+LEAST = 0.97  # what a first network reaches on the digits
+
+
+def copied(folder: Path) -> Path:
+    """Copy the project, with fewer epochs of the digits, and leave the developer's own runs."""
+    project = Path(shutil.copytree(ROOT, folder / "project", ignore=LEFT_OUT))
+    config = project / "pipeline/configs/digits.py"
+    config.write_text(config.read_text().replace("epochs=40", "epochs=16"))
+    return project
+
+
+def variables(project: Path, **more: str) -> dict[str, str]:
+    """Return the environment of a command that is given in a copy of the project."""
+    kept = {name: text for name, text in os.environ.items() if "XLA" not in name}
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    python = os.pathsep.join([str(project), os.environ["PYTHONPATH"]])
+    return {**kept, "PATH": path, "PYTHONPATH": python, **more}
+
+
+def given(project: Path, *words: object, **more: str) -> dict[str, Any]:
+    """Give a command of Python's -m with --json in a copy, and return its last line's object."""
+    done = subprocess.run(
+        [sys.executable, "-m", *map(str, words), "--json"],
+        cwd=project,
+        env=variables(project, **more),
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, f"{words}\n{done.stdout[-3000:]}{done.stderr[-3000:]}"
+    found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return found
+
+
+def written(folder: Path, name: str, shipped: str = "digits", **values: Any) -> Path:
+    """Write a config like a shipped one, with another name and other values."""
+    made = {**configs.load(shipped).to_json(), "name": name, **values}
+    path = folder / f"{name}.py"
+    path.write_text(f"from pipeline.config import from_json\nCONFIG = from_json({made!r})\n")
+    return path
+
+
+@contextmanager
+def opened(folder: Path, **options: Any) -> Iterator[tuple[LocalKaggle, Kaggle]]:
+    """Give a local Kaggle in a folder, and a client of it that the environment leads there."""
+    usual = {"competitions": ["digits"], "queue_seconds": 0.05, "ready_seconds": 0.05}
+    with (
+        LocalKaggle(folder, **{"offline": True, **usual, **options}) as local,
+        pytest.MonkeyPatch.context() as patch,
+    ):
+        for name, value in local.environment.items():
+            patch.setenv(name, value)
+        yield local, Kaggle.connect(pace=PACE)
+
+
+def quiet(line: str) -> None:
+    """Take a line that a user would see."""

@@ -1,0 +1,166 @@
+"""Sessions that are not what was asked for, that end too soon, or that move to other machines."""
+
+import json
+import re
+import shutil
+import threading
+from contextlib import contextmanager
+from dataclasses import replace
+
+import pytest
+
+from deploy.errors import NoQuota, RunFailed
+from deploy.kernel import artifact_manifest, output, push_and_watch, saved_progress
+from deploy.project import PAIR, Project
+from deploy.relay import chained_sessions, relay
+from localkaggle.facts import Facts
+from tests.e2e.project import LEAST, ROOT, opened, quiet, written
+
+pytestmark = pytest.mark.slow
+TRAINING = "rehearsal/digits-train-tpu"
+LOOKS = """# %%
+from pathlib import Path
+
+from pipeline.runtime import mounts
+
+inputs = mounts.root() / "input"
+print("found", mounts.competition(inputs, "digits", "sample_submission.csv"))
+print("found", mounts.file(inputs, "ann/weights/b0.h5"))
+Path("submission.csv").write_text("id,label\\n1,0\\n")
+"""
+
+
+def project(folder, config="digits", handoff="dataset", **more):
+    places = (folder / "runs", folder / "build")
+    return Project(ROOT, str(config), "digits", handoff, *places, deadline_seconds=1800, **more)
+
+
+def failed_cell(local, kaggle, ours):
+    """Push a training, and return what is said of its end, and which of its own cells failed."""
+    run = relay.push(kaggle, ours, relay.TRAIN, show=quiet)
+    with pytest.raises(RunFailed) as caught:
+        relay.watch(kaggle, ours, run, show=quiet)
+    number = re.search(r"The failing cell is In \[(\d+)\]", str(caught.value))
+    cells = json.loads(local.kernels.version(TRAINING, 1).notebook)["cells"]
+    package = 2 + sum("".join(cell["source"]).startswith("%%writefile") for cell in cells)
+    return str(caught.value), int(number[1]) - package
+
+
+def test_weights_of_the_internet_where_there_is_none_end_in_the_first_cell(tmp_path):
+    """An account that is not verified gets no internet, silently; the advice is to verify it."""
+    values = {"model_options": {"pretrained": "imagenet", "dropout": 0.2}}
+    config = written(tmp_path, "pretrained", "digits_mobilenet", **values)
+    facts = Facts(internet=False)
+    with opened(tmp_path / "kaggle", offline=False, facts=facts) as (local, kaggle):
+        said, cell = failed_cell(local, kaggle, project(tmp_path, config))
+
+    assert cell == 1 and "no internet" in said
+    assert "Verify the phone" in said
+
+
+def test_a_pair_of_gpus_of_which_jax_sees_one_ends_in_the_first_cell(tmp_path):
+    with opened(tmp_path / "kaggle", facts=Facts(gpus=1)) as (local, kaggle):
+        said, cell = failed_cell(local, kaggle, project(tmp_path, runtime=PAIR))
+        shape = local.kernels.version(TRAINING, 1).shape
+
+    assert (shape, cell) == ("NvidiaTeslaT4", 1)
+    assert "found 1 x" in said and re.search(r"^the image: it has jax |the image: it has jax", said)
+
+
+@pytest.mark.parametrize("layout", ["2026", "flat", "both"])
+def test_a_competition_and_a_dataset_are_found_wherever_they_are_mounted(layout, tmp_path):
+    weights, kernels = tmp_path / "weights", tmp_path / "kernels"
+    weights.mkdir()
+    (weights / "b0.h5").write_bytes(b"arrays")
+    shutil.copytree(ROOT / "kernels" / "prepare-cpu", kernels / "prepare-cpu")
+    (kernels / "prepare-cpu" / "notebook.py").write_text(LOOKS)
+    ours = project(tmp_path, kernels=kernels)
+    sources = {"ann/weights": weights}
+    with opened(tmp_path / "kaggle", layout=layout, datasets=sources) as (_, kaggle):
+        built = relay.build(ours, relay.PREPARE, kaggle.username)
+        built = replace(built, metadata={**built.metadata, "dataset_sources": [*sources]})
+        run = push_and_watch.push(kaggle, built, timeout_seconds=600)
+        relay.watch(kaggle, ours, run, show=quiet)
+        log = "\n".join(kaggle.kernel_log(run.handle, run.version))
+
+    assert len(re.findall(r"found \S*input/\S+", log)) == 2
+
+
+def killed_once_it_has_saved(local, number, until):
+    """Kill a version's session by SIGKILL as soon as it has saved a step of its own."""
+    first = set()
+    while not until.wait(0.05):
+        version = TRAINING in local.kernels.kernels and local.kernels.version(TRAINING, number)
+        if version and version.session and version.status == "RUNNING":
+            names = {path.name for path in version.working.glob("checkpoints/step-*")}
+            found = {name for name in names if saved_progress.STEP.fullmatch(name)}
+            if first and found - first:
+                version.session.kill()
+                return
+            first = first or found
+
+
+@contextmanager
+def killing(local, *numbers):
+    """Kill the sessions of these versions, each once it has saved."""
+    until = threading.Event()
+    for number in numbers:
+        given = (local, number, until)
+        threading.Thread(target=killed_once_it_has_saved, args=given, daemon=True).start()
+    try:
+        yield
+    finally:
+        until.set()
+
+
+def test_a_training_that_loses_its_tpu_ends_on_two_gpus_and_is_scored(tmp_path):
+    """Its session is killed, and the quota spent; the pair resumes, infers from its output."""
+    config = written(tmp_path, "moved", epochs=30, checkpoint_seconds=1)
+    ours = project(tmp_path, config, handoff="kernel")
+    pair = replace(ours, runtime=PAIR)
+    with opened(tmp_path / "kaggle") as (local, kaggle):
+        with killing(local, 1), pytest.raises(RunFailed):
+            run = relay.push(kaggle, ours, relay.TRAIN, show=quiet)
+            relay.watch(kaggle, ours, run, show=quiet)
+        local.kernels.used_seconds["TPU"] = 1e6
+        with pytest.raises(NoQuota) as refused:
+            relay.push(kaggle, ours, relay.TRAIN, show=quiet)
+        done = chained_sessions.train(kaggle, pair, show=quiet)
+        artifact = done.folder / output.ARTIFACT
+        infer = relay.push(kaggle, pair, relay.INFER, artifact=artifact, show=quiet)
+        relay.watch(kaggle, pair, infer, show=quiet)
+        pulled = relay.pull(kaggle, pair, infer, show=quiet)
+        rows = len((pulled / "submission.csv").read_text().splitlines()) - 1
+        scored = relay.submit(kaggle, pair, infer, pulled, check=lambda *_: rows, show=quiet)
+        shapes = [version.shape for version in local.kernels.kernels[run.handle].versions]
+        left = [row["left"] for row in reversed(ours.journal().recent("pushes", 100))]
+
+    assert str(refused.value).endswith(f"--for {PAIR}")
+    assert shapes == ["TpuV5E8", "NvidiaTeslaT4"]
+    assert "step " in left[0]
+    assert float(scored.score) >= LEAST
+
+
+def chain(folder, config, *kills):
+    """Train to the end, and return the weights' sha256, how each version ended, and its steps."""
+    folder.mkdir()
+    ours = project(folder, config)
+    with opened(folder / "kaggle") as (local, kaggle):
+        with killing(local, *kills):
+            done = chained_sessions.train(kaggle, ours, show=quiet)
+        chained_sessions.train(kaggle, ours, show=quiet)  # makes no other version
+        ended = [version.status for version in local.kernels.kernels[TRAINING].versions]
+        left = [row["left"] for row in reversed(ours.journal().recent("pushes", 100))]
+    return artifact_manifest.verify(done.folder / "artifact").weights_sha256, ended, left
+
+
+def test_a_chain_of_killed_sessions_ends_with_the_weights_of_one_long_session(tmp_path):
+    config = written(tmp_path, "chained", epochs=60, checkpoint_seconds=1)
+
+    whole, alone, _ = chain(tmp_path / "whole", config)
+    cut, ended, left = chain(tmp_path / "cut", config, 1, 2)
+
+    assert alone == ["COMPLETE"] and ended == ["ERROR", "ERROR", "COMPLETE"]
+    steps = [int(re.search(r"step (\d+)", text)[1]) for text in left[:-1]]
+    assert steps == sorted(set(steps)) and left[-1] == "complete"
+    assert cut == whole

@@ -1,0 +1,65 @@
+"""What the documents tell a reader to type exists, and what they link to is there."""
+
+import contextlib
+import io
+import re
+from functools import cache
+from pathlib import Path
+
+import invoke
+
+import tasks
+from localkaggle.__main__ import main as local_main
+from pipeline.__main__ import main as pipeline_main
+
+ROOT = Path(__file__).resolve().parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+TASKS = {each.name: each.flags for each in invoke.Collection.from_module(tasks).to_contexts()}
+TYPED = re.compile(r"\b(invoke|python -m (?:pipeline|localkaggle)) ([a-z][a-z-]*)([^|;&#]*)")
+
+OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
+
+
+def code(page: Path) -> list[str]:
+    """Return the lines of a page's shell blocks, and what stands between backticks."""
+    text = page.read_text(encoding="utf-8").replace("\\\n", " ")
+    blocks = re.findall(r"```bash\n(.*?)```", text, re.DOTALL)
+    return "".join(blocks).splitlines() + re.findall(r"(?<!`)`([^`\n]+)`(?!`)", text)
+
+
+@cache
+def options(program: str, command: str) -> set[str] | None:
+    """Return the options that a command takes; None: there is no such command."""
+    if program == "invoke":
+        return set(TASKS[command]) if command in TASKS else None
+    said, main = io.StringIO(), pipeline_main if "pipeline" in program else local_main
+    with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
+        main([command, "--help"])
+    return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", said.getvalue())) or None
+
+
+def test_every_command_of_a_document_exists_with_its_options():
+    typed = [
+        (
+            page,
+            found[0],
+            options(found[1], found[2]),
+            re.findall(r"(?<!\S)--[a-z][a-z-]*", found[3]),
+        )
+        for page in PAGES
+        for line in code(page)
+        for found in TYPED.finditer(line)
+    ]
+
+    assert len(typed) > 50
+    assert [each for each in typed if each[2] is None or not each[3] <= each[2]] == []
+
+
+def test_every_link_of_a_document_leads_to_a_file():
+    links = [
+        (page, target)
+        for page in PAGES
+        for target in re.findall(r"\]\((?!http)([^)#\s]+)", page.read_text(encoding="utf-8"))
+    ]
+
+    assert [(page, target) for page, target in links if not (page.parent / target).exists()] == []
