@@ -1,0 +1,69 @@
+"""An ensemble of three members by the commands: trained, pulled, published, inferred, scored."""
+
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from localkaggle.server import LocalKaggle
+from tests.e2e.project import by_jax, copied, given
+
+# Two seeds of one network; larger images and a loss of its own for another.
+MEMBER = """from dataclasses import replace
+
+import keras
+
+from pipeline.configs.digits import CONFIG as digits
+
+
+def focal(labels, outputs):
+    losses = keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=True)
+    return (1 - keras.ops.exp(-losses)) ** 2 * losses
+
+
+CONFIG = replace(
+    digits, name="{name}", folds=2, epochs=10, warmup_epochs=1, batch=64, batchnorm_batch=None,
+    {more}
+)
+"""
+MEMBERS = {
+    "member_1": "seed=1",
+    "member_2": "seed=2",
+    "member_own": 'loss="focal", data=replace(digits.data, height=12, width=12, resize="stretch")',
+}
+
+
+@pytest.mark.slow
+def test_each_member_is_published_mounted_weighed_and_named_in_the_lineage(seed, tmp_path):
+    project = by_jax(copied(tmp_path))
+    for name, more in MEMBERS.items():
+        path = project / "pipeline/configs" / f"{name}.py"
+        path.write_text(MEMBER.format(name=name, more=more))
+    with LocalKaggle(tmp_path / "kaggle", competitions=["digits"], offline=True) as local:
+        run = partial(given, project, **local.environment)
+
+        def ran(command, config, *more):
+            """Push, watch and pull a run; return its folder, and how to name it."""
+            pushed = run("invoke", command, *config, *more, "--yes")["run"]
+            which = (*config, "--run", pushed)
+            run("invoke", "watch", *which)
+            return Path(run("invoke", "pull", *which)["folder"]), which
+
+        outputs = [ran("push-train", ("--config", name))[0] for name in MEMBERS]
+        mean, again = (tmp_path / place for place in ("mean", "again"))
+        for place in (mean, again):
+            words = ("--seed", seed, "--output", place)
+            found = run("pipeline", "ensemble", *outputs, *words)
+        config, path = ("--config", "member_1"), mean / "ensemble.json"
+        datasets = run("invoke", "publish", *config, "--ensemble", path)["datasets"]
+        _, which = ran("push-infer", config, "--ensemble", path)
+        scored = run("invoke", "submit", *which, "--yes")
+        links = run("invoke", "status", *config, "--of", scored["submission"])["links"]
+
+    members = [each["run_id"] for each in found["members"]]
+    assert path.read_bytes() == (again / "ensemble.json").read_bytes()
+    assert found["score"] >= max(each["alone"] for each in found["members"])  # it begins with it
+    assert len(datasets) == len(set(members)) == 3
+    lineage = [link["value"].split(",")[0] for link in links if link["what"] == "member"]
+    assert sorted(lineage) == sorted(members)
+    assert scored["score"] >= 0.9

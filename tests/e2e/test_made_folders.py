@@ -1,0 +1,52 @@
+"""A folder that nobody has seen becomes a config and a rehearsal to a score, without an edit."""
+
+import math
+
+import numpy as np
+import pytest
+
+from localkaggle.competitions import EMBEDDED
+from pipeline import config as configs
+from pipeline.data import dataset
+from tests.e2e.made_folders import LAYOUTS, images, pixels
+from tests.e2e.project import by_jax, copied, given
+
+SLOW = ("surfaces", "signs", "varieties", "pixels", "digits", "digits-csv", "diabetes")
+
+
+def write(name, folder, seed):
+    if name in EMBEDDED:
+        EMBEDDED[name]().write(folder)
+    elif name in LAYOUTS:
+        images(folder, seed, LAYOUTS[name])
+    else:
+        pixels(folder, seed)
+
+
+def baseline(config, labels):
+    """Return what the labels alone reach, and two standard errors of it in a fifth of the rows."""
+    if config.metric == "rmse" or config.target == "regression":
+        return float(np.std(labels)), 0.0
+    if config.metric == "auc":
+        return 0.5, 2 * math.sqrt(1 / (12 * len(labels) / 5))
+    share = np.bincount(labels).max() / len(labels)
+    return share, 2 * math.sqrt(share * (1 - share) / (len(labels) / 5))
+
+
+@pytest.mark.parametrize(
+    "name", ["breast-cancer", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+)
+def test_what_inspect_writes_is_rehearsed_to_a_score_above_the_baseline(name, seed, tmp_path):
+    project, folder, config = by_jax(copied(tmp_path)), tmp_path / "data", tmp_path / "mine.py"
+    write(name, folder, seed)
+
+    words = ["--for", "cpu", "--budget", "30s", "--write", config]
+    given(project, "invoke", "inspect", "--input", folder, *words)
+    before = config.read_bytes()
+    words = ["--config", config, "--input", folder, "--budget", "30s"]
+    score = given(project, "invoke", "dry-run", *words)["score"]
+
+    assert config.read_bytes() == before
+    made = configs.load(str(config))
+    known, error = baseline(made, dataset.read_training(folder, made).labels)
+    assert score < known if made.target == "regression" else score > known + error
