@@ -16,17 +16,11 @@ from commands.console import ROOT, number, reported, show, task
 from commands.project import CONFIG, JSON, embedded, resolved_pushes
 
 SUBJECTS = (
-    "relay",
     "kaggle",
     "training",
-    "competitions",
-    "own",
     "hardware",
     "custom",
     "scale",
-    "plan",
-    "site",
-    "bench",
 )
 
 
@@ -254,7 +248,7 @@ def prove(
 ) -> None:
     """Measure again what docs/results.md claims; exit 1 on a miss.
 
-    Example: invoke prove relay --short
+    Example: invoke prove scale --short
     """
     # A separate program: proofs import every command, so no command may import them.
     options = {"--short": short, "--record": record, "--json": json}

@@ -40,7 +40,7 @@ def prove(subject: str, *, short: bool, only: str, record: bool, json: bool) -> 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(
-        "invoke prove", description=__doc__, epilog="Example: invoke prove relay --short"
+        "invoke prove", description=__doc__, epilog="Example: invoke prove scale --short"
     )
     parser.add_argument("subject", help=f"one of: {', '.join(SUBJECTS)}")
     parser.add_argument("--only", default="", help="words of the claims to measure")

@@ -1,6 +1,5 @@
 """Code of one's own: a file of functions through the whole chain, kills and devices; what cannot
-work is refused before it costs anything. Then worked examples, options of recipes, ensembles and
-second stages.
+work is refused before it costs anything. Then options of recipes and second stages.
 """
 
 import json
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from proofs.custom import broken_files, example_kinds
+from proofs.custom import broken_files
 from proofs.shared import environment, module_process
 from proofs.shared.environment import Checkout
 from proofs.shared.own_functions import WORD
@@ -37,9 +36,7 @@ def rows(root: Path, *, short: bool, show: Show, pictures: Path | None = None) -
         yield Later(f"{WHAT}: dry-run", partial(_rehearsed, root, folder, show))
         yield Later(f"{WHAT}: kills", partial(_killed, root, folder))
         yield Later(f"{WHAT}: moved", partial(_moved, root, folder))
-        yield from example_kinds.rows(root, folder, show)
         yield Later("Each recipe option", partial(_recipes, root, folder))
-        yield Later("An ensemble of three members", partial(_ensemble, root, folder))
         yield Later("Warm start", partial(_warm, root, folder))
 
 
@@ -137,59 +134,6 @@ def judged_options(found: dict[str, dict[str, float]]) -> Row:
         f" the option at least {least:.0f} times it"
         + "".join(f"; not: {option}" for option in missed),
         not missed and bool(found),
-        SEED,
-    )
-
-
-def _ensemble(root: Path, folder: Path) -> Iterator[Row]:
-    clone = environment.clone(root, folder / "ensemble")
-    words = ("proofs.custom.ensemble_chain", folder / "members", SEED)
-    yield from ensembled(last_json(module_process.output(clone, *words, flags=TWO)))
-
-
-def ensembled(told: dict[str, Any]) -> Iterator[Row]:
-    """Yield the rows of what `ensemble_chain` measured."""
-    what = "An ensemble of three members (two networks, two seeds, two image sizes)"
-    best, weights = max(told["alone"].values()), sorted(told["weights"].values(), reverse=True)
-    shown = ", ".join(f"{each:.2f}" for each in weights)
-    yield Row(
-        f"{what}: trained, published, inferred and submitted on the local Kaggle",
-        "hidden accuracy not below the best member's; three datasets, three in the lineage",
-        f"{told['score']:.3f}, best member {best:.3f}; weights {shown};"
-        f" {told['datasets']} datasets, {len(told['lineage'])} in the lineage",
-        told["score"] >= best and told["datasets"] == len(told["lineage"]) == 3,
-        SEED,
-    )
-    (half, best_there), (hidden, best_hidden) = (
-        told["halves"]["other_half"],
-        told["halves"]["hidden"],
-    )
-    yield Row(
-        f"{what}: weights of one half of the out-of-fold rows",
-        "not below the best member on the other half, nor on the hidden set",
-        f"{half:.4f}, best member {best_there:.4f}; hidden {hidden:.3f}, best {best_hidden:.3f}",
-        half >= best_there and hidden >= best_hidden,
-        SEED,
-    )
-    same = "the same bytes" if told["same"] else "other bytes"
-    yield Row(
-        f"{what}: weights found twice from one seed", "the same bytes", same, told["same"], SEED
-    )
-    kept, counts = told["deadlines"]["kept"], told["deadlines"]["counts"]
-    yield Row(
-        f"{what}: {len(counts)} deadlines, from no time to more than enough; views are left out"
-        " first, then members",
-        f"each kept with all ids, the rest of the weights adding up to 1: {len(counts)} of"
-        f" {len(counts)}",
-        f"{kept} of {len(counts)}; whole members: {', '.join(map(str, counts))}",
-        kept == len(counts) and {1, 2, 3} <= set(counts),
-    )
-    tried, caught = told["refused"]["tried"], told["refused"]["caught"]
-    yield Row(
-        f"{what}: one bit changed in a file of a member",
-        f"refused, {tried} of {tried}",
-        f"{caught} of {tried}",
-        tried == caught > 0,
         SEED,
     )
 

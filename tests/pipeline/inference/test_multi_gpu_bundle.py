@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from deploy.bundle import bundle
-from proofs.site import two_processes
+from tests.pipeline.inference import two_processes
 
 ROOT = Path(__file__).resolve().parents[3]
 # Two inferences, the second one without the module that the child processes run.

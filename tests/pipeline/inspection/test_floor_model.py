@@ -1,6 +1,7 @@
 """A floor is what a simple model reaches on rows that it has not seen, by the config's metric."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -14,7 +15,6 @@ from pipeline.data.dataset import Examples, read_training
 from pipeline.data.labels import Target
 from pipeline.errors import DataError
 from pipeline.inspection import config_proposal, floor_model, inspection
-from proofs.own import claims
 from tests.pipeline.inspection.test_inspection import csv, pictures, png, put, table
 
 RANDOM = np.random.default_rng(0)
@@ -148,4 +148,4 @@ def test_of_a_table_inspect_says_which_of_boosting_and_network_it_would_take(tmp
 
     assert "gradient boosting usually wins on tables" in said
     assert "Out of fold on 369 rows: HistGradientBoosting" in said
-    assert claims.TAKES.search(said)  # as the proof looks for it
+    assert re.search(r"By these numbers take [^.]+", said)

@@ -40,36 +40,6 @@ def missed(rows) -> list[int]:
     return [place for place, row in enumerate(rows) if not row.passed]
 
 
-def test_each_row_of_an_ensemble_can_miss():
-    """Each by what it is about, and by nothing else."""
-    held = {
-        "score": 0.97,
-        "alone": {"a": 0.9, "b": 0.97, "c": 0.5},
-        "weights": {"a": 0.5, "b": 0.3, "c": 0.2},
-        "datasets": 3,
-        "lineage": ["a", "b", "c"],
-        "halves": {"other_half": [0.9, 0.9], "hidden": [0.95, 0.9]},
-        "same": True,
-        "deadlines": {"kept": 20, "counts": [0, 1, 2, *[3] * 17]},
-        "refused": {"tried": 9, "caught": 9},
-    }
-    spoilt = [
-        ({"score": 0.96}, 0),
-        ({"lineage": ["a", "b"]}, 0),
-        ({"halves": {"other_half": [0.89, 0.9], "hidden": [0.95, 0.9]}}, 1),
-        ({"halves": {"other_half": [0.9, 0.9], "hidden": [0.89, 0.9]}}, 1),
-        ({"same": False}, 2),
-        ({"deadlines": {"kept": 19, "counts": [0, 1, 2, *[3] * 17]}}, 3),
-        ({"deadlines": {"kept": 20, "counts": [3] * 20}}, 3),
-        ({"refused": {"tried": 9, "caught": 8}}, 4),
-    ]
-
-    assert missed(claims.ensembled(held)) == []
-    assert [missed(claims.ensembled(held | change)) for change, _ in spoilt] == [
-        [place] for _, place in spoilt
-    ]
-
-
 def test_each_row_of_a_warm_start_can_miss():
     """A second stage that never gets there is one, too."""
     whole = {"same": 5, "arrays": 5, "scratch": 80, "warm": 40, "ends": [0.1, 0.2]}

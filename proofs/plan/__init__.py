@@ -1,1 +1,0 @@
-"""The proof of the plan: what it says of runs that others have measured, and of our own."""

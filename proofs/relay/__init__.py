@@ -1,1 +1,0 @@
-"""The chain runs end to end."""

@@ -1,1 +1,0 @@
-"""Site: what the real Kaggle may do, and what the relay then does."""
