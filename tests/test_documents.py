@@ -40,12 +40,7 @@ def options(program: str, command: str) -> set[str] | None:
 
 def test_every_command_of_a_document_exists_with_its_options():
     typed = [
-        (
-            page,
-            found[0],
-            options(found[1], found[2]),
-            re.findall(r"(?<!\S)--[a-z][a-z-]*", found[3]),
-        )
+        (page, found[0], options(found[1], found[2]), set(OPTION.findall(found[3])))
         for page in PAGES
         for line in code(page)
         for found in TYPED.finditer(line)
