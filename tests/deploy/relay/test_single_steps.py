@@ -289,6 +289,20 @@ def test_an_inference_is_pushed_for_what_was_published_last_to_its_dataset(live,
         relay.push(live, ours, relay.INFER, artifact=folder / "artifact", show=shown.append)
 
 
+def test_an_inference_is_not_pushed_while_its_dataset_is_at_another_version(
+    live, local, ours, shown
+):
+    """Somebody added one in a browser; Kaggle would mount that."""
+    run = Run("rehearsal/digits-train-tpu", 1, "", "b1")
+    folder = trained(ours, run)
+    relay.publish(live, ours, run, folder, show=shown.append)
+    (dataset,) = local.datasets.datasets.values()
+    dataset.versions *= 2
+
+    with pytest.raises(UsageError, match="is at version 2"):
+        relay.push(live, ours, relay.INFER, artifact=folder / "artifact", show=shown.append)
+
+
 @pytest.mark.parametrize("trouble", [(404, {"code": 404, "message": "Not found"}), RESET])
 def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(
     live, local, ours, wire, shown, trouble

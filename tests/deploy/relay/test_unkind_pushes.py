@@ -183,6 +183,15 @@ def test_a_version_that_never_starts_ends_the_watch(start, ours, push, shown):
         relay.watch(kaggle, ours, run, show=shown.append)
 
 
+def test_a_run_that_failed_is_pushed_again(start, ours, push):
+    local, kaggle = start(Script(v1="fails"))
+    run = push(kaggle, ours)
+    with pytest.raises(RunFailed):
+        relay.watch(kaggle, ours, run, show=lambda line: None)
+
+    assert push(kaggle, ours).version == sent(local) == 2
+
+
 def test_a_push_says_that_it_wants_a_run(start, ours, push, shown):
     """A site was seen that saves where nothing is said."""
     _, kaggle = start(default_execution="saved")

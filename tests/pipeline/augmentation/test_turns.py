@@ -49,6 +49,23 @@ def test_an_option_changes_no_other_option_s_numbers():
     assert np.array_equal(upside_down, turns.draws(0, 3, 8, flip=True, rotate=False)[:, 1])
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"crop_padding": 2}, {"flip": True}, {"rand_augment": 2}, {"mixup": 0.4}, {"cutmix": 1.0},
+        {"crop_scale": 0.3}, {"flip_vertical": True}, {"rotate": True},
+    ],
+    ids=lambda options: next(iter(options)),
+)  # fmt: skip
+def test_another_step_and_another_seed_draw_other_numbers(options):
+    data = replace(DIGITS.data, **{"crop_padding": 0, "flip": False, **options})
+
+    places = (0, 0), (0, 1), (1, 0)
+    drawn = {Augmentation(data, seed, 32).draws(step).tobytes() for seed, step in places}
+
+    assert len(drawn) == 3
+
+
 def test_all_changes_are_made_one_after_the_other():
     """Each gets its own numbers."""
     options = {"flip_vertical": True, "rotate": True, "crop_scale": 0.3, "rand_augment": 1}
@@ -73,14 +90,17 @@ def test_all_changes_are_made_one_after_the_other():
     assert np.array_equal(found, expected) and np.array_equal(own, shares)
 
 
-def test_images_that_training_turned_upside_down_are_looked_at_so_too():
-    """Without crops and mirrors there is no third view."""
-    data = replace(DIGITS.data, crop_padding=0, flip_vertical=True)
+@pytest.mark.parametrize(
+    ("option", "other"), [("flip_vertical", [2, 3, 0, 1]), ("flip", [1, 0, 3, 2])]
+)
+def test_images_that_training_turned_over_are_looked_at_so_too(option, other):
+    """Without crops there is no third view."""
+    data = replace(DIGITS.data, crop_padding=0, **{option: True})
     image = np.arange(4, dtype=np.uint8).reshape(1, 2, 2, 1)
 
     views = test_time_augmentation.views(data, 9)
 
-    assert [view.apply(image).ravel().tolist() for view in views] == [[0, 1, 2, 3], [2, 3, 0, 1]]
+    assert [view.apply(image).ravel().tolist() for view in views] == [[0, 1, 2, 3], other]
     assert replace(DIGITS, data=data, views=2).views == 2
-    with pytest.raises(ConfigError, match=r"at most 2 .* flip_vertical=True"):
+    with pytest.raises(ConfigError, match=rf"at most 2 .*{option}=True"):
         replace(DIGITS, data=data, views=3)

@@ -92,18 +92,19 @@ def test_predictions_are_the_weighted_mean(loaded, alone, trained, tmp_path):
 def test_the_command_infers_with_the_members_of_a_file(
     folders, alone, trained, tiny, written_config, tmp_path, capsys
 ):
-    """Where they were, or where they are given; a folder that is none of them is refused."""
+    """Where they were, or where they are given, in any order; without one it is refused."""
     config = str(written_config(tiny))
     path = file(folders, tmp_path / "ensemble.json")
     words = ["infer", "--config", config, "--input", str(trained[0]), "--ensemble", str(path)]
-    given = [word for folder in folders.values() for word in ("--artifact", str(folder))]
+    reordered = reversed(list(folders.values()))
+    given = [word for folder in reordered for word in ("--artifact", str(folder))]
 
     assert main([*words, "--output", str(tmp_path / "one"), "--json"]) == 0
     assert main([*words, *given, "--output", str(tmp_path / "two")]) == 0
     assert main([*words, *given[:4], "--output", str(tmp_path / "three")]) == 2
 
-    one, two = ((tmp_path / name / "submission.csv").read_bytes() for name in ("one", "two"))
-    assert one == two
+    for name in ("submission.csv", "members.json"):
+        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
     assert (
         json.loads((tmp_path / "one" / "members.json").read_text())[0]["used"] == WEIGHTS[BEST[0]]
     )

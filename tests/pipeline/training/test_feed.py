@@ -67,6 +67,12 @@ def test_devices_that_hold_the_images_see_the_batches_of_the_host(devices):
     assert same(fed("device", devices), fed("host", None))
 
 
+def test_each_step_of_a_call_has_its_own_images_labels_and_draws():
+    for (images, labels, draws), first in zip(fed("host", None, 3), (0, 3), strict=True):
+        assert np.array_equal(images, IMAGES[labels])  # a label is the number of its image
+        assert draws[:, 0, 0].tolist() == [first + place for place in range(len(images))]
+
+
 @pytest.mark.parametrize("calls", [1, 3])
 def test_threads_and_buffers_that_are_used_again_give_the_same_batches(monkeypatch, calls):
     plain = fed("host", None, calls)

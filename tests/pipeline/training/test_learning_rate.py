@@ -119,6 +119,12 @@ def test_the_end_of_the_square_root_rule_is_told_before_it_is_reached(kappa, bet
     assert not said or said in warnings[0]
 
 
+@given(kappas)
+def test_batchnorm_normalizes_about_as_many_images_as_at_the_base_batch(kappa):
+    """Its noise was tuned, too (Hoffer et al. 2017). Half as many may suit eight cores better."""
+    assert 32 <= at(kappa).batchnorm_batch <= 64
+
+
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_the_base_batch_changes_nothing(name):
     """kappa = 1 is what was tuned."""

@@ -110,9 +110,12 @@ def test_functions_that_are_not_those_of_the_training_are_refused(own):
     trained = configs.from_json(own().to_json())
     assert own_code.function(trained, "loss") is not None
 
-    elsewhere = replace(trained, name="digits", code="0" * 64)
-    with pytest.raises(ConfigError, match=r"not those of the training.*none.*expected 0000000000"):
-        own_code.function(elsewhere, "loss")
+    for name, has in (("digits", "none"), ("cells", "begins with [0-9a-f]{12};")):
+        elsewhere = replace(trained, name=name, code="0" * 64)
+        with pytest.raises(
+            ConfigError, match=f"not those of the training.*{has}.*expected 0{{12}}"
+        ):
+            own_code.function(elsewhere, "loss")
 
 
 def test_a_function_s_name_that_is_no_name_is_refused(own):

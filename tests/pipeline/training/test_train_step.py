@@ -171,6 +171,15 @@ def test_mixtures_are_the_same_whatever_the_machine(small, batch):
     assert apart(after(small, batch, steps=2), whole) > 10 * bound
 
 
+def test_labels_are_mixed_as_images_are(small, batch):
+    """Where both partners are one image, a mixture changes the labels alone."""
+    plain = replace(small, data=replace(small.data, crop_padding=0, flip=False))
+    mixing = replace(plain, data=replace(plain.data, mixup=0.4))
+    pairs = batch[0][:, ::2].repeat(2, axis=1), batch[1]
+
+    assert apart(after(mixing, pairs), after(plain, pairs)) > 10 * rounding(plain, pairs)
+
+
 @pytest.mark.parametrize("loss", ["", "focal"])
 @pytest.mark.parametrize("target", ["classes", "multilabel"])
 def test_a_row_of_weight_two_counts_as_two_also_where_it_is_mixed(small, target, loss):

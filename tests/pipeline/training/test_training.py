@@ -77,6 +77,18 @@ def test_history_has_the_rate_that_the_step_was_made_with(trained, tiny):
     assert rows[-1]["learning_rate"] > 0
 
 
+def test_the_validation_loss_is_the_mean_over_the_held_out_rows_alone(trained):
+    """Not over those, too, that fill up its last batch: 8 rows are held out, and a batch has 16."""
+    _, output, _ = trained
+    with np.load(output / "validation.npz") as file:
+        truth, found = file["truth"], file["probabilities"]
+
+    loss = -np.log(found[np.arange(len(truth)), truth]).mean()
+
+    assert len(truth) == 8
+    assert history(output)[-1]["validation_loss"] == pytest.approx(loss, rel=1e-5, abs=8 * EPS)
+
+
 def test_a_step_that_ends_several_epochs_counts_them(tiny, tmp_path):
     """A row says how many epochs are done; and the golden images are of every class, also from a
     table sorted by label.
