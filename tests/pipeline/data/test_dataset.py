@@ -373,17 +373,18 @@ def test_images_may_be_one_array_in_the_order_of_the_tables(arrays):
 
 @pytest.mark.parametrize("column", ["id", "ImageId"])
 def test_rows_of_an_array_belong_to_the_ids_of_the_test_table(arrays, column):
-    """Under the config's name for them or the sample's."""
+    """Under the config's name for them or the sample's, whose order is the test set's."""
     folder, config = arrays
-    rows = "".join(f"{row},x\n" for row in (3, 1, 2, 6, 5, 4))
-    (folder / "test.csv").write_text(f"{column},more\n{rows}")
+    for name, ids in (("test", "312654"), ("sample_submission", "612345")):
+        head = f"{column},more" if name == "test" else "ImageId,Label"
+        (folder / f"{name}.csv").write_text("\n".join([head, *(f"{row},0" for row in ids)]))
 
     test = read_test(folder, config)
 
-    assert test.ids == ("1", "2", "3", "4", "5", "6")
+    assert test.ids == tuple("612345")
     blocks = np.concatenate([block for _, block, _ in test.blocks(4)])
     for found in (test.inputs(np.arange(6)), blocks):
-        assert np.array_equal(found, PIXELS[[1, 2, 0, 5, 4, 3]])
+        assert np.array_equal(found, PIXELS[[3, 1, 2, 0, 5, 4]])
 
 
 @pytest.mark.parametrize(

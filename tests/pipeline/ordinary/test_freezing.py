@@ -100,25 +100,19 @@ def pretrained(monkeypatch):
     """Return a config of that network, whose backbone is frozen."""
     monkeypatch.setattr(keras.applications, "Network", network, raising=False)
     monkeypatch.setitem(BACKBONES, "network", Backbone("Network", (1 / 127.5,), (-1.0,)))
-    return replace(
-        configs.load("digits_mobilenet"),
-        model="network",
-        data=Data(height=32, width=32, channels=3),
-        batch=8,
-        batchnorm_batch=8,
-        warmup_epochs=0,
-        optimizer=Optimizer(name="sgd", base_rate=0.1, momentum=0.0, base_batch=8, clip_norm=1e-3),
-        model_options={"pretrained": "none", "backbone_rate": 0.0},
-    )
+    sgd = Optimizer(name="sgd", base_rate=0.1, momentum=0.0, base_batch=8, clip_norm=1e-3)
+    data, batches = Data(height=32, width=32, channels=3), {"batch": 8, "batchnorm_batch": 8}
+    options = {"pretrained": "none", "backbone_rate": 0.0}
+    config = replace(configs.load("digits_mobilenet"), data=data, warmup_epochs=0, **batches)
+    return replace(config, model="network", optimizer=sgd, model_options=options)
 
 
 def test_the_step_of_a_frozen_backbone_computes_no_gradient_for_it(pretrained):
     """A forward pass is a third of a step."""
     whole = replace(pretrained, model_options={"pretrained": "none"})
-    frozen, trained = (
-        lowered_step.of(config, jax.devices()[:1], "float32").cost_analysis()["flops"]
-        for config in (pretrained, whole)
-    )
+    steps = (lowered_step.of(each, jax.devices()[:1], "float32") for each in (pretrained, whole))
+
+    frozen, trained = (step.cost_analysis()["flops"] for step in steps)
 
     assert frozen < 0.45 * trained
 
