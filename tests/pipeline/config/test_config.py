@@ -11,12 +11,21 @@ from hypothesis import strategies as st
 import pipeline.configs
 from pipeline.config import Config, Data, Floor, Optimizer, config_files, from_json, load
 from pipeline.config.config_files import CONFIGS
-from pipeline.config.optimizer import OPTIMIZERS, SCHEDULES
+from pipeline.config.optimizer import OPTIMIZERS
 from pipeline.errors import ConfigError
 
 DIGITS = load("digits")
 NAMES = sorted(path.stem for path in CONFIGS.glob("[a-z]*.py"))
 
+floors = st.builds(
+    Floor,
+    model=st.text(min_size=1),
+    metric=st.just("accuracy"),
+    score=st.floats(-10, 10),
+    error=st.floats(0, 1),
+    rows=st.integers(1, 10**6),
+)
+weights = st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 9), min_size=1)
 made = st.builds(
     Config,
     name=st.from_regex(r"[a-z][a-z0-9_]{0,10}", fullmatch=True),
@@ -27,7 +36,6 @@ made = st.builds(
         height=st.integers(1, 512),
         width=st.integers(1, 512),
         channels=st.sampled_from([1, 3]),
-        crop_padding=st.integers(0, 8),
         flip=st.booleans(),
         validation_fraction=st.floats(0.01, 0.99),
         weight_column=st.none() | st.just("sure"),
@@ -38,27 +46,14 @@ made = st.builds(
         name=st.sampled_from(OPTIMIZERS),
         base_rate=st.floats(1e-6, 10),
         base_batch=st.integers(1, 4096),
-        ema_momentum=st.none() | st.floats(0.5, 0.999),
         clip_norm=st.none() | st.floats(0.1, 10),
-        layer_decay=st.floats(0.1, 1),
-        schedule=st.sampled_from(SCHEDULES),
     ),
-    class_weights=st.sampled_from(["", "balanced"])
-    | st.dictionaries(st.text(min_size=1, max_size=3), st.floats(0, 9), min_size=1),
+    class_weights=st.sampled_from(["", "balanced"]) | weights,
     batch=st.integers(1, 65536),
     epochs=st.integers(5, 1000),
-    floor=st.none()
-    | st.builds(
-        Floor,
-        model=st.text(min_size=1),
-        metric=st.just("accuracy"),
-        score=st.floats(-10, 10),
-        error=st.floats(0, 1),
-        rows=st.integers(1, 10**6),
-    ),
+    floor=st.none() | floors,
     model_options=st.dictionaries(
-        st.sampled_from(["width", "dropout", "x"]),
-        st.integers() | st.booleans() | st.text(max_size=5),
+        st.sampled_from(["width", "x"]), st.integers() | st.booleans() | st.text(max_size=5)
     ),
 )
 

@@ -199,7 +199,7 @@ def test_rare_modes_are_colours():
     assert np.array_equal(eight_bits(palette.convert("PA")), palette.convert("RGB"))
 
 
-@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
+@pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF"])  # Pillow turns a TIFF itself
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_an_image_stands_upright(kind, orientation):
     """All eight ways of EXIF, in each format; the first letter of what is drawn is F, so that no

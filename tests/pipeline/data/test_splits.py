@@ -200,6 +200,7 @@ def test_another_seed_is_another_split_with_another_fingerprint():
     [
         (of_sizes([5, 6]), config(count=5), ""),
         (of_sizes([1, 2]), config(), ""),
+        (of_sizes([10, *[1] * 10]), config(0.5), ""),  # 9 of the 10 that are asked for
         (of_sizes([500, 500, 3]), config(count=5), r"1 of 3 labels .* folds=5: '2' \(3\)"),
         (of_sizes([50, 1]), config(count=5), r"'1' \(1\).*only row trains without it"),
         (of_sizes([3] * 200), config(count=5), "200 of 200 labels have fewer rows"),

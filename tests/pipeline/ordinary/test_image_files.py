@@ -1,6 +1,5 @@
 """Folders of image files as people have them: any format, any bits, with alpha or without."""
 
-import io
 import shutil
 from dataclasses import fields, replace
 from pathlib import Path
@@ -161,18 +160,6 @@ def test_a_folder_with_every_ending_is_read_whole(tmp_path):
     assert len(read_test(folder, config).inputs(np.arange(24))) == 24
     found = inspection.inspect(folder).inputs
     assert found.data.suffix == "*" and not found.broken and len(found.pixels) == 24
-
-
-@pytest.mark.parametrize("kind", ["TIFF", "PNG"])
-def test_a_turned_tif_stands_upright(kind):
-    """Pillow turns a TIFF by its orientation, and this template the others."""
-    upright, exif, file = np.arange(48, dtype=np.uint8).reshape(8, 6), Image.Exif(), io.BytesIO()
-    exif[0x0112] = 6  # the file's rows are the picture's columns, from the right
-    Image.fromarray(np.ascontiguousarray(np.rot90(upright))).save(file, kind, exif=exif)
-
-    found = image_decoding.decode(file.getvalue(), image_decoding.Shape(8, 6, 1, "exact"))
-
-    assert np.array_equal(found[:, :, 0], upright)
 
 
 def test_files_that_are_not_read_are_counted_and_named(tmp_path):
