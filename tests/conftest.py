@@ -30,7 +30,6 @@ DEAD = "http://127.0.0.1:9"
 LONG = (
     "doors/test_dry_run.py",
     "pipeline/training/test_training.py",
-    "proofs/test_proofs.py",
     "pipeline/training/test_own_code_check.py",
     "pipeline/models/test_backbones.py",
     "pipeline/training/test_train_step.py",
@@ -41,7 +40,8 @@ LONG = (
     "proofs/hardware/test_hardware_claims.py",
     "commands/test_tasks.py",
     "pipeline/training/test_scale_check.py",
-    "proofs/kaggle/test_known_failures.py",
+    "faults/test_matrix.py",
+    "faults/test_known_failures.py",
     "localkaggle/sessions/test_session.py",
     "pipeline/data/test_folds.py",
     "pipeline/session/test_time_limit.py",

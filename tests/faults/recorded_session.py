@@ -6,6 +6,7 @@ Only that is recorded of a chain, so that a thousand faults can be tried in minu
 import hashlib
 import json
 import re
+import shutil
 import time
 from collections.abc import Mapping
 from pathlib import Path
@@ -56,9 +57,9 @@ class Recorded:
         """Do nothing: the session ends before anybody can cancel it."""
 
 
-def seal(folder: Path) -> None:
-    """Write outputs.json, as the last cell of a notebook does."""
-    files = {
+def listed(folder: Path) -> dict[str, dict[str, Any]]:
+    """Return what a manifest says of the files in there."""
+    return {
         path.relative_to(folder).as_posix(): {
             "sha256": hashlib.sha256(path.read_bytes()).hexdigest(),
             "size": path.stat().st_size,
@@ -66,19 +67,33 @@ def seal(folder: Path) -> None:
         for path in folder.rglob("*")
         if path.is_file() and path.suffix != ".ipynb"
     }
-    (folder / "outputs.json").write_text(json.dumps({"files": files}))
 
 
-def write_artifact(folder: Path, bundle_sha256: str) -> None:
-    """Write an artifact as a training does; its weights follow from the bundle."""
-    folder.mkdir(parents=True)
+def seal(folder: Path) -> None:
+    """Write outputs.json, as the last cell of a notebook does."""
+    (folder / "outputs.json").write_text(json.dumps({"files": listed(folder)}))
+
+
+def write_artifact(
+    folder: Path,
+    bundle_sha256: str,
+    contents: Mapping[str, bytes] | None = None,
+    run_id: str = "",
+) -> None:
+    """Write an artifact as a training does, in place of what is there.
+
+    Its weights follow from the bundle, where no contents are given.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
     weights = hashlib.sha512(bundle_sha256.encode()).digest() * 100
-    (folder / "weights.npz").write_bytes(weights)
-    digest = hashlib.sha256(weights).hexdigest()
+    for name, content in (contents or {"weights.npz": weights}).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    files = listed(folder)
     manifest = {
-        "run_id": f"digits-{bundle_sha256[:12]}",
-        "weights_sha256": digest,
+        "run_id": run_id or f"digits-{bundle_sha256[:12]}",
+        "weights_sha256": files["weights.npz"]["sha256"],
         "bundle_sha256": bundle_sha256,
-        "files": {"weights.npz": {"sha256": digest, "size": len(weights)}},
+        "files": files,
     }
     (folder / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))

@@ -4,14 +4,16 @@ The server, the client, the journal and the code of the tasks are the real ones.
 notebook writes is recorded, so that a thousand faults can be tried in minutes.
 """
 
+import itertools
 import json
 import os
 import shutil
+import sqlite3
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,7 +21,10 @@ from typing import Any, Self, cast
 
 from deploy.client import secrets
 from deploy.client.client import Kaggle
+from deploy.client.deadline import within
 from deploy.client.retries import Pace
+from deploy.errors import RelayError
+from deploy.journal import COLUMNS, Journal
 from deploy.kernel import output
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import reconcile, relay
@@ -27,17 +32,23 @@ from deploy.relay.last_runs import Pushes
 from deploy.relay.relay import Project
 from deploy.trace import status
 from localkaggle.competitions import Competition, accuracy
+from localkaggle.fault_kinds import Kind
 from localkaggle.server import LocalKaggle
+from localkaggle.services.datasets import Dataset, DatasetVersion
 from localkaggle.sessions.session import Session
-from tests.faults.recorded_session import SAMPLE, Recorded
+from tests.faults.recorded_session import SAMPLE, Recorded, write_artifact
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where nothing fails, a client waits long enough for the slowest machine. Where a fault is planned,
 # it gives up soon.
 PATIENT_SECONDS = 60.0
+PATIENT = (PATIENT_SECONDS, PATIENT_SECONDS)
 PACE = Pace(first=0.02, most=0.06, patience=PATIENT_SECONDS)
 HURRIED = Pace(first=0.02, most=0.06, patience=0.4)
-TIMEOUTS, HURRIED_TIMEOUTS = (PATIENT_SECONDS, PATIENT_SECONDS), (0.5, 0.35)
+SILENT = (0.6, 0.6)  # timeouts where nothing will be heard
+TRIES = 4  # of the same command, once nothing fails any more
+OURS = ("kaggle", "runs", "build")  # in a world's folder
+KERNEL, DATASET = "rehearsal/digits-train-tpu", "rehearsal/digits-artifact"
 CREDENTIALS = ("KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_API_TOKEN")
 ENDED_TOKEN = f"KGAT_{'0' * 32}"  # an access token that no Kaggle knows
 
@@ -60,14 +71,15 @@ class User:
 
     Attributes:
         folder: of the project's records.
-        deadline_seconds: of the project.
-        hurried: whether the client gives up soon.
+        changes: of the project, by the names of its attributes.
+        pace, timeouts: of the client.
         shown: lines that tasks have shown.
     """
 
     folder: Path
-    deadline_seconds: float = PATIENT_SECONDS
-    hurried: bool = False
+    changes: dict[str, Any] = field(default_factory=dict)
+    pace: Pace = PACE
+    timeouts: tuple[float, float] = PATIENT
     shown: list[str] = field(default_factory=list)
 
     @property
@@ -75,13 +87,12 @@ class User:
         """The project, whose records are in the folder."""
         runs, build = self.folder / "runs", self.folder / "build"
         words = ("digits", "digits", "dataset")
-        return Project(ROOT, *words, runs, build, None, self.deadline_seconds)
+        project = Project(ROOT, *words, runs, build, None, PATIENT_SECONDS)
+        return replace(project, **self.changes)
 
     def connect(self) -> Kaggle:
         """Log in, as every task does first."""
-        if self.hurried:
-            return Kaggle.connect(pace=HURRIED, timeouts=HURRIED_TIMEOUTS)
-        return Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
+        return Kaggle.connect(pace=self.pace, timeouts=self.timeouts)
 
 
 @dataclass
@@ -106,7 +117,7 @@ class World(User):
             "session": cast("Callable[..., Session]", Recorded),
         }
         self.local = self._stack.enter_context(
-            LocalKaggle(self.folder / "kaggle", **{**usual, **self.hosting})
+            LocalKaggle(self.folder / "kaggle", port=0, **{**usual, **self.hosting})
         )
         os.environ.update(self.local.environment)
         return self
@@ -122,6 +133,36 @@ class World(User):
                 version.done.wait(PATIENT_SECONDS)
                 while version.status in ("QUEUED", "RUNNING"):
                     time.sleep(0.005)
+
+    @contextmanager
+    def failing(
+        self,
+        faults: Mapping[str, Sequence[str | Kind | None]],
+        *,
+        ever: bool = False,
+        least: int = 1,
+        pace: Pace = HURRIED,
+    ) -> Iterator[None]:
+        """Let the next requests of these calls go wrong in these ways, and a task meet that.
+
+        Args:
+            faults: for each call one way after the other; None lets one request through.
+            ever: begin anew after the last one.
+            least: how many have to be met; a fault that does nothing shows nothing.
+            pace: of the client meanwhile.
+        """
+        planned = [kind for kinds in faults.values() for kind in kinds]
+        self.local.faults.plan({})
+        for call, kinds in faults.items():
+            self.local.faults.say(call, itertools.cycle(kinds) if ever else kinds)
+        self.pace = pace
+        if {"silence", "silence after"}.intersection(map(str, planned)):
+            self.timeouts = SILENT
+        yield
+        struck, seen = self.local.faults.struck, self.local.faults.seen
+        self.local.faults.plan({})
+        self.pace, self.timeouts = PACE, PATIENT
+        assert len(struck) >= least, f"{len(struck)} of {faults} were met by {seen}"
 
     def counts(self) -> tuple[int, int, int]:
         """Return how many kernel versions, dataset versions and submissions the server has."""
@@ -154,22 +195,42 @@ def log_in(local: LocalKaggle, token: str = ENDED_TOKEN, seconds: float = -600) 
     return path
 
 
+_prepared: dict[str, Path] = {}
+
+
+def _move_here(journal: Journal) -> None:
+    """Let the rows of a copied journal be of the server at this address."""
+    with closing(sqlite3.connect(journal.path)) as rows, rows:
+        for table in COLUMNS:
+            rows.execute(f"UPDATE {table} SET server = ?", [journal.server])  # noqa: S608
+
+
 @contextmanager
 def temporary(task: str = "", **hosting: Any) -> Iterator[World]:
     """Make a world, prepare it for a task if one is named, and remove it at the end.
 
-    The environment of this process is restored, too.
+    What runs of that has ended. The environment of this process is restored, too.
 
     Args:
-        task: a name in `TASKS`.
+        task: a name in `TASKS`. It is prepared once; each world goes on with a copy.
         hosting: as in `World`.
     """
     folder, environment = Path(tempfile.mkdtemp(prefix="world-")), dict(os.environ)
+    hosting = {**(TASKS[task].hosting if task else {}), **hosting}
     try:
-        hosting = {**(TASKS[task].hosting if task else {}), **hosting}
+        if task and task not in _prepared:
+            with World(folder / "world", hosting=hosting) as world:
+                TASKS[task].before(world)
+                world.ended()
+                kept = Path(tempfile.mkdtemp(prefix="prepared-"))
+                with world.local.lock:
+                    shutil.copytree(world.folder, kept, dirs_exist_ok=True)
+                _prepared[task] = kept
+        if task:
+            shutil.copytree(_prepared[task], folder / "world")
         with World(folder / "world", hosting=hosting) as world:
             if task:
-                TASKS[task].before(world)
+                _move_here(world.project.journal())
             yield world
     finally:
         secrets.forget()
@@ -296,21 +357,33 @@ def _after_push(world: World) -> None:
     _push_train(world, world.connect())
 
 
-def _after_run(world: World) -> None:
-    _after_push(world)
-    world.ended()
-
-
 def _after_pull(world: World) -> None:
     """Leave what a pull leaves: the same bytes, without the calls."""
-    _after_run(world)
+    _after_push(world)
     _copy(world, Pushes(world.project).last_run(relay.TRAIN))
 
 
 def _copy(world: World, run: Run) -> None:
+    world.ended()
     version = world.local.kernels.version(run.handle, run.version)
     assert version is not None
     shutil.copytree(version.working, world.project.runs / output.folder_name(run))
+
+
+def another_run_s_version(world: World) -> None:
+    """Let somebody else publish the artifact of another run, which becomes current."""
+    with world.local._changes():
+        held = world.local.datasets.datasets.setdefault(
+            DATASET, Dataset(1, "rehearsal", "digits-artifact", "Digits Artifact", "CC0-1.0", True)
+        )
+        folder = world.folder / "kaggle" / "datasets" / f"another-{len(held.versions) + 1}"
+        write_artifact(folder, f"{len(held.versions):064d}")
+        held.versions.append(DatasetVersion(folder, "", 0.0, 0.0))
+
+
+def _after_another_publish(world: World) -> None:
+    _after_pull(world)
+    another_run_s_version(world)
 
 
 def _after_publish(world: World) -> None:
@@ -321,16 +394,15 @@ def _after_publish(world: World) -> None:
 def _after_inference(world: World) -> None:
     """Leave an inference that was pushed, ran and was pulled."""
     _after_publish(world)
-    run = _push_infer(world, world.connect())
-    world.ended()
-    _copy(world, run)
+    _copy(world, _push_infer(world, world.connect()))
 
 
 TASKS: dict[str, Task] = {
     "push-train": Task(_nothing, _push_train, _pushed),
     "watch": Task(_after_push, _watch, _watched),
-    "pull": Task(_after_run, _pull, _pulled),
+    "pull": Task(_after_push, _pull, _pulled),
     "publish": Task(_after_pull, _publish, _published),
+    "publish the next": Task(_after_another_publish, _publish, _published),
     "publish again": Task(_after_publish, _publish, _published),
     "push-infer": Task(_after_publish, _push_infer, _pushed),
     "submit": Task(_after_inference, _submit, _submitted),
@@ -339,17 +411,13 @@ TASKS: dict[str, Task] = {
     ),
     "status": Task(_after_push, _status, _told),
 }
-# The most kernel versions, dataset versions and submissions there may be after each task.
-AT_MOST = {
-    "push-train": (1, 0, 0),
-    "watch": (1, 0, 0),
-    "pull": (1, 0, 0),
-    "publish": (1, 1, 0),
-    "publish again": (1, 1, 0),
+# Kernel versions, dataset versions and submissions after each task.
+MADE = {
+    **dict.fromkeys(("push-train", "watch", "pull", "status"), (1, 0, 0)),
+    **dict.fromkeys(("publish", "publish again"), (1, 1, 0)),
+    "publish the next": (1, 2, 0),
     "push-infer": (2, 1, 0),
-    "submit": (2, 1, 1),
-    "submit a file": (2, 1, 1),
-    "status": (1, 0, 0),
+    **dict.fromkeys(("submit", "submit a file"), (2, 1, 1)),
 }
 # The whole chain, in order. The second watch and pull are of the other kernel.
 CHAIN: dict[str, Task] = {
@@ -358,3 +426,58 @@ CHAIN: dict[str, Task] = {
     "pull infer": Task(_nothing, partial(_pull, kernel=relay.INFER), _pulled),
     "submit": TASKS["submit"],
 }
+
+
+def attempt(
+    world: World, name: str, seconds: float = PATIENT_SECONDS, body: Body | None = None
+) -> int:
+    """Run a task as `tasks.py` does, and return its exit code; its end has to be an honest one.
+
+    What it showed, and at last its result or message, is in `world.shown`.
+
+    Args:
+        world: in which the task runs.
+        name: of the task.
+        seconds: until its deadline.
+        body: runs in place of the task's own.
+    """
+    task = CHAIN.get(name) or TASKS[name]
+    try:
+        with within(seconds, "The task's deadline has passed."):
+            result = (body or task.body)(world, world.connect())
+    except RelayError as error:
+        world.shown.append(str(error))
+        assert error.exit_code in range(1, 9) and str(error).strip()
+        return error.exit_code
+    world.shown.append(str(result))
+    assert body or task.truth(world, result), f"{name} said success, and it is not so"
+    return 0
+
+
+def settle(world: World, name: str) -> None:
+    """Run a task until it succeeds, now that nothing fails any more.
+
+    What was being made may not be visible at once.
+    """
+    for _ in range(TRIES):
+        if attempt(world, name) == 0:
+            return
+    raise AssertionError(f"{name} never went through, although nothing fails any more")
+
+
+def litter(world: World) -> list[Path]:
+    """Return what a pull left half written, or wrote where it must not.
+
+    "a name that climbs" leads from runs/ to the world's folder, "an absolute name" to /tmp.
+    """
+    found = [path for path in world.folder.parent.iterdir() if path != world.folder]
+    found += [path for path in world.folder.iterdir() if path.name not in OURS]
+    if world.project.runs.is_dir():
+        found += [path for path in world.project.runs.iterdir() if path.name.startswith(".")]
+    kernels = world.local.kernels.kernels.values()
+    for version in (version for kernel in kernels for version in kernel.versions):
+        for name in version.files():
+            path = Path("/tmp", name)  # noqa: S108
+            if path.is_file() and path.read_bytes() == (version.working / name).read_bytes():
+                found.append(path)
+    return found

@@ -18,7 +18,6 @@ from hypothesis import strategies as st
 
 from deploy.client import failure_messages, secrets
 from deploy.journal import Journal
-from proofs.kaggle import planted_secrets as proof
 
 ROOT = Path(__file__).resolve().parents[3]
 PLANTING = {"tests/deploy/setup/test_doctor.py", "tests/deploy/bundle/test_push_rules.py"} | {
@@ -347,41 +346,3 @@ def test_the_journal_keeps_no_secret_and_still_finds_what_it_kept(tmp_path):
         for p in tmp_path.iterdir()
         if WORD36.encode() in p.read_bytes() or HEX32.encode() in p.read_bytes()
     ]
-
-
-# All of it: twenty canaries, the commands of a user, and every byte that they wrote
-
-
-@pytest.fixture(scope="module")
-def results(tmp_path_factory):
-    return proof.planted(ROOT, tmp_path_factory.mktemp("planted"))
-
-
-@pytest.mark.parametrize(
-    "number", range(20), ids=[f"{c.place}, {c.kind}" for c in proof.canaries(0)]
-)
-def test_a_planted_secret_is_found_and_nothing_of_ours_writes_it(results, number):
-    """Not a part of it: on stdout, stderr, in the journal, in build/, in runs/, in a command line,
-    with VERBOSE=1 set.
-    """
-    result = results[number]
-
-    assert result.found
-    assert result.written == ()
-
-
-def test_twenty_are_planted_in_ten_kinds_of_place_and_the_row_of_the_proof_counts_them(results):
-    """As `invoke prove` shows it; and a canary that lies somewhere is seen there."""
-    row = proof.row(results)
-
-    assert (row.figure, row.passed) == ("20 of 20 found, 0 written", True)
-    assert "10 kinds of place" in row.claim
-    assert all(result.canary.is_in(f"<{result.canary.text}>".encode()) for result in results)
-
-
-@pytest.mark.parametrize("seed", range(1, 30))
-def test_the_canaries_are_known_by_their_shape_however_they_are_drawn(seed):
-    """The proof may be given another seed."""
-    for canary in proof.canaries(seed):
-        assert canary.kind in [found.kind for found in secrets.find(canary.text)]
-        assert not canary.is_in(secrets.redact(canary.text).encode())

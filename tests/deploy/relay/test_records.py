@@ -22,7 +22,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     """A Kaggle with recorded sessions, and a patient user; the environment leads there."""
     environment = dict(os.environ)
     try:
-        with World(tmp_path / "world", deadline_seconds=3600) as world:
+        with World(tmp_path / "world", changes={"deadline_seconds": 3600}) as world:
             yield world
     finally:
         os.environ.clear()

@@ -1,5 +1,4 @@
-"""Plants twenty secrets where secrets get lost, and counts how many are found, and how many any of
-our commands writes.
+"""Twenty secrets, planted where secrets get lost, are found, and nothing of ours writes them.
 
 A user's commands run in a copy of the project, with VERBOSE=1 set, against a local Kaggle.
 """
@@ -7,17 +6,17 @@ A user's commands run in a copy of the project, with VERBOSE=1 set, against a lo
 import json
 import re
 import shutil
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
+
+import pytest
 
 from deploy.client import secrets
 from deploy.journal import Journal
 from localkaggle.server import USER, LocalKaggle
-from proofs.kaggle.watched_shell import Echo, Shell
-from proofs.shared.results_table import Row
 from tests.faults.canaries import Canary, canaries
-from tests.faults.world import competition
+from tests.faults.watched_shell import Echo, Shell
+from tests.faults.world import ROOT, competition
 
 RUN, PULLED = f"{USER}/digits-train-tpu/1", "digits-train-tpu-v1"
 # For each place: (the step that meets the secret, the pattern of its refusal). Without a pattern it
@@ -107,49 +106,18 @@ fall()
 """
 
 
-@dataclass(frozen=True)
-class Result:
-    """The result of a canary.
-
-    Attributes:
-        found: whether it was refused, where it is ours to refuse. Elsewhere, whether the scanner
-            knows it and its place was shown without it.
-        written: which of our outputs hold it.
-    """
-
-    canary: Canary
-    found: bool
-    written: tuple[str, ...]
-
-
-def row(results: Sequence[Result], *, seed: int = 0) -> Row:
-    """Return the results of `planted` as a row."""
-    found = sum(result.found for result in results)
-    written = sum(bool(result.written) for result in results)
-    places = len({result.canary.place for result in results})
-    return Row(
-        f"Secrets planted in {places} kinds of place, with VERBOSE=1 set",
-        "20 of 20 found, 0 written",
-        f"{found} of {len(results)} found, {written} written",
-        found == len(results) == 20 and not written,
-        seed=seed,
-    )
-
-
-def planted(root: Path, folder: Path, *, seed: int = 0) -> list[Result]:
-    """Plant all twenty, run the commands that meet them, and read every byte that was written.
-
-    Args:
-        root: of the repository.
-        folder: empty or new; holds everything.
-        seed: of the secrets.
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory, seed):
+    """Plant all twenty, run the commands that meet them, and return what each printed or wrote, and
+    which refused steps sent something.
     """
     there: dict[str, list[Canary]] = {}
     for canary in canaries(seed):
         there.setdefault(canary.place, []).append(canary)
+    folder = tmp_path_factory.mktemp("planted")
     project = folder / "project"
     left_out = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "tests", "docs")
-    shutil.copytree(root, project, ignore=left_out)
+    shutil.copytree(ROOT, project, ignore=left_out)
     hosted = [competition()]
     with LocalKaggle(folder / "kaggle", competitions=hosted, offline=True) as local, Echo() as echo:
         local.key, local.token = there["environment"][0].value, there["error page"][1].value
@@ -159,7 +127,7 @@ def planted(root: Path, folder: Path, *, seed: int = 0) -> list[Result]:
             _plant(project, there)
             shell.invoke("push-train", name="refused push")
             sent = {"refused push": (project / "build").exists() or "SaveKernel" in _calls(local)}
-            _clean(root, project, [there["traceback"][0], *there["manifest.json"]])
+            _clean(project, [there["traceback"][0], *there["manifest.json"]])
             for task in ("push-train", "watch", "pull", "publish"):
                 shell.invoke(task)
             descriptions = (canary.text for canary in there["submission description"])
@@ -176,26 +144,32 @@ def planted(root: Path, folder: Path, *, seed: int = 0) -> list[Result]:
         outputs |= {name: _bytes(project / name) for name in ("build", "runs")}
         outputs["temporary files"] = _bytes(Path(local.environment["TMPDIR"]))
         outputs["command lines"] = "\n".join(shell.command_lines).encode()
-        if not all(outputs[name] for name in ("push-train", "build", "runs", "command lines")):
-            raise RuntimeError("A command that must leave output left none, so nothing is proven.")
+    assert all(outputs[name] for name in ("push-train", "build", "runs", "command lines"))
+    return outputs, sent
 
-    def found(canary: Canary, number: int) -> bool:
-        step, words = WHERE[canary.place][min(number, len(WHERE[canary.place]) - 1)]
-        if words:
-            return not sent[step] and bool(
-                re.search(words.format(canary.kind), shell.printed[step])
-            )
-        known = canary.kind in {place.kind for place in secrets.find(canary.text)}
-        return known and (not step or secrets.redact(canary.text) in shell.printed[step])
 
-    def written(canary: Canary) -> tuple[str, ...]:
-        return tuple(name for name, data in outputs.items() if canary.is_in(data))
+@pytest.mark.slow
+@pytest.mark.parametrize("number", range(20))
+def test_a_planted_secret_is_found_and_no_part_of_it_is_written(planted, number, seed):
+    """Not to stdout, stderr, the journal, build/, runs/ or a command line. It is refused where that
+    is ours to do; elsewhere its place is shown without it.
+    """
+    outputs, sent = planted
+    canary = canaries(seed)[number]
+    step, words = WHERE[canary.place][min(number % 2, len(WHERE[canary.place]) - 1)]
 
-    return [
-        Result(canary, found(canary, number), written(canary))
-        for held in there.values()
-        for number, canary in enumerate(held)
-    ]
+    assert not [name for name, data in outputs.items() if canary.is_in(data)]
+    if words:
+        assert not sent[step] and re.search(words.format(canary.kind), outputs[step].decode())
+    elif step:
+        assert secrets.redact(canary.text).encode() in outputs[step]
+
+
+def test_the_canaries_are_known_by_their_shape(seed):
+    for canary in canaries(seed):
+        assert canary.kind in [found.kind for found in secrets.find(canary.text)]
+        assert canary.is_in(f"<{canary.text}>".encode())
+        assert not canary.is_in(secrets.redact(canary.text).encode())
 
 
 def _plant(project: Path, there: Mapping[str, list[Canary]]) -> None:
@@ -212,10 +186,10 @@ def _plant(project: Path, there: Mapping[str, list[Canary]]) -> None:
     (kernel / "kernel-metadata.json").write_text(json.dumps(settings))
 
 
-def _clean(root: Path, project: Path, telling: list[Canary]) -> None:
+def _clean(project: Path, telling: list[Canary]) -> None:
     """Remove them, and write a notebook that prints these when it runs, and holds them encoded."""
     for name in ("pipeline/configs/digits.py", "kernels/train-tpu/kernel-metadata.json"):
-        shutil.copy(root / name, project / name)
+        shutil.copy(ROOT / name, project / name)
     hidden = [canary.text.encode().hex() for canary in telling]
     (project / "kernels" / "train-tpu" / "notebook.py").write_text(TELLING.format(hidden=hidden))
 

@@ -1,0 +1,70 @@
+"""The calls of each task, and the ways in which each of them can go wrong."""
+
+from localkaggle.fault_kinds import KINDS, Answer, Kind
+from tests.faults.world import World
+
+# What each task asks for when nothing fails.
+_LOOK = {"GetCompetition", "ListDataFiles", "DownloadDataFile", "storage"}
+_PUSH = {"GetKernel", *_LOOK, "GetAcceleratorQuotaStatistics", "ListKernels", "SaveKernel"}
+_SEND = {"GetDatasetStatus", "GetDataset", "StartBlobUpload", "upload", "ListDatasetFiles"}
+_READ = {"DownloadDataset", "storage"}
+_ALLOWED = {"ListSubmissions", "GetSubmissionLimits", "GetSubmission"} | _LOOK - {"ListDataFiles"}
+_OUTPUT = {"GetKernelSessionStatus", "ListKernelSessionOutput"}
+CALLS = {
+    "push-train": _PUSH,
+    "watch": {"GetAcceleratorQuotaStatistics", "GetKernelSessionStatus"},
+    "pull": {*_OUTPUT, "storage"},
+    "publish": {*_SEND, "CreateDataset", *_READ},
+    "publish the next": {*_SEND, "CreateDatasetVersion", *_READ},
+    "publish again": {"GetDatasetStatus", "GetDataset", *_READ},
+    "push-infer": {"GetDataset", *_PUSH},
+    "submit": {
+        *(*_ALLOWED, "ListKernelSessionOutput", "ListKernelFiles"),
+        "CreateCodeSubmission",
+    },
+    "submit a file": {*_ALLOWED, "StartSubmissionUpload", "upload", "CreateSubmission"},
+    "status": {*_OUTPUT, "GetAcceleratorQuotaStatistics"},
+}
+# What is asked by the code that another task runs, too.
+SAME = {"push-infer": _PUSH - {"SaveKernel"}, "submit a file": _ALLOWED - {"GetSubmission"}}
+MUTATING = {
+    *("SaveKernel", "CreateDataset", "CreateDatasetVersion"),
+    *("CreateCodeSubmission", "CreateSubmission"),
+}
+LOST = ("reset", "reset after", "500 after", "HTML after", "a field is missing")
+DRIP, ENDED = "one byte a second", "the access token has ended"
+EMPTY = {"an empty object", "empty object after"}
+# Requests without a header of ours: signed addresses, and what gives a token.
+WITHOUT_LOGIN = {"storage", "upload", "GenerateAccessToken", "IntrospectToken"}
+# Where the first answers have nothing in them that such a fault could change.
+LATER = {
+    *(("publish", "GetDatasetStatus"), ("publish", "GetDataset")),
+    *(("submit", "GetSubmission"), ("submit a file", "GetSubmission")),
+}
+
+
+def _can(call: str, kind: str) -> bool:
+    """Return whether there is something in the answers to this call that can go wrong so."""
+    if kind == ENDED or (kind in EMPTY and call in ("storage", "upload")):
+        return kind == ENDED and call not in WITHOUT_LOGIN
+    return KINDS[kind].strikes(call) and (call, kind) != ("ListSubmissions", "an older answer")
+
+
+CELLS = [
+    (task, call, kind)
+    for task, calls in CALLS.items()
+    for call in sorted(calls - SAME.get(task, set()))
+    for kind in [*KINDS, ENDED]
+    if _can(call, kind)
+]
+
+
+def ended_token(world: World) -> Kind:
+    """Return the way in which an access token ends right before a call."""
+
+    def end(answer: Answer, call: str) -> bool:
+        world.local.oauth.end_access()
+        answer.code, answer.body = 401, b'{"code": 401, "message": "Unauthorized"}'
+        return True
+
+    return Kind(False, end)

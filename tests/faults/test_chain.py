@@ -1,0 +1,82 @@
+"""The chain as a state machine: hypothesis chooses the next task and what goes wrong in it."""
+
+from contextlib import ExitStack
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
+
+from localkaggle.fault_kinds import KINDS
+from tests.faults.matrix import CELLS, DRIP
+from tests.faults.world import CHAIN, MADE, attempt, litter, settle, temporary
+
+FAULTS = {
+    name: [cell[1:] for cell in CELLS if cell[0] == task and cell[2] in KINDS and cell[2] != DRIP]
+    for name in CHAIN
+    for task in [name.removesuffix(" infer")]
+}
+NAMES = list(CHAIN)
+MOST = [MADE["push-train"]] * 3 + [MADE["publish"]] + [MADE["push-infer"]] * 3 + [MADE["submit"]]
+
+
+class Chain(RuleBasedStateMachine):
+    """One world, from the first push on. A task can run again at any time, and a later one only
+    after those before it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done, self.tried = 0, -1  # tasks that reported success; the last one tried
+        self.made = (0, 0, 0)
+        self.stack = ExitStack()
+        self.world = self.stack.enter_context(temporary())
+
+    @rule(back=st.integers(0, 2), data=st.data())
+    def a_task_runs(self, back, data):
+        """Run the next task, or one of those before it, with up to three faults."""
+        place = min(max(self.done - back, 0), len(NAMES) - 1)
+        faults: dict[str, list[str | None]] = {}
+        for call, kind in data.draw(st.lists(st.sampled_from(FAULTS[NAMES[place]]), max_size=3)):
+            faults.setdefault(call, []).append(kind)
+        # Where a task runs again, or the answers have nothing to change, it may not meet any.
+        sure = [kind for kinds in faults.values() for kind in kinds if not KINDS[kind].only]
+        self.world.ended()
+        with self.world.failing(faults, least=bool(sure and place > self.tried)):
+            code = attempt(self.world, NAMES[place])
+        self.tried = max(self.tried, place)
+        if code == 0:
+            self.done = max(self.done, place + 1)
+
+    @invariant()
+    def nothing_is_made_twice_and_nothing_is_lost(self):
+        """By the server's own count, which never falls, and has no more than was asked for."""
+        before, self.made = self.made, self.world.counts()
+        most = MOST[max(self.tried, 0)]
+        assert all(a <= b <= c for a, b, c in zip(before, self.made, most, strict=True)), self.made
+
+    @invariant()
+    def nothing_is_half_written_or_outside(self):
+        """In the folder of the project, and around it."""
+        assert not litter(self.world)
+
+    def teardown(self):
+        """What is left of the chain goes through, now that nothing fails."""
+        with self.stack:
+            for name in NAMES[self.done :]:
+                self.world.ended()
+                settle(self.world, name)
+            assert self.world.counts() == MADE["submit"] and not litter(self.world)
+
+
+class TestSomeChains(Chain.TestCase):
+    """What everybody runs."""
+
+    settings = settings(max_examples=3, stateful_step_count=6)
+
+
+@pytest.mark.slow
+class TestManyChains(Chain.TestCase):
+    """What is drawn anew each time."""
+
+    settings = settings(max_examples=60, stateful_step_count=10)

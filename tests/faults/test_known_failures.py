@@ -1,0 +1,293 @@
+"""The catalogue of known failures between a client and Kaggle: each ends as documented.
+
+K07 is in test_kills, K29 in test_wrong_weights. No command at home meets K24, K42 and K43, which
+the notebook does: tests/pipeline has them.
+"""
+
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import pytest
+
+from deploy.bundle import bundle
+from deploy.kernel import push_and_watch
+from deploy.relay import relay
+from deploy.relay.last_runs import Pushes
+from localkaggle.fault_kinds import Kind, edited, instead, meanwhile
+from localkaggle.sessions.session_log import Log
+from tests.faults.matrix import MUTATING
+from tests.faults.recorded_session import write_artifact
+from tests.faults.world import (
+    HURRIED,
+    KERNEL,
+    PACE,
+    ROOT,
+    Body,
+    World,
+    another_run_s_version,
+    attempt,
+    temporary,
+)
+
+STATUS, SAVE = "GetKernelSessionStatus", "SaveKernel"
+CREATE, NEXT, SEND = "CreateDataset", "CreateDatasetVersion", "CreateCodeSubmission"
+OUTPUT, SCORE, READY = "ListKernelSessionOutput", "GetSubmission", "GetDatasetStatus"
+OTHER_WAY = 'write handoff="kernel"'
+LONG = "a-competition-whose-name-is-longer-than-an-address-on-kaggle-may-be-2026"
+Arrange = Callable[[World], object]
+
+
+@dataclass(frozen=True)
+class Row:
+    """One known failure.
+
+    Attributes:
+        name: of the row.
+        code: the exit code.
+        word: a text of the message, or of what a success showed.
+        faults: what the calls meet; what needs the world is made of it.
+        sent: the one call that makes something and is sent.
+        made: how many things came of it on the server.
+        ever: whether the faults come again and again.
+        arrange: makes something else go wrong.
+        body: in place of the task's own.
+        so: what else is true then.
+    """
+
+    name: str
+    code: int
+    word: str
+    faults: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    sent: str = ""
+    made: int = 0
+    ever: bool = False
+    arrange: Arrange = id
+    body: Body | None = None
+    so: Arrange = bool
+
+
+def said(status: int, **value: Any) -> Kind:
+    return instead(status, {"code": status, "message": "So it is"} | value)
+
+
+def hasty(wait: str) -> Kind:
+    return instead(429, {"code": 429, "message": "Too many requests"}, Retry_After=wait)
+
+
+def soon(world: World) -> None:
+    """Let the task's own patience end soon."""
+    world.changes["deadline_seconds"] = 1.0
+
+
+def state(name: str, *lines: str) -> Arrange:
+    """Return what lets the run be in that state, with these lines in its log."""
+
+    def arrange(world: World) -> None:
+        run = world.local.kernels.version(KERNEL, 1)
+        run.status, run.log = name, Log()
+        for line in lines:
+            run.log.add("stdout", f"{line}\n")
+        run.log.end()
+
+    return arrange
+
+
+def failed(line: str) -> Arrange:
+    return state("ERROR", 'Exception encountered at "In [3]":', line)
+
+
+def queued_for_ever(world: World) -> None:
+    soon(world)
+    state("QUEUED")(world)
+
+
+def no_quota(world: World) -> None:
+    world.local.kernels.used_seconds.update(TPU=1e6)
+
+
+def elsewhere(world: World) -> None:
+    os.environ["KAGGLE_API_ENVIRONMENT"] = "TEST"
+
+
+def second_run_failed(world: World) -> None:
+    """Leave a version 2 that failed behind a version 1 that is complete."""
+    attempt(world, "push-train", body=pushed(again=True))
+    world.ended()
+    world.local.kernels.version(KERNEL, 2).status = "ERROR"
+
+
+def pushed(**how: Any) -> Body:
+    return lambda world, kaggle: relay.push(
+        kaggle, world.project, relay.TRAIN, show=world.shown.append, **how
+    )
+
+
+def long_name(world: World) -> None:
+    """Push for a competition whose name does not fit into an address."""
+    hosted = world.local.competitions
+    hosted.add(replace(hosted["digits"], slug=LONG))
+    world.changes["competition"] = LONG
+
+
+def holding(*names: str) -> Arrange:
+    """Return what adds such files to the pulled artifact."""
+
+    def arrange(world: World) -> None:
+        folder = Pushes(world.project).last_artifact()
+        bundle_sha256 = json.loads((folder / "manifest.json").read_text())["bundle_sha256"]
+        write_artifact(folder, bundle_sha256, dict.fromkeys(["weights.npz", *names], b"x"))
+
+    return arrange
+
+
+def converted(world: World) -> Kind:
+    """Return the way in which Kaggle changes a file of the published version while it says how far
+    it is.
+    """
+
+    def happens() -> None:
+        for held in world.local.datasets.datasets.values():
+            (held.versions[-1].folder / "weights.npz").write_bytes(b"other\r\n")
+
+    return meanwhile(happens)
+
+
+def exchanged(world: World) -> Kind:
+    """Return the way in which a download is cut off while another object comes to its address."""
+    path = world.local.kernels.version(KERNEL, 1).working / "artifact" / "weights.npz"
+    return meanwhile(lambda: path.write_bytes(path.read_bytes()[::-1]), cut=0.5)
+
+
+def mounts_the_output(world: World) -> bool:
+    """Do what the message advises: mount the training's output; return whether that is pushed."""
+    world.changes["handoff"] = "kernel"
+    return attempt(world, "push-infer") == 0
+
+
+def somebody_else_s(world: World, kaggle: Any) -> Any:
+    run = push_and_watch.parse("ann/other/3")
+    return relay.watch(kaggle, world.project, run, show=world.shown.append)
+
+
+NO_KERNEL = "ValueError: No kernel name found in notebook and no override provided."
+DEAD = "nbclient.exceptions.DeadKernelError: Kernel died"
+TIME = "Your notebook exceeded the maximum allowed execution time"
+NO_DATA = edited(invalidCompetitionSources=["a/b"])
+NO_MODEL = edited(invalidModelSources=["a/b"])
+TAKEN = instead(200, {"status": "error", "error": "The requested title is already in use"})
+PAGE_AGAIN = instead(200, {"files": [], "nextPageToken": "again"})
+LOST_ROWS = edited(status="ERROR", errorDescription="Submission Scoring Error: 3048 rows")
+HALF_A_LOG = edited(log='[{"data": "half a li')
+NONE, ABSENT, COMPLETE = instead(200, {}), said(404), instead(200, {"status": "COMPLETE"})
+EARLY = [said(403), instead(200, {"status": "READY"}), instead(200, {"status": "BLOBS_RECEIVED"})]
+SLOW = [hasty("-5"), hasty("NaN"), "429, Retry-After nonsense", hasty("1e9")]
+BLIPS = ["502", "503, Retry-After 0", "reset", "cut off"]
+MANY = holding(*(f"part-{number}.npz" for number in range(25)))
+ADDRESS = bundle.kernel_handle("rehearsal", LONG, relay.TRAIN)
+
+PUSHES = [
+    Row("K01 refused by a 200", 4, "Notebook not found", {SAVE: ["no such notebook"]}, SAVE),
+    Row("K02 no such source", 4, "competition sources: a/b", {SAVE: [NO_DATA]}, SAVE, 1),
+    Row("K03 a model dropped", 4, "model sources: a/b", {SAVE: [NO_MODEL]}, SAVE, 1),
+    Row("K04 a lost answer", 0, "is pushed", {SAVE: ["reset after"]}, SAVE, 1),
+    Row("K16 no quota", 7, "No TPU time is left", arrange=no_quota),
+    Row("K18 the title's address", 0, ADDRESS, {}, SAVE, 1, arrange=long_name),
+]
+WATCHES = [
+    Row("K06 no byte, ever", 6, "invoke watch --run", {STATUS: ["silence"]}, ever=True),
+    Row("K08 four blips", 0, "COMPLETE", {STATUS: BLIPS}),
+    Row("K09 odd Retry-After", 0, "COMPLETE", {STATUS: SLOW}),
+    Row("K10 429 for ever", 7, "429", {STATUS: ["429, Retry-After 0"]}, ever=True),
+    Row("K11 no status", 5, "for a machine", {STATUS: [NONE]}, ever=True, arrange=soon),
+    Row("K12 ours failed", 1, "/2 ended as ERROR", arrange=second_run_failed),
+    Row("K13 queued for ever", 5, "waiting for a machine", arrange=queued_for_ever),
+    Row("K14 a push", 7, "Wait for its end", arrange=state("RUNNING"), body=pushed(fresh=True)),
+    Row("K19 somebody else's", 3, "that rehearsal may see", body=somebody_else_s),
+    Row("K20 no kernelspec", 1, "invoke build", arrange=failed(NO_KERNEL)),
+    Row("K37 time", 1, "The session's time ended", arrange=state("CANCEL_ACKNOWLEDGED", TIME)),
+    Row("K38 half a log", 1, "pull --run", {OUTPUT: [HALF_A_LOG]}, ever=True, arrange=failed("")),
+    Row("K40 out of memory", 1, "its memory ran out", arrange=failed(DEAD)),
+    Row("K48 another server", 2, "expected LOCALHOST, PROD", arrange=elsewhere),
+]
+PULLS = [
+    Row("K32 endless pages", 4, "repeats the page", {OUTPUT: [PAGE_AGAIN]}, ever=True),
+    Row("K33 an expired address", 0, "digits-train-tpu-v1", {"storage": ["an expired address"]}),
+    Row("K34 half a body", 0, "digits-train-tpu-v1", {"storage": [None, "cut off"] * 2}),
+    Row("K35 two halves", 1, "not what the run wrote", {"storage": [None, exchanged]}),
+    Row("K36 a climbing name", 4, "plain name", {OUTPUT: ["a name that climbs"]}, ever=True),
+]
+PUBLISHES = [
+    Row("K22 ready too early", 0, "checksum verified", {READY: [*EARLY, ABSENT]}, CREATE, 1),
+    Row("K25 not found yet", 0, "checksum verified", {"GetDataset": [ABSENT] * 6}, CREATE, 1),
+    Row("K26 refused by a 200", 4, "already in use", {CREATE: [TAKEN]}, CREATE),
+    Row("K27 no upload", 4, "refused to upload", {"upload": [None, said(400)]}, ever=True),
+    Row("K28 a folder", 2, "flat", arrange=holding("folder/array.npz")),
+    Row("K30 converted", 1, "other bytes", {READY: [converted]}, CREATE, 1, ever=True),
+    Row("K31 too many files", 2, "at most 20 files", arrange=MANY),
+]
+NEXT_PUBLISHES = [
+    Row("K05 a lost answer", 0, "checksum verified", {NEXT: ["reset after"]}, NEXT, 1),
+]
+INFERENCES = [
+    Row("K23 another run's version", 2, "invoke publish", arrange=another_run_s_version),
+    Row("K50 500 for ever", 6, OTHER_WAY, {SAVE: ["500"]}, SAVE, ever=True, so=mounts_the_output),
+]
+SUBMISSIONS = [
+    Row("K44 no score", 5, "spending another", {SCORE: [COMPLETE]}, SEND, 1, True, arrange=soon),
+    Row("K45 a lost answer", 0, "is there", {SEND: ["reset after"]}, SEND, 1),
+    Row("K46 other rows", 1, "rows, ids or types", {SCORE: [LOST_ROWS]}, SEND, 1, ever=True),
+]
+ROWS = {
+    "push-train": PUSHES,
+    "watch": WATCHES,
+    "pull": PULLS,
+    "publish": PUBLISHES,
+    "publish the next": NEXT_PUBLISHES,
+    "push-infer": INFERENCES,
+    "submit": SUBMISSIONS,
+}
+
+
+@pytest.mark.parametrize(
+    ("task", "row"),
+    [pytest.param(task, row, id=row.name) for task, rows in ROWS.items() for row in rows],
+)
+def test_a_known_failure_ends_as_documented(task, row):
+    with temporary(task) as world:
+        row.arrange(world)
+        world.shown.clear()
+        before = sum(world.counts())
+        faults = {
+            call: [kind(world) if callable(kind) else kind for kind in kinds]
+            for call, kinds in row.faults.items()
+        }
+        all_of_them = sum(kind is not None for kinds in faults.values() for kind in kinds)
+        least = min(all_of_them, 1) if row.ever else all_of_them
+        pace = HURRIED if row.code in (6, 7) else PACE
+        with world.failing(faults, ever=row.ever, least=least, pace=pace):
+            code = attempt(world, task, body=row.body)
+            seen = list(world.local.faults.seen)
+
+        assert (code, row.word in "\n".join(world.shown)) == (row.code, True), world.shown
+        assert [call for call in seen if call in MUTATING] == ([row.sent] if row.sent else [])
+        assert sum(world.counts()) == before + row.made
+        assert row.so(world)
+
+
+def test_a_client_that_cannot_be_imported_is_a_message_and_exit_code_2():
+    """K47: it needs six, and does not say so."""
+    code = (
+        "import sys; sys.modules['six'] = None\n"
+        "from commands import console\nfrom deploy.client.client import Kaggle\n"
+        "console.reported(Kaggle.connect)()"
+    )
+
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+
+    assert done.returncode == 2 and "cannot be imported" in done.stderr
+    assert "Traceback" not in done.stderr

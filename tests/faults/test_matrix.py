@@ -1,0 +1,61 @@
+"""Each way to go wrong, in each call of each task, once, three times or for ever."""
+
+import random
+
+import pytest
+
+from localkaggle.fault_kinds import KINDS
+from tests.faults.matrix import CALLS, CELLS, DRIP, ENDED, LATER, LOST, MUTATING, ended_token
+from tests.faults.world import (
+    MADE,
+    PACE,
+    PATIENT_SECONDS,
+    TASKS,
+    attempt,
+    litter,
+    log_in,
+    settle,
+    temporary,
+)
+
+DEADLINE_SECONDS = 2.0  # where a fault would keep a task busy for ever
+# By default the lost answers of the calls that make something, and each kind in some call.
+SHUFFLED = random.Random(1).sample(CELLS, len(CELLS))  # noqa: S311 - guards nothing
+SAMPLE = {cell for cell in CELLS if cell[1] in MUTATING and cell[2] in LOST}
+SAMPLE.update({cell[2]: cell for cell in SHUFFLED}.values())
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_where_nothing_fails_a_task_asks_and_makes_what_it_has_to(task):
+    with temporary(task) as world:
+        world.local.faults.plan({})
+
+        assert attempt(world, task) == 0
+
+        assert set(world.local.faults.seen) == CALLS[task]
+        assert world.counts() == MADE[task] and not litter(world)
+
+
+@pytest.mark.parametrize(
+    ("task", "call", "kind"),
+    [pytest.param(*cell, marks=[] if cell in SAMPLE else [pytest.mark.slow]) for cell in CELLS],
+)
+def test_a_fault_makes_no_task_lie_lose_or_repeat(task, call, kind, seed):
+    """The task ends as documented, and goes through by the same command once nothing fails."""
+    draw = random.Random(f"{seed} {task} {call} {kind}")  # noqa: S311 - guards nothing
+    often = draw.choice([1, 3, 0])
+    if (task, call) in LATER and kind in KINDS and KINDS[kind].only:
+        often = 0
+    with temporary(task) as world:
+        strikes = kind
+        if kind == ENDED:
+            log_in(world.local)
+            strikes = ended_token(world)
+        pace = {"pace": PACE} if kind == DRIP else {}
+        with world.failing({call: [strikes] * max(often, 1)}, ever=not often, **pace):
+            endless = kind == DRIP or not often
+            code = attempt(world, task, DEADLINE_SECONDS if endless else PATIENT_SECONDS)
+
+        assert code == 5 or kind != DRIP
+        settle(world, task)
+        assert world.counts() == MADE[task] and not litter(world)
