@@ -164,6 +164,8 @@ class Config:
             "the slug in the competition's address: 3 to 100 letters, digits and hyphens",
             "Copy it from kaggle.com/competitions/<slug>.",
         )
+        known = isinstance(self.code, str)
+        expect(known, "code", self.code, "a sha256, which loading sets", "Leave it out.")
         parts: dict[str, type] = {"data": Data, "optimizer": Optimizer}
         for name, kind in (parts if self.floor is None else parts | {"floor": Floor}).items():
             value, expected = getattr(self, name), f"a pipeline.config.{kind.__name__}"

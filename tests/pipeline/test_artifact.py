@@ -258,6 +258,13 @@ def test_a_config_that_cannot_work_is_refused_by_its_field(folder):
         artifact.load(folder)
 
 
+def test_metrics_that_have_no_names_are_refused(folder):
+    edited(folder, metrics=None)
+
+    with pytest.raises(ArtifactError, match="metrics=None"):
+        artifact.load(folder)
+
+
 def test_an_array_of_objects_is_not_read(folder):
     """That would be pickle, and pickle runs code."""
     np.savez(

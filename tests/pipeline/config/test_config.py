@@ -119,6 +119,7 @@ BAD = [
             "data": ({"height": 8}, None),
             "optimizer": ("adam", None),
             "model_options": ([1], None),
+            "code": (None, 3),
             "warmup_epochs": (41,),
             "precision": ("float16",),
             "handoff": ("email",),
