@@ -127,7 +127,7 @@ def lay(files: Mapping[str, bytes], folder: Path) -> None:
 
 def run(
     command: str,
-    config: Path | str,
+    config: Path,
     place: Path,
     output: Path,
     artifact: Path | None = None,
@@ -138,10 +138,11 @@ def run(
     return said(*words, *(["--artifact", str(artifact)] if artifact else []), *more)
 
 
-def expect(command: str, *places: Path, more: Sequence[str] = ()) -> None:
+def expect(
+    command: str, config: Path, place: Path, output: Path, artifact: Path | None = None
+) -> None:
     """Run a command that has to end well."""
-    config, place, output, *artifact = places
-    ended = run(command, config, place, output, artifact[0] if artifact else None, *more)
+    ended = run(command, config, place, output, artifact)
     assert ended.code == 0, ended.text[-2000:]
 
 

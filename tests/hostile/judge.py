@@ -18,9 +18,9 @@ CODES = (1, 2)  # a wrong input, and a wrong config; docs/design.md has the othe
 LONGEST = 4000
 # A sentence that begins with an imperative and has an object. "Set of ids differs" has a subject.
 EDIT = re.compile(
-    r"(?:^|[.:] )(?:Add|Append|Begin|Check|Choose|Complete|Copy|Correct|Divide|Download|End|Fill|"
-    r"Free|Give|Infer|Leave|Lower|Make|Move|Name|Publish|Pull|Push|Put|Raise|Read|Remove|Rename|"
-    r"Repeat|Replace|Restore|Return|Run|See|Send|Set|Take|Train|Try|Use|Write)"
+    r"(?:^|[.:] )(?:Add|Append|Begin|Check|Choose|Complete|Convert|Copy|Correct|Divide|Download|"
+    r"End|Fill|Free|Give|Infer|Leave|Lower|Make|Move|Name|Publish|Pull|Push|Put|Raise|Read|Remove|"
+    r"Rename|Repeat|Replace|Restore|Return|Run|Save|See|Send|Set|Take|Train|Try|Use|Write)"
     r" (?!of\b|is\b|are\b|was\b|were\b|error|failed|fails)\S+",
     re.MULTILINE,
 )

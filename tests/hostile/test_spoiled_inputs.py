@@ -83,9 +83,8 @@ def _python(value: object) -> str:
 
 FAMILIES = {
     "ids": (mutants.ids, 12, 250),
-    "rows of ids": (mutants.rows_of_ids, 5, 40),
     "test sets": (mutants.test_sets, 8, 120),
-    "forms": (mutants.forms, 16, 300),
+    "forms": (mutants.forms, 20, 340),
     "labels": (mutants.labels, 6, 90),
     "numbers": (mutants.numbers, 10, 220),
     "pictures": (pictures.pictures, 12, 200),
