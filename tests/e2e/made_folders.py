@@ -8,6 +8,7 @@ import pandas as pd
 from PIL import Image
 
 KINDS = ("ash", "birch", "cedar", "doum")
+COLOURS = ([0, 1, 2], [0], [1], [2])  # of their squares: channels
 TRAIN, TEST = 200, 40
 
 
@@ -45,10 +46,10 @@ LAYOUTS = {
 
 
 def picture(kind: int, random: np.random.Generator, height: int, width: int) -> Image.Image:
-    """Return a picture in colour: a bright square in its middle, whose size tells the kind."""
+    """Return noise with a square in its middle, whose size and colour tell the kind."""
     pixels = random.integers(0, 90, (height, width, 3), dtype=np.uint8)
     top, left = (side * (3 - kind) // 8 for side in (height, width))
-    pixels[top : height - top, left : width - left] += 150
+    pixels[top : height - top, left : width - left, COLOURS[kind]] += 150
     return Image.fromarray(pixels)
 
 

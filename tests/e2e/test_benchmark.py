@@ -1,0 +1,36 @@
+"""The benchmark's notebook in sessions of the local Kaggle, on a TPU and on a pair of GPUs."""
+
+from pathlib import Path
+
+import pytest
+
+from localkaggle.server import LocalKaggle
+from tests.e2e.project import copied, given
+
+GRID = ("--pattern", "1", "--batch", "64", "--epochs", "2")
+
+
+@pytest.mark.slow
+def test_cells_of_both_machines_come_on_one_page_and_none_is_measured_twice(tmp_path):
+    project = copied(tmp_path)
+    with LocalKaggle(tmp_path / "kaggle", competitions=["digits"], offline=True) as local:
+
+        def cells(machine):
+            """Push, watch and pull; return the folder, and the bytes of each cell in it."""
+            words = ("--for", machine, *GRID, "--yes")
+            pushed = given(project, "invoke", "push-bench", *words, **local.environment)["run"]
+            for command in ("watch", "pull"):
+                words = (command, "--kernel", "bench", "--run", pushed)
+                found = given(project, "invoke", *words, **local.environment)
+            folder = Path(found["folder"])
+            names = folder.glob("cells/*/*.json")
+            return folder, {path.relative_to(folder): path.read_bytes() for path in names}
+
+        (_, tpu), (both, cells_of_both) = cells("tpu-v5e-8"), cells("gpu-t4x2")
+    words = ("--runs", both, "--output", tmp_path / "page")
+    page = given(project, "invoke", "bench-report", *words)["page"]
+
+    assert len(cells_of_both) == 2 * len(tpu) > 0
+    assert tpu.items() <= cells_of_both.items()
+    shown = Path(page).read_text()
+    assert "8 x" in shown and "2 x" in shown
