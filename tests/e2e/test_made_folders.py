@@ -40,10 +40,10 @@ def test_what_inspect_writes_is_rehearsed_to_a_score_above_the_baseline(name, se
     project, folder, config = by_jax(copied(tmp_path)), tmp_path / "data", tmp_path / "mine.py"
     write(name, folder, seed)
 
-    words = ["--for", "cpu", "--budget", "30s", "--write", config]
+    words = ["--for", "cpu", "--budget", "1m", "--write", config]
     given(project, "invoke", "inspect", "--input", folder, *words)
     before = config.read_bytes()
-    words = ["--config", config, "--input", folder, "--budget", "30s"]
+    words = ["--config", config, "--input", folder, "--budget", "1m"]
     score = given(project, "invoke", "dry-run", *words)["score"]
 
     assert config.read_bytes() == before
