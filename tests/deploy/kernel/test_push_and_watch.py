@@ -100,19 +100,6 @@ def test_a_refusal_inside_a_success_is_a_refusal(kaggle, between, built, answer,
     assert between.count("SaveKernel") == 1
 
 
-@pytest.mark.parametrize("lost", [RESET, (500, b""), (200, b"<html>"), (504, b"")])
-def test_a_lost_answer_is_looked_for_and_the_push_is_not_repeated(kaggle, between, built, lost):
-    """A push was seen to be answered by a 500 and to exist; a second one is a second run, which
-    cannot be stopped.
-    """
-    between.say("SaveKernel", [lost])
-    between.say("GetKernel", [FIRST, FIRST, current(1, f"… {built.sha256} …")])
-
-    run = push_and_watch.push(kaggle, built, timeout_seconds=3600)
-
-    assert run.version == 1 and between.count("SaveKernel") == 1
-
-
 @pytest.mark.parametrize("now", [FIRST, current(1, "somebody else's")])
 def test_a_push_that_cannot_be_found_is_left_open(kaggle, between, built, now):
     """Exit code 6: state unknown; nothing was repeated."""

@@ -19,7 +19,6 @@ from deploy.client import server_address
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import (
-    Ambiguous,
     Denied,
     Refused,
     RelayError,
@@ -143,28 +142,6 @@ def test_the_same_run_is_submitted_once(begin, takes_files):
         show=world.shown.append,
     )
     assert (again, spent(world)) == (first, 1)
-
-
-@pytest.mark.parametrize("kind", ["reset after", "500 after", "a field is missing"])
-def test_a_lost_answer_of_an_upload_spends_one(begin, kind):
-    """It is looked for before it is sent again."""
-    world = begin(takes_files=True)
-    world.local.faults.say("CreateSubmission", [kind])
-
-    assert submit(world).score == 0.5
-    assert (spent(world), calls(world, "CreateSubmission")) == (1, 1)
-
-
-def test_an_upload_that_never_arrived_is_sent_by_the_next_command(begin):
-    """Exit code 6 first; nobody knows whether it did."""
-    world = begin(takes_files=True)
-    world.local.faults.say("CreateSubmission", ["reset"])
-    with pytest.raises(Ambiguous):
-        submit(world)
-    assert spent(world) == 0
-
-    assert submit(world).score == 0.5
-    assert spent(world) == 1
 
 
 def test_bytes_that_did_not_arrive_are_sent_again(begin):

@@ -127,15 +127,6 @@ def test_an_artifact_that_is_current_already_is_not_sent_again(kaggle, server, a
     assert "already" in shown[-1]
 
 
-def test_a_lost_answer_is_waited_for_and_the_call_is_not_repeated(kaggle, server, artifact, shown):
-    """The official client repeats it, and one call makes two versions."""
-    server.say("GetDataset", then(at(1), GONE, GONE))
-    server.say("CreateDataset", [RESET])
-
-    assert publish(kaggle, artifact, shown).version == 1
-    assert server.count("CreateDataset") == 1
-
-
 def test_a_call_that_never_arrived_is_left_open(kaggle, server, artifact, shown):
     """Exit code 6, after some looks."""
     kaggle.pace = QUICK

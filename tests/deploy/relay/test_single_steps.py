@@ -104,21 +104,6 @@ def test_a_publish_that_was_interrupted_is_resumed(live, local, ours, shown):
     assert (made.version, versions(local)) == (1, 1)
 
 
-@pytest.mark.parametrize("how", [RESET_AFTER, RESET])
-def test_a_publish_whose_answer_was_lost_makes_one_version(live, local, ours, wire, shown, how):
-    """Whether it happened or not: what is there decides."""
-    run = Run("rehearsal/digits-train-tpu", 1, "", "b1")
-    folder = trained(ours, run)
-    wire.say("CreateDataset", [how])
-    try:
-        relay.publish(live, ours, run, folder, show=shown.append)
-    except Ambiguous:
-        assert how == RESET
-
-    assert relay.publish(live, ours, run, folder, show=shown.append).version == 1
-    assert versions(local) == 1
-
-
 def test_nothing_is_pushed_for_a_competition_that_is_not_there(live, ours, local, shown):
     """Nobody is asked, the journal knows no push, and no hour is spent on a run that is worth
     nothing.

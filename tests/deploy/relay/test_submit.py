@@ -135,16 +135,6 @@ def test_all_zeros_mean_a_team_that_is_not_known_yet(kaggle, server, file, shown
     assert any("accepted its rules" in line for line in shown)
 
 
-def test_a_lost_answer_is_looked_for_and_no_second_one_is_spent(kaggle, server, file, shown):
-    """The description names the run."""
-    found = {"submissions": [{"ref": 9, "description": f"digits [run {RUN}]"}]}
-    server.say("CreateCodeSubmission", [RESET])
-    server.say("ListSubmissions", [{"submissions": []}, {"submissions": []}, found])
-
-    assert submit(kaggle, file, shown).ref == 9
-    assert server.count("CreateCodeSubmission") == 1
-
-
 @pytest.mark.parametrize("lost", [RESET, {"message": "no number"}, (500, b"")])
 def test_a_submission_that_cannot_be_found_is_left_open(kaggle, server, file, shown, lost):
     """Exit code 6."""
