@@ -40,7 +40,7 @@ def test_what_inspect_writes_is_rehearsed_to_a_score_above_the_baseline(name, se
     project, folder, config = by_jax(copied(tmp_path)), tmp_path / "data", tmp_path / "mine.py"
     write(name, folder, seed)
 
-    # Less leaves a network an epoch of five steps on a busy machine, of which a table learns enough.
+    # Less leaves a network five steps on a busy machine, of which a table learns enough.
     planned, short = ("30s", "30s") if name == "breast-cancer" else ("4m", "2m")
     words = ["--for", "cpu", "--budget", planned, "--write", config]
     given(project, "invoke", "inspect", "--input", folder, *words)
