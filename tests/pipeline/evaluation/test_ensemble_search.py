@@ -37,13 +37,15 @@ def copied(runs, tmp_path):
 
 
 def test_the_command_writes_weights_that_pin_each_member(runs, tmp_path, capsys):
-    """Twice the same bytes; the table says what each adds."""
-    words = ["ensemble", *map(str, runs), "--seed", "3", "--json", "--output"]
+    """The same bytes in whatever order the runs are given, and as folders of artifacts; the table
+    says what each adds.
+    """
+    given = {"one": runs, "two": [run / "artifact" for run in runs[::-1]]}
+    for name, folders in given.items():
+        words = ["--seed", "3", "--json", "--output", str(tmp_path / name)]
+        assert main(["ensemble", *map(str, folders), *words]) == 0
 
-    codes = [main([*words, str(tmp_path / name)]) for name in ("one", "two")]
-
-    assert codes == [0, 0]
-    one, two = (tmp_path / name / "ensemble.json" for name in ("one", "two"))
+    one, two = (tmp_path / name / "ensemble.json" for name in given)
     assert one.read_bytes() == two.read_bytes()
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     found = {each["run_id"]: each for each in told["members"]}
@@ -57,8 +59,7 @@ def test_the_command_writes_weights_that_pin_each_member(runs, tmp_path, capsys)
     assert told["score"] >= max(each["alone"] for each in told["members"])
     weights = [each["weight"] for each in told["members"]]
     assert weights == sorted(weights, reverse=True) and sum(weights) == pytest.approx(1)
-    read = ensemble.read(one)
-    assert [each.weight for each in read] == [weight for weight in weights if weight]
+    assert [each.weight for each in ensemble.read(one)] == [each for each in weights if each]
 
 
 def test_what_each_member_adds_is_measured_without_it(runs):
@@ -97,34 +98,21 @@ def test_rows_are_brought_together_by_their_ids(runs, copied):
     assert np.array_equal(rows.predictions[0], whole.predictions[0][places])
 
 
-def test_too_few_rows_in_common_are_refused(copied):
-    """With what to do."""
+def test_runs_that_hold_out_few_rows_in_common_are_refused(runs, copied):
+    """With what to do. Without folds, they have to hold out the same: other seeds hold out
+    others.
+    """
     scores = members.held_out(copied[1], 2, CLASSES, first=50)
-    members.save(copied[1], artifact.load(copied[1] / "artifact"), "run-2", scores)
+    made = artifact.load(copied[1] / "artifact")
+    members.save(copied[1], made, "run-2", scores)
+    single = [replace(made, config=replace(made.config, folds=None))] * 3
+    ids = [["a", "b", "c"], ["c", "a", "b"], ["a", "b", "d"]]
 
     with pytest.raises(ConfigError, match=r"60, 60, 60 rows, 10 of them in common.*\nTrain each"):
         out_of_fold.read(copied, quiet)
-
-
-def single(output, run: str, **more):
-    """Make the run one without folds."""
-    loaded = artifact.load(output / "artifact")
-    config = replace(loaded.config, folds=None, **more)
-    manifest = {name: value for name, value in loaded.manifest.items() if name != "folds"}
-    made = replace(loaded, config=config, weights=loaded.folds[0], manifest=manifest)
-    return made
-
-
-def test_runs_without_folds_have_to_hold_out_the_same_rows(runs):
-    """Other seeds hold out others."""
-    loaded = [single(run, run.name) for run in runs]
-    ids = [["a", "b", "c"], ["c", "a", "b"], ["a", "b", "d"]]
-
-    out_of_fold._refuse_other_parts(runs[:2], loaded[:2], ids[:2])
-    with pytest.raises(
-        ConfigError, match=r"run-1 and .*run-3 have no folds and hold out different"
-    ):
-        out_of_fold._refuse_other_parts(runs, loaded, ids)
+    out_of_fold._refuse_other_parts(runs[:2], single[:2], ids[:2])
+    with pytest.raises(ConfigError, match=r"run-1 and .*run-3 have no folds"):
+        out_of_fold._refuse_other_parts(runs, single, ids)
 
 
 @pytest.mark.parametrize(
@@ -152,13 +140,10 @@ def test_files_that_contradict_each_other_are_refused(copied, change, error, sai
 
 def test_another_truth_for_the_same_ids_is_refused(copied):
     """It is another competition, or another version of its labels."""
-    scores = members.held_out(copied[2], 3, (*CLASSES[1:], CLASSES[0]))
     arrays = dict(np.load(copied[2] / "validation.npz"))
-    arrays = {"probabilities": np.roll(arrays["probabilities"], 1, axis=1)} | {
-        "truth": ((arrays["truth"] + 1) % 4).astype(np.int32)
-    }
-    np.savez(copied[2] / "validation.npz", **arrays)
-    members.save(copied[2], artifact.load(copied[2] / "artifact"), "run-3", scores)
+    turned = np.roll(arrays["probabilities"], 1, axis=1)
+    truth = ((arrays["truth"] + 1) % 4).astype(np.int32)  # and so the score is the same
+    np.savez(copied[2] / "validation.npz", probabilities=turned, truth=truth)
 
     with pytest.raises(ReportError, match=r"run-3.*has another truth than .*run-1"):
         out_of_fold.read(copied, quiet)
@@ -169,6 +154,8 @@ def test_members_that_predict_different_things_are_refused(runs, copied):
     loaded = [artifact.load(run / "artifact") for run in runs]
     other = replace(loaded[1], target=replace(loaded[1].target, names=CLASSES[::-1]))
 
+    spoiled = replace(loaded[0], manifest={**loaded[0].manifest, "run_id": ["a", "list"]})
+    assert ensemble.best_first([spoiled], None) == [(spoiled, 1.0)]
     with pytest.raises(ArtifactError, match=r"classes or columns .* in run run-1"):
         ensemble.best_first([loaded[0], other], None)
     with pytest.raises(ConfigError, match="not all different"):
@@ -178,16 +165,6 @@ def test_members_that_predict_different_things_are_refused(runs, copied):
     for weights in ([1.0], [0.0, 0.0], [-1.0, 2.0]):
         with pytest.raises(ConfigError, match="cannot work for 2 artifacts"):
             ensemble.best_first(loaded[:2], weights)
-
-
-def test_members_are_the_same_in_whatever_order_they_are_given(runs, tmp_path):
-    """And as folders of artifacts."""
-    given = [runs, runs[::-1], [run / "artifact" for run in runs]]
-
-    for number, order in enumerate(given):
-        ensemble_search.run(order, tmp_path / str(number), seed=0, show=quiet)
-
-    assert len({(tmp_path / str(n) / "ensemble.json").read_bytes() for n in range(3)}) == 1
 
 
 def test_a_member_that_may_have_seen_its_rows_is_named(copied):
@@ -224,11 +201,3 @@ def test_a_metric_that_was_corrected_scores_anew_and_says_so(copied, written_con
 
     assert rows.metric.name == "right" and len(rows.ids) == members.ROWS
     assert sum("by right as it is now" in line for line in lines) == 3
-
-
-def test_a_run_id_that_is_no_text_ends_nothing(runs):
-    """A manifest may say anything."""
-    found = artifact.load(runs[0] / "artifact")
-    spoiled = replace(found, manifest={**found.manifest, "run_id": ["a", "list"]})
-
-    assert ensemble.best_first([spoiled], None) == [(spoiled, 1.0)]

@@ -63,31 +63,26 @@ def test_a_metric_that_falls_is_better_below():
     assert part is not None and not part["below"] and "Above the floor" in line
 
 
-def test_a_floor_without_a_value_on_the_held_out_rows_loses_no_training():
-    part, line = compared(1, replace(FLOOR, metric="auc"), rows=1, metric="auc")
+def test_a_floor_that_cannot_be_compared_loses_no_training():
+    """One in another metric, or without a value on the held-out rows."""
+    auc = replace(FLOOR, metric="auc")
 
+    assert compared(80, auc)[0] is None
+    assert "The floor is in auc and the config's metric is accuracy" in compared(80, auc)[1]
+    part, line = compared(1, auc, rows=1, metric="auc")
     assert part is None and "cannot be compared with its floor" in line
-
-
-def test_a_floor_in_another_metric_loses_no_training(competition, tiny, tmp_path):
-    """Nor is it set beside the run's score, on the page either."""
-    config = replace(tiny, epochs=1, floor=replace(FLOOR, metric="rmse"))
-    lines: list[str] = []
-
-    made = training.train(config, competition, tmp_path / "out", show=lines.append)
-
-    assert made.manifest["floor"] is None
-    assert lines[-1].startswith("The floor is in rmse and the config's metric is accuracy")
-    assert "The floor is in another metric" in report.write(tmp_path / "out").read_text()
 
 
 def test_the_last_line_the_manifest_the_report_and_describe_show_the_floor(
     competition, tiny, written_config, tmp_path, capsys
 ):
-    """A run of one epoch, and a floor that it cannot reach."""
-    config = replace(tiny, epochs=1, floor=replace(FLOOR, score=1.0, error=0.0))
-    config = replace(config, optimizer=replace(config.optimizer, base_rate=1e-6))
+    """A run of one epoch, and a floor that it cannot reach, which came while it rested: nothing is
+    learned from it.
+    """
+    config = replace(tiny, epochs=1, optimizer=replace(tiny.optimizer, base_rate=1e-6))
     lines: list[str] = []
+    training.train(config, competition, tmp_path / "out", max_steps=2, show=lines.append)
+    config = replace(config, floor=replace(FLOOR, score=1.0, error=0.0))
 
     training.train(config, competition, tmp_path / "out", show=lines.append)
 
@@ -96,19 +91,9 @@ def test_the_last_line_the_manifest_the_report_and_describe_show_the_floor(
     words = ["--config", str(written_config(config)), "--artifact", str(tmp_path / "out/artifact")]
     assert main(["describe", *words, "--json"]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert any(line.startswith("Resuming from step 2") for line in lines)
     assert lines[-1].startswith("Warning: below the floor")
     assert made.config.floor == config.floor and made.manifest["floor"]["below"]
     assert "This run is below its floor" in page and "a forest, out of fold" in page
     assert told["floor"]["score"] == 1.0
     assert told["trained"] == made.manifest["floor"]
-
-
-def test_another_floor_is_no_reason_not_to_resume(competition, tiny, tmp_path):
-    """It is what the run is compared with, and nothing that it learns from."""
-    said: list[str] = []
-    training.train(tiny, competition, tmp_path, max_steps=3, show=said.append)
-
-    done = training.train(replace(tiny, floor=FLOOR), competition, tmp_path, show=said.append)
-
-    assert done.status == "complete"
-    assert any(line.startswith("Resuming from step 3") for line in said)

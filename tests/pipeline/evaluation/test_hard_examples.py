@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import DiskError, ReportError
@@ -10,6 +10,7 @@ from pipeline.evaluation import hard_examples
 
 
 @given(st.lists(st.floats(0, 10) | st.just(float("nan")), max_size=40), st.integers(1, 30))
+@settings(max_examples=40)
 def test_no_row_that_is_left_out_cost_more_than_one_that_is_kept(losses, most):
     """A loss that is no number is the worst of all."""
     values = np.array(losses)
@@ -23,43 +24,34 @@ def test_no_row_that_is_left_out_cost_more_than_one_that_is_kept(losses, most):
     assert not len(rest) or rest.max() <= costs[chosen].min()
 
 
-def test_each_picture_stays_with_its_row(tmp_path):
-    """Wherever the rows lie in validation.csv, and in whatever order they come."""
-    rows = np.array([50, 3, 7, 20])
-    inputs = (rows[:, None, None, None] * np.ones((1, 8, 6, 3))).astype(np.uint8)
+def kept(folder, rows, losses, inputs, **more):
+    path = hard_examples.keep_examples(folder, np.array(rows), np.array(losses), inputs, **more)
+    assert [one.name for one in folder.iterdir()] == ["examples.npz"]
+    return hard_examples.load(path, rows=51)
 
-    path = hard_examples.keep_examples(
-        tmp_path, rows, np.array([1.0, 3.0, 0.5, 2.0]), inputs, most=3
-    )
-    found = hard_examples.load(path, rows=51)
+
+def test_each_picture_stays_with_its_row(tmp_path):
+    """Wherever the rows lie in validation.csv, and in whatever order they come; those of a table
+    have none.
+    """
+    rows, losses = [50, 3, 7, 20], [1.0, 3.0, 0.5, 2.0]
+    inputs = (np.array(rows)[:, None, None, None] * np.ones((1, 8, 6, 3))).astype(np.uint8)
+
+    found = kept(tmp_path, rows, losses, inputs, most=3)
 
     assert found.indices.tolist() == [3, 20, 50]
-    assert found.pixels is not None and found.pixels[:, 0, 0, 0].tolist() == [3, 20, 50]
-    assert [path.name for path in tmp_path.iterdir()] == ["examples.npz"]
+    assert found.pixels[:, 0, 0, 0].tolist() == [3, 20, 50]
+    assert kept(tmp_path, rows, losses, None, most=2).pixels is None
 
 
 @pytest.mark.parametrize(
-    ("shape", "kept"), [((600, 400, 3), (256, 171, 3)), ((10, 2000, 1), (1, 256, 1))]
+    ("shape", "small"), [((600, 400, 3), (256, 171, 3)), ((10, 2000, 1), (1, 256, 1))]
 )
-def test_a_large_picture_is_made_smaller_and_keeps_its_form(tmp_path, shape, kept):
+def test_a_large_picture_is_made_smaller_and_keeps_its_form(tmp_path, shape, small):
     """A page with two dozen of them can still be sent to somebody."""
-    inputs = np.full((2, *shape), 200, np.uint8)
+    found = kept(tmp_path, [0, 1], [1.0, 1.0], np.full((2, *shape), 200, np.uint8))
 
-    found = hard_examples.load(
-        hard_examples.keep_examples(tmp_path, np.arange(2), np.ones(2), inputs), rows=2
-    )
-
-    assert found.pixels is not None and found.pixels.shape == (2, *kept)
-    assert (found.pixels == 200).all()
-
-
-def test_a_table_has_rows_and_no_pictures(tmp_path):
-    """What a regression on columns is wrong about can be named, and not shown."""
-    found = hard_examples.load(
-        hard_examples.keep_examples(tmp_path, np.arange(5), np.arange(5.0), None, most=2), rows=5
-    )
-
-    assert (found.indices.tolist(), found.pixels) == ([4, 3], None)
+    assert found.pixels.shape == (2, *small) and (found.pixels == 200).all()
 
 
 @pytest.mark.parametrize(

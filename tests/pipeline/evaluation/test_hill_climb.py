@@ -2,7 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.data.labels import Target
@@ -13,6 +13,7 @@ SHAPES = [(), (3,), (4, 4)]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.sampled_from(SHAPES), st.booleans())
+@settings(max_examples=30)
 def test_no_member_scores_better_than_the_mean_where_it_was_found(seed, members, shape, coarse):
     """For predictions of any shape, and for a score with many equals; and the seed decides all."""
     random = np.random.default_rng(seed)
