@@ -1,6 +1,7 @@
 """A run that ends says how it compares with its floor, and one below it says so."""
 
 import json
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -73,6 +74,17 @@ def test_a_floor_that_cannot_be_compared_loses_no_training():
     assert part is None and "cannot be compared with its floor" in line
 
 
+def assert_it_has_the_numbers_of(manifest, page):
+    """As a training wrote them; the other tests of reports make theirs by hand."""
+    assert f'<div class="value">{manifest["metrics"]["validation_accuracy"]:.4f}</div>' in page
+    losses = re.findall(r"<dt>log loss</dt><dd>([^<]+)</dd>", page)
+    assert float(losses[0]) == pytest.approx(manifest["metrics"]["validation_loss"], abs=1e-3)
+    assert manifest["run_id"] in page and manifest["weights_sha256"] in page
+    assert all(f'<th scope="row"><bdi>{name}</bdi></th>' in page for name in manifest["classes"])
+    assert page.count('class="chart"') == 5
+    assert "What this page lacks" not in page
+
+
 def test_the_last_line_the_manifest_the_report_and_describe_show_the_floor(
     competition, tiny, written_config, tmp_path, capsys
 ):
@@ -97,3 +109,4 @@ def test_the_last_line_the_manifest_the_report_and_describe_show_the_floor(
     assert "This run is below its floor" in page and "a forest, out of fold" in page
     assert told["floor"]["score"] == 1.0
     assert told["trained"] == made.manifest["floor"]
+    assert_it_has_the_numbers_of(made.manifest, page)
