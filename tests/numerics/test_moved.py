@@ -1,0 +1,111 @@
+"""A run that moves to other devices within an epoch goes on with the same numbers."""
+
+from dataclasses import replace
+
+import jax
+import keras
+import numpy as np
+import pytest
+
+from pipeline import config as configs
+from pipeline.data import dataset
+from pipeline.models import architectures
+from pipeline.session import checkpoint
+from pipeline.session.time_limit import Session
+from pipeline.training import learning_rate
+from pipeline.training.loop import Loop
+from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
+
+IMAGES, BATCH, GROUP = 1010, 64, 8  # an epoch does not end with a step
+ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
+
+
+def smooth(images, num_classes, batchnorm_momentum, *, width=8):
+    """Return logits with BatchNorm and dropout, by functions without a corner.
+
+    At a corner, as of ReLU and of the largest of four pixels, a last bit becomes a jump: two runs
+    that round differently are then a billionth or a thousandth apart, by chance.
+    """
+    layers, x = keras.layers, images
+    for number, filters in enumerate((width, 2 * width)):
+        x = layers.Conv2D(filters, 3, padding="same", use_bias=False, name=f"conv_{number}")(x)
+        x = layers.BatchNormalization(momentum=batchnorm_momentum, name=f"bn_{number}")(x)
+        x = layers.AveragePooling2D(2, name=f"pool_{number}")(keras.ops.gelu(x))
+    x = layers.Dropout(0.3, name="drop")(layers.Flatten(name="flat")(x))
+    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
+
+
+def settings(name, **change):
+    """Return a config with everything in it that could depend on the number of devices."""
+    digits = configs.load("digits")
+    optimizer = {"sgd": {"base_rate": 0.01}, "adamw": {"weight_decay": 0.01}}[name]
+    return replace(
+        digits, name="moved", batch=BATCH, batchnorm_batch=GROUP, epochs=8, warmup_epochs=1,
+        data=replace(digits.data, crop_padding=1, flip=True), model="smooth", model_options={},
+        optimizer=replace(digits.optimizer, name=name, base_batch=BATCH, **optimizer),
+        checkpoint_seconds=3600, progress_seconds=3600, **change,
+    )  # fmt: skip
+
+
+def trained(config, output, devices, step):
+    """Resume on so many devices, train to that step, and return its checkpoint."""
+    draw, labels = np.random.default_rng(0), (np.arange(IMAGES) % 10).astype(np.int32)
+    pixels = draw.integers(0, 120, (IMAGES, 8, 8, 1), np.uint8)
+    for image, label in zip(pixels, labels, strict=True):  # there is something to learn
+        top, left = label // 4 * 2, label % 4 * 2
+        image[top : top + 3, left : left + 2] += 120
+    batches = dataset.Batches(pixels, labels, batch=config.batch, seed=config.seed)
+    chosen = keras.distribution.list_devices()[:devices]
+    several = keras.distribution.DataParallel(devices=chosen) if devices > 1 else None
+    keras.distribution.set_distribution(several)
+    output.mkdir(exist_ok=True)
+    with jax.default_device(jax.devices()[0]), Session(None, 1800, output) as session:
+        try:
+            architectures.seed(config.seed)
+            applied = learning_rate.apply(config, IMAGES)
+            rows = np.arange(32)
+            loop = Loop(config, applied, batches, rows, output, lambda line: None, {})
+        finally:
+            keras.distribution.set_distribution(None)
+        loop.go(ORIGIN, session, max_steps=step, fresh=False)
+    found = checkpoint.latest(output / "checkpoints")
+    assert (found.step, loop.compiled.replicas) == (step, devices)
+    assert loop.compiled.cut.accumulation == config.batch // (config.micro_batch or config.batch)
+    return found
+
+
+def weights(found):
+    """Return the weights of a checkpoint."""
+    return {name: found.arrays[name] for name in found.arrays if name.startswith("trainable/")}
+
+
+@pytest.mark.parametrize(
+    ("name", "at", "to", "nudges"),
+    [
+        ("sgd", 7, 17, 1),
+        pytest.param("sgd", 23, 73, len(SEEDS), marks=pytest.mark.slow),
+        pytest.param("adamw", 23, 73, len(SEEDS), marks=pytest.mark.slow),
+    ],
+)
+def test_a_run_that_moves_from_eight_devices_to_one_ends_with_the_same_weights(
+    name, at, to, nudges, tmp_path, monkeypatch
+):
+    """To one that computes micro-batches, since its memory is another one, too. As near as a run
+    that stays, and whose weights move by one unit in the last place at that moment.
+    """
+    monkeypatch.setitem(architectures.MODELS, "smooth", smooth)
+    config = settings(name)
+    begun = trained(config, tmp_path / "moves", 8, at)
+    ends = []
+    for seed in (None, *range(nudges)):
+        folder = tmp_path / str(seed)
+        changed = {} if seed is None else nudged(weights(begun), seed)
+        checkpoint.save(folder / "checkpoints", at, begun.arrays | changed, begun.details)
+        ends.append(weights(trained(config, folder, 8, to)))
+    stays, *others = ends
+
+    small = replace(config, micro_batch=BATCH // 4)
+    moves = weights(trained(small, tmp_path / "moves", 1, to))
+
+    assert apart(moves, stays) < TIMES * max(apart(other, stays) for other in others) < 1e-3
+    assert apart(stays, weights(begun)) > 1e-2
