@@ -1,0 +1,47 @@
+"""What a step takes of a TPU v5e-8, as its compiler says; no TPU is needed."""
+
+from dataclasses import replace
+from importlib.util import find_spec
+
+import pytest
+
+from pipeline import config as configs
+from pipeline.config import config_files
+from pipeline.plan import tpu_compiler
+from pipeline.plan.accelerators import V5E
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(not find_spec("libtpu"), reason="libtpu is not installed"),
+]
+LONG = {"cifar100_wrn", "digits_mobilenet"}  # they take the compiler minutes
+
+
+@pytest.mark.parametrize("name", sorted({*config_files.named_files()} - LONG))
+def test_a_step_of_a_shipped_config_fits_into_a_core(name):
+    config = configs.load(name)
+    if config.batch % tpu_compiler.CORES:
+        pytest.skip("somebody's own batch")
+
+    found = tpu_compiler.compile_step(config, "tpu-v5e-8")
+
+    assert 0 < found.memory <= V5E.memory
+    assert found.collectives.get("all-reduce", 0) > 0
+
+
+def test_groups_of_batchnorm_and_images_on_the_cores_cost_no_traffic_and_no_waiting():
+    """Beside one group a core. Images are not gathered from other cores."""
+    digits = configs.load("digits")
+    optimizer = replace(digits.optimizer, base_batch=1024)
+    single = replace(digits, optimizer=optimizer, batch=1024, batchnorm_batch=128)
+    grouped = replace(single, batchnorm_batch=64)
+
+    whole, groups, held = (
+        tpu_compiler.compile_step(config, "tpu-v5e-8", images=images)
+        for config, images in ((single, 0), (grouped, 0), (grouped, 50_000))
+    )
+
+    assert groups.traffic <= 1.05 * whole.traffic
+    reduces = [one.collectives["all-reduce"] for one in (whole, groups, held)]
+    assert reduces[1:] == reduces[:1] * 2
+    assert groups.gathered == held.gathered == 0
