@@ -99,5 +99,5 @@ def copy_project(folder: Path) -> Path:
     """Copy what a push needs of this project, and return the copy's folder: the developer's own
     records are left alone.
     """
-    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs", "proofs", "benchmarks")
+    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs", "benchmarks")
     return Path(shutil.copytree(ROOT, folder / "kaggle-relay", ignore=ignored))

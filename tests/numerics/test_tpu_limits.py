@@ -29,8 +29,8 @@ def test_a_step_of_a_shipped_config_fits_into_a_core(name):
     assert found.collectives.get("all-reduce", 0) > 0
 
 
-def test_groups_of_batchnorm_and_images_on_the_cores_cost_no_traffic_and_no_waiting():
-    """Beside one group a core. Images are not gathered from other cores."""
+def test_groups_of_batchnorm_and_images_on_the_cores_cost_no_waiting():
+    """Cores wait for each other as often as with one group each, and gather no images."""
     digits = configs.load("digits")
     optimizer = replace(digits.optimizer, base_batch=1024)
     single = replace(digits, optimizer=optimizer, batch=1024, batchnorm_batch=128)
@@ -41,7 +41,6 @@ def test_groups_of_batchnorm_and_images_on_the_cores_cost_no_traffic_and_no_wait
         for config, images in ((single, 0), (grouped, 0), (grouped, 50_000))
     )
 
-    assert groups.traffic <= 1.05 * whole.traffic
     reduces = [one.collectives["all-reduce"] for one in (whole, groups, held)]
     assert reduces[1:] == reduces[:1] * 2
     assert groups.gathered == held.gathered == 0

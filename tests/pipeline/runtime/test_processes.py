@@ -1,4 +1,4 @@
-"""Processes find each other, or it is said why not. `proofs.scale` trains with two."""
+"""Processes find each other, or it is said why not. tests/numerics trains with two."""
 
 import socket
 

@@ -7,14 +7,172 @@ from pathlib import Path
 import pytest
 
 import pipeline.configs
+from localkaggle import competitions
 from pipeline import config as configs
 from pipeline.config import config_files, own_code
-from pipeline.errors import CheckpointError, ConfigError
+from pipeline.configs import orders
+from pipeline.data import dataset
+from pipeline.errors import CheckpointError, ConfigError, DataError
 from pipeline.training import own_code_check, training
-from proofs.custom import broken_files
-from proofs.custom.broken_files import LOSS, WHOLE
 
 ROOT = Path(__file__).resolve().parents[3]
+ORDERS = Path(orders.__file__)
+WHOLE = ROOT / "tests" / "pipeline" / "digits_own.py"
+LOGITS = 'layers.Dense(num_classes, dtype="float32", name="logits")(x)'
+LOSS = "(1 - keras.ops.exp(-losses)) ** GAMMA * losses"
+RECALL = "float(np.mean([(labels[truth == each] == each).mean() for each in np.unique(truth)]))"
+ERASED = "jax.lax.dynamic_update_slice(image, black, (*corner, 0))"
+# Of a file, a text that is replaced by another one, and what the refusal says.
+BROKEN = {
+    "model of a wrong shape": (
+        WHOLE,
+        LOGITS,
+        LOGITS.replace("num_classes", "7"),
+        r"line 18\).*shape \(None, 7\), not \(None, 10",
+    ),
+    "model of a wrong dtype": (
+        WHOLE,
+        LOGITS,
+        f'keras.ops.cast({LOGITS}, "int32")',
+        "outputs are int32, not float32",
+    ),
+    "model that uses what is missing": (
+        WHOLE,
+        LOGITS,
+        f"{LOGITS} + missing",
+        r"line 18\).*\(line 35\) ended with NameError",
+    ),
+    "NaN gradient": (
+        WHOLE,
+        LOGITS,
+        f"keras.ops.sqrt({LOGITS} * 0)",
+        r"line 18\): the gradient of the loss is not finite",
+    ),
+    "works under JAX only": (
+        WHOLE,
+        LOGITS,
+        f"layers.Lambda(lambda y: y.at[0].add(0.0), name='at')({LOGITS})",
+        "works with JAX and not with TensorFlow",
+    ),
+    "loss with a mean": (
+        WHOLE,
+        LOSS,
+        f"keras.ops.mean({LOSS})",
+        r"line 38\) returns float32 \(\) for 16 rows",
+    ),
+    "loss that ignores the labels": (
+        WHOLE,
+        LOSS,
+        "keras.ops.sum(outputs, axis=-1)",
+        r"line 38\) does not depend on the labels",
+    ),
+    "loss that is not finite": (
+        WHOLE,
+        LOSS,
+        f"keras.ops.log({LOSS} - 100)",
+        r"line 38\).*not finite",
+    ),
+    "loss with a mistake": (
+        WHOLE,
+        LOSS,
+        "losses.nothing",
+        r"line 38\).*AttributeError \(line 41\)",
+    ),
+    "metric that fails on one class": (
+        WHOLE,
+        RECALL,
+        "float(np.mean([(labels[truth == each] == each).mean() for each in range(10)]))",
+        r"line 44\) fails where rows of a class are missing",
+    ),
+    "metric that ignores the predictions": (
+        WHOLE,
+        RECALL,
+        "float(len(truth))",
+        r"line 44\) gives 20 to the truth and 20 to the worst",
+    ),
+    "metric with a mistake": (
+        WHOLE,
+        RECALL,
+        f"{RECALL} / 'a'",
+        r"line 44\) \(line 46\) ended with TypeError",
+    ),
+    "metric of unknown arguments": (
+        WHOLE,
+        "labels: np.ndarray) -> float",
+        "classes: np.ndarray) -> float",
+        r"takes \(truth, classes\)",
+    ),
+    "augmentation of a wrong shape": (
+        WHOLE,
+        ERASED,
+        "image[1:]",
+        r"line 49\) returns uint8 \(7, 8, 1\)",
+    ),
+    "augmentation of a wrong dtype": (WHOLE, ERASED, "image / 2", r"line 49\) returns float32"),
+    "augmentation without the key": (
+        WHOLE,
+        ERASED,
+        "image + np.random.randint(99, dtype='uint8')",
+        r"line 49\) gives two results",
+    ),
+    "reader of other ids": (
+        ORDERS,
+        "table.loc[list(ids)]",
+        "table.iloc[: len(ids)]",
+        r"read_test_orders' \(orders.py, line 26\) returns rows of other ids",
+    ),
+    "reader with an id twice": (
+        ORDERS,
+        "ids=list(table.index)",
+        "ids=['a', *table.index[1:-1], 'a']",
+        r"line 18\) returns 1197 ids, 1196 of them different, as 'a'",
+    ),
+    "reader of a wrong shape": (
+        ORDERS,
+        "np.stack(pictures)[..., None]",
+        "np.stack(pictures)",
+        r"the input 'image' is uint8 \(1197, 8, 8\); expected uint8 \(1197, 8, 8, 1\)",
+    ),
+    "reader of a wrong dtype": (
+        ORDERS,
+        "to_numpy(np.float32)",
+        "to_numpy()",
+        r"the input 'numbers' is float64 \(1197, 2\)",
+    ),
+    "reader of what is not finite": (
+        ORDERS,
+        "to_numpy(np.float32)",
+        "to_numpy(np.float32) * np.float32('nan')",
+        "the input 'numbers' is not finite in row 0",
+    ),
+    "reader of too few labels": (
+        ORDERS,
+        'labels=table["size"]',
+        'labels=table["size"][1:]',
+        r"line 18\) returns labels of the shape \(1196,\); expected \(1197,\)",
+    ),
+    "reader of a state that is no JSON": (
+        ORDERS,
+        "state=state)",
+        "state=table)",
+        r"line 18\) returns a state that JSON cannot hold",
+    ),
+    "reader with a mistake": (
+        ORDERS,
+        "found = inputs(",
+        "found = outputs(",
+        r"line 18\) ended with NameError \(line 22\)",
+    ),
+    "name that is missing": (WHOLE, 'loss="focal"', 'loss="vocal"', "loss='vocal' cannot work"),
+    "syntax error": (WHOLE, "def focal(", "def focal((", r"\(line \d+\) could not be read"),
+}
+
+
+# Those that compile a whole step, beside one of them.
+COMPILED = {
+    "model of a wrong dtype", "model that uses what is missing", "works under JAX only",
+    "loss that is not finite", "loss with a mistake",
+}  # fmt: skip
 
 
 @pytest.fixture
@@ -49,6 +207,40 @@ def test_the_example_of_the_page_works_and_is_told_with_file_and_line(tmp_path):
     ]  # fmt: skip
     assert "greater is better; it gets classes" in told[2]
     assert "TensorFlow computes the same outputs" in told[4]
+
+
+@pytest.fixture(scope="module")
+def orders_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("orders") / "orders"
+    competitions.EMBEDDED["orders"]().write(folder)
+    return folder
+
+
+# One of the broken metrics gets no rows.
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value encountered")
+@pytest.mark.parametrize(
+    ("file", "before", "after", "says"),
+    [
+        pytest.param(*row, id=name, marks=[pytest.mark.slow] * (name in COMPILED))
+        for name, row in BROKEN.items()
+    ],
+)
+def test_what_cannot_work_is_refused_with_file_line_and_edit(
+    file, before, after, says, tmp_path, orders_folder
+):
+    text = file.read_text(encoding="utf-8")
+    assert text.count(before) == 1
+    path = tmp_path / file.name
+    path.write_text(text.replace(before, after), encoding="utf-8")
+    check = own_code_check.check if "TensorFlow" in says else own_code_check.by_jax
+
+    with pytest.raises((ConfigError, DataError), match=says) as refused:
+        config = configs.load(str(path))
+        if file == ORDERS:
+            dataset.read_training(orders_folder, config)
+        check(config, str)
+
+    assert file.name in str(refused.value) and "\n" in str(refused.value)
 
 
 def test_another_number_is_the_same_code_and_another_function_is_not(own):
@@ -88,7 +280,7 @@ def test_the_area_under_a_curve_of_scikit_learn_is_a_metric(own):
     path = own_code.file(config)
     path.write_text(
         path.read_text().replace(
-            f"return {broken_files.RECALL}",
+            f"return {RECALL}",
             "from sklearn.metrics import roc_auc_score\n"
             "    return roc_auc_score(truth, probabilities, multi_class='ovr')",
         )

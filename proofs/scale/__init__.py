@@ -1,1 +1,0 @@
-"""Scale: a learning rate that is scaled for a larger batch, and more than one process."""
