@@ -38,6 +38,7 @@ TASKS = [
     "init",
     "inspect",
     "plan",
+    "prove",
     "publish",
     "pull",
     "push-bench",

@@ -22,7 +22,7 @@ from pipeline.runtime import replicas as replication
 from pipeline.training import learning_rate
 from pipeline.training.batch_cuts import Cut
 from pipeline.training.train_step import Step
-from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
+from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 from tests.pipeline.rounding import EPS
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -111,20 +111,6 @@ def rounding(config, batch, steps=1):
     whole = after(config, batch, steps=steps)
     nudges = (after(config, batch, steps=steps, seed=seed) for seed in SEEDS)
     return TIMES * max(apart(other, whole) for other in nudges)
-
-
-def apart(ours, theirs):
-    """Return the largest relative difference between arrays of the same names: of each, the norm of
-    the difference over the norm.
-    """
-    return max(
-        float(
-            np.linalg.norm(ours[name].astype(float) - theirs[name])
-            / max(np.linalg.norm(theirs[name].astype(float)), 1e-9)
-        )
-        for name in theirs
-        if np.issubdtype(theirs[name].dtype, np.floating)
-    )
 
 
 @pytest.mark.parametrize("micro_batch", [8, 16])
