@@ -1,8 +1,10 @@
 """Fixtures: a small project to deploy, and a real client whose server says what a test says."""
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,8 +12,11 @@ from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.kernel import artifact_manifest
+from deploy.project import Project
+from localkaggle.server import LocalKaggle
 from tests.deploy.between import Between
 from tests.deploy.small import INFER, TRAIN, write_kernel
+from tests.faults.world import competition
 
 
 @pytest.fixture
@@ -36,6 +41,32 @@ def root(tmp_path: Path) -> Path:
     write_kernel(root, "train-tpu", TRAIN)
     write_kernel(root, "infer-gpu", INFER)
     return root
+
+
+@pytest.fixture
+def ours(root: Path) -> Project:
+    """Return that project as the tasks have it; it has pushed nothing."""
+    return Project(
+        root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60
+    )
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., LocalKaggle]]:
+    """Return what starts a local Kaggle with these options; the environment leads to the newest."""
+    with ExitStack() as stack:
+
+        def start(**options: Any) -> LocalKaggle:
+            usual = {"competitions": [competition()], "offline": True}
+            waits = {"queue_seconds": 0.01, "ready_seconds": 0.01}
+            options = {**usual, **waits, **options}
+            local = stack.enter_context(LocalKaggle(tmp_path / "kaggle", **options))
+            for name, value in local.environment.items():
+                monkeypatch.setenv(name, value)
+            local.faults.plan({})
+            return local
+
+        yield start
 
 
 @pytest.fixture

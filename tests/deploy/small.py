@@ -1,8 +1,22 @@
-"""A small project's notebooks: plain Python that runs in seconds."""
+"""A small project: notebooks of plain Python that runs in seconds, and what a test does with it."""
 
 import json
+import shutil
+from functools import partial
 from pathlib import Path
+from typing import Any
 
+from deploy.client.client import Kaggle
+from deploy.client.retries import Pace
+from deploy.kernel.push_and_watch import Run
+from deploy.project import Project
+from deploy.relay import relay
+from localkaggle.server import LocalKaggle
+from tests.deploy.invoked import ROOT
+
+HANDLE = "rehearsal/digits-train-tpu"
+QUICK = Pace(first=0.01, most=0.05, patience=60)
+connect = partial(Kaggle.connect, pace=QUICK)
 HEAD = """# %%
 import hashlib
 import json
@@ -84,3 +98,25 @@ def write_kernel(root: Path, kernel: str, source: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "notebook.py").write_text(source)
     (folder / "kernel-metadata.json").write_text(json.dumps(metadata(kernel)))
+
+
+def push(kaggle: Kaggle, ours: Project, kernel: str = relay.TRAIN, **more: Any) -> Run:
+    """Push the project's training, and show nothing."""
+    return relay.push(kaggle, ours, kernel, **{"show": lambda line: None, **more})
+
+
+def sent(local: LocalKaggle) -> int:
+    """Return how many pushes were sent."""
+    return local.faults.seen.count("SaveKernel")
+
+
+def ended(local: LocalKaggle, version: int = 1) -> None:
+    """Wait for the end of a version of the training."""
+    found = local.kernels.version(HANDLE, version)
+    assert found is not None and found.done.wait(60)
+
+
+def copied(folder: Path) -> Path:
+    """Return a copy of this repository's code, in which nothing was run."""
+    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
+    return Path(shutil.copytree(ROOT, folder / "copy", ignore=ignored))

@@ -133,7 +133,7 @@ def test_a_task_sends_each_thing_once_and_asks_kaggle_no_more_than_it_has_to(cha
     assert len(asked) <= asks, calls
 
 
-def test_what_was_pulled_is_what_the_run_wrote(world, chain):
+def test_what_was_pulled_is_what_the_run_wrote_and_not_its_code(world, chain):
     for kernel in KERNELS:
         version = world.local.kernels.version(f"rehearsal/digits-{kernel}", 1)
         folder = world.project / "runs" / f"digits-{kernel}-v1"
@@ -143,6 +143,7 @@ def test_what_was_pulled_is_what_the_run_wrote(world, chain):
         assert pulled == {Path(name) for name in version.files()} | ours
         for name in version.files():
             assert (folder / name).read_bytes() == (version.working / name).read_bytes()
+        assert not [path for path in pulled if "pipeline" in path.parts]
         run = json.loads((folder / ".pulled.json").read_bytes())["run"]
         assert run == f"rehearsal/digits-{kernel}/1"
 

@@ -1,16 +1,12 @@
 """A 403 about something of ours does not say that it is gone; a 404 does, and a list without it."""
 
 import itertools
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
 from deploy.errors import Ambiguous, Detached, NotFound, RelayError, Renamed, Unknown
 from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
 from deploy.project import Project
@@ -18,47 +14,32 @@ from deploy.relay import chained_sessions, preparation, reconcile, relay
 from deploy.relay.last_runs import Pushes, status_of
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
+from tests.deploy.small import HANDLE, QUICK, connect, ended, push, sent
 from tests.deploy.trainer import Script, unbroken
 from tests.faults import world as worlds
-from tests.faults.world import competition
 
-HANDLE = "rehearsal/digits-train-tpu"
-PACE = Pace(first=0.01, most=0.05, patience=60)
+RENAMED = "rehearsal/my-digits-baseline"
 FOR_EVER = itertools.repeat("403")
 READS = ("GetKernel", "GetKernelSessionStatus", "ListKernelSessionOutput")
-Start = Callable[..., tuple[LocalKaggle, Kaggle]]
 
 
 @pytest.fixture
-def ours(root: Path) -> Project:
-    return Project(
-        root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60
-    )
-
-
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start(host):
     """Return a function that starts a Kaggle with these facts, and logs in."""
-    with ExitStack() as stack:
 
-        def begin(script: Script | None = None, **facts: Any) -> tuple[LocalKaggle, Kaggle]:
-            local = stack.enter_context(
-                LocalKaggle(
-                    tmp_path / "kaggle",
-                    competitions=[competition()],
-                    offline=True,
-                    queue_seconds=0.01,
-                    ready_seconds=0.01,
-                    session=script or Script(),  # type: ignore[arg-type]
-                    facts=Facts(**facts),
-                )
-            )
-            for name, value in local.environment.items():
-                monkeypatch.setenv(name, value)
-            local.faults.plan({})
-            return local, Kaggle.connect(pace=PACE)
+    def begin(script: Script | None = None, **facts: Any):
+        return host(session=script or Script(), facts=Facts(**facts)), connect()
 
-        yield begin
+    return begin
+
+
+@pytest.fixture
+def complete(start, ours):
+    """Return a Kaggle on which a training is complete, the client that pushed it, and its run."""
+    local, kaggle = start(Script(v1="complete"))
+    run = push(kaggle, ours)
+    ended(local)
+    return local, kaggle, run
 
 
 def deny(local: LocalKaggle, *operations: str) -> None:
@@ -69,24 +50,9 @@ def deny(local: LocalKaggle, *operations: str) -> None:
 
 def allow(local: LocalKaggle) -> None:
     """Answer all calls as before."""
-    sent = local.faults.seen
+    seen = local.faults.seen
     local.faults.plan({})
-    local.faults.seen = sent
-
-
-def sent(local: LocalKaggle) -> int:
-    """Return how many pushes were sent."""
-    return local.faults.seen.count("SaveKernel")
-
-
-def push(kaggle: Kaggle, ours: Project, **more: Any) -> Any:
-    return relay.push(kaggle, ours, relay.TRAIN, **{"show": lambda line: None, **more})
-
-
-def ended(local: LocalKaggle, version: int = 1) -> None:
-    """Wait for the end of a version."""
-    found = local.kernels.version(HANDLE, version)
-    assert found is not None and found.done.wait(60)
+    local.faults.seen = seen
 
 
 def no_deletion(ours: Project) -> bool:
@@ -94,15 +60,19 @@ def no_deletion(ours: Project) -> bool:
     return not any(row["outcome"] in (GONE, ABSENT) for row in Pushes(ours).rows)
 
 
+def pushed_once(local: LocalKaggle, ours: Project) -> bool:
+    return sent(local) == 1 and no_deletion(ours)
+
+
 # What we pushed
 
 
 @pytest.mark.parametrize("operations", [READS, READS[1:2], (*READS, "ListKernels")])
-def test_a_training_that_kaggle_does_not_show_any_more_is_not_pushed_again(start, ours, operations):
+def test_a_training_that_kaggle_does_not_show_any_more_is_not_pushed_again(
+    complete, ours, operations
+):
     """It was complete; and once Kaggle tells again, it is the one."""
-    local, kaggle = start(Script(v1="complete"))
-    run = push(kaggle, ours)
-    ended(local)
+    local, kaggle, run = complete
     deny(local, *operations)
 
     for _ in range(2):
@@ -110,21 +80,17 @@ def test_a_training_that_kaggle_does_not_show_any_more_is_not_pushed_again(start
             push(kaggle, ours)
 
     said = str(caught.value)
-    assert caught.value.exit_code == 3 and sent(local) == 1 and no_deletion(ours)
-    listed = "is not shown, either" if "ListKernels" in operations else "has it"
-    assert f"{HANDLE} is yours, and the list of your notebooks {listed}" in said
-    assert "OAuth token" in said and "remove kaggle.json" in said and "limited" in said
+    assert caught.value.exit_code == 3 and pushed_once(local, ours)
+    assert ("is not shown, either" in said) == ("ListKernels" in operations)
     assert f"https://www.kaggle.com/code/{HANDLE}" in said
-    assert said.endswith("whatever runs there:\ninvoke push-train --again --config digits")
+    assert said.endswith("invoke push-train --again --config digits")
     allow(local)
     assert push(kaggle, ours) == run and sent(local) == 1
 
 
-def test_a_key_that_is_refused_since_there_is_a_token_pushes_nothing(start, ours):
+def test_a_key_that_is_refused_since_there_is_a_token_pushes_nothing(complete, ours):
     """The account logged in with a browser meanwhile; the list and a push still take the key."""
-    local, kaggle = start()
-    run = push(kaggle, ours)
-    ended(local)
+    local, kaggle, run = complete
     local.facts = replace(local.facts, key_refused=True)
 
     with pytest.raises(Unknown, match="Kaggle may refuse its key"):
@@ -132,21 +98,7 @@ def test_a_key_that_is_refused_since_there_is_a_token_pushes_nothing(start, ours
     with pytest.raises(Unknown, match=f"invoke watch --run {run}"):
         relay.watch(kaggle, ours, run, show=lambda line: None)
 
-    assert sent(local) == 1 and no_deletion(ours)
-
-
-def test_a_403_that_passes_changes_nothing(start, ours, shown):
-    """The training goes on from what it saved."""
-    local, kaggle = start(Script())
-    first = push(kaggle, ours)
-    relay.watch(kaggle, ours, first, show=shown.append)
-    local.faults.say("GetKernelSessionStatus", ["403", "403"])
-    kaggle.pace = replace(PACE, most=60.0)
-
-    done = chained_sessions.train(kaggle, ours, show=shown.append)
-
-    assert (done.run.version, sent(local)) == (3, 3) and no_deletion(ours)
-    assert (done.folder / "artifact" / "weights.npz").read_bytes() == unbroken()
+    assert pushed_once(local, ours)
 
 
 def test_a_training_does_not_begin_anew_because_its_checkpoint_is_not_shown(start, ours, shown):
@@ -196,10 +148,8 @@ def test_again_pushes_although_kaggle_does_not_tell(start, ours, shown):
 
     script.released.set()
     assert sent(local) == 2 and no_deletion(ours)
-    assert "--again: rehearsal/digits-train-tpu/1 does not count." in "\n".join(shown)
-    assert "this makes a new version of it, which may be a second run" in "\n".join(
-        plans[0].lines()
-    )
+    assert f"--again: {HANDLE}/1 does not count." in "\n".join(shown)
+    assert "may be a second run" in "\n".join(plans[0].lines())
 
 
 def test_a_push_whose_answer_was_lost_is_looked_for_and_not_sent_again(start, ours):
@@ -224,65 +174,61 @@ def test_a_push_whose_answer_was_lost_is_looked_for_and_not_sent_again(start, ou
 
 
 @pytest.mark.parametrize("missing", ["404", "403"])
-def test_a_notebook_that_was_deleted_is_found_gone(start, ours, shown, missing):
-    """By 404, or by 403 and a list without it."""
+def test_a_notebook_that_is_new_or_was_deleted_is_pushed_without_ceremony(
+    start, ours, shown, missing
+):
+    """Kaggle says so by 404, or by 403 and a list without it."""
     local, kaggle = start(missing=missing)
-    push(kaggle, ours)
+    plans: list[Any] = []
+    push(kaggle, ours, agree=plans.append)
     ended(local)
     kaggle.delete_kernel(HANDLE)
 
-    assert push(kaggle, ours, show=shown.append).version == 1
+    assert push(kaggle, ours, show=shown.append, agree=plans.append).version == 1
+    assert [plan.unknown for plan in plans] == ["", ""]
     assert [row["outcome"] for row in Pushes(ours).rows] == [DONE, GONE]
     assert any("the version was deleted" in line for line in shown)
 
 
-@pytest.mark.parametrize("task", ["push", "watch", "pull", "until done"])
-def test_a_notebook_that_was_renamed_is_told_and_not_pushed_again(start, ours, task):
+def test_a_notebook_that_was_renamed_is_told_and_not_pushed_again(complete, ours):
     """By its number, in our list. Once it has its title again, all goes on."""
-    local, kaggle = start(Script(v1="complete"))
-    run, renamed = push(kaggle, ours), "rehearsal/my-digits-baseline"
-    ended(local)
-    local.kernels.rename(HANDLE, "My Digits Baseline")
-    act = {
-        "push": lambda: push(kaggle, ours),
-        "watch": lambda: relay.watch(kaggle, ours, run, show=lambda line: None),
-        "pull": lambda: relay.pull(kaggle, ours, run),
-        "until done": lambda: chained_sessions.train(kaggle, ours, show=lambda line: None),
-    }[task]
+    local, kaggle, run = complete
+    tasks = (
+        lambda: push(kaggle, ours),
+        lambda: relay.watch(kaggle, ours, run, show=lambda line: None),
+        lambda: relay.pull(kaggle, ours, run),
+        lambda: chained_sessions.train(kaggle, ours, show=lambda line: None),
+    )
+    for act in tasks:
+        local.kernels.rename(HANDLE, "My Digits Baseline")
 
-    with pytest.raises(Renamed, match=f"its address is {renamed} now"):
-        act()
+        with pytest.raises(Renamed, match=f"its address is {RENAMED} now"):
+            act()
 
-    assert sent(local) == 1 and no_deletion(ours)
-    local.kernels.rename(renamed, "Digits Train Tpu")
-    assert act() is not None and sent(local) == 1
+        assert pushed_once(local, ours)
+        local.kernels.rename(RENAMED, "Digits Train Tpu")
+        assert act() is not None and sent(local) == 1
     local.kernels.rename(HANDLE, "My Digits Baseline")
     assert push(kaggle, ours, again=True).version == 1
-    assert list(local.kernels.kernels) == [renamed, HANDLE]
+    assert list(local.kernels.kernels) == [RENAMED, HANDLE]
 
 
-@pytest.mark.parametrize("answer", ["500", "403"])
-def test_a_notebook_that_is_not_found_is_not_gone_while_the_list_does_not_answer(
-    start, ours, answer
-):
+def test_a_notebook_that_is_not_found_is_not_gone_while_the_list_does_not_answer(complete, ours):
     """It may have been renamed."""
-    local, kaggle = start(Script(v1="complete"))
-    push(kaggle, ours)
-    ended(local)
+    local, kaggle, _ = complete
     local.kernels.rename(HANDLE, "My Digits Baseline")
-    local.faults.say("ListKernels", itertools.repeat(answer))
+    for answer in ("500", "403"):
+        local.faults.say("ListKernels", itertools.repeat(answer))
 
-    with pytest.raises(Unknown, match="whether its notebook was renamed"):
-        push(kaggle, ours)
+        with pytest.raises(Unknown, match="whether its notebook was renamed"):
+            push(kaggle, ours)
 
-    assert sent(local) == 1 and no_deletion(ours)
+        assert pushed_once(local, ours)
 
 
-def test_a_notebook_that_may_have_been_renamed_is_said_to_be(start, ours, shown):
+def test_a_notebook_that_may_have_been_renamed_is_said_to_be(complete, ours, shown):
     """Where its number is not known."""
-    local, kaggle = start()
-    run = push(kaggle, ours)
-    ended(local)
+    local, kaggle, run = complete
     Pushes(ours).note(Pushes(ours).rows[0], kernel_id=None)
     local.kernels.rename(HANDLE, "My Digits Baseline")
 
@@ -293,11 +239,9 @@ def test_a_notebook_that_may_have_been_renamed_is_said_to_be(start, ours, shown)
     assert any("its notebook was renamed" in line for line in shown)
 
 
-def test_a_notebook_that_was_made_again_has_fewer_versions(start, ours):
+def test_a_notebook_that_was_made_again_has_fewer_versions(complete, ours):
     """The list shows that ours is gone, although the name is there."""
-    local, kaggle = start()
-    push(kaggle, ours)
-    ended(local)
+    local, kaggle, _ = complete
     deny(local, "GetKernelSessionStatus")
     row = Pushes(ours).rows[0]
 
@@ -306,47 +250,37 @@ def test_a_notebook_that_was_made_again_has_fewer_versions(start, ours):
         status_of(kaggle, row)
 
 
-@pytest.mark.parametrize("missing", ["404", "403"])
-def test_a_first_push_needs_no_ceremony(start, ours, missing):
-    """There is no such notebook yet, whichever way Kaggle says so."""
-    _, kaggle = start(missing=missing)
-    plans: list[Any] = []
-
-    assert push(kaggle, ours, agree=plans.append).version == 1
-    assert plans[0].unknown == ""
-
-
 @pytest.mark.parametrize("lost", [False, True])
 def test_a_notebook_that_was_just_pushed_may_be_missing_from_the_list(start, ours, lost):
     """For some seconds calls do not know it; it is not gone."""
     local, kaggle = start(script := Script(v1="waits"), missing="403", versions_seconds=0.3)
-    kaggle.pace = replace(PACE, most=2.0)
+    kaggle.pace = replace(QUICK, most=2.0)
     if lost:
         local.faults.say("SaveKernel", ["reset after"])
 
     first, second = push(kaggle, ours), push(kaggle, ours)
 
     script.released.set()
-    assert first == second and sent(local) == 1 and no_deletion(ours)
+    assert first == second and pushed_once(local, ours)
 
 
-@pytest.mark.parametrize("listing", ["403", "500"])
-def test_a_first_push_with_a_limited_token_says_what_is_not_known(start, ours, listing):
+def test_a_first_push_with_a_limited_token_says_what_is_not_known(start, ours):
     """Neither the notebook nor the list is shown: whoever agrees to that pushes."""
     local, kaggle = start()
-    kaggle.pace = replace(PACE, patience=0.5)
+    kaggle.pace = replace(QUICK, patience=0.5)
     deny(local, "GetKernel")
-    local.faults.say("ListKernels", itertools.repeat(listing))
     plans: list[Any] = []
 
     def refuse(plan: Any) -> None:
         plans.append(plan)
         raise Detached("Nothing was pushed.")
 
-    with pytest.raises(Detached):
-        push(kaggle, ours, agree=refuse)
-    assert sent(local) == 0
-    assert "may be a second run of the same" in "\n".join(plans[0].lines())
+    for listing in ("403", "500"):
+        local.faults.say("ListKernels", itertools.repeat(listing))
+        with pytest.raises(Detached):
+            push(kaggle, ours, agree=refuse)
+        assert sent(local) == 0
+        assert "may be a second run of the same" in "\n".join(plans[-1].lines())
     assert push(kaggle, ours, agree=plans.append).version == 1
 
 
@@ -359,10 +293,9 @@ def test_the_list_is_asked_for_in_pages_that_kaggle_answers(kaggle, between):
     assert [body["pageSize"] for body in between.bodies("ListKernels")] == [20]
 
 
-def test_a_notebook_of_another_machine_that_is_listed_and_not_shown_is_not_pushed(start, ours):
+def test_a_notebook_of_another_machine_that_is_listed_and_not_shown_is_not_pushed(complete, ours):
     """The journal here knows nothing of it, and the list does."""
-    local, kaggle = start()
-    push(kaggle, ours)
+    local, kaggle, _ = complete
     deny(local, "GetKernel")
 
     with pytest.raises(Unknown):
@@ -374,49 +307,45 @@ def test_a_notebook_of_another_machine_that_is_listed_and_not_shown_is_not_pushe
 # Each call
 
 
+def _submitted(world: worlds.World) -> None:
+    worlds._after_inference(world)
+    worlds._submit(world, world.connect())
+
+
+# What has been done before where a task is given again.
+DONE_BEFORE = {
+    "push-train": worlds._after_run,
+    "push-infer": worlds._after_inference,
+    "submit": _submitted,
+}
+TASKS = worlds.TASKS | {
+    f"{name} again": replace(worlds.TASKS[name], before=before)
+    for name, before in DONE_BEFORE.items()
+}
+
+
 def worse(task: str, operation: str, times: int | None, missing: str) -> str:
     """Give a task twice while an operation is denied, and then once more; return what was made too
     often, or was taken for deleted. "": nothing.
     """
     one = TASKS[task]
-    hosting = {**one.hosting, "facts": Facts(missing=missing)}
-    with worlds.temporary(**hosting) as world:
+    most = worlds.AT_MOST.get(task) or worlds.AT_MOST[task.removesuffix(" again")]
+    with worlds.temporary(**{**one.hosting, "facts": Facts(missing=missing)}) as world:
         one.before(world)
-        before = world.counts()
         world.local.faults.plan({})
         world.local.faults.say(operation, FOR_EVER if times is None else ["403"] * times)
         world.deadline_seconds = 1.0  # of a wait for what is denied
         for _ in range(2):
             with suppress(RelayError):
-                one.body(world, Kaggle.connect(pace=replace(worlds.HURRIED, patience=2.0)))
+                one.body(world, connect(pace=replace(worlds.HURRIED, patience=2.0)))
         during = world.counts()
         world.deadline_seconds = worlds.PATIENT_SECONDS
         world.local.faults.plan({})
         result = one.body(world, world.connect())
-        rows = Pushes(world.project).rows
-        gone = [row["outcome"] for row in rows if row["outcome"] in (GONE, ABSENT)]
-        most = AT_MOST[task]
+        gone = not no_deletion(world.project)
         many = [made for made in (during, world.counts()) if any(map(int.__gt__, made, most))]
         true = one.truth(world, result)
-        return "" if true and not gone and not many else f"{before} {many} {gone} {true}"
-
-
-TASKS = {
-    **worlds.TASKS,
-    "push-train again": worlds.Task(worlds._after_run, worlds._push_train, worlds._pushed),
-    "push-infer again": worlds.Task(worlds._after_inference, worlds._push_infer, worlds._pushed),
-    "submit again": worlds.Task(
-        lambda world: worlds._after_inference(world) or worlds._submit(world, world.connect()),
-        worlds._submit,
-        worlds._submitted,
-    ),
-}
-AT_MOST = {
-    **worlds.AT_MOST,
-    "push-train again": (1, 0, 0),
-    "push-infer again": (2, 1, 0),
-    "submit again": (2, 1, 1),
-}
+        return "" if true and not gone and not many else f"{many} {gone} {true}"
 
 
 def operations(task: str) -> list[str]:
@@ -441,7 +370,6 @@ def test_nothing_is_made_twice_while_any_call_is_denied(task, missing):
         for times in (3, None)
     }
 
-    print(f"{task}, {missing}: {len(found)} runs")
     assert found and {case: what for case, what in found.items() if what} == {}
 
 
@@ -454,26 +382,18 @@ def test_a_training_of_three_sessions_has_three_whatever_is_denied(
     """After its first session each call is denied in turn, for a while or for ever."""
     local, kaggle = start(missing=missing)
     relay.watch(kaggle, ours, push(kaggle, ours), show=shown.append)
-    kaggle.pace = replace(PACE, patience=2.0)
+    kaggle.pace = replace(QUICK, patience=2.0)
     impatient = replace(ours, deadline_seconds=1.0)
-    seen = sorted({*local.faults.seen, "ListKernelSessionOutput", "ListKernels"} - {"storage"})
-    for operation in seen:
+    for operation in {*local.faults.seen, "ListKernelSessionOutput", "ListKernels"} - {"storage"}:
         local.faults.say(operation, FOR_EVER if times is None else ["403"] * times)
         for _ in range(2):
             with suppress(RelayError):
                 chained_sessions.train(kaggle, impatient, show=shown.append)
         allow(local)
 
-    kaggle.pace = PACE
+    kaggle.pace = QUICK
     done = chained_sessions.train(kaggle, ours, show=shown.append)
 
-    print(f"{len(seen)} operations: {seen}")
     assert (done.run.version, no_deletion(ours)) == (3, True)
     assert len(local.kernels.kernels[HANDLE].versions) == 3
     assert (done.folder / "artifact" / "weights.npz").read_bytes() == unbroken()
-
-
-@pytest.mark.parametrize("operation", ["GetKernel", "GetKernelSessionStatus"])
-def test_no_second_push_while_a_call_is_denied(operation):
-    """The same command, given again and again."""
-    assert worse("push-train again", operation, None, "404") == ""

@@ -1,59 +1,30 @@
 """A training of several sessions by one command: `invoke relay`, from the push to the score."""
 
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
 from deploy.errors import NoQuota, RunFailed
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import relay
 from localkaggle.server import LocalKaggle
+from tests.deploy.small import HANDLE, connect, push
 from tests.deploy.trainer import Script, unbroken
 from tests.faults.recorded_session import Recorded
-from tests.faults.world import competition
-
-HANDLE = "rehearsal/digits-train-tpu"
-PACE = Pace(first=0.02, most=0.05, patience=60)
-Start = Callable[[Script], tuple[LocalKaggle, Kaggle]]
 
 
 @pytest.fixture
-def ours(root: Path) -> Project:
-    return Project(
-        root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60
-    )
-
-
-@pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start(host):
     """Return a function that starts a Kaggle whose trainings follow a script, and logs in."""
-    with ExitStack() as stack:
 
-        def begin(script: Script) -> tuple[LocalKaggle, Kaggle]:
-            def session(folder: Path, notebook: str, **rest: Any) -> Any:
-                kind = script if TRAIN in folder.name else Recorded
-                return kind(folder, notebook, **rest)
+    def begin(script: Script):
+        def session(folder: Any, *given: Any, **rest: Any) -> Any:
+            return (script if TRAIN in folder.name else Recorded)(folder, *given, **rest)
 
-            hosting: dict[str, Any] = {"competitions": [competition()], "session": session}
-            local = stack.enter_context(
-                LocalKaggle(
-                    tmp_path / "kaggle",
-                    offline=True,
-                    queue_seconds=0.01,
-                    ready_seconds=0.05,
-                    **hosting,
-                )
-            )
-            for name, value in local.environment.items():
-                monkeypatch.setenv(name, value)
-            return local, Kaggle.connect(pace=PACE)
+        return host(session=session), connect()
 
-        yield begin
+    return begin
 
 
 def run(kaggle: Kaggle, ours: Project, shown: list[str], **more: Any) -> relay.Result:
@@ -122,7 +93,7 @@ def test_a_first_session_that_fails_is_not_pushed_a_second_time(start, ours, sho
 def test_a_session_of_other_code_is_not_taken_for_this_training(start, ours, shown):
     """The model was edited while it ran: Kaggle allows one session on a TPU at a time."""
     local, kaggle = start(script := Script(v1="waits"))
-    first = relay.push(kaggle, ours, TRAIN, show=shown.append)
+    first = push(kaggle, ours)
     (ours.root / "pipeline" / "model.py").write_text("def weights(name):\n    return b'other'\n")
 
     with pytest.raises(NoQuota, match=f"active: {first}"):

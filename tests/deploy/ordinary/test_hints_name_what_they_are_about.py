@@ -4,7 +4,6 @@ import ast
 import itertools
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -18,8 +17,8 @@ import tasks
 from commands import console
 from deploy.client import credentials
 from deploy.journal import Journal
-from localkaggle.server import LocalKaggle
 from tests.deploy.invoked import ROOT, ended
+from tests.deploy.small import copied
 from tests.faults.world import competition
 
 CONFIG = "diabetes"  # relay.toml names another one, or none, and then it is digits
@@ -44,14 +43,11 @@ PARSER = Parser(contexts=list(TASKS.values()))
 
 
 @pytest.fixture
-def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
-    """A local Kaggle on which no time of a TPU is left; the environment leads there."""
-    hosted = [replace(competition(), slug=CONFIG)]
-    with LocalKaggle(tmp_path / "kaggle", competitions=hosted, offline=True) as local:
-        local.kernels.used_seconds["TPU"] = 20 * 3600.0
-        for name, value in local.environment.items():
-            monkeypatch.setenv(name, value)
-        yield local
+def copy(host, tmp_path):
+    """Return a copy of the project, which has no journal; no time of a TPU is left."""
+    local = host(competitions=[replace(competition(), slug=CONFIG)])
+    local.kernels.used_seconds["TPU"] = 20 * 3600.0
+    return copied(tmp_path)
 
 
 def hints(message: str) -> list[str]:
@@ -78,12 +74,8 @@ def about(hint: str) -> str | None:
     return found.args["config"].value if "config" in found.args else None
 
 
-def test_each_command_in_an_error_is_about_the_config_that_was_given(local, tmp_path):
-    """It was about the default config: who followed it pushed, or submitted, another one. They run
-    in a copy, which has no journal.
-    """
-    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
-    copy = shutil.copytree(ROOT, tmp_path / "copy", ignore=ignored)
+def test_each_command_in_an_error_is_about_the_config_that_was_given(copy):
+    """It was about the default config: who followed it pushed, or submitted, another one."""
     given = [f"{words.format(run=RUN)} --config {CONFIG}".split() for words in COMMANDS]
     named = set()
 
@@ -98,10 +90,8 @@ def test_each_command_in_an_error_is_about_the_config_that_was_given(local, tmp_
     assert named >= {"push-train", "push-infer", "pull", "status"}
 
 
-def test_a_run_that_is_named_is_of_the_config_that_pushed_it(local, tmp_path):
+def test_a_run_that_is_named_is_of_the_config_that_pushed_it(copy):
     """Without --config it was taken for one of the default config, and so was what comes next."""
-    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
-    copy = shutil.copytree(ROOT, tmp_path / "copy", ignore=ignored)
     handle, _, version = RUN.rpartition("/")
     with Journal(copy / "runs" / "journal.sqlite").recording("pushes", config=CONFIG) as made:
         made.update(kernel="infer-gpu", handle=handle, version=int(version))

@@ -6,19 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
 from deploy.errors import Denied, Refused, RunFailed
 from deploy.relay import publish as datasets
-from deploy.relay import relay
 from localkaggle.fault_kinds import edited, instead
+from tests.deploy.small import connect, push
 from tests.faults import world as worlds
 from tests.faults.recorded_session import write_artifact
 from tests.faults.world import World
 
 TAKEN = 'The requested title "{}" is already in use by a {}. Please choose another title.'
 PAGE = "https://www.kaggle.com/datasets/rehearsal"
-QUICK = Pace(first=0.02, most=0.06, patience=60)
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +29,7 @@ def publish(world: World, handle: str, place: Path, letter: str = "a") -> None:
     """Publish an artifact there, as `invoke publish` does; another letter makes another one."""
     write_artifact(place / letter, letter * 64)
     words = {"title": handle.partition("/")[2], "deadline_seconds": 60, "show": world.shown.append}
-    datasets.publish(Kaggle.connect(pace=QUICK), place / letter, handle, **words)
+    datasets.publish(connect(), place / letter, handle, **words)
 
 
 def test_a_dataset_whose_title_is_taken_is_not_needed(world, tmp_path):
@@ -51,12 +48,11 @@ def test_a_dataset_whose_title_is_taken_is_not_needed(world, tmp_path):
 def test_a_notebook_whose_title_is_taken_may_get_another_address(world):
     """Kaggle says so with 409, or with 200."""
     taken = TAKEN.format("Digits Train Tpu", "notebook")
-    kaggle, show = Kaggle.connect(pace=QUICK), world.shown.append
     for answer in (instead(409, {"code": 409, "message": taken}), instead(200, {"error": taken})):
         world.local.faults.say("SaveKernel", [answer])
 
         with pytest.raises(Refused, match=r"title\.\n(.|\n)*relay.toml:\n\[slugs\]"):
-            relay.push(kaggle, world.project, relay.TRAIN, show=show)
+            push(connect(), world.project)
 
 
 def test_a_dataset_that_failed_says_where_kaggle_tells_why(world, tmp_path):

@@ -1,35 +1,24 @@
 """Ordinary days of a week's quota: a session that runs reserves some, and an account may pay."""
 
 import threading
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
 from deploy.errors import NoQuota
 from deploy.project import Project
 from deploy.relay import push_preview, relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.facts import Facts
-from localkaggle.server import LocalKaggle
 from tests.deploy.between import Between
 from tests.deploy.ordinary.test_watching import Held
-from tests.deploy.small import metadata
-from tests.faults.world import competition
+from tests.deploy.small import connect, metadata, push
 
 HOUR = 3600.0
 HELD = "rehearsal/another-infer-gpu"
-
-
-@pytest.fixture
-def ours(root: Path) -> Project:
-    """A project that has pushed nothing."""
-    return Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
 
 
 def preview(kaggle: Kaggle, ours: Project, kernel: str = relay.TRAIN) -> push_preview.Preview:
@@ -93,22 +82,16 @@ def test_an_account_that_does_not_pay_is_refused(kaggle, between, ours):
 
 
 @pytest.fixture
-def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
+def local(host):
     """A local Kaggle of an account that pays, and that wants timeouts below its caps."""
-    facts = Facts(lower_timeouts=True, pays=True)
-    given: Any = {"competitions": [competition()], "session": Held, "facts": facts}
-    with LocalKaggle(tmp_path / "kaggle", **given) as local:
-        for name, value in local.environment.items():
-            monkeypatch.setenv(name, value)
-        yield local
+    return host(session=Held, facts=Facts(lower_timeouts=True, pays=True))
 
 
 def test_a_push_asks_for_less_than_the_longest_session_even_past_the_quota(local, ours):
     """Kaggle's own client says that the timeout must be lower than the maximum."""
     local.kernels.used_seconds["TPU"] = 21 * HOUR
-    kaggle = Kaggle.connect(pace=Pace(first=0.02, most=0.1, patience=60))
 
-    run = relay.push(kaggle, ours, relay.TRAIN, show=lambda line: None)
+    run = push(connect(), ours)
 
     asked = local.kernels.version(run.handle, run.version).request.session_timeout_seconds
     assert 8.9 * HOUR < asked < local.session_seconds["TPU"]
@@ -116,9 +99,8 @@ def test_a_push_asks_for_less_than_the_longest_session_even_past_the_quota(local
 
 def test_an_output_is_listed_once_its_run_is_called_ended(local):
     """A status that still says RUNNING beside a whole output made a client wait or give up."""
-    kaggle = Kaggle.connect(pace=Pace(first=0.02, most=0.1, patience=60))
     named = {"id": HELD, "title": "another infer gpu"}
-    kaggle.save_kernel({**metadata("infer-gpu"), **named}, "{}", timeout_seconds=600)
+    connect().save_kernel({**metadata("infer-gpu"), **named}, "{}", timeout_seconds=600)
     version = local.kernels.version(HELD, 1)
     seen: list[str] = []
 

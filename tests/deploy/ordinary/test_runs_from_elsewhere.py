@@ -7,61 +7,29 @@ import fcntl
 import itertools
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
 from deploy.errors import Busy, CredentialError, NoQuota
 from deploy.project import PAIR, Project
-from deploy.relay import chained_sessions, relay
+from deploy.relay import chained_sessions
 from deploy.trace import status
-from localkaggle.server import LocalKaggle
+from tests.deploy.invoked import ROOT
+from tests.deploy.small import HANDLE, connect, push, sent
 from tests.deploy.trainer import Script
-from tests.faults.world import competition
-
-HANDLE = "rehearsal/digits-train-tpu"
-ROOT = Path(__file__).resolve().parents[3]
-Start = Callable[..., tuple[LocalKaggle, Kaggle]]
 
 
 @pytest.fixture
-def ours(root: Path) -> Project:
-    return Project(
-        root, "digits", "digits", "dataset", root / "runs", root / "build", deadline_seconds=60
-    )
+def local(host):
+    """A Kaggle whose runs wait in a queue for ever."""
+    return host(queue_seconds=3600.0, session=Script())
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
-    """Return a function that starts a Kaggle whose runs wait in a queue for ever, and logs in."""
-    with ExitStack() as stack:
-
-        def begin(queue_seconds: float = 3600.0) -> tuple[LocalKaggle, Kaggle]:
-            local = stack.enter_context(
-                LocalKaggle(
-                    tmp_path / "kaggle",
-                    competitions=[competition()],
-                    offline=True,
-                    queue_seconds=queue_seconds,
-                    session=Script(),  # type: ignore[arg-type]
-                )
-            )
-            for name, value in local.environment.items():
-                monkeypatch.setenv(name, value)
-            local.faults.plan({})
-            return local, Kaggle.connect(pace=Pace(first=0.01, most=0.05, patience=60))
-
-        yield begin
-
-
-def push(kaggle: Kaggle, project: Project, **more: Any) -> Any:
-    return relay.push(kaggle, project, relay.TRAIN, **{"show": lambda line: None, **more})
+def kaggle(local):
+    return connect()
 
 
 def elsewhere(ours: Project, slug: str = "other") -> Project:
@@ -72,9 +40,8 @@ def elsewhere(ours: Project, slug: str = "other") -> Project:
 # Runs that were started elsewhere
 
 
-def test_a_run_of_another_machine_counts_before_a_push(start, ours):
+def test_a_run_of_another_machine_counts_before_a_push(local, kaggle, ours):
     """Kaggle allows one session on a TPU: a push would be refused, and leave its traces."""
-    local, kaggle = start()
     other = push(kaggle, elsewhere(ours))
     before = list(local.faults.seen)
 
@@ -83,12 +50,11 @@ def test_a_run_of_another_machine_counts_before_a_push(start, ours):
 
     asked = local.faults.seen[len(before) :]
     assert asked.count("ListKernels") == 1 == asked.count("GetKernelSessionStatus")
-    assert local.faults.seen.count("SaveKernel") == 1
+    assert sent(local) == 1
 
 
-def test_a_run_of_another_config_is_followed_with_that_config(start, ours):
+def test_a_run_of_another_config_is_followed_with_that_config(local, kaggle, ours):
     """What follows it was of the config that was to be pushed."""
-    _, kaggle = start()
     other = push(kaggle, replace(ours, slug="other"))
     ours.journal().note("pushes", 1, config="digits_b")
     config = ours.root / "pipeline" / "configs" / "digits_b.py"
@@ -99,9 +65,8 @@ def test_a_run_of_another_config_is_followed_with_that_config(start, ours):
         push(kaggle, ours)
 
 
-def test_a_run_of_another_machine_on_other_hardware_does_not_count(start, ours):
+def test_a_run_of_another_machine_on_other_hardware_does_not_count(local, kaggle, ours):
     """A GPU is no TPU."""
-    _, kaggle = start()
     push(kaggle, replace(elsewhere(ours), runtime=PAIR))
     plans: list[Any] = []
 
@@ -114,11 +79,10 @@ def test_a_run_of_another_machine_on_other_hardware_does_not_count(start, ours):
     ("answer", "again"),
     [("403", False), ("500", False), ("500", True), ("429, Retry-After an hour", False)],
 )
-def test_a_list_that_does_not_answer_is_said_as_not_asked(start, ours, answer, again):
+def test_a_list_that_does_not_answer_is_said_as_not_asked(local, kaggle, ours, answer, again):
     """A limited token, or a list that fails for days: the push goes on, and the plan says what is
     not known.
     """
-    local, kaggle = start()
     kaggle.pace = replace(kaggle.pace, patience=0.5)
     local.faults.say("ListKernels", itertools.repeat(answer))
     plans: list[Any] = []
@@ -131,18 +95,16 @@ def test_a_list_that_does_not_answer_is_said_as_not_asked(start, ours, answer, a
     )
 
 
-def test_a_login_that_ends_while_runs_are_listed_ends_the_push(start, ours):
+def test_a_login_that_ends_while_runs_are_listed_ends_the_push(local, kaggle, ours):
     """The push would be refused as well."""
-    local, kaggle = start()
     local.faults.say("ListKernels", ["401"])
 
     with pytest.raises(CredentialError, match="expired or are wrong"):
         push(kaggle, ours)
 
 
-def test_again_pushes_beside_a_run_that_kaggle_calls_active_for_ever(start, ours):
+def test_again_pushes_beside_a_run_that_kaggle_calls_active_for_ever(local, kaggle, ours):
     """Such a session may be over, and no call can end it: its page may, and Kaggle decides."""
-    local, kaggle = start()
     other = push(kaggle, elsewhere(ours))
 
     with pytest.raises(NoQuota) as caught:
@@ -156,11 +118,10 @@ def test_again_pushes_beside_a_run_that_kaggle_calls_active_for_ever(start, ours
     assert push(kaggle, ours, again=True).version == 1
 
 
-def test_a_slot_that_is_taken_is_no_quota_that_is_used_up(start, ours):
+def test_a_slot_that_is_taken_is_no_quota_that_is_used_up(local, kaggle, ours):
     """By a notebook that Kaggle does not list. It is free once a run ends; the week's end is no
     matter.
     """
-    local, kaggle = start()
     other = push(kaggle, elsewhere(ours))
     local.faults.say("ListKernels", itertools.repeat("403"))
 
@@ -180,9 +141,8 @@ def test_a_slot_that_is_taken_is_no_quota_that_is_used_up(start, ours):
 # Another machine of Kaggle's
 
 
-def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(start, ours, shown):
+def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(local, kaggle, ours, shown):
     """It is another push; the plan says what becomes of the first."""
-    local, kaggle = start()
     first = push(kaggle, ours)
     plans: list[Any] = []
 
@@ -195,7 +155,7 @@ def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(start, ours, 
     assert f"its page can: https://www.kaggle.com/code/{HANDLE}" in said
     for project, run in ((ours, first), (replace(ours, runtime=PAIR), second)):
         assert push(kaggle, project, show=shown.append) == run
-    assert local.faults.seen.count("SaveKernel") == 2
+    assert sent(local) == 2
     on = {first: "QUEUED on TpuV5E8", second: "QUEUED on NvidiaTeslaT4"}
     where = {first: "", second: " --for gpu-t4x2"}
     assert shown[-2:] == [
@@ -208,9 +168,8 @@ def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(start, ours, 
 # Two windows
 
 
-def test_two_pushes_of_one_project_at_a_time_send_one(start, ours):
+def test_two_pushes_of_one_project_at_a_time_send_one(local, kaggle, ours):
     """Also with --again: the second says who is at it."""
-    local, kaggle = start()
 
     def in_another_window(plan: Any) -> None:
         with pytest.raises(Busy, match=r"pushes from this project: push-train, process \d+, since"):
@@ -218,28 +177,26 @@ def test_two_pushes_of_one_project_at_a_time_send_one(start, ours):
 
     push(kaggle, ours, agree=in_another_window)
 
-    assert local.faults.seen.count("SaveKernel") == 1 and Busy.exit_code == 7
+    assert sent(local) == 1 and Busy.exit_code == 7
 
 
-def test_a_folder_that_cannot_be_locked_is_pushed_from(start, ours, shown, monkeypatch):
+def test_a_folder_that_cannot_be_locked_is_pushed_from(local, kaggle, ours, shown, monkeypatch):
     """As in a home over NFS or in some mounted drives."""
-    local, kaggle = start()
 
     def no_locks(*_: object) -> None:
         raise OSError(errno.EOPNOTSUPP, "Operation not supported")
 
     monkeypatch.setattr(fcntl, "flock", no_locks)
 
-    assert push(kaggle, ours, show=shown.append).version == local.faults.seen.count("SaveKernel")
+    assert push(kaggle, ours, show=shown.append).version == sent(local)
     assert shown[0] == (
         f"{ours.runs} cannot be locked (Operation not supported): do not push from two windows at"
         " a time."
     )
 
 
-def test_a_push_that_was_killed_locks_nobody_out(start, ours):
+def test_a_push_that_was_killed_locks_nobody_out(local, kaggle, ours):
     """The lock is its process's own."""
-    _, kaggle = start()
     ours.runs.mkdir()
     code = (
         "import sys; from pathlib import Path; from deploy.journal import Journal\n"

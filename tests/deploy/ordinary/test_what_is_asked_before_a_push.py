@@ -1,13 +1,8 @@
 """What a push or a submission needs is asked for before a call, and before any computing."""
 
-from collections.abc import Iterator
-from pathlib import Path
-
 import pytest
 
-from localkaggle.server import LocalKaggle
 from tests.deploy.invoked import ROOT, ended
-from tests.faults.world import competition
 
 PUSHES = [
     "push-train",
@@ -21,16 +16,7 @@ PUSHES = [
 
 
 @pytest.fixture
-def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
-    """A local Kaggle with two rows of digits; the environment leads there."""
-    with LocalKaggle(tmp_path / "kaggle", competitions=[competition()], offline=True) as local:
-        for name, value in local.environment.items():
-            monkeypatch.setenv(name, value)
-        yield local
-
-
-@pytest.fixture
-def pushes(tmp_path: Path) -> list[list[str]]:
+def pushes(tmp_path):
     """Return all these commands. One config has images that can be prepared, and a function of its
     own, which is checked before a push.
     """
@@ -48,8 +34,9 @@ def test_a_push_without_credentials_ends_with_3_before_all_else(pushes):
         assert said.startswith("The Kaggle credentials cannot be used: KAGGLE_CONFIG_DIR"), words
 
 
-def test_a_push_where_nobody_can_be_asked_ends_with_2_before_the_first_call(pushes, local):
+def test_a_push_where_nobody_can_be_asked_ends_with_2_before_the_first_call(pushes, host):
     """A script has to say that it means it, and hears so at once."""
+    local = host()
     for words, (code, shown, said) in zip(PUSHES, ended(pushes), strict=True):
         assert (code, shown) == (2, ""), words
         assert said.startswith("There is no terminal to ask") and "Add --yes." in said, words
