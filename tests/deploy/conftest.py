@@ -15,32 +15,14 @@ from deploy.kernel import artifact_manifest
 from deploy.project import Project
 from localkaggle.server import LocalKaggle
 from tests.deploy.between import Between
-from tests.deploy.small import INFER, TRAIN, write_kernel
+from tests.deploy.small import write_project
 from tests.faults.world import competition
 
 
 @pytest.fixture
 def root(tmp_path: Path) -> Path:
     """Return the root of a small project with things in it that must stay at home."""
-    root = tmp_path / "project"
-    package = root / "pipeline"
-    (package / "configs").mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "model.py").write_text(
-        'def weights(name: str) -> bytes:\n    return name.encode() * 999  # "€"\n'
-    )
-    (package / "configs" / "__init__.py").write_text('"""Configs."""\n')
-    (package / "configs" / "digits.py").write_text("CONFIG = 1\n")
-    (package / "configs" / "other.py").write_text("CONFIG = 'stays at home'\n")
-    (package / ".hidden.py").write_text("stays = 'at home'\n")
-    (package / "notes.txt").write_text("stays at home")
-    (package / "unused.py").write_text("stays = 'at home'\n")
-    (package / "__pycache__").mkdir()
-    (package / "__pycache__" / "model.py").write_text("stays = 'at home'\n")
-    (root / ".env").write_text("KAGGLE_KEY=stays at home")
-    write_kernel(root, "train-tpu", TRAIN)
-    write_kernel(root, "infer-gpu", INFER)
-    return root
+    return write_project(tmp_path)
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import subprocess
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -98,6 +99,36 @@ def write_kernel(root: Path, kernel: str, source: str) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "notebook.py").write_text(source)
     (folder / "kernel-metadata.json").write_text(json.dumps(metadata(kernel)))
+
+
+def write_project(folder: Path) -> Path:
+    """Make a small project with things in it that must stay at home; return its root."""
+    root = folder / "project"
+    package = root / "pipeline"
+    (package / "configs").mkdir(parents=True)
+    (package / "__init__.py").write_text("")
+    (package / "model.py").write_text(
+        'def weights(name: str) -> bytes:\n    return name.encode() * 999  # "€"\n'
+    )
+    (package / "configs" / "__init__.py").write_text('"""Configs."""\n')
+    (package / "configs" / "digits.py").write_text("CONFIG = 1\n")
+    (package / "configs" / "other.py").write_text("CONFIG = 'stays at home'\n")
+    (package / ".hidden.py").write_text("stays = 'at home'\n")
+    (package / "notes.txt").write_text("stays at home")
+    (package / "unused.py").write_text("stays = 'at home'\n")
+    (package / "__pycache__").mkdir()
+    (package / "__pycache__" / "model.py").write_text("stays = 'at home'\n")
+    (root / ".env").write_text("KAGGLE_KEY=stays at home")
+    write_kernel(root, "train-tpu", TRAIN)
+    write_kernel(root, "infer-gpu", INFER)
+    return root
+
+
+def commit(root: Path) -> None:
+    """Commit the project, without what stays at home."""
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for words in (["init", "-q"], ["add", "pipeline", "kernels"], ["commit", "-qm", "all"]):
+        subprocess.run([*git, *words], check=True)
 
 
 def push(kaggle: Kaggle, ours: Project, kernel: str = relay.TRAIN, **more: Any) -> Run:

@@ -8,15 +8,29 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.bundle import bundle, push_rules
+from deploy.client import secrets
 from deploy.errors import UsageError
 
 KEY = "0123456789abcdef" * 2
+ALLOWED = "# pragma: allowlist secret"
 
 
 @pytest.fixture
 def good(built):
     """Return a notebook and metadata that pass."""
     return json.loads(built.notebook.read_text()), dict(built.metadata)
+
+
+@pytest.fixture
+def build(root):
+    """Return what builds the bundle of a model that holds this text."""
+
+    def act(text: str) -> bundle.Bundle:
+        (root / "pipeline" / "model.py").write_text(f"ok = 1\n{text}\n")
+        named = {"config": "digits", "competition": "digits", "owner": "ann"}
+        return bundle.build("train-tpu", **named, out=root / "out", root=root)
+
+    return act
 
 
 @pytest.mark.parametrize(
@@ -36,6 +50,7 @@ def good(built):
         ("machine_shape", "TpuV99", "expected one of"),
         ("machine_shape", "NvidiaTeslaT4", "do not fit"),
         ("kernel_type", "script", "notebook"),
+        ("language", "r", "python"),
     ],
 )
 def test_metadata_that_kaggle_would_take_in_silence_is_refused(good, key, value, said):
@@ -48,10 +63,8 @@ def test_metadata_that_kaggle_would_take_in_silence_is_refused(good, key, value,
 
 def test_inference_may_not_ask_for_the_internet(good):
     """A code competition refuses such a notebook, after it has run."""
-    notebook, metadata = good
-
     with pytest.raises(UsageError, match="enable_internet"):
-        push_rules.check(notebook, metadata, size=1000, offline=True)
+        push_rules.check(*good, size=1000, offline=True)
 
 
 def test_a_notebook_with_a_pin_or_without_a_kernel_or_too_large_is_refused_with_all_reasons_at_once(
@@ -69,61 +82,82 @@ def test_a_notebook_with_a_pin_or_without_a_kernel_or_too_large_is_refused_with_
         assert reason in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    "leak",
-    [
-        'token = "KGAT_0123456789abcdef0123"',
-        f'{{"username":"ann","key":"{KEY}"}}',
-        f"key: {KEY}\nusername: ann",
-        f'os.environ["KAGGLE_KEY"] = "{KEY}"',
-        "curl -H 'Authorization: Basic YW5uOjAxMjM0NTY3ODlhYmNkZWY='",
-        "headers = {'Authorization': 'Bearer eyJhbGciOiJub25lIn0.e30'}",
-    ],
-)
-def test_a_planted_key_stops_the_bundle_and_is_not_repeated(root, leak):
-    """A pushed notebook may be shared later, and its versions cannot be deleted."""
-    (root / "pipeline" / "model.py").write_text(
-        f"ok = 1\n# {leak.splitlines()[0]}\n" + "\n".join(leak.splitlines()[1:])
-    )
-
-    with pytest.raises(UsageError, match=r"model\.py") as caught:
-        bundle.build(
-            "train-tpu",
-            config="digits",
-            competition="digits",
-            owner="ann",
-            out=root / "out",
-            root=root,
-        )
-
-    message = str(caught.value)
-    assert not [part for part in (KEY, "KGAT_", "eyJ", "YW5u") if part in message]
-    assert not (root / "out").exists()
-
-
 def test_a_build_says_how_near_to_the_limit_it_is():
     """Who adds a module sees it before the gate refuses."""
     assert push_rules.share_of_limit(436_319) == "436 kB, 48 % of the 900 kB that the gate allows"
     assert push_rules.share_of_limit(899_999).startswith("900 kB, 100 % of")
 
 
+# Secrets; tests/deploy/client/test_secrets.py has all forms of them
+
+
 @pytest.mark.parametrize(
-    "innocent",
-    [
-        "Bearer authentication is not used here",
-        'f"Bearer {token}"',
-        f'sha256 = "{KEY}{KEY}"',
-        f'keys = ["{KEY}"]',
-    ],
+    "leak",
+    [f"# {{'key': '{KEY}', 'username': 'ann'}}", f"KEY = '{KEY}'\nUSERNAME = 'ann'"],
 )
-def test_prose_and_hashes_are_no_keys(good, innocent):
-    """A gate that cries wolf gets switched off."""
+def test_a_planted_key_stops_the_bundle_and_is_not_repeated(build, root, leak):
+    """A pushed notebook may be shared later, and its versions cannot be deleted."""
+    with pytest.raises(UsageError, match=r"(?s)model\.py.*pragma: allowlist secret") as caught:
+        build(leak)
+
+    assert KEY not in str(caught.value) and not (root / "out").exists()
+
+
+def test_a_line_that_says_that_it_is_no_secret_passes_unless_its_value_is_in_use(build):
+    assert KEY in build(f"TOKEN = 'KGAT_{KEY}'  {ALLOWED}").text
+    secrets.know(KEY)
+
+    with pytest.raises(UsageError, match="a credential in use seems to be in cell"):
+        build(f"TOKEN = 'KGAT_{KEY}'  {ALLOWED}")
+
+
+# Where a push can hold a token.
+PLACES = {
+    "the last cell": lambda cell, _, token: cell.update(source=f"1\n# {token}"),
+    "lines of a cell": lambda cell, _, token: cell.update(source=["1\n", f"b = '{token}'\n"]),
+    "cell metadata": lambda cell, _, token: cell.update(metadata={"deep": [{"deeper": token}]}),
+    "a name in cell metadata": lambda cell, _, token: cell.update(metadata={token: 1}),
+    "an output": lambda cell, _, token: cell.update(
+        outputs=[{"output_type": "stream", "name": "stdout", "text": token}]
+    ),
+    "an attachment": lambda cell, _, token: cell.update(attachments={"a": {"text/plain": token}}),
+    "the notebook's metadata": lambda _, notebook, token: notebook["metadata"].update(by=token),
+}
+
+
+def refused(notebook: dict, metadata: dict) -> str:
+    """Return what the gate says of them, in which there is a secret."""
+    with pytest.raises(UsageError, match=" seems to be in") as caught:
+        push_rules.check(notebook, metadata, size=1000, offline=False)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize("where", PLACES)
+def test_a_secret_in_a_notebook_is_refused_and_not_repeated(good, where):
+    """Whatever the reason for which it is quoted."""
     notebook, metadata = good
-    notebook["cells"][-1]["source"] = innocent
+    PLACES[where](notebook["cells"][-1], notebook, f"KGAT_{KEY}")
 
-    push_rules.check(notebook, metadata, size=1000, offline=False)
+    assert KEY[:12] not in refused(notebook, metadata)
 
-    assert list(push_rules.secrets(notebook, metadata)) == []
+
+@pytest.mark.parametrize(
+    "name", ["title", "id", "machine_shape", "dataset_sources", "model_sources", "keywords"]
+)
+def test_a_secret_in_metadata_is_refused_and_not_repeated(good, name):
+    notebook, metadata = good
+    value = [f"ann/KGAT_{KEY}"] if name.endswith("_sources") else f"KGAT_{KEY}"
+
+    assert KEY[:12] not in refused(notebook, {**metadata, name: value})
+
+
+def test_the_line_that_names_a_cell_shows_no_part_of_a_key(good):
+    """It is cut, and a key may lie across the end."""
+    notebook, metadata = good
+    for before in range(8, 49, 4):
+        notebook["cells"][-1]["source"] = f"{'x' * before} KAGGLE_KEY={KEY}"
+
+        assert KEY[:6] not in refused(notebook, metadata)
 
 
 @given(

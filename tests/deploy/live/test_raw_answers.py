@@ -17,8 +17,16 @@ def heard(call: str, answer: object, asked: object = None, code: int = 200) -> H
     return Heard("POST", path, json.dumps(asked or {}), code, said)
 
 
-def answers(path, user="ann") -> RawAnswers:
-    return RawAnswers(path, 0.0, user, "k1234567")
+def answers(path) -> RawAnswers:
+    return RawAnswers(path, 0.0, "ann", "k1234567")
+
+
+def kept(folder, *told: Heard) -> list[dict]:
+    """Return what is in the file once these were heard."""
+    found = answers(folder / "facts.json")
+    for one in told:
+        found.hear(one)
+    return read(folder / "facts.json")["answers"]
 
 
 def test_a_question_and_its_answer_are_in_the_file_as_they_came(tmp_path):
@@ -67,7 +75,7 @@ def test_a_test_that_was_killed_continues_its_file(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("told", "kept"),
+    ("told", "stays"),
     [
         ("/kaggle/input/datasets/Ann/data", "/kaggle/input/datasets/owner/data"),
         ("Anna and ann-b and [\\nann]", "Anna and owner-b and [\\nowner]"),
@@ -77,72 +85,66 @@ def test_a_test_that_was_killed_continues_its_file(tmp_path):
         ("https://www.kaggle.com/code/ann/x", "https://www.kaggle.com/code/owner/x"),
     ],
 )
-def test_names_and_addresses_are_taken_out_of_texts(told, kept, tmp_path):
+def test_names_and_addresses_are_taken_out_of_texts(told, stays, tmp_path):
     """What is not a name stays: paths, versions, Kaggle's own pages."""
-    found = answers(tmp_path / "facts.json")
+    (record,) = kept(tmp_path, heard("ListKernelSessionOutput", {"log": told}))
 
-    found.hear(heard("ListKernelSessionOutput", {"log": told}))
-
-    assert read(tmp_path / "facts.json")["answers"][0]["answer"] == {"log": kept}
+    assert record["answer"] == {"log": stays}
 
 
 def test_fields_that_name_a_person_or_open_something_are_empty(tmp_path):
     """Whatever they hold; the page of a listing and the owner of a thing stay."""
-    found = answers(tmp_path / "facts.json")
     held = {"author": "Ann Example", "userId": 7, "token": "blob-1", "createUrl": "x", "key": "k"}
+    stays = {"nextPageToken": "100", "ownerSlug": "ann"}
 
-    found.hear(heard("X", {**held, "nextPageToken": "100", "ownerSlug": "ann"}))
+    (record,) = kept(tmp_path, heard("X", {**held, **stays}))
 
-    answer = read(tmp_path / "facts.json")["answers"][0]["answer"]
-    assert answer == {
-        "author": "…",
-        "userId": 0,
-        "token": "…",
-        "createUrl": "…",
-        "key": "…",
-        "nextPageToken": "100",
-        "ownerSlug": "owner",
-    }
+    empty = {**dict.fromkeys(held, "…"), "userId": 0}
+    assert record["answer"] == {**empty, **stays, "ownerSlug": "owner"}
 
 
 def test_no_secret_is_written_wherever_it_comes(tmp_path):
     """In a field, a text, a page that is no JSON, and the question about a token."""
-    found = answers(tmp_path / "facts.json")
+    held = kept(
+        tmp_path,
+        heard("A", {"said": f"KAGGLE_KEY={KEY}", f"KGAT_{KEY}": 1}),
+        heard("B", {"username": "ann", "secret": KEY}),
+        heard("C", f"<html>Authorization: Bearer {KEY} {'x' * 9000}", code=502),
+        heard("D", f"<html>{'x' * 1985}KGAT_{KEY}", code=502),
+        heard("IntrospectToken", {"active": True}, {"token": KEY}),
+    )
 
-    found.hear(heard("A", {"said": f"KAGGLE_KEY={KEY}", f"KGAT_{KEY}": 1}))
-    found.hear(heard("B", {"username": "ann", "secret": KEY}))
-    found.hear(heard("C", f"<html>Authorization: Bearer {KEY} {'x' * 9000}", code=502))
-    found.hear(heard("D", f"<html>{'x' * 1985}KGAT_{KEY}", code=502))
-    found.hear(heard("IntrospectToken", {"active": True}, {"token": KEY}))
-
-    text = (tmp_path / "facts.json").read_text()
-    assert KEY[:8] not in text
-    assert len(read(tmp_path / "facts.json")["answers"]) == 5
+    assert len(held) == 5
+    assert KEY[:8] not in (tmp_path / "facts.json").read_text()
 
 
 def test_nothing_is_kept_of_the_submissions_that_the_test_did_not_make(tmp_path):
     """Kaggle lists all of them, and their descriptions are the user's own words."""
-    found, listed = answers(tmp_path / "facts.json"), "ListSubmissions"
     ours = {"ref": 7, "description": "k1234567-submission", "status": "COMPLETE"}
     other = {"ref": 6, "description": "my secret trick", "fileName": "trick.csv"}
+    pages = [{"submissions": [other, ours]}, {"submissions": [other]}]
+    cut = json.dumps({"submissions": [other]})[:-9]
 
-    found.hear(heard(listed, {"submissions": [other, ours]}, {"page": 1}))
-    found.hear(heard(listed, {"submissions": [other]}, {"page": 2}))
-    found.hear(heard(listed, json.dumps({"submissions": [other]})[:-9], {"page": 3}))
+    held = kept(
+        tmp_path,
+        *(heard("ListSubmissions", page, {"page": n}) for n, page in enumerate([*pages, cut])),
+    )
 
-    held = [record["answer"] for record in read(tmp_path / "facts.json")["answers"]]
-    assert held == [{"submissions": [ours]}, {"submissions": []}, {"submissions": []}]
+    listed = [record["answer"]["submissions"] for record in held]
+    assert listed == [[ours], [], []]
     assert "trick" not in (tmp_path / "facts.json").read_text()
 
 
 def test_the_notebook_is_shown_by_its_sha256(tmp_path):
     """It is in this project; whether it came back unchanged can still be seen."""
-    found, notebook = answers(tmp_path / "facts.json"), "print(1)\n" * 1000
+    notebook = "print(1)\n" * 1000
 
-    found.hear(heard("SaveKernel", {}, {"text": notebook}))
-    found.hear(heard("GetKernel", {"blob": {"source": notebook}}))
+    pushed, got = kept(
+        tmp_path,
+        heard("SaveKernel", {}, {"text": notebook}),
+        heard("GetKernel", {"blob": {"source": notebook}}),
+    )
 
-    pushed, got = read(tmp_path / "facts.json")["answers"]
     assert pushed["asked"]["text"] == got["answer"]["blob"]["source"]
     assert "9000 characters, sha256" in pushed["asked"]["text"]
 

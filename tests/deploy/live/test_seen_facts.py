@@ -54,155 +54,137 @@ def test_without_answers_no_fact_is_seen():
     assert "gpus                2           - (gpu)" in [str(row) for row in rows]
 
 
-def test_seconds_are_those_for_which_a_state_was_seen():
-    """The last poll that saw it counts; none that saw it means 0."""
-    found = seen_facts.seen(
-        [
-            pushed(10),
-            status("NEW_SCRIPT", 10.5, 12),
-            status("QUEUED", 12.5, 16),
-            status("RUNNING", 16.5, 20),
-            status("COMPLETE", 20.5),
-            output(20.6),
-            output(23.0),
-            output(23.5, "empty.txt"),
-        ]
-    )
-
-    assert found["new_script_seconds"] == 2.0
-    assert found["queue_seconds"] == 6.0
-    assert found["listing_seconds"] == 2.5
-    assert found["versions_seconds"] == 0.0
-    assert found["default_execution"] == "run"
+def at_once(word: str = "COMPLETE") -> list[dict[str, Any]]:
+    return [pushed(0), status(word, 1)]
 
 
-def test_seconds_are_not_seen_if_nobody_looked_in_time():
-    """A command that was killed and given again an hour later saw neither end nor beginning."""
-    found = seen_facts.seen([pushed(10), status("COMPLETE", 3600), output(3600.1, "a")])
-
-    assert not {"new_script_seconds", "versions_seconds", "listing_seconds"} & found.keys()
+def at_step(step: str, *answers: dict[str, Any]) -> list[dict[str, Any]]:
+    return [{**one, "step": step} for one in answers]
 
 
-def test_a_push_that_only_names_no_execution_and_never_starts_is_saved_only():
-    """The one that named it, and ran, tells the rest."""
-    found = seen_facts.seen(
-        [
-            pushed(0),
-            status("NEW_SCRIPT", 1, 600),
-            pushed(601, 2, kernelExecutionType="SAVE_AND_RUN_ALL"),
-            status("RUNNING", 601.5, number=2),
-            status("COMPLETE", 605, number=2),
-        ]
-    )
-
-    assert (found["default_execution"], found["new_script_seconds"]) == ("saved", 0.0)
-
-
-def test_a_version_that_is_not_known_yet_is_answered_by_404():
-    """Or by 403, as for things that do not exist."""
-    unknown = {**status("", 0.5, 3.0), "code": 404, "answer": {"code": 404}}
-
-    found = seen_facts.seen([pushed(0), unknown, status("QUEUED", 3.5), status("RUNNING", 4)])
-
-    assert found["versions_seconds"] == 3.0
-
-
-@pytest.mark.parametrize(
-    ("entries", "layout"),
-    [
-        (["competitions", "competitions/digits"], "2026"),
-        (["digits"], "flat"),
-        (["digits", "competitions", "competitions/digits"], "both"),
-    ],
-)
-def test_the_layout_is_where_the_competition_is_mounted(entries, layout):
-    """Both places at once are a layout of their own."""
+def mounted(*entries: str) -> list[dict[str, Any]]:
+    """Return a session that printed where its inputs are."""
     line = {"about": "input", "entries": [[entry, "/real"] for entry in entries]}
+    made = pushed(0, competitionDataSources=["digits"])
+    return [made, status("COMPLETE", 1), output(2, "a", lines=(line,))]
 
-    found = seen_facts.seen(
-        [
-            pushed(0, competitionDataSources=["digits"]),
-            status("COMPLETE", 1),
-            output(2, "a", lines=(line,)),
-        ]
+
+def refused(**look: Any) -> list[dict[str, Any]]:
+    """Return a push that was refused for want of a TPU, and a look at what it left."""
+    said = {"error": "Maximum batch TPU session count of 1 reached."}
+    push = {**pushed(1), "answer": said, "asked": {"slug": "owner/y"}}
+    return at_step(
+        "tpu", pushed(0), push, record("GetKernel", 2, asked={"kernelSlug": "y"}, **look)
     )
 
-    assert found["layout"] == layout
+
+def sources(*named: str) -> list[dict[str, Any]]:
+    return [record("GetKernel", 0, {"metadata": {"competitionDataSources": [*named]}})]
 
 
-def test_files_that_are_lost_or_rewritten_are_told_from_those_that_are_not():
-    """By the names that are listed, and by the sha256 that the session printed."""
-    line = {"about": "files", "files": {"table.csv": "a1", "arrays.npz": "b2"}, "many": 600}
-    got = [
-        record("downloaded", 3, {"name": name, "sha256": digest}, asked=None, code=0)
-        for name, digest in (("table.csv", "ff"), ("arrays.npz", "b2"))
-    ]
+def reserving(step: str) -> list[dict[str, Any]]:
+    quota = {"timeUsed": "5s", "timeReserved": "895s", "totalTimeAllowed": "72000s"}
+    asked = record("GetAcceleratorQuotaStatistics", 0, {"tpuQuota": quota}, asked={})
+    return at_step(step, asked)
 
-    found = seen_facts.seen(
+
+FILES = {"about": "files", "files": {"table.csv": "a1", "arrays.npz": "b2"}, "many": 600}
+NO_TPU = {"about": "tpu", "first": {"platform": "cpu"}, "simulated": ""}
+UNKNOWN = {**status("", 0.5, 3.0), "code": 404, "answer": {"code": 404}}
+ONLY_THERE = "https://www.kaggle.com/code/owner/x?scriptVersionId=3"
+# What was answered, and what is seen in it: None is not seen.
+SEEN: dict[str, tuple[list[dict[str, Any]], dict[str, Any]]] = {
+    "the last poll that saw a state counts, and none that saw it means 0": (
         [
-            pushed(0),
+            *(pushed(10), status("NEW_SCRIPT", 10.5, 12), status("QUEUED", 12.5, 16)),
+            *(status("RUNNING", 16.5, 20), status("COMPLETE", 20.5)),
+            *(output(20.6), output(23.0), output(23.5, "empty.txt")),
+        ],
+        {
+            "new_script_seconds": 2.0,
+            "queue_seconds": 6.0,
+            "listing_seconds": 2.5,
+            "versions_seconds": 0.0,
+            "default_execution": "run",
+        },
+    ),
+    "a command that was given again an hour later saw neither end nor beginning": (
+        [pushed(10), status("COMPLETE", 3600), output(3600.1, "a")],
+        dict.fromkeys(("new_script_seconds", "versions_seconds", "listing_seconds")),
+    ),
+    "a push that names no execution and never starts is only saved": (
+        [
+            *(pushed(0), status("NEW_SCRIPT", 1, 600)),
+            pushed(601, 2, kernelExecutionType="SAVE_AND_RUN_ALL"),
+            *(status("RUNNING", 601.5, number=2), status("COMPLETE", 605, number=2)),
+        ],
+        {"default_execution": "saved", "new_script_seconds": 0.0},
+    ),
+    "a version that is not known yet is answered by 404": (
+        [pushed(0), UNKNOWN, status("QUEUED", 3.5), status("RUNNING", 4)],
+        {"versions_seconds": 3.0},
+    ),
+    "the layout of 2026": (mounted("competitions", "competitions/digits"), {"layout": "2026"}),
+    "the flat layout": (mounted("digits"), {"layout": "flat"}),
+    "both": (mounted("digits", "competitions", "competitions/digits"), {"layout": "both"}),
+    "files that are lost or rewritten": (
+        [
+            *at_once(),
+            output(2, "table.csv", "arrays.npz", ".hidden", lines=("no JSON of ours", FILES)),
+            *(
+                record("downloaded", 3, {"name": name, "sha256": got}, asked=None, code=0)
+                for name, got in (("table.csv", "ff"), ("arrays.npz", "b2"))
+            ),
+        ],
+        {"hidden_files": True, "empty_files": False, "rewritten": ["table.csv"]},
+    ),
+    "a source without a prefix": (sources("digits"), {"prefixes": False}),
+    "a source with one": (sources("c/digits"), {"prefixes": True}),
+    "a refused push leaves nothing": (refused(code=403), {"refused_push": "nothing"}),
+    "it leaves a shell": (refused(code=500), {"refused_push": "shell"}),
+    "it leaves a version": (
+        refused(answer={"metadata": {"currentVersionNumber": 1}}),
+        {"refused_push": "source"},
+    ),
+    "an address may be given only once, and hold more than the notebook": (
+        [
+            {**pushed(0, slug="owner/asked"), "answer": {"versionNumber": 1, "url": ONLY_THERE}},
             status("COMPLETE", 1),
-            output(2, "table.csv", "arrays.npz", ".hidden", lines=("no JSON of ours", line)),
-            *got,
-        ]
-    )
+        ],
+        {"default_execution": "run"},
+    ),
+    "no TPU keeps a second push from running": (
+        at_step(
+            "tpu",
+            *at_once("RUNNING"),
+            *(pushed(2, number=2), status("RUNNING", 3, number=2)),
+            *(status("COMPLETE", 4), output(5, lines=(NO_TPU,))),
+        ),
+        {"verified": False},
+    ),
+    "a session reserves time": (reserving("tpu"), {"reserves": True}),
+    "none does": (reserving("reads"), {"reserves": None}),
+}
 
-    assert (found["hidden_files"], found["empty_files"]) == (True, False)
-    assert found["rewritten"] == ["table.csv"]
 
+@pytest.mark.parametrize("what", SEEN)
+def test_a_fact_is_what_the_answers_show(what):
+    answers, expected = SEEN[what]
 
-def test_names_of_sources_with_a_prefix_are_seen():
-    """Also "c/" in place of "competitions/"."""
-    plain = {"metadata": {"competitionDataSources": ["digits"]}}
-    prefixed = {"metadata": {"competitionDataSources": ["c/digits"]}}
+    found = seen_facts.seen(answers)
 
-    assert seen_facts.seen([record("GetKernel", 0, plain)])["prefixes"] is False
-    assert seen_facts.seen([record("GetKernel", 0, prefixed)])["prefixes"] is True
-
-
-@pytest.mark.parametrize(
-    ("look", "left"),
-    [
-        ({"code": 403}, "nothing"),
-        ({"code": 500}, "shell"),
-        ({"code": 200, "answer": {"metadata": {"currentVersionNumber": 1}}}, "source"),
-    ],
-)
-def test_what_a_refused_push_leaves_is_asked_for_afterwards(look, left):
-    """No kernel, one that answers 500, or one with a version."""
-    refused = {
-        **pushed(1),
-        "answer": {"error": "Maximum batch TPU session count of 1 reached."},
-        "asked": {"slug": "owner/y"},
-    }
-    after = {**record("GetKernel", 2, asked={"kernelSlug": "y"}), **look}
-
-    found = seen_facts.seen([{**each, "step": "tpu"} for each in (pushed(0), refused, after)])
-
-    assert found["refused_push"] == left
+    assert {name: found.get(name) for name in expected} == expected
 
 
 def test_an_answer_that_lacks_what_would_show_a_fact_hides_only_that_fact():
     """Kaggle leaves out what is 0; a page may come in place of JSON. The notes name the fact."""
-    refused = {**pushed(1), "answer": {"error": "no quota"}, "step": "tpu"}
-    shell = record("GetKernel", 2, {"metadata": {}}, step="tpu")
     page = record("GetKernel", 0.5, "<html>")
-    held = [pushed(0), page, status("COMPLETE", 1), output(2, ".hidden"), refused, shell]
+    held = [page, *at_once(), output(2, ".hidden"), *refused(answer={"metadata": {}})]
 
     found = seen_facts.seen(held)
 
     assert "refused_push" not in found and found["hidden_files"] is True
     assert "refused_push: an answer lacks what would show it" in seen_facts.notes(held)
-
-
-def test_an_address_may_hold_more_than_the_kernel_and_may_be_given_only_once():
-    """What follows a "?" is no part of its name."""
-    url = "https://www.kaggle.com/code/owner/x?scriptVersionId=3"
-    only_there = {**pushed(0, slug="owner/asked"), "answer": {"versionNumber": 1, "url": url}}
-
-    found = seen_facts.seen([only_there, status("COMPLETE", 1)])
-
-    assert found["default_execution"] == "run"
 
 
 def test_what_is_left_of_a_token_is_not_called_its_life():
@@ -211,26 +193,3 @@ def test_what_is_left_of_a_token_is_not_called_its_life():
 
     assert seen_facts.seen(held) == {}
     assert seen_facts.notes(held) == ["the access token was valid for 5000 s more"]
-
-
-def test_a_tpu_that_is_not_given_is_seen_although_the_second_push_ran_too():
-    """No TPU keeps it from running, and its output is not waited for."""
-    printed = {"about": "tpu", "first": {"platform": "cpu"}, "simulated": ""}
-    answers = [
-        *(pushed(0), status("RUNNING", 1)),
-        *(pushed(2, number=2), status("RUNNING", 3, number=2)),
-        *(status("COMPLETE", 4), output(5, lines=(printed,))),
-    ]
-
-    assert seen_facts.seen([{**one, "step": "tpu"} for one in answers])["verified"] is False
-
-
-def test_time_that_a_session_reserves_is_seen_while_it_runs():
-    """Kaggle leaves the field out, or says 0, where it reserves nothing."""
-    quota = {"tpuQuota": {"timeUsed": "5s", "timeReserved": "895s", "totalTimeAllowed": "72000s"}}
-
-    reserving = [record("GetAcceleratorQuotaStatistics", 0, quota, step="tpu", asked={})]
-    before = [record("GetAcceleratorQuotaStatistics", 0, quota, step="reads", asked={})]
-
-    assert seen_facts.seen(reserving)["reserves"] is True
-    assert "reserves" not in seen_facts.seen(before)

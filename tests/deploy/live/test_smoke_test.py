@@ -22,6 +22,12 @@ from tests.e2e.plain_session import Plain
 QUICK = {"queue_seconds": 0.01, "ready_seconds": 0.05}
 
 
+def smoked(folder, wanted, **more):
+    """Give the smoke test with these steps."""
+    more["killed_seconds"] = QUICKLY_KILLED_SECONDS
+    return live.smoke_test(Kaggle.connect(pace=HURRIED), "digits", folder, wanted=wanted, **more)
+
+
 def test_a_smoke_test_shows_the_facts_and_leaves_nothing_behind(tmp_path):
     """Its one file is what a local Kaggle can be told to behave like."""
     with kaggle({**QUICK, "layout": "flat", "own_output": False}, Plain) as local:
@@ -39,21 +45,20 @@ def test_a_smoke_test_shows_the_facts_and_leaves_nothing_behind(tmp_path):
     assert private == [True] * 5
     assert [path.name for path in tmp_path.iterdir()] == [result.file.name]
     assert (read["layout"], read["own_output"]) == ("flat", False)
-    assert {name for name, seen in rows.items() if not seen} == {
-        *("verified", "refused_push", "reserves", "gpus", "scores")
-    }
+    unseen = {name for name, seen in rows.items() if not seen and not name.endswith("_seconds")}
+    assert unseen == {"verified", "refused_push", "reserves", "gpus", "scores"}
     assert USER not in result.file.read_text()
 
 
+@pytest.mark.slow
 def test_what_cannot_be_deleted_is_named_and_tried_again(tmp_path):
     """The next command deletes it, and makes nothing."""
+    refused = instead(200, {"error": "Try again later"})
     with kaggle(QUICK, Plain) as local:
-        local.faults.say(
-            "DeleteDataset", itertools.repeat(instead(200, {"error": "Try again later"}))
-        )
+        local.faults.say("DeleteDataset", itertools.repeat(refused))
         first = smoke(tmp_path)
         local.faults.say("DeleteDataset", [])
-        made = len([call for call in local.journal if call[0] == "SaveKernel"])
+        made = [call[0] for call in local.journal].count("SaveKernel")
         second = smoke(tmp_path)
 
         assert [call[0] for call in local.journal].count("SaveKernel") == made
@@ -63,15 +68,35 @@ def test_what_cannot_be_deleted_is_named_and_tried_again(tmp_path):
     assert (second.left, second.file) == ([], first.file)
 
 
-@pytest.mark.parametrize("operation", ["SaveKernel", "CreateDatasetVersion", "DeleteKernel"])
-def test_an_answer_that_is_lost_makes_nothing_twice(operation, tmp_path):
-    """What it made is found, in the same command."""
+@pytest.mark.parametrize(
+    ("operation", "fault", "error"),
+    [
+        ("SaveKernel", ["reset after"], None),
+        *(
+            pytest.param(*case, marks=pytest.mark.slow)
+            for case in (
+                ("CreateDatasetVersion", ["reset after"], None),
+                ("DeleteKernel", ["reset after"], None),
+                ("GetDatasetStatus", itertools.repeat("503, Retry-After 0"), Unreachable),
+            )
+        ),
+    ],
+)
+def test_an_answer_that_is_lost_or_never_comes_makes_nothing_twice(
+    operation, fault, error, tmp_path
+):
+    """What it made is found, in the same command, or in the next one after one that had to end."""
     with kaggle(QUICK, Plain) as local:
-        local.faults.say(operation, ["reset after"])
+        local.faults.say(operation, fault)
+        if error:
+            with pytest.raises(error):
+                smoke(tmp_path)
+            local.faults.say(operation, [])
         result = smoke(tmp_path)
 
-        assert [kind for _, kind, _ in local.faults.struck] == ["reset after"]
+        assert error or [kind for _, kind, _ in local.faults.struck] == fault
         assert live_rehearsal.duplicates(local) == there(local) == result.left == []
+    assert [path.name for path in tmp_path.iterdir()] == [result.file.name]
 
 
 @pytest.mark.parametrize(
@@ -104,52 +129,27 @@ def test_the_address_that_kaggle_gives_a_notebook_is_the_one_that_is_deleted(
     assert made.kernels() == [noted.format(asked)]
 
 
-def test_a_killed_smoke_test_is_finished_by_the_same_command():
-    """Killed at a push, after Kaggle made the version."""
-    struck, wrong = live_rehearsal.killed(live_rehearsal.Kill("SaveKernel", 1, after=True))
-
-    assert (struck, wrong) == (True, [])
-
-
-def test_a_kaggle_that_falls_silent_leaves_a_test_to_be_finished(tmp_path):
-    """Not one that seems complete; the same command finishes it."""
-    with kaggle(QUICK, Plain) as local:
-        local.faults.say("GetDatasetStatus", itertools.repeat("503, Retry-After 0"))
-        with pytest.raises(Unreachable):
-            smoke(tmp_path)
-        local.faults.say("GetDatasetStatus", [])
-        result = smoke(tmp_path)
-
-        assert live_rehearsal.duplicates(local) == there(local) == result.left == []
-    assert [path.name for path in tmp_path.iterdir()] == [result.file.name]
-
-
+@pytest.mark.slow
 def test_a_step_that_spends_is_announced_and_taken_only_if_it_is_agreed_to(tmp_path):
     """The others are announced, and not asked about."""
     asked, shown = [], []
 
-    def disagree(step):
-        asked.append(step.name)
-        return False
-
     with kaggle(QUICK, Plain) as local:
-        live.smoke_test(
-            Kaggle.connect(pace=HURRIED),
-            "digits",
+        smoked(
             tmp_path,
-            wanted=("tpu", "submit"),
-            agree=disagree,
+            ("tpu", "submit"),
+            agree=lambda step: asked.append(step.name),
             show=shown.append,
-            killed_seconds=QUICKLY_KILLED_SECONDS,
         )
         pushes = [said for name, said, *_ in local.journal if name == "SaveKernel"]
-        shaped = [said for said in pushes if said.get("machineShape")]
 
-    assert asked == ["tpu", "submit"] and shaped == []
+    assert asked == ["tpu", "submit"]
+    assert [said for said in pushes if said.get("machineShape")] == []
     assert "It spends 5 TPU minutes." in " ".join(shown)
     assert "It spends one submission to digits." in " ".join(shown)
 
 
+@pytest.mark.slow
 def test_an_error_of_any_kind_says_that_the_test_is_unfinished_and_how_to_go_on(tmp_path):
     """What it made is still on Kaggle; the command has the options that were given."""
 
@@ -157,20 +157,10 @@ def test_an_error_of_any_kind_says_that_the_test_is_unfinished_and_how_to_go_on(
         raise UsageError("There is nobody to ask.")
 
     with kaggle(QUICK, Plain) as local:
-        with pytest.raises(UsageError) as caught:
-            live.smoke_test(
-                Kaggle.connect(pace=HURRIED),
-                "digits",
-                tmp_path,
-                wanted=("gpu",),
-                agree=refuse,
-                killed_seconds=QUICKLY_KILLED_SECONDS,
-                again="invoke doctor --live --gpu",
-            )
+        with pytest.raises(UsageError, match=r"nobody to ask\.\nThe .* unfinished") as caught:
+            smoked(tmp_path, ("gpu",), agree=refuse, again="invoke doctor --live --gpu")
         assert there(local)
-    said = str(caught.value)
-    assert said.startswith("There is nobody to ask.\nThe smoke test is unfinished")
-    assert said.splitlines()[-1] == "invoke doctor --live --gpu"
+    assert str(caught.value).splitlines()[-1] == "invoke doctor --live --gpu"
 
 
 def test_the_unfinished_test_of_another_account_is_refused(tmp_path):

@@ -9,10 +9,10 @@ import ssl
 import subprocess
 import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from requests.adapters import HTTPAdapter
@@ -20,7 +20,6 @@ from requests.adapters import HTTPAdapter
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import Ambiguous, BadAnswer, CredentialError, Unreachable, UsageError
-from deploy.project import Project
 from deploy.trace import status
 from tests.deploy.between import RESET
 
@@ -43,14 +42,8 @@ def site(monkeypatch: pytest.MonkeyPatch, shown: list[str]) -> Kaggle:
     return kaggle
 
 
-def unused_port() -> int:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        return int(taken.getsockname()[1])
-
-
 @pytest.mark.parametrize("kind", [TypeError, AttributeError, KeyError, ValueError])
-def test_an_error_of_our_own_is_raised_as_it_is_and_asked_once(kaggle, between, kind):
+def test_an_error_of_our_own_is_raised_as_it_is_and_asked_once(kaggle, kind):
     kaggle.pace = PATIENT
     asked = []
 
@@ -58,10 +51,9 @@ def test_an_error_of_our_own_is_raised_as_it_is_and_asked_once(kaggle, between, 
         asked.append(1)
         raise kind("ours")
 
-    with pytest.raises(kind, match="ours"):
-        kaggle._read("ask", ask)
-    with pytest.raises(kind, match="ours"):
-        kaggle._write("order", ask)
+    for call in (kaggle._read, kaggle._write):
+        with pytest.raises(kind, match="ours"):
+            call("ask", ask)
 
     assert len(asked) == 2
 
@@ -86,13 +78,6 @@ def test_a_field_that_the_client_has_renamed_is_told_as_such(kaggle, between):
 
     with pytest.raises(BadAnswer, match="has no attribute 'renamed'"):
         kaggle._read("look", lambda: answer.renamed)
-
-
-def test_the_page_of_a_gateway_passes(kaggle, between):
-    pages = [(200, b"<html>We will be back soon</html>")] * 4
-    between.say("GetAcceleratorQuotaStatistics", [*pages, LEFT])
-
-    assert kaggle.quota().tpu_seconds == 72_000
 
 
 @pytest.mark.parametrize("answer", [{"errorMessage": 5}, b"<html>busy</html>"])
@@ -190,8 +175,7 @@ def test_a_storage_that_is_blocked_is_named_and_kaggle_is_not(
 
     why, todo = str(caught.value).split("\n")
     assert f"storage.googleapis.com {said}" in why and "Kaggle itself answered" in why
-    assert "a network that lets storage.googleapis.com through" in todo
-    assert "offline" not in why and "kaggle.com," not in todo
+    assert "storage.googleapis.com" in todo and "kaggle.com," not in todo
 
 
 def test_a_local_kaggle_that_breaks_the_connection_is_called_by_its_name(kaggle, between):
@@ -207,25 +191,20 @@ def test_a_local_kaggle_that_breaks_the_connection_is_called_by_its_name(kaggle,
 
 
 def test_a_local_kaggle_that_is_not_running_is_told_at_once_and_once(monkeypatch, shown):
-    port = unused_port()
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        port = taken.getsockname()[1]
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
     monkeypatch.setenv("KAGGLE_USERNAME", "ann")
     monkeypatch.setenv("KAGGLE_KEY", "not-a-key")
     kaggle = Kaggle.connect(pace=PATIENT, show=shown.append)
 
-    with pytest.raises(Unreachable) as caught:
+    with pytest.raises(Unreachable, match=f"nothing answers at 127.0.0.1:{port}") as caught:
         kaggle.quota()
 
     said = str(caught.value)
-    assert f"nothing answers at 127.0.0.1:{port}: the local Kaggle" in said
-    assert "\ninvoke serve --input DIR --folder DIR\n" in said
-    assert "\npython -m localkaggle serve --folder DIR\n" in said and "open a new shell" in said
+    assert "\ninvoke serve" in said and "\npython -m localkaggle serve" in said
     assert "ProxyError" not in said and len(shown) == 1  # logging in, and no retry
-
-
-@pytest.fixture
-def ours(root: Path) -> Project:
-    return Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
 
 
 def test_status_tells_once_that_nobody_answers(kaggle, between, ours):
@@ -245,10 +224,8 @@ def test_status_tells_once_that_nobody_answers(kaggle, between, ours):
 def test_status_ends_with_the_refusal_of_a_key_that_has_ended(kaggle, between, ours):
     between.always("GetAcceleratorQuotaStatistics", (401, {"code": 401, "message": "Unauthorized"}))
 
-    with pytest.raises(CredentialError, match="401 Unauthorized") as caught:
+    with pytest.raises(CredentialError, match="401 Unauthorized"):
         status.now(kaggle, ours)
-
-    assert caught.value.exit_code == 3
 
 
 def test_status_says_why_the_quota_is_not_known(kaggle, between, ours):
@@ -256,53 +233,49 @@ def test_status_says_why_the_quota_is_not_known(kaggle, between, ours):
 
     found = status.now(kaggle, ours)
 
-    assert found["hours_unknown"] == "Kaggle refused to ask for the quota: 403 Not allowed."
-    assert "not known: Kaggle refused to ask for the quota: 403 Not allowed." in "".join(
-        status.state_lines(found)
-    )
+    assert "403 Not allowed" in found["hours_unknown"]
+    assert f"not known: {found['hours_unknown']}" in "".join(status.state_lines(found))
 
 
-@contextmanager
-def https_proxy(answer: bytes, port: int = 0) -> Iterator[str]:
-    """Serve a proxy that answers each CONNECT so; an empty answer lets it speak TLS itself."""
+@pytest.fixture
+def through(monkeypatch):
+    """Return what starts a proxy that answers each CONNECT so, for all that is asked from then on.
+    An empty answer lets it speak TLS itself, with a certificate.
+    """
+    with ExitStack() as stack:
 
-    class Handler(http.server.BaseHTTPRequestHandler):
-        def log_message(self, *arguments: object) -> None:
-            pass
+        def start(answer: bytes, certificate: Path | None = None) -> Any:
+            class Handler(http.server.BaseHTTPRequestHandler):
+                def log_message(self, *arguments: object) -> None:
+                    pass
 
-        def do_CONNECT(self) -> None:
-            self.server.asked += 1
-            self.wfile.write(answer or b"HTTP/1.1 200 OK\r\n\r\n")
-            self.close_connection = True
-            if not answer:
-                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-                context.load_cert_chain(self.server.certificate)
-                try:
-                    context.wrap_socket(self.connection, server_side=True).close()
-                except OSError:
-                    return
+                def do_CONNECT(self) -> None:
+                    self.server.asked += 1
+                    self.wfile.write(answer or b"HTTP/1.1 200 OK\r\n\r\n")
+                    self.close_connection = True
+                    if certificate:
+                        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                        context.load_cert_chain(certificate)
+                        with suppress(OSError):
+                            context.wrap_socket(self.connection, server_side=True).close()
 
-    server = http.server.ThreadingHTTPServer(("127.0.0.1", port), Handler)
-    server.asked, server.daemon_threads = 0, True
-    threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    try:
-        yield server
-    finally:
-        server.shutdown()
-        server.server_close()
+            server: Any = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+            server.asked, server.daemon_threads = 0, True
+            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+            stack.callback(server.server_close)
+            stack.callback(server.shutdown)
+            monkeypatch.setenv("https_proxy", f"http://ann:secret@127.0.0.1:{server.server_port}")
+            monkeypatch.setenv("no_proxy", "intranet.example")
+            return server
 
-
-def through(server, monkeypatch) -> None:
-    monkeypatch.setenv("https_proxy", f"http://ann:secret@127.0.0.1:{server.server_port}")
-    monkeypatch.setenv("no_proxy", "intranet.example")
+        yield start
 
 
-def test_a_proxy_that_wants_a_login_is_named_without_its_password_and_asked_once(site, monkeypatch):
-    with https_proxy(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n") as proxy:
-        through(proxy, monkeypatch)
+def test_a_proxy_that_wants_a_login_is_named_without_its_password_and_asked_once(site, through):
+    proxy = through(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
 
-        with pytest.raises(Unreachable, match="407 Proxy Authentication Required") as caught:
-            site.quota()
+    with pytest.raises(Unreachable, match="407 Proxy Authentication Required") as caught:
+        site.quota()
 
     said = str(caught.value)
     assert f"https_proxy 127.0.0.1:{proxy.server_port}" in said and "secret" not in said
@@ -310,17 +283,19 @@ def test_a_proxy_that_wants_a_login_is_named_without_its_password_and_asked_once
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
-def test_a_company_s_certificate_says_which_variable_names_its_authority(
-    site, monkeypatch, tmp_path
-):
-    with https_proxy(b"") as proxy:
-        proxy.certificate = certificate(tmp_path)
-        through(proxy, monkeypatch)
+def test_a_company_s_certificate_says_which_variable_names_its_authority(site, through, tmp_path):
+    """Nobody has signed it."""
+    key, signed = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    words = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=api.kaggle.com", "-keyout", key]
+    command = ["openssl", "req", "-x509", *words, "-out", signed]
+    subprocess.run(command, check=True, capture_output=True)
+    key.write_text(key.read_text() + signed.read_text())
+    proxy = through(b"", key)
 
-        with pytest.raises(Unreachable, match="does not trust the certificate") as caught:
-            site.quota()
+    with pytest.raises(Unreachable, match=r"(?s)does not trust.*export REQUESTS_CA_BUNDLE="):
+        site.quota()
 
-    assert "export REQUESTS_CA_BUNDLE=" in str(caught.value) and proxy.asked == 1
+    assert proxy.asked == 1
 
 
 def test_a_file_of_authorities_that_is_not_there_is_named(site, monkeypatch, tmp_path):
@@ -348,28 +323,3 @@ def test_a_proxy_that_is_no_address_is_told_at_once(site, monkeypatch, proxy):
 
     with pytest.raises(Unreachable, match="cannot be made as it is set up"):
         site.quota()
-
-
-def certificate(folder: Path) -> Path:
-    """Write a key and a certificate that nobody has signed."""
-    path = folder / "own.pem"
-    subprocess.run(
-        [
-            "openssl",
-            "req",
-            "-x509",
-            "-newkey",
-            "rsa:2048",
-            "-nodes",
-            "-subj",
-            "/CN=api.kaggle.com",
-            "-keyout",
-            str(path),
-            "-out",
-            str(folder / "certificate.pem"),
-        ],
-        check=True,
-        capture_output=True,
-    )
-    path.write_text(path.read_text() + (folder / "certificate.pem").read_text())
-    return path

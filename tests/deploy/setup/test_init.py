@@ -1,6 +1,5 @@
 """The default of the tasks, what is asked for, and what Kaggle says of a competition."""
 
-import itertools
 import os
 from collections.abc import Mapping
 from pathlib import Path
@@ -14,7 +13,7 @@ from tests.deploy.between import HANG, Between
 
 SLUG = "leaf-diseases-2026"
 COMPETITION = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
-HOURS = "infer_hours"
+RULES = f"competitions/{SLUG}/rules"
 
 
 @pytest.fixture
@@ -46,29 +45,38 @@ def begin(
 def signed_in(ours: Path, between: Between, monkeypatch: pytest.MonkeyPatch) -> Between:
     """The same, signed in as ann, who accepted the rules."""
     monkeypatch.setattr(init, "PACE", type(init.PACE)(first=0.05, most=0.1, patience=0.3))
-    between.say("GetCompetition", itertools.repeat(COMPETITION))
-    between.say("ListDataFiles", itertools.repeat({"files": [{"name": "sample_submission.csv"}]}))
-    between.say("DownloadDataFile", itertools.repeat({}))
+    between.always("GetCompetition", COMPETITION)
+    between.always("ListDataFiles", {"files": [{"name": "sample_submission.csv"}]})
+    between.always("DownloadDataFile", {})
     return between
 
 
 def written(root: Path) -> dict[str, str]:
     """Return every file of the project and its text."""
-    return {
-        str(path.relative_to(root)): path.read_text() for path in root.rglob("*") if path.is_file()
-    }
+    return {str(path): path.read_text() for path in root.rglob("*") if path.is_file()}
+
+
+def unchanged(ours: Path, error: type[Exception], said: str, *given: Any, **more: Any) -> str:
+    """Begin what is refused with these words; return the message. Nothing is written."""
+    before = written(ours)
+
+    with pytest.raises(error, match=said) as caught:
+        begin(ours, *given, **more)
+
+    assert written(ours) == before
+    return str(caught.value)
 
 
 def test_what_will_be_used_on_kaggle_and_the_next_command_are_shown(ours, shown):
-    """Handles that nobody has to guess."""
+    """Handles that nobody has to guess, and the line to write where nobody can be asked."""
     made = begin(ours, user="ann", show=shown.append)
 
     assert dict(made.handles) == {
-        "train-tpu": "ann/leaf-diseases-2026-train-tpu",
-        "infer-gpu": "ann/leaf-diseases-2026-infer-gpu",
-        "artifact": "ann/leaf-diseases-2026-artifact",
+        name: f"ann/{SLUG}-{name}" for name in ("train-tpu", "infer-gpu", "artifact")
     }
-    assert all(handle in "\n".join(shown) for handle in made.handles.values())
+    told = "\n".join(shown)
+    assert all(handle in told for handle in made.handles.values())
+    assert made.added == {} and "infer_hours=2.0" in told
     assert shown[-1] == "Next: invoke doctor"
 
 
@@ -106,30 +114,22 @@ def test_a_second_competition_becomes_the_default(ours):
 )
 def test_a_name_that_cannot_work_is_refused_with_one_that_can(ours, slug, config, edit):
     """Before anything is written."""
-    before = written(ours)
-
-    with pytest.raises(UsageError) as caught:
-        begin(ours, slug, config=config)
-
-    assert edit in str(caught.value) and len(str(caught.value)) < 500
-    assert written(ours) == before
+    assert len(unchanged(ours, UsageError, edit, slug, config=config)) < 500
 
 
-def test_without_the_file_the_default_is_the_rehearsal(ours):
-    """The first run needs no `init`."""
+def test_the_default_is_the_rehearsal_or_any_config_that_is_there(ours):
+    """The first run needs no `init`, and somebody writes the line by hand."""
     assert init.default_config(ours) == "digits"
+    (ours / init.FILE).write_text('# mine\nconfig = "other"\n')
+
+    assert init.default_config(ours) == "other"
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        "config",
-        "config = 3",
-        'config = "../x"',
-        'config = "gone"',
+        *("config", "config = 3", 'config = "../x"', 'config = "gone"', "", "\x00"),
         'config = "other"\nmore = 1',
-        "",
-        "\x00",
     ],
 )
 def test_a_broken_relay_toml_is_named_with_its_edit(ours, text):
@@ -140,16 +140,7 @@ def test_a_broken_relay_toml_is_named_with_its_edit(ours, text):
         init.default_config(ours)
 
     if text != 'config = "gone"':
-        with pytest.raises(UsageError):
-            begin(ours)
-        assert (ours / init.FILE).read_text() == text
-
-
-def test_the_default_may_be_any_config_that_is_there(ours):
-    """Somebody writes the line by hand."""
-    (ours / init.FILE).write_text('# mine\nconfig = "other"\n')
-
-    assert init.default_config(ours) == "other"
+        unchanged(ours, UsageError, "relay.toml")
 
 
 def test_a_competition_is_checked_where_there_are_credentials(signed_in, ours, shown):
@@ -169,7 +160,10 @@ def test_without_credentials_nobody_is_asked_and_that_is_said(between, ours, mon
     made = begin(ours, show=shown.append)
 
     assert between.seen == [] and made.remembered and not made.checked
-    assert f"https://www.kaggle.com/competitions/{SLUG}/rules" in "\n".join(shown)
+    assert f"https://www.kaggle.com/{RULES}" in "\n".join(shown)
+
+
+REFUSED = {"code": 403, "message": "Permission denied"}
 
 
 @pytest.mark.parametrize(
@@ -177,35 +171,23 @@ def test_without_credentials_nobody_is_asked_and_that_is_said(between, ours, mon
     [
         (
             "ListDataFiles",
-            (404, {"code": 404, "message": "Not found"}),
+            (404, {"code": 404, "message": "No"}),
             UsageError,
             "knows no competition",
         ),
-        (
-            "ListDataFiles",
-            (403, {"code": 403, "message": "Permission denied"}),
-            Denied,
-            f"competitions/{SLUG}/rules",
-        ),
-        (
-            "DownloadDataFile",
-            (403, {"code": 403, "message": "Permission denied"}),
-            Denied,
-            f"competitions/{SLUG}/rules",
-        ),
+        ("ListDataFiles", (403, REFUSED), Denied, RULES),
+        ("DownloadDataFile", (403, REFUSED), Denied, RULES),
+        # Kaggle may list the files all the same.
+        ("GetCompetition", COMPETITION | {"userHasEntered": False}, Denied, RULES),
     ],
 )
 def test_a_competition_that_is_not_there_or_not_entered_ends_it(
     signed_in, ours, operation, answer, error, said
 ):
     """With the edit, and nothing written."""
-    signed_in.say(operation, itertools.repeat(answer))
-    before = written(ours)
+    signed_in.always(operation, answer)
 
-    with pytest.raises(error, match=said):
-        begin(ours)
-
-    assert written(ours) == before
+    unchanged(ours, error, said)
 
 
 @pytest.mark.parametrize(
@@ -217,7 +199,7 @@ def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(
     """A config needs no Kaggle."""
     if answer == HANG:
         monkeypatch.setattr(init, "TIMEOUTS", (1, 0.5))
-    signed_in.say("ListDataFiles", itertools.repeat(answer))
+    signed_in.always("ListDataFiles", answer)
 
     made = begin(ours)
 
@@ -225,32 +207,26 @@ def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(
     assert made.handles["train-tpu"].startswith("ann/"), "the key names its user"
 
 
-def test_another_user_than_the_signed_in_one_is_refused(signed_in, ours):
-    """Kaggle would take no push for them."""
-    with pytest.raises(UsageError, match="ann's"):
-        begin(ours, user="bob")
-
-
 @pytest.mark.parametrize("user", ["a b", "../x", "x" * 51])
 def test_a_user_that_cannot_be_is_refused(ours, user):
     """It becomes part of an address."""
-    with pytest.raises(UsageError, match="--user"):
-        begin(ours, user=user)
+    unchanged(ours, UsageError, "--user", user=user)
+
+
+def test_another_user_than_the_signed_in_one_is_refused(signed_in, ours):
+    """Kaggle would take no push for them."""
+    unchanged(ours, UsageError, "ann's", user="bob")
 
 
 def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
     """Exit code 8, and no half of a file."""
-    before = written(ours)
 
     def full(*arguments: object) -> None:
         raise OSError(28, os.strerror(28))
 
     monkeypatch.setattr(os, "replace", full)
 
-    with pytest.raises(DiskError):
-        begin(ours)
-
-    assert written(ours) == before
+    unchanged(ours, DiskError, "")
 
 
 # What no call tells
@@ -270,7 +246,7 @@ def test_the_hours_of_a_code_competition_are_asked_for_and_kept_in_the_config(
     again = begin(ours, held=2.0, ask=answer)
 
     assert len(asked) == 1 and f"competitions/{SLUG}/overview/code-requirements" in asked[0]
-    assert (made.added, again.added) == ({HOURS: 2.0}, {})
+    assert (made.added, again.added) == ({"infer_hours": 2.0}, {})
     assert not any("not known" in line for line in shown)
 
 
@@ -280,15 +256,7 @@ def test_the_hours_may_be_given_instead(ours, hours):
     for held in (None, 4.0):
         made = begin(ours, held=held, hours=hours, ask=lambda question: pytest.fail(question))
 
-        assert made.added == {HOURS: hours}
-
-
-def test_without_anybody_to_ask_the_line_to_write_is_shown(ours, shown):
-    """The config has none then."""
-    made = begin(ours, show=shown.append)
-
-    assert made.added == {}
-    assert any("infer_hours=2.0" in line for line in shown)
+        assert made.added == {"infer_hours": hours}
 
 
 def test_no_answer_is_none(ours):
@@ -299,12 +267,7 @@ def test_no_answer_is_none(ours):
 @pytest.mark.parametrize("answer", ["two", "0", "-1", "13", "nan", "inf"])
 def test_an_answer_that_is_no_number_of_hours_ends_it(ours, answer):
     """And nothing is written."""
-    before = written(ours)
-
-    with pytest.raises(UsageError, match="expected one up to 12"):
-        begin(ours, ask=lambda question: answer)
-
-    assert written(ours) == before
+    unchanged(ours, UsageError, "expected one up to 12", ask=lambda question: answer)
 
 
 def test_a_competition_that_takes_files_is_asked_no_hours(signed_in, ours, shown):
@@ -316,44 +279,36 @@ def test_a_competition_that_takes_files_is_asked_no_hours(signed_in, ours, shown
         "mergerDeadline": "2026-12-24T23:59:00Z",
         "deadline": "2026-12-31T23:59:00Z",
     }
-    signed_in.say("GetCompetition", itertools.repeat(about))
+    signed_in.always("GetCompetition", about)
 
     made = begin(ours, ask=lambda question: pytest.fail(question), show=shown.append)
 
-    assert (
-        "It takes uploaded files, 10 submissions a day, teams may merge until 2026-12-24 23:59 UTC,"
-        " ends on 2026-12-31 23:59 UTC"
-    ) in shown
+    (line,) = (line for line in shown if "uploaded files" in line)
+    for fact in ("10 submissions a day", "merge until 2026-12-24", "ends on 2026-12-31 23:59 UTC"):
+        assert fact in line
     assert made.added == {}
-
-
-def test_a_competition_that_is_not_entered_ends_it_with_the_address_of_its_rules(signed_in, ours):
-    """Kaggle may list its files all the same."""
-    signed_in.say("GetCompetition", itertools.repeat({**COMPETITION, "userHasEntered": False}))
-    before = written(ours)
-
-    with pytest.raises(Denied, match=f"competitions/{SLUG}/rules"):
-        begin(ours)
-
-    assert written(ours) == before
 
 
 DIGITS = "2026-leaves"
 
 
+def leaves(ours: Path) -> dict[str, str]:
+    """Begin a competition that begins with a digit; return the handles."""
+    return dict(begin(ours, DIGITS, name="leaves", user="ann").handles)
+
+
 def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ours):
     """Kaggle finds no new notebook under a digit. The datasets keep the competition's name."""
-    made = begin(ours, DIGITS, name="leaves", user="ann")
+    handles = leaves(ours)
 
     assert init.slug(ours, DIGITS) == "k-2026-leaves" and init.slug(ours, SLUG) == ""
-    assert made.handles == {
+    assert handles == {
         "train-tpu": "ann/k-2026-leaves-train-tpu",
         "infer-gpu": "ann/k-2026-leaves-infer-gpu",
         "artifact": "ann/2026-leaves-artifact",
     }
     before = written(ours)
-    assert begin(ours, DIGITS, name="leaves", user="ann").handles == made.handles
-    assert written(ours) == before
+    assert leaves(ours) == handles and written(ours) == before
 
 
 def test_what_a_long_slug_is_given_is_taken_back(ours):
@@ -366,7 +321,7 @@ def test_what_a_long_slug_is_given_is_taken_back(ours):
 
 def test_a_slug_stays_when_another_competition_is_begun(ours):
     """relay.toml holds one default, and the slugs of all."""
-    begin(ours, DIGITS, name="leaves", user="ann")
+    leaves(ours)
 
     begin(ours, user="ann")
 
@@ -376,12 +331,10 @@ def test_a_slug_stays_when_another_competition_is_begun(ours):
 
 def test_a_project_from_before_keeps_its_addresses(ours):
     """Its notebooks may be there; giving the command again moves nothing."""
-    begin(ours, DIGITS, name="leaves", user="ann")
+    leaves(ours)
     (ours / init.FILE).write_text('config = "leaves"\n')
 
-    made = begin(ours, DIGITS, name="leaves", user="ann")
-
-    assert made.handles["train-tpu"] == "ann/2026-leaves-train-tpu"
+    assert leaves(ours)["train-tpu"] == "ann/2026-leaves-train-tpu"
 
 
 @pytest.mark.parametrize("slug", ["2026-leaves", "Leaves", "le", "a b c", ""])
