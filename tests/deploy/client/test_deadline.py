@@ -6,15 +6,13 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
 from deploy.client import deadline
 from deploy.client.deadline import TimeUp, within
 from deploy.errors import DeadlinePassed
-
-ROOT = Path(__file__).resolve().parents[3]
+from tests.deploy.invoked import ROOT
 
 
 @pytest.fixture(autouse=True)

@@ -7,17 +7,9 @@ import requests
 from hypothesis import given
 from hypothesis import strategies as st
 
+from deploy import errors
 from deploy.client import failure_messages
-from deploy.errors import (
-    Ambiguous,
-    CredentialError,
-    Denied,
-    Expired,
-    NoQuota,
-    NoSlot,
-    NotFound,
-    Refused,
-)
+from deploy.errors import CredentialError, Denied, Expired, NoQuota, NoSlot, NotFound, Refused
 
 
 def answered(status: int, body: object, **headers: str) -> requests.HTTPError:
@@ -136,9 +128,8 @@ def test_an_address_that_the_storage_does_not_take_is_nobody_s_fault(status, met
 )
 def test_a_push_that_its_dataset_poisons_gets_another_way(status, datasets, known):
     """Kaggle answers 500 for ever if a dataset was deleted and made again under its name."""
-    lost = Ambiguous("no answer")
+    lost = errors.Ambiguous("no answer")
     lost.__cause__ = answered(status, {"code": status, "message": "Internal error"})
 
-    assert (
-        'write handoff="kernel"' in failure_messages.lost_push_advice(lost, datasets, "")
-    ) is known
+    advice = failure_messages.lost_push_advice(lost, datasets, "")
+    assert ('write handoff="kernel"' in advice) is known

@@ -2,49 +2,41 @@
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from functools import partial
-from pathlib import Path
 
 import pytest
 
 from deploy.client import secrets
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
 from deploy.errors import CredentialError
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from tests.deploy.small import metadata
-from tests.faults.world import competition, log_in
+from tests.deploy.small import HANDLE, connect, metadata
+from tests.faults.world import log_in
 from tests.localkaggle.pushed_notebooks import Scripted, notebook
 
 SECONDS = 0.3  # of an access token's life
-connect = partial(Kaggle.connect, pace=Pace(first=0.02, most=0.1, patience=60))
-PUSH = {**metadata("train-tpu"), "id": "rehearsal/digits-train-tpu", "title": "Digits Train Tpu"}
+PUSH = {**metadata("train-tpu"), "id": HANDLE, "title": "Digits Train Tpu"}
 RENEW, ASK, SAVE = "GenerateAccessToken", "GetAcceleratorQuotaStatistics", "SaveKernel"
-Start = Callable[..., LocalKaggle]
 
 
 @pytest.fixture
-def start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Start]:
+def start(host):
     """Return a function that starts a Kaggle where nothing runs, and leads the client there."""
-    with ExitStack() as stack:
 
-        def begin(**facts: object) -> LocalKaggle:
-            local = stack.enter_context(
-                LocalKaggle(
-                    tmp_path / "kaggle",
-                    competitions=[competition()],
-                    session=partial(Scripted, lambda session: None),  # type: ignore[arg-type]
-                    facts=Facts(**facts),  # type: ignore[arg-type]
-                )
-            )
-            for name, value in local.environment.items():
-                monkeypatch.setenv(name, value)
-            return local
+    def begin(**facts: object) -> LocalKaggle:
+        return host(session=partial(Scripted, lambda session: None), facts=Facts(**facts))
 
-        yield begin
+    return begin
+
+
+@pytest.fixture
+def outlived(start):
+    """Return a Kaggle, its client, and its file, whose access token has ended."""
+    local = start(token_seconds=SECONDS)
+    file = log_in(local)
+    kaggle = connect()
+    time.sleep(2 * SECONDS)
+    return local, kaggle, file
 
 
 def codes(local: LocalKaggle, method: str) -> list[int]:
@@ -52,27 +44,21 @@ def codes(local: LocalKaggle, method: str) -> list[int]:
     return [line[2] for line in local.journal if line[0] == method]
 
 
-def test_a_question_that_outlives_its_token_is_asked_with_a_new_one(start):
+def test_a_question_that_outlives_its_token_is_asked_with_a_new_one(outlived):
     """A watch of thirty hours needs three of them; the newest is kept for the next command."""
-    local = start(token_seconds=SECONDS)
-    file = log_in(local)
-    kaggle = connect()
-    first = codes(local, RENEW)
-    time.sleep(2 * SECONDS)
+    local, kaggle, file = outlived
+    renewed = len(codes(local, RENEW))
 
     assert kaggle.quota().tpu_seconds == 20 * 3600
 
-    assert codes(local, ASK)[:2] == [401, 200] and len(codes(local, RENEW)) > len(first)
+    assert codes(local, ASK)[:2] == [401, 200] and len(codes(local, RENEW)) > renewed
     kept = json.loads(file.read_text())["access_token"]
     assert kaggle._http._session.auth.token == kept and kept not in secrets.redact(f"token {kept}")
 
 
-def test_an_order_that_was_answered_by_401_is_sent_again_and_happens_once(start):
+def test_an_order_that_was_answered_by_401_is_sent_again_and_happens_once(outlived):
     """It has done nothing, so nothing is doubled."""
-    local = start(token_seconds=SECONDS)
-    log_in(local)
-    kaggle = connect()
-    time.sleep(2 * SECONDS)
+    local, kaggle, _ = outlived
 
     saved = kaggle.save_kernel(PUSH, notebook("1"), timeout_seconds=60)
 
@@ -91,25 +77,18 @@ def test_a_token_with_less_than_an_hour_is_renewed_at_the_start(start, seconds, 
     assert codes(local, RENEW) == [200] * renewed and codes(local, ASK) == [200]
 
 
-def test_a_renewal_without_an_answer_is_tried_again(start):
+def test_a_renewal_without_an_answer_is_tried_again(outlived):
     """A bad gateway at the twelfth hour ends no watch."""
-    local = start(token_seconds=SECONDS)
-    log_in(local)
-    kaggle = connect()
-    time.sleep(2 * SECONDS)
-    local.faults.plan({})
+    local, kaggle, _ = outlived
     local.faults.say(RENEW, ["502", "reset", "500 after"])
 
     assert kaggle.quota().tpu_seconds == 20 * 3600
 
 
-def test_a_login_that_ends_meanwhile_or_before_names_the_command(start):
+def test_a_login_that_ends_meanwhile_or_before_names_the_command(outlived):
     """`kaggle auth login` alone says that one is logged in already."""
-    local = start(token_seconds=SECONDS)
-    log_in(local)
-    kaggle = connect()
+    local, kaggle, _ = outlived
     local.oauth.revoke(local.refresh_token)
-    time.sleep(2 * SECONDS)
 
     for call in (kaggle.quota, connect):
         with pytest.raises(CredentialError, match="expired, or was revoked") as caught:
@@ -123,7 +102,6 @@ def test_a_login_that_kaggle_refuses_by_another_code_is_named_as_such(start, fau
     """It would be called a thing that does not exist."""
     local = start()
     log_in(local, seconds=-7200)
-    local.faults.plan({})
     local.faults.say(RENEW, [fault])
 
     with pytest.raises(CredentialError, match="kaggle auth login --force"):

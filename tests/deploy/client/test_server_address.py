@@ -3,6 +3,7 @@
 import pytest
 
 from deploy.client import server_address
+from deploy.client.client import Kaggle
 from deploy.errors import UsageError
 
 
@@ -35,5 +36,6 @@ def test_an_environment_that_the_client_would_ignore_is_refused(monkeypatch):
     """The client would silently take it for the site."""
     monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "TEST")
 
-    with pytest.raises(UsageError, match="Unset it"):
-        server_address.address()
+    for ask in (server_address.address, Kaggle.connect):
+        with pytest.raises(UsageError, match="LOCALHOST"):
+            ask()

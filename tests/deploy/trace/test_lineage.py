@@ -22,6 +22,7 @@ WEIGHTS, BUNDLE = "c" * 64, "b" * 64
 
 def inferred(folder: Path, text: str = "id,label\n1,2\n", **note: str) -> Path:
     """Write what a pull of an inference leaves, and return its submission."""
+    digest = hashlib.sha256(text.encode()).hexdigest()
     held: dict[str, Any] = {
         "bundle.json": {
             "bundle_sha256": BUNDLE,
@@ -30,9 +31,7 @@ def inferred(folder: Path, text: str = "id,label\n1,2\n", **note: str) -> Path:
             "sealed": True,
             "expect": {"run_id": RUN_ID, "weights_sha256": WEIGHTS},
         },
-        "outputs.json": {
-            "files": {"submission.csv": {"sha256": hashlib.sha256(text.encode()).hexdigest()}}
-        },
+        "outputs.json": {"files": {"submission.csv": {"sha256": digest, "size": len(text)}}},
     }
     if note:
         held[".pulled.json"] = {"at": "2026-11-21T09:00:00+00:00", **note}
