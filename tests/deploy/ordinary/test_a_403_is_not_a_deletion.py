@@ -16,7 +16,6 @@ from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from tests.deploy.small import HANDLE, QUICK, connect, ended, push, sent
 from tests.deploy.trainer import Script, unbroken
-from tests.faults import world as worlds
 
 RENAMED = "rehearsal/my-digits-baseline"
 FOR_EVER = itertools.repeat("403")
@@ -302,75 +301,6 @@ def test_a_notebook_of_another_machine_that_is_listed_and_not_shown_is_not_pushe
         push(kaggle, replace(ours, runs=ours.root / "other runs"))
 
     assert sent(local) == 1
-
-
-# Each call
-
-
-def _submitted(world: worlds.World) -> None:
-    worlds._after_inference(world)
-    worlds._submit(world, world.connect())
-
-
-# What has been done before where a task is given again.
-DONE_BEFORE = {
-    "push-train": worlds._after_run,
-    "push-infer": worlds._after_inference,
-    "submit": _submitted,
-}
-TASKS = worlds.TASKS | {
-    f"{name} again": replace(worlds.TASKS[name], before=before)
-    for name, before in DONE_BEFORE.items()
-}
-
-
-def worse(task: str, operation: str, times: int | None, missing: str) -> str:
-    """Give a task twice while an operation is denied, and then once more; return what was made too
-    often, or was taken for deleted. "": nothing.
-    """
-    one = TASKS[task]
-    most = worlds.AT_MOST.get(task) or worlds.AT_MOST[task.removesuffix(" again")]
-    with worlds.temporary(**{**one.hosting, "facts": Facts(missing=missing)}) as world:
-        one.before(world)
-        world.local.faults.plan({})
-        world.local.faults.say(operation, FOR_EVER if times is None else ["403"] * times)
-        world.deadline_seconds = 1.0  # of a wait for what is denied
-        for _ in range(2):
-            with suppress(RelayError):
-                one.body(world, connect(pace=replace(worlds.HURRIED, patience=2.0)))
-        during = world.counts()
-        world.deadline_seconds = worlds.PATIENT_SECONDS
-        world.local.faults.plan({})
-        result = one.body(world, world.connect())
-        gone = not no_deletion(world.project)
-        many = [made for made in (during, world.counts()) if any(map(int.__gt__, made, most))]
-        true = one.truth(world, result)
-        return "" if true and not gone and not many else f"{many} {gone} {true}"
-
-
-def operations(task: str) -> list[str]:
-    """Return the operations of a task that is given twice, where nothing is denied."""
-    one = TASKS[task]
-    with worlds.temporary(**one.hosting) as world:
-        one.before(world)
-        world.local.faults.plan({})
-        for _ in range(2):
-            one.body(world, world.connect())
-        return sorted({*world.local.faults.seen} - {"storage", "upload"})
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("missing", ["404", "403"])
-@pytest.mark.parametrize("task", TASKS)
-def test_nothing_is_made_twice_while_any_call_is_denied(task, missing):
-    """For a while, and for ever: no second push, version or submission, and nothing is gone."""
-    found = {
-        (operation, times): worse(task, operation, times, missing)
-        for operation in operations(task)
-        for times in (3, None)
-    }
-
-    assert found and {case: what for case, what in found.items() if what} == {}
 
 
 @pytest.mark.slow
