@@ -283,17 +283,16 @@ WATCHED = ("mkdir", "open", "write", "fsync", "unlink", "remove", "rmdir", "rena
 
 
 def states(
-    recording: Recording, seed: int, randoms: int = 3, *, power: bool = True
+    recording: Recording, seed: int, randoms: int = 3
 ) -> Iterator[tuple[bool, dict[str, bytes | None]]]:
     """Yield (whether the work had returned, tree) for every crash, each pair once.
 
     Args:
         randoms: how many random subsets there are at each moment, beside the systematic ones.
-        power: whether power may be lost; else there are kills alone.
     """
     draw, seen = random.Random(seed), set()  # noqa: S311 - no secret
     for issued, whole in moments(recording.changes):
-        names, data = volatile(issued) if power else ([], {})
+        names, data = volatile(issued)
         done = len(issued) == len(recording.changes) and whole
         kept = names_kept(issued, names, draw, randoms)
         for there, replaced in product(kept, data_kept(issued, data, draw, randoms)):
