@@ -134,7 +134,7 @@ class Artifact:
         names = tuple(str(label) for label in range(config.num_classes))
         even = np.full((4, len(names)), 1 / len(names), np.float32)
         images = np.zeros((4, *config.data.shape), np.uint8)
-        details = dict.fromkeys(artifact.KEYS, "") | {"run_id": run}
+        details = dict.fromkeys(artifact.KEYS, "") | {"run_id": run, "metrics": {}}
         artifact.save(
             top / "artifact", model=NoWeights(), config=config, target=Target("classes", names),
             encoding=None, prior=even[0], golden_inputs=images, golden_outputs=even,
