@@ -8,7 +8,7 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import BadAnswer, CredentialError, Expired, NotFound, Unreachable
+from deploy.errors import BadAnswer, CredentialError, NotFound, Unreachable
 from tests.deploy.between import HANG, RESET, Between
 
 QUICK = Pace(first=0.05, most=0.2, patience=5)
@@ -49,11 +49,15 @@ def test_silence_ends_as_unreachable(between, silence):
     assert caught.value.exit_code == 6
 
 
-def test_a_refusal_is_not_repeated(kaggle, between):
-    """It will not change."""
-    between.always("GetKernelSessionStatus", (404, {"code": 404, "message": "Not found"}))
+@pytest.mark.parametrize(
+    ("code", "error", "said"),
+    [(404, NotFound, "not found"), (401, CredentialError, "expired or are wrong")],
+)
+def test_a_refusal_is_not_repeated(kaggle, between, code, error, said):
+    """It will not change, and a wrong key will not become right."""
+    between.always("GetKernelSessionStatus", (code, {"code": code, "message": "not found"}))
 
-    with pytest.raises(NotFound):
+    with pytest.raises(error, match=said):
         kaggle.kernel_status("ann/digits-train-tpu", 1)
 
     assert between.count("GetKernelSessionStatus") == 1
@@ -87,27 +91,6 @@ def test_all_pages_are_read(kaggle, between):
 
     assert list(files) == ["1", "2", "3", "4", "5"]
     assert all(body["versionLabel"] == "v1" for body in between.bodies("ListKernelSessionOutput"))
-
-
-def test_a_missing_file_of_a_download_is_told_by_its_status(kaggle, between, tmp_path):
-    """The page of an error was once saved as the file."""
-    between.always("between", (403, {"code": 403, "message": "expired"}))
-
-    with pytest.raises(Expired, match="403"):
-        kaggle.download("http://localhost/between/x", tmp_path / "x")
-
-    assert not list(tmp_path.iterdir())
-
-
-def test_a_cut_download_is_repeated_and_never_left_half(kaggle, between, tmp_path):
-    """A connection that closes early left an empty file, which the next run took for whole."""
-    url = between.serve("x", b"whole")
-    between.say("between", [(200, b"who", {"Content-Length": "5"})])
-
-    kaggle.download(url, tmp_path / "x")
-
-    assert (tmp_path / "x").read_bytes() == b"whole"
-    assert [path.name for path in tmp_path.iterdir()] == ["x"]
 
 
 def test_without_credentials_the_three_ways_are_named_and_nothing_is_printed(
@@ -191,13 +174,3 @@ def test_a_person_is_told_at_once_what_is_waited_for(between, shown):
     first, again = shown
     assert first == f"Logging in to {between.address.removeprefix('http://')}"
     assert again.startswith("Could not ") and again.endswith("Retrying for up to 5 s.")
-
-
-def test_a_wrong_key_is_sent_once(kaggle, between):
-    """It will not become right."""
-    between.always("GetAcceleratorQuotaStatistics", (401, {"code": 401, "message": "Unauthorized"}))
-
-    with pytest.raises(CredentialError, match="expired or are wrong"):
-        kaggle.quota()
-
-    assert between.count("GetAcceleratorQuotaStatistics") == 1

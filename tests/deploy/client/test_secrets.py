@@ -17,7 +17,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.client import failure_messages, secrets
-from deploy.client.client import Kaggle
 from deploy.journal import Journal
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -302,18 +301,6 @@ def test_a_variable_of_the_environment_is_in_use(monkeypatch, tmp_path):
 def test_what_the_client_signs_with_is_known_from_then_on(kaggle):
     """It has been read by the official lookup, wherever that found it."""
     assert secrets.redact("Kaggle: not-a-key is wrong") == "Kaggle: credential… is wrong"
-
-
-def test_a_token_in_a_file_is_known_too(between, monkeypatch, tmp_path):
-    """Variables are not the only place."""
-    token = tmp_path / "token"
-    token.write_text("a-token-of-no-shape\n")
-    monkeypatch.setenv("KAGGLE_API_TOKEN", str(token))
-    between.say("IntrospectToken", [{"active": True, "username": "ann", "userId": 1}] * 9)
-
-    Kaggle.connect()
-
-    assert secrets.redact("<a-token-of-no-shape>") == "<credential…>"
 
 
 def test_verbose_makes_no_library_tell_signed_addresses(between, tmp_path):

@@ -1,12 +1,8 @@
 """A command that a message names can be pasted, and is about the config of the message."""
 
-import ast
-import itertools
 import re
 import shlex
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from invoke.collection import Collection
@@ -17,7 +13,7 @@ import tasks
 from commands import console
 from deploy.client import credentials
 from deploy.journal import Journal
-from tests.deploy.invoked import ROOT, ended
+from tests.deploy.invoked import ended
 from tests.deploy.small import copied
 from tests.faults.world import competition
 
@@ -104,34 +100,3 @@ def test_a_run_that_is_named_is_of_the_config_that_pushed_it(copy):
 def test_a_rehearsal_that_is_named_without_a_folder_is_of_an_embedded_competition():
     """Nobody has to have a folder for it, nor a config."""
     assert hints(console.about(CONFIG, credentials.HOW)) == ["invoke dry-run"]
-
-
-def texts(path: Path) -> Iterator[str]:
-    """Yield each text of a module that is no docstring, with X for what is put into it."""
-    tree = ast.parse(path.read_text(encoding="utf-8"))
-    inside: set[ast.AST] = set()
-    for node in ast.walk(tree):  # the outer ones come first
-        if isinstance(node, ast.Expr):
-            inside.add(node.value)
-        elif isinstance(node, ast.JoinedStr):
-            inside |= set(node.values)
-            parts = (part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
-            yield "".join(map(str, parts))
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node not in inside:
-            yield node.value
-
-
-def test_each_command_in_a_text_stands_where_it_gets_its_config():
-    """At a line's end, alone or behind a colon. What only names a task stands in backticks."""
-    missed = []
-    for path in [*ROOT.glob("deploy/**/*.py"), *ROOT.glob("commands/*.py")]:
-        for line in itertools.chain.from_iterable(map(str.splitlines, texts(path))):
-            found = {hint.start() for hint in console.COMMAND.finditer(line)}
-            named = re.finditer(r"(?<!`)\binvoke ([a-z]+[a-z-]*)", line)
-            missed += [
-                f"{path.name}: {line}"
-                for each in named
-                if each[1] in console._with_config and each.start() not in found
-            ]
-
-    assert missed == []

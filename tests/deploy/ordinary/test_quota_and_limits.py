@@ -1,13 +1,8 @@
 """Ordinary days of a week's quota: a session that runs reserves some, and an account may pay."""
 
-import threading
-from dataclasses import replace
 from typing import Any
 
-import pytest
-
 from deploy.client.client import Kaggle
-from deploy.errors import NoQuota
 from deploy.project import Project
 from deploy.relay import push_preview, relay
 from deploy.relay.last_runs import Pushes
@@ -15,10 +10,9 @@ from deploy.trace import status
 from localkaggle.facts import Facts
 from tests.deploy.between import Between
 from tests.deploy.ordinary.test_watching import Held
-from tests.deploy.small import connect, metadata, push
+from tests.deploy.small import connect, push
 
 HOUR = 3600.0
-HELD = "rehearsal/another-infer-gpu"
 
 
 def preview(kaggle: Kaggle, ours: Project, kernel: str = relay.TRAIN) -> push_preview.Preview:
@@ -52,19 +46,6 @@ def test_a_session_asks_for_what_is_neither_used_nor_reserved(kaggle, between, o
     assert preview(kaggle, ours).seconds == 5 * HOUR
 
 
-@pytest.mark.parametrize("code", [403, 500])
-def test_a_quota_that_kaggle_does_not_tell_keeps_no_push_from_being_sent(
-    kaggle, between, ours, code
-):
-    says(between)
-    kaggle.pace = replace(kaggle.pace, patience=0.1)
-    between.always("GetAcceleratorQuotaStatistics", (code, {"code": code, "message": "No"}))
-
-    seen = preview(kaggle, ours)
-
-    assert seen.hours_left is None and "unknown" in seen.lines()[1]
-
-
 def test_an_account_that_pays_is_warned_and_not_refused(kaggle, between, ours):
     says(between, totalTimeAllowed="72000s", timeUsed="72000s", isPayToScaleEnabled=True)
 
@@ -74,43 +55,12 @@ def test_an_account_that_pays_is_warned_and_not_refused(kaggle, between, ours):
     assert "0.0 hours are left this week; beyond them Kaggle charges" in seen.lines()[1]
 
 
-def test_an_account_that_does_not_pay_is_refused(kaggle, between, ours):
-    says(between, totalTimeAllowed="72000s", timeUsed="72000s")
-
-    with pytest.raises(NoQuota, match="No TPU time is left this week"):
-        preview(kaggle, ours)
-
-
-@pytest.fixture
-def local(host):
-    """A local Kaggle of an account that pays, and that wants timeouts below its caps."""
-    return host(session=Held, facts=Facts(lower_timeouts=True, pays=True))
-
-
-def test_a_push_asks_for_less_than_the_longest_session_even_past_the_quota(local, ours):
+def test_a_push_asks_for_less_than_the_longest_session_even_past_the_quota(host, ours):
     """Kaggle's own client says that the timeout must be lower than the maximum."""
+    local = host(session=Held, facts=Facts(lower_timeouts=True, pays=True))
     local.kernels.used_seconds["TPU"] = 21 * HOUR
 
     run = push(connect(), ours)
 
     asked = local.kernels.version(run.handle, run.version).request.session_timeout_seconds
     assert 8.9 * HOUR < asked < local.session_seconds["TPU"]
-
-
-def test_an_output_is_listed_once_its_run_is_called_ended(local):
-    """A status that still says RUNNING beside a whole output made a client wait or give up."""
-    named = {"id": HELD, "title": "another infer gpu"}
-    connect().save_kernel({**metadata("infer-gpu"), **named}, "{}", timeout_seconds=600)
-    version = local.kernels.version(HELD, 1)
-    seen: list[str] = []
-
-    class Noted(threading.Event):
-        def set(self) -> None:
-            """Note the status at the moment from which on the output is listed."""
-            seen.append(version.status)
-            super().set()
-
-    version.done = Noted()
-    version.session.ended.set()
-
-    assert version.done.wait(60) and seen == ["COMPLETE"]
