@@ -19,7 +19,7 @@ from commands.kaggle import (
     relay_chain,
     submit,
 )
-from commands.local import check, inspect, plan, prove, report, scale_check
+from commands.local import check, inspect, plan, report, scale_check
 from commands.preparation import push_prepare
 from commands.rehearsal import dry_run, serve
 from commands.setup import init_project
@@ -35,7 +35,6 @@ __all__ = [
     "init_project",
     "inspect",
     "plan",
-    "prove",
     "publish",
     "pull",
     "push_bench",

@@ -1,4 +1,4 @@
-"""Tasks of this machine: inspection, reports, checks and proofs. None of them needs an account or
+"""Tasks of this machine: inspection, reports and checks. None of them needs an account or
 spends anything.
 """
 
@@ -14,14 +14,6 @@ from invoke.context import Context
 from commands import push_plan
 from commands.console import ROOT, number, reported, show, task
 from commands.project import CONFIG, JSON, embedded, resolved_pushes
-
-SUBJECTS = (
-    "kaggle",
-    "training",
-    "hardware",
-    "custom",
-    "scale",
-)
 
 
 @task(
@@ -225,35 +217,3 @@ def check(c: Context) -> None:
         )
     for command in ("ruff check", "ruff format --check", "mypy", "pytest -q"):
         c.run(f"{shlex.quote(sys.executable)} -m {command}", echo=True)
-
-
-@task(
-    positional=["subject"],
-    help={
-        "subject": f"one of: {', '.join(SUBJECTS)}",
-        "short": "use the installed versions, and skip what takes many minutes",
-        "only": "measure only the claims, or the part, with these words, as 'busy loops'",
-        "record": "write the table into docs/results.md, and the picture into docs/pictures/",
-        **JSON,
-    },
-)
-@reported
-def prove(
-    c: Context,
-    subject: str,
-    short: bool = False,
-    only: str = "",
-    record: bool = False,
-    json: bool = False,
-) -> None:
-    """Measure again what docs/results.md claims; exit 1 on a miss.
-
-    Example: invoke prove scale --short
-    """
-    # A separate program: proofs import every command, so no command may import them.
-    options = {"--short": short, "--record": record, "--json": json}
-    os.chdir(ROOT)
-    sys.stdout.flush()
-    words = ["-m", "proofs", subject, *(name for name in options if options[name])]
-    words += ["--only", only] if only else []
-    os.execv(sys.executable, [sys.executable, *words])  # noqa: S606 - our own words

@@ -15,7 +15,7 @@ from deploy.errors import UsageError
 
 MODULE = re.compile(r"pipeline(\.[a-z]\w*)+")
 # These stay at home: they speak to Kaggle, or stand in for it.
-HOME = frozenset({"commands", "deploy", "localkaggle", "proofs", "tasks", "tests"})
+HOME = frozenset({"commands", "deploy", "localkaggle", "benchmarks", "tasks", "tests"})
 
 
 def needed(root: Path, sources: Mapping[str, str]) -> dict[str, Path]:

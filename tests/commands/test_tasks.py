@@ -38,7 +38,6 @@ TASKS = [
     "init",
     "inspect",
     "plan",
-    "prove",
     "publish",
     "pull",
     "push-bench",
