@@ -65,48 +65,24 @@ def test_the_history_names_the_figure_of_the_target(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "torn",
+    ("name", "torn"),
     [
-        "4,",
-        "4,40,0.5",
-        "4,4",
-        "4,x" + ",1" * 7 + "\r\n",
-        "1" + ",1" * 20 + "\r\n",
-        "\0\r\n",
-        "\xff",
+        *(("history.csv", torn) for torn in ("4,", "4,40,0.5", "4,4", "\0\r\n", "\xff")),
+        ("history.csv", "4,x" + ",1" * 7 + "\r\n"),
+        ("history.csv", "1" + ",1" * 20 + "\r\n"),
+        *(("progress.jsonl", torn) for torn in ('{"step": 4', '{"step": 40}', "[]\n", "3\n")),
+        *(("progress.jsonl", torn) for torn in ("{}\n", '{"step": null}\n', "\xff\n")),
+        ("progress.jsonl", "[" * 99_999 + "\n"),
     ],
 )
-def test_a_row_that_a_kill_cut_off_is_dropped(folder, torn):
-    """Wherever it was cut."""
-    with (folder / "history.csv").open("a", newline="", encoding="latin-1") as file:
+def test_what_a_kill_cut_off_is_dropped(folder, name, torn):
+    """Wherever it was cut, and whatever else is none of ours."""
+    with (folder / name).open("a", newline="", encoding="latin-1") as file:
         file.write(torn)
 
     going_on(folder, 50)
 
-    assert steps(folder)[0] == [10, 20, 30]
-
-
-@pytest.mark.parametrize(
-    "torn",
-    [
-        '{"step": 4',
-        '{"step": 40}',
-        "[]\n",
-        "3\n",
-        "{}\n",
-        '{"step": null}\n',
-        "\xff\n",
-        "[" * 99_999 + "\n",
-    ],
-)
-def test_a_line_that_a_kill_cut_off_is_dropped(folder, torn):
-    """And whatever else is no line of ours."""
-    with (folder / "progress.jsonl").open("a", encoding="latin-1") as file:
-        file.write(torn)
-
-    going_on(folder, 50)
-
-    assert steps(folder)[1] == [10, 20, 30]
+    assert steps(folder) == ([10, 20, 30], [10, 20, 30])
 
 
 def test_a_full_disk_leaves_the_history_as_it_was(folder):

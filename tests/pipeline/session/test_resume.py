@@ -4,6 +4,7 @@ mounted in its place.
 
 import hashlib
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,6 @@ import numpy as np
 import pytest
 
 from pipeline.errors import CheckpointError
-from pipeline.runtime import mounts
 from pipeline.session import checkpoint, resume
 
 NEWEST = "checkpoints/step-00000040"
@@ -55,30 +55,26 @@ def taken(expect: dict[str, Any], inputs: Path, output: Path) -> list[str]:
     return shown
 
 
-@pytest.mark.parametrize("place", ["notebooks/ann/digits-train-tpu", "digits-train-tpu"])
-def test_the_output_of_an_earlier_version_is_taken_under_both_layouts(tmp_path, place):
+@pytest.mark.parametrize(
+    ("place", "lay"),
+    [
+        ("notebooks/ann/digits-train-tpu", shutil.copytree),
+        ("digits-train-tpu", shutil.copytree),
+        ("datasets/ann/digits-checkpoint", flat),
+        ("digits-checkpoint", flat),
+    ],
+)
+def test_what_a_session_left_is_taken_under_every_layout(tmp_path, place, lay):
     """File by file, so that training finds its folder as it left it."""
-    expect = expected(left(tmp_path / "input" / place))
+    expect = expected(left(tmp_path / "left"))
+    lay(tmp_path / "left", tmp_path / "input" / place)
 
     told = taken(expect, tmp_path / "input", tmp_path / "working")
 
     found = checkpoint.latest(tmp_path / "working" / "checkpoints")
-    assert (
-        found is not None and found.step == 40 and (found.arrays["w"] == np.arange(5.0) + 40).all()
-    )
+    assert found is not None and found.step == 40
     assert expected(tmp_path / "working")["files"] == expect["files"]
     assert told == ["Resuming from step 40 of run r1: 4 files, checksums verified."]
-
-
-@pytest.mark.parametrize("place", ["datasets/ann/digits-checkpoint", "digits-checkpoint"])
-def test_a_dataset_without_folders_is_taken_too(tmp_path, place):
-    """Its names hold the paths."""
-    expect = expected(left(tmp_path / "left"))
-    flat(tmp_path / "left", tmp_path / "input" / place)
-
-    taken(expect, tmp_path / "input", tmp_path / "working")
-
-    assert expected(tmp_path / "working")["files"] == expect["files"]
 
 
 def test_each_fold_gets_its_own_folder_back(tmp_path):
@@ -102,35 +98,27 @@ def test_where_nothing_is_expected_a_run_begins(tmp_path):
     assert not list((tmp_path / "working").iterdir())
 
 
-def test_an_older_output_is_named_and_refused(tmp_path):
-    """Step 20 is mounted where step 40 is expected: plausible, and a session lost."""
-    expect = expected(left(tmp_path / "left"))
-    left(tmp_path / "input" / "notebooks" / "ann" / "digits-train-tpu", step=20)
+@pytest.mark.parametrize(
+    ("mount", "said"),
+    [
+        (lambda place: left(place, step=20), r"Expected step 40 of run r1(.|\n)*step 20 of run r1"),
+        (lambda place: left(place, run_id="r2"), "step 40 of run r2"),
+        (Path.mkdir, r"has not mounted step 40(.|\n)*notebooks/ann/x/"),
+        (lambda place: (left(place) / "history.csv").unlink(), r"lacks history\.csv"),
+    ],
+    ids=["an older output", "the same step of another run", "nothing", "a file is missing"],
+)
+def test_what_is_not_expected_is_named_and_refused(tmp_path, mount, said):
+    """Plausible, and a session lost: with what is there, and ways on."""
+    expect, place = expected(left(tmp_path / "left")), tmp_path / "input" / "notebooks/ann/x"
+    place.parent.mkdir(parents=True)
+    mount(place)
 
-    with pytest.raises(
-        CheckpointError, match=r"Expected step 40 of run r1(.|\n)*step 20 of run r1"
-    ):
+    with pytest.raises(CheckpointError, match=said) as refused:
         resume.restore(expect, tmp_path / "input", tmp_path / "working")
 
-
-def test_the_same_step_of_another_run_is_refused(tmp_path):
-    """The name of its folder is the same."""
-    expect = expected(left(tmp_path / "left"))
-    left(tmp_path / "input" / "digits-train-tpu", run_id="r2")
-
-    with pytest.raises(CheckpointError, match="step 40 of run r2"):
-        resume.restore(expect, tmp_path / "input", tmp_path / "working")
-
-
-def test_nothing_mounted_is_told_with_what_is_there(tmp_path):
-    """And both ways on."""
-    expect = expected(left(tmp_path / "left"))
-    (tmp_path / "input" / "competitions" / "digits").mkdir(parents=True)
-
-    with pytest.raises(
-        CheckpointError, match=r"has not mounted step 40(.|\n)*competitions/digits/(.|\n)*--fresh"
-    ):
-        resume.restore(expect, tmp_path / "input", tmp_path / "working")
+    assert "--fresh" in str(refused.value) or "lacks" in said
+    assert not (tmp_path / "working").exists()
 
 
 @pytest.mark.parametrize("name", [f"{NEWEST}/state.npz", "history.csv"])
@@ -148,16 +136,6 @@ def test_a_file_that_was_changed_is_refused_and_not_taken(tmp_path, name):
     assert not (tmp_path / "working" / name).exists()
 
 
-def test_a_missing_file_is_named(tmp_path):
-    """The checkpoint is there, and its history is not."""
-    folder = left(tmp_path / "input" / "digits-train-tpu")
-    expect = expected(folder)
-    (folder / "history.csv").unlink()
-
-    with pytest.raises(CheckpointError, match=r"lacks history\.csv"):
-        mounts.previous(tmp_path / "input", expect)
-
-
 def test_a_cell_that_is_run_twice_takes_nothing_back(tmp_path):
     """The run is further by then."""
     expect = expected(left(tmp_path / "input" / "digits-train-tpu"))
@@ -169,18 +147,13 @@ def test_a_cell_that_is_run_twice_takes_nothing_back(tmp_path):
     assert resume.progress(tmp_path / "working") == "step 80 of 120"
 
 
-def test_the_end_of_a_partial_run_says_how_far_it_is_and_how_it_goes_on(tmp_path):
-    """It has no artifact to tell of."""
+def test_the_end_of_a_run_says_how_far_it_is_or_what_it_made(tmp_path):
+    """A partial one has no artifact to tell of, and says how it goes on."""
     told = resume.summary("partial", None, left(tmp_path))
 
     assert "partial, step 40 of 120" in told and "invoke push-train --until-done" in told
-
-
-def test_the_end_of_a_complete_run_tells_what_it_made(tmp_path):
-    """What its manifest has of it."""
-    assert json.loads(resume.summary("complete", {"run_id": "r1", "files": {}}, tmp_path)) == {
-        "run_id": "r1"
-    }
+    made = json.loads(resume.summary("complete", {"run_id": "r1", "files": {}}, tmp_path))
+    assert made == {"run_id": "r1"}
 
 
 @pytest.mark.parametrize("name", ["../evil", "checkpoints/../../evil", "{top}/evil"])
