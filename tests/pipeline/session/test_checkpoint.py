@@ -141,7 +141,8 @@ def test_what_only_looks_like_a_checkpoint_is_left_alone(tmp_path):
 
     saved(tmp_path, 1, 2, 3)
 
-    assert checkpoint.latest(tmp_path).step == 3
+    found = checkpoint.latest(tmp_path)
+    assert (found.step, found.skipped) == (3, ())
     assert names(tmp_path) == sorted([*before, "step-00000002", "step-00000003"])
 
 
