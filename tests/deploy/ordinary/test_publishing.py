@@ -1,5 +1,7 @@
 """Datasets of a publish: they stay private, and hold what the training wrote."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,9 @@ from deploy.kernel.push_and_watch import Run
 from deploy.project import Project
 from deploy.relay import publish as datasets
 from deploy.relay import relay
+from deploy.relay.last_runs import Pushes
 from tests.deploy import small
+from tests.faults.world import competition
 
 DATASET = "rehearsal/digits-artifact"
 CHECKPOINT = "rehearsal/digits-checkpoint"
@@ -20,7 +24,9 @@ CHECKPOINT = "rehearsal/digits-checkpoint"
 
 @pytest.fixture
 def local(host):
-    return host()
+    """A Kaggle with two competitions, whose runs wait for ever."""
+    two = [competition(), replace(competition(), slug="letters", title="Letters")]
+    return host(competitions=two, queue_seconds=3600.0)
 
 
 @pytest.fixture
@@ -104,3 +110,37 @@ def test_a_checkpoint_is_for_its_owner_alone_too(local, kaggle, ours, artifact):
     local.datasets.datasets[CHECKPOINT].is_private = False
     with pytest.raises(UsageError, match=f"The dataset {CHECKPOINT} is public"):
         save()
+
+
+# Two configs of one name: each is known by its competition as well
+
+
+def test_the_last_run_is_of_the_same_competition(kaggle, ours):
+    """Whether the file is in another folder, or `competition` was edited in it."""
+    run = small.push(kaggle, ours)
+    others = replace(ours, competition="letters")
+
+    assert Pushes(ours).last_run(relay.TRAIN).handle == run.handle
+    with pytest.raises(UsageError, match="with the config digits for the competition letters"):
+        Pushes(others).last_run(relay.TRAIN)
+
+
+def test_a_model_of_another_competition_is_neither_published_nor_inferred_with(
+    local, kaggle, ours, artifact, shown
+):
+    """Its manifest has the config that it was trained with; exit code 2, and nothing is sent."""
+    path = artifact / "manifest.json"
+    manifest = json.loads(path.read_text())
+    manifest["config"] = {"competition": "digits"}
+    path.write_bytes(artifact_manifest.sealed(manifest))
+    others = replace(ours, competition="letters", handoff="kernel")
+    run = Run("rehearsal/letters-train-tpu", 1, "", "")
+
+    for step in (
+        lambda: relay.publish(kaggle, others, run, artifact.parent, show=shown.append),
+        lambda: relay.push(kaggle, others, relay.INFER, artifact=artifact, show=shown.append),
+    ):
+        with pytest.raises(UsageError, match="trained for the competition digits; the") as raised:
+            step()
+        assert str(raised.value).endswith("invoke push-train --config digits")
+    assert not local.kernels.kernels and not local.datasets.datasets

@@ -165,7 +165,7 @@ def test_a_slug_may_have_capitals_and_be_long(root, proposed, tmp_path, slug):
         assert slugify(bundle.title(handle)) == address
 
 
-def test_a_config_that_was_edited_is_taken_as_it_is(root, site, proposed):
+def test_a_config_that_was_edited_is_taken_as_it_is(root, site, proposed, shown):
     """Nothing in it is lost, and the same command again changes nothing at all."""
     site()
     write(root, proposed, competition=SLUG)
@@ -174,11 +174,13 @@ def test_a_config_that_was_edited_is_taken_as_it_is(root, site, proposed):
     text = path.read_text()
 
     begin(root)
-    settings = (root / init.FILE).read_bytes()
-    made = begin(root)
+    before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
+    made = begin(root, show=shown.append)
 
-    assert path.read_text() == text and (root / init.FILE).read_bytes() == settings
+    assert path.read_text() == text
+    assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
     assert (made.added, made.remembered) == ({}, False)
+    assert any("Nothing was changed" in line for line in shown)
 
 
 def test_of_two_configs_for_a_competition_one_has_to_be_named(root, site, proposed):

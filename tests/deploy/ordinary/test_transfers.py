@@ -18,7 +18,7 @@ import pytest
 
 from deploy.client.file_transfer import RECEIVED_BYTES, Download, Origin
 from deploy.client.retries import Pace
-from deploy.errors import DiskError, Expired, Unreachable
+from deploy.errors import DiskError, Unreachable
 from deploy.kernel import output
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import publish
@@ -203,17 +203,6 @@ def test_a_signed_address_that_ends_on_the_way_is_asked_for_again(site, tmp_path
     assert site.count("ListKernelSessionOutput") >= 5
 
 
-def test_an_address_that_never_works_is_not_asked_for_for_ever(site, tmp_path):
-    """A proxy may block the storage: the message says so."""
-    site.local.storage.address_seconds = 1e-9
-
-    with pytest.raises(Expired, match=r"400.*\n.*a new one was refused, too") as caught:
-        output.pull(site.client, RUN, tmp_path / "runs")
-
-    assert caught.value.exit_code == 6 and site.count("ListKernelSessionOutput") == 2
-    assert list((tmp_path / "runs").iterdir()) == []
-
-
 def test_a_file_that_changes_on_the_way_is_fetched_anew(site, tmp_path):
     """Bytes of two versions are never one file, be their sizes equal."""
     site.wire.breaks_after = BREAKS_AFTER
@@ -373,6 +362,7 @@ def run_killed(site: Site, places: list[int], code: str, *arguments: Path) -> No
     assert started().wait() == 0
 
 
+@pytest.mark.slow
 @SIZES
 def test_a_pull_that_is_killed_goes_on_where_it_was(begin, tmp_path, size, breaks_after, kills):
     """SIGKILL, at so many bytes; a kill loses at most what was on the way to the process."""
