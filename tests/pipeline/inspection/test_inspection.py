@@ -129,6 +129,12 @@ def texts(found: Inspection, level: str) -> str:
     return "\n".join(f"{line.about}: {line.text}" for line in found.findings if line.level == level)
 
 
+def told(found: Inspection, config: Config) -> str:
+    """Return what inspect says, line by line, and the config that it proposes."""
+    said = [f"{line.level} {line.about}: {line.text}" for line in found.findings]
+    return "\n".join([*said, repr(config)])
+
+
 # What is proposed
 
 
@@ -420,6 +426,7 @@ WITH_MASKS = {
         for n in range(20)
     },
 }
+PICTURES = pictures()
 UNUSED = {
     "same": lambda n: 3,
     "none": lambda n: "",
@@ -478,16 +485,16 @@ SPOILED = "chosen left out: weight: numbers, except 'oops': correct the tables"
             ("unknown groups: ", "set data.group_column='patient'", "group_column=None"),
         ),
         (WITH_MASKS, ("unknown folders: train_masks/ has files", "train_images='train_images'")),
+        # A copy in the test set is no reason to group.
+        (PICTURES | {"test/b1.png": PICTURES["train/a4.png"]}, ("group_duplicates=False",)),
         (without("b3")(pictures(test=12)), ("warning missing: 1 of 12 test images have no file",)),
     ],
 )
 def test_what_a_person_has_to_know_of_a_folder_is_found(files, facts, tmp_path):
     """In what inspect says, or in the config that it proposes."""
-    found, config = proposed(put(tmp_path, files))
+    said = told(*proposed(put(tmp_path, files)))
 
-    said = [f"{line.level} {line.about}: {line.text}" for line in found.findings]
-    told = "\n".join([*said, repr(config)])
-    assert [fact for fact in facts if fact not in told] == []
+    assert [fact for fact in facts if fact not in said] == []
 
 
 def test_of_0_and_1_nobody_is_asked_which_a_probability_is_about(tmp_path):
@@ -668,11 +675,13 @@ def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, ca
     words = ["inspect", str(folder), "--write", str(config), "--page", str(place / "page.html")]
 
     first = main([*words, "--json"])
-    *_, following, last = capsys.readouterr().out.splitlines()
+    *lines, following, last = capsys.readouterr().out.splitlines()
     end = json.loads(last)
     again = main([*words, "--json"])
 
     assert (first, again) == (0, 2)
+    (assumed,) = [line for line in lines if line.startswith("unknown  competition")]
+    assert "assumed 'leaves'" in assumed
     assert {str(folder), str(config)} <= set(shlex.split(following))
     assert (
         "exists; expected a new file"

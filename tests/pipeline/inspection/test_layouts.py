@@ -3,22 +3,20 @@ alpha channel, copies of pictures; and what no config can describe is told by wh
 """
 
 import io
-import json
-from dataclasses import replace
 from itertools import combinations, product
 
 import numpy as np
 import pytest
 from PIL import Image, ImageDraw
 
-from pipeline.__main__ import main
-from pipeline.data import dataset, folds
+from pipeline.data import dataset
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
 from pipeline.inspection import inspection
 from pipeline.inspection.tables import Given
 from pipeline.submission.prediction_format import Form
 from tests.pipeline.inspection.test_inspection import (
+    columns,
     csv,
     noise,
     pictures,
@@ -28,6 +26,7 @@ from tests.pipeline.inspection.test_inspection import (
     size,
     table,
     texts,
+    told,
 )
 
 LABELS = ("cat", "dog", "big owl")
@@ -45,64 +44,59 @@ def sorted_pictures(place: str = "train", each: int = 12) -> dict[str, bytes]:
 # Labels that are folders
 
 
-@pytest.mark.parametrize("place", ["train", "photos/all"])
-def test_folders_that_are_labels_are_found_and_read(place, tmp_path):
+IN_FOLDERS = sorted_pictures()
+EACH = csv(["id", *LABELS], *((f"{n}.png", 0.3, 0.3, 0.4) for n in range(5)))
+# Images of a table of labels may lie in folders, too: these may be batches.
+BATCHES = {
+    name.replace("train/a", f"train/part{len(name) % 2}/a"): content
+    for name, content in pictures(train=60, test=5).items()
+}
+
+
+@pytest.mark.parametrize(
+    ("files", "rows", "facts"),
+    [
+        (
+            IN_FOLDERS,
+            36,
+            (
+                *("train_csv=None", "train_images='train'", "label_column='animal'"),
+                *("each of 3 folders in train/ is a label", "suffix='.png'", "test_images='test'"),
+            ),
+        ),
+        (sorted_pictures("photos/all"), 36, ("train_csv=None", "train_images='photos/all'")),
+        (
+            IN_FOLDERS | {f"val/cat/{n}.png": png(noise(12, 12)) for n in range(4)},
+            36,
+            ("unknown folders: val hold folders of these labels, too",),
+        ),
+        (
+            IN_FOLDERS | {"sample_submission.csv": EACH},
+            36,
+            ("metric='log_loss'", "label_column='label'", "suffix=''"),
+        ),
+        (BATCHES, 60, ("train_csv='train.csv'", "num_classes=3")),
+        (
+            # A list of the classes is no table of labels.
+            IN_FOLDERS
+            | {"classes.csv": csv("number,animal_name", (0, "cat"), (1, "dog"))}
+            | {"train/loose.png": png(noise(12, 12))},
+            36,
+            ("train_csv=None", "1 images of train/ are in no folder of a label"),
+        ),
+    ],
+    ids=["train", "another place", "a second one", "probabilities", "batches", "a list of classes"],
+)
+def test_folders_that_are_labels_are_found_and_read(files, rows, facts, tmp_path):
     """By a label of the sample submission, or by the name of the folder."""
-    found, config = proposed(put(tmp_path, sorted_pictures(place)))
+    found, config = proposed(put(tmp_path, files))
 
-    data = config.data
-    assert (data.train_csv, data.train_images, data.test_images) == (None, place, "test")
-    assert (data.label_column, data.suffix, config.num_classes) == ("animal", ".png", 3)
-    assert f"each of 3 folders in {place}/ is a label" in texts(found, "chosen")
-    assert texts(found, "warning") == ""
+    said = told(found, config)
+    assert [fact for fact in facts if fact not in said] == []
+    assert bool(texts(found, "warning")) == ("loose" in str(files.keys()))
     read = dataset.read_training(tmp_path, config)
-    assert read.classes == tuple(sorted(LABELS)) and len(read) == 36
+    assert len(read) == rows and len(read.classes) == 3
     assert len(read_test(tmp_path, config)) == 5
-
-
-def test_a_second_folder_of_the_same_labels_is_named(tmp_path):
-    """As one to validate; training reads both where the config says so."""
-    files = sorted_pictures() | {f"val/cat/{n}.png": png(noise(12, 12)) for n in range(4)}
-
-    found, config = proposed(put(tmp_path, files))
-
-    assert "folders: val hold folders of these labels, too" in texts(found, "unknown")
-    both = replace(config, data=replace(config.data, train_images=("train", "val")))
-    assert len(dataset.read_training(tmp_path, both)) == len(found.ids) + 4 == 40
-
-
-def test_a_column_for_each_folder_asks_for_probabilities(tmp_path):
-    files = sorted_pictures()
-    sample = csv(["id", *LABELS], *((f"{n}.png", 0.3, 0.3, 0.4) for n in range(5)))
-
-    _, config = proposed(put(tmp_path, files | {"sample_submission.csv": sample}))
-
-    assert (config.metric, config.data.label_column, config.data.suffix) == (
-        "log_loss",
-        "label",
-        "",
-    )
-
-
-def test_a_table_of_labels_comes_before_folders(tmp_path):
-    """Also where its images lie in folders: these may be batches."""
-    files = pictures()
-    moved = {name.replace("train/a", f"train/part{len(name) % 2}/a"): files[name] for name in files}
-
-    _, config = proposed(put(tmp_path, moved))
-
-    assert config.data.train_csv == "train.csv" and config.num_classes == 3
-
-
-def test_a_table_without_labels_leaves_the_folders(tmp_path):
-    """As a list of the classes; and images in no folder of a label are a warning."""
-    files = sorted_pictures() | {"classes.csv": csv("number,animal_name", (0, "cat"), (1, "dog"))}
-    files["train/loose.png"] = png(noise(12, 12))
-
-    found, config = proposed(put(tmp_path, files))
-
-    assert config.data.train_csv is None
-    assert "1 images of train/ are in no folder of a label" in texts(found, "warning")
 
 
 def test_the_folder_of_folders_can_be_given(tmp_path):
@@ -172,70 +166,31 @@ def drawn(number: int, *, colour: int, kind: str) -> bytes:
 )
 def test_a_picture_in_the_alpha_channel_is_noticed_and_read(colour, kind, background, tmp_path):
     """Laid on the colour that shows it, in training and in inference."""
-    files = pictures() | {
-        name: drawn(n, colour=colour, kind=kind)
-        for n, name in enumerate(name for name in pictures() if name.endswith(".png"))
-    }
+    files, images = pictures(), [name for name in pictures() if name.endswith(".png")]
+    files |= {name: drawn(n, colour=colour, kind=kind) for n, name in enumerate(images)}
 
     found, config = proposed(put(tmp_path, files))
 
     assert config.data.alpha == background
     assert "the picture is in the alpha channel of 30 images" in texts(found, "chosen")
-    for inputs in (
-        dataset.read_training(tmp_path, config).inputs,
-        read_test(tmp_path, config).inputs(np.arange(6)),
-    ):
+    trained = dataset.read_training(tmp_path, config).inputs
+    for inputs in (trained, read_test(tmp_path, config).inputs(np.arange(6))):
         assert (inputs.std(axis=(1, 2, 3)) > 50).all()
 
 
-def test_colours_that_show_a_picture_are_read_as_they_are_stored(tmp_path):
+@pytest.mark.parametrize("opaque", [True, False])
+def test_colours_that_show_a_picture_are_read_as_they_are_stored(opaque, tmp_path):
     """A finding says that there is an alpha channel; opaque images have none."""
-    clear, opaque = pictures(), pictures()
-    for name in [name for name in clear if name.endswith(".png")]:
-        pixels = noise(12, 12, 4)
-        clear[name] = png(pixels)
-        pixels[..., 3] = 255
-        opaque[name] = png(pixels)
-
-    found, config = proposed(put(tmp_path / "clear", clear))
-    plain, _ = proposed(put(tmp_path / "opaque", opaque))
-
-    assert config.data.alpha == "drop"
-    assert "30 images have an alpha channel, which is dropped" in texts(found, "unknown")
-    assert "alpha" not in texts(plain, "unknown") + texts(plain, "chosen")
-
-
-# Copies of pictures
-
-
-def test_copies_of_training_pictures_are_kept_together(tmp_path):
-    """The config says so, and no split of a training divides them."""
-    files = pictures(train=60)
-    for n in range(0, 30, 3):
-        files[f"train/a{n + 30}.png"] = files[f"train/a{n}.png"]
+    pixels = noise(30, 12, 12, 4)
+    pixels[..., 3] = 255 if opaque else pixels[..., 3]
+    images = [name for name in pictures() if name.endswith(".png")]
+    files = pictures() | {name: png(pixels[n]) for n, name in enumerate(images)}
 
     found, config = proposed(put(tmp_path, files))
 
-    assert config.data.group_duplicates
-    assert "a split that divides them makes validation scores too good" in texts(found, "warning")
-    assert len(np.unique(found.groups(config.data))) == 50
-    read = dataset.read_training(tmp_path, replace(config, folds=5))
-    for rows, held in folds.splits(read, replace(config, folds=5)):
-        ids = [
-            {int(read.ids[row][1:]) % 30 for row in part if int(read.ids[row][1:]) % 3 == 0}
-            for part in (rows, held)
-        ]
-        assert not ids[0] & ids[1]
-
-
-def test_without_copies_nothing_is_grouped(tmp_path):
-    """Copies in the test set are no reason to group."""
-    files = pictures()
-    files["test/b1.png"] = files["train/a4.png"]
-
-    _, config = proposed(put(tmp_path, files))
-
-    assert not config.data.group_duplicates
+    assert config.data.alpha == "drop"
+    said = "30 images have an alpha channel, which is dropped" in texts(found, "unknown")
+    assert said != opaque and ("alpha" in texts(found, "unknown")) != opaque
 
 
 # What no config can describe
@@ -281,7 +236,6 @@ ANSWERS = [
     ("files", "what"),
     [
         pytest.param(masks("id,rle_mask", *enumerate(RUNS)), "segmentation", id="run lengths"),
-        pytest.param(masks("id,shape", *enumerate(RUNS)), "segmentation", id="called otherwise"),
         pytest.param(
             masks("id,EncodedPixels", *((n // 2, RUNS[n]) for n in range(20))),
             "segmentation",
@@ -323,60 +277,26 @@ def test_another_column_than_that_of_the_masks_can_be_given(tmp_path):
     assert found.target.kind == "classes" and found.contents.labels == ("coat",)
 
 
-def test_a_column_of_text_beside_others_is_a_warning(tmp_path):
-    """The others train; nobody is left to think that the text is read."""
-    rows = [(n, size(n), SENTENCES[n], n % 2) for n in range(100)]
-    tests = [(1000 + n, n / 8, SENTENCES[100 + n]) for n in range(9)]
-    files = table() | {
-        "train.csv": csv("id,size,text,sold", *rows),
-        "test.csv": csv("id,size,text", *tests),
-    }
-
-    found, config = proposed(put(tmp_path, files))
-
-    assert config.data.numeric_columns == ("size",)
-    assert "text is left out, since text is not supported" in texts(found, "warning")
-
-
-def test_numbers_that_are_several_labels_are_no_masks(tmp_path):
-    """They repeat from row to row; run lengths do not."""
-    rows = [" ".join(row) for row in combinations(("1", "3", "9", "27", "81", "243"), 4)] * 4
-    files = table() | {
-        "train.csv": csv("id,size,tags", *((n, size(n), row) for n, row in enumerate(rows))),
-        "sample_submission.csv": csv("id,tags", *((1000 + n, "1 3") for n in range(9))),
-    }
-
-    _, config = proposed(put(tmp_path, files))
-
-    assert (config.target, config.num_classes) == ("multilabel", 6)
-
-
-# The name
+CHOSEN = [" ".join(row) for row in combinations(("1", "3", "9", "27", "81", "243"), 4)]
 
 
 @pytest.mark.parametrize(
-    ("folder", "words", "slug", "said"),
+    ("files", "facts"),
     [
-        ("leaves", "", "leaves", "assumed 'leaves' (as the folder is called)"),
+        # The others train; nobody is left to think that the text is read.
         (
-            "competition",
-            "",
-            "unnamed-competition",
-            "the folder is called 'competition', which says nothing",
+            columns(100, text=lambda n: SENTENCES[n]),
+            ("text is left out, since text is not supported", "numeric_columns=('size',)"),
         ),
-        ("data", "--write {}/maple.py", "maple", "(as the config is called; the folder"),
-        ("leaves", "--competition plants", "plants", ""),
+        # They repeat from row to row; run lengths do not.
+        (
+            columns(60, label="tags", sold=lambda n: CHOSEN[n % 15], sample="1 3"),
+            ("target='multilabel'", "num_classes=6"),
+        ),
     ],
+    ids=["a text beside others", "numbers that are several labels"],
 )
-def test_a_slug_that_nobody_gave_is_said_to_be_assumed(folder, words, slug, said, tmp_path, capsys):
-    put(tmp_path / folder, pictures())
+def test_what_is_supported_beside_or_like_it_is_read(files, facts, tmp_path):
+    said = told(*proposed(put(tmp_path, files)))
 
-    given = words.format(tmp_path).split()
-
-    assert main(["inspect", str(tmp_path / folder), *given, "--json"]) == 0
-
-    *lines, last = capsys.readouterr().out.splitlines()
-    assert json.loads(last)["competition"] == slug
-    assert any(said in line for line in lines if line.startswith("unknown  competition")) == bool(
-        said
-    )
+    assert [fact for fact in facts if fact not in said] == []
