@@ -118,7 +118,7 @@ PLACES = {
     "the last cell": lambda cell, _, token: cell.update(source=f"1\n# {token}"),
     "lines of a cell": lambda cell, _, token: cell.update(source=["1\n", f"b = '{token}'\n"]),
     "cell metadata": lambda cell, _, token: cell.update(metadata={"deep": [{"deeper": token}]}),
-    "a name in cell metadata": lambda cell, _, token: cell.update(metadata={token: 1}),
+    "a name in cell metadata": lambda cell, _, token: cell.update(metadata={token: {}}),
     "an output": lambda cell, _, token: cell.update(
         outputs=[{"output_type": "stream", "name": "stdout", "text": token}]
     ),

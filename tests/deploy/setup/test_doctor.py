@@ -212,7 +212,14 @@ ANSWERS: dict[str, tuple[dict[str, Any], str, str, int, tuple[str, ...], Any]] =
         {FILES: {"files": [{"name": "train/a.png"}]}, "DownloadDataFile": NOT_FOUND},
         *("rules", WARN, 0, (), ()),
     ),
-    "no quota left": ({QUOTA: {"tpuQuota": SPENT}}, "quota", WARN, 0, ("TPU 0.0", "unknown"), ()),
+    "no quota left": (
+        {QUOTA: {"tpuQuota": SPENT}},
+        "quota",
+        WARN,
+        0,
+        ("TPU 0.0", "unknown", "to the TPU"),
+        (),
+    ),
     "no quota told": ({QUOTA: DENIED}, "quota", WARN, 0, (), ("clock",)),
     "no team": ({"GetSubmissionLimits": {}}, "submissions", WARN, 0, ("Accept the rules",), ()),
     "none left today": (
