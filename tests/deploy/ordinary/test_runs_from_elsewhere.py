@@ -89,10 +89,9 @@ def test_a_list_that_does_not_answer_is_said_as_not_asked(local, kaggle, ours, a
 
     push(kaggle, ours, again=again, agree=plans.append)
 
-    assert plans[0].active == () and any(
-        line.startswith("not asked   runs that were started elsewhere: ") and "notebooks" in line
-        for line in plans[0].lines()
-    )
+    told = [line for line in plans[0].lines() if line.startswith("not asked ")]
+    assert plans[0].active == ()
+    assert "runs that were started elsewhere: " in told[0] and "notebooks" in told[0]
 
 
 def test_a_login_that_ends_while_runs_are_listed_ends_the_push(local, kaggle, ours):
@@ -130,9 +129,7 @@ def test_a_slot_that_is_taken_is_no_quota_that_is_used_up(local, kaggle, ours):
 
     said = str(caught.value)
     assert "Active Events" in said and "quota returns" not in said
-    assert said.endswith(
-        "Once a run has ended, resume:\ninvoke push-train --until-done --config digits"
-    )
+    assert said.endswith("resume:\ninvoke push-train --until-done --config digits")
     (line,) = (line for line in status.journal_lines(ours) if "made no version" in line)
     assert line.endswith("as many sessions ran as Kaggle allows")
     assert other.version == 1
@@ -156,13 +153,9 @@ def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(local, kaggle
     for project, run in ((ours, first), (replace(ours, runtime=PAIR), second)):
         assert push(kaggle, project, show=shown.append) == run
     assert sent(local) == 2
-    on = {first: "QUEUED on TpuV5E8", second: "QUEUED on NvidiaTeslaT4"}
-    where = {first: "", second: " --for gpu-t4x2"}
-    assert shown[-2:] == [
-        f"{run} holds this bundle already, {state}; nothing was sent. To run it once more:"
-        f" `push-train{where[run]} --again`"
-        for run, state in on.items()
-    ]
+    for line, run, where in ((shown[-2], first, ""), (shown[-1], second, " --for gpu-t4x2")):
+        assert line.startswith(f"{run} holds this bundle already, QUEUED on {run.machine_shape}")
+        assert line.endswith(f"`push-train{where} --again`")
 
 
 # Two windows
@@ -189,10 +182,7 @@ def test_a_folder_that_cannot_be_locked_is_pushed_from(local, kaggle, ours, show
     monkeypatch.setattr(fcntl, "flock", no_locks)
 
     assert push(kaggle, ours, show=shown.append).version == sent(local)
-    assert shown[0] == (
-        f"{ours.runs} cannot be locked (Operation not supported): do not push from two windows at"
-        " a time."
-    )
+    assert shown[0].startswith(f"{ours.runs} cannot be locked (Operation not supported)")
 
 
 def test_a_push_that_was_killed_locks_nobody_out(local, kaggle, ours):

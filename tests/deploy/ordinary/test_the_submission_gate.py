@@ -102,11 +102,6 @@ def spent(world: World) -> int:
     return len(world.local.submissions.submissions)
 
 
-def calls(world: World, method: str) -> int:
-    """Return how many such calls the server has answered."""
-    return sum(1 for name, *_ in world.local.journal if name.endswith(method))
-
-
 def warnings(world: World) -> list[str]:
     return [line for line in world.shown if line.startswith("Warning")]
 
@@ -128,22 +123,17 @@ def test_a_sample_that_kaggle_has_replaced_asks_for_another_inference(world):
     assert world.project.journal().last("submissions")["outcome"] == "bad input"
 
 
-def test_a_wrong_listed_size_is_a_warning(world):
-    """Kaggle listed 946 bytes for an output of 1.2 GB, and never another size."""
-    world.local.faults.say("ListKernelFiles", itertools.repeat("size 946"))
+@pytest.mark.parametrize("kind", ["size 946", "0 files listed", "403", "500"])
+def test_a_wrong_listed_size_is_a_warning_and_none_stops_nothing(world, kind):
+    """Kaggle listed 946 bytes for an output of 1.2 GB, and never another size; the file is in the
+    other list, from which it was pulled.
+    """
+    world.local.faults.say("ListKernelFiles", itertools.repeat(kind))
 
     assert offered(world)
 
-    (warning,) = warnings(world)
-    assert f"submission.csv of {inference(world)[0]} with 946 bytes, and {SIZE} were" in warning
-
-
-@pytest.mark.parametrize("kind", ["0 files listed", "403", "500"])
-def test_a_list_of_sizes_without_the_file_stops_nothing(world, kind):
-    """The file is in the other list, from which it was pulled."""
-    world.local.faults.say("ListKernelFiles", itertools.repeat(kind))
-
-    assert offered(world) and not warnings(world)
+    told = f"submission.csv of {inference(world)[0]} with 946 bytes, and {SIZE} were"
+    assert [told in line for line in warnings(world)] == ([True] if "946" in kind else [])
 
 
 def test_an_output_that_lacks_the_file_for_a_moment_is_looked_at_again(world):
@@ -188,7 +178,7 @@ def test_a_file_that_is_declined_is_not_uploaded(world):
     world.local.faults.say("GetCompetition", [edited(isKernelsSubmissionsOnly=False)])
 
     assert "uploads the file" in offered(world)[0]
-    assert calls(world, "StartSubmissionUpload") == 0
+    assert not [name for name, *_ in world.local.journal if name == "StartSubmissionUpload"]
 
 
 @pytest.mark.parametrize(
@@ -236,9 +226,8 @@ def test_a_submission_after_the_end_is_said_to_count_for_nothing(world):
     world.local.faults.say("GetCompetition", [edited(deadline="2020-01-09T23:59:00Z")])
 
     assert offered(world)
-    assert warnings(world) == [
-        "Warning: digits ended on 2020-01-09 23:59 UTC; a score counts for nothing."
-    ]
+    (warning,) = warnings(world)
+    assert "digits ended on 2020-01-09 23:59 UTC" in warning and "counts for nothing" in warning
 
 
 def test_a_run_that_was_submitted_while_the_question_stood_is_submitted_once():
