@@ -43,7 +43,6 @@ LONG = (
     "localkaggle/sessions/test_session.py",
     "pipeline/data/test_folds.py",
     "pipeline/session/test_time_limit.py",
-    "deploy/relay/test_relay_with_the_client.py",
     "pipeline/inspection/test_floor_model.py",
     "deploy/relay/test_chained_sessions.py",
     "localkaggle/test_serve_and_export.py",

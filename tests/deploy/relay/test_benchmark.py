@@ -1,7 +1,7 @@
 """A benchmark goes on with the cells of the sessions before, on whatever machine they were."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
@@ -9,15 +9,13 @@ from typing import Any, ClassVar
 import pytest
 
 from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
 from deploy.relay import relay
 from deploy.relay.relay import BENCH, Project
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
 from pipeline.bench import session
-from tests.deploy.small import metadata, write_kernel
-from tests.faults.world import competition
+from tests.deploy.small import connect, metadata, write_kernel
 
 HANDLE = "rehearsal/digits-bench"
 
@@ -50,22 +48,18 @@ class Bench:
 
 
 @pytest.fixture
-def live(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Kaggle]:
+def live(host: Callable[..., LocalKaggle], monkeypatch: pytest.MonkeyPatch) -> Kaggle:
     monkeypatch.setattr(Bench, "mounted", [])
-    given: dict[str, Any] = {"competitions": [competition()], "session": Bench}
-    with LocalKaggle(tmp_path / "kaggle", queue_seconds=0.01, ready_seconds=0.02, **given) as local:
-        for name, value in local.environment.items():
-            monkeypatch.setenv(name, value)
-        yield Kaggle.connect(pace=Pace(first=0.01, most=0.05, patience=20))
+    host(session=Bench)
+    return connect()
 
 
 @pytest.fixture
-def ours(root: Path) -> Project:
-    write_kernel(root, BENCH, "# %%\nimport pipeline.model\n")
+def ours(ours: Project) -> Project:
+    write_kernel(ours.root, BENCH, "# %%\nimport pipeline.model\n")
     described = {**metadata(BENCH), "machine_shape": "", "enable_gpu": False}
-    (root / "kernels" / BENCH / "kernel-metadata.json").write_text(json.dumps(described))
-    places = root / "runs", root / "build"
-    return Project(root, "digits", "digits", "dataset", *places, deadline_seconds=30)
+    (ours.root / "kernels" / BENCH / "kernel-metadata.json").write_text(json.dumps(described))
+    return ours
 
 
 def push(live: Kaggle, ours: Project, **more: Any) -> int:

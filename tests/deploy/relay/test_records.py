@@ -2,195 +2,249 @@
 
 import json
 import os
-from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
-from deploy.errors import Unverified, UsageError
+from deploy.errors import RunFailed, Unverified, UsageError
 from deploy.relay import last_runs, relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.server import LocalKaggle
+from tests.deploy.small import connect
+from tests.deploy.trainer import Script
 from tests.faults.recorded_session import Recorded
-from tests.faults.world import CHAIN, TASKS, World, competition
+from tests.faults.world import CHAIN, TASKS, competition, temporary
 
 
 @pytest.fixture
-def world(tmp_path: Path) -> Iterator[World]:
+def world():
     """A Kaggle with recorded sessions, and a patient user; the environment leads there."""
-    environment = dict(os.environ)
-    try:
-        with World(tmp_path / "world", changes={"deadline_seconds": 3600}) as world:
-            yield world
-    finally:
-        os.environ.clear()
-        os.environ.update(environment)
+    with prepared() as world:
+        yield world
 
 
-def pulled(world: World, kernel: str) -> Path:
-    """Pull the last run of this kernel as the task does."""
-    folder: Path = CHAIN["pull" if kernel == relay.TRAIN else "pull infer"].body(
-        world, world.connect()
-    )[1]
-    return folder
+@contextmanager
+def prepared(task=""):
+    with temporary(task) as world:
+        world.changes["deadline_seconds"] = 3600
+        yield world
 
 
-def restart_empty(world: World) -> None:
+def does(world, task):
+    """Do a task, and return its result."""
+    return CHAIN.get(task, TASKS.get(task)).body(world, world.connect())
+
+
+def pulled(world, task="pull"):
+    return does(world, task)[1]
+
+
+def restart_empty(world):
     """End the local Kaggle, and start one with nothing in it on the same port."""
     port = world.local.port
     world._stack.close()
-    world.local = world._stack.enter_context(
-        LocalKaggle(
-            world.folder / "kaggle-2",
-            port=port,
-            competitions=[competition()],
-            offline=True,
-            queue_seconds=0.01,
-            ready_seconds=0.05,
-            session=Recorded,
-        )
-    )
+    waits = {"queue_seconds": 0.01, "ready_seconds": 0.05, "session": Recorded}
+    place, given = world.folder / "kaggle-2", {"competitions": [competition()], "offline": True}
+    world.local = world._stack.enter_context(LocalKaggle(place, port=port, **given, **waits))
     os.environ.update(world.local.environment)
 
 
-def test_an_artifact_that_was_changed_is_published_after_another_pull(world):
-    """`publish` said "pull again", and `pull` refused since the folder was there."""
-    TASKS["pull"].before(world)
-    folder = pulled(world, relay.TRAIN)
-    (folder / "artifact" / "weights.npz").write_bytes(b"other")
-    with pytest.raises(Unverified, match=r"(?s)not what its manifest says.*invoke pull"):
-        TASKS["publish"].body(world, world.connect())
-    assert world.counts() == (1, 0, 0)
+@pytest.mark.parametrize("handoff", ["dataset", "kernel"])
+def test_one_command_goes_from_the_push_to_the_score(world, handoff):
+    """Every link by version and hash; afterwards each step finds what the chain made, repeats
+    nothing, and the status names no command any more. Through the train kernel's output there is no
+    upload.
+    """
+    world.changes["handoff"] = handoff
+    judged, kaggle, ours, show = [], connect(), world.project, world.shown.append
 
-    assert pulled(world, relay.TRAIN) == folder
+    result = relay.run(kaggle, ours, show=show, check=lambda given, sample: judged.append(given))
 
-    assert TASKS["publish"].body(world, world.connect()).version == 1
+    weights = (result.trained / "artifact" / "weights.npz").read_bytes()
+    (published,) = world.local.datasets.datasets.values() if handoff == "dataset" else [None]
     assert (
-        folder.with_name(f"{folder.name}-aside-1") / "artifact" / "weights.npz"
-    ).read_bytes() == b"other"
-    assert any("aside-1" in line for line in world.shown)
+        published is None or (published.versions[0].folder / "weights.npz").read_bytes() == weights
+    )
+    assert (result.train.version, result.infer.version) == (1, 1)
+    assert (result.dataset is None) == (handoff == "kernel")
+    end = result.values()
+    assert judged == [result.inferred / "submission.csv"] and end["submission"] == str(judged[0])
+    assert (end["rows"], end["score"], end["pictures"]) == (2, 0.5, [])
+    made = world.counts()
+    assert Pushes(ours).last_run(relay.INFER) == result.infer
+    assert relay.pull(kaggle, ours, result.train) == result.trained
+    last = result.infer, result.inferred
+    assert relay.submit(kaggle, ours, *last, check=lambda *_: 1, show=show) == result.submission
+    assert world.counts() == made == (2, int(handoff == "dataset"), 1)
+    found = status.now(kaggle, ours)
+    assert found["runs"] == dict.fromkeys(map(str, (result.train, result.infer)), "COMPLETE")
+    assert found["next"] is None
 
 
-def test_a_submission_that_was_changed_is_submitted_after_another_pull(world):
+def test_the_chain_ends_with_an_upload_where_files_are_taken():
+    """From the push of the training to the score, by one command."""
+    with temporary("", competitions=[competition(takes_files=True)]) as world:
+        show = world.shown.append
+
+        result = relay.run(connect(), world.project, show=show, check=lambda *_: None)
+
+        assert result.submission.uploaded and result.values()["score"] == 0.5
+        assert world.counts() == (2, 1, 1)
+
+
+def test_a_training_that_fails_stops_the_chain_and_what_it_wrote_is_pulled():
+    with temporary("", session=Script(v1="fails")) as world:
+        with pytest.raises(RunFailed, match="the batch does not fit"):
+            relay.run(connect(), world.project, show=print, check=lambda *_: None)
+
+        pushes = Pushes(world.project)
+        folder = pushes.pulled_folder(pushes.last_run(relay.TRAIN))
+        assert (folder / "bundle.json").is_file() and world.counts() == (1, 0, 0)
+
+
+def test_an_artifact_that_was_changed_is_published_after_another_pull():
+    """`publish` said "pull again", and `pull` refused since the folder was there."""
+    with prepared("pull") as world:
+        folder = pulled(world)
+        (folder / "artifact" / "weights.npz").write_bytes(b"other")
+        with pytest.raises(Unverified, match=r"(?s)not what its manifest says.*invoke pull"):
+            does(world, "publish")
+        assert world.counts() == (1, 0, 0)
+
+        assert pulled(world) == folder
+
+        assert does(world, "publish").version == 1
+        aside = folder.with_name(f"{folder.name}-aside-1")
+        assert (aside / "artifact" / "weights.npz").read_bytes() == b"other"
+        assert any(aside.name in line for line in world.shown)
+
+
+def test_a_submission_that_was_changed_is_submitted_after_another_pull():
     """An edited label was checked in place of what is scored. Nothing is asked and nothing recorded
     as spent.
     """
-    TASKS["submit"].before(world)
-    run = Pushes(world.project).last_run(relay.INFER)
-    file = Pushes(world.project).pulled_folder(run) / "submission.csv"
-    file.write_text("id,label\na,1\nb,1\n")
-    with pytest.raises(Unverified, match=rf"invoke pull --run {run}") as caught:
-        TASKS["submit"].body(world, world.connect())
-    assert (caught.value.exit_code, world.counts()) == (1, (2, 1, 0))
-    (row,) = status.journal(world.project)["submissions"]
-    assert (
-        status.outcome_of("submissions", row) == "spent nothing: a file was not what it should be"
-    )
+    with prepared("submit") as world:
+        run = Pushes(world.project).last_run(relay.INFER)
+        file = Pushes(world.project).pulled_folder(run) / "submission.csv"
+        file.write_text("id,label\na,1\nb,1\n")
+        with pytest.raises(Unverified, match=rf"invoke pull --run {run}") as caught:
+            does(world, "submit")
+        assert (caught.value.exit_code, world.counts()) == (1, (2, 1, 0))
 
-    pulled(world, relay.INFER)
+        pulled(world, "pull infer")
 
-    assert TASKS["submit"].body(world, world.connect()).score == 0.5
-    newest, _ = status.journal(world.project)["submissions"]
-    assert status.outcome_of("submissions", newest).startswith("submission ")
-    assert TASKS["submit"].body(world, world.connect()).score == 0.5
-    newest, *_ = status.journal(world.project)["submissions"]
-    assert status.outcome_of("submissions", newest).startswith("followed submission ")
+        assert does(world, "submit").score == does(world, "submit").score == 0.5
+        rows = status.journal(world.project)["submissions"]
+        told = [status.outcome_of("submissions", row) for row in rows]
+        assert told[0].startswith("followed submission ") and told[1].startswith("submission ")
+        assert told[2:] == ["spent nothing: a file was not what it should be"]
 
 
-def test_the_runs_of_one_kaggle_are_not_those_of_another(world, tmp_path):
+def test_the_runs_of_one_kaggle_are_not_those_of_another(tmp_path):
     """A chain that was rehearsed is pushed, published and submitted again on another Kaggle, from
     the first step on.
     """
-    TASKS["submit"].before(world)
-    first = Pushes(world.project).last_run(relay.TRAIN)
-    pulled(world, relay.TRAIN)
-    with LocalKaggle(
-        tmp_path / "second", competitions=[competition()], offline=True, queue_seconds=3600
-    ) as second:
-        os.environ.update(second.environment)
-        with pytest.raises(UsageError, match="knows no push"):
-            Pushes(world.project).last_run(relay.TRAIN)
-        run = TASKS["push-train"].body(world, world.connect())
+    with prepared("submit") as world:
+        first = Pushes(world.project).last_run(relay.TRAIN)
+        pulled(world)
+        with LocalKaggle(
+            tmp_path / "second", competitions=[competition()], offline=True, queue_seconds=3600
+        ) as second:
+            os.environ.update(second.environment)
+            with pytest.raises(UsageError, match="knows no push"):
+                Pushes(world.project).last_run(relay.TRAIN)
+            run = does(world, "push-train")
 
-        assert (
-            run == replace(first, version=1) and second.kernels.version(run.handle, 1) is not None
-        )
-        with pytest.raises(UsageError, match=r"(?s)was pulled from .* at 127.*invoke pull --run"):
-            Pushes(world.project).pulled_folder(run)
-        assert any("another Kaggle" in line for line in status.journal_lines(world.project))
+            assert run == replace(first, version=1) and second.kernels.version(run.handle, 1)
+            with pytest.raises(UsageError, match=r"(?s)was pulled from .* at 127.*invoke pull"):
+                Pushes(world.project).pulled_folder(run)
+            assert any("another Kaggle" in line for line in status.journal_lines(world.project))
 
 
-def test_a_kaggle_that_was_restarted_on_its_port_is_noticed(world):
+def test_a_kaggle_that_was_restarted_on_its_port_is_noticed():
     """The journal's version is not there: that is said, and it is pushed anew."""
-    TASKS["pull"].before(world)
-    restart_empty(world)
-    world.shown.clear()
+    with prepared("pull") as world:
+        restart_empty(world)
+        world.shown.clear()
 
-    run = TASKS["push-train"].body(world, world.connect())
+        assert does(world, "push-train").version == 1
 
-    assert run.version == 1 and world.counts() == (1, 0, 0)
-    assert "no longer counts" in world.shown[0]
-    rows = status.journal(world.project)["pushes"]
-    words = [status.outcome_of("pushes", row) for row in rows]
-    assert words == ["pushed", "is not at this Kaggle any more"]
+        assert world.counts() == (1, 0, 0) and "no longer counts" in world.shown[0]
+        rows = status.journal(world.project)["pushes"]
+        words = [status.outcome_of("pushes", row) for row in rows]
+        assert words == ["pushed", "is not at this Kaggle any more"]
 
 
-def test_what_was_pulled_from_a_kaggle_that_was_restarted_since_is_not_the_new_run_s(world):
+def test_what_was_pulled_from_a_kaggle_that_was_restarted_since_is_not_the_new_run_s():
     """Equal names, equal bundles, another training."""
-    TASKS["pull"].before(world)
-    note = pulled(world, relay.TRAIN) / ".pulled.json"
-    note.write_text(json.dumps({**json.loads(note.read_text()), "at": "2025-01-01T00:00:00+00:00"}))
-    restart_empty(world)
-    TASKS["push-train"].body(world, world.connect())
-    world.ended()
-
-    with pytest.raises(UsageError, match=r"(?s)was pulled before .* was pushed.*invoke pull"):
-        TASKS["publish"].body(world, world.connect())
-
-    pulled(world, relay.TRAIN)
-    assert TASKS["publish"].body(world, world.connect()).version == 1
-
-
-def test_the_whole_chain_goes_again_on_a_kaggle_that_was_restarted(world):
-    """No number of the old one leads anywhere, and none of them stops a step."""
-    TASKS["submit"].before(world)
-    TASKS["submit"].body(world, world.connect())
-    restart_empty(world)
-
-    for task in CHAIN.values():
-        result = task.body(world, world.connect())
+    with prepared("pull") as world:
+        note = pulled(world) / ".pulled.json"
+        early = {**json.loads(note.read_text()), "at": "2025-01-01T00:00:00+00:00"}
+        note.write_text(json.dumps(early))
+        restart_empty(world)
+        does(world, "push-train")
         world.ended()
-        assert task.truth(world, result)
 
-    assert world.counts() == (2, 1, 1)
+        with pytest.raises(UsageError, match=r"(?s)was pulled before .* was pushed.*invoke pull"):
+            does(world, "publish")
+
+        pulled(world)
+        assert does(world, "publish").version == 1
 
 
-def test_without_a_push_the_last_rehearsal_is_the_last_training(world):
+def test_the_whole_chain_goes_again_on_a_kaggle_that_was_restarted():
+    """No number of the old one leads anywhere, and none of them stops a step."""
+    with prepared("submit") as world:
+        does(world, "submit")
+        restart_empty(world)
+
+        for name, task in CHAIN.items():
+            result = does(world, name)
+            world.ended()
+            assert task.truth(world, result)
+
+        assert world.counts() == (2, 1, 1)
+
+
+def test_the_status_names_the_command_that_comes_next(world):
+    """From the first push to the score, after which nothing does."""
+    told = []
+    for name in CHAIN:
+        does(world, name)
+        world.ended()
+        told.append(status.now(world.connect(), world.project)["next"])
+
+    train, infer = (f"rehearsal/digits-{kernel}/1" for kernel in (relay.TRAIN, relay.INFER))
+    words = [f"pull --run {train}"] * 2 + ["publish", "push-infer"]
+    words += [f"pull --run {infer}"] * 2 + [f"submit --run {infer}"]
+    assert told == [*(f"invoke {each} --config digits" for each in words), None]
+
+
+def test_without_a_push_the_last_rehearsal_is_the_last_training():
     """Who has only rehearsed asks for the report of that."""
-    TASKS["pull"].before(world)
-    folder = pulled(world, relay.TRAIN)
-    made = {"kernel": relay.TRAIN, "config": "digits", "competition": "digits"}  # as a bundle says
-    (folder / "bundle.json").write_text(json.dumps(made))
-    everything = replace(world.project, runs=world.project.runs.parent)
+    with prepared("pull") as world:
+        folder = pulled(world)
+        made = {"kernel": relay.TRAIN, "config": "digits", "competition": "digits"}
+        (folder / "bundle.json").write_text(json.dumps(made))  # as a bundle says
+        everything = replace(world.project, runs=world.project.runs.parent)
 
-    assert last_runs.training(Pushes(everything), "") == (folder, "")
-    with pytest.raises(UsageError, match="a rehearsal is none"):
-        last_runs.training(Pushes(replace(everything, config="digits_csv")), "")
-    with pytest.raises(UsageError, match="has not been pulled"):
-        last_runs.training(Pushes(everything), "ann/digits-train-tpu/7")
+        assert last_runs.training(Pushes(everything), "") == (folder, "")
+        with pytest.raises(UsageError, match="a rehearsal is none"):
+            last_runs.training(Pushes(replace(everything, config="digits_csv")), "")
+        with pytest.raises(UsageError, match="has not been pulled"):
+            last_runs.training(Pushes(everything), "ann/digits-train-tpu/7")
 
 
 @pytest.mark.parametrize("call", [2, 4, 6])  # each asks for a file that was published
-@pytest.mark.parametrize("kind", ["HTML after", "an empty object"])
-def test_a_download_that_is_answered_wrongly_makes_no_second_version(world, kind, call):
+def test_a_download_that_is_answered_wrongly_makes_no_second_version(call):
     """A page in place of a file was taken for another artifact, and ours was uploaded again."""
-    task = TASKS["publish again"]
-    task.before(world)
-    world.local.faults.plan({call: kind})
+    for kind in ("HTML after", "an empty object"):
+        with prepared("publish again") as world:
+            world.local.faults.plan({call: kind})
 
-    assert task.body(world, world.connect()).version == 1
+            assert does(world, "publish").version == 1
 
-    assert world.local.faults.struck == [(call, kind, "DownloadDataset")]
-    assert world.counts() == (1, 1, 0)
+            assert world.local.faults.struck == [(call, kind, "DownloadDataset")]
+            assert world.counts() == (1, 1, 0)

@@ -1,0 +1,56 @@
+"""What Kaggle's services for datasets and submissions answer where nothing fails."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tests.deploy.between import Between
+
+GONE = (404, {"code": 404, "message": "Not found"})
+FILES = ("manifest.json", "weights.npz")
+
+
+def at(version: int) -> dict[str, Any]:
+    """Return what Kaggle says of a private dataset that is at this version."""
+    return {"currentVersionNumber": version, "isPrivate": True}
+
+
+def takes_all(between: Between, artifact: Path) -> None:
+    """Take every upload, and return the same bytes for any version."""
+    between.always("StartBlobUpload", {"token": "t", "createUrl": "http://localhost/put/x"})
+    between.always("put", (200, b""))
+    between.always("GetDatasetStatus", {"status": "READY"})
+    sizes = [{"name": name, "totalBytes": (artifact / name).stat().st_size} for name in FILES]
+    between.always("ListDatasetFiles", {"datasetFiles": sizes})
+    returns(between, artifact)
+    for operation in ("CreateDataset", "CreateDatasetVersion"):
+        between.always(operation, {"status": "ok"})
+
+
+def returns(between: Between, artifact: Path, **changed: bytes) -> None:
+    """Let downloads give the artifact's files, or other bytes for those with such an initial."""
+    urls = {
+        name: between.serve(name, changed.get(name[0], (artifact / name).read_bytes()))
+        for name in FILES
+    }
+
+    def located() -> Iterator[Any]:
+        while True:
+            yield 302, {}, {"Location": urls[between.bodies("DownloadDataset")[-1]["fileName"]]}
+
+    between.say("DownloadDataset", located())
+
+
+def scores_all(between: Between) -> None:
+    """Have a competition with its sample, two submissions left, and a score for everyone."""
+    url = between.serve("sample_submission.csv", b"id,label\n1,0\n")
+    between.always("DownloadDataFile", (302, {}, {"Location": url}))
+    entered = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
+    between.always("GetCompetition", entered)
+    files = [{"fileName": "submission.csv", "url": url}]
+    between.always("ListKernelSessionOutput", {"files": files})
+    between.always("ListKernelFiles", {"files": [{"name": "submission.csv", "size": 13}]})
+    between.always("ListSubmissions", {"submissions": []})
+    between.always("GetSubmissionLimits", {"numToday": 3, "numTotal": 9, "numAllowedNow": 2})
+    between.say("CreateCodeSubmission", [{"message": "ok", "ref": 7}])
+    between.always("GetSubmission", {"ref": 7, "status": "COMPLETE", "publicScore": "0.987"})
