@@ -1,28 +1,29 @@
 """A rehearsal hides labelled rows: sessions get everything else, and the score is the metric's."""
 
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 from PIL import Image
 
 from pipeline import metrics
 from pipeline.config import Config
-from pipeline.data import dataset, folds, tfrecords
+from pipeline.data import dataset, tfrecords
 from pipeline.data.labels import Target
 from pipeline.data.test_set import read_test
-from pipeline.errors import ConfigError, DataError, DiskError, SubmissionError
-from pipeline.rehearsal import inputs, scoring, served_folder
+from pipeline.errors import ConfigError, DataError, SubmissionError
+from pipeline.rehearsal import scoring, served_folder
 from pipeline.rehearsal.hidden_test import HiddenTest
 from pipeline.submission.prediction_format import Form
 from tests.pipeline.conftest import write_competition
+from tests.pipeline.data.test_tfrecords import example, written
 
 Made = tuple[Config, Path]
 
@@ -31,44 +32,37 @@ def as_images(folder: Path, config: Config) -> Config:
     return config
 
 
+def stacked(folder: Path, part: str, ids: list[str]) -> np.ndarray:
+    return np.stack([np.asarray(Image.open(folder / part / f"{name}.png")) for name in ids])
+
+
 def as_array(folder: Path, config: Config) -> Config:
     for part, ids in (("train", labelled(folder)), ("test", asked(folder))):
-        images = [np.asarray(Image.open(folder / part / f"{name}.png")) for name in ids]
-        np.save(folder / f"{part}.npy", np.stack(images))
+        np.save(folder / f"{part}.npy", stacked(folder, part, ids))
     return replace(config, data=replace(config.data, kind="arrays"))
 
 
 def as_pixels(folder: Path, config: Config) -> Config:
-    labels = dict(pd.read_csv(folder / "train.csv", dtype=str).to_numpy())
+    labels = pd.read_csv(folder / "train.csv", dtype=str)["label"]
     for part, ids in (("train", labelled(folder)), ("test", asked(folder))):
-        images = [np.asarray(Image.open(folder / part / f"{name}.png")) for name in ids]
-        table = pd.DataFrame(np.stack(images).reshape(len(ids), -1)).add_prefix("p")
+        table = pd.DataFrame(stacked(folder, part, ids).reshape(len(ids), -1)).add_prefix("p")
         table.insert(0, "id", ids)
         if part == "train":
-            table.insert(1, "label", [labels[name] for name in ids])
+            table.insert(1, "label", labels)
         table.to_csv(folder / f"{part}.csv", index=False)
     return replace(config, data=replace(config.data, kind="pixels"))
 
 
 def as_records(folder: Path, config: Config) -> Config:
-    import tensorflow as tf  # seconds, which only the worker that writes records needs
-
     labels = dict(pd.read_csv(folder / "train.csv", dtype=str).to_numpy())
-
-    def text(value: str | bytes) -> Any:
-        content = value if isinstance(value, bytes) else value.encode()
-        return tf.train.Feature(bytes_list=tf.train.BytesList(value=[content]))
-
     for part, ids in (("train", labelled(folder)), ("test", asked(folder))):
+        records = []
+        for name in ids:
+            image = (folder / part / f"{name}.png").read_bytes()
+            label = {"label": labels[name]} if part == "train" else {}
+            records.append(example(id=name, image=image, **label))
         for shard in range(2):
-            with tf.io.TFRecordWriter(str(folder / f"{part}{shard}.tfrec")) as writer:
-                for name in ids[shard::2]:
-                    features = {"id": text(name)}
-                    features["image"] = text((folder / part / f"{name}.png").read_bytes())
-                    if part == "train":
-                        features["label"] = text(labels[name])
-                    example = tf.train.Example(features=tf.train.Features(feature=features))
-                    writer.write(example.SerializeToString())
+            written(folder / f"{part}{shard}.tfrec", records[shard::2])
     (folder / "train.csv").unlink()
     return replace(config, data=replace(config.data, kind="tfrecords"))
 
@@ -99,34 +93,18 @@ KINDS: dict[str, Callable[[Path, Config], Config]] = {
 
 
 @pytest.fixture(params=KINDS)
-def made(request: pytest.FixtureRequest, competition: Path, tiny: Config) -> Made:
+def made(request, competition, tiny) -> Made:
     """Return a config and its folder, with its inputs in each of the ways that there are."""
     return KINDS[request.param](competition, tiny), competition
 
 
-def test_sessions_train_on_the_rows_that_are_not_hidden_and_predict_those_that_are(
-    made: Made, tmp_path: Path
-) -> None:
-    config, folder = made
-    every = dataset.read_training(folder, config)
-    hidden = HiddenTest(config, folder)
-    hidden.write(tmp_path / "seen")
-    hidden.write(tmp_path / "rerun", hidden=True)
-    for place in ("seen", "rerun"):
-        read = dataset.read_training(tmp_path / place, config)
-        assert np.array_equal(read.inputs, every.inputs[hidden.train])
-        assert read.classes == every.classes
-        assert np.array_equal(read.labels, every.labels[hidden.train])
-    tests = read_test(tmp_path / "rerun", config)
-    assert np.array_equal(tests.inputs(np.arange(len(tests))), every.inputs[hidden.hidden])
-    own, whole = read_test(tmp_path / "seen", config), read_test(folder, config)
-    assert own.ids == whole.ids
-    assert np.array_equal(own.inputs(np.arange(21)), whole.inputs(np.arange(21)))
-    assert sorted([*hidden.train, *hidden.hidden]) == list(range(len(every)))
-
-
-def test_no_file_of_a_session_has_the_id_of_a_hidden_row(made: Made, tmp_path: Path) -> None:
-    config, folder = made
+@pytest.fixture(scope="module", params=KINDS)
+def played(request, tiny, tmp_path_factory) -> Iterator[tuple[Made, HiddenTest, Path]]:
+    """Return such a folder, with files beside that name rows, the hidden test, and the folder of
+    what its sessions get; no test changes them.
+    """
+    folder, place = tmp_path_factory.mktemp("made") / "in", tmp_path_factory.mktemp("written")
+    config = KINDS[request.param](write_competition(folder), tiny)
     ids = [Path(name).stem for name in dataset.read_training(folder, config).ids]
     (folder / "meta.csv").write_text("id,fold\n" + "".join(f"train_{name},1\n" for name in ids))
     (folder / "masks").mkdir()
@@ -137,24 +115,65 @@ def test_no_file_of_a_session_has_the_id_of_a_hidden_row(made: Made, tmp_path: P
     (folder / "names.txt").write_text("ant\n")
     (folder / "labels.pkl").write_bytes(b"?")
     hidden = HiddenTest(config, folder)
-    hidden.write(tmp_path / "rerun", hidden=True)
+    hidden.write(place / "seen")
+    hidden.write(place / "rerun", hidden=True)
+    yield (config, folder), hidden, place
+    shutil.rmtree(place)
+
+
+def test_sessions_train_on_the_rows_that_are_not_hidden_and_predict_those_that_are(played):
+    """A test set has its rows in the order of the sample."""
+    (config, folder), hidden, place = played
+    every = dataset.read_training(folder, config)
+    for part in ("seen", "rerun"):
+        read = dataset.read_training(place / part, config)
+        assert np.array_equal(read.inputs, every.inputs[hidden.train])
+        assert read.classes == every.classes
+        assert np.array_equal(read.labels, every.labels[hidden.train])
+    tests = read_test(place / "rerun", config)
+    assert np.array_equal(tests.inputs(np.arange(len(tests))), every.inputs[hidden.hidden])
+    own, whole = read_test(place / "seen", config), read_test(folder, config)
+    assert own.ids == whole.ids
+    assert np.array_equal(own.inputs(np.arange(21)), whole.inputs(np.arange(21)))
+    assert sorted([*hidden.train, *hidden.hidden]) == list(range(len(every)))
+    if config.data.kind == "pixels":
+        found = list(pd.read_csv(place / "rerun" / "test.csv")["id"])
+        assert found == asked(place / "rerun")
+    if config.data.kind == "tfrecords":
+        _, table = tfrecords.read(place / "rerun", "test*.tfrec", "image", ("id",))
+        assert list(table["id"]) == asked(place / "rerun")
+
+
+def test_no_file_of_a_session_has_the_id_of_a_hidden_row(played):
+    (config, folder), hidden, place = played
+    ids = [Path(name).stem for name in dataset.read_training(folder, config).ids]
     names = [ids[row].encode() for row in hidden.hidden]
-    for path in (path for path in (tmp_path / "rerun").rglob("*") if path.is_file()):
+    for path in (path for path in (place / "rerun").rglob("*") if path.is_file()):
         content = path.name.encode() + path.read_bytes()
         # Three letters and digits come about by chance in what is compressed.
         if path.suffix in (".csv", ".txt") or path.parent.name == "masks":
             assert not [name for name in names if name in content], path
-    assert (tmp_path / "rerun" / "names.txt").is_file()
     said = "\n".join(hidden.left_out)
     assert "meta.csv: it names a hidden row" in said
     assert "labels.pkl: nothing here can read" in said
     assert "crops/A b/1.png: it is in a folder with the name of a label" in said
-    count = len(names) - 3
-    assert f"and {count} more: its name has a word of a hidden row" in said
+    assert f"and {len(names) - 3} more: its name has a word of a hidden row" in said
     assert "train.csv" not in said
 
 
-def test_names_and_order_are_drawn_anew_but_not_which_rows_are_hidden(made: Made) -> None:
+def test_the_second_folder_links_to_what_both_have_and_the_first_to_the_users_own(played):
+    (config, folder), _, place = played
+    every = [path for path in (place / "rerun").rglob("*") if path.is_file()]
+    shared = [path for path in every if path.name.startswith("train") or "train" in path.parts]
+    assert shared
+    for path in [*shared, place / "rerun" / "names.txt"]:
+        assert path.samefile(place / "seen" / path.relative_to(place / "rerun"))
+    if config.data.kind == "images" and config.data.train_csv:
+        linked = next((place / "seen" / "train").iterdir())
+        assert linked.samefile(folder / "train" / linked.name)
+
+
+def test_names_and_order_are_drawn_anew_but_not_which_rows_are_hidden(made):
     config, folder = made
     one, two = HiddenTest(config, folder), HiddenTest(config, folder)
     for hidden in (one, two):
@@ -166,24 +185,8 @@ def test_names_and_order_are_drawn_anew_but_not_which_rows_are_hidden(made: Made
     assert not (named[0] | named[1]) & set(dataset.read_training(folder, config).ids)
 
 
-@pytest.mark.parametrize("kind", ["pixels", "tfrecords"])
-def test_a_test_set_has_its_rows_in_the_order_of_the_sample(
-    competition: Path, tiny: Config, tmp_path: Path, kind: str
-) -> None:
-    config = KINDS[kind](competition, tiny)
-    HiddenTest(config, competition).write(tmp_path / "rerun", hidden=True)
-    if kind == "pixels":
-        found = list(pd.read_csv(tmp_path / "rerun" / "test.csv")["id"])
-    else:
-        _, table = tfrecords.read(tmp_path / "rerun", "test*.tfrec", "image", ("id",))
-        found = list(table["id"])
-    assert found == asked(tmp_path / "rerun")
-
-
 @pytest.mark.parametrize("kind", ["images", "class folders"])
-def test_images_of_a_test_set_are_copies_without_times(
-    competition: Path, tiny: Config, tmp_path: Path, kind: str
-) -> None:
+def test_images_of_a_test_set_are_copies_without_times(competition, tiny, tmp_path, kind):
     config = KINDS[kind](competition, tiny)
     (competition / "sample_submission.csv").unlink()
     for path in competition.rglob("*.png"):
@@ -196,20 +199,7 @@ def test_images_of_a_test_set_are_copies_without_times(
         assert {(stat.st_nlink, stat.st_mtime > 1) for stat in stats} == {(1, True)}
 
 
-def test_the_second_folder_links_to_what_both_have(made: Made, tmp_path: Path) -> None:
-    config, folder = made
-    (folder / "names.txt").write_text("ant\n")
-    hidden = HiddenTest(config, folder)
-    hidden.write(tmp_path / "seen")
-    hidden.write(tmp_path / "rerun", hidden=True)
-    every = [path for path in (tmp_path / "rerun").rglob("*") if path.is_file()]
-    shared = [path for path in every if path.name.startswith("train") or "train" in path.parts]
-    assert shared
-    for path in [*shared, tmp_path / "rerun" / "names.txt"]:
-        assert path.samefile(tmp_path / "seen" / path.relative_to(tmp_path / "rerun"))
-
-
-def test_copies_share_nothing_with_the_users_files(made: Made, tmp_path: Path) -> None:
+def test_copies_share_nothing_with_the_users_files(made, tmp_path):
     config, folder = made
     (folder / "names.txt").write_text("ant\n")
     hidden = HiddenTest(config, folder, copied=True)
@@ -222,9 +212,7 @@ def test_copies_share_nothing_with_the_users_files(made: Made, tmp_path: Path) -
         assert not [path for path in files if path.is_symlink()]
 
 
-def test_sources_are_the_folders_that_links_lead_to(
-    competition: Path, tiny: Config, tmp_path: Path
-) -> None:
+def test_sources_are_the_folders_that_links_lead_to(competition, tiny, tmp_path):
     assert HiddenTest(tiny, competition).sources == ()
     for name, place in (("train", "big/pictures"), ("train.csv", "tables/labels.csv")):
         elsewhere = tmp_path / place
@@ -241,8 +229,8 @@ def test_sources_are_the_folders_that_links_lead_to(
 
 @pytest.mark.parametrize("name", ["sample_submission", "train_csv"])
 def test_a_file_that_the_config_writes_otherwise_is_not_overwritten(
-    competition: Path, tiny: Config, tmp_path: Path, name: str
-) -> None:
+    competition, tiny, tmp_path, name
+):
     path = competition / getattr(tiny.data, name)
     before = path.read_bytes()
     config = replace(tiny, data=replace(tiny.data, **{name: f".//{path.name}"}))
@@ -251,21 +239,8 @@ def test_a_file_that_the_config_writes_otherwise_is_not_overwritten(
     assert (tmp_path / "rerun" / path.name).read_bytes() != before
 
 
-@pytest.mark.parametrize("place", [inputs.link, inputs.copy])
-def test_a_file_that_is_there_is_refused_and_stays(
-    tmp_path: Path, place: Callable[[Path, Path], None]
-) -> None:
-    (tmp_path / "new").write_text("new")
-    (tmp_path / "old").write_text("old")
-    with pytest.raises(DiskError, match="File exists"):
-        place(tmp_path / "new", tmp_path / "old")
-    assert (tmp_path / "old").read_text() == "old"
-
-
 @pytest.mark.parametrize("with_ids", [True, False])
-def test_a_text_with_a_line_for_each_row_is_left_out(
-    competition: Path, tiny: Config, *, with_ids: bool
-) -> None:
+def test_a_text_with_a_line_for_each_row_is_left_out(competition, tiny, with_ids):
     config = as_pixels(competition, tiny)
     table = pd.read_csv(competition / "train.csv", dtype=str)
     table.drop(columns=[] if with_ids else "id").to_csv(competition / "train.csv", index=False)
@@ -276,7 +251,7 @@ def test_a_text_with_a_line_for_each_row_is_left_out(
     assert "names.txt" not in str(hidden.left_out)
 
 
-def test_a_number_that_is_a_part_of_a_word_names_a_row(tmp_path: Path) -> None:
+def test_a_number_that_is_a_part_of_a_word_names_a_row(tmp_path):
     (tmp_path / "meta.csv").write_text("name,survived\npatient012,yes\n")
     assert served_folder.refusal(tmp_path, "meta.csv", {"12"}, (), 100) == "it names a hidden row"
     assert not served_folder.refusal(tmp_path, "meta.csv", {"13"}, (), 100)
@@ -285,35 +260,41 @@ def test_a_number_that_is_a_part_of_a_word_names_a_row(tmp_path: Path) -> None:
 TEST_FIELDS = {"images": "test_images", "arrays": "test_array", "tfrecords": "test_records"}
 
 
-def test_a_misspelt_test_set_is_no_missing_one(made: Made) -> None:
+def test_a_misspelt_test_set_or_sample_is_no_missing_one(made):
     """A session of the full run would not find it, after hours of training."""
     config, folder = made
     field = TEST_FIELDS.get(config.data.kind, "test_csv")
     wrong = {"test_records": "tset*.tfrec"}.get(field, "tset.npy" if "array" in field else "tset")
-    config = replace(config, data=replace(config.data, **{field: wrong}))
     with pytest.raises(DataError, match=f"Correct data.{field} in the config"):
-        HiddenTest(config, folder)
-
-
-def test_a_misspelt_sample_submission_is_no_missing_one(made: Made) -> None:
-    config, folder = made
-    config = replace(config, data=replace(config.data, sample_submission="sample.csv"))
+        HiddenTest(replace(config, data=replace(config.data, **{field: wrong})), folder)
+    data = replace(config.data, sample_submission="sample.csv")
     with pytest.raises(DataError, match=r"sample\.csv is missing; .* as sample_submission\.csv"):
-        HiddenTest(config, folder)
+        HiddenTest(replace(config, data=data), folder)
+
+
+def unlabelled(folder):
+    (folder / "train.csv").unlink()
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [({"train_images": "trian"}, "96 of 96 images are missing"), ({"id_column": "ids"}, "ids")],
+    ("change", "spoil", "said"),
+    [
+        ({"train_images": "trian"}, None, "96 of 96 images are missing"),
+        ({"id_column": "ids"}, None, "ids"),
+        ({}, unlabelled, r"train\.csv is missing"),
+        ({"folds": 24}, None, "Lower folds"),  # too few rows to hide any
+    ],
 )
 def test_what_a_session_would_refuse_is_refused_before_one_starts(
-    competition: Path, tiny: Config, change: dict[str, str], said: str
-) -> None:
+    competition, tiny, change, spoil, said
+):
+    (spoil or str)(competition)
+    folds, data = change.get("folds"), {k: v for k, v in change.items() if k != "folds"}
     with pytest.raises((ConfigError, DataError), match=said):
-        HiddenTest(replace(tiny, data=replace(tiny.data, **change)), competition)
+        HiddenTest(replace(tiny, folds=folds, data=replace(tiny.data, **data)), competition)
 
 
-def test_few_rows_are_chosen_without_broken_images(competition: Path, tiny: Config) -> None:
+def test_few_rows_are_chosen_without_broken_images(competition, tiny):
     """One of 24 is more than the hundredth that may be broken, though it is one of 96 here."""
     chosen = HiddenTest(tiny, competition)
     chosen.limit(24, 8)
@@ -330,7 +311,7 @@ def test_few_rows_are_chosen_without_broken_images(competition: Path, tiny: Conf
     )
 
 
-def test_an_image_that_cannot_be_decoded_has_no_duplicates(tiny: Config, tmp_path: Path) -> None:
+def test_an_image_that_cannot_be_decoded_has_no_duplicates(tiny, tmp_path):
     folder = write_competition(tmp_path / "broken", train=104)
     (folder / "train" / "r050.png").write_bytes(b"?")
     config = replace(tiny, data=replace(tiny.data, group_duplicates=True))
@@ -338,26 +319,7 @@ def test_an_image_that_cannot_be_decoded_has_no_duplicates(tiny: Config, tmp_pat
     assert sorted([*hidden.train, *hidden.hidden]) == list(range(104))
 
 
-def test_a_label_keeps_a_row_for_each_fold(competition: Path, tiny: Config, tmp_path: Path) -> None:
-    table = pd.read_csv(competition / "train.csv", dtype=str)
-    rare = table.index[table["label"] == "9"][5:]
-    table.drop(index=rare).to_csv(competition / "train.csv", index=False)
-    config = replace(tiny, folds=5)
-    hidden = HiddenTest(config, competition)
-    hidden.limit(20, 4)
-    hidden.write(tmp_path / "seen")
-    read = dataset.read_training(tmp_path / "seen", config)
-    assert len(folds.splits(read, config)) == 5
-
-
-def test_too_few_rows_to_hide_any_are_refused(competition: Path, tiny: Config) -> None:
-    with pytest.raises(DataError, match="Lower folds"):
-        HiddenTest(replace(tiny, folds=24), competition)
-
-
-def test_ids_may_have_another_column_in_the_test_set(
-    competition: Path, tiny: Config, tmp_path: Path
-) -> None:
+def test_ids_may_have_another_column_in_the_test_set(competition, tiny, tmp_path):
     config = as_pixels(competition, tiny)
     table = pd.read_csv(competition / "train.csv", dtype=str).rename(columns={"id": "ID"})
     table.to_csv(competition / "train.csv", index=False)
@@ -374,9 +336,7 @@ def test_ids_may_have_another_column_in_the_test_set(
     assert np.array_equal(seen.inputs(np.arange(8)), own.inputs(np.arange(8)))
 
 
-def test_a_sample_without_rows_is_said_and_not_taken(
-    competition: Path, tiny: Config, tmp_path: Path
-) -> None:
+def test_a_sample_without_rows_is_said_and_not_taken(competition, tiny, tmp_path):
     (competition / "sample_submission.csv").write_text("id,label\n")
     hidden = HiddenTest(tiny, competition)
     assert "sample_submission.csv: it has a header and no rows" in hidden.left_out
@@ -396,9 +356,7 @@ def of_several_labels(folder: Path, config: Config) -> Config:
     return replace(config, target="multilabel", data=data)
 
 
-def test_several_labels_in_a_column_are_scored_with_what_the_sample_has_between_them(
-    competition: Path, tiny: Config
-) -> None:
+def test_several_labels_in_a_column_are_scored_as_the_sample_separates_them(competition, tiny):
     config = replace(of_several_labels(competition, tiny), metric="f1")
     sample = pd.read_csv(competition / "sample_submission.csv", dtype=str)
     sample.assign(label="ant;dog").to_csv(competition / "sample_submission.csv", index=False)
@@ -408,9 +366,7 @@ def test_several_labels_in_a_column_are_scored_with_what_the_sample_has_between_
     assert hidden.score(written) == 1.0
 
 
-def test_a_sample_that_is_made_up_has_a_column_for_each_label_that_is_scored_by_probability(
-    competition: Path, tiny: Config, tmp_path: Path
-) -> None:
+def test_a_sample_that_is_made_up_has_a_column_for_each_scored_label(competition, tiny, tmp_path):
     config = replace(of_several_labels(competition, tiny), metric="auc")
     (competition / "sample_submission.csv").unlink()
     hidden = HiddenTest(config, competition)
@@ -419,7 +375,7 @@ def test_a_sample_that_is_made_up_has_a_column_for_each_label_that_is_scored_by_
     Form(target, "auc", tmp_path / "seen" / "sample_submission.csv").check_labels()
 
 
-def test_where_there_is_no_test_set_labelled_rows_become_one(made: Made, tmp_path: Path) -> None:
+def test_where_there_is_no_test_set_labelled_rows_become_one(made, tmp_path):
     config, folder = made
     (folder / "sample_submission.csv").unlink()
     hidden = HiddenTest(config, folder)
@@ -431,7 +387,7 @@ def test_where_there_is_no_test_set_labelled_rows_become_one(made: Made, tmp_pat
     assert np.array_equal(tests.inputs(np.arange(len(tests))), every.inputs[hidden.visible])
 
 
-def test_fewer_rows_keep_every_label_and_hide_no_others(competition: Path, tiny: Config) -> None:
+def test_fewer_rows_keep_every_label_and_hide_no_others(competition, tiny):
     whole, fewer = HiddenTest(tiny, competition), HiddenTest(tiny, competition)
     fewer.limit(12, 5)
     assert set(fewer.train) < set(whole.train)
@@ -441,7 +397,7 @@ def test_fewer_rows_keep_every_label_and_hide_no_others(competition: Path, tiny:
     assert len(fewer.test_ids) == 5
 
 
-def test_a_group_is_on_one_side(competition: Path, tiny: Config) -> None:
+def test_a_group_is_on_one_side(competition, tiny):
     table = pd.read_csv(competition / "train.csv", dtype=str)
     table["patient"] = [f"p{row // 8}" for row in range(len(table))]
     table.to_csv(competition / "train.csv", index=False)
@@ -452,13 +408,7 @@ def test_a_group_is_on_one_side(competition: Path, tiny: Config) -> None:
     assert not set(patients[hidden.train]) & set(patients[hidden.hidden])
 
 
-def test_images_are_links_to_the_users_own(competition: Path, tiny: Config, tmp_path: Path) -> None:
-    HiddenTest(tiny, competition).write(tmp_path / "seen")
-    linked = next((tmp_path / "seen" / "train").iterdir())
-    assert linked.samefile(competition / "train" / linked.name)
-
-
-def test_a_perfect_submission_has_the_best_score(competition: Path, tiny: Config) -> None:
+def test_a_perfect_submission_has_the_best_score(competition, tiny):
     hidden = HiddenTest(tiny, competition)
     assert hidden.score(hidden.solution) == 1.0
     wrong = {name: dict.fromkeys(column, "9") for name, column in hidden.solution.items()}
@@ -466,12 +416,6 @@ def test_a_perfect_submission_has_the_best_score(competition: Path, tiny: Config
     unknown = {name: dict.fromkeys(column, "?") for name, column in hidden.solution.items()}
     with pytest.raises(SubmissionError, match="no label"):
         hidden.score(unknown)
-
-
-def test_a_folder_without_labels_is_refused(competition: Path, tiny: Config) -> None:
-    (competition / "train.csv").unlink()
-    with pytest.raises(DataError, match=r"train\.csv is missing"):
-        HiddenTest(tiny, competition)
 
 
 TARGETS = {
@@ -487,10 +431,9 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
+@settings(max_examples=30)
 @given(seed=some.integers(0, 2**32 - 1))
-def test_the_score_of_a_written_submission_is_that_of_its_predictions(
-    tmp_path_factory: pytest.TempPathFactory, name: str, seed: int
-) -> None:
+def test_the_score_of_a_written_submission_is_that_of_its_predictions(tmp_path_factory, name, seed):
     target, columns = TARGETS[name]
     random, metric = np.random.default_rng(seed), metrics.find(name, target.kind)
     values = random.dirichlet(np.ones(len(target.names)), 12).astype(np.float32)
