@@ -31,13 +31,15 @@ def answered(status: int, body: object, **headers: str) -> requests.HTTPError:
         (400, {"code": 400, "message": "Maximum batch TPU session count of 1"}, NoSlot, 7),
         (429, {"error": {"code": 429, "message": "Too many requests"}}, NoQuota, 7),
         (200, {"code": 403, "message": "said inside a 200"}, Denied, 3),
+        # A push was seen to be answered by a 500 and to exist: nobody knows what happened.
+        *((status, b"<html>", type(None), None) for status in (500, 502, 503, 504)),
     ],
 )
 def test_each_refusal_is_its_own_error(status, body, kind, code):
     """The client calls an expired login "a wrong kernel slug"; the codes themselves are clear."""
     verdict = failure_messages.error_for("look", answered(status, body))
 
-    assert type(verdict) is kind and verdict.exit_code == code
+    assert (type(verdict), getattr(verdict, "exit_code", None)) == (kind, code)
 
 
 @pytest.mark.parametrize(
@@ -72,12 +74,6 @@ def test_the_title_of_a_competition_is_nothing_that_the_account_lacks(title, cod
 
     assert type(verdict) is kind and not getattr(verdict, "gate", "")
     assert "kaggle.com/settings" not in str(verdict) and "browser" not in str(verdict)
-
-
-@pytest.mark.parametrize("status", [500, 502, 503, 504])
-def test_a_server_error_leaves_it_unknown_what_happened(status):
-    """A push was seen to be answered by a 500 and to exist."""
-    assert failure_messages.error_for("push", answered(status, b"<html>")) is None
 
 
 @given(
