@@ -14,6 +14,7 @@ from pipeline.config.config_files import CONFIGS
 from pipeline.config.optimizer import OPTIMIZERS
 from pipeline.errors import ConfigError
 
+pytestmark = pytest.mark.quick
 DIGITS = load("digits")
 NAMES = sorted(path.stem for path in CONFIGS.glob("[a-z]*.py"))
 

@@ -1,0 +1,34 @@
+"""Each config in pipeline/configs, a competitor's among them, can be trained and pushed."""
+
+import pytest
+
+from deploy.bundle import bundle
+from pipeline import config as configs
+from pipeline.config.config_files import CONFIGS
+from pipeline.models import architectures
+from pipeline.training import own_code_check
+
+NAMES = sorted(path.stem for path in CONFIGS.glob("[!_]*") if path.stem.isidentifier())
+pytestmark = [pytest.mark.quick, pytest.mark.parametrize("name", NAMES)]
+
+
+def test_its_model_is_built_and_its_custom_functions_work(name):
+    """With JAX; `python -m pipeline check` and each training compare TensorFlow, too."""
+    config = configs.load(name)
+
+    model = architectures.build(config)
+
+    assert model.count_params()
+    if config.code:
+        own_code_check.by_jax(config, print)
+
+
+def test_its_notebook_is_built(name, tmp_path):
+    """What it imports is found, nothing in it looks like a secret, and Kaggle takes its size."""
+    config = configs.load(name)
+
+    built = bundle.build(
+        "train-tpu", config=name, competition=config.competition, owner="someone", out=tmp_path
+    )
+
+    assert built.notebook.is_file()
