@@ -73,10 +73,6 @@ seal(["bundle.json", "submission.csv"])
 print("inferred")
 """
 )
-FAIL = """# %%
-print("before \\x1b[31mred\\x1b[0m")
-raise ValueError("the batch does not fit")
-"""
 
 
 def metadata(kernel: str) -> dict[str, object]:

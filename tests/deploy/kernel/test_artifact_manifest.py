@@ -1,8 +1,6 @@
 """An artifact is what its manifest says, file by file, or it is nothing."""
 
-import hashlib
 import json
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -11,23 +9,35 @@ from hypothesis import strategies as st
 from deploy.errors import Unverified, UsageError
 from deploy.kernel import artifact_manifest
 from pipeline.storage import checksums
+from tests.faults.recorded_session import write_artifact
+
+WEIGHTS = bytes(range(256)) * 4
+CHANGED = "(?s)changed after it was written.*expected .* manifest_sha256.*invoke pull"
+SIZES = ("Infinity", "1e400", "9" * 5000)
+BROKEN = ["", "[]", "{}", '{"files": []}', '{"run_id": 1}', "[" * 100_000]
+BROKEN += [f'{{"run_id": "r", "files": {{"x": {{"sha256": "0", "size": {n}}}}}}}' for n in SIZES]
 
 
 @pytest.fixture
-def artifact(tmp_path: Path) -> Path:
-    folder = tmp_path / "artifact"
-    folder.mkdir()
-    weights = bytes(range(256)) * 4
-    (folder / "weights.npz").write_bytes(weights)
-    digest = hashlib.sha256(weights).hexdigest()
-    files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
-    value = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": None, "files": files}
-    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(value))
-    return folder
+def artifact(tmp_path):
+    write_artifact(tmp_path / "artifact", "", {"weights.npz": WEIGHTS}, "r1")
+    return tmp_path / "artifact"
+
+
+def edit(artifact, **changes):
+    """Change values of the manifest, or leave out those that are None."""
+    path = artifact / "manifest.json"
+    values = json.loads(path.read_text()) | changes
+    values = {name: value for name, value in values.items() if value is not None}
+    path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
 
 
 def test_a_whole_artifact_is_verified(artifact):
     """The manifest of a training outside of Kaggle names no bundle."""
+    manifest = json.loads((artifact / "manifest.json").read_text()) | {"bundle_sha256": None}
+    del manifest["manifest_sha256"]
+    (artifact / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
+
     found = artifact_manifest.verify(artifact)
 
     assert (found.run_id, found.bundle_sha256) == ("r1", "")
@@ -36,10 +46,9 @@ def test_a_whole_artifact_is_verified(artifact):
 @given(st.integers(0, 1023), st.integers(1, 255))
 def test_one_changed_byte_is_found(artifact, place, change):
     """Property: any byte, any change."""
-    path = artifact / "weights.npz"
-    data = bytearray(bytes(range(256)) * 4)
+    data = bytearray(WEIGHTS)
     data[place] ^= change
-    path.write_bytes(data)
+    (artifact / "weights.npz").write_bytes(data)
 
     with pytest.raises(Unverified, match="sha256"):
         artifact_manifest.verify(artifact)
@@ -50,74 +59,37 @@ def test_missing_extra_and_cut_files_are_all_named(artifact):
     (artifact / "extra.bin").write_bytes(b"x")
     (artifact / "weights.npz").write_bytes(b"cut")
 
-    with pytest.raises(
-        Unverified, match=r"(?s)extra\.bin is not in the manifest.*has 3 bytes, expected 1024"
-    ):
+    with pytest.raises(Unverified, match=r"(?s)extra\.bin is not in.*3 bytes, expected 1024"):
         artifact_manifest.verify(artifact)
 
 
 @pytest.mark.parametrize(
-    "text",
+    ("spoil", "said"),
     [
-        *("", "[]", "{}", '{"files": []}', '{"run_id": 1}', "[" * 100_000),
         *(
-            f'{{"run_id": "r", "files": {{"x": {{"sha256": "0", "size": {size}}}}}}}'
-            for size in ("Infinity", "1e400", "9" * 5000)
+            (lambda path, text=text: (path / "manifest.json").write_text(text), "")
+            for text in BROKEN
         ),
+        # Its files are whole, and inference would refuse it on the GPU.
+        (lambda path: edit(path, run_id="r2"), CHANGED),
+        (lambda path: edit(path, metrics={"accuracy": 1.0}), CHANGED),
+        (lambda path: edit(path, manifest_sha256="0" * 64), CHANGED),
+        # An older version of this project wrote it, or somebody took it out.
+        (lambda path: edit(path, manifest_sha256=None), "has no manifest_sha256"),
     ],
-    ids=lambda text: text[-30:],
 )
-def test_a_broken_manifest_proves_nothing(artifact, text):
+def test_a_broken_or_edited_manifest_proves_nothing(artifact, spoil, said):
     """Missing fields never count as success."""
-    (artifact / "manifest.json").write_text(text)
+    spoil(artifact)
 
-    with pytest.raises(Unverified):
+    with pytest.raises(Unverified, match=said or "."):
         artifact_manifest.verify(artifact)
 
 
-@pytest.mark.parametrize(
-    "change", [{"run_id": "r2"}, {"metrics": {"accuracy": 1.0}}, {"manifest_sha256": "0" * 64}]
-)
-def test_an_edited_manifest_is_refused(artifact, change):
-    """Its files are whole, and inference would refuse it on the GPU."""
-    path = artifact / "manifest.json"
-    manifest = {**json.loads(path.read_text()), **change}
-    path.write_text(json.dumps(manifest, indent=2, sort_keys=True) + "\n")
-
-    with pytest.raises(
-        Unverified,
-        match=r"(?s)changed after it was written.*expected .* manifest_sha256.*invoke pull",
-    ):
-        artifact_manifest.verify(artifact)
+SIMPLE = st.none() | st.integers() | st.floats(allow_nan=False) | st.text()
 
 
-def test_a_manifest_without_a_seal_is_refused(artifact):
-    """An older version of this project wrote it, or somebody took it out."""
-    path = artifact / "manifest.json"
-    path.write_text(
-        json.dumps(
-            {
-                key: value
-                for key, value in json.loads(path.read_text()).items()
-                if "manifest" not in key
-            }
-        )
-    )
-
-    with pytest.raises(Unverified, match="has no manifest_sha256"):
-        artifact_manifest.verify(artifact)
-
-
-@given(
-    st.dictionaries(
-        st.text(),
-        st.none()
-        | st.integers()
-        | st.floats(allow_nan=False)
-        | st.text()
-        | st.lists(st.booleans()),
-    )
-)
+@given(st.dictionaries(st.text(), SIMPLE | st.lists(st.booleans()), max_size=5))
 def test_both_sides_seal_a_manifest_alike(manifest):
     """Neither imports the other."""
     assert artifact_manifest.sealed(manifest) == checksums.sealed(manifest)

@@ -1,8 +1,7 @@
-"""Push, watch and pull against a server that says what real ones have said."""
+"""Push and watch against a server that says what real ones have said."""
 
 import itertools
 import json
-from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 
 import pytest
@@ -29,278 +28,211 @@ HANDLE = "ann/digits-train-tpu"
 RUN = Run(HANDLE, 2, "https://www.kaggle.com/code/ann/digits-train-tpu", "b1")
 LEFT = {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "72000s"}}
 FIRST = (404, {"code": 404, "message": "Not found"})
+STATUS, STREAM = "GetKernelSessionStatus", "digits-train-tpu"  # the end of its log's address
+BUSY = {"code": 429, "message": "Too many requests"}
 
 
 @pytest.fixture
-def built(built, between):
-    """Return a bundle whose kernel Kaggle does not have yet."""
+def push(kaggle, built, between, shown):
+    """Return the push of a bundle whose kernel Kaggle does not have yet."""
     between.say("GetAcceleratorQuotaStatistics", [LEFT])
     between.say("GetKernel", [FIRST])
-    return built
-
-
-STREAM = "digits-train-tpu"  # the last part of the address of its log
-
-
-def stream(*pieces: dict[str, str], whole: bool = True):
-    """Return a live log as Kaggle sends it, to its end or cut off."""
-    events = [f"data: {json.dumps(piece)}\n\n" for piece in pieces]
-    return (
-        200,
-        "".join([*events, *["data: END_OF_LOG\n\n"] * whole]).encode(),
-        {"Content-Type": "text/event-stream"},
+    return lambda **more: push_and_watch.push(
+        kaggle, built, timeout_seconds=3600, show=shown.append, **more
     )
 
 
-def current(version: int, text: str, sources: tuple[str, ...] = ("digits",)) -> dict[str, object]:
+@pytest.fixture
+def watch(kaggle, shown):
+    return lambda run=RUN, **more: push_and_watch.watch(
+        kaggle, run, **{"deadline_seconds": 60, "show": shown.append, "in_words": in_words, **more}
+    )
+
+
+def stream(*pieces, whole=True):
+    """Return a live log as Kaggle sends it, to its end or cut off."""
+    events = [f"data: {json.dumps(piece)}\n\n" for piece in pieces]
+    text = "".join([*events, *["data: END_OF_LOG\n\n"] * whole])
+    return 200, text.encode(), {"Content-Type": "text/event-stream"}
+
+
+def current(version, text, sources=("digits",)):
     metadata = {"currentVersionNumber": version, "competitionDataSources": list(sources)}
     return {"metadata": metadata, "blob": {"source": text}}
 
 
-def test_a_push_sends_the_bundle_and_every_setting_written_out(kaggle, between, built):
-    """Kaggle's defaults are not those of its documentation."""
-    between.say("SaveKernel", [{"versionNumber": 1, "url": "u"}])
-
-    run = push_and_watch.push(kaggle, built, timeout_seconds=3600)
-
-    sent = between.bodies("SaveKernel")[0]
-    assert (run.version, run.bundle_sha256) == (1, built.sha256)
-    assert sent["text"] == built.notebook.read_text()
-    flags = [sent[name] for name in ("isPrivate", "enableInternet", "enableGpu", "enableTpu")]
-    assert flags == [True, True, False, True]
-    assert (sent["machineShape"], sent["sessionTimeoutSeconds"]) == ("TpuV5E8", 3600)
-    assert sent["kernelExecutionType"] == "SAVE_AND_RUN_ALL"
-    assert "dockerImage" not in sent
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        ({"error": "Notebook not found"}, Refused),
-        ({"error": "Maximum batch TPU session count of 1 reached."}, NoQuota),
-        ({"error": "Maximum weekly GPU quota of 30.00 hours reached."}, NoQuota),
-        ({"versionNumber": 1, "invalidDatasetSources": ["ann/gone"]}, Refused),
-        ({"versionNumber": 1, "invalidCompetitionSources": ["digits"]}, Refused),
-        ({"versionNumber": 1, "invalidKernelSources": ["ann/gone"]}, Refused),
-        ({"versionNumber": 1, "invalidModelSources": ["a/b/c/d/1"]}, Refused),
-        ({"versionNumber": 1, "invalidTags": ["tpu"]}, Refused),
-        ({}, Ambiguous),
-        ((400, {"code": 400, "message": "The source must be less than 1 megabytes."}), Refused),
-        ((429, {"code": 429, "message": "Too many requests"}), NoQuota),
-        ({"error": {"code": 429, "message": "Too many requests"}}, NoQuota),
-    ],
-)
-def test_a_refusal_inside_a_success_is_a_refusal(kaggle, between, built, answer, kind):
-    """The official command prints these and ends with 0."""
-    between.say("SaveKernel", [answer])
-
-    with pytest.raises(kind):
-        push_and_watch.push(kaggle, built, timeout_seconds=3600)
-
-    assert between.count("SaveKernel") == 1
-
-
-@pytest.mark.parametrize("now", [FIRST, current(1, "somebody else's")])
-def test_a_push_that_cannot_be_found_is_left_open(kaggle, between, built, now):
-    """Exit code 6: state unknown; nothing was repeated."""
-    between.say("SaveKernel", [RESET])
-    between.say("GetKernel", itertools.chain([FIRST], itertools.repeat(now)))
-
-    with pytest.raises(Ambiguous, match="lost") as caught:
-        push_and_watch.push(kaggle, built, timeout_seconds=3600)
-
-    assert caught.value.exit_code == 6 and between.count("SaveKernel") == 1
-
-
-def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(kaggle, between, built):
-    """The same bundle pushed twice has the same text; only a new version proves the second push."""
-    same = current(1, built.sha256)
-    between.say("SaveKernel", [RESET])
-    between.always("GetKernel", same)
-
-    with pytest.raises(Ambiguous):
-        push_and_watch.push(kaggle, built, timeout_seconds=3600, again=True)
-
-
-@pytest.mark.parametrize("field", ["ref", "url"])
-def test_a_notebook_of_somebody_else_is_never_watched(kaggle, between, built, field):
-    """Whatever Kaggle answers."""
-    address = f"https://www.kaggle.com/code/{HANDLE.replace('ann', 'bob')}"
-    between.say("SaveKernel", [{"versionNumber": 1, field: address}])
-
-    with pytest.raises(BadAnswer, match="somebody else") as caught:
-        push_and_watch.push(kaggle, built, timeout_seconds=3600)
-
-    assert caught.value.exit_code == 4 and between.count("SaveKernel") == 1
-
-
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"error": "Notebook not found"},
-        {"error": "Kernel not found"},
-        (404, {"code": 404, "message": "Notebook not found"}),
-    ],
-)
-def test_a_first_push_to_an_address_that_is_not_found_names_the_way_out(
-    kaggle, between, built, answer
-):
-    """Kaggle keeps an address without a version where an earlier push was refused."""
-    between.say("SaveKernel", [answer])
-
-    with pytest.raises(Refused, match=rf"(?s)not found.*code/{HANDLE}.*\[slugs\]") as caught:
-        push_and_watch.push(kaggle, built, timeout_seconds=3600)
-
-    assert caught.value.exit_code == 4 and between.count("SaveKernel") == 1
-
-
-def test_a_first_push_that_kaggle_answers_by_500_says_what_it_may_be(kaggle, between, built):
-    """It stays open what happened."""
-    between.say("SaveKernel", [(500, b"")])
-    between.always("GetKernel", FIRST)
-
-    with pytest.raises(Ambiguous, match=rf"(?s)500 each time: {HANDLE} may be.*Delete it by hand"):
-        push_and_watch.push(kaggle, built, timeout_seconds=3600)
-
-
-def states(*names: str) -> list[object]:
+def states(*names):
     return [{"status": name} for name in names]
 
 
-def running_until(happened: Callable[[], bool]) -> Iterator[object]:
-    """Say RUNNING until that is so and four times more, then COMPLETE."""
-    while not happened():
+def running_until(shown, words):
+    """Say RUNNING until these words were shown and four times more, then COMPLETE."""
+    while not any(words in line for line in shown):
         yield {"status": "RUNNING"}
     yield from states(*["RUNNING"] * 4, "COMPLETE")
 
 
-def test_a_watch_follows_its_own_version_through_blips(kaggle, between, shown):
-    """Not there yet, an unknown word, a server error: none of them is an end."""
-    kaggle.pace = Pace(first=0.01, most=60, patience=60)  # a version is new for `most` seconds
-    between.say(
-        "GetKernelSessionStatus",
-        [FIRST, *states("QUEUED", "RUNNING", "NEW_WORD"), (502, b""), *states("COMPLETE")],
-    )
+def test_a_push_sends_the_bundle_and_every_setting_written_out(push, between, built):
+    """Kaggle's defaults are not those of its documentation."""
+    between.say("SaveKernel", [{"versionNumber": 1, "url": "u"}])
 
-    assert push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
+    run = push()
 
-    assert {body["versionLabel"] for body in between.bodies("GetKernelSessionStatus")} == {"v2"}
-    assert [line.split("  ", 2)[2] for line in shown] == [
-        "NOT_THERE_YET",
-        "QUEUED",
-        "RUNNING",
-        "UNKNOWN(NEW_WORD)",
-        "COMPLETE",
-    ]
+    (sent,) = between.bodies("SaveKernel")
+    assert (run.version, run.bundle_sha256) == (1, built.sha256)
+    wanted = {
+        "text": built.notebook.read_text(),
+        "machineShape": "TpuV5E8",
+        "sessionTimeoutSeconds": 3600,
+        "kernelExecutionType": "SAVE_AND_RUN_ALL",
+        **dict.fromkeys(("isPrivate", "enableInternet", "enableTpu"), True),
+        "enableGpu": False,
+    }
+    assert sent.items() >= wanted.items() and "dockerImage" not in sent
 
 
-def test_a_lost_push_that_lacks_a_source_is_no_success(kaggle, between, built):
-    """The answer would have said so; the version that it made says it too."""
+WAY_OUT = rf"(?s)not found.*code/{HANDLE}.*\[slugs\]"
+BOB = f"https://www.kaggle.com/code/{HANDLE.replace('ann', 'bob')}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind", "said"),
+    [
+        ({"error": "Maximum batch TPU session count of 1 reached."}, NoQuota, "session count"),
+        ({"error": "Maximum weekly GPU quota of 30.00 hours reached."}, NoQuota, "quota"),
+        ({"versionNumber": 1, "invalidDatasetSources": ["ann/gone"]}, Refused, "ann/gone"),
+        ({"versionNumber": 1, "invalidCompetitionSources": ["digits"]}, Refused, "digits"),
+        ({"versionNumber": 1, "invalidKernelSources": ["ann/gone"]}, Refused, "ann/gone"),
+        ({"versionNumber": 1, "invalidModelSources": ["a/b/c/d/1"]}, Refused, "a/b/c"),
+        ({"versionNumber": 1, "invalidTags": ["tpu"]}, Refused, "tpu"),
+        ((400, {"code": 400, "message": "less than 1 megabytes."}), Refused, "megabytes"),
+        ((429, BUSY), NoQuota, "Too many"),
+        ({"error": BUSY}, NoQuota, "Too many"),
+        # Kaggle keeps an address without a version where an earlier push was refused.
+        ({"error": "Notebook not found"}, Refused, WAY_OUT),
+        ({"error": "Kernel not found"}, Refused, WAY_OUT),
+        ((404, {"code": 404, "message": "Notebook not found"}), Refused, WAY_OUT),
+        # A notebook of somebody else is never watched.
+        ({"versionNumber": 1, "ref": BOB}, BadAnswer, "somebody else"),
+        ({"versionNumber": 1, "url": BOB}, BadAnswer, "somebody else"),
+        # It may have happened: what is there is looked at.
+        ({}, Ambiguous, "no version number"),
+        ({"versionNumber": "1"}, Ambiguous, "lost"),
+        ({"versionNumber": 1, "url": 5}, Ambiguous, "lost"),
+        ({"versionNumber": 1, "invalidDatasetSources": [3]}, Ambiguous, "lost"),
+        ({"versionNumber": True}, Ambiguous, "lost"),
+        ((200, []), Ambiguous, "no version number"),
+        ((200, None), Ambiguous, "lost"),
+        (RESET, Ambiguous, "lost"),
+        ((500, b""), Ambiguous, rf"(?s)500 each time: {HANDLE} may be.*Delete it by hand"),
+    ],
+)
+def test_a_refusal_inside_a_success_is_a_refusal(push, between, answer, kind, said):
+    """The official command prints these and ends with 0. Nothing is sent twice."""
+    between.say("SaveKernel", [answer])
+    between.always("GetKernel", FIRST)
+
+    with pytest.raises(kind, match=said):
+        push()
+
+    assert between.count("SaveKernel") == 1
+
+
+@pytest.mark.parametrize(
+    ("before", "now", "kind", "said"),
+    [
+        (FIRST, current(1, "somebody else's"), Ambiguous, "lost"),
+        # The same bundle pushed twice has the same text; only a new version proves the second push.
+        ("ours", "ours", Ambiguous, "lost"),
+        # The answer would have said so; the version that it made says it too.
+        (FIRST, "without its source", Refused, "competition sources: digits"),
+    ],
+)
+def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(
+    push, between, built, before, now, kind, said
+):
+    """Nor any other that does not prove that a push of which nothing was heard has arrived."""
+    known = {
+        "ours": current(1, built.sha256),
+        "without its source": current(1, built.sha256, sources=()),
+    }
+    first, later = (known.get(str(each), each) for each in (before, now))
     between.say("SaveKernel", [RESET])
-    between.say("GetKernel", [FIRST, *itertools.repeat(current(1, built.sha256, sources=()), 3)])
+    between.say("GetKernel", itertools.chain([first], itertools.repeat(later)))
 
-    with pytest.raises(Refused, match="competition sources: digits"):
-        push_and_watch.push(kaggle, built, timeout_seconds=3600)
+    with pytest.raises(kind, match=said):
+        push(again=True)
 
-
-@pytest.mark.parametrize("status", ["QUEUED", "RUNNING", "COMPLETE"])
-def test_the_same_bundle_is_not_pushed_twice(kaggle, between, built, shown, status):
-    """The same command after a crash finds what the first one made."""
-    between.say("GetKernel", [current(7, f"… {built.sha256} …")])
-    between.say("GetKernelSessionStatus", [{"status": status}])
-
-    run = push_and_watch.push(kaggle, built, timeout_seconds=3600, show=shown.append)
-
-    assert (str(run), run.bundle_sha256) == ("ann/digits-train-tpu/7", built.sha256)
-    assert between.count("SaveKernel") == 0 and "--again" in shown[0]
+    assert between.count("SaveKernel") == 1
 
 
-def test_a_bundle_is_pushed_again_on_request(kaggle, between, built):
-    """Without a question about the run that holds it."""
-    between.say("GetKernel", [current(7, built.sha256)])
-    between.say("SaveKernel", [{"versionNumber": 8}])
-
-    assert push_and_watch.push(kaggle, built, timeout_seconds=3600, again=True).version == 8
-
-
-def test_our_version_is_found_behind_one_of_somebody_else(kaggle, between, built):
+def test_our_version_is_found_behind_one_of_somebody_else(push, between, built):
     """Another browser tab may have saved the notebook since."""
     between.say("SaveKernel", [RESET])
     between.say("GetKernel", [FIRST, current(2, "theirs"), current(2, built.sha256)])
 
-    assert push_and_watch.push(kaggle, built, timeout_seconds=3600).version == 1
+    assert push().version == 1
     assert between.bodies("GetKernel")[-1]["versionLabel"] == "v1"
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"versionNumber": "1"},
-        {"versionNumber": 1, "url": 5},
-        {"versionNumber": 1, "invalidDatasetSources": [3]},
-        {"versionNumber": True},
-        [],
-        "text",
-        None,
-    ],
-)
-def test_an_answer_of_the_wrong_types_is_no_success_and_no_traceback(
-    kaggle, between, built, answer
-):
-    """It may have happened: what is there is looked at."""
-    between.say("SaveKernel", [(200, answer)])
-    between.always("GetKernel", FIRST)
+def test_the_same_bundle_is_pushed_again_only_on_request(push, between, built, shown):
+    """The same command after a crash finds what the first one made."""
+    between.always("GetKernel", current(7, f"… {built.sha256} …"))
+    between.say(STATUS, states("QUEUED"))
+    between.say("SaveKernel", [{"versionNumber": 8}])
 
-    with pytest.raises(Ambiguous):
-        push_and_watch.push(kaggle, built, timeout_seconds=3600)
+    run = push()
+
+    assert (str(run), run.bundle_sha256) == (f"{HANDLE}/7", built.sha256)
+    assert between.count("SaveKernel") == 0 and "--again" in shown[0]
+    assert push(again=True).version == 8  # without a question about the run that holds it
 
 
-@pytest.mark.parametrize(
-    "answer", [{"status": None}, {"status": 5}, {"status": "RUNNING", "failureMessage": 7}, []]
-)
-def test_an_odd_answer_does_not_end_a_watch(kaggle, between, shown, answer):
-    """Nine hours of training are not lost to one of them."""
-    between.say("GetKernelSessionStatus", [(200, answer), {"status": "COMPLETE"}])
+def test_a_watch_follows_its_own_version_through_blips(kaggle, watch, between, shown):
+    """Not there yet, an unknown word, a server error, a wrong type: none of them is an end."""
+    kaggle.pace = Pace(first=0.01, most=60, patience=60)  # a version is new for `most` seconds
+    looks = [FIRST, *states("QUEUED", "RUNNING", "NEW_WORD"), (502, b"")]
+    for odd in ({"status": None}, {"status": 5}, {"status": "RUNNING", "failureMessage": 7}, []):
+        looks += [(200, odd), *states("RUNNING")]
+    between.say(STATUS, [*looks, *states("COMPLETE")])
 
-    assert push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
+    assert watch() == "COMPLETE"
+
+    assert {body["versionLabel"] for body in between.bodies(STATUS)} == {"v2"}
+    told = [line.split("  ", 2)[2] for line in shown]
+    assert told[:4] == ["NOT_THERE_YET", "QUEUED", "RUNNING", "UNKNOWN(NEW_WORD)"]
+    assert told[-1] == "COMPLETE"
 
 
-def test_progress_is_shown_rather_than_what_libraries_say(kaggle, between, shown):
-    """The last line of progress, without stderr, brackets and keys."""
-    line = {
-        "step": 43,
-        "steps": 337,
-        "loss": 0.25,
-        "images_per_second": 1834.5,
-        "eta_seconds": 7200,
-        "other": "x",
-    }
-    written = {"stream_name": "stdout", "data": json.dumps(line) + "\n}\n"}
+USED = "will use under 0.1 of the 20.0 TPU hours left this week"
+
+
+def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown):
+    """The last line of progress, without stderr, brackets and keys. A log that breaks off is
+    followed again from its beginning, as Kaggle sends it; a line may come in two pieces, with what
+    a terminal would obey. The look at a run has all progress once.
+    """
+    early = [{"data": json.dumps({"step": n, "loss": 1 / n}) + "\n"} for n in (1, 2)]
+    line = {"step": 43, "steps": 337, "loss": 0.25, "images_per_second": 1834.5, "other": "x"}
+    text = json.dumps({**line, "eta_seconds": 30}) + "\n}\n\x1b[2K"
+    pieces = [{"stream_name": "stdout", "data": each} for each in (text[:9], text[9:])]
     library = {"stream_name": "stderr", "data": "I0000 oneDNN\n"}
-    progress = "step 43 of 337  loss 0.2500  1,834 images/s  2:00:00 to go"
-    between.say(
-        "GetKernelSessionStatus", running_until(lambda: any(" to go" in seen for seen in shown))
-    )
-    between.say(STREAM, [stream(written, library)])
-
-    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append, in_words=in_words)
-
-    assert any(seen.endswith(f"RUNNING  {progress}") for seen in shown)
-
-
-def test_a_short_run_is_not_told_to_use_nothing(kaggle, between, shown):
-    """0.0 hours would read as if it were free."""
-    written = {"data": json.dumps({"step": 1, "eta_seconds": 30}) + "\n"}
     between.say("GetAcceleratorQuotaStatistics", [LEFT])
+    between.say(STATUS, running_until(shown, " to go"))
+    broken = stream(*early, pieces[0], whole=False)
     between.say(
-        "GetKernelSessionStatus", running_until(lambda: any(" to go" in seen for seen in shown))
+        STREAM, [broken, RESET, (500, b""), (200, b"<html>"), stream(*early, *pieces, library)]
     )
-    between.say(STREAM, [stream(written)])
 
-    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append, in_words=in_words)
+    assert watch() == "COMPLETE"
 
-    used = "will use under 0.1 of the 20.0 TPU hours left this week"
-    assert any(seen.look.projected == used for seen in shown)  # on a screen
+    progress = "step 43 of 337  loss 0.2500  1,834 images/s  0:00:30 to go"
+    assert any(seen.endswith(f"RUNNING  {progress}") for seen in shown)
+    look = shown[-1].look
+    assert [line["step"] for line in look.progress] == [1, 2, 43]
+    assert (look.status, look.ended, look.accelerator) == ("COMPLETE", True, "TPU")
+    assert (look.left, look.allowed) == (72_000, 72_000)
+    assert any(seen.look.projected == USED for seen in shown)  # 0.0 would read as if it were free
 
 
 @pytest.mark.parametrize(
@@ -316,18 +248,15 @@ def test_a_short_run_is_not_told_to_use_nothing(kaggle, between, shown):
         "}],",
     ],
 )
-def test_pieces_of_code_and_paths_are_no_words(kaggle, between, shown, fragment):
+def test_pieces_of_code_and_paths_are_no_words(watch, between, shown, fragment):
     """What the run last said stays, in place of what its notebook prints beside that."""
-    between.say(
-        "GetKernelSessionStatus", running_until(lambda: any("Devices" in seen for seen in shown))
-    )
+    between.say(STATUS, running_until(shown, "Devices"))
     between.say(STREAM, [stream({"data": f"Devices: 8 x tpu\n{fragment}\n"})])
 
-    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+    watch()
 
-    assert [seen.partition("RUNNING")[2].strip() for seen in shown if "RUNNING  " in seen] == [
-        "Devices: 8 x tpu"
-    ]
+    told = [seen.partition("RUNNING  ")[2] for seen in shown if "RUNNING  " in seen]
+    assert told == ["Devices: 8 x tpu"]
 
 
 @pytest.mark.parametrize(
@@ -339,64 +268,29 @@ def test_pieces_of_code_and_paths_are_no_words(kaggle, between, shown, fragment)
     ],
 )
 def test_a_run_that_is_not_there_is_not_said_to_continue(
-    kaggle, between, shown, run, now, kind, there
+    watch, between, shown, run, now, kind, there
 ):
     """It is refused at once, since nobody has just pushed it."""
-    between.always("GetKernelSessionStatus", (403, {"code": 403, "message": "Permission denied"}))
+    between.always(STATUS, (403, {"code": 403, "message": "Permission denied"}))
     between.say("GetKernel", [now])
     between.always("ListKernels", {"kernels": []})
 
     with pytest.raises(kind, match=f"There is no run {run}.*{there}") as caught:
-        push_and_watch.watch(kaggle, run, deadline_seconds=60, show=shown.append)
+        watch(run)
 
     assert "continues" not in str(caught.value) and not shown
 
 
-def test_a_log_that_breaks_off_is_followed_again(kaggle, between, shown):
-    """From its beginning, as Kaggle sends it; and a line may come in two pieces, with what a
-    terminal would obey.
-    """
-    first = stream({"data": '{"step": 1, "loss"'}, whole=False)
-    second = stream({"data": '{"step": 1, "loss"'}, {"data": ": 2.5}\n\x1b[2Kwords\n"})
-    between.say(
-        "GetKernelSessionStatus", running_until(lambda: any("loss 2.5" in seen for seen in shown))
-    )
-    between.say(STREAM, [first, RESET, (500, b""), (200, b"<html>"), second])
-
-    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append, in_words=in_words)
-
-    assert any(seen.endswith("RUNNING  step 1  loss 2.5000") for seen in shown)
-
-
-def test_a_line_of_a_watch_carries_its_look_with_all_progress_once(kaggle, between, shown):
-    """A screen draws it. A log that is read again from its beginning counts once."""
-    pieces = [{"data": json.dumps({"step": n, "loss": 1 / n}) + "\n"} for n in (1, 2, 3)]
-    between.say("GetAcceleratorQuotaStatistics", [LEFT])
-    between.say(
-        "GetKernelSessionStatus", running_until(lambda: any("step 3" in seen for seen in shown))
-    )
-    between.say(STREAM, [stream(*pieces[:2], whole=False), stream(*pieces)])
-
-    push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append, in_words=in_words)
-
-    look = shown[-1].look
-    assert [line["step"] for line in look.progress] == [1, 2, 3]
-    assert (look.status, look.ended, look.accelerator) == ("COMPLETE", True, "TPU")
-    assert (look.left, look.allowed) == (72_000, 72_000)
-
-
 @pytest.mark.parametrize("answer", [(500, b""), (404, b""), (200, b"\xff\xfe"), RESET])
-def test_a_log_that_cannot_be_read_does_not_end_a_watch(kaggle, between, shown, answer):
+def test_a_log_that_cannot_be_read_does_not_end_a_watch(watch, between, answer):
     """The status alone decides."""
-    between.say("GetKernelSessionStatus", states("RUNNING", "RUNNING", "COMPLETE"))
+    between.say(STATUS, states("RUNNING", "RUNNING", "COMPLETE"))
     between.always(STREAM, answer)
 
-    assert push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append) == "COMPLETE"
+    assert watch() == "COMPLETE"
 
 
-def test_waiting_for_a_machine_and_running_have_their_own_limits(
-    kaggle, between, shown, monkeypatch
-):
+def test_waiting_for_a_machine_and_running_have_their_own_limits(watch, between, monkeypatch):
     """A TPU is waited for up to seven hours; a run that hangs should not be.
 
     The message says how to attach again: the run continues, as no call can stop it.
@@ -404,16 +298,18 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(
     clock = itertools.count(1000, 0.1)  # seconds: each look at it counts, whatever the machine
     time = SimpleNamespace(monotonic=lambda: next(clock), sleep=lambda seconds: None)
     monkeypatch.setattr(push_and_watch, "time", time)
-    queued, running = [{"status": "QUEUED"}] * 8, itertools.repeat({"status": "RUNNING"})
-    between.say("GetKernelSessionStatus", itertools.chain(queued, running))
+    between.say(
+        STATUS, itertools.chain(states(*["QUEUED"] * 8), itertools.repeat(*states("RUNNING")))
+    )
 
     with pytest.raises(DeadlinePassed, match="running"):
-        push_and_watch.watch(kaggle, RUN, deadline_seconds=0.5, queue_seconds=30, show=shown.append)
+        watch(deadline_seconds=0.5, queue_seconds=30)
 
-    between.always("GetKernelSessionStatus", {"status": "QUEUED"})
-    said = r"(?s)waiting for a machine.*invoke watch --run ann/digits-train-tpu/2"
-    with pytest.raises(DeadlinePassed, match=said):
-        push_and_watch.watch(kaggle, RUN, deadline_seconds=30, queue_seconds=0.5, show=shown.append)
+    between.always(STATUS, {"status": "QUEUED"})
+    with pytest.raises(
+        DeadlinePassed, match=rf"(?s)waiting for a machine.*invoke watch --run {RUN}"
+    ):
+        watch(deadline_seconds=30, queue_seconds=0.5)
 
 
 @pytest.mark.parametrize(
@@ -427,6 +323,7 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(
             " not answer (Temporary failure in name resolution)",
             "Verify the phone",
         ),
+        ("ValueError: does not fit", "said: ValueError: does not fit"),
         ("ModuleNotFoundError: No module named 'timm'", "constraints/"),
         (
             "pipeline.errors.DeviceError: Asked for TpuV5E8; this session has 1 x cpu",
@@ -434,56 +331,42 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(
         ),
     ],
 )
-def test_a_failed_run_tells_its_cell_and_what_usually_helps(kaggle, between, shown, words, fix):
-    """So that nobody has to search for what everybody meets."""
-    log = [{"data": f'Exception encountered at "In [7]":\n{words}\n'}]
-    between.say("GetKernelSessionStatus", states("ERROR"))
-    between.say("ListKernelSessionOutput", [{"log": json.dumps(log)}])
-
-    with pytest.raises(RunFailed, match=r"In \[7\]") as caught:
-        push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
-
-    assert fix in str(caught.value)
-
-
-def test_a_failed_run_tells_kaggles_message_and_the_error_of_the_cell(kaggle, between, shown):
-    """Without a browser, and without what the log would do to the terminal."""
-    between.say(
-        "GetKernelSessionStatus",
-        [{"status": "ERROR", "failureMessage": "Your notebook threw an exception"}],
-    )
-    log = [{"data": f"line {n}\n"} for n in range(100)] + [
-        {"data": "\x1b[31mValueError\x1b[0m: does not fit\n"},
-        {"data": "end\n"},
-    ]
+def test_a_failed_run_tells_its_cell_and_what_usually_helps(watch, between, words, fix):
+    """Kaggle's message and the error of the cell, without a browser, and without what the log would
+    do to the terminal.
+    """
+    between.say(STATUS, [{"status": "ERROR", "failureMessage": "Your notebook threw an exception"}])
+    lines = [*(f"line {n}" for n in range(100)), 'Exception encountered at "In [7]":']
+    lines += [f"\x1b[31m{words[:9]}\x1b[0m{words[9:]}", "end"]
+    log = [{"data": f"{line}\n"} for line in lines]
     between.say("ListKernelSessionOutput", [{"log": json.dumps(log)}])
 
     with pytest.raises(RunFailed) as caught:
-        push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+        watch()
 
     message = str(caught.value)
-    for part in ("threw an exception", "said: ValueError: does not fit", "| end", "| line 99"):
+    for part in ("threw an exception", "In [7]", words, "| end", "| line 99", fix):
         assert part in message
     assert "| line 1\n" not in message and "\x1b" not in message
 
 
-def test_an_interruption_tells_how_to_attach_again(kaggle, between):
+def test_an_interruption_tells_how_to_attach_again(watch, between):
     """Ctrl-C leaves the run alone."""
-    between.always("GetKernelSessionStatus", {"status": "QUEUED"})
+    between.always(STATUS, {"status": "QUEUED"})
 
-    def show(line: str) -> None:
+    def show(line):
         raise KeyboardInterrupt
 
-    with pytest.raises(Detached, match="invoke watch --run ann/digits-train-tpu/2") as caught:
-        push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=show)
+    with pytest.raises(Detached, match=f"invoke watch --run {RUN}") as caught:
+        watch(show=show)
 
     assert caught.value.exit_code == 130
 
 
-def test_silence_tells_how_to_attach_again(between, kaggle, shown):
+def test_silence_tells_how_to_attach_again(kaggle, watch, between):
     """Exit code 6, with the line."""
     kaggle.pace = Pace(first=0.05, most=0.1, patience=0.2)
-    between.always("GetKernelSessionStatus", RESET)
+    between.always(STATUS, RESET)
 
     with pytest.raises(Unreachable, match="invoke watch --run"):
-        push_and_watch.watch(kaggle, RUN, deadline_seconds=60, show=shown.append)
+        watch()

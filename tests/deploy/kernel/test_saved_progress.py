@@ -13,23 +13,13 @@ from pipeline.runtime import provenance
 from pipeline.session import checkpoint
 
 
-def saved(folder: Path, *steps: int, run_id: str = "r1", total: int = 120) -> Path:
+def saved(folder: Path, *steps: int) -> Path:
     """Write checkpoints as the model side does, with their history."""
     for step in steps:
-        checkpoint.save(
-            folder / "checkpoints",
-            step,
-            {"w": np.arange(4.0) * step},
-            {"run_id": run_id, "rate": 2e-3},
-        )
+        arrays, told = {"w": np.arange(4.0) * step}, {"run_id": "r1", "rate": 2e-3}
+        checkpoint.save(folder / "checkpoints", step, arrays, told)
     (folder / "history.csv").write_text("epoch,step\n")
-    (folder / "progress.jsonl").write_text(f'{{"step": 1, "steps": {total}}}\n')
-    return folder
-
-
-def executables(folder: Path) -> Path:
-    (folder / "compiled").mkdir()
-    (folder / "compiled" / "jit_step-cache").write_bytes(b"program")
+    (folder / "progress.jsonl").write_text('{"step": 1, "steps": 120}\n')
     return folder
 
 
@@ -37,7 +27,7 @@ def test_the_newest_whole_checkpoint_counts_and_goes_along_with_its_history(tmp_
     """The older one stays behind."""
     found = saved_progress.read(saved(tmp_path, 20, 40))
 
-    assert found is not None and (str(found), found.step) == ("partial, step 40 of 120", 40)
+    assert (str(found), found.step) == ("partial, step 40 of 120", 40)
     assert found.checkpoint == "checkpoints/step-00000040"
     assert list(found.files) == [
         "checkpoints/step-00000040/manifest.json",
@@ -59,7 +49,7 @@ def test_a_corrupt_checkpoint_is_skipped(tmp_path, name):
 
     found = saved_progress.read(tmp_path)
 
-    assert found is not None and found.step == 20
+    assert found.step == 20
 
 
 def test_without_a_whole_checkpoint_nothing_is_saved(tmp_path):
@@ -71,12 +61,13 @@ def test_without_a_whole_checkpoint_nothing_is_saved(tmp_path):
 
 def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
     """They are code, and a killed session leaves partial ones; a dataset carries none."""
-    saved(executables(tmp_path), 40)
+    saved(tmp_path, 40)
+    (tmp_path / "compiled").mkdir()
+    (tmp_path / "compiled" / "jit_step-cache").write_bytes(b"program")
     unlisted = saved_progress.read(tmp_path)
     provenance.seal(tmp_path, "partial")
     listed = saved_progress.read(tmp_path)
 
-    assert unlisted is not None and listed is not None
     assert "compiled/jit_step-cache" not in unlisted.files
     assert "compiled/jit_step-cache" in listed.expect("kernel")["files"]
     assert "compiled/jit_step-cache" not in listed.expect("dataset")["files"]
@@ -90,11 +81,9 @@ def test_each_fold_is_taken_whole(tmp_path):
 
     found = saved_progress.read(tmp_path)
 
-    assert found is not None and found.step == 280
-    assert (
-        str(found)
-        == "partial, fold-1 step 120 of 120, fold-2 step 120 of 120, fold-10 step 40 of 120"
-    )
+    steps = zip((1, 2, 10), (120, 120, 40), strict=True)
+    told = [f"fold-{number} step {step} of 120" for number, step in steps]
+    assert (found.step, str(found)) == (280, f"partial, {', '.join(told)}")
     assert found.checkpoint == "fold-10/checkpoints/step-00000040"
     assert "fold-1/scores.csv" in found.files and found.expect("kernel")["step"] == 40
 
@@ -153,13 +142,18 @@ def test_what_kaggle_changed_and_a_training_needs_is_refused(tmp_path):
         saved_progress.read(tmp_path)
 
 
-def test_the_names_of_the_files_tell_before_a_download():
-    """In words; of folds only which one it is."""
-    checkpoint = "checkpoints/step-00000040/manifest.json"
-    for names, words in (
-        (["artifact/manifest.json", checkpoint], "complete"),
-        ([checkpoint], "partial, step 40"),
-        ([f"fold-{n}/{checkpoint}" for n in (2, 10)], "partial, in fold-10"),
+CHECKPOINT = "checkpoints/step-00000040/manifest.json"
+
+
+@pytest.mark.parametrize(
+    ("names", "words"),
+    [
+        (["artifact/manifest.json", CHECKPOINT], "complete"),
+        ([CHECKPOINT], "partial, step 40"),
+        ([f"fold-{number}/{CHECKPOINT}" for number in (2, 10)], "partial, in fold-10"),
         (["submission.csv"], ""),
-    ):
-        assert saved_progress.describe(names, []) == words
+    ],
+)
+def test_the_names_of_the_files_tell_before_a_download(names, words):
+    """In words; of folds only which one it is."""
+    assert saved_progress.describe(names, []) == words

@@ -7,7 +7,6 @@ has decided what it means.
 
 import itertools
 import json
-from pathlib import Path
 
 import pytest
 from kagglesdk.competitions.types.submission_status import SubmissionStatus
@@ -20,12 +19,12 @@ from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import publish as datasets
 from deploy.relay import submit as submissions
-from tests.deploy.between import Between
+from tests.deploy.services import GONE, at, scores_all, takes_all
 
-ROOT = Path(__file__).resolve().parents[3]
 SUCCESS, WAITS = "success", "waits"
 SECONDS = 0.1  # of patience, where a word is waited with
 RUN = Run("ann/digits-infer-gpu", 2, "", "")
+STATUS = "GetKernelSessionStatus"
 
 
 @pytest.fixture(autouse=True)
@@ -60,13 +59,14 @@ SUBMISSION = {"PENDING": WAITS, "COMPLETE": SUCCESS, "ERROR": "Notebook Timeout"
 ODD = [{"status": "A_WORD_OF_2027"}, {"status": ""}, {"status": None}, {}]
 
 
-def answers(words: dict[str, str]) -> list[object]:
-    """Return (answer, what is promised) for every word and for what is none."""
+def answers(words):
+    """Give each word, and each answer without one that is known, beside what is promised."""
     known = [pytest.param({"status": word}, end, id=word) for word, end in words.items()]
-    return known + [pytest.param(answer, WAITS, id=json.dumps(answer)) for answer in ODD]
+    odd = [pytest.param(answer, WAITS, id=json.dumps(answer)) for answer in ODD]
+    return pytest.mark.parametrize(("answer", "end"), known + odd)
 
 
-def ended(task) -> str:
+def ended(task):
     """Return how a task ends: success, waiting until its patience is over, or its message.
 
     An answer that cannot be read is asked for again, and the third in a row is told.
@@ -89,49 +89,38 @@ def ended(task) -> str:
         (DatabundleVersionStatus, DATASET),
         (SubmissionStatus, SUBMISSION),
     ],
-    ids=["KernelWorkerStatus", "DatabundleVersionStatus", "SubmissionStatus"],
 )
 def test_every_word_of_the_installed_client_is_decided(words, handled):
     """A word that is new here is waited with, and somebody should know."""
     assert {word.name for word in words} == set(handled)
 
 
-@pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
-def test_watch_knows_what_a_word_means(kaggle, between, shown, answer, end):
-    """A run that is not over is not called over, and the other way round."""
-    between.always("GetKernelSessionStatus", (200, answer))
-    between.always("ListKernelSessionOutput", {"log": ""})
-
-    assert end in ended(
-        lambda: push_and_watch.watch(kaggle, RUN, deadline_seconds=SECONDS, show=shown.append)
-    )
-
-
-@pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
-def test_pull_takes_the_output_of_what_has_ended_alone(kaggle, between, tmp_path, answer, end):
-    """What a run has written until now would look like all of it. Of one that failed, all that is
-    there.
+@answers(KERNEL)
+def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, shown, answer, end):
+    """A run that is not over is not called over, and the other way round. What it has written until
+    now would look like all of it; of one that failed, all that is there is pulled.
     """
-    between.always("GetKernelSessionStatus", (200, answer))
-    listed = {"files": [{"fileName": "a.txt", "url": between.serve("a.txt", b"a")}]}
+    between.always(STATUS, (200, answer))
+    listed = {"files": [{"fileName": "a.txt", "url": between.serve("a.txt", b"a")}], "log": ""}
     between.always("ListKernelSessionOutput", listed)
 
+    how = {"deadline_seconds": SECONDS, "show": shown.append}
+    assert end in ended(lambda: push_and_watch.watch(kaggle, RUN, **how))
     outcome = ended(lambda: output.pull(kaggle, RUN, tmp_path))
 
     assert outcome == (WAITS if end == WAITS else SUCCESS)
-    assert [path.name for path in tmp_path.iterdir() if path.name.endswith("-v2")] == [
-        "digits-infer-gpu-v2"
-    ] * (outcome == SUCCESS)
+    there = [path.name for path in tmp_path.iterdir() if path.name.endswith("-v2")]
+    assert there == ["digits-infer-gpu-v2"] * (outcome == SUCCESS)
 
 
-@pytest.mark.parametrize(("answer", "end"), answers(KERNEL))
+@answers(KERNEL)
 def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(
     kaggle, between, built, answer, end
 ):
     """A second session is one too many, and cannot be stopped."""
     metadata = {"currentVersionNumber": 7, "competitionDataSources": ["digits"]}
     between.always("GetKernel", {"metadata": metadata, "blob": {"source": built.sha256}})
-    between.always("GetKernelSessionStatus", (200, answer))
+    between.always(STATUS, (200, answer))
     between.say("SaveKernel", [{"versionNumber": 8}])
 
     ended(lambda: push_and_watch.push(kaggle, built, timeout_seconds=3600))
@@ -140,131 +129,79 @@ def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(
     assert between.count("SaveKernel") == (1 if end not in (SUCCESS, WAITS) or stopping else 0)
 
 
-def takes_all(between: Between, artifact: Path) -> None:
-    """Let a dataset service take every upload and give the same bytes back."""
-    between.always("StartBlobUpload", {"token": "t", "createUrl": "http://localhost/put/x"})
-    between.always("put", (200, b""))
-    between.say("CreateDataset", [{"status": "ok"}])
-    between.say("CreateDatasetVersion", [{"status": "ok"}])
-    names = ("manifest.json", "weights.npz")
-    sizes = [{"name": name, "totalBytes": (artifact / name).stat().st_size} for name in names]
-    between.always("ListDatasetFiles", {"datasetFiles": sizes})
-    urls = {name: between.serve(name, (artifact / name).read_bytes()) for name in names}
+@pytest.fixture
+def publish(kaggle, between, artifact, shown):
+    takes_all(between, artifact)
 
-    def located():
-        while True:
-            yield 302, {}, {"Location": urls[between.bodies("DownloadDataset")[-1]["fileName"]]}
+    def published(end):
+        # What ends by itself has all the time it needs.
+        how = {"title": "Digits", "deadline_seconds": SECONDS if end == WAITS else 60}
+        handle, show = "ann/digits-artifact", shown.append
+        return ended(lambda: datasets.publish(kaggle, artifact, handle, show=show, **how))
 
-    between.say("DownloadDataset", located())
+    return published
 
 
-def publish(kaggle, artifact, shown, end):
-    # What ends by itself has all the time it needs.
-    seconds = SECONDS if end == WAITS else 60
-    return datasets.publish(
-        kaggle,
-        artifact,
-        "ann/digits-artifact",
-        title="Digits Artifact",
-        deadline_seconds=seconds,
-        show=shown.append,
-    )
-
-
-@pytest.mark.parametrize(("answer", "end"), answers(DATASET))
+@answers(DATASET)
 def test_publish_knows_what_a_word_means_for_the_version_that_it_made(
-    kaggle, between, artifact, shown, answer, end
+    publish, between, answer, end
 ):
     """Ready is what can be mounted, and nothing else."""
-    takes_all(between, artifact)
-    absent = (404, {"code": 404, "message": "Not found"})
-    between.say(
-        "GetDataset",
-        itertools.chain([absent], itertools.repeat({"currentVersionNumber": 1, "isPrivate": True})),
-    )
-    between.say("GetDatasetStatus", itertools.chain([absent], itertools.repeat((200, answer))))
+    between.say("GetDataset", itertools.chain([GONE], itertools.repeat(at(1))))
+    between.say("GetDatasetStatus", itertools.chain([GONE], itertools.repeat((200, answer))))
 
-    assert end in ended(lambda: publish(kaggle, artifact, shown, end))
+    assert end in publish(end)
     assert between.count("CreateDataset") == 1
 
 
-@pytest.mark.parametrize(("answer", "end"), answers(DATASET))
-def test_publish_adds_no_version_while_another_is_on_its_way(
-    kaggle, between, artifact, shown, answer, end
-):
+@answers(DATASET)
+def test_publish_adds_no_version_while_another_is_on_its_way(publish, between, answer, end):
     """Behind one that failed the one before it is current, and its bytes decide: here they are
     ours.
     """
-    takes_all(between, artifact)
-    between.always("GetDataset", {"currentVersionNumber": 4, "isPrivate": True})
+    between.always("GetDataset", at(4))
     between.always("GetDatasetStatus", (200, answer))
 
-    outcome = ended(lambda: publish(kaggle, artifact, shown, end))
-
-    assert outcome == (WAITS if end == WAITS else SUCCESS)
+    assert publish(end) == (WAITS if end == WAITS else SUCCESS)
     assert between.count("CreateDatasetVersion") == 0
 
 
-def submit(kaggle, file, shown, **more):
-    return submissions.submit(
-        kaggle,
-        RUN,
-        "digits",
-        submission=file,
-        check=lambda given, sample: None,
-        message="digits",
-        deadline_seconds=SECONDS,
-        show=shown.append,
-        command="invoke {}".format,
-        **more,
-    )
-
-
 @pytest.fixture
-def file(tmp_path: Path, between: Between) -> Path:
-    """What is submitted to a competition that takes it."""
-    url = between.serve("sample_submission.csv", b"id,label\n1,0\n")
-    competition = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
-    between.always("GetCompetition", competition)
-    between.always(
-        "ListKernelSessionOutput", {"files": [{"fileName": "submission.csv", "url": url}]}
-    )
-    between.always("ListKernelFiles", {"files": [{"name": "submission.csv", "size": 13}]})
-    between.always("DownloadDataFile", (302, {}, {"Location": url}))
-    between.always("GetSubmissionLimits", {"numToday": 3, "numTotal": 9, "numAllowedNow": 2})
-    between.always("ListSubmissions", {"submissions": []})
-    between.say("CreateCodeSubmission", [{"message": "ok", "ref": 7}])
+def submit(kaggle, between, tmp_path, shown):
+    """Return what submits to a competition that takes it."""
+    scores_all(between)
     path = tmp_path / "submission.csv"
     path.write_text("id,label\n1,0\n")
-    return path
+    how = {"submission": path, "check": lambda given, sample: None, "message": "digits"}
+    how |= {"deadline_seconds": SECONDS, "show": shown.append, "command": "invoke {}".format}
+    return lambda: ended(lambda: submissions.submit(kaggle, RUN, "digits", **how))
 
 
-@pytest.mark.parametrize(("answer", "end"), answers(SUBMISSION))
-def test_submit_knows_what_a_word_means(kaggle, between, file, shown, answer, end):
+@answers(SUBMISSION)
+def test_submit_knows_what_a_word_means(submit, between, answer, end):
     """The score counts with the word alone, and the failure comes with its reason."""
-    answered: dict[str, object] = {"ref": 7, "errorDescription": "Notebook Timeout", **answer}
+    answered = {"ref": 7, "errorDescription": "Notebook Timeout", **answer}
     answered |= {"publicScore": "0.5"} if answer.get("status") != "ERROR" else {}
     between.always("GetSubmission", (200, answered))
 
-    assert end in ended(lambda: submit(kaggle, file, shown))
+    assert end in submit()
     assert between.count("CreateCodeSubmission") == 1
 
 
 @pytest.mark.parametrize("score", [None, "", "nan", "inf", "pending"])
-def test_complete_without_a_number_is_waited_with(kaggle, between, file, shown, score):
+def test_complete_without_a_number_is_waited_with(submit, between, score):
     """A blank score once cost nineteen hours."""
     between.always("GetSubmission", {"ref": 7, "status": "COMPLETE", "publicScore": score})
 
-    assert ended(lambda: submit(kaggle, file, shown)) == WAITS
+    assert submit() == WAITS
 
 
-@pytest.mark.parametrize(("answer", "end"), answers(SUBMISSION))
-def test_no_second_submission_is_spent(kaggle, between, file, shown, answer, end):
+@answers(SUBMISSION)
+def test_no_second_submission_is_spent(submit, between, answer, end):
     """Whatever the list says of the first: also where it failed, or cannot be read."""
     listed = {"ref": 4, "description": f"digits [run {RUN}]", **answer}
     between.always("ListSubmissions", {"submissions": [listed]})
-    between.always("GetSubmission", {"ref": 7, "status": "COMPLETE", "publicScore": "0.5"})
 
-    ended(lambda: submit(kaggle, file, shown))
+    submit()
 
     assert between.count("CreateCodeSubmission") == 0
