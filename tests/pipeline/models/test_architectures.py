@@ -31,49 +31,31 @@ STRIDED = replace(
 
 
 @pytest.mark.parametrize("config", [DIGITS, SMALL_WRN, STRIDED], ids=lambda config: config.model)
-def test_every_layer_with_weights_has_a_name_of_its_own(config):
-    """A name that Keras counts up differs from one session to the next, and weights are stored by
-    name.
-    """
-    first = [weight.path for weight in architectures.build(config).weights]
-
-    second = [weight.path for weight in architectures.build(config).weights]
-
-    assert first == second
-    assert len(set(first)) == len(first)
-    assert not [
-        path for path in first if re.search(r"^(conv2d|dense|batch_normalization)(_\d+)?/", path)
-    ]
-
-
-@pytest.mark.parametrize("config", [DIGITS, SMALL_WRN, STRIDED], ids=lambda config: config.model)
 def test_a_model_takes_uint8_and_gives_float32_logits(config):
-    """Also under a policy that computes in another type."""
+    """Also under a policy that computes in another type. Each layer with weights has a name of its
+    own: one that Keras counts up differs from one session to the next. BatchNorm's momentum is the
+    one that was asked for, which is scaled with the batch in one other place.
+    """
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        built = architectures.build(config)
+        with keras.StatelessScope(initialize_variables=False):  # no numbers are looked at
+            first, built = (architectures.build(config, 0.8) for _ in range(2))
+            images = keras.KerasTensor((2, *config.data.shape), "uint8")
+            found = built.compute_output_spec(images)
     finally:
         keras.config.set_dtype_policy("float32")
 
-    found = built(
-        np.zeros((2, config.data.height, config.data.width, config.data.channels), np.uint8)
-    )
-
     assert found.shape == (2, config.num_classes)
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
+    paths = [weight.path for weight in built.weights]
+    assert paths == [weight.path for weight in first.weights] and len(set(paths)) == len(paths)
+    counted = re.compile(r"(conv2d|dense|batch_normalization)(_\d+)?/")
+    assert not any(map(counted.match, paths))
+    norms = [one for one in built.layers if isinstance(one, keras.layers.BatchNormalization)]
+    assert {layer.momentum for layer in norms} == {0.8}
 
 
-def test_the_batchnorm_momentum_is_the_one_that_was_asked_for():
-    """It is scaled with the batch, in one other place."""
-    built = architectures.build(DIGITS, 0.8)
-
-    found = {
-        layer.momentum
-        for layer in built.layers
-        if isinstance(layer, keras.layers.BatchNormalization)
-    }
-
-    assert found == {0.8}
+WIDE = {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size": 3}}
 
 
 @pytest.mark.parametrize(
@@ -84,24 +66,14 @@ def test_the_batchnorm_momentum_is_the_one_that_was_asked_for():
         ({"model": "wide_resnet", "model_options": {"k": 3}}, "missing: kernel_size, n"),
         ({"model": "strided_resnet", "model_options": {"stride": 0}}, "stride=0"),
         ({"model_options": {"width": 0}}, r"\(line \d+\) ended with ValueError"),
-        ({"model_options": {"width": -4}}, "ended with ValueError"),
         ({"model_options": {"width": "4"}}, r"model_options\['width'\]='4'.*width: int"),
         ({"model_options": {"width": 4.5}}, "width: int"),
         ({"model_options": {"width": True}}, "width: int"),
         ({"model_options": {"dropout": 2.0}}, "ended with ValueError"),
         ({"model_options": {"dropout": "0.1"}}, "dropout: float"),
-        (
-            {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size": 0}},
-            "ended with ValueError",
-        ),
-        (
-            {
-                "model": "wide_resnet",
-                "model_options": {"k": 1, "n": 1, "kernel_size": 3},
-                "data": TOO_SMALL,
-            },
-            "height",
-        ),
+        ({**WIDE, "data": TOO_SMALL}, "height"),
+        ({"drop_path": 0.1}, r"drop_path=0\.1 cannot work: small_cnn has no residual"),
+        ({**WIDE, "model_options": {**SMALL_WRN.model_options, "drop_path": 0.1}}, "unknown: drop"),
     ],
 )
 def test_a_model_that_cannot_be_built_is_refused_by_name(changes, said):
@@ -159,19 +131,7 @@ def test_what_training_never_saw_adds_no_noise(gaps):
     assert np.asarray(embedded(np.array([1, 2, 3, 4]))).all()
 
 
-def test_every_model_can_be_reached_from_a_config():
-    """A function that is not in the list is not found."""
-    functions = set(
-        re.findall(
-            r"^def (\w+)\(\s*(?:images|features): Any,",
-            Path(architectures.__file__).read_text(),
-            re.MULTILINE,
-        )
-    )
-
-    assert set(architectures.MODELS) == functions
-
-
+@pytest.mark.slow
 def test_the_same_weights_give_the_same_outputs_under_tensorflow(tmp_path):
     """But for rounding: trained here, inferred there. Every model, in one process, since TensorFlow
     takes long to start.
@@ -301,11 +261,3 @@ def test_an_image_goes_without_a_whole_branch_or_keeps_all_of_it():
     assert sorted(set(found[:, 0])) == pytest.approx([0, 1 / 0.75])
     assert found.mean() == pytest.approx(1, abs=6 * (0.25 / 0.75 / 4000) ** 0.5)
     assert (np.asarray(model([0 * ones[:9], ones[:9]], training=False)) == 1).all()
-
-
-def test_drop_path_is_refused_where_there_is_no_branch_and_where_it_is_said_twice():
-    with pytest.raises(ConfigError, match=r"drop_path=0\.1 cannot work: small_cnn has no residual"):
-        architectures.build(replace(DIGITS, drop_path=0.1))
-    with pytest.raises(ConfigError, match="unknown: drop_path"):
-        options = {**SMALL_WRN.model_options, "drop_path": 0.1}
-        architectures.build(replace(SMALL_WRN, model_options=options))
