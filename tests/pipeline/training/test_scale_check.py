@@ -44,10 +44,17 @@ def test_arms_that_differ_by_noise_alone_mostly_hold():
 
 
 @pytest.mark.parametrize(
-    "other", [curves(late=2.0, seed=1), curves(times=8.0, seed=1), curves(late=-2.0, seed=1)]
+    "other",
+    [
+        *(curves(late=late, seed=1) for late in (2.0, -2.0)),
+        curves(times=8.0, seed=1),
+        *(np.where(curves() < 0.05, bad, curves(seed=1)) for bad in (math.inf, math.nan)),
+    ],
+    ids=["late", "early", "slow", "diverged", "no number"],
 )
-def test_an_arm_that_is_late_slow_or_early_does_not_hold(other):
+def test_an_arm_that_goes_another_way_does_not_hold(other):
     assert not loss_curves.compare(curves(), other, 3).holds
+    assert not loss_curves.compare(other, curves(), 3).holds
 
 
 def test_the_gap_is_in_pooled_deviations_and_keeps_its_sign_and_epoch():
@@ -86,15 +93,6 @@ def test_one_bad_seed_does_not_widen_its_own_measure():
     assert not found.holds
 
 
-@pytest.mark.parametrize("bad", [math.inf, math.nan])
-@pytest.mark.parametrize("arm", ["base", "other"])
-def test_a_run_that_diverged_holds_nothing(bad, arm):
-    base, other = curves(), curves(seed=1)
-    {"base": base, "other": other}[arm][1, 9:] = bad
-
-    assert not loss_curves.compare(base, other, 3).holds
-
-
 def test_the_target_is_the_mean_at_three_quarters_between_two_epochs():
     base = np.array([[8.0, 6.0, 4.0, 2.0, 1.0, 0.0], [8.0, 6.0, 4.0, 2.0, 1.0, 0.0]])
 
@@ -129,11 +127,7 @@ def test_the_check_passes_only_if_it_could_have_failed(scaled, unscaled, passed)
 @pytest.mark.parametrize(
     ("scaled", "unscaled", "said"),
     [
-        (
-            GOOD,
-            BAD,
-            "Passed: on this data the linear rule carries the learning rate from batch 32 to 256",
-        ),
+        (GOOD, BAD, "Passed: on this data the linear rule carries the learning rate from batch 32"),
         (GOOD, GOOD, "shows nothing"),
         (BAD, BAD, "--batch 16 checks half of it"),
         (replace(GOOD, gap=-2.5), BAD, "ahead by 2.5 s.d."),
@@ -160,17 +154,10 @@ def test_a_config_is_checked_at_the_batch_that_it_scales_to():
 @pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
 def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(name):
     digits = configs.load("digits")
-    optimizer = replace(
-        digits.optimizer,
-        name=name,
-        base_batch=32,
-        ema_momentum=0.99,
-        weight_decay=0 if name == "adam" else 1e-3,
-    )
-
-    asked = replace(
-        digits, optimizer=optimizer, folds=5, micro_batch=8, batch=256, batchnorm_batch=None
-    )
+    decay = 0 if name == "adam" else 1e-3
+    more = {"name": name, "base_batch": 32, "ema_momentum": 0.99, "weight_decay": decay}
+    config = replace(digits, optimizer=replace(digits.optimizer, **more), folds=5, micro_batch=8)
+    asked = replace(config, batch=256, batchnorm_batch=None)
     arms = scale_check.arms(asked, 16, 1000)
 
     applied = {arm: learning_rate.apply(config, 1000) for arm, config in arms.items()}
@@ -191,12 +178,9 @@ def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(
     tiny, tmp_path, monkeypatch
 ):
     """Its missing epochs would count as infinite losses, for good."""
-    images = Examples(
-        ("a",),
-        np.zeros((1, 8, 8, 1), np.uint8),
-        np.zeros(1, np.int32),
-        Target("classes", ("x", "y")),
-    )
+    classes = Target("classes", ("x", "y"))
+    pixels, labels = np.zeros((1, 8, 8, 1), np.uint8), np.zeros(1, np.int32)
+    images = Examples(("a",), pixels, labels, classes)
     stopped = training.Trained(tmp_path, "partial", learning_rate.apply(tiny, 88), None, {})
     monkeypatch.setattr(training, "train", lambda *given, **more: stopped)
 
@@ -215,15 +199,8 @@ def test_the_command_writes_curves_and_says_what_came_out(
     short = replace(tiny, epochs=2, model="mlp", model_options={"width": 8, "depth": 1})
 
     def run(config):
-        words = [
-            "--config",
-            written_config(config),
-            "--input",
-            trained[0],
-            "--output",
-            tmp_path / "out",
-            "--json",
-        ]
+        words = ["--config", written_config(config), "--input", trained[0], "--json"]
+        words += ["--output", tmp_path / "out"]
         code = main(["scale-check", *map(str, words)])
         return code, capsys.readouterr()
 
@@ -234,11 +211,8 @@ def test_the_command_writes_curves_and_says_what_came_out(
     told = json.loads(first.out.splitlines()[-1])
     kept = json.loads((tmp_path / "out" / "scaling.json").read_text())
     assert code == again_code == (0 if told["passed"] else 1)
-    assert {name: arm["batch"] for name, arm in kept["arms"].items()} == {
-        "base": 8,
-        "scaled": 16,
-        "unscaled": 16,
-    }
+    batches = {name: arm["batch"] for name, arm in kept["arms"].items()}
+    assert batches == {"base": 8, "scaled": 16, "unscaled": 16}
     assert np.array([arm["losses"] for arm in kept["arms"].values()], float).shape == (3, 2, 2)
     assert (tmp_path / "out" / "scaling.png").is_file()
     assert "in the last epoch" in first.out and "in the last epoch" not in again.out
@@ -259,16 +233,8 @@ def test_what_cannot_be_checked_is_refused_before_nine_runs(
     trained, tiny, written_config, tmp_path, capsys, batch, epochs, said
 ):
     config = written_config(replace(tiny, epochs=epochs))
-    words = [
-        "--config",
-        config,
-        "--input",
-        trained[0],
-        "--output",
-        tmp_path / "out",
-        "--batch",
-        batch,
-    ]
+    words = ["--config", config, "--input", trained[0], "--batch", batch]
+    words += ["--output", tmp_path / "out"]
 
     code = main(["scale-check", *map(str, words)])
 
