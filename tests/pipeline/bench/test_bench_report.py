@@ -83,38 +83,21 @@ def test_the_time_to_an_accuracy_is_that_of_real_images(tmp_path):
     assert "is not known" in bench_report.write([made], tmp_path / "page", print)["advice"][0]
 
 
-def test_a_picture_without_anything_in_it_is_not_drawn(tmp_path):
-    """Of one pattern it is not known what another one costs."""
-    run = keep(tmp_path / "run", cell("ours", "own", work="small"))
+def test_a_page_has_what_there_is(tmp_path):
+    """Of one pattern it is not known what another one costs; what could not be trained is named;
+    and without a run there are the headlines of 2018.
+    """
+    run = keep(tmp_path / "run", cell("ours", "own", work="small"), cell("fit", "generator", None))
 
     found = bench_report.write([run], tmp_path / "page", print)
 
     assert len(found["pictures"]) == 3 and not (tmp_path / "page" / "more.png").exists()
-
-
-def test_a_pattern_that_no_run_has_is_refused(tmp_path):
-    run = keep(tmp_path / "run", cell("ours", "own"))
-
+    assert "n/a: fit-3-generator-256: too large" in shown(found["page"])
     with pytest.raises(ConfigError, match="--pattern 5: these runs measured 3 alone"):
         bench_report.write([run], tmp_path / "page", print, pattern=5)
-
-
-def test_what_could_not_be_trained_is_named(tmp_path):
-    run = keep(tmp_path / "run", cell("ours", "own"), cell("fit", "generator", None))
-
-    found = bench_report.write([run], tmp_path / "page", print)
-
-    assert "n/a: fit-3-generator-256: too large" in shown(found["page"])
-
-
-def test_without_a_run_the_page_has_the_benchmark_of_2018_alone(tmp_path):
-    """Its headlines are in it."""
-    found = bench_report.write([], tmp_path / "page", print)
-
-    assert found["pattern"] == 3 and found["advice"] == [
-        "Nothing was measured; these are the figures of 2018."
-    ]
-    assert "3.17" in shown(found["page"])
+    alone = bench_report.write([], tmp_path / "alone", print)
+    assert alone["pattern"] == 3 and "figures of 2018" in alone["advice"][0]
+    assert "3.17" in shown(alone["page"])
 
 
 def test_the_ways_are_compared_to_the_same_accuracy():

@@ -17,6 +17,7 @@ CELLS = (
     *("fit-1-whole-16", "ours-1-own-16", "fit-6-generator-16", "ours-6-own-16"),
     *("fit-1-truncated-16", "fit-1-generator-16"),
 )
+trains_a_grid = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def bench(small, tmp_path_factory):
-    """Return a function that gives the command, and its folder."""
+    """Return a function that gives the command, its folder, and what it measured first."""
     output = tmp_path_factory.mktemp("bench")
 
     def give(**options: str) -> tuple[list[str], dict[str, measurement.Measured]]:
@@ -42,66 +43,62 @@ def bench(small, tmp_path_factory):
         made = [measurement.of_json(one) for one in found["cells"]]
         return shown, {str(one.cell): one for one in made}
 
-    give()
-    return give, output
+    return give, output, give()[1]
 
 
-def epochs(bench, cell, name):
-    (give, _) = bench
-    return [getattr(epoch, name) for epoch in give()[1][cell].times.epochs]
+@trains_a_grid
+def test_each_cell_counts_the_images_that_the_devices_were_given(bench):
+    """Both ways of both patterns, then the other feeds. Fit's generator leaves some out, three
+    steps of sixteen, of fifty images in four batches; it validates no more whole batches than there
+    are, but one. A ragged batch costs one compilation more, which a truncated set saves.
+    """
+    measured = bench[2]
 
+    def epochs(cell, name):
+        return [getattr(epoch, name) for epoch in measured[cell].times.epochs]
 
-def test_every_cell_of_the_grid_is_measured(bench):
-    """Both ways of both patterns, then the other feeds."""
-    give, _ = bench
-
-    assert tuple(give()[1]) == CELLS
-
-
-def test_images_are_those_that_the_devices_were_given(bench):
-    """Fit's generator leaves some out: three steps of sixteen, of fifty images in four batches."""
-    assert epochs(bench, "fit-1-whole-16", "images") == [COUNT] * EPOCHS
-    assert epochs(bench, "fit-1-truncated-16", "images") == [48] * EPOCHS
-    generated = epochs(bench, "fit-1-generator-16", "images")
+    assert tuple(measured) == CELLS
+    assert epochs("fit-1-whole-16", "images") == [COUNT] * EPOCHS
+    assert epochs("fit-1-truncated-16", "images") == [48] * EPOCHS
+    generated = epochs("fit-1-generator-16", "images")
     assert set(generated) == {48, 34} and generated[0] == 48
-    assert sum(epochs(bench, "ours-1-own-16", "images")) == -(-COUNT * EPOCHS // BATCH) * BATCH
-
-
-def test_validation_is_counted_too(bench):
-    """Fit takes no more whole batches than there are, but one."""
-    assert epochs(bench, "ours-6-own-16", "validated") == [TEST] * EPOCHS
-    assert epochs(bench, "fit-6-generator-16", "validated") == [TEST] * EPOCHS
-    assert epochs(bench, "fit-1-whole-16", "validated") == [0] * EPOCHS
-
-
-def test_a_ragged_batch_costs_one_compilation_more(bench):
-    """That is what a truncated set saves."""
-    whole = epochs(bench, "fit-1-whole-16", "compiled")
-    truncated = epochs(bench, "fit-1-truncated-16", "compiled")
-
+    assert sum(epochs("ours-1-own-16", "images")) == -(-COUNT * EPOCHS // BATCH) * BATCH
+    assert epochs("ours-6-own-16", "validated") == [TEST] * EPOCHS
+    assert epochs("fit-6-generator-16", "validated") == [TEST] * EPOCHS
+    assert epochs("fit-1-whole-16", "validated") == [0] * EPOCHS
+    whole, truncated = (epochs(f"fit-1-{feed}-16", "compiled") for feed in ("whole", "truncated"))
     assert whole[0].count("jit(train_step)") == 2 and truncated[0].count("jit(train_step)") == 1
     assert whole[1:] == truncated[1:] == [()] * (EPOCHS - 1)
+    about = measured[CELLS[0]].about  # for throughput only: nothing can be learned from noise
+    assert not about["real"] and "for throughput only" in about["images"]
+    (path,) = bench[1].glob(f"cells/*/{CELLS[0]}.json")
+    assert json.loads(path.read_text())["about"] == about
 
 
+@trains_a_grid
 def test_a_cell_that_was_measured_is_not_measured_again(bench):
-    """Killed in the middle of one, a grid repeats that alone."""
-    give, output = bench
+    """Killed in the middle of one, a grid repeats that alone, and one that could not be trained:
+    there may be more memory by now.
+    """
+    give, output, _ = bench
     (kept,) = (output / measurement.FOLDER).iterdir()
-    cut = kept / f"{CELLS[2]}.json"
+    cut, failed = (kept / f"{CELLS[place]}.json" for place in (3, 1))
     before = {path.name: path.read_bytes() for path in kept.iterdir()}
     cut.unlink()
+    failed.write_text(json.dumps({**json.loads(failed.read_text()), "times": None, "reason": "?"}))
 
-    shown, _ = give()
+    shown, found = give()
 
-    (measured,) = (line.split() for line in shown if line.startswith(f"{len(CELLS)} of"))
-    assert measured[3] == CELLS[2]
+    assert sum(line.startswith(f"{len(CELLS)} of") for line in shown) == 1
     after = {path.name: path.read_bytes() for path in kept.iterdir()}
-    assert {name for name in before if before[name] != after[name]} == {cut.name}
+    assert {name for name in before if before[name] != after[name]} == {cut.name, failed.name}
+    assert found[CELLS[1]].times is not None
 
 
+@trains_a_grid
 def test_a_cell_of_another_grid_is_not_taken_for_one_of_this(bench, small, monkeypatch):
     """Nor one of another network's settings, or of other versions."""
-    give, output = bench
+    give, output, _ = bench
 
     with pytest.raises(ConfigError, match=r"with work .* on 50 images(.|\n)*--output"):
         give(images="40")
@@ -113,17 +110,6 @@ def test_a_cell_of_another_grid_is_not_taken_for_one_of_this(bench, small, monke
     monkeypatch.setattr(measurement.provenance, "versions", lambda: here | {"jax": "0.1"})
     with pytest.raises(ConfigError, match=r"with versions {'jax': '[\d.]+'}; .*{'jax': '0.1'}"):
         give()
-
-
-def test_a_cell_that_could_not_be_trained_is_tried_again(bench):
-    """There may be more memory by now."""
-    give, output = bench
-    (path,) = output.glob(f"cells/*/{CELLS[0]}.json")
-    kept = path.read_bytes()
-    path.write_text(json.dumps({**json.loads(kept), "times": None, "reason": "out of memory"}))
-
-    assert give()[1][CELLS[0]].times is not None
-    path.write_bytes(kept)
 
 
 WHOLE = '"cell": {"way": "fit", "pattern": 1, "feed": "whole", "batch": 4}'
@@ -141,17 +127,6 @@ def test_a_corrupt_cell_is_named(tmp_path, text):
         measurement.read(path)
 
 
-def test_what_is_made_from_a_seed_says_so(bench):
-    """For throughput only: nothing can be learned from noise."""
-    give, output = bench
-
-    about = give()[1][CELLS[0]].about
-
-    assert not about["real"] and "for throughput only" in about["images"]
-    (path,) = output.glob(f"cells/*/{CELLS[0]}.json")
-    assert json.loads(path.read_text())["about"] == about
-
-
 def test_a_config_with_every_augmentation_trains_each_pattern():
     """One that `invoke inspect` proposes has ten views, which a pattern without any cannot have."""
     config = config_module.load("cifar100_wrn")
@@ -162,9 +137,10 @@ def test_a_config_with_every_augmentation_trains_each_pattern():
         assert own_way.of_cell(proposed, one, EPOCHS).views == 1
 
 
+@trains_a_grid
 def test_the_next_session_takes_the_cells_of_the_ones_before(bench, tmp_path):
     """Mounted in either layout; what is there already stays."""
-    _, output = bench
+    _, output, _ = bench
     inputs = tmp_path / "input"
     for place in ("notebooks/ann/digits-bench", "digits-bench"):
         shutil.copytree(output / "cells", inputs / place / "cells")
