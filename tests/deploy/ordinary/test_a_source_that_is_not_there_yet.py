@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from deploy.errors import NotMounted, SourceMissing, SourcesRefused, UsageError
-from deploy.relay import chained_sessions, relay
+from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from deploy.setup import doctor
 from deploy.trace import status
@@ -73,14 +73,6 @@ def test_a_source_that_stays_away_is_pushed_twice_and_no_more(site, ours, shown)
     said = str(raised.value)
     assert "Kaggle has not mounted the dataset ann/nothing" in said
     assert "Nothing has to be edited. Push the same again:\ninvoke push-train\n" in said
-
-
-def test_a_training_until_done_begins_again_in_the_next_session(site, ours, shown):
-    _, kaggle = site(FINDS)
-
-    done = chained_sessions.train(kaggle, ours, show=shown.append)
-
-    assert (done.run.version, done.sessions) == (2, 2)
 
 
 # A dataset of somebody else, in dataset_sources of a kernel-metadata.json
