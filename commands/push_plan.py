@@ -96,9 +96,11 @@ class PushPlan:
 
     def _plan(self, shape: str) -> dict[str, Any] | None:
         """Return the plan, made by a process of its own, since a compiler cannot be interrupted;
-        None, and a word about it, where it fails: a push needs none. Its `images_basis` is "" where
+        None, and a word about it, where it fails: a push needs none, unless the config is what is
+        wrong. Its `images_basis` is "" where
         nobody has counted the examples: what it then says of memory is that of the step alone.
         """
+        from deploy.errors import UsageError
         from deploy.project import SHAPES
         from pipeline import config as configs
         from pipeline.plan import speed_records
@@ -134,6 +136,8 @@ class PushPlan:
             made = {}
         if "outlooks" not in made:
             why = made.get("error") or (done.stderr or "").strip()[-2000:] or "see above"
+            if done.returncode == UsageError.exit_code:  # the config cannot work anywhere
+                raise UsageError(why)
             show(f"Warning: there is no plan: {why}")
             return None
         return made | {"images_basis": known.get("basis", made["images_basis"])}

@@ -131,8 +131,8 @@ def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
     def run(command: list[str], **options: Any) -> SimpleNamespace:
         with redirect_stdout(StringIO()) as shown:
-            command_line.main(command[3:])
-        return SimpleNamespace(stdout=shown.getvalue(), stderr="")
+            code = command_line.main(command[3:])
+        return SimpleNamespace(stdout=shown.getvalue(), stderr="", returncode=code)
 
     monkeypatch.setattr(push_plan, "subprocess", SimpleNamespace(run=run, PIPE=subprocess.PIPE))
 
