@@ -11,7 +11,6 @@ import sys
 import termios
 import threading
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -75,62 +74,49 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         world.released.set()
 
 
-def piped(world: World, *options: tuple[str, ...]) -> list[list[str]]:
-    """Return the lines that watches print into pipes, one watch for each of these options.
-
-    The run ends once each has printed the last loss.
-    """
-    there = threading.Barrier(len(options), world.released.set, SECONDS_AT_MOST)
-
-    def watch(words: tuple[str, ...]) -> list[str]:
-        command, lines = [sys.executable, "-m", "invoke", *WATCH, *words], list[str]()
-        with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-            assert process.stdout is not None
-            for line in process.stdout:
-                lines.append(line.rstrip("\n"))
-                if str(LOSSES[-1]) in line and not world.released.is_set():
-                    there.wait()
-        assert process.returncode == 0
-        return lines
-
-    with ThreadPoolExecutor(len(options)) as pool:
-        return list(pool.map(watch, options))
+def piped(world: World, *options: str) -> tuple[int, list[str]]:
+    """Return how a watch into a pipe ends, and its lines; the run goes on after the last loss."""
+    command, lines = [sys.executable, "-m", "invoke", *WATCH, *options], []
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            lines.append(line.rstrip("\n"))
+            if str(LOSSES[-1]) in line:
+                world.released.set()
+    return process.returncode, lines
 
 
-def test_a_pipe_gets_lines_or_objects_and_no_escape_codes(world, monkeypatch):
-    """Though the environment asks for colours. Of objects the result is the last."""
+def test_a_pipe_gets_lines_and_no_escape_codes(world, monkeypatch):
+    """Though the environment asks for colours."""
     monkeypatch.setenv("FORCE_COLOR", "1")
     monkeypatch.setenv("TERM", "xterm-256color")
 
-    lines, objects = piped(world, (), ("--json-lines",))
+    code, lines = piped(world)
 
     text = "\n".join(lines)
-    assert "\x1b" not in text and "\r" not in text
+    assert code == 0 and "\x1b" not in text and "\r" not in text
     assert any(line.endswith("COMPLETE") for line in lines)
     assert "RUNNING  step 4 of 8  loss 0.5000  1:00:00 to go" in text
     assert lines[-1] == f"Next: invoke pull --run {RUN} --config digits"
 
-    told = [json.loads(line) for line in objects]
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_program_gets_objects_and_at_last_the_result_or_the_error(world, fails):
+    """With its exit code, as --json does."""
+    world.fails = fails
+
+    code, lines = piped(world, "--json-lines")
+
+    told = [json.loads(line) for line in lines]
     looks = [each for each in told if "progress" in each]
     running = next(each for each in looks if each["progress"])
-    assert [each["status"] for each in looks][-1] == "COMPLETE"
+    assert [each["status"] for each in looks][-1] == ("ERROR" if fails else "COMPLETE")
     assert running["progress"] == {"step": 4, "steps": 8, "loss": 0.5, "eta_seconds": 3600.0}
     assert (running["run"], running["accelerator"], running["hours_allowed"]) == (RUN, "TPU", 20)
     assert any(each.get("line", "").startswith("Logging in to") for each in told)
-    assert told[-1] == {"run": RUN, "status": "COMPLETE", "left": ""}
-
-
-def test_json_lines_end_with_the_error(world):
-    """With its exit code, as --json does."""
-    world.fails = True
-    world.released.set()
-
-    command = [sys.executable, "-m", "invoke", *WATCH, "--json-lines"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-
-    told = [json.loads(line) for line in done.stdout.splitlines()]
-    assert (done.returncode, told[-1]["exit_code"]) == (1, 1)
-    assert "the batch does not fit" in told[-1]["error"] and told[-2]["status"] == "ERROR"
+    if fails:
+        assert code == told[-1]["exit_code"] == 1 and "the batch does" in told[-1]["error"]
+    else:
+        assert (code, told[-1]) == (0, {"run": RUN, "status": "COMPLETE", "left": ""})
 
 
 class Terminal:
@@ -225,7 +211,7 @@ def test_a_run_that_fails_leaves_its_message_on_the_terminal(world):
     ("number", "code", "said"),
     [
         (signal.SIGINT, 130, f"Detached from {RUN}.\r\nThe run continues. To watch it again:"),
-        (signal.SIGTERM, 143, ""),
+        pytest.param(signal.SIGTERM, 143, "", marks=pytest.mark.slow),
     ],
 )
 def test_a_screen_that_is_interrupted_restores_the_terminal(world, number, code, said):

@@ -4,7 +4,6 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,29 +11,10 @@ import pytest
 from commands.rehearsal import SEEN, Hosted, default, explained, hosted_folder, require_space
 from deploy.errors import DiskError, RunFailed, SourceMissing
 from localkaggle.sessions import session
-from pipeline import config as configs
 from pipeline.errors import SubmissionError
 from tests.deploy.ordinary.test_other_platforms import MAC
-from tests.pipeline.conftest import write_competition
 
 ROOT = Path(__file__).resolve().parents[2]
-
-
-def written(folder: Path) -> Path:
-    """Write a config for `write_competition`: its network compiles soon, and trains for long."""
-    digits = configs.load("digits")
-    config = replace(
-        digits,
-        name="kinds",
-        competition="four-kinds",
-        num_classes=4,
-        epochs=1000,
-        model="mlp",
-        model_options={"width": 1024, "depth": 2, "dropout": 0.0},
-    )
-    path, values = folder / "kinds.py", config.to_json()
-    path.write_text(f"from pipeline.config import from_json\nCONFIG = from_json({values!r})\n")
-    return path
 
 
 def test_a_folder_without_a_config_is_told_which_one_it_gets(capsys):
@@ -43,13 +23,6 @@ def test_a_folder_without_a_config_is_told_which_one_it_gets(capsys):
 
     (line,) = capsys.readouterr().out.splitlines()
     assert "this takes digits" in line and "invoke inspect --input 'my data' --write NAME" in line
-
-
-@pytest.fixture
-def leaves(tmp_path: Path) -> Path:
-    """Return a competition's folder of 96 labelled rows, with a config beside it."""
-    written(tmp_path)
-    return write_competition(tmp_path / "leaves")
 
 
 def hosted(folder: Path, *, full: bool = True) -> Hosted:

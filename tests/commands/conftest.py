@@ -1,0 +1,23 @@
+"""Fixtures: a folder of one's own, with a config beside it."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline import config as configs
+from tests.pipeline.conftest import write_competition
+
+
+@pytest.fixture
+def leaves(tmp_path: Path) -> Path:
+    """Return a folder of 96 labelled images; the network of its config compiles soon, and trains
+    for long.
+    """
+    network = {"model": "mlp", "model_options": {"width": 1024, "depth": 2, "dropout": 0.0}}
+    names = {"name": "kinds", "competition": "four-kinds", "num_classes": 4}
+    config = replace(configs.load("digits"), epochs=1000, **names, **network)
+    (tmp_path / "kinds.py").write_text(
+        f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
+    )
+    return write_competition(tmp_path / "leaves")
