@@ -31,7 +31,7 @@ labelled = st.integers(2, 6).flatmap(
 
 
 @given(labelled)
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_precision_recall_and_f1_are_scikit_learn_s(drawn):
     """A share of nothing is no number, and in no mean; for scikit-learn it is 0."""
     number, pairs = drawn
@@ -53,7 +53,7 @@ def test_precision_recall_and_f1_are_scikit_learn_s(drawn):
 
 
 @given(st.lists(st.tuples(st.floats(0.001, 1), st.booleans()), min_size=1, max_size=60))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_the_calibration_is_scikit_learn_s_and_no_row_is_lost(rows):
     """Each row is in one bin; the error lies between 0 and 1."""
     confidence, right = np.array([row[0] for row in rows]), np.array([row[1] for row in rows])
