@@ -8,7 +8,6 @@ from pipeline.bench import cells
 from pipeline.bench.cells import (
     FEEDS,
     FIT,
-    GENERATOR,
     OURS,
     OWN_FEED,
     PATTERNS,
@@ -20,13 +19,6 @@ from pipeline.errors import ConfigError
 
 NUMBERS = some.sets(some.sampled_from(sorted(PATTERNS)), min_size=1)
 SIZES = some.sets(some.integers(1, 4096), min_size=1, max_size=5)
-
-
-def test_arrays_are_not_augmented_and_files_are_no_arrays():
-    """So fit has its arrays, whole or truncated, in the first two patterns alone."""
-    found = {number: pattern.feeds for number, pattern in PATTERNS.items()}
-
-    assert found == {1: FEEDS, 2: FEEDS} | dict.fromkeys(range(3, 9), (GENERATOR,))
 
 
 @given(NUMBERS, SIZES)
@@ -65,13 +57,14 @@ def test_a_grid_that_is_cut_has_compared_both_ways(numbers, sizes):
     assert found[0].batch == min(sizes)
 
 
-@pytest.mark.parametrize("text", ["0", "9", "1..9", "3..1", "x", "", "1,,2", "..", "-1"])
-def test_a_pattern_that_is_none_is_named_with_the_edit(text):
-    with pytest.raises(ConfigError, match=r"expected numbers from 1 to 8(.|\n)*--pattern 1\.\.8"):
-        cells.read_patterns(text)
-
-
-@pytest.mark.parametrize("text", ["0", "64,", "x", "64.5", "-64"])
-def test_a_batch_that_is_none_is_named_with_the_edit(text):
-    with pytest.raises(ConfigError, match=r"expected images a step(.|\n)*--batch 64,128,256"):
-        cells.read_batches(text)
+@pytest.mark.parametrize(
+    ("read", "texts", "said"),
+    [
+        (cells.read_patterns, "0 9 1..9 3..1 x 1,,2 .. -1", "numbers from 1 to 8"),
+        (cells.read_batches, "0 64, x 64.5 -64", "images a step"),
+    ],
+)
+def test_a_pattern_or_batch_that_is_none_is_named_with_the_edit(read, texts, said):
+    for text in ["", *texts.split()]:
+        with pytest.raises(ConfigError, match=rf"expected {said}(.|\n)*--(pattern|batch) \d"):
+            read(text)

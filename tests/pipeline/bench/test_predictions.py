@@ -63,6 +63,7 @@ def test_a_batch_between_two_others_is_told_by_them():
     assert list(predictions.by_law(rows[:2])) == []
 
 
+@pytest.mark.slow  # a plan compiles
 def test_time_and_memory_are_those_of_the_plan():
     """Of the largest batch; a config that computes something else by now is left out."""
     time, memory = predictions.by_plan([row(32, 0.9), row(64, 0.5)], print)

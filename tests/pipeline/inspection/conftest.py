@@ -9,5 +9,5 @@ from pipeline.inspection import floor_model
 @pytest.fixture(autouse=True)
 def small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit a floor in a fraction of the time."""
-    monkeypatch.setattr(floor_model, "TREES", 30)
+    monkeypatch.setattr(floor_model, "TREES", 10)
     monkeypatch.setattr(metrics, "MOST_RESAMPLES", 200)
