@@ -33,16 +33,9 @@ def first(trained):
     return warm_start.FirstStage(artifact.load(trained[1] / "artifact"), "first")
 
 
-@pytest.fixture(scope="module")
-def normed(tiny):
-    """Return a network with BatchNorm, and an artifact of it that no training made."""
-    return replace(tiny, model="small_cnn", model_options={"width": 4, "dropout": 0.1})
-
-
-def of_model(trained, config, weights):
-    """Return a first stage with this config and these weights."""
-    loaded = artifact.load(trained[1] / "artifact")
-    return warm_start.FirstStage(replace(loaded, config=config, weights=weights), "first")
+def with_weights(first, weights, **more):
+    """Return a first stage with these weights."""
+    return warm_start.FirstStage(replace(first.artifact, weights=weights, **more), "first")
 
 
 def test_a_second_stage_begins_with_the_weights_of_the_first_to_the_bit(trained, tiny, tmp_path):
@@ -97,8 +90,9 @@ def test_a_run_resumes_without_the_folder_that_it_began_with(trained, tiny, tmp_
         training.train(second, trained[0], output, fresh=True, show=quiet)
 
 
-def test_statistics_of_batchnorm_come_along(trained, normed):
+def test_statistics_of_batchnorm_come_along(first, tiny):
     """They belong to the weights."""
+    normed = replace(tiny, model="small_cnn", model_options={"width": 4, "dropout": 0.1})
     random = np.random.default_rng(0)
     weights = {
         name: random.random(array.shape, np.float32)
@@ -106,46 +100,34 @@ def test_statistics_of_batchnorm_come_along(trained, normed):
     }
     assert any("moving_variance" in name for name in weights)
 
-    found, told = begun(normed, of_model(trained, normed, weights))
+    found, told = begun(normed, with_weights(first, weights, config=normed))
 
     assert all(np.array_equal(found[name], weights[name]) for name in weights)
     assert told["taken"] == len(weights)
 
 
-def test_another_number_of_classes_leaves_the_head_at_random_and_says_so(first, tiny):
-    """And nothing else."""
+def test_what_only_one_of_the_two_has_starts_at_random_and_is_told(first, tiny):
+    """A head of another number of classes, or the layers of a deeper network; and nothing else.
+    Published weights would be replaced, so they are not fetched.
+    """
     lines: list[str] = []
-    wider = replace(tiny, num_classes=7)
+    theirs = first.artifact.weights
+    deeper = replace(tiny, model_options={**tiny.model_options, "depth": 2})
 
-    found, told = begun(wider, first, show=lines.append)
+    found, told = begun(replace(tiny, num_classes=7), first, show=lines.append)
+    _, of_deeper = begun(deeper, first, show=lines.append)
 
-    same = {name for name in found if np.array_equal(found[name], first.artifact.weights.get(name))}
+    same = {name for name in found if np.array_equal(found[name], theirs.get(name))}
     assert {name for name in found if " logits/" not in name} <= same
     assert told["new"] == told["left"] == ["logits"] and len(found) == told["taken"] + 2
     assert "The head logits starts at random: it has 7 outputs here, and 4 there" in lines
-
-
-def test_published_weights_give_way_and_that_is_said(first, tiny):
-    """They would be replaced; so they are not fetched."""
-    lines: list[str] = []
-    model, options = architectures.build(tiny), {"pretrained": "imagenet"}
-
-    warm_start.begin(model, first, replace(tiny, model_options=options), None, lines.append)
-
+    assert of_deeper["new"] and of_deeper["left"] == []
+    assert any(f"start at random: {of_deeper['new'][0]}" in line for line in lines)
+    options = {"pretrained": "imagenet"}
+    model, asked = architectures.build(tiny), replace(tiny, model_options=options)
+    warm_start.begin(model, first, asked, None, lines.append)
     assert "These weights take the place of model_options['pretrained']='imagenet'" in lines
-    backbone = replace(tiny, model="convnext_tiny", model_options=options, init_from="first")
-    assert backbones.published(backbone) is None
-
-
-def test_layers_that_are_in_one_of_the_two_are_told(first, tiny):
-    """A deeper network takes what it knows."""
-    lines: list[str] = []
-    deeper = replace(tiny, model_options={**tiny.model_options, "depth": 2})
-
-    _, told = begun(deeper, first, show=lines.append)
-
-    assert told["new"] and told["left"] == []
-    assert any(f"start at random: {told['new'][0]}" in line for line in lines)
+    assert backbones.published(replace(asked, model="convnext_tiny", init_from="first")) is None
 
 
 @pytest.mark.parametrize("classes", [4, 7])
@@ -163,24 +145,19 @@ def test_a_layer_of_another_shape_is_refused_with_its_name(first, tiny, classes)
     assert "'width': 16" in said
 
 
-def test_a_head_of_another_shape_is_refused_where_the_outputs_are_as_many(first, tiny):
-    """It is then no other number of classes that makes it differ."""
+def test_a_head_of_another_shape_and_a_model_that_shares_no_layer_are_refused(first, tiny):
+    """Where the outputs are as many, it is no other number of classes that makes the head differ;
+    and what shares no layer would begin at random, which nobody asked for.
+    """
     weights = dict(first.artifact.weights)
     name = next(name for name in weights if " logits/" in name and weights[name].ndim == 2)
+    other = {f"0 other/{name}": array for name, array in weights.items()}
     weights[name] = np.zeros((3, 4), np.float32)
-    spoiled = warm_start.FirstStage(replace(first.artifact, weights=weights), "first")
 
     with pytest.raises(ConfigError, match=rf"{weight_names.name(name)} has \(3, 4\) there"):
-        begun(tiny, spoiled)
-
-
-def test_a_model_that_shares_no_layer_is_refused(first, tiny):
-    """It would begin at random, which nobody asked for."""
-    weights = {f"0 other/{name}": array for name, array in first.artifact.weights.items()}
-    other = warm_start.FirstStage(replace(first.artifact, weights=weights), "first")
-
+        begun(tiny, with_weights(first, weights))
     with pytest.raises(ConfigError, match="no layer of mlp, its model, is in mlp"):
-        begun(tiny, other)
+        begun(tiny, with_weights(first, other))
 
 
 def test_the_same_fold_is_taken_and_other_folds_are_refused(first, tiny):
@@ -190,10 +167,7 @@ def test_the_same_fold_is_taken_and_other_folds_are_refused(first, tiny):
     ]
     manifest = {**first.artifact.manifest, "held_out": ["a", "b"]}
     two = replace(first.artifact.config, folds=2)
-    folded = warm_start.FirstStage(
-        replace(first.artifact, manifest=manifest, config=two, weights=artifact.joined(weights)),
-        "first",
-    )
+    folded = with_weights(first, artifact.joined(weights), manifest=manifest, config=two)
     ours, meant = replace(tiny, folds=2), (first.artifact.target, None)
 
     warm_start.compare(folded, ours, ["a", "b"], meant, quiet)

@@ -331,6 +331,7 @@ def test_the_config_of_today_says_how_many_views_and_the_artifact_which(
 # -- several processes
 
 
+@pytest.mark.slow  # test_multi_gpu_bundle.py has two that read every image
 def test_two_processes_predict_what_one_does(trained, loaded, bound, competition, tmp_path):
     """One file that cannot be read is named, whichever process met it."""
     (competition / "test" / "e007.png").write_bytes(b"<html>")

@@ -17,11 +17,16 @@ from pipeline.storage import checksums
 from pipeline.training import training
 
 
-@pytest.fixture
-def config(tiny, monkeypatch):
-    """Return a config whose 96 images of 8x8 are kept decoded, in shards of 30."""
+def small_shards(monkeypatch):
+    """Keep 96 images of 8x8 decoded, in shards of 30."""
     monkeypatch.setattr(data_layout, "CACHED_ABOVE", 4)
     monkeypatch.setattr(parallel_decoding, "SHARD", 30 * 64)
+
+
+@pytest.fixture
+def config(tiny, monkeypatch):
+    """Return a config of a competition that can be prepared."""
+    small_shards(monkeypatch)
     return replace(tiny, session_hours=1.0)
 
 
@@ -31,6 +36,21 @@ def output(tmp_path):
     output = tmp_path / "input" / "notebooks" / "ann" / "digits-prepare-cpu"
     output.mkdir(parents=True)
     return output
+
+
+@pytest.fixture
+def prepared(config, competition, output):
+    """Return a function that prepares, and gives what was said at the end."""
+
+    def prepare(into=output, **words):
+        lines = []
+        into.mkdir(exist_ok=True)
+        changed = words.pop("config", config)
+        ends = words.pop("ends", "complete")
+        assert preparation.prepare(changed, competition, into, show=lines.append, **words) == ends
+        return lines[-1]
+
+    return prepare
 
 
 def of_files(config, competition):
@@ -48,25 +68,33 @@ def read(config, competition, tmp_path):
 
 @pytest.mark.parametrize("layout", ["notebooks/ann/digits-prepare-cpu", "digits-prepare-cpu"])
 def test_a_training_takes_what_was_prepared_in_either_layout_of_mounts(
-    config, competition, output, tmp_path, layout
+    config, competition, prepared, output, tmp_path, layout
 ):
-    """The same examples, and none decoded."""
-    assert preparation.prepare(config, competition, output, show=str) == "complete"
+    """The same examples, and none decoded; images that cannot be read stay so, by name and reason.
+    The same cell twice decodes once.
+    """
+    (competition / "train" / "r003.png").write_bytes(b"no picture")
+    prepared()
+    assert prepared().startswith("Prepared 96 images: 0 decoded here")
     (tmp_path / "input" / layout).parent.mkdir(parents=True, exist_ok=True)
     output.rename(tmp_path / "input" / layout)
 
     found, said = read(config, competition, tmp_path)
 
-    assert found.fingerprint == of_files(config, competition).fingerprint
+    plain = of_files(config, competition)
+    assert found.fingerprint == plain.fingerprint
     assert [line.split(" in ")[0] for line in said] == ["Found 96 of 96 images decoded"]
+    assert dict(found.broken) == dict(plain.broken) and list(found.broken) == ["r003"]
 
 
-def test_a_training_gives_the_same_weights_however_it_is_fed(config, competition, output, tmp_path):
+def test_a_training_gives_the_same_weights_however_it_is_fed(
+    config, competition, prepared, output, tmp_path
+):
     """Prepared or not, from memory or from the devices."""
-    preparation.prepare(config, competition, output, show=str)
+    prepared(config=config)
     found, given = set(), mounts.prepared(tmp_path / "input")
     for feed, prepared in (("host", []), ("host", given), ("device", given)):
-        one = replace(config, feed=feed, epochs=2)
+        one = replace(config, feed=feed, epochs=1)
         examples = training.read(one, competition, prepared=prepared)
         place = tmp_path / f"{feed}-{len(prepared)}"
         run = training.train(one, competition, place, examples=examples, show=str)
@@ -75,7 +103,9 @@ def test_a_training_gives_the_same_weights_however_it_is_fed(config, competition
     assert len(found) == 1
 
 
-def test_images_in_folders_of_labels_are_prepared_too(config, competition, output, tmp_path):
+def test_images_in_folders_of_labels_are_prepared_too(
+    config, competition, prepared, output, tmp_path
+):
     """Whatever says which images there are."""
     for number, path in enumerate(sorted((competition / "train").iterdir())):
         folder = competition / "classes" / "ab"[number % 2]
@@ -84,7 +114,7 @@ def test_images_in_folders_of_labels_are_prepared_too(config, competition, outpu
     data = replace(config.data, train_csv=None, train_images="classes")
     config = replace(config, data=data, num_classes=2)
 
-    preparation.prepare(config, competition, output, show=str)
+    prepared(config=config)
     found, said = read(config, competition, tmp_path)
 
     assert found.fingerprint == of_files(config, competition).fingerprint
@@ -92,34 +122,29 @@ def test_images_in_folders_of_labels_are_prepared_too(config, competition, outpu
 
 
 def test_it_ends_before_its_session_and_the_next_one_takes_what_is_done(
-    config, competition, output, tmp_path, monkeypatch
+    config, competition, prepared, output, tmp_path, monkeypatch
 ):
     """Shards of the first are decoded once."""
-    lines, later = [], tmp_path / "later"
-    later.mkdir()
     monkeypatch.setattr(
         preparation.Session, "over", lambda *_: "time" if len(kept(output)) == 2 else None
     )
-    assert preparation.prepare(config, competition, output, show=str) == "partial"
+    prepared(ends="partial")
     monkeypatch.undo()
-    monkeypatch.setattr(data_layout, "CACHED_ABOVE", 4)
-    monkeypatch.setattr(parallel_decoding, "SHARD", 30 * 64)
+    small_shards(monkeypatch)
 
-    status = preparation.prepare(
-        config, competition, later, earlier=mounts.prepared(tmp_path / "input"), show=lines.append
-    )
+    said = prepared(tmp_path / "later", earlier=mounts.prepared(tmp_path / "input"))
 
-    assert (status, len(kept(output)), len(kept(later))) == ("complete", 2, 4)
-    assert lines[-1].startswith("Prepared 96 images: 36 decoded here")
+    assert (len(kept(output)), len(kept(tmp_path / "later"))) == (2, 4)
+    assert said.startswith("Prepared 96 images: 36 decoded here")
 
 
 def kept(folder):
     return sorted(folder.glob("*-of-4-*.json"))
 
 
-def test_a_file_that_changed_is_never_taken_stale(config, competition, output, tmp_path):
+def test_a_file_that_changed_is_never_taken_stale(config, competition, prepared, output, tmp_path):
     """Not by a training, and not by the next preparation, which decodes that file alone."""
-    preparation.prepare(config, competition, output, show=str)
+    prepared(config=config)
     path = competition / "train" / "r003.png"
     Image.new("L", (8, 8), 255).save(path)
     os.utime(path, ns=(7, 7))
@@ -128,10 +153,8 @@ def test_a_file_that_changed_is_never_taken_stale(config, competition, output, t
 
     assert found.inputs[found.ids.index("r003")].min() == 255
     assert any("1 files have changed since they were decoded" in line for line in said)
-    lines, again = [], tmp_path / "again"
-    again.mkdir()
-    preparation.prepare(config, competition, again, earlier=[output], show=lines.append)
-    assert lines[-1].startswith("Prepared 96 images: 1 decoded here")
+    again = tmp_path / "again"
+    assert prepared(again, earlier=[output]).startswith("Prepared 96 images: 1 decoded here")
     shutil.rmtree(output)
     again.rename(output)
     fresh, said = read(config, competition, tmp_path)
@@ -168,28 +191,16 @@ def no_marker_of_ours(config, output, patch):
     ],
 )
 def test_what_does_not_fit_is_named_and_not_used(
-    config, competition, output, tmp_path, monkeypatch, change, said
+    config, competition, prepared, output, tmp_path, monkeypatch, change, said
 ):
     """The training decodes as it always does."""
-    preparation.prepare(config, competition, output, show=str)
+    prepared(config=config)
     config = change(config, output, monkeypatch)
 
     found, lines = read(config, competition, tmp_path)
 
     assert found.fingerprint == of_files(config, competition).fingerprint
     assert len(lines) == 1 and said in lines[0]
-
-
-def test_broken_images_stay_broken(config, competition, output, tmp_path):
-    """By name and reason."""
-    (competition / "train" / "r003.png").write_bytes(b"no picture")
-    config = replace(config, name="broken")
-    preparation.prepare(config, competition, output, show=str)
-    found, _ = read(config, competition, tmp_path)
-    plain = of_files(config, competition)
-
-    assert dict(found.broken) == dict(plain.broken) and list(found.broken) == ["r003"]
-    assert found.fingerprint == plain.fingerprint
 
 
 def test_small_images_and_tables_have_nothing_to_prepare(tiny, competition, output):
@@ -239,21 +250,12 @@ def test_the_same_pixels_come_by_tfrecords(config, competition, output, tmp_path
 
 
 def test_images_that_stay_in_their_files_say_that_nothing_is_taken(
-    config, competition, output, tmp_path
+    config, competition, prepared, output, tmp_path
 ):
     """The config asks for it, or neither memory nor disk has room."""
-    preparation.prepare(config, competition, output, show=str)
+    prepared(config=config)
 
     found, said = read(replace(config, feed="files"), competition, tmp_path)
 
     assert found.fingerprint == of_files(config, competition).fingerprint
     assert said[0].endswith('feed="files"; what was prepared is not used')
-
-
-def test_the_same_cell_twice_decodes_once(config, competition, output):
-    """In one notebook."""
-    lines = []
-    for _ in range(2):
-        assert preparation.prepare(config, competition, output, show=lines.append) == "complete"
-
-    assert lines[-1].startswith("Prepared 96 images: 0 decoded here")

@@ -15,82 +15,51 @@ from pipeline.inspection.image_networks import BASE
 from pipeline.runtime import devices
 from pipeline.runtime.devices import Devices
 
+VERSION = rf"the image: it has jax {jax.__version__}.* lacks jax-cuda"
 
-def test_a_cpu_is_not_a_tpu(monkeypatch):
+
+@pytest.mark.parametrize(
+    ("local", "asked", "said"),
+    [
+        (None, "TpuV5E8", r"Asked for TpuV5E8(.|\n)*verified(.|\n)*docker pin(.|\n)*quota"),
+        # The local Kaggle stands in for the shape that it names, and for no other.
+        ("NvidiaTeslaT4", "TpuV5E8", "accelerator given: NvidiaTeslaT4"),
+        # The TensorFlow of an image may see GPUs that its JAX has no plugin for.
+        (None, "NvidiaTeslaT4", VERSION),
+        # As a CPU, or a name that Kaggle has made since.
+        (None, "", "expected one of TpuV5E8, TpuV6E8, NvidiaTeslaT4"),
+    ],
+)
+def test_what_is_not_what_was_asked_for_is_refused(monkeypatch, local, asked, said):
     """The message names what was found and the usual causes."""
     monkeypatch.delenv(devices.LOCAL, raising=False)
+    if local:
+        monkeypatch.setenv(devices.LOCAL, local)
 
-    with pytest.raises(DeviceError, match="Asked for TpuV5E8") as caught:
-        devices.prove("TpuV5E8")
-
-    for cause in ("verified", "docker pin", "quota"):
-        assert cause in str(caught.value)
-
-
-def test_the_local_kaggle_is_believed(monkeypatch):
-    """Eight virtual devices stand in for eight cores."""
-    monkeypatch.setenv(devices.LOCAL, "TpuV5E8")
-
-    here = devices.prove("TpuV5E8")
-
-    assert (here.platform, here.count, here.simulated) == ("cpu", len(jax.devices()), "TpuV5E8")
-    assert "local Kaggle" in str(here)
+    with pytest.raises(DeviceError, match=said):
+        devices.prove(asked)
 
 
-def test_the_local_kaggle_s_gpu_is_not_a_tpu(monkeypatch):
-    """It stands in for the shape that it names, and for no other."""
-    monkeypatch.setenv(devices.LOCAL, "NvidiaTeslaT4")
+@pytest.mark.parametrize(
+    ("asked", "count", "wanted"),
+    [("TpuV5E8", 8, 8), ("NvidiaTeslaT4", 2, 2), ("NvidiaTeslaT4", 1, 2)],
+)
+def test_the_local_kaggle_is_believed(monkeypatch, asked, count, wanted):
+    """Virtual devices stand in for cores or GPUs. With one GPU of two a training would take twice
+    as long as planned.
+    """
+    monkeypatch.setenv(devices.LOCAL, asked)
+    all_of_them = jax.devices()[:count]
+    monkeypatch.setattr(jax, "devices", lambda *_: all_of_them)
+    monkeypatch.setattr(jax, "device_count", lambda *_: count)
 
-    with pytest.raises(DeviceError, match="accelerator given: NvidiaTeslaT4"):
-        devices.prove("TpuV5E8")
-
-
-GPUS = """
-import os
-os.environ["KERAS_BACKEND"] = "jax"
-from pipeline.runtime import devices
-
-try:
-    print(devices.prove("NvidiaTeslaT4"))
-except Exception as error:
-    print(error)
-"""
-
-
-@pytest.mark.parametrize(("gpus", "said"), [(2, "2 x cpu"), (1, "found 1 x cpu")])
-def test_a_pair_of_gpus_is_two_that_jax_sees(gpus, said):
-    """With one of them a training would take twice as long as planned."""
-    kept = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    given_ = {devices.LOCAL: "NvidiaTeslaT4", "JAX_NUM_CPU_DEVICES": str(gpus)}
-
-    done = subprocess.run(
-        [sys.executable, "-c", GPUS],
-        env={**kept, **given_},
-        cwd=Path(__file__).resolve().parents[3],
-        capture_output=True,
-        text=True,
-        check=True,
-    )
-
-    assert said in done.stdout
-    lacks = "JAX lacks jax-cuda13-plugin or jax-cuda12-plugin for a GPU" in done.stdout
-    assert lacks == (gpus == 1)
-
-
-def test_a_gpu_that_jax_does_not_see_is_answered_with_what_the_image_lacks(monkeypatch):
-    """The TensorFlow of an image may see GPUs that its JAX has no plugin for."""
-    monkeypatch.delenv(devices.LOCAL, raising=False)
-
-    with pytest.raises(
-        DeviceError, match=rf"the image: it has jax {jax.__version__}.* lacks jax-cuda"
-    ):
-        devices.prove("NvidiaTeslaT4")
-
-
-def test_a_machine_that_no_name_stands_for_is_refused():
-    """As a CPU, or a name that Kaggle has made since."""
-    with pytest.raises(DeviceError, match="expected one of TpuV5E8, TpuV6E8, NvidiaTeslaT4"):
-        devices.prove("")
+    if count != wanted:
+        with pytest.raises(DeviceError, match=f"found {count} x cpu(.|\\n)*JAX lacks jax-cuda13"):
+            devices.prove(asked)
+        return
+    here = devices.prove(asked)
+    assert (here.platform, here.count, here.simulated) == ("cpu", count, asked)
+    assert f"{count} x cpu" in str(here) and "local Kaggle" in str(here)
 
 
 def test_precision_follows_the_hardware():
@@ -157,12 +126,11 @@ def test_a_cpu_is_split_into_the_most_devices_that_share_a_batch_evenly(batch, c
 @pytest.mark.parametrize(
     ("given_", "expected"),
     [
-        ({}, devices.cpu_devices(12, devices.cores())),
         ({"XLA_FLAGS": "--xla_force_host_platform_device_count=5"}, 5),
         ({"JAX_NUM_CPU_DEVICES": "3"}, 3),
     ],
 )
-def test_jax_gets_every_core_unless_the_user_chose_a_number(given_, expected):
+def test_a_number_of_devices_that_the_user_chose_stays(given_, expected):
     """Also where that number does not divide the batch: training then says so."""
     kept = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
 

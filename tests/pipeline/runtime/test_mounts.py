@@ -18,43 +18,47 @@ def put(path: Path, text: str = "") -> Path:
     return path.parent
 
 
-@pytest.mark.parametrize("place", ["competitions/digits", "digits"])
-def test_a_competition_is_found_under_both_layouts(tmp_path, place):
-    """The one of 2026 and the flat one."""
-    folder = put(tmp_path / place / SAMPLE)
-
-    assert mounts.competition(tmp_path, "digits", SAMPLE) == folder
-
-
-@pytest.fixture(params=["a copy", "a link"])
-def both(request, tmp_path):
-    """Return a function that mounts a folder of the flat layout a second time."""
-
-    def mount(flat: Path, place: str) -> Path:
-        (tmp_path / place).parent.mkdir(parents=True, exist_ok=True)
-        if request.param == "a link":
-            (tmp_path / place).symlink_to(flat)
-        else:
-            shutil.copytree(flat, tmp_path / place)
-        return tmp_path / place
-
-    return mount
+# What is looked for, as (its places in the layout of 2026 and in the flat one, file, finder).
+KINDS = {
+    "competition": (
+        "competitions/digits", "digits", SAMPLE,
+        lambda root: mounts.competition(root, "digits", SAMPLE),
+    ),
+    "file": (
+        "datasets/keras/weights", "weights", "notop.h5",
+        lambda root: (found := mounts.file(root, "keras/weights/notop.h5")) and found.parent,
+    ),
+    "artifact": (
+        "datasets/ann/digits-artifact", "digits-artifact", "manifest.json",
+        lambda root: mounts.artifact(root, "r1"),
+    ),
+}  # fmt: skip
+R1 = json.dumps({"run_id": "r1"})
+every_kind = pytest.mark.parametrize(("new", "flat", "name", "find"), KINDS.values(), ids=KINDS)
 
 
-def test_a_competition_under_both_layouts_at_once_is_one(tmp_path, both):
-    """Kaggle moved its inputs; for a while a session may see them at both places."""
-    folder = both(put(tmp_path / "digits" / SAMPLE, "id,label"), "competitions/digits")
+@every_kind
+def test_what_is_mounted_is_found_under_each_layout_and_under_both_at_once(
+    tmp_path, new, flat, name, find
+):
+    """Kaggle moved its inputs; for a while a session may see them at both places, be it by a copy
+    or by a link. Two of one name and other bytes are refused: nothing says which is the one.
+    """
+    for place in (new, flat):
+        folder = put(tmp_path / place / place / name, R1)
+        assert find(tmp_path / place) == folder
+    first = put(tmp_path / "both" / flat / name, R1)
+    second = tmp_path / "both" / new
+    second.parent.mkdir(parents=True)
+    second.symlink_to(first)
+    assert find(tmp_path / "both") == second
+    second.unlink()
+    shutil.copytree(first, second)
+    assert find(tmp_path / "both") == second
 
-    assert mounts.competition(tmp_path, "digits", SAMPLE) == folder
-
-
-def test_two_competitions_of_one_name_are_refused(tmp_path):
-    """One of them is not the one."""
-    put(tmp_path / "digits" / SAMPLE, "id,label")
-    put(tmp_path / "competitions" / "digits" / SAMPLE, "id,other")
-
-    with pytest.raises(DataError, match="found 2"):
-        mounts.competition(tmp_path, "digits", SAMPLE)
+    put(second / name, json.dumps({"run_id": "r1", "made": "elsewhere"}))
+    with pytest.raises((DataError, ArtifactError), match=r"found 2|mounted twice"):
+        find(tmp_path / "both")
 
 
 def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
@@ -63,16 +67,6 @@ def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
 
     with pytest.raises(DataError, match=r"competitions/other/sample_submission\.csv"):
         mounts.competition(tmp_path, "digits", SAMPLE)
-
-
-@pytest.mark.parametrize("place", ["datasets/keras/weights", "weights"])
-def test_a_file_of_a_dataset_is_found_under_both_layouts(tmp_path, place):
-    """By owner, slug and path."""
-    put(tmp_path / place / "b0" / "notop.h5")
-
-    assert (
-        mounts.file(tmp_path, "keras/weights/b0/notop.h5") == tmp_path / place / "b0" / "notop.h5"
-    )
 
 
 @pytest.mark.parametrize(
@@ -86,60 +80,22 @@ def test_a_file_that_no_dataset_has_is_nowhere(tmp_path, name):
     assert mounts.file(tmp_path / "input", name) is None
 
 
-def test_a_file_under_both_layouts_at_once_is_one(tmp_path, both):
-    """The one with its owner in the path."""
-    folder = both(put(tmp_path / "weights" / "notop.h5", "arrays"), "datasets/keras/weights")
+def test_an_artifact_is_found_beside_others_and_an_older_one_is_named(tmp_path):
+    """In a kernel's output, too. The old dataset version is plausible, and wrong. The folders of a
+    competition are not searched: they can hold a hundred thousand images behind a network.
+    """
+    for place in ("competitions/digits/train", "competitions/digits", "digits/train/x"):
+        put(tmp_path / place / "manifest.json", R1)
+    for place, text in enumerate(("not JSON", "[]", "[" * 100_000, "3")):
+        put(tmp_path / "datasets" / "ann" / f"other-{place}" / "manifest.json", text)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_bytes(b"\xff")
+    put(tmp_path / "datasets" / "ann" / "digits-artifact" / "manifest.json", '{"run_id": "old"}')
 
-    assert mounts.file(tmp_path, "keras/weights/notop.h5") == folder / "notop.h5"
-
-
-def test_two_files_of_one_name_are_refused(tmp_path):
-    """One of them is not the one."""
-    put(tmp_path / "datasets" / "keras" / "weights" / "notop.h5", "arrays")
-    put(tmp_path / "weights" / "notop.h5", "others")
-
-    with pytest.raises(DataError, match="mounted twice"):
-        mounts.file(tmp_path, "keras/weights/notop.h5")
-
-
-@pytest.mark.parametrize(
-    "place",
-    ["datasets/ann/digits-artifact", "digits-artifact", "notebooks/ann/digits-train-tpu/artifact"],
-)
-def test_an_artifact_is_found_wherever_it_is_mounted(tmp_path, place):
-    """As a dataset, flat, or in a kernel's output."""
-    folder = put(tmp_path / place / "manifest.json", json.dumps({"run_id": "r1"}))
-    put(tmp_path / "datasets" / "ann" / "other" / "manifest.json", "not JSON")
-
-    assert mounts.artifact(tmp_path, "r1") == folder
-
-
-def test_an_older_artifact_is_named_and_refused(tmp_path):
-    """The old dataset version is mounted: plausible, and wrong."""
-    put(
-        tmp_path / "datasets" / "ann" / "digits-artifact" / "manifest.json",
-        json.dumps({"run_id": "old"}),
-    )
-
-    with pytest.raises(ArtifactError, match=r"run_id old"):
-        mounts.artifact(tmp_path, "new")
-
-
-def test_an_artifact_under_both_layouts_at_once_is_one(tmp_path, both):
-    """Its manifest seals every other file, and is the same."""
-    flat = put(tmp_path / "digits-artifact" / "manifest.json", json.dumps({"run_id": "r1"}))
-    folder = both(flat, "datasets/ann/digits-artifact")
-
-    assert mounts.artifact(tmp_path, "r1") == folder
-
-
-def test_two_artifacts_of_one_run_are_refused(tmp_path):
-    """Nothing says which one."""
-    for name in ("a", "b"):
-        put(tmp_path / name / "manifest.json", json.dumps({"run_id": "r1", "made": name}))
-
-    with pytest.raises(ArtifactError, match="found 2"):
+    with pytest.raises(ArtifactError, match="run_id old"):
         mounts.artifact(tmp_path, "r1")
+    folder = put(tmp_path / "notebooks/ann/digits-train-tpu/artifact" / "manifest.json", R1)
+    assert mounts.artifact(tmp_path, "r1") == folder
 
 
 def test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise(monkeypatch):
@@ -149,28 +105,6 @@ def test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise(monkeyp
 
     monkeypatch.setenv("LOCALKAGGLE_ROOT", "/somewhere")
     assert mounts.root() == Path("/somewhere")
-
-
-def test_the_folders_of_a_competition_are_not_searched_for_an_artifact(tmp_path):
-    """They can hold a hundred thousand images behind a network, and nothing in them is ours."""
-    for place in ("competitions/digits/train", "competitions/digits", "digits/train/x"):
-        put(tmp_path / place / "manifest.json", json.dumps({"run_id": "r1"}))
-    folder = put(
-        tmp_path / "datasets" / "ann" / "digits-artifact" / "manifest.json",
-        json.dumps({"run_id": "r1"}),
-    )
-
-    assert mounts.artifact(tmp_path, "r1") == folder
-
-
-@pytest.mark.parametrize("text", ["[]", "[" * 100_000, "3", "\udcff"], ids=range(4))
-def test_a_manifest_that_is_none_does_not_hide_the_artifact(tmp_path, text):
-    """A dataset beside it may hold anything."""
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "manifest.json").write_bytes(text.encode(errors="surrogateescape"))
-    folder = put(tmp_path / "digits-artifact" / "manifest.json", json.dumps({"run_id": "r1"}))
-
-    assert mounts.artifact(tmp_path, "r1") == folder
 
 
 def test_a_listing_of_many_files_is_short(tmp_path):
