@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import pytest
 
 from pipeline import artifact, metrics
 from pipeline.artifact import Artifact
-from pipeline.inference import restoring
+from pipeline.inference import forward_pass, restoring
 
 ROWS = 60
 
@@ -85,3 +86,21 @@ def held_out(
     )
     metric = metrics.find("accuracy", "classes")
     return {"validation_accuracy": metric(labels, found)}
+
+
+class Clock:
+    """A clock that predicted models move: each block costs a second a fold."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+        self.now, collect = 0.0, forward_pass.Forward.collect
+
+        def timed(forward: forward_pass.Forward, submitted: forward_pass.Submitted) -> Any:
+            self.now += len(submitted.folds)
+            return collect(forward, submitted)
+
+        monkeypatch.setattr(forward_pass.Forward, "collect", timed)
+        monkeypatch.setattr(forward_pass, "BLOCK", rows)
+
+    def __call__(self) -> float:
+        """Return its time, in seconds."""
+        return self.now

@@ -10,7 +10,7 @@ import pytest
 from pipeline import artifact, ensemble
 from pipeline.__main__ import main
 from pipeline.errors import ArtifactError, ConfigError
-from pipeline.inference import forward_pass, inference
+from pipeline.inference import inference
 from pipeline.storage import checksums
 from tests.pipeline import members
 from tests.pipeline.rounding import EPS
@@ -152,8 +152,11 @@ def test_a_member_that_moved_is_named_with_what_to_do(
 
 def test_a_member_whose_bytes_changed_is_refused(folders, trained, tmp_path, flipped):
     """On Kaggle and at home: in any file; and another run's artifact in its place."""
-    inputs = tmp_path / "input"
-    expect = json.loads(file(folders, tmp_path / "ensemble.json").read_bytes())
+    inputs, path = tmp_path / "input", file(folders, tmp_path / "ensemble.json")
+    expect = json.loads(path.read_bytes())
+    path.write_text(path.read_text().replace("0.5", "0.6"))  # it would count members otherwise
+    with pytest.raises(ConfigError, match=r"is no ensemble: .*changed after it was written"):
+        ensemble.read(path)
     for run, folder in folders.items():
         shutil.copytree(folder, inputs / "datasets" / "ann" / run)
     found, weights = ensemble.mounted(inputs, expect)
@@ -176,39 +179,12 @@ def test_a_member_whose_bytes_changed_is_refused(folders, trained, tmp_path, fli
         ensemble.mounted(inputs, expect)
 
 
-def test_a_changed_file_is_refused(folders, tmp_path, flipped):
-    """It would count members otherwise."""
-    path = file(folders, tmp_path / "ensemble.json")
-    path.write_text(path.read_text().replace("0.5", "0.6"))
-
-    with pytest.raises(ConfigError, match=r"is no ensemble: .*changed after it was written"):
-        ensemble.read(path)
-
-
-class Clock:
-    """A clock that the models move: each block costs what its member costs, a view."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        """Return its time, in seconds."""
-        return self.now
-
-
 @pytest.mark.parametrize("share", [0.0, 0.06, 0.32, 0.5, 0.88, 1.2])
 def test_members_are_left_out_in_time(share, loaded, alone, trained, tmp_path, monkeypatch):
     """From no time at all to more than enough: views first, then whole members, and the rest count
     more. The best stays, and a submission is there in any case.
     """
-    clock, collect, passes = Clock(), forward_pass.Forward.collect, []
-    monkeypatch.setattr(forward_pass, "BLOCK", 4)  # six blocks
-
-    def timed(self, submitted):
-        clock.now += len(submitted.folds)
-        return collect(self, submitted)
-
-    monkeypatch.setattr(forward_pass.Forward, "collect", timed)
+    clock, passes = members.Clock(monkeypatch, 4), []  # six blocks
     fill = inference.of_member
 
     def noted(member, test, limit, work):

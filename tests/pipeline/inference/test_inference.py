@@ -26,6 +26,8 @@ from pipeline.inference import (
 )
 from pipeline.inference.time_budget import Limit
 from pipeline.runtime import devices
+from tests.pipeline import members
+from tests.pipeline.handmade import with_data
 from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
 from tests.pipeline.rounding import EPS
 
@@ -191,32 +193,16 @@ def test_more_than_one_in_ten_broken_test_images_are_refused(
 # -- time
 
 
-class Clock:
-    """A clock that a predicted model moves: each costs a second a block."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def __call__(self) -> float:
-        """Return its time, in seconds."""
-        return self.now
-
-
 @pytest.fixture
-def three(loaded, monkeypatch) -> tuple[artifact.Artifact, Clock]:
+def three(loaded, monkeypatch) -> tuple[artifact.Artifact, members.Clock]:
     """Return an artifact of three folds, all of them the trained model, two views, and the clock
-    that its predictions move.
+    that its predictions move, in six blocks.
     """
-    weights = artifact.joined([loaded.weights] * 3)
-    clock, collect = Clock(), forward_pass.Forward.collect
-
-    def timed(self: forward_pass.Forward, submitted: forward_pass.Submitted) -> list[np.ndarray]:
-        clock.now += len(submitted.folds)
-        return collect(self, submitted)
-
-    monkeypatch.setattr(forward_pass.Forward, "collect", timed)
-    monkeypatch.setattr(forward_pass, "BLOCK", 4)  # six blocks
-    return replace(loaded, config=replace(loaded.config, folds=3, views=2), weights=weights), clock
+    weights, config = (
+        artifact.joined([loaded.weights] * 3),
+        replace(loaded.config, folds=3, views=2),
+    )
+    return replace(loaded, config=config, weights=weights), members.Clock(monkeypatch, 4)
 
 
 @pytest.mark.parametrize(
@@ -268,19 +254,14 @@ def test_a_session_has_its_hours_and_no_more(three, trained, tmp_path):
     assert len(rows(tmp_path / "submission.csv")) == 21
 
 
-def test_images_are_decoded_as_in_training_whatever_another_config_says(trained, loaded, tiny):
+def test_images_are_decoded_as_in_training_whatever_another_config_says(loaded, tiny):
     """Only where they lie is taken from it."""
-    other = replace(
-        tiny,
-        data=replace(
-            tiny.data, decode="reduced", resize="crop", test_images="elsewhere", flip_vertical=True
-        ),
-    )
+    data = {"decode": "reduced", "resize": "crop", "flip_vertical": True}
+    other = with_data(tiny, **data, test_images="elsewhere")
 
     placed = inference._placed(loaded.config, other).data
 
-    assert (placed.decode, placed.resize, placed.test_images) == ("full", "exact", "elsewhere")
-    assert not placed.flip_vertical
+    assert placed == replace(loaded.config.data, test_images="elsewhere")
 
 
 # -- several views of an image

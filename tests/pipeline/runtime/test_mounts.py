@@ -70,7 +70,7 @@ def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "name", ["keras/weights/b1.h5", "keras/weights", "notop.h5", "keras/../../secret.h5", ""]
+    "name", ["keras/weights/b1.h5", "keras/weights", "notop.h5", "keras/../secret.h5", ""]
 )
 def test_a_file_that_no_dataset_has_is_nowhere(tmp_path, name):
     """And what leads out of the datasets is none of theirs."""
