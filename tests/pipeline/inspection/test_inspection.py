@@ -480,6 +480,7 @@ SPOILED = "chosen left out: weight: numbers, except 'oops': correct the tables"
             columns(boat=lambda n: "xyuv"[n * 5 % 2 + 2 * (n % 2)]),
             ("warning leak: 'boat' alone reveals the label of every row",),
         ),
+        (columns(tax=lambda n: 99 * (n * 5 % 2) + size(n)), ("warning leak: 'tax' alone reveals",)),
         (
             labels_of(*(("xyz"[n % 3], f"p{n // 4}") for n in range(24)), header="id,kind,patient"),
             ("unknown groups: ", "set data.group_column='patient'", "group_column=None"),
