@@ -506,6 +506,12 @@ def test_a_difference_that_the_config_accepts_is_written_beside_the_submission(
     assert 0.001 < told["difference"] < 0.05
 
 
+def test_another_precision_is_refused_by_name(loaded):
+    """With the ones that there are."""
+    with pytest.raises(ConfigError, match="float32, mixed_float16"):
+        restoring.restore(loaded, "int8")
+
+
 @pytest.mark.parametrize(
     "altered", [lambda golden: golden[:, ::-1], lambda golden: golden * np.nan]
 )
