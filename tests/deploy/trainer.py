@@ -13,11 +13,11 @@ from typing import Any
 import numpy as np
 
 from localkaggle.sessions.session import Outcome
-from localkaggle.sessions.session_log import Log
 from pipeline.errors import PipelineError
 from pipeline.runtime import provenance
 from pipeline.session import checkpoint, resume
-from pipeline.storage import checksums
+from tests.faults.recorded_session import write_artifact
+from tests.localkaggle.pushed_notebooks import Scripted
 
 STEPS, SHARE = 12, 5  # of the whole run, and of one session
 SECONDS = 60.0  # of quota, a session
@@ -34,6 +34,10 @@ def unbroken() -> bytes:
     for step in range(STEPS):
         state = stepped(state, step)
     return state.tobytes()
+
+
+KILLED = Outcome("killed", "The session was killed (exit code 137)", SECONDS)
+SHARES = {"killed at once": 0, "no step": 0, "killed": 3, "complete": STEPS}
 
 
 class Script:
@@ -53,100 +57,66 @@ class Script:
         self.released = threading.Event()
 
     def __call__(
-        self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any
-    ) -> "Trainer":
+        self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], **rest: Any
+    ) -> Scripted:
         """Return the session of a version."""
-        number = int(folder.name.rpartition("v")[2])
-        self.sources[number] = sorted(
+        self.sources[_version(folder)] = sorted(
             place for place in inputs if not place.startswith("competitions")
         )
-        does = self.does.get(number, "")
-        return Trainer(folder, notebook, inputs, log, does, self.released)
+        return Scripted(self._train, folder, notebook, inputs=inputs, **rest)
 
-
-class Trainer:
-    """One session, made and used like `localkaggle.sessions.session.Session`."""
-
-    def __init__(
-        self,
-        folder: Path,
-        notebook: str,
-        inputs: Mapping[str, Path],
-        log: Log,
-        does: str,
-        released: threading.Event,
-    ) -> None:
-        self.working, self._inputs = folder / "working", folder / "input"
-        self._does, self._log, self._released = does, log, released
-        self.working.mkdir(parents=True)
-        for place, source in inputs.items():
-            (self._inputs / place).parent.mkdir(parents=True, exist_ok=True)
-            (self._inputs / place).symlink_to(source)
-        cells = ("".join(cell["source"]) for cell in json.loads(notebook)["cells"])
-        text = next(text for text in cells if text.startswith("%%writefile bundle.json"))
-        (self.working / "bundle.json").write_text(text.partition("\n")[2])
-        (self.working / "__notebook__.ipynb").write_text('{"cells": []}')
-
-    def run(self) -> Outcome:
+    def _train(self, session: Scripted) -> Outcome:
         """Begin or resume, and end as the script says."""
-        self._log.start()
-        if self._does == "waits":
-            self._released.wait(60)
+        session.log.start()
+        session.seconds = SECONDS
+        does = self.does.get(_version(session.working.parent), "")
+        if does == "waits":
+            self.released.wait(60)
         try:
-            return self._run()
+            return _trained(session, does)
         except PipelineError as error:
-            self._log.add("stderr", f"{type(error).__name__}: {error}\n")
+            session.log.add("stderr", f"{type(error).__name__}: {error}\n")
             return Outcome("exception", "The notebook threw an exception", SECONDS)
 
-    def _run(self) -> Outcome:
-        origin = provenance.from_bundle(self.working / "bundle.json")
-        if self._does == "unmounted":
-            self._log.add("stderr", "PipelineError: Kaggle has not mounted the notebook.\n")
-            return Outcome("exception", "The notebook threw an exception", SECONDS)
-        if self._does == "fails":
-            self._log.add("stderr", "ValueError: the batch does not fit\n")
-            return Outcome("exception", "The notebook threw an exception", SECONDS)
-        resume.restore(origin.expect, self._inputs, self.working, show=lambda line: None)
-        found = checkpoint.latest(self.working / "checkpoints")
-        step, state, run_id = 0, np.zeros(4, np.uint64), f"digits-{os.urandom(3).hex()}"
-        if found is not None:
-            step, state, run_id = found.step, found.arrays["state"], found.details["run_id"]
-        shares = {"killed at once": 0, "no step": 0, "killed": 3, "complete": STEPS}
-        share = shares.get(self._does, SHARE)
-        for _ in range(min(share, STEPS - step)):
-            state, step = stepped(state, step), step + 1
-            checkpoint.save(
-                self.working / "checkpoints", step, {"state": state}, {"run_id": run_id}
-            )
-            line = json.dumps({"step": step, "steps": STEPS})
-            self._log.add("stdout", line + "\n")
-            with (self.working / "progress.jsonl").open("a") as file:
-                file.write(line + "\n")
-        if self._does == "lost":
-            for path in sorted(self.working.rglob("*"), reverse=True):
-                path.rmdir() if path.is_dir() else path.unlink()
-        if self._does in ("killed", "killed at once", "lost"):
-            return Outcome("killed", "The session was killed (exit code 137)", SECONDS)
-        if step == STEPS:
-            self._write_artifact(state.tobytes(), run_id, origin.bundle_sha256 or "")
-        provenance.seal(self.working, "complete" if step == STEPS else "partial")
-        return Outcome("", "", SECONDS)
 
-    def _write_artifact(self, weights: bytes, run_id: str, bundle_sha256: str) -> None:
-        folder = self.working / "artifact"
-        folder.mkdir()
-        (folder / "weights.npz").write_bytes(weights)
-        digest = checksums.sha256(folder / "weights.npz")
-        files = {"weights.npz": {"sha256": digest, "size": len(weights)}}
-        manifest = {
-            "run_id": run_id,
-            "weights_sha256": digest,
-            "bundle_sha256": bundle_sha256,
-            "files": files,
-        }
-        (folder / "manifest.json").write_bytes(checksums.sealed(manifest))
+def _version(folder: Path) -> int:
+    return int(folder.name.rpartition("v")[2])
 
-    def cancel(self) -> None:
-        """Do nothing: it is over before anybody could."""
 
-    kill = cancel
+def _trained(session: Scripted, does: str) -> Outcome:
+    working, mounted = session.working, session.working.parent / "input"
+    for place, source in session.inputs.items():
+        (mounted / place).parent.mkdir(parents=True, exist_ok=True)
+        (mounted / place).symlink_to(source)
+    cells = ("".join(cell["source"]) for cell in json.loads(session.notebook)["cells"])
+    text = next(text for text in cells if text.startswith("%%writefile bundle.json"))
+    (working / "bundle.json").write_text(text.partition("\n")[2])
+    (working / "__notebook__.ipynb").write_text('{"cells": []}')
+    origin = provenance.from_bundle(working / "bundle.json")
+    if does == "unmounted":
+        raise PipelineError("Kaggle has not mounted the notebook.")
+    if does == "fails":
+        session.log.add("stderr", "ValueError: the batch does not fit\n")
+        return Outcome("exception", "The notebook threw an exception", SECONDS)
+    resume.restore(origin.expect, mounted, working, show=lambda line: None)
+    found = checkpoint.latest(working / "checkpoints")
+    step, state, run_id = 0, np.zeros(4, np.uint64), f"digits-{os.urandom(3).hex()}"
+    if found is not None:
+        step, state, run_id = found.step, found.arrays["state"], found.details["run_id"]
+    for _ in range(min(SHARES.get(does, SHARE), STEPS - step)):
+        state, step = stepped(state, step), step + 1
+        checkpoint.save(working / "checkpoints", step, {"state": state}, {"run_id": run_id})
+        line = json.dumps({"step": step, "steps": STEPS}) + "\n"
+        session.log.add("stdout", line)
+        with (working / "progress.jsonl").open("a") as file:
+            file.write(line)
+    if does == "lost":
+        for path in sorted(working.rglob("*"), reverse=True):
+            path.rmdir() if path.is_dir() else path.unlink()
+    if does in ("killed", "killed at once", "lost"):
+        return KILLED
+    if step == STEPS:
+        weights = {"weights.npz": state.tobytes()}
+        write_artifact(working / "artifact", origin.bundle_sha256 or "", weights, run_id)
+    provenance.seal(working, "complete" if step == STEPS else "partial")
+    return Outcome("", "", SECONDS)

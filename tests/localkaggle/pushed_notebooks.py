@@ -25,11 +25,13 @@ SECONDS_AT_MOST = 300  # for what always happens, on however busy a machine
 
 
 class Scripted:
-    """A session that calls a function instead of running the notebook. What it raises is logged."""
+    """A session that calls a function instead of running the notebook, which may return its end.
+    What it raises is logged.
+    """
 
     def __init__(
         self,
-        act: Callable[["Scripted"], None],
+        act: Callable[["Scripted"], Outcome | None],
         folder: Path,
         notebook: str,
         *,
@@ -47,11 +49,10 @@ class Scripted:
     def run(self) -> Outcome:
         """Call the function, and return how it ended."""
         try:
-            self._act(self)
+            return self._act(self) or Outcome("", "", self.seconds)
         except Exception as error:
             self.log.add("stderr", f"{error}\n")
             return Outcome("exception", "The notebook threw an exception", 0.0)
-        return Outcome("", "", self.seconds)
 
     def cancel(self) -> None:
         """Do nothing: the function ends by itself."""

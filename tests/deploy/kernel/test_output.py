@@ -7,7 +7,7 @@ import zipfile
 
 import pytest
 
-from deploy.errors import BadAnswer, DeadlinePassed, Expired, RunFailed, Unverified
+from deploy.errors import BadAnswer, DeadlinePassed, Expired, RunFailed, Unreachable, Unverified
 from deploy.kernel import artifact_manifest, output, push_and_watch
 
 HANDLE = "ann/digits-train-tpu"
@@ -201,12 +201,18 @@ def test_a_signed_address_that_expired_is_asked_for_again_once(pull, between, tm
     assert (pull() / "x").read_bytes() == b"x"
 
 
-def test_an_address_that_leaves_this_machine_unencrypted_is_refused(pull, between):
-    """The cloud's metadata address is a favourite."""
-    between.say(LIST, [{"files": [{"fileName": "x", "url": "http://169.254.169.254/x"}]}])
+ELSEWHERE = ("169.254.169.254/x", "example.com/x", "localhost.evil.example/x")
 
-    with pytest.raises(BadAnswer, match="https"):
+
+@pytest.mark.parametrize("url", ["ftp://127.0.0.1/x", *(f"http://{each}" for each in ELSEWHERE)])
+def test_an_address_that_leaves_this_machine_unencrypted_is_refused(pull, between, tmp_path, url):
+    """The cloud's metadata address is a favourite; a signed address comes from the server."""
+    between.say(LIST, [{"files": [{"fileName": "x", "url": url}]}])
+
+    with pytest.raises((BadAnswer, Unreachable), match="https|No connection adapters"):
         pull()
+
+    assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(

@@ -12,11 +12,20 @@ from deploy.kernel import output
 from deploy.kernel.push_and_watch import Run
 from deploy.project import Project
 from localkaggle.server import LocalKaggle
-from tests.deploy.small import HANDLE, connect
+from tests.deploy.small import HANDLE, connect, metadata, write_kernel
 from tests.faults.recorded_session import write_artifact
 
 FOR_EVER = 3600.0
 Trained = Callable[..., tuple[Run, Path]]
+
+
+def with_kernel(project: Project, kernel: str) -> Project:
+    """Write a notebook that needs no accelerator; return the project."""
+    write_kernel(project.root, kernel, "# %%\nimport pipeline.model\n")
+    described = {**metadata(kernel), "machine_shape": "", "enable_gpu": False}
+    path = project.root / "kernels" / kernel / "kernel-metadata.json"
+    path.write_text(json.dumps(described))
+    return project
 
 
 @pytest.fixture

@@ -310,15 +310,6 @@ def test_what_is_partial_is_neither_published_nor_inferred_with(start, ours, by_
         push(kaggle, ours, relay.INFER, artifact=folder / output.ARTIFACT)
 
 
-def test_a_run_that_nobody_pulled_is_resumed_too(start, one):
-    """The push finds out that it is partial."""
-    _, kaggle = start(script := Script())
-
-    one(kaggle), one(kaggle)
-
-    assert script.sources[2] == OWN
-
-
 def test_fresh_begins_again(start, ours, one, by_hand, shown):
     """And what follows resumes from that."""
     _, kaggle = start(script := Script(v2="killed"))

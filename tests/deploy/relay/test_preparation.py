@@ -3,93 +3,86 @@ nothing.
 """
 
 import dataclasses
-import json
-from collections.abc import Callable, Mapping
-from pathlib import Path
-from typing import Any, ClassVar
+from functools import partial
 
 import pytest
 
-from deploy.client.client import Kaggle
 from deploy.errors import RunFailed, SourcesRefused
 from deploy.kernel import saved_progress
 from deploy.relay import push_preview, relay
 from deploy.relay.last_runs import Pushes
-from deploy.relay.relay import PREPARE, TRAIN, Project
+from deploy.relay.relay import PREPARE, TRAIN
 from deploy.trace import status
-from localkaggle.server import LocalKaggle
-from localkaggle.sessions.session import Outcome
-from localkaggle.sessions.session_log import Log
-from tests.deploy.small import connect, metadata, write_kernel
+from tests.deploy.relay.conftest import with_kernel
+from tests.deploy.small import connect
+from tests.deploy.trainer import KILLED
+from tests.localkaggle.pushed_notebooks import Scripted
 
 HANDLE, DATASET = "rehearsal/digits-prepare-cpu", "rehearsal/digits-prepared"
 SHARDS = 4
 
 
 class Preparer:
-    """A session of three shards at most, which takes those that are mounted; of a training, none.
+    """Sessions of three shards at most, which take those that are mounted; of a training, none.
 
-    It is made and used like `localkaggle.sessions.session.Session`.
+    Attributes:
+        done: {version: shards that it decodes before it is killed}.
     """
 
-    done: ClassVar[Mapping[int, int]]  # {version: shards that it decodes before it is killed}
-    sources: ClassVar[dict[str, list[str]]]
+    def __init__(self):
+        self.done, self.sources = {}, {}
 
-    def __init__(
-        self, folder: Path, notebook: str, *, inputs: Mapping[str, Path], log: Log, **rest: Any
-    ) -> None:
-        self.working, self._log, self._inputs = folder / "working", log, inputs
-        self.working.mkdir(parents=True)
-        name, _, number = folder.name.removeprefix("rehearsal--digits-").rpartition("--v")
-        self.sources[f"{name}/{number}"] = sorted(
-            place for place in inputs if not place.startswith("competitions")
-        )
-        self._trains, self._version, self._notebook = name == TRAIN, int(number), notebook
-
-    def run(self) -> Outcome:
+    def __call__(self, session):
         """Write shards, or an artifact, and end as asked for."""
-        self._log.start()
-        (self.working / "__notebook__.ipynb").write_text('{"cells": []}')
-        assert '\\"config\\": \\"digits\\"' in self._notebook
-        if self._trains:
-            (self.working / "artifact").mkdir()
-            (self.working / "artifact" / "manifest.json").write_text("{}")
-            return Outcome("", "", 0.0)
-        taken = {path.name: path for place in self._inputs.values() for path in place.glob("*-of*")}
+        session.log.start()
+        name = session.working.parent.name.removeprefix("rehearsal--digits-")
+        kernel, _, version = name.rpartition("--v")
+        self.sources[kernel, int(version)] = sorted(
+            place for place in session.inputs if not place.startswith("competitions")
+        )
+        working = session.working
+        (working / "__notebook__.ipynb").write_text('{"cells": []}')
+        assert '\\"config\\": \\"digits\\"' in session.notebook
+        if kernel == TRAIN:
+            (working / "artifact").mkdir()
+            (working / "artifact" / "manifest.json").write_text("{}")
+            return None
+        taken = {
+            path.name: path for place in session.inputs.values() for path in place.glob("*-of*")
+        }
         for name, path in taken.items():
-            (self.working / name).write_bytes(path.read_bytes())
-        (self.working / "prepared.json").write_text("{}")
-        numbers = {int(name.split("-")[0]) for name in taken}
-        left = [number for number in range(1, SHARDS + 1) if number not in numbers]
-        for number in left[: self.done.get(self._version, 3)]:
+            (working / name).write_bytes(path.read_bytes())
+        (working / "prepared.json").write_text("{}")
+        left = [n for n in range(1, SHARDS + 1) if n not in {int(name[0]) for name in taken}]
+        for number in left[: self.done.get(int(version), 3)]:
             for ending in ("npy", "json"):
-                (self.working / f"{number}-of-{SHARDS}-{'0' * 32}.{ending}").write_text("pixels")
-        if self._version in self.done:
-            return Outcome("killed", "The session was killed (exit code 137)", 0.0)
-        return Outcome("", "", 0.0)
-
-    def cancel(self) -> None:
-        """Do nothing: it is over before anybody could."""
+                (working / f"{number}-of-{SHARDS}-{'0' * 32}.{ending}").write_text("pixels")
+        return KILLED if int(version) in self.done else None
 
 
 @pytest.fixture
-def local(host: Callable[..., LocalKaggle], monkeypatch: pytest.MonkeyPatch) -> LocalKaggle:
-    monkeypatch.setattr(Preparer, "done", {}, raising=False)
-    monkeypatch.setattr(Preparer, "sources", {}, raising=False)
-    return host(session=Preparer)
+def preparer():
+    return Preparer()
 
 
 @pytest.fixture
-def live(local: LocalKaggle) -> Kaggle:
+def local(host, preparer):
+    return host(session=partial(Scripted, preparer))
+
+
+@pytest.fixture
+def live(local):
     return connect()
 
 
 @pytest.fixture
-def ours(ours: Project) -> Project:
-    write_kernel(ours.root, PREPARE, "# %%\nimport pipeline.model\n")
-    described = {**metadata(PREPARE), "machine_shape": "", "enable_gpu": False}
-    (ours.root / "kernels" / PREPARE / "kernel-metadata.json").write_text(json.dumps(described))
-    return dataclasses.replace(ours, decoding="of 512x512")
+def ours(ours):
+    return dataclasses.replace(with_kernel(ours, PREPARE), decoding="of 512x512")
+
+
+@pytest.fixture
+def mounted(preparer):
+    return lambda kernel, version: preparer.sources[kernel, version]
 
 
 @pytest.fixture
@@ -107,11 +100,7 @@ def push(live, ours, shown):
     return pushed
 
 
-def mounted(kernel, version):
-    return Preparer.sources[f"{kernel}/{version}"]
-
-
-def test_a_preparation_is_resumed_until_it_is_complete_and_then_adopted(push, shown):
+def test_a_preparation_is_resumed_until_it_is_complete_and_then_adopted(push, shown, mounted):
     """The same command each time; a partial session is mounted by the next."""
     assert [push() for _ in range(4)] == [1, 2, 2, 2]
 
@@ -129,9 +118,9 @@ def test_one_that_is_active_is_adopted(live, ours, local, shown):
 
 
 @pytest.mark.parametrize("last", ["killed first", "killed second"])
-def test_what_a_killed_session_decoded_comes_as_a_dataset(push, local, last):
+def test_what_a_killed_session_decoded_comes_as_a_dataset(push, local, last, preparer, mounted):
     """Kaggle mounts no output of a version that failed."""
-    Preparer.done = {1: 2} if last == "killed first" else {2: 1}
+    preparer.done = {1: 2} if last == "killed first" else {2: 1}
 
     versions = [push(), push(), push()]
 
@@ -143,15 +132,15 @@ def test_what_a_killed_session_decoded_comes_as_a_dataset(push, local, last):
     assert len(held) == 2 * kept + 2 and held[-2:] == ["manifest.json", "prepared.json"]
 
 
-def test_a_session_that_was_killed_at_once_leaves_nothing_to_take(push, local):
+def test_a_session_that_was_killed_at_once_leaves_nothing_to_take(push, local, preparer, mounted):
     """The next one begins."""
-    Preparer.done = {1: 0}
+    preparer.done = {1: 0}
 
     assert [push(), push()] == [1, 2]
     assert mounted(PREPARE, 2) == [] and not local.datasets.datasets
 
 
-def test_once_more_takes_what_has_not_changed_and_fresh_takes_nothing(push):
+def test_once_more_takes_what_has_not_changed_and_fresh_takes_nothing(push, mounted):
     """Files that changed are decoded by the next one."""
     push(), push()
 
@@ -159,13 +148,15 @@ def test_once_more_takes_what_has_not_changed_and_fresh_takes_nothing(push):
     assert (mounted(PREPARE, 3), mounted(PREPARE, 4)) == ([f"notebooks/{HANDLE}"], [])
 
 
-def test_a_training_mounts_a_complete_preparation_and_no_other(push, ours, live, shown):
+def test_a_training_mounts_a_complete_preparation_and_no_other(
+    push, ours, live, shown, preparer, mounted
+):
     """Of its own images; a later one that was killed hides none."""
     without = push(TRAIN)
     push()
     partial = push(TRAIN, again=True)
     push()
-    Preparer.done = {3: 1}
+    preparer.done = {3: 1}
     push(again=True)
     prepared = push(TRAIN, again=True)
     other = push(TRAIN, dataclasses.replace(ours, decoding="of 64x64"), again=True)
@@ -206,7 +197,7 @@ def test_a_training_that_was_pushed_stays_the_one_whatever_is_prepared_later(
 
 
 def test_a_training_whose_sources_kaggle_refused_goes_without_the_next_time(
-    push, ours, live, local, shown, monkeypatch
+    push, ours, live, local, shown, monkeypatch, mounted
 ):
     """It decodes its images itself, as it would have done."""
     push(), push()

@@ -4,6 +4,7 @@ import json
 import os
 from contextlib import contextmanager
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
@@ -16,13 +17,6 @@ from tests.deploy.small import connect
 from tests.deploy.trainer import Script
 from tests.faults.recorded_session import Recorded
 from tests.faults.world import CHAIN, TASKS, competition, temporary
-
-
-@pytest.fixture
-def world():
-    """A Kaggle with recorded sessions, and a patient user; the environment leads there."""
-    with prepared() as world:
-        yield world
 
 
 @contextmanager
@@ -51,47 +45,38 @@ def restart_empty(world):
     os.environ.update(world.local.environment)
 
 
-@pytest.mark.parametrize("handoff", ["dataset", "kernel"])
-def test_one_command_goes_from_the_push_to_the_score(world, handoff):
+@pytest.mark.parametrize(
+    ("handoff", "takes_files"), [("dataset", False), ("kernel", False), ("dataset", True)]
+)
+def test_one_command_goes_from_the_push_to_the_score(handoff, takes_files):
     """Every link by version and hash; afterwards each step finds what the chain made, repeats
     nothing, and the status names no command any more. Through the train kernel's output there is no
-    upload.
+    upload; where files are taken, the last step is one.
     """
-    world.changes["handoff"] = handoff
-    judged, kaggle, ours, show = [], connect(), world.project, world.shown.append
+    with temporary("", competitions=[competition(takes_files=takes_files)]) as world:
+        world.changes["handoff"] = handoff
+        judged, kaggle, ours, show = [], connect(), world.project, world.shown.append
 
-    result = relay.run(kaggle, ours, show=show, check=lambda given, sample: judged.append(given))
+        result = relay.run(kaggle, ours, show=show, check=lambda given, _: judged.append(given))
 
-    weights = (result.trained / "artifact" / "weights.npz").read_bytes()
-    (published,) = world.local.datasets.datasets.values() if handoff == "dataset" else [None]
-    assert (
-        published is None or (published.versions[0].folder / "weights.npz").read_bytes() == weights
-    )
-    assert (result.train.version, result.infer.version) == (1, 1)
-    assert (result.dataset is None) == (handoff == "kernel")
-    end = result.values()
-    assert judged == [result.inferred / "submission.csv"] and end["submission"] == str(judged[0])
-    assert (end["rows"], end["score"], end["pictures"]) == (2, 0.5, [])
-    made = world.counts()
-    assert Pushes(ours).last_run(relay.INFER) == result.infer
-    assert relay.pull(kaggle, ours, result.train) == result.trained
-    last = result.infer, result.inferred
-    assert relay.submit(kaggle, ours, *last, check=lambda *_: 1, show=show) == result.submission
-    assert world.counts() == made == (2, int(handoff == "dataset"), 1)
-    found = status.now(kaggle, ours)
-    assert found["runs"] == dict.fromkeys(map(str, (result.train, result.infer)), "COMPLETE")
-    assert found["next"] is None
-
-
-def test_the_chain_ends_with_an_upload_where_files_are_taken():
-    """From the push of the training to the score, by one command."""
-    with temporary("", competitions=[competition(takes_files=True)]) as world:
-        show = world.shown.append
-
-        result = relay.run(connect(), world.project, show=show, check=lambda *_: None)
-
-        assert result.submission.uploaded and result.values()["score"] == 0.5
-        assert world.counts() == (2, 1, 1)
+        end, weights = result.values(), "artifact/weights.npz"
+        for dataset in world.local.datasets.datasets.values():
+            published = dataset.versions[0].folder / "weights.npz"
+            assert published.read_bytes() == (result.trained / weights).read_bytes()
+        assert (result.train.version, result.infer.version) == (1, 1)
+        assert (result.dataset is None) == (handoff == "kernel")
+        assert result.submission.uploaded == takes_files
+        assert judged == [result.inferred / "submission.csv"] == [Path(end["submission"])]
+        assert (end["rows"], end["score"], end["pictures"]) == (2, 0.5, [])
+        made = world.counts()
+        assert Pushes(ours).last_run(relay.INFER) == result.infer
+        assert relay.pull(kaggle, ours, result.train) == result.trained
+        last = result.infer, result.inferred
+        assert relay.submit(kaggle, ours, *last, check=lambda *_: 1, show=show) == result.submission
+        assert world.counts() == made == (2, int(handoff == "dataset"), 1)
+        found = status.now(kaggle, ours)
+        assert found["runs"] == dict.fromkeys(map(str, (result.train, result.infer)), "COMPLETE")
+        assert found["next"] is None
 
 
 def test_a_training_that_fails_stops_the_chain_and_what_it_wrote_is_pulled():
@@ -208,13 +193,14 @@ def test_the_whole_chain_goes_again_on_a_kaggle_that_was_restarted():
         assert world.counts() == (2, 1, 1)
 
 
-def test_the_status_names_the_command_that_comes_next(world):
+def test_the_status_names_the_command_that_comes_next():
     """From the first push to the score, after which nothing does."""
     told = []
-    for name in CHAIN:
-        does(world, name)
-        world.ended()
-        told.append(status.now(world.connect(), world.project)["next"])
+    with prepared() as world:
+        for name in CHAIN:
+            does(world, name)
+            world.ended()
+            told.append(status.now(world.connect(), world.project)["next"])
 
     train, infer = (f"rehearsal/digits-{kernel}/1" for kernel in (relay.TRAIN, relay.INFER))
     words = [f"pull --run {train}"] * 2 + ["publish", "push-infer"]
