@@ -209,7 +209,7 @@ def test_an_address_that_leaves_this_machine_unencrypted_is_refused(pull, betwee
     """The cloud's metadata address is a favourite; a signed address comes from the server."""
     between.say(LIST, [{"files": [{"fileName": "x", "url": url}]}])
 
-    with pytest.raises((BadAnswer, Unreachable), match="https|No connection adapters"):
+    with pytest.raises((BadAnswer, Unreachable), match=r"https|No connection adapters"):
         pull()
 
     assert not list(tmp_path.iterdir())
