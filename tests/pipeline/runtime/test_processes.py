@@ -9,6 +9,13 @@ from pipeline.__main__ import main
 from pipeline.runtime import processes, replicas
 
 
+@pytest.fixture
+def command(trained, written_config, tiny, tmp_path):
+    """Return the words that train."""
+    given = ["--config", written_config(tiny), "--input", trained[0], "--output", tmp_path / "out"]
+    return ["train", *map(str, given)]
+
+
 @pytest.mark.parametrize(
     "words",
     [
@@ -21,22 +28,17 @@ from pipeline.runtime import processes, replicas
         ),
     ],
 )
-def test_options_that_cannot_work_are_refused(trained, written_config, tiny, tmp_path, words):
-    given = ["--config", written_config(tiny), "--input", trained[0], "--output", tmp_path / "out"]
-
-    assert main(["train", *map(str, given), *words]) == 2
+def test_options_that_cannot_work_are_refused(command, tmp_path, words):
+    assert main([*command, *words]) == 2
     assert not (tmp_path / "out").exists()
 
 
-def test_a_port_that_is_taken_is_said_before_the_others_wait(
-    trained, written_config, tiny, tmp_path, capsys
-):
-    given = ["--config", written_config(tiny), "--input", trained[0], "--output", tmp_path / "out"]
+def test_a_port_that_is_taken_is_said_before_the_others_wait(command, capsys):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         words = ["--processes", "2", "--process-id", "0", "--coordinator", address]
 
-        assert main(["train", *map(str, given), *words]) == 1
+        assert main([*command, *words]) == 1
 
     assert "is taken" in capsys.readouterr().err
 
