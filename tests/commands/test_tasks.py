@@ -271,34 +271,34 @@ def test_an_option_has_one_name_and_one_meaning():
     assert len(slugs) > 1 and all("last part of" in said for said in slugs)
 
 
-def test_the_commands_that_are_printed_can_be_pasted(tmp_path, capsys):
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (
+            Submission(1, 0.5, "COMPLETE"),
+            r"0\.5.* on the hidden test set.*the 1 rows of the visible",
+        ),
+        # An uploaded file has no hidden test set behind it, and a score may be hidden.
+        (
+            Submission(1, None, "COMPLETE", uploaded=True),
+            r"hidden, of the uploaded file \(9\.0 sec",
+        ),
+    ],
+)
+def test_a_chain_ends_with_its_score_and_a_command_that_can_be_pasted(tmp_path, capsys, made, said):
     """A path may hold a space."""
-    trained, inferred = tmp_path / "my runs" / "trained", tmp_path / "my runs" / "inferred"
-    inferred.mkdir(parents=True)
-    (inferred / "submission.csv").write_text("id,label\na,1\n")
+    folder = tmp_path / "my runs"
+    folder.mkdir()
+    (folder / "submission.csv").write_text("id,label\na,1\n")
     run = Run("ann/digits-train-tpu", 1, "", "")
-    result = relay.Result(run, None, run, trained, inferred, Submission(1, 0.5, "COMPLETE"), 9.0)
-
-    commands.project.show_result(result, "digits")
-
-    score, *_, last = capsys.readouterr().out.splitlines()
-    given = ["--run", str(trained), "--config", "digits"]
-    assert shlex.split(last) == ["report", "invoke", "report", *given]
-    assert "on the hidden test set" in score and "the 1 rows of the visible one" in score
-
-
-def test_a_chain_that_uploaded_a_file_or_saw_no_score_says_so(tmp_path, capsys):
-    """An uploaded file has no hidden test set behind it, and a score may be hidden."""
-    (tmp_path / "submission.csv").write_text("id,label\na,1\n")
-    run = Run("ann/digits-train-tpu", 1, "", "")
-    made = Submission(1, None, "COMPLETE", uploaded=True)
-    result = relay.Result(run, None, run, tmp_path, tmp_path, made, 9.0)
+    result = relay.Result(run, None, run, folder, folder, made, 9.0)
 
     end = commands.project.show_result(result, "digits")
 
-    score, *_ = capsys.readouterr().out.splitlines()
-    assert score.startswith("score       hidden, of the uploaded file (9.0 seconds;")
-    assert end["score"] is None
+    score, *_, last = capsys.readouterr().out.splitlines()
+    given = ["--run", str(folder), "--config", "digits"]
+    assert shlex.split(last) == ["report", "invoke", "report", *given]
+    assert re.match(rf"score +{said}", score) and end["score"] == made.score
 
 
 PIP = "from setuptools import build_meta; build_meta.get_requires_for_build_editable()"

@@ -120,6 +120,18 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, loc
     assert push(live, ours).version == len(local.kernels.kernels[HANDLE].versions) == 2
 
 
+def test_a_push_that_never_arrived_is_resolved_too(live, ours, local, shown):
+    """Then there is nothing to follow, and the next push is the first."""
+    local.faults.say("SaveKernel", ["reset"])
+    with pytest.raises(Ambiguous):
+        push(live, ours)
+
+    reconcile.resolve(live, Pushes(ours), show=shown.append)
+
+    assert not Pushes(ours).unclear() and "had no answer" in shown[-1]
+    assert push(live, ours).version == 1
+
+
 def test_an_inference_is_not_pushed_while_its_dataset_is_at_another_version(
     live, local, ours, publish
 ):

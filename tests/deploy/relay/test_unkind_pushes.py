@@ -149,13 +149,6 @@ def test_a_run_that_failed_is_pushed_again(start, ours):
     assert push(kaggle, ours).version == sent(local) == 2
 
 
-def test_a_push_says_that_it_wants_a_run(start, ours, watch):
-    """A site was seen that saves where nothing is said."""
-    _, kaggle = start(default_execution="saved")
-
-    assert watch(kaggle, push(kaggle, ours)) == "COMPLETE"
-
-
 # Addresses
 
 
