@@ -16,6 +16,7 @@ from pipeline import config as configs
 from pipeline.errors import ConfigError
 from pipeline.models import architectures, backbones
 from tests.pipeline import rounding
+from tests.pipeline.handmade import without_numbers
 
 ROOT = Path(__file__).resolve().parents[3]
 DIGITS = configs.load("digits")
@@ -38,7 +39,7 @@ def test_a_model_takes_uint8_and_gives_float32_logits(config):
     """
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        with keras.StatelessScope(initialize_variables=False):  # no numbers are looked at
+        with without_numbers():  # no numbers are looked at
             first, built = (architectures.build(config, 0.8) for _ in range(2))
             images = keras.KerasTensor((2, *config.data.shape), "uint8")
             found = built.compute_output_spec(images)

@@ -26,6 +26,7 @@ from pipeline.training import learning_rate, training
 from pipeline.training.train_step import Step
 from tests.pipeline import rounding
 from tests.pipeline.conftest import write_competition
+from tests.pipeline.handmade import without_numbers
 
 SUMMED = 16 * 4 * 4  # numbers in the longest sum of a gradient: images of a batch, and pixels
 # One of each family, the smallest.
@@ -80,7 +81,7 @@ def test_a_backbone_is_all_of_its_application_and_the_same_when_built_again(name
         assert np.array_equal(pixels.offset, np.float32(backbone.offset))
         return [(weight_names.name(keys[id(one)]), tuple(one.shape)) for one in built.weights]
 
-    with keras.StatelessScope(initialize_variables=False):  # names and shapes need no numbers
+    with without_numbers():  # names and shapes need no numbers
         found, again = named(), named()
         application = getattr(keras.applications, backbone.application)
         theirs = application(include_top=False, weights=None, input_shape=(32, 32, 3))
