@@ -11,7 +11,8 @@ from pipeline.data import dataset
 from tests.e2e.made_folders import LAYOUTS, images, pixels
 from tests.e2e.project import by_jax, copied, given
 
-SLOW = ("surfaces", "signs", "varieties", "pixels", "digits", "digits-csv", "diabetes")
+NAMES = ("surfaces", "signs", "varieties", "pixels", "digits", "digits-csv", "diabetes")
+pytestmark = pytest.mark.slow
 
 
 def write(name, folder, seed):
@@ -33,9 +34,7 @@ def baseline(config, labels):
     return share, 2 * math.sqrt(share * (1 - share) / (len(labels) / 5))
 
 
-@pytest.mark.parametrize(
-    "name", ["breast-cancer", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
-)
+@pytest.mark.parametrize("name", ["breast-cancer", *NAMES])
 def test_what_inspect_writes_is_rehearsed_to_a_score_above_the_baseline(name, seed, tmp_path):
     project, folder, config = by_jax(copied(tmp_path)), tmp_path / "data", tmp_path / "mine.py"
     write(name, folder, seed)
