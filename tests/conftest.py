@@ -90,6 +90,7 @@ os.environ.update(
 )
 tempfile.tempdir = str(HOME)
 sys.path.insert(0, str(GUARD))
+sys.modules.pop("sitecustomize", None)  # Debian's and Ubuntu's Python bring one of their own
 
 import sitecustomize  # noqa: E402 - the guard; child processes get it through PYTHONPATH
 

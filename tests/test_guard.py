@@ -54,3 +54,19 @@ def test_the_loopback_can_be_reached():
     ):
         assert plug.getpeername() == server.getsockname()
     assert not Path(os.environ["RELAY_NETWORK_VIOLATIONS"]).exists()
+
+
+def test_a_python_with_a_sitecustomize_of_its_own_is_guarded(tmp_path):
+    """Debian's and Ubuntu's have one, which is imported before the tests are."""
+    (tmp_path / "sitecustomize.py").write_text("")
+    name = "tests/test_guard.py::test_this_process_cannot_ask_for_a_name"
+
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", "-n", "0", "-q", "-p", "no:cacheprovider", name],
+        cwd=Path(__file__).parents[1],
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        capture_output=True,
+        text=True,
+    )
+
+    assert done.returncode == 0, done.stdout + done.stderr

@@ -113,6 +113,7 @@ def pushed(folder: Path, labelled: int | None, *kernels: str) -> Path | None:
     return plan_command.kept(folder / "cancer-train-tpu-v3")
 
 
+@pytest.mark.slow
 def test_a_plan_counts_the_rows_that_inspect_has_counted_and_lies_beside_its_run(tmp_path, capfd):
     """Of the machine that the push is for; an inference, as `invoke relay` goes on, has none."""
     kept = pushed(tmp_path, 369, "train-tpu", "infer-gpu")

@@ -75,6 +75,7 @@ def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path: Path) -> None:
     assert "--dataset OWNER/SLUG=DIR" in str(lacking)
 
 
+@pytest.mark.slow
 def test_a_short_rehearsal_may_predict_one_label_for_all_rows(leaves: Path) -> None:
     """A short training may learn no more; a whole one is checked as on Kaggle."""
     sample = leaves / "sample_submission.csv"  # with one placeholder in every row

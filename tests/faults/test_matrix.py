@@ -19,7 +19,7 @@ from tests.faults.world import (
 )
 
 DEADLINE_SECONDS = 2.0  # where a fault would keep a task busy for ever
-# By default the lost answers of the calls that make something, and each kind in some call.
+# By default the lost answers of the calls that make something, and each kind in one call.
 SHUFFLED = random.Random(1).sample(CELLS, len(CELLS))  # noqa: S311 - guards nothing
 SAMPLE = {cell for cell in CELLS if cell[1] in MUTATING and cell[2] in LOST}
 UNSURE = {cell[1:] for cell in SAMPLE}  # nobody knows whether it happened, until somebody looks

@@ -216,6 +216,7 @@ def test_its_own_temporary_folder_goes_with_it(tmp_path, monkeypatch, number):
     assert served.process.returncode == 0 and not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_ctrl_c_ends_it_with_its_sessions(tmp_path):
     """Exit code 0, and a folder that was named stays. A shell sends the interrupt to all processes
     of the group, not to the first alone.

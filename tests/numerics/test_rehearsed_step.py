@@ -90,10 +90,8 @@ def step(config):
     return text, config.batch // made.replicas / applied.batchnorm_batch
 
 
-@pytest.mark.parametrize(
-    "changed",
-    ["batchnorm_batch", pytest.param("model_options.pretrained", marks=pytest.mark.slow)],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("changed", ["batchnorm_batch", "model_options.pretrained"])
 def test_a_step_of_a_rehearsal_has_the_operations_of_the_whole_run(changed):
     config = tpu(**CONFIGS[changed])
     changes = short_run.plan(config, ROWS, TESTS, BUDGET).changes

@@ -33,6 +33,7 @@ def test_they_are_the_same_images(both):
     assert both[0].broken == both[1].broken and len(files) == 95
 
 
+@pytest.mark.slow
 def test_a_training_gives_the_same_weights_and_resumes_in_the_other_way(
     both, competition, tiny, tmp_path
 ):

@@ -210,6 +210,7 @@ def test_ids_and_records_of_the_test_set_belong_together(both):
         read_test(folder, recorded)
 
 
+@pytest.mark.slow
 def test_tfrecords_are_inspected_with_keras_on_jax_and_take_no_device(both):
     """TensorFlow, which reads them, imports Keras, whose backend is chosen before that. Its own
     runtime is not even started; and it is imported for this kind alone.

@@ -391,6 +391,7 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
         restoring.restore(loaded)[0]
 
 
+@pytest.mark.slow
 def test_a_training_after_an_inference_begins_with_the_weights_that_it_would_have_begun_with():
     """To the bit: no other code gets the programs that inference compiled without optimizations,
     and later programs are optimized again.

@@ -34,9 +34,8 @@ print(json.dumps({"package": list(pipeline.__path__), **told}))
 """
 
 
-@pytest.mark.parametrize(
-    "forgotten", [None, pytest.param("pipeline/inference/gpu_worker.py", marks=pytest.mark.slow)]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("forgotten", [None, "pipeline/inference/gpu_worker.py"])
 def test_two_processes_of_a_bundle_compute_every_row(
     trained, written_config, tiny, tmp_path, forgotten
 ):

@@ -77,6 +77,7 @@ def test_a_metric_that_cannot_score_the_labels_is_refused(prices, metric, capsys
     assert "rmse, rmsle" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, tmp_path, capsys):
     """What its owner wrote into it stays, byte for byte."""
     path = tmp_path / "stones.py"

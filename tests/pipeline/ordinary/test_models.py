@@ -361,6 +361,7 @@ def made(images, num_classes, batchnorm_momentum):
         own_code_check.by_jax(config, lambda line: None)
 
 
+@pytest.mark.slow
 def test_train_checks_a_model_with_tensorflow_too(written, competition, tmp_path, capsys):
     """What infers on a GPU is TensorFlow; a training would be spent before that is found."""
     written("""

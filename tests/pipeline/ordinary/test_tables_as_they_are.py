@@ -69,6 +69,7 @@ def written(config, folder: Path) -> str:
     return str(folder / "stones.py")
 
 
+@pytest.mark.slow
 def test_one_row_with_a_typo_does_not_decide_the_score(diamonds):
     """The price of the stone with y=318 was 5e13 before inputs and predictions had limits; the rmse
     is of the order of boosting's, which knows no straight lines.

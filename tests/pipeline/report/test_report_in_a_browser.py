@@ -23,9 +23,12 @@ from tests.pipeline.handmade import AWKWARD, run
 BROWSER = next(
     filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
 )
-pytestmark = pytest.mark.skipif(
-    BROWSER is None, reason="no Chromium is installed here; on Debian: apt-get install chromium"
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        BROWSER is None, reason="no Chromium is installed here; on Debian: apt-get install chromium"
+    ),
+]
 FLAGS = """--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-sync
 --disable-background-networking --disable-component-update --hide-scrollbars
 --allow-file-access-from-files --enable-logging=stderr"""

@@ -92,6 +92,7 @@ print(code, jax.device_count())
 """
 
 
+@pytest.mark.slow
 def test_what_inspect_times_and_trains_has_every_core_as_a_training_has(tmp_path):
     """Of a table with too few rows it trains nothing, which is soonest."""
     rows = [f"r{n},{n}.5,{'ab'[n % 2]}" for n in range(4)]

@@ -156,6 +156,7 @@ def own(tmp_path):
     return made
 
 
+@pytest.mark.slow
 def test_the_example_of_the_page_works_and_is_told_with_file_and_line(tmp_path):
     text = (ROOT / "docs" / "own-code.md").read_text()
     code = re.search(r"```python\n(.*?)```", text, re.DOTALL)[1]
@@ -297,6 +298,7 @@ def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
     assert own_code.fingerprint(folder / "__init__.py") != before
 
 
+@pytest.mark.slow
 def test_a_run_with_own_functions_resumes_and_not_with_others(competition, tiny, tmp_path):
     """tests/pipeline/data/test_own_rows.py infers with a reader of its own, by two processes."""
     file = tmp_path / WHOLE.name

@@ -193,6 +193,7 @@ def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(
     assert not (tmp_path / "losses.json").exists()
 
 
+@pytest.mark.slow
 def test_the_command_writes_curves_and_says_what_came_out(
     trained, tiny, written_config, tmp_path, capsys, monkeypatch
 ):
