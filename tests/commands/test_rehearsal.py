@@ -54,6 +54,7 @@ def test_without_namespaces_it_says_that_labels_are_in_sight_and_links_no_file(
     assert found.size > sum(path.stat().st_size for path in images)
 
 
+@pytest.mark.skipif(not session.namespaces(), reason="namespaces are not permitted")
 def test_a_link_takes_no_space_and_a_table_is_written_twice(leaves: Path) -> None:
     """For the visible test set and for the hidden one."""
     assert SEEN not in hosted(leaves).lines

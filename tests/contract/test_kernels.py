@@ -17,7 +17,8 @@ TELLS = """
 import glob, json, os, pathlib
 root = os.environ.get("LOCALKAGGLE_ROOT", "/kaggle")
 working, inputs = pathlib.Path(root, "working"), pathlib.Path(root, "input")
-found = [path.relative_to(inputs).as_posix() for path in inputs.glob("*/*/**/*")]
+# Where a machine has no namespaces, inputs are links.
+found = [os.path.relpath(path, inputs) for path in glob.glob(f"{inputs}/*/*/**", recursive=True)]
 pathlib.Path("deep").mkdir()
 pathlib.Path("deep/two.bin").write_bytes(bytes(range(256)))
 print(json.dumps({

@@ -15,7 +15,7 @@ from tests.doors.world import World, opened
 from tests.faults.world import competition
 
 SEAL = """# %%
-import csv, hashlib, json, os, time
+import csv, glob, hashlib, json, os, time
 from pathlib import Path
 
 
@@ -29,7 +29,9 @@ def seal():
     Path("outputs.json").write_text(json.dumps({"files": listed}))
 
 
-inputs = Path("/kaggle/input")
+def mounted(name):  # where a machine has no namespaces, inputs are links
+    root = os.environ.get("LOCALKAGGLE_ROOT", "/kaggle")
+    return Path(glob.glob(f"{root}/input/**/{name}", recursive=True)[0])
 """
 TRAIN = f"""{SEAL}
 origin = json.loads(Path("bundle.json").read_text())
@@ -52,10 +54,10 @@ seal()
 """
 # In a scored rerun it does what mounted files say.
 INFER = f"""{SEAL}
-rows = list(csv.reader(next(inputs.rglob("sample_submission.csv")).open()))
+rows = list(csv.reader(mounted("sample_submission.csv").open()))
 asked = dict.fromkeys(("before", "after"), "")
 if os.environ.get("KAGGLE_IS_COMPETITION_RERUN"):
-    asked = {{name: next(inputs.rglob(name)).read_text() for name in asked}}
+    asked = {{name: mounted(name).read_text() for name in asked}}
 exec(asked["before"])
 with open("submission.csv", "w", newline="") as file:
     csv.writer(file).writerows(rows)

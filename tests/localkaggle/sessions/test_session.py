@@ -549,6 +549,8 @@ def nobody() -> Iterator[tuple[Path, dict[str, Any], str]]:
     python = shutil.which("python3", path="/usr/bin:/bin")
     if python is None:
         pytest.skip("this machine has no interpreter that every user can read")
+    if shutil.which("unshare") is None:
+        pytest.skip("namespaces are not permitted on this machine")
     user = pwd.getpwnam("nobody")
     become = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []}
     if (
