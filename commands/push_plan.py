@@ -72,7 +72,8 @@ class PushPlan:
         """Show the plan, if it is a training, then the preview.
 
         Raises:
-            UsageError: if the TPU's compiler says that a step does not fit.
+            UsageError: if the config cannot work, or a step does not fit, as the TPU's compiler
+                says.
         """
         from deploy.project import TRAIN
 
@@ -96,9 +97,11 @@ class PushPlan:
 
     def _plan(self, shape: str) -> dict[str, Any] | None:
         """Return the plan, made by a process of its own, since a compiler cannot be interrupted;
-        None, and a word about it, where it fails: a push needs none, unless the config is what is
-        wrong. Its `images_basis` is "" where
+        None, and a word about it, where it fails: a push needs none. Its `images_basis` is "" where
         nobody has counted the examples: what it then says of memory is that of the step alone.
+
+        Raises:
+            UsageError: if the config cannot work.
         """
         from deploy.errors import UsageError
         from deploy.project import SHAPES

@@ -17,7 +17,7 @@ from pipeline.plan.run_files import image_bytes
 TPU, CPU = "tpu-v5e-8", "cpu"
 BUDGETS = {TPU: "2h", CPU: "8m"}  # by default
 
-DECODES = 1_000  # images a second on two cores, measured 2026-11-22 on 500x375 JPEGs
+DECODES = 1_000  # images per second on two cores: 959 of 500x375 JPEGs, measured 2026-11-21
 AGAIN = 0.3  # of the setup, for each later fold, by what XLA kept (19 % measured)
 STARTS = 12.0  # seconds of imports, and of what ends a run: the last evaluation and the pictures
 FILLED = 0.85  # of a budget that is planned: no machine is always equally fast
