@@ -3,7 +3,6 @@ and losses of power.
 """
 
 import gc
-import json
 import resource
 import shutil
 import subprocess
@@ -51,34 +50,20 @@ def test_the_newest_of_two_checkpoints_comes_back_as_it_was(tmp_path):
 
 def edit(before: str, after: str) -> Callable[[Path], object]:
     """Return what changes the manifest's text once."""
-
-    def change(folder: Path) -> None:
-        path = folder / "manifest.json"
-        assert before in path.read_text()
-        path.write_text(path.read_text().replace(before, after, 1))
-
-    return change
-
-
-def unsealed(folder: Path) -> None:
-    """Take the seal away, as an older version left it."""
-    manifest = json.loads((folder / "manifest.json").read_text())
-    del manifest["manifest_sha256"]
-    (folder / "manifest.json").write_text(json.dumps(manifest, sort_keys=True))
+    path = "manifest.json"
+    return lambda folder: (folder / path).write_text(
+        (folder / path).read_text().replace(before, after, 1)
+    )
 
 
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
         (lambda folder: (folder / "state.npz").unlink(), "state.npz"),
-        (lambda folder: (folder / "state.npz").write_bytes(b""), "state.npz has sha256"),
         (lambda folder: (folder / "manifest.json").unlink(), "manifest.json"),
         (lambda folder: (folder / "manifest.json").write_bytes(b""), "JSONDecodeError"),
-        (edit('"run_id": "r"', '"run_id": "s"'), "changed after it was written"),
-        (edit('"weights/a"', '"weights/b"'), "changed after it was written"),
         (edit("\n", " "), "changed after it was written"),
-        (edit("manifest_sha256", "manifest_shb256"), "lacks manifest_sha256"),
-        (unsealed, "lacks manifest_sha256: an older version"),
+        (edit("manifest_sha256", "manifest_shb256"), "lacks manifest_sha256: an older version"),
         (lambda folder: folder.rename(folder.with_name("step-00000007")), "holds step 2"),
     ],
 )
@@ -121,21 +106,10 @@ def test_a_flipped_bit_makes_a_checkpoint_a_torn_one(tmp_path, most):
     assert checkpoint.latest(tmp_path).step == 2
 
 
-def test_a_torn_checkpoint_is_not_one_of_the_two_that_are_kept(tmp_path):
-    """The one to fall back on is whole."""
-    (saved(tmp_path, 1, 2) / "state.npz").write_bytes(b"torn")
-
-    saved(tmp_path, 3)
-
-    assert names(tmp_path) == ["step-00000001", "step-00000003"]
-
-
 def test_what_only_looks_like_a_checkpoint_is_left_alone(tmp_path):
     """A copy that somebody made is neither read nor removed."""
-    strays = ["step-00000009 (copy)", "step-9", "step-00000009.tmp", "step-last"]
-    for stray in strays:
+    for stray in ("step-00000009 (copy)", "step-9", "step-00000009.tmp"):
         (tmp_path / stray).mkdir()
-        (tmp_path / f"{stray}.file").write_text("x")
     (tmp_path / "step-00000008").write_text("x")
     before = names(tmp_path)
 
@@ -147,14 +121,13 @@ def test_what_only_looks_like_a_checkpoint_is_left_alone(tmp_path):
 
 
 @pytest.mark.filterwarnings("error")
-@pytest.mark.parametrize("limit", [100, 1000, 5000])
 @pytest.mark.parametrize(("size", "words"), [(10**6, 1), (1, 10**6)], ids=["state", "manifest"])
-def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, limit, size, words):
+def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, size, words):
     """Wherever in a save it fills up; the exit code says disk."""
     saved(tmp_path, 1)
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limits[1]))
+        resource.setrlimit(resource.RLIMIT_FSIZE, (5000, limits[1]))
         with pytest.raises(DiskError) as caught:
             checkpoint.save(tmp_path, 2, {"big": np.zeros(size)}, {"words": "x" * words})
     finally:
@@ -167,24 +140,26 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, limit, size, words
 
 
 def test_a_run_is_set_aside_with_what_belongs_to_it_and_nothing_is_deleted(tmp_path):
-    """--fresh can be regretted; history without its checkpoints would be that of nothing."""
+    """--fresh can be regretted; history without its checkpoints would be that of nothing. A run
+    holds its folder all the while.
+    """
     folder, history = tmp_path / "checkpoints", tmp_path / "history.csv"
-    folder.mkdir()
-    checkpoint.set_aside(folder, [history])
-    assert names(tmp_path) == ["checkpoints"]  # nothing was saved yet
+    with checkpoint.writer(folder), checkpoint.writer(folder):
+        checkpoint.set_aside(folder, [history])
+        assert names(tmp_path) == ["checkpoints"]  # nothing was saved yet
 
-    for number in (1, 2):
-        saved(folder, number)
-        history.write_text(f"of run {number}")
-        checkpoint.set_aside(folder, [history, tmp_path / "progress.jsonl"])
-    history.write_text("of run 3, which saved nothing")
-    checkpoint.set_aside(folder, [history])
+        for number in (1, 2):
+            saved(folder, number)
+            history.write_text(f"of run {number}")
+            checkpoint.set_aside(folder, [history, tmp_path / "progress.jsonl"])
+        history.write_text("of run 3, which saved nothing")
+        checkpoint.set_aside(folder, [history])
 
-    assert names(tmp_path) == [f"checkpoints-set-aside-{number}" for number in (1, 2, 3)]
-    for number in (1, 2):
-        aside = tmp_path / f"checkpoints-set-aside-{number}"
-        assert names(aside) == ["history.csv", f"step-{number:08d}"]
-        assert (aside / "history.csv").read_text() == f"of run {number}"
+    aside = [tmp_path / f"checkpoints-set-aside-{number}" for number in (1, 2, 3)]
+    assert [path for path in sorted(tmp_path.iterdir()) if path != folder] == aside
+    for number, place in enumerate(aside[:2], 1):
+        assert names(place) == ["history.csv", f"step-{number:08d}"]
+        assert (place / "history.csv").read_text() == f"of run {number}"
 
 
 OTHER = """
@@ -226,20 +201,9 @@ def test_a_second_process_is_kept_out_and_told_of_the_first(tmp_path, end):
     assert checkpoint.latest(folder).step == 2
 
 
-def test_a_process_may_save_into_what_it_holds_already(tmp_path):
-    """A run holds its folder from its first to its last checkpoint."""
-    folder = tmp_path / "a" / "b"
-    with checkpoint.writer(folder), checkpoint.writer(folder):
-        saved(folder, 1)
-        checkpoint.set_aside(folder)
-        saved(folder, 2)
-
-    assert names(tmp_path / "a") == ["b", "b-set-aside-1"]
-
-
-def test_looking_for_a_checkpoint_changes_nothing(tmp_path):
+def test_a_torn_checkpoint_is_left_by_a_look_and_replaced_by_a_save(tmp_path):
     """The folder may be a session's read-only input, or that of a run that is still alive, whose
-    unfinished save is not seen.
+    unfinished save is not seen. The one to fall back on is whole.
     """
     shutil.copytree(saved(tmp_path, 1, 2), tmp_path / ".writing-abc")
     (tmp_path / "step-00000002" / "state.npz").write_bytes(b"torn")
@@ -252,3 +216,5 @@ def test_looking_for_a_checkpoint_changes_nothing(tmp_path):
 
     assert checkpoint.latest(tmp_path).step == 1
     assert state() == before
+    saved(tmp_path, 3)
+    assert names(tmp_path)[-2:] == ["step-00000001", "step-00000003"]

@@ -65,37 +65,19 @@ def taken(expect: dict[str, Any], inputs: Path, output: Path) -> list[str]:
     ],
 )
 def test_what_a_session_left_is_taken_under_every_layout(tmp_path, place, lay):
-    """File by file, so that training finds its folder as it left it."""
-    expect = expected(left(tmp_path / "left"))
-    lay(tmp_path / "left", tmp_path / "input" / place)
-
-    told = taken(expect, tmp_path / "input", tmp_path / "working")
-
-    found = checkpoint.latest(tmp_path / "working" / "checkpoints")
-    assert found is not None and found.step == 40
-    assert expected(tmp_path / "working")["files"] == expect["files"]
-    assert told == ["Resuming from step 40 of run r1: 4 files, checksums verified."]
-
-
-def test_each_fold_gets_its_own_folder_back(tmp_path):
-    """A run of several folds has several checkpoints."""
-    folder = tmp_path / "input" / "notebooks" / "ann" / "digits-train-tpu"
+    """File by file, so that training finds its folders as it left them: one a fold."""
+    folder, working = tmp_path / "left", tmp_path / "working"
     left(left(folder, step=120, fold="fold-1"), fold="fold-2")
     expect = expected(folder, newest=f"fold-2/{NEWEST}")
+    lay(folder, tmp_path / "input" / place)
 
-    taken(expect, tmp_path / "input", tmp_path / "working")
+    told = taken(expect, tmp_path / "input", working)
 
-    assert expected(tmp_path / "working")["files"] == expect["files"]
-    assert resume.progress(tmp_path / "working") == "fold-1 step 120 of 120, fold-2 step 40 of 120"
-
-
-def test_where_nothing_is_expected_a_run_begins(tmp_path):
-    """Whatever is mounted."""
-    left(tmp_path / "input" / "digits-train-tpu")
-    (tmp_path / "working").mkdir()
-
-    assert not resume.restore({}, tmp_path / "input", tmp_path / "working", show=print)
-    assert not list((tmp_path / "working").iterdir())
+    found = checkpoint.latest(working / "fold-2" / "checkpoints")
+    assert found is not None and found.step == 40
+    assert expected(working)["files"] == expect["files"]
+    assert told == ["Resuming from step 40 of run r1: 8 files, checksums verified."]
+    assert resume.progress(working) == "fold-1 step 120 of 120, fold-2 step 40 of 120"
 
 
 @pytest.mark.parametrize(
@@ -121,19 +103,17 @@ def test_what_is_not_expected_is_named_and_refused(tmp_path, mount, said):
     assert not (tmp_path / "working").exists()
 
 
-@pytest.mark.parametrize("name", [f"{NEWEST}/state.npz", "history.csv"])
-def test_a_file_that_was_changed_is_refused_and_not_taken(tmp_path, name):
-    """By one bit, in the state or beside it."""
-    folder = left(tmp_path / "input" / "digits-train-tpu")
+def test_a_file_that_was_changed_is_refused_and_not_taken(tmp_path, flipped):
+    """By one bit; where nothing is expected, a run begins, whatever is mounted."""
+    folder, working = left(tmp_path / "input" / "digits-train-tpu"), tmp_path / "working"
     expect = expected(folder)
-    content = bytearray((folder / name).read_bytes())
-    content[len(content) // 2] ^= 1
-    (folder / name).write_bytes(content)
+    flipped(folder / NEWEST / "state.npz", 99)
 
     with pytest.raises(CheckpointError, match="the bundle expects"):
-        resume.restore(expect, tmp_path / "input", tmp_path / "working")
+        resume.restore(expect, tmp_path / "input", working)
 
-    assert not (tmp_path / "working" / name).exists()
+    assert not (working / NEWEST / "state.npz").exists()
+    assert not resume.restore({}, tmp_path / "input", working, show=print)
 
 
 def test_a_cell_that_is_run_twice_takes_nothing_back(tmp_path):
