@@ -29,49 +29,25 @@ def kept(folder, *told: Heard) -> list[dict]:
     return read(folder / "facts.json")["answers"]
 
 
-def test_a_question_and_its_answer_are_in_the_file_as_they_came(tmp_path):
-    """Also a refusal, with its code."""
+def test_an_answer_is_written_as_it_came_and_once_if_it_repeats_itself(tmp_path):
+    """With how often it came; another question between does not matter. A test that was killed
+    continues the file.
+    """
     found = answers(tmp_path / "facts.json")
     found.step = "reads"
-
-    found.hear(heard("GetKernel", {"metadata": {"id": 7}}, {"kernelSlug": "absent"}))
-    found.hear(heard("GetKernel", {"code": 404, "message": "Not found"}, code=404))
-
-    first, second = read(tmp_path / "facts.json")["answers"]
-    assert (first["step"], first["call"], first["code"]) == ("reads", "GetKernel", 200)
-    assert first["asked"] == {"kernelSlug": "absent"}
-    assert first["answer"] == {"metadata": {"id": 7}}
-    assert (second["code"], second["answer"]["message"]) == (404, "Not found")
-
-
-def test_an_answer_that_repeats_itself_is_written_once(tmp_path):
-    """With how often it came; another question between does not matter."""
-    found = answers(tmp_path / "facts.json")
     for status in ("QUEUED", "QUEUED", "RUNNING", "QUEUED"):
-        found.hear(heard("GetKernelSessionStatus", {"status": status}))
-        found.hear(heard("GetAcceleratorQuotaStatistics", {}))
-    found.save()
-
-    statuses = [
-        (record["answer"]["status"], record["times"])
-        for record in read(tmp_path / "facts.json")["answers"]
-        if record["call"] == "GetKernelSessionStatus"
-    ]
-    assert statuses == [("QUEUED", 2), ("RUNNING", 1), ("QUEUED", 1)]
-
-
-def test_a_test_that_was_killed_continues_its_file(tmp_path):
-    """Facts that were saved stay, too."""
-    before = answers(tmp_path / "facts.json")
-    before.hear(heard("GetKernel", {"id": 1}))
-    before.save(facts={"layout": "flat"})
-
-    after = answers(tmp_path / "facts.json")
-    after.hear(heard("GetKernel", {"id": 2}))
+        found.hear(heard("GetKernelSessionStatus", {"status": status}, {"kernelSlug": "x"}))
+        found.hear(heard("GetKernel", {"code": 404, "message": "Not found"}, code=404))
+    found.save(facts={"layout": "flat"})
+    answers(tmp_path / "facts.json").hear(heard("GetKernel", {"id": 2}))
 
     held = read(tmp_path / "facts.json")
-    assert held["facts"] == {"layout": "flat"}
-    assert [record["answer"]["id"] for record in held["answers"]] == [1, 2]
+    first, refused, *rest = held["answers"]
+    assert (first["step"], first["call"], first["code"]) == ("reads", "GetKernelSessionStatus", 200)
+    assert (first["asked"], first["answer"]) == ({"kernelSlug": "x"}, {"status": "QUEUED"})
+    assert (refused["code"], refused["answer"]["message"]) == (404, "Not found")
+    assert [one["times"] for one in held["answers"]] == [2, 4, 1, 1, 1]
+    assert held["facts"] == {"layout": "flat"} and rest[-1]["answer"] == {"id": 2}
 
 
 @pytest.mark.parametrize(
@@ -133,20 +109,6 @@ def test_nothing_is_kept_of_the_submissions_that_the_test_did_not_make(tmp_path)
     listed = [record["answer"]["submissions"] for record in held]
     assert listed == [[ours], [], []]
     assert "trick" not in (tmp_path / "facts.json").read_text()
-
-
-def test_the_notebook_is_shown_by_its_sha256(tmp_path):
-    """It is in this project; whether it came back unchanged can still be seen."""
-    notebook = "print(1)\n" * 1000
-
-    pushed, got = kept(
-        tmp_path,
-        heard("SaveKernel", {}, {"text": notebook}),
-        heard("GetKernel", {"blob": {"source": notebook}}),
-    )
-
-    assert pushed["asked"]["text"] == got["answer"]["blob"]["source"]
-    assert "9000 characters, sha256" in pushed["asked"]["text"]
 
 
 def test_a_file_that_is_no_such_file_is_refused(tmp_path):

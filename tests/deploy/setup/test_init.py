@@ -9,7 +9,7 @@ import pytest
 
 from deploy.errors import Denied, DiskError, UsageError
 from deploy.setup import init
-from tests.deploy.between import HANG, Between
+from tests.deploy.between import Between
 
 SLUG = "leaf-diseases-2026"
 COMPETITION = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
@@ -86,28 +86,23 @@ def test_what_will_be_used_on_kaggle_and_the_next_command_are_shown(ours, shown)
         ("Leaf Diseases", "", "capitals as there"),
         ("https://kaggle.example/competitions/Leaf-2026/", "", "Try: --competition Leaf-2026"),
         ("../../etc", "", "Try: --competition etc"),
-        ("a" * 3000, "", "Correct it"),
         ("", "", "invoke init --competition SLUG"),
         ("leaf", "configs/leaf.py", "Move the file there"),
     ],
 )
 def test_a_name_that_cannot_work_is_refused_with_one_that_can(ours, slug, config, edit):
     """Before anything is written."""
-    assert len(unchanged(ours, UsageError, edit, slug, config=config)) < 500
-
-
-def test_the_default_is_the_rehearsal_or_any_config_that_is_there(ours):
-    """The first run needs no `init`, and somebody writes the line by hand."""
-    assert init.default_config(ours) == "digits"
-    (ours / init.FILE).write_text('# mine\nconfig = "other"\n')
-
-    assert init.default_config(ours) == "other"
+    unchanged(ours, UsageError, edit, slug, config=config)
 
 
 @pytest.mark.parametrize(
     "text",
     [
-        *("config", "config = 3", 'config = "../x"', 'config = "gone"', "", "\x00"),
+        "config",
+        "config = 3",
+        'config = "../x"',
+        'config = "gone"',
+        "",
         'config = "other"\nmore = 1',
     ],
 )
@@ -134,17 +129,13 @@ def test_without_credentials_nobody_is_asked_and_that_is_said(between, ours, mon
 
 
 REFUSED = {"code": 403, "message": "Permission denied"}
+NOT_FOUND = (404, {"code": 404, "message": "No"})
 
 
 @pytest.mark.parametrize(
     ("operation", "answer", "error", "said"),
     [
-        (
-            "ListDataFiles",
-            (404, {"code": 404, "message": "No"}),
-            UsageError,
-            "knows no competition",
-        ),
+        ("ListDataFiles", NOT_FOUND, UsageError, "knows no competition"),
         ("ListDataFiles", (403, REFUSED), Denied, RULES),
         ("DownloadDataFile", (403, REFUSED), Denied, RULES),
         # Kaggle may list the files all the same.
@@ -160,32 +151,17 @@ def test_a_competition_that_is_not_there_or_not_entered_ends_it(
     unchanged(ours, error, said)
 
 
-@pytest.mark.parametrize(
-    "answer", [HANG, (401, {"code": 401, "message": "Unauthorized"}), (500, b"")]
-)
-def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(
-    signed_in, ours, answer, monkeypatch
-):
-    """A config needs no Kaggle."""
-    if answer == HANG:
-        monkeypatch.setattr(init, "TIMEOUTS", (1, 0.5))
+@pytest.mark.parametrize("answer", [(401, {"code": 401, "message": "Unauthorized"}), (500, b"")])
+def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(signed_in, ours, answer):
+    """A config needs no Kaggle. That another user than ann is given is refused all the same."""
     signed_in.always("ListDataFiles", answer)
+    unchanged(ours, UsageError, "ann's", user="bob")
+    unchanged(ours, UsageError, "--user", user="../x")
 
     made = begin(ours)
 
     assert made.remembered and not made.checked and made.unchecked
     assert made.handles["train-tpu"].startswith("ann/"), "the key names its user"
-
-
-@pytest.mark.parametrize("user", ["a b", "../x", "x" * 51])
-def test_a_user_that_cannot_be_is_refused(ours, user):
-    """It becomes part of an address."""
-    unchanged(ours, UsageError, "--user", user=user)
-
-
-def test_another_user_than_the_signed_in_one_is_refused(signed_in, ours):
-    """Kaggle would take no push for them."""
-    unchanged(ours, UsageError, "ann's", user="bob")
 
 
 def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
@@ -220,24 +196,19 @@ def test_the_hours_of_a_code_competition_are_asked_for_and_kept_in_the_config(
     assert not any("not known" in line for line in shown)
 
 
-@pytest.mark.parametrize("hours", [0.5, 2.0, 9.0])
-def test_the_hours_may_be_given_instead(ours, hours):
+def test_the_hours_may_be_given_instead(ours):
     """For a script, or without credentials; nothing is asked then."""
     for held in (None, 4.0):
-        made = begin(ours, held=held, hours=hours, ask=lambda question: pytest.fail(question))
+        made = begin(ours, held=held, hours=2.0, ask=lambda question: pytest.fail(question))
 
-        assert made.added == {"infer_hours": hours}
-
-
-def test_no_answer_is_none(ours):
-    """Not every page says how long."""
-    assert begin(ours, ask=lambda question: "").added == {}
+        assert made.added == {"infer_hours": 2.0}
 
 
-@pytest.mark.parametrize("answer", ["two", "0", "-1", "13", "nan", "inf"])
+@pytest.mark.parametrize("answer", ["two", "0", "-1", "13", "nan"])
 def test_an_answer_that_is_no_number_of_hours_ends_it(ours, answer):
-    """And nothing is written."""
+    """And nothing is written. No answer is none: not every page says how long."""
     unchanged(ours, UsageError, "expected one up to 12", ask=lambda question: answer)
+    assert begin(ours, ask=lambda question: "").added == {}
 
 
 def test_a_competition_that_takes_files_is_asked_no_hours(signed_in, ours, shown):
@@ -268,7 +239,9 @@ def leaves(ours: Path) -> dict[str, str]:
 
 
 def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ours):
-    """Kaggle finds no new notebook under a digit. The datasets keep the competition's name."""
+    """Kaggle finds no new notebook under a digit. The datasets keep the competition's name, and the
+    notebooks theirs when another competition is begun, or if they had one before.
+    """
     handles = leaves(ours)
 
     assert init.slug(ours, DIGITS) == "k-2026-leaves" and init.slug(ours, SLUG) == ""
@@ -279,35 +252,14 @@ def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ou
     }
     before = written(ours)
     assert leaves(ours) == handles and written(ours) == before
-
-
-def test_what_a_long_slug_is_given_is_taken_back(ours):
-    """It is longer than an address may be, which is cut only where it is made."""
-    competition = "2".ljust(99, "x") + "Y"
-    begin(ours, competition, name="leaves", user="ann")
-
-    assert init.slug(ours, competition) == f"k-{competition}".lower()
-
-
-def test_a_slug_stays_when_another_competition_is_begun(ours):
-    """relay.toml holds one default, and the slugs of all."""
-    leaves(ours)
-
     begin(ours, user="ann")
-
     assert init.default_config(ours) == "other"
     assert init.slug(ours, DIGITS) == "k-2026-leaves"
-
-
-def test_a_project_from_before_keeps_its_addresses(ours):
-    """Its notebooks may be there; giving the command again moves nothing."""
-    leaves(ours)
     (ours / init.FILE).write_text('config = "leaves"\n')
-
     assert leaves(ours)["train-tpu"] == "ann/2026-leaves-train-tpu"
 
 
-@pytest.mark.parametrize("slug", ["2026-leaves", "Leaves", "le", "a b c", ""])
+@pytest.mark.parametrize("slug", ["2026-leaves", "Leaves", "le", "a b c"])
 def test_a_slug_that_cannot_work_is_named_with_its_edit(ours, slug):
     """Before anything is sent to it."""
     (ours / init.FILE).write_text(f'[slugs]\n{DIGITS} = "{slug}"\n')
