@@ -87,6 +87,7 @@ BAD = [
             "batchnorm_momentum": (1.0,),
             "target": ("ranking",),
             "metric": (None,),
+            "loss": (3,),
             "label_smoothing": (1.0,),
             "class_weights": (2.0, {}, "even"),
             "folds": (1, 101),

@@ -1,12 +1,7 @@
 """The models are those that they claim to be, and the same under both backends."""
 
-import json
-import os
 import re
-import subprocess
-import sys
 from dataclasses import replace
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -15,10 +10,8 @@ import pytest
 from pipeline import config as configs
 from pipeline.errors import ConfigError
 from pipeline.models import architectures, backbones
-from tests.pipeline import rounding
 from tests.pipeline.handmade import without_numbers
 
-ROOT = Path(__file__).resolve().parents[3]
 DIGITS = configs.load("digits")
 WRN = configs.load("cifar100_wrn")
 TOO_SMALL = replace(DIGITS.data, height=1, width=1)
@@ -68,9 +61,7 @@ WIDE = {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size":
         ({"model": "strided_resnet", "model_options": {"stride": 0}}, "stride=0"),
         ({"model_options": {"width": 0}}, r"\(line \d+\) ended with ValueError"),
         ({"model_options": {"width": "4"}}, r"model_options\['width'\]='4'.*width: int"),
-        ({"model_options": {"width": 4.5}}, "width: int"),
         ({"model_options": {"width": True}}, "width: int"),
-        ({"model_options": {"dropout": 2.0}}, "ended with ValueError"),
         ({"model_options": {"dropout": "0.1"}}, "dropout: float"),
         ({**WIDE, "data": TOO_SMALL}, "height"),
         ({"drop_path": 0.1}, r"drop_path=0\.1 cannot work: small_cnn has no residual"),
@@ -85,15 +76,17 @@ def test_a_model_that_cannot_be_built_is_refused_by_name(changes, said):
 
 def test_a_seed_gives_the_weights_and_the_dropout_that_keras_own_function_gives():
     """Another seed gives others: a repetition with it would else repeat half of the chance."""
+    options = {"width": 4, "depth": 2, "dropout": 0.1}
+    config = replace(DIGITS, model="mlp", model_options=options)
 
     def state(seed, number):
         seed(number)
-        return [np.asarray(each) for each in architectures.build(DIGITS).variables]
+        return [np.asarray(each) for each in architectures.build(config).variables]
 
     ours, keras_own = architectures.seed, keras.utils.set_random_seed
     first, again, other = state(ours, 1), state(keras_own, 1), state(ours, 2)
     assert all(map(np.array_equal, first, again))
-    paths = [variable.path for variable in architectures.build(DIGITS).variables]
+    paths = [variable.path for variable in architectures.build(config).variables]
     drawn = [place for place, path in enumerate(paths) if "kernel" in path or "seed_gen" in path]
     assert len(drawn) > 3
     assert not any(np.array_equal(first[place], other[place]) for place in drawn)
@@ -113,77 +106,17 @@ def test_what_training_never_saw_adds_no_noise(gaps):
     random = np.random.default_rng(0)
     rows = np.zeros((64, 5), np.float32)  # two numbers, two marks of what is missing, one category
     rows[:, :2], rows[:, 4] = random.normal(size=(64, 2)), random.integers(1, 5, 64)
-    if gaps:
-        rows[:, 2] = random.integers(0, 2, 64)
-        rows[:, 0] *= 1 - rows[:, 2]
-    built.compile(
-        keras.optimizers.Adam(0.01), keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    )
-    for _ in range(5):
-        built.train_on_batch(rows, (rows[:, 0] > 0).astype(int) + (rows[:, 2] > 0))
+    rows[:, 2] = random.integers(0, 2, 64) if gaps else 0
+    built.compile("sgd", keras.losses.SparseCategoricalCrossentropy(from_logits=True))
+    built.train_on_batch(rows, (rows[:, 0] > 0).astype(int) + (rows[:, 2] > 0))
 
     known, missing = np.zeros((2, 1, 5), np.float32)
     known[0, 4] = missing[0, 4] = 2
     missing[0, 2] = 1
     same = np.array_equal(built.predict_on_batch(known), built.predict_on_batch(missing))
-    embedded = built.get_layer("category1_embedding")
+    embedded = np.asarray(built.get_layer("category1_embedding")(np.arange(5)))
     assert same != gaps
-    assert not np.asarray(embedded(np.array([0]))).any()
-    assert np.asarray(embedded(np.array([1, 2, 3, 4]))).all()
-
-
-@pytest.mark.slow
-def test_the_same_weights_give_the_same_outputs_under_tensorflow(tmp_path):
-    """But for rounding: trained here, inferred there. Every model, in one process, since TensorFlow
-    takes long to start.
-    """
-    random = np.random.default_rng(0)
-    outputs, bounds = {}, {}
-    for config in (DIGITS, SMALL_WRN):
-        built = architectures.build(config)
-        weights = [
-            random.normal(0, 0.1, weight.shape) ** 2 ** ("variance" in weight.path)
-            for weight in built.weights
-        ]
-        built.set_weights(weights)
-        shape = (9, config.data.height, config.data.width, config.data.channels)
-        images = random.integers(0, 256, shape, dtype=np.uint8)
-        np.savez(tmp_path / f"{config.name}.npz", images, *weights)
-        (tmp_path / f"{config.name}.json").write_text(json.dumps(config.to_json()))
-        outputs[config.name] = np.asarray(built(images))
-
-        def answers(weights, built=built, images=images):
-            built.set_weights(weights)
-            return np.asarray(built(images))
-
-        bounds[config.name] = rounding.of_outputs(answers, built.get_weights())
-    code = """
-import json, sys
-from pathlib import Path
-import numpy as np
-from pipeline import config
-from pipeline.models import architectures, backbones
-import keras
-assert keras.backend.backend() == "tensorflow"
-for path in sorted(Path(sys.argv[1]).glob("*.json")):
-    arrays = list(np.load(path.with_suffix(".npz")).values())
-    built = architectures.build(config.from_json(json.loads(path.read_text())))
-    built.set_weights(arrays[1:])
-    np.save(path.with_suffix(".npy"), np.asarray(built(arrays[0])))
-"""
-
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path)],
-        cwd=ROOT,
-        env={**os.environ, "KERAS_BACKEND": "tensorflow"},
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stderr
-    assert len(outputs) == 2
-    for name, expected in outputs.items():
-        assert np.abs(np.load(tmp_path / f"{name}.npy") - expected).max() <= bounds[name]
+    assert not embedded[0].any() and embedded[1:].all()
 
 
 def test_a_square_of_pixels_becomes_one_pixel_with_all_their_values():
@@ -201,13 +134,14 @@ def test_a_square_of_pixels_becomes_one_pixel_with_all_their_values():
     ]
 
 
-@pytest.mark.parametrize("depth", [2, 29])
+@pytest.mark.parametrize("depth", [2, 13])
 def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
     """The head keeps its learning rate; two layers are two parts."""
     options = {"width": 2, "depth": depth, "dropout": 0.0}
     optimizer = replace(tiny.optimizer, layer_decay=0.5)
     config = replace(tiny, model_options=options, optimizer=optimizer)
-    model = architectures.build(config)
+    with without_numbers():
+        model = architectures.build(config)
 
     factors = backbones.learning_rate_factors(model, config)
 
@@ -229,9 +163,10 @@ def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
 
 def test_layer_decay_takes_the_parts_of_a_layer_as_one_and_looks_into_a_model_within(tiny):
     inner = keras.Input((4, 6))
-    x = keras.layers.MultiHeadAttention(2, 3, name="attention")(inner, inner)
-    x = keras.Model(inner, keras.layers.Dense(5, name="inside")(x), name="within")(inner)
-    model = keras.Model(inner, keras.layers.Dense(2, name="head")(x))
+    with without_numbers():
+        x = keras.layers.MultiHeadAttention(2, 3, name="attention")(inner, inner)
+        x = keras.Model(inner, keras.layers.Dense(5, name="inside")(x), name="within")(inner)
+        model = keras.Model(inner, keras.layers.Dense(2, name="head")(x))
     config = replace(tiny, optimizer=replace(tiny.optimizer, layer_decay=0.5))
 
     factors = backbones.learning_rate_factors(model, config)
@@ -241,10 +176,10 @@ def test_layer_decay_takes_the_parts_of_a_layer_as_one_and_looks_into_a_model_wi
 
 def test_drop_path_drops_branches_more_and_more_often_with_depth():
     """The share of images that go without the branch grows linearly, to that of the config."""
-    model = architectures.build(replace(SMALL_WRN, drop_path=0.3))
+    with without_numbers():
+        model = architectures.build(replace(SMALL_WRN, drop_path=0.3))
 
     rates = {layer.name: layer.rate for layer in model.layers if "drop_path" in layer.name}
-
     assert list(rates) == [f"stage{stage}_block1_drop_path" for stage in (1, 2, 3)]
     assert list(rates.values()) == pytest.approx([0.1, 0.2, 0.3])
 

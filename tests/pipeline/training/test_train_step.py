@@ -55,8 +55,8 @@ def batch():
     return drawn()
 
 
-def made(config, replicas=1):
-    """Return (step, state) of a fresh model on so many of the devices."""
+def made(config, replicas=1, change=lambda model: None):
+    """Return (step, state) of a fresh model, which may be changed, on so many of the devices."""
     distribution = None
     if replicas > 1:
         distribution = keras.distribution.DataParallel(
@@ -67,6 +67,7 @@ def made(config, replicas=1):
         architectures.seed(config.seed)
         applied = learning_rate.apply(config, 320)
         built = architectures.build(config, applied.batchnorm_momentum)
+        change(built)
         step = Step(config, applied, built, replication.mesh())
         state = step.initial()
         if distribution is None:
