@@ -5,11 +5,11 @@ from typing import Any
 import pytest
 
 from deploy.client.client import Kaggle
-from deploy.errors import NoQuota, RunFailed
+from deploy.errors import NoQuota
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import relay
 from localkaggle.server import LocalKaggle
-from tests.deploy.small import HANDLE, connect, push
+from tests.deploy.small import HANDLE, connect
 from tests.deploy.trainer import Script, unbroken
 from tests.faults.recorded_session import Recorded
 
@@ -78,39 +78,3 @@ def test_quota_that_ends_between_sessions_ends_relay_with_the_day_and_the_comman
     made = run(kaggle, ours, shown)
     assert (made.trained / "artifact" / "weights.npz").read_bytes() == unbroken()
     assert counts(local) == (["COMPLETE"] * 3, 1, 1)
-
-
-def test_a_first_session_that_fails_is_not_pushed_a_second_time(start, ours, shown):
-    """Exit code 1, with the end of its log; the same command, given again, tries once more."""
-    local, kaggle = start(Script(v1="fails", v2="fails", v3="fails"))
-
-    for tries in (1, 2, 3):
-        with pytest.raises(RunFailed, match=f"v?{tries} ended as ERROR(.|\n)*batch does not fit"):
-            run(kaggle, ours, shown)
-        assert counts(local) == (["ERROR"] * tries, 0, 0)
-
-
-def test_a_session_of_other_code_is_not_taken_for_this_training(start, ours, shown):
-    """The model was edited while it ran: Kaggle allows one session on a TPU at a time."""
-    local, kaggle = start(script := Script(v1="waits"))
-    first = push(kaggle, ours)
-    (ours.root / "pipeline" / "model.py").write_text("def weights(name):\n    return b'other'\n")
-
-    with pytest.raises(NoQuota, match=f"active: {first}"):
-        run(kaggle, ours, shown)
-
-    script.released.set()
-    assert len(local.kernels.kernels[HANDLE].versions) == 1
-
-
-def test_a_session_whose_source_was_not_mounted_yet_is_pushed_once_more_as_it_is(
-    start, ours, shown
-):
-    """Its source is the output of the session before it, which was attached for the first time."""
-    local, kaggle = start(script := Script(v2="unmounted"))
-
-    made = run(kaggle, ours, shown)
-
-    assert (made.trained / "artifact" / "weights.npz").read_bytes() == unbroken()
-    assert counts(local) == (["COMPLETE", "ERROR", "COMPLETE", "COMPLETE"], 1, 1)
-    assert script.sources[2] == script.sources[3] == ["notebooks/rehearsal/digits-train-tpu"]

@@ -1,14 +1,13 @@
 """A name that is taken, a version that is still processed, a storage that is full: what helps."""
 
 from collections.abc import Iterator
-from itertools import repeat
 from pathlib import Path
 
 import pytest
 
-from deploy.errors import Denied, Refused, RunFailed
+from deploy.errors import Denied, Refused
 from deploy.relay import publish as datasets
-from localkaggle.fault_kinds import edited, instead
+from localkaggle.fault_kinds import instead
 from tests.deploy.small import connect, push
 from tests.faults import world as worlds
 from tests.faults.recorded_session import write_artifact
@@ -32,19 +31,6 @@ def publish(world: World, handle: str, place: Path, letter: str = "a") -> None:
     datasets.publish(connect(), place / letter, handle, **words)
 
 
-def test_a_dataset_whose_title_is_taken_is_not_needed(world, tmp_path):
-    """A user chooses no title of a dataset: nobody can correct it."""
-    answer = {"status": "error", "error": TAKEN.format("Taken", "dataset")}
-    world.local.faults.say("CreateDataset", [instead(200, answer)])
-
-    with pytest.raises(Refused, match=r"choose another title\.\n") as caught:
-        publish(world, "rehearsal/taken", tmp_path)
-
-    said = str(caught.value)
-    assert f"being made: {PAGE}/taken\n" in said and "Correct what it names" not in said
-    assert 'handoff="kernel" into the config, and push the inference:\ninvoke push-infer' in said
-
-
 def test_a_notebook_whose_title_is_taken_may_get_another_address(world):
     """Kaggle says so with 409, or with 200."""
     taken = TAKEN.format("Digits Train Tpu", "notebook")
@@ -53,15 +39,6 @@ def test_a_notebook_whose_title_is_taken_may_get_another_address(world):
 
         with pytest.raises(Refused, match=r"title\.\n(.|\n)*relay.toml:\n\[slugs\]"):
             push(connect(), world.project)
-
-
-def test_a_dataset_that_failed_says_where_kaggle_tells_why(world, tmp_path):
-    """As after an upload for which the private storage has no room."""
-    world.local.faults.say("GetDatasetStatus", repeat(edited(status="FAILED")))
-
-    with pytest.raises(RunFailed, match=f"{PAGE}/failed\n.*no room(.|\n)*publish again"):
-        publish(world, "rehearsal/failed", tmp_path)
-    world.local.faults.plan({})
 
 
 def test_a_dataset_that_never_comes_says_where_to_look(world, tmp_path):

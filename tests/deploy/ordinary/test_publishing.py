@@ -12,14 +12,12 @@ from deploy.errors import Unverified, UsageError
 from deploy.kernel import artifact_manifest
 from deploy.kernel.push_and_watch import Run
 from deploy.project import Project
-from deploy.relay import publish as datasets
 from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from tests.deploy import small
 from tests.faults.world import competition
 
 DATASET = "rehearsal/digits-artifact"
-CHECKPOINT = "rehearsal/digits-checkpoint"
 
 
 @pytest.fixture
@@ -32,15 +30,6 @@ def local(host):
 @pytest.fixture
 def kaggle(local):
     return small.connect()
-
-
-@pytest.fixture
-def by_hand(local, kaggle, tmp_path):
-    """Return the dataset as a person made it on the site, for something else."""
-    (tmp_path / "my_features.csv").write_text("a,b\n")
-    token = kaggle.upload(tmp_path / "my_features.csv")
-    kaggle.create_dataset(DATASET, title="By Hand", description="", tokens=[token])
-    return local.datasets.datasets[DATASET]
 
 
 def publish(kaggle: Kaggle, ours: Project, artifact: Path) -> Any:
@@ -70,12 +59,9 @@ def test_a_file_of_a_user_s_own_in_the_artifact_has_to_be_moved_out(local, kaggl
     assert not local.datasets.datasets
 
 
-@pytest.mark.parametrize("whose", ["ours", "by_hand"])
-def test_nothing_is_published_in_a_dataset_that_is_public(
-    request, local, kaggle, ours, artifact, whose
-):
-    """Exit code 2, before the upload; whether it was ours before or not."""
-    request.getfixturevalue("by_hand") if whose == "by_hand" else publish(kaggle, ours, artifact)
+def test_nothing_is_published_in_a_dataset_that_is_public(local, kaggle, ours, artifact):
+    """Exit code 2, before the upload."""
+    publish(kaggle, ours, artifact)
     dataset = local.datasets.datasets[DATASET]
     dataset.is_private = False
 
@@ -87,29 +73,18 @@ def test_nothing_is_published_in_a_dataset_that_is_public(
 
 
 def test_a_dataset_that_somebody_made_for_something_else_is_not_replaced(
-    by_hand, kaggle, ours, artifact
+    local, kaggle, ours, artifact, tmp_path
 ):
+    """A person made it on the site."""
+    (tmp_path / "my_features.csv").write_text("a,b\n")
+    token = kaggle.upload(tmp_path / "my_features.csv")
+    kaggle.create_dataset(DATASET, title="By Hand", description="", tokens=[token])
+
     with pytest.raises(UsageError, match=r"my_features\.csv, and no manifest\.json") as raised:
         publish(kaggle, ours, artifact)
 
     assert f"https://www.kaggle.com/datasets/{DATASET}" in str(raised.value)
-    assert len(by_hand.versions) == 1
-
-
-def test_a_checkpoint_is_for_its_owner_alone_too(local, kaggle, ours, artifact):
-    """A session that resumes takes it from a dataset; that one is refused if it is public."""
-    wanted = {"weights.npz": artifact_manifest.sha256(artifact / "weights.npz")}
-    details = {"run_id": "r1", "step": 4, "weights_sha256": wanted["weights.npz"]}
-
-    def save() -> None:
-        datasets.saved_files(
-            kaggle, ours, artifact, wanted, CHECKPOINT, details, show=lambda line: None
-        )
-
-    save()
-    local.datasets.datasets[CHECKPOINT].is_private = False
-    with pytest.raises(UsageError, match=f"The dataset {CHECKPOINT} is public"):
-        save()
+    assert len(local.datasets.datasets[DATASET].versions) == 1
 
 
 # Two configs of one name: each is known by its competition as well
