@@ -1,12 +1,9 @@
 """Each metric is what its definition says, and where it has no value it says so."""
 
 import math
-from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from sklearn.metrics import roc_auc_score
 
 from pipeline import metrics
@@ -24,35 +21,6 @@ PAIRS = [
 Rows = tuple[np.ndarray, np.ndarray]
 
 
-@st.composite
-def rows_of(draw: st.DrawFn, target: str) -> Rows:
-    """Return truth and predictions, few and coarse, so that ties, absent classes and constant
-    columns are common.
-    """
-    n = draw(st.integers(1, 8))
-    k = draw(st.integers(1 if target in ("multilabel", "regression") else 2, 4))
-
-    def table(low: int, high: int) -> np.ndarray:
-        return np.array(
-            draw(
-                st.lists(
-                    st.lists(st.integers(low, high), min_size=k, max_size=k), min_size=n, max_size=n
-                )
-            )
-        )
-
-    if target == "regression":
-        return table(0, 5) / 2, table(-2, 5).astype(np.float32)
-    if target == "multilabel":
-        return table(0, 1), (table(0, 4) / 4).astype(np.float32)
-    weights = table(0, 4)
-    weights[:, 0] += weights.sum(axis=1) == 0  # no row of zeros
-    truth = draw(st.lists(st.integers(0, k - 1), min_size=n, max_size=n))
-    return np.array(truth, np.int32), (weights / weights.sum(axis=1, keepdims=True)).astype(
-        np.float32
-    )
-
-
 def some(name: str, target: str, n: int = 200, k: int = 3) -> Rows:
     """Return rows of which every metric has a value."""
     random = np.random.default_rng(len(name))
@@ -67,22 +35,9 @@ def some(name: str, target: str, n: int = 200, k: int = 3) -> Rows:
     return labels, scores / scores.sum(axis=1, keepdims=True)
 
 
-def value(name: str, target: str, rows: Rows) -> float | None:
-    """Return the metric of these rows, or None where it says that there is none."""
-    try:
-        return metrics.find(name, target)(*rows)
-    except DataError as error:
-        assert "has no value" in str(error)
-        return None
-
-
 def suited(name: str) -> str:
     """Return a kind of target that the metric suits."""
     return "regression" if name in ("rmse", "rmsle", "mae", "r2") else "classes"
-
-
-def mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 # A truth and predictions per target, and each metric's value by hand: the last class is predicted
@@ -99,7 +54,7 @@ NUMBERS = (
     np.array([[0.0, 2], [1, 2], [3, 2]]),
     np.array([[-1.0, 2], [1, 3], [3, 5]], np.float32),
 )
-log, log2 = math.log, math.log1p
+log = math.log
 
 
 @pytest.mark.parametrize(
@@ -117,14 +72,17 @@ log, log2 = math.log, math.log1p
         ("auc", "classes", (2.5 / 4 + 1) / 2),
         ("auc", "multilabel", (3.5 / 4 + 3 / 4) / 2),
         ("log_loss", "classes", -(log(0.6) + log(0.2) + log(0.7) + log(0.4)) / 4),
-        ("map@3", "classes", (1 + 1 / 3 + 1 + 1 / 2) / 4),
+        (
+            "log_loss",
+            "multilabel",
+            -log(0.9 * 0.4 * 0.8 * 0.6 * 0.4 * 0.8 * 0.7 * 0.5 * 0.9**3 * 0.8) / 12,
+        ),
+        ("map@1", "classes", 1 / 2),
+        ("map@2", "classes", (1 + 0 + 1 + 1 / 2) / 4),
+        ("map@999999", "classes", (1 + 1 / 3 + 1 + 1 / 2) / 4),
         ("rmse", "regression", ((1 / 3) ** 0.5 + (10 / 3) ** 0.5) / 2),
         ("mae", "regression", (1 / 3 + 4 / 3) / 2),
-        (
-            "rmsle",
-            "regression",
-            (0 + ((log2(3) - log2(2)) ** 2 / 3 + (log2(5) - log2(2)) ** 2 / 3) ** 0.5) / 2,
-        ),
+        ("rmsle", "regression", ((log(4 / 3) ** 2 + log(6 / 3) ** 2) / 3) ** 0.5 / 2),
         ("r2", "regression", 1 - 1 / (14 / 3)),
     ],
 )
@@ -135,78 +93,24 @@ def test_a_metric_is_what_its_definition_says(name, target, expected):
     assert metrics.find(name, target)(*rows) == pytest.approx(expected, rel=1e-6)
 
 
-@settings(max_examples=40)
-@given(rows_of("multilabel"))
-def test_the_log_loss_of_labels_is_that_of_two_classes_each(rows):
-    """Over all columns, each label beside its absence."""
-    truth, predicted = rows
-    two = np.stack([1 - predicted.ravel().astype(float), predicted.ravel()], axis=1)
-
-    found = metrics.find("log_loss", "multilabel")(*rows)
-
-    assert found == pytest.approx(metrics.find("log_loss", "classes")(truth.ravel(), two))
-
-
 @pytest.mark.parametrize(("name", "target"), PAIRS)
-def test_perfect_predictions_have_the_best_value_and_none_is_out_of_range(name, target):
-    """1 or 0; whatever else is predicted for the same rows is no better, and no lower than the
-    metric can be.
-    """
-    metric = metrics.find(name, target)
-    best, least = (
-        (1, {"qwk": -1, "r2": -math.inf}.get(name, 0)) if metric.greater_is_better else (0, 0)
-    )
-
-    @settings(max_examples=20)
-    @given(rows_of(target))
-    def holds(rows):
-        truth, predicted = rows
-        perfect = truth if truth.ndim == 2 else np.eye(predicted.shape[1])[truth]
-
-        at_best, found = value(name, target, (truth, perfect)), value(name, target, rows)
-
-        assert at_best is None or at_best == pytest.approx(best, abs=1e-15)
-        if found is not None:
-            assert least <= found + 1e-15
-            assert found - 1e-15 <= best if metric.greater_is_better else found + 1e-15 >= best
-
-    holds()
-
-
-@pytest.mark.parametrize(("name", "target"), PAIRS)
-def test_the_order_of_the_rows_does_not_matter(name, target):
-    """A table may come in any."""
+def test_a_metric_is_best_of_the_truth_and_its_interval_holds_the_value(name, target, monkeypatch):
+    """The order of the rows does not matter, and the seed fixes the interval."""
+    monkeypatch.setattr(metrics, "MOST_RESAMPLES", 30)
     truth, predicted = some(name, target)
+    perfect = truth if truth.ndim == 2 else np.eye(predicted.shape[1])[truth]
     order = np.random.default_rng(1).permutation(len(truth))
-
     metric = metrics.find(name, target)
 
-    assert metric(truth[order], predicted[order]) == pytest.approx(
-        metric(truth, predicted), rel=1e-12
-    )
+    found, best = metric(truth, predicted), metric(truth, perfect)
+    low, high = metrics.interval(metric, truth, predicted, 3)
 
-
-@settings(max_examples=40)
-@given(rows_of("regression"))
-def test_the_root_mean_square_is_no_less_than_the_mean(rows):
-    """By the inequality of the means."""
-    assert (
-        metrics.find("rmse", "regression")(*rows)
-        >= metrics.find("mae", "regression")(*rows) - 1e-12
-    )
-
-
-@settings(max_examples=40)
-@given(rows_of("classes"))
-def test_map_rises_with_k_up_to_the_number_of_classes(rows):
-    """It begins as the accuracy, with the same answer to ties; more labels never cost anything, and
-    there are no more than classes.
-    """
-    values = [metrics.find(f"map@{k}", "classes")(*rows) for k in (1, 2, 3, 4, 5, 999999)]
-
-    assert values[0] == metrics.find("accuracy", "classes")(*rows)
-    assert all(low <= high for low, high in pairwise(values))
-    assert values[3] == values[4] == values[5] > 0
+    assert best == pytest.approx(float(metric.greater_is_better), abs=1e-15)
+    assert (found < best) == metric.greater_is_better
+    assert metric(truth[order], predicted[order]) == pytest.approx(found, rel=1e-12)
+    assert low < found < high
+    assert metrics.interval(metric, truth, predicted, 3) == (low, high)
+    assert metrics.interval(metric, truth, predicted, 4) != (low, high)
 
 
 def test_auc_is_that_of_scikit_learn_for_many_rows():
@@ -283,18 +187,6 @@ def test_a_column_without_a_value_is_left_out_and_the_last_one_refused(name, tar
         metric(truth[:, 1:], predicted[:, 1:])
 
 
-def test_one_row_has_a_value_where_no_spread_is_asked_for():
-    """A single row is no class against another, and no variance."""
-    rows = {
-        "classes": (np.array([1]), np.array([[0.2, 0.8]])),
-        "regression": (np.array([[2.0]]), np.array([[1.5]])),
-    }
-
-    without = {name for name in NAMES if value(name, suited(name), rows[suited(name)]) is None}
-
-    assert without == {"auc", "qwk", "r2"}
-
-
 def test_rows_of_probabilities_are_divided_by_their_sum():
     """Those of an average in float16 do not add up to 1."""
     truth, predicted = some("log_loss", "classes")
@@ -314,16 +206,14 @@ def test_a_certain_error_costs_36_and_not_infinity():
         assert found == pytest.approx(52 * math.log(2))
 
 
-def test_a_probability_may_be_above_1_by_rounding():
+@pytest.mark.parametrize(
+    ("target", "truth"), [("classes", np.arange(2)), ("multilabel", np.eye(2))]
+)
+def test_a_probability_may_be_above_1_by_rounding(target, truth):
     """The float32 weights of a blend add up to 1.0000001."""
     just_above = np.array([[1 + 1e-7, 1e-9], [1e-9, 1 + 1e-7]])
 
-    assert metrics.find("log_loss", "classes")(np.array([0, 1]), just_above) == pytest.approx(
-        0, abs=1e-8
-    )
-    assert metrics.find("log_loss", "multilabel")(np.eye(2), just_above) == pytest.approx(
-        0, abs=1e-8
-    )
+    assert metrics.find("log_loss", target)(truth, just_above) == pytest.approx(0, abs=1e-8)
 
 
 def test_a_negative_prediction_has_the_logarithm_of_zero_and_a_negative_truth_is_refused():
@@ -345,21 +235,14 @@ def test_a_value_past_every_number_is_refused():
     ("name", "target", "message"),
     [
         ("Accuracy", "classes", r"accuracy, .* qwk, auc, log_loss, map@<k>\..*config's own file"),
-        ("accuracy ", "classes", "expected one of"),
-        ("f_beta", "classes", "f_beta:<beta>"),
         ("f1:2", "classes", "expected one of"),
-        ("", "classes", "expected one of"),
         (None, "classes", "expected one of"),
         *(
             (f"map@{k}", "classes", 'a whole number from 1.*"map@2"')
-            for k in ("0", "1.5", "05", "٣", "5\n", "")
+            for k in ("0", "1.5", "٣", "5\n")
         ),
-        *(
-            (f"f_beta:{beta}", "classes", 'above 0.*"f_beta:2"')
-            for beta in ("0.0", "-1", "1e3", "nan", ".5")
-        ),
+        *((f"f_beta:{beta}", "classes", 'above 0.*"f_beta:2"') for beta in ("0.0", "-1", "nan")),
         ("rmse", "classes", "expected one of accuracy.*or target to one of regression"),
-        ("qwk", "multilabel", "or target to one of classes, ordinal"),
         ("auc", "boxes", "target='boxes' .* classes, ordinal, multilabel, regression"),
     ],
 )
@@ -369,42 +252,21 @@ def test_a_name_that_cannot_be_meant_is_refused_with_those_that_can(name, target
         metrics.find(name, target)
 
 
-@pytest.mark.parametrize("target", ["classes", "multilabel"])
-def test_auc_sees_only_the_order_of_the_scores(target):
-    """A strictly rising function changes nothing, so the scores need not be probabilities."""
-
-    @settings(max_examples=20)
-    @given(rows_of(target))
-    def holds(rows):
-        truth, predicted = rows
-        scores = np.round(8 * predicted.astype(float))
-
-        assert value("auc", target, (truth, np.exp(scores))) == value(
-            "auc", target, (truth, scores)
-        )
-
-    holds()
-
-
 @pytest.mark.parametrize(
     ("name", "target", "truth", "predicted", "message"),
     [
         ("log_loss", "classes", [0, 1], [[0.5, 0.5], [-0.1, 1.1]], "expected probabilities"),
         ("log_loss", "classes", [0, 1], [[0.5, 0.5], [0.0, 0.0]], "expected probabilities"),
         ("accuracy", "classes", [0, 1], [[0.5, 0.5], [np.nan, 1]], "the first of them row 1"),
-        ("rmse", "regression", [[0], [1]], [[np.inf], [1]], "1 of 2 rows .* not finite"),
         ("accuracy", "classes", [0, 2], np.eye(2), "whole numbers from 0 to 1"),
         ("accuracy", "classes", [-1, 1], np.eye(2), "whole numbers from 0 to 1"),
         ("auc", "classes", [0.0, 1.0], np.eye(2), "whole numbers from 0 to 1"),
-        ("auc", "multilabel", [[0, 1], [1, 2]], np.eye(2), "expected 0 or 1"),
         ("f1", "multilabel", [[0, 1], [1, np.nan]], np.eye(2), "expected 0 or 1"),
         ("rmse", "regression", [[0, 1], [1, np.inf]], np.eye(2), "expected finite numbers"),
         ("accuracy", "classes", [0, 1, 1], np.eye(2), r"shape \(3,\) and .* shape \(2, 2\)"),
         ("accuracy", "classes", [0, 1], [[1], [1]], "of the shape"),
-        ("accuracy", "classes", [0, 1], [1, 1], "of the shape"),
         ("accuracy", "classes", [], np.zeros((0, 2)), "at least one row"),
         ("qwk", "classes", np.eye(2), np.eye(2), "of the shape"),
-        ("rmse", "regression", [1, 2], [[1], [2]], "of the shape"),
         ("rmse", "regression", [[1], [2]], np.eye(2), "of the shape"),
     ],
 )
@@ -418,18 +280,6 @@ def test_rows_that_a_metric_cannot_take_are_refused(name, target, truth, predict
 def test_each_target_has_a_usual_metric_that_suits_it(target):
     """The one of a config that names none."""
     assert target in metrics.find(metrics.default(target), target).targets
-
-
-def test_a_metric_says_what_a_submission_holds():
-    """Hard labels where only these are scored; labels by rank for map@k; else the probabilities or
-    numbers themselves.
-    """
-    takes = {name: metrics.find(name, suited(name)).takes for name in NAMES}
-
-    hard_labels = dict.fromkeys(
-        ["accuracy", "balanced_accuracy", "f1", "f_beta:2", "qwk"], "classes"
-    )
-    assert takes == {**dict.fromkeys(NAMES, "scores"), **hard_labels, "map@3": "ranking"}
 
 
 def test_a_metric_of_ones_own_is_a_function_and_a_line(monkeypatch):
@@ -464,18 +314,6 @@ def test_the_interval_of_an_accuracy_is_that_of_its_binomial():
     assert (low, high) == pytest.approx((0.8 - 0.0392, 0.8 + 0.0392), abs=0.006)
 
 
-@pytest.mark.parametrize(("name", "target"), PAIRS)
-def test_an_interval_holds_the_value(name, target, monkeypatch):
-    """Of rows like these, for every metric."""
-    monkeypatch.setattr(metrics, "MOST_RESAMPLES", 100)
-    rows = some(name, target)
-    metric = metrics.find(name, target)
-
-    low, high = metrics.interval(metric, *rows, 3)
-
-    assert low < metric(*rows) < high
-
-
 def test_resamples_without_a_value_are_skipped():
     """A third of them lack the only row of the second class."""
     truth, scores = np.array([0, 0, 0, 1]), np.array([0.1, 0.2, 0.4, 0.3])
@@ -487,17 +325,9 @@ def test_resamples_without_a_value_are_skipped():
     assert 0 <= low < 2 / 3 < high <= 1
 
 
-def test_the_seed_fixes_the_interval():
-    """A report says the same each time it is made."""
-    rows, metric = some("mae", "regression"), metrics.find("mae", "regression")
-
-    first, again, other = (metrics.interval(metric, *rows, seed) for seed in (0, 0, 1))
-
-    assert first == again != other
-
-
-def test_one_row_has_an_interval_without_width():
+def test_one_row_has_an_interval_without_width(monkeypatch):
     """Every resample is that row."""
+    monkeypatch.setattr(metrics, "MOST_RESAMPLES", 3)
     rows = np.array([[2.0]]), np.array([[1.5]])
 
     assert metrics.interval(metrics.find("mae", "regression"), *rows, 0) == (0.5, 0.5)
@@ -519,9 +349,7 @@ def test_what_has_no_value_has_no_interval():
         metrics.interval(picky, np.arange(60), np.eye(60), 0)
 
 
-@pytest.mark.parametrize(
-    ("rows", "resamples"), [(1, 1000), (5000, 1000), (10_000, 500), (100_000, 100)]
-)
+@pytest.mark.parametrize(("rows", "resamples"), [(1, 1000), (10_000, 500), (100_000, 100)])
 def test_many_values_are_resampled_less_often(rows, resamples):
     """The more there are, the less the interval gains by another resample."""
     calls = []
