@@ -42,16 +42,14 @@ def test_equal_work_is_compared_with_2018_and_between_the_ways(tmp_path):
 
     found = bench_report.write([run], tmp_path / "page", print)
 
-    ratios = {
-        (one["what"], one["slow"][:3], one["fast"][:3]): one["ratio"] for one in found["compared"]
-    }
-    assert ratios["an image, at batch 256", "8 x", "8 x"] == pytest.approx(3.0)
-    here = 30 / 49_152
+    ratios = [
+        (one["slow"][:3], round(one["ratio"], 9))
+        for one in found["compared"]
+        if one["what"] == "an image, at batch 256" and one["fast"].startswith("8 x")
+    ]
     there = timings.published_grid.row("gpu", 256, 3)
-    assert ratios["an image, at batch 256", "GPU", "8 x"] in (
-        pytest.approx(there.mean / there.images / here),
-        pytest.approx(there.mean / there.images / (90 / 49_152)),
-    )
+    assert ("8 x", 3.0) in ratios
+    assert ("GPU", round(there.mean / there.images / (30 / 49_152), 9)) in ratios
     text = shown(found["page"])
     assert "in 2018 nobody counted the images" in text and "ours, batch 256" in text
     assert {path.rpartition("/")[2] for path in found["pictures"]} == {
@@ -84,7 +82,7 @@ def test_the_time_to_an_accuracy_is_that_of_real_images(tmp_path, monkeypatch):
     assert "is not known" in bench_report.write([made], tmp_path / "page", print)["advice"][0]
 
 
-def test_a_page_has_what_there_is(tmp_path):
+def test_a_page_has_what_there_is(tmp_path, monkeypatch):
     """Of one pattern it is not known what another one costs; what could not be trained is named;
     and without a run there are the headlines of 2018.
     """
@@ -96,6 +94,7 @@ def test_a_page_has_what_there_is(tmp_path):
     assert "n/a: fit-3-generator-256: too large" in shown(found["page"])
     with pytest.raises(ConfigError, match="--pattern 5: these runs measured 3 alone"):
         bench_report.write([run], tmp_path / "page", print, pattern=5)
+    monkeypatch.setattr(bench_report.pictures, "draw", lambda *given, **more: [])
     alone = bench_report.write([], tmp_path / "alone", print)
     assert alone["pattern"] == 3 and "figures of 2018" in alone["advice"][0]
     assert "3.17" in shown(alone["page"])

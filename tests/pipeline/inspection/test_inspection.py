@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,16 +24,9 @@ from pipeline.config import Config, Data
 from pipeline.data import dataset
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError, PipelineError, SubmissionError
-from pipeline.inspection import (
-    config_proposal,
-    config_writer,
-    inspection,
-    inspection_page,
-    recipes,
-)
+from pipeline.inspection import config_proposal, config_writer, inspection, inspection_page
 from pipeline.inspection.inspection import Inspection
 from pipeline.inspection.tables import Given
-from pipeline.inspection.training_speed import Speed
 
 # The others have readers of their own.
 DESCRIBED = [slug for slug in EMBEDDED if configs.load(slug.replace("-", "_")).data.kind != "own"]
@@ -164,29 +156,16 @@ def test_an_embedded_competition_is_described_as_it_was_by_hand(slug, tmp_path):
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
-@settings(max_examples=30)
-@given(
-    names=st.lists(NAMES, min_size=3, max_size=12, unique=True),
-    rate=st.floats(1e-6, 99),
-    seconds=st.floats(0, 3600),
-)
-def test_any_config_can_be_written_as_a_file(names, rate, seconds):
+@settings(max_examples=20)
+@given(names=st.lists(NAMES, min_size=3, max_size=12, unique=True))
+def test_any_config_can_be_written_as_a_file(names):
     """Whatever its columns are called."""
-    digits = configs.load("digits")
-    config = replace(
-        digits,
-        data=Data(
-            kind="table",
-            id_column=names[0],
-            label_column=names[1],
-            numeric_columns=tuple(names[2:]),
-        ),
-        optimizer=replace(digits.optimizer, base_rate=rate),
-        progress_seconds=seconds,
-    )
+    first, label, *numbers = names
+    data = Data(kind="table", id_column=first, label_column=label, numeric_columns=tuple(numbers))
+    config = replace(configs.load("digits"), data=data)
     held: dict[str, object] = {}
 
-    doc = [f'a """ and \\ {names[0]!r}']
+    doc = [f'a """ and \\ {first!r}']
     text = config_writer.write(config, doc, {"metric": "a comment"})
     exec(text, held)  # noqa: S102 - our own text
 
@@ -201,7 +180,7 @@ CELLS = st.one_of(
 COLUMN = st.sampled_from([CELLS, st.sampled_from(["0", "1"]), st.floats(0, 1).map(str)])
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_a_config_that_is_proposed_reads_its_folder_or_there_is_a_message(data, tmp_path_factory):
     """Whatever is in the cells: nothing else is raised, and nothing is proposed that training or
@@ -315,10 +294,9 @@ def test_arrays_are_found_by_their_shapes_and_their_rows_by_the_test_table(tmp_p
     [
         ("", lambda n: n / 8 - 3, "table"),
         ("x", lambda n: n % 2, "table"),
-        ("", lambda n: n % 256, "pixels"),
         ("x", lambda n: n % 256, "pixels"),
     ],
-    ids=["features", "answers", "levels", "named levels"],
+    ids=["features", "answers", "levels"],
 )
 def test_columns_that_are_only_numbered_are_pixels_only_if_they_hold_levels(
     letter, value, kind, tmp_path
@@ -334,13 +312,12 @@ def test_columns_that_are_only_numbered_are_pixels_only_if_they_hold_levels(
     assert proposed(put(tmp_path, files))[1].data.kind == kind
 
 
-@pytest.mark.parametrize("tables", [("train.csv", "test.csv"), ("known.csv", "asked.csv")])
-def test_pixels_whose_names_have_two_numbers_need_no_square(tables, tmp_path):
-    """Without ids the test set is found by its name, or by its columns and rows."""
+def test_pixels_whose_names_have_two_numbers_need_no_square(tmp_path):
+    """Without ids the test set is found by its columns and rows."""
     names = [f"{row}x{column}" for row in range(6) for column in range(10)]
     files = {
-        tables[0]: csv(["label", *names], *([n % 2, *noise(60)] for n in range(20))),
-        tables[1]: csv(names, *(noise(60) for _ in range(4))),
+        "known.csv": csv(["label", *names], *([n % 2, *noise(60)] for n in range(20))),
+        "asked.csv": csv(names, *(noise(60) for _ in range(4))),
         "sample_submission.csv": csv("ImageId,Label", *((n + 1, 0) for n in range(4))),
     }
 
@@ -358,8 +335,7 @@ def test_pixels_whose_names_have_two_numbers_need_no_square(tables, tmp_path):
         (lambda n: "abc"[n % 3], "a b c", "classes", "map@3", 3),
         (lambda n: n % 5, "0", "classes", "accuracy", 5),
         (lambda n: n % 5, "0.0", "regression", "rmse", 0),
-        (lambda n: n % 5 if n < 26 else n * n, "0", "regression", "rmse", 0),
-        (lambda n: n / 7, "0", "regression", "rmse", 0),
+        (lambda n: n % 5 if n < 26 else n / 7, "0", "regression", "rmse", 0),
     ],
 )
 def test_the_target_follows_from_labels_and_sample(
@@ -518,15 +494,10 @@ def test_what_is_planted_among_images_is_found(tmp_path):
 
     found, _ = proposed(put(tmp_path, files))
 
-    pairs = {
-        (
-            found.ids[d.one],
-            (found.test_ids if d.test else found.ids)[d.other],
-            d.near,
-            d.conflicting,
-        )
-        for d in found.duplicates
-    }
+    pairs = set()
+    for d in found.duplicates:
+        other = (found.test_ids if d.test else found.ids)[d.other]
+        pairs.add((found.ids[d.one], other, d.near, d.conflicting))
     near = ("a9", "a12", True, False)
     assert pairs == {("a0", "a7", False, True), ("a4", "b1", False, False), near}
     assert set(found.inputs.broken) == {"a2"}
@@ -569,25 +540,11 @@ def labelled(label, rows=9):
     return train(lambda n: (n, size(n), label(n)), rows=rows)
 
 
-def broken(files):
-    """Return files of images of which some are torn."""
-    return lambda _: pictures() | files
-
-
-def unfit(text):
-    """Return a change that makes a text a label, where a submission holds labels."""
+def unfit(files):
+    """Make a text a label that cannot be one, where a submission holds labels."""
     sample = csv("id,sold", *((1000 + n, "yes") for n in range(9)))
-    change = labelled(lambda n: ("yes", "no", text)[n % 3], rows=61)
-    return lambda files: change(files) | {"sample_submission.csv": sample}
-
-
-def other_ending(files):
-    """Return images whose ids have another ending than the files, as the labels may have."""
-    ids = [f"{n}.jpg" for n in range(24)]
-    sample = csv("id,kind", *((f"{90 + n}.jpg", 0) for n in range(6)))
-    images = {f"train/{n}.JPG": png(noise(12, 12), "JPEG") for n in range(24)}
-    labels = csv("id,kind", *((name, n % 3) for n, name in enumerate(ids)))
-    return pictures() | {"train.csv": labels, "sample_submission.csv": sample} | images
+    change = labelled(lambda n: ("yes", "no", "NA")[n % 3], rows=61)
+    return change(files) | {"sample_submission.csv": sample}
 
 
 TORN = png(noise(12, 12))[:50]
@@ -612,32 +569,19 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         ),
         (replaced("train.csv", lambda text: text.partition(b"\n")[0]), "a header and no rows"),
         (train(lambda n: (n // 2, n, n % 2), rows=40), "repeats 20 ids"),
-        (replaced("train.csv", lambda _: b"id,id\n1,2\n"), "its header names a column twice"),
-        (replaced("train.csv", lambda _: b"\xff\xfe\x00"), "could not be read as a CSV"),
         (labelled(lambda n: 1), "the same label in"),
         (labelled(lambda n: f"kind {max(n, 3)}"), "in only one row"),
         (labelled(lambda n: f'"{n},5"', rows=40), "with commas in 'sold', such as '0,5'"),
         (labelled(lambda n: "" if n else 1), "without a label"),
-        (unfit("NA"), "1 labels that cannot be submitted, for example 'NA'"),
-        (unfit("None"), "1 labels that cannot be submitted, for example 'None'"),
-        # Two of 24 in the training set may be, and one in ten of the test set.
+        (unfit, "1 labels that cannot be submitted, for example 'NA'"),
+        # Two of 24 in the training set may be.
         (
-            broken({f"train/a{n}.png": TORN for n in (1, 2, 3)}),
+            lambda _: pictures() | {f"train/a{n}.png": TORN for n in (1, 2, 3)},
             "3 of 24 images cannot be used: 'a1'",
         ),
-        (
-            broken({"test/b0.png": b"", "test/b3.png": b"GIF89a"}),
-            "2 of 6 images cannot be used: 'b0': it is empty",
-        ),
         (lambda _: without(*FIRST_THREE)(WITH_MASKS), "3 of 20 images are missing in"),
-        (other_ending, "an id '0.jpg'"),
         (train(lambda n: (n, n, n % 2), "id,other,sold"), "nothing to learn from"),
-        (without("test.csv"), "nothing to learn from was found"),
         (commas_everywhere, "can read none of them: size: numbers with commas, such as '0,25'"),
-        (
-            lambda _: {k.replace(".png", ".Jpg"): v for k, v in pictures().items()},
-            "is called 'a0.Jpg', an id 'a0'",
-        ),
         (unclear_label, "with commas between: --label shape"),
     ],
 )
@@ -684,41 +628,18 @@ def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, ca
     (assumed,) = [line for line in lines if line.startswith("unknown  competition")]
     assert "assumed 'leaves'" in assumed
     assert {str(folder), str(config)} <= set(shlex.split(following))
-    assert (
-        "exists; expected a new file"
-        in json.loads(capsys.readouterr().out.splitlines()[-1])["error"]
-    )
+    refused = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert "exists; expected a new file" in refused["error"]
     assert configs.from_json(end["proposed"]) == configs.load(end["written"])
-    assert end["competition"] == "leaves" and {line["level"] for line in end["findings"]} >= {
-        "found",
-        "chosen",
-        "unknown",
-    }
-
-
-@pytest.mark.slow  # tests/e2e has the same way of a table
-def test_what_it_writes_for_this_cpu_trains_and_predicts_unedited(tmp_path, monkeypatch):
-    """For one epoch: the machine is said to be slow."""
-    slow = partial(recipes.recipe, measure=lambda config: Speed(1.0, 5.0))
-    monkeypatch.setattr(recipes, "recipe", slow)
-    folder, config = put(tmp_path / "leaves", pictures(ending=".jpg")), tmp_path / "leaves.py"
-    given = ["--config", config, "--input", folder, "--output", tmp_path / "out"]
-
-    for words in (
-        ["inspect", folder, "--for", "cpu", "--write", config],
-        ["train", *given],
-        ["infer", *given, "--artifact", tmp_path / "out" / "artifact"],
-    ):
-        assert main([str(word) for word in words]) == 0
+    assert end["competition"] == "leaves"
+    assert {"found", "chosen", "unknown"} <= {line["level"] for line in end["findings"]}
 
 
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("nowhere", "no such folder"),
         ("n" * 300, "no such folder"),
         (". --write NotAName", "lower-case letters"),
-        (". --write ../x", "lower-case letters"),
         (". --write digits", "exists; expected a new file"),
         (". --write no/such/folder.py", "there is no folder"),
         (". --competition a&b", "competition='a&b'"),
@@ -767,8 +688,6 @@ def test_a_folder_that_does_not_run_is_reported_all_the_same(tmp_path, capsys):
 
     shown = capsys.readouterr()
     assert (code, (tmp_path / "x.py").exists()) == (1, False)
-    assert (
-        "has the columns one, two beside the id" in shown.err
-        and "image files: train/ to train" in shown.out
-    )
+    assert "has the columns one, two beside the id" in shown.err
+    assert "image files: train/ to train" in shown.out
     assert "The proposed config does not run" in (tmp_path / "x.html").read_text()
