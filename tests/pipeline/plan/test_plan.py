@@ -39,10 +39,12 @@ FITS = Outlook(
 )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def cache(tmp_path, monkeypatch):
-    """Keep what is compiled in a folder of the test."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+@pytest.fixture(scope="module", autouse=True)
+def cache(tmp_path_factory):
+    """Keep what is compiled in a folder of this file."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
 
 
 @given(
@@ -51,6 +53,7 @@ def cache(tmp_path, monkeypatch):
     ), batch=st.integers(1, 10_000),
 )  # fmt: skip
 def test_two_batches_give_every_other(fixed, image, batches, batch):
+    """And one alone gives none."""
     law = AffineLaw(fixed, image)
     first, second = ((one, law.of(one)) for one in sorted(batches))
 
@@ -60,11 +63,8 @@ def test_two_batches_give_every_other(fixed, image, batches, batch):
     rounding = 1e-14 * second[1] / (second[0] - first[0])
     near = rounding * (batch + second[0]) + 1e-11 * batch + 1e-11
     assert found.of(batch) == pytest.approx(law.of(batch), rel=1e-9, abs=near)
-
-
-def test_one_batch_gives_no_law():
     with pytest.raises(ConfigError, match="two batches that differ"):
-        AffineLaw.through((8, 1.0), (8, 1.1))
+        AffineLaw.through(first, first)
 
 
 @given(fixed=st.floats(0, 1e9), image=st.floats(1, 1e8), room=st.floats(0, 1e12))
@@ -168,8 +168,14 @@ def test_a_figure_that_is_not_known_is_no_number():
     assert row == ("one H100", *[plan_table.MISSING] * 8)
 
 
-def test_a_plan_of_a_small_network_is_kept_and_comes_back(tiny, written_config, tmp_path, capsys):
-    words = ["plan", "--config", str(written_config(tiny)), "--for", "gpu-t4x2,colab-cpu", "--json"]
+def test_a_plan_of_a_small_network_is_kept_and_comes_back(
+    tiny, written_config, tmp_path, monkeypatch, capsys
+):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    """And says where its memory is estimated, since there is no compiler of TPUs."""
+    monkeypatch.setitem(sys.modules, "libtpu", None)  # Python then finds no such package
+    path, names = written_config(replace(tiny, precision="float32")), "gpu-t4x2,tpu-v5e-8,colab-cpu"
+    words = ["plan", "--config", str(path), "--for", names, "--json"]
     page, file = tmp_path / "plan.html", tmp_path / "plan.json"
 
     assert main([*words, "--output", str(tmp_path), "--page", str(page)]) == 0
@@ -180,7 +186,9 @@ def test_a_plan_of_a_small_network_is_kept_and_comes_back(tiny, written_config, 
     found = json.loads(first.out.splitlines()[-1])
     assert "Compiling" in first.err and "Compiling" not in second.err
     assert json.loads(second.out) == found == json.loads(file.read_text())
-    there, unknown = found["outlooks"]
+    assert "Kaggle TPU v5e-8" in first.out
+    assert "estimated, since libtpu is not installed" in first.out
+    there, _, unknown = found["outlooks"]
     assert there["memory_basis"] == "estimated" and there["fits"] is True
     assert there["spent"]["weeks"] == 1 and unknown["memory"] is None
     made = plan.from_json(found)
@@ -218,11 +226,8 @@ def test_time_on_this_machine_is_that_of_the_steps_that_were_timed(tiny, monkeyp
     [
         ("--for", "tpu-v9", 2, "expected one of tpu-v5e-8"),
         ("--images", "many", 2, "expected a number"),
-        ("--images", 400 * "9", 2, "expected a number"),
-        ("--input", "missing", 2, "there is no such folder"),
         ("--input", 5_000 * "x", 2, "there is no such folder"),
         ("--probe", 5_000 * "x", 2, "there is no"),
-        ("--page", "/dev/null/page.html", 8, "Could not write"),
         ("--page", 5_000 * "x", 8, "Could not write"),
     ],
 )
@@ -245,17 +250,6 @@ def test_a_model_that_cannot_be_built_still_gets_the_rest_of_its_plan(tiny, writ
     assert "width" in err
 
 
-def test_without_the_compiler_of_tpus_a_plan_says_that_its_memory_is_estimated(
-    tiny, written_config, monkeypatch, capsys
-):
-    monkeypatch.setitem(sys.modules, "libtpu", None)  # Python then finds no such package
-
-    assert main(["plan", "--config", str(written_config(tiny)), "--for", "tpu-v5e-8"]) == 0
-
-    out = capsys.readouterr().out
-    assert "Kaggle TPU v5e-8" in out and "estimated, since libtpu is not installed" in out
-
-
 def test_kept_results_follow_from_what_a_program_follows_from(tiny):
     longer = replace(tiny, epochs=99, seed=7)
 
@@ -264,7 +258,7 @@ def test_kept_results_follow_from_what_a_program_follows_from(tiny):
     assert kept_plans.key("x", tiny) != kept_plans.key("y", tiny)
 
 
-@pytest.mark.parametrize("content", ["{", "[1]", "5", "[" * 100_000])
+@pytest.mark.parametrize("content", ["[1]", "[" * 100_000])
 def test_a_kept_result_that_is_spoiled_is_computed_again(tiny, tmp_path, content):
     assert kept_plans.found("x", tiny, lambda: {"a": 1}, tmp_path) == {"a": 1}
     assert kept_plans.found("x", tiny, lambda: {"a": 2}, tmp_path) == {"a": 1}
