@@ -4,7 +4,6 @@ import os
 import shutil
 from dataclasses import replace
 
-import numpy as np
 import pytest
 from PIL import Image
 
@@ -14,7 +13,6 @@ from pipeline.errors import ConfigError
 from pipeline.preparation import preparation
 from pipeline.runtime import mounts
 from pipeline.storage import checksums
-from pipeline.training import training
 
 
 def small_shards(monkeypatch):
@@ -87,40 +85,6 @@ def test_a_training_takes_what_was_prepared_in_either_layout_of_mounts(
     assert dict(found.broken) == dict(plain.broken) and list(found.broken) == ["r003"]
 
 
-def test_a_training_gives_the_same_weights_however_it_is_fed(
-    config, competition, prepared, output, tmp_path
-):
-    """Prepared or not, from memory or from the devices."""
-    prepared(config=config)
-    found, given = set(), mounts.prepared(tmp_path / "input")
-    for feed, prepared in (("host", []), ("host", given), ("device", given)):
-        one = replace(config, feed=feed, epochs=1)
-        examples = training.read(one, competition, prepared=prepared)
-        place = tmp_path / f"{feed}-{len(prepared)}"
-        run = training.train(one, competition, place, examples=examples, show=str)
-        found.add(run.manifest["weights_sha256"])
-
-    assert len(found) == 1
-
-
-def test_images_in_folders_of_labels_are_prepared_too(
-    config, competition, prepared, output, tmp_path
-):
-    """Whatever says which images there are."""
-    for number, path in enumerate(sorted((competition / "train").iterdir())):
-        folder = competition / "classes" / "ab"[number % 2]
-        folder.mkdir(parents=True, exist_ok=True)
-        path.rename(folder / path.name)
-    data = replace(config.data, train_csv=None, train_images="classes")
-    config = replace(config, data=data, num_classes=2)
-
-    prepared(config=config)
-    found, said = read(config, competition, tmp_path)
-
-    assert found.fingerprint == of_files(config, competition).fingerprint
-    assert said[0].startswith("Found 96 of 96")
-
-
 def test_it_ends_before_its_session_and_the_next_one_takes_what_is_done(
     config, competition, prepared, output, tmp_path, monkeypatch
 ):
@@ -171,11 +135,6 @@ def other_pillow(config, output, patch):
     return config
 
 
-def torn_marker(config, output, patch):
-    (output / mounts.PREPARED).write_text("{")
-    return config
-
-
 def no_marker_of_ours(config, output, patch):
     (output / mounts.PREPARED).write_bytes(checksums.sealed({"of": "somebody else"}))
     return config
@@ -186,7 +145,6 @@ def no_marker_of_ours(config, output, patch):
     [
         (other_shape, "is not used, since its images are decoded by"),
         (other_pillow, "is not used, since its images are decoded by"),
-        (torn_marker, "is corrupt"),
         (no_marker_of_ours, "is corrupt"),
     ],
 )
@@ -225,28 +183,6 @@ def test_what_kaggle_would_not_keep_is_refused_before_anything_is_decoded(
         preparation.prepare(config, competition, output, show=str)
 
     assert not list(output.iterdir())
-
-
-def test_the_same_pixels_come_by_tfrecords(config, competition, output, tmp_path):
-    """Parts of files have names of their own."""
-    contents = [path.read_bytes() for path in sorted((competition / "train").iterdir())]
-    (competition / "all").write_bytes(b"".join(contents))
-    starts = np.cumsum([0, *map(len, contents)])
-    parts = [
-        parallel_decoding.Part(str(competition / "all"), int(start), len(content))
-        for start, content in zip(starts, contents, strict=False)
-    ]
-    form = image_decoding.Shape(8, 8, 1, "exact")
-    for number in range(1, 5):
-        parallel_decoding.keep(parts, form, number, output, base=competition, show=str)
-
-    said = []
-    found = parallel_decoding.read(
-        parts, form, base=competition, prepared=[output], show=said.append
-    )[0]
-
-    assert np.array_equal(found, parallel_decoding.read(parts, form)[0])
-    assert said[0].startswith("Found 96 of 96")
 
 
 def test_images_that_stay_in_their_files_say_that_nothing_is_taken(

@@ -227,23 +227,19 @@ def test_sources_are_the_folders_that_links_lead_to(competition, tiny, tmp_path)
     assert len(dataset.read_training(tmp_path / "seen", tiny)) == len(hidden.train)
 
 
-@pytest.mark.parametrize("name", ["sample_submission", "train_csv"])
-def test_a_file_that_the_config_writes_otherwise_is_not_overwritten(
-    competition, tiny, tmp_path, name
-):
-    path = competition / getattr(tiny.data, name)
+def test_a_file_that_the_config_writes_otherwise_is_not_overwritten(competition, tiny, tmp_path):
+    path = competition / "train.csv"
     before = path.read_bytes()
-    config = replace(tiny, data=replace(tiny.data, **{name: f".//{path.name}"}))
+    config = replace(tiny, data=replace(tiny.data, train_csv=".//train.csv"))
     HiddenTest(config, competition).write(tmp_path / "rerun", hidden=True)
     assert path.read_bytes() == before
     assert (tmp_path / "rerun" / path.name).read_bytes() != before
 
 
-@pytest.mark.parametrize("with_ids", [True, False])
-def test_a_text_with_a_line_for_each_row_is_left_out(competition, tiny, with_ids):
+def test_a_text_with_a_line_for_each_row_is_left_out(competition, tiny):
     config = as_pixels(competition, tiny)
     table = pd.read_csv(competition / "train.csv", dtype=str)
-    table.drop(columns=[] if with_ids else "id").to_csv(competition / "train.csv", index=False)
+    table.drop(columns="id").to_csv(competition / "train.csv", index=False)
     (competition / "labels.txt").write_text("\n".join(table["label"]))
     (competition / "names.txt").write_text("\n".join(sorted(set(table["label"]))))
     hidden = HiddenTest(config, competition)
@@ -272,26 +268,17 @@ def test_a_misspelt_test_set_or_sample_is_no_missing_one(made):
         HiddenTest(replace(config, data=data), folder)
 
 
-def unlabelled(folder):
-    (folder / "train.csv").unlink()
-
-
 @pytest.mark.parametrize(
-    ("change", "spoil", "said"),
+    ("change", "said"),
     [
-        ({"train_images": "trian"}, None, "96 of 96 images are missing"),
-        ({"id_column": "ids"}, None, "ids"),
-        ({}, unlabelled, r"train\.csv is missing"),
-        ({"folds": 24}, None, "Lower folds"),  # too few rows to hide any
+        ({"data": {"train_images": "trian"}}, "96 of 96 images are missing"),
+        ({"folds": 24}, "Lower folds"),  # too few rows to hide any
     ],
 )
-def test_what_a_session_would_refuse_is_refused_before_one_starts(
-    competition, tiny, change, spoil, said
-):
-    (spoil or str)(competition)
-    folds, data = change.get("folds"), {k: v for k, v in change.items() if k != "folds"}
+def test_what_a_session_would_refuse_is_refused_before_one_starts(competition, tiny, change, said):
+    data = replace(tiny.data, **change.pop("data", {}))
     with pytest.raises((ConfigError, DataError), match=said):
-        HiddenTest(replace(tiny, folds=folds, data=replace(tiny.data, **data)), competition)
+        HiddenTest(replace(tiny, data=data, **change), competition)
 
 
 def test_few_rows_are_chosen_without_broken_images(competition, tiny):
@@ -325,15 +312,10 @@ def test_ids_may_have_another_column_in_the_test_set(competition, tiny, tmp_path
     table.to_csv(competition / "train.csv", index=False)
     config = replace(config, data=replace(config.data, id_column="ID"))
     hidden, every = HiddenTest(config, competition), dataset.read_training(competition, config)
-    own = read_test(competition, config)
     hidden.limit(None, 8)
-    hidden.write(tmp_path / "seen")
     hidden.write(tmp_path / "rerun", hidden=True)
     tests = read_test(tmp_path / "rerun", config)
     assert np.array_equal(tests.inputs(np.arange(8)), every.inputs[hidden.hidden])
-    seen = read_test(tmp_path / "seen", config)
-    assert seen.ids == own.ids[:8]
-    assert np.array_equal(seen.inputs(np.arange(8)), own.inputs(np.arange(8)))
 
 
 def test_a_sample_without_rows_is_said_and_not_taken(competition, tiny, tmp_path):
@@ -344,33 +326,14 @@ def test_a_sample_without_rows_is_said_and_not_taken(competition, tiny, tmp_path
     assert len(read_test(tmp_path / "seen", tiny)) == len(hidden.visible)
 
 
-def of_several_labels(folder: Path, config: Config) -> Config:
-    """Give each row one or two of four labels, one of them with a blank, in one column."""
-    names = ("ant", "bee", "big cat", "dog")
-    table = pd.read_csv(folder / "train.csv", dtype=str)
-    table["label"] = [
-        "|".join(sorted({names[row % 4], names[row // 4 % 4]})) for row in range(len(table))
-    ]
-    table.to_csv(folder / "train.csv", index=False)
-    data = replace(config.data, label_separator="|")
-    return replace(config, target="multilabel", data=data)
-
-
-def test_several_labels_in_a_column_are_scored_as_the_sample_separates_them(competition, tiny):
-    config = replace(of_several_labels(competition, tiny), metric="f1")
-    sample = pd.read_csv(competition / "sample_submission.csv", dtype=str)
-    sample.assign(label="ant;dog").to_csv(competition / "sample_submission.csv", index=False)
-    hidden = HiddenTest(config, competition)
-    ((name, column),) = hidden.solution.items()
-    written = {name: {key: text.replace("|", ";") for key, text in column.items()}}
-    assert hidden.score(written) == 1.0
-
-
 def test_a_sample_that_is_made_up_has_a_column_for_each_scored_label(competition, tiny, tmp_path):
-    config = replace(of_several_labels(competition, tiny), metric="auc")
+    table = pd.read_csv(competition / "train.csv", dtype=str)
+    table["label"] = ["ant|bee", "bee|big cat", "big cat", "dog"] * 24
+    table.to_csv(competition / "train.csv", index=False)
     (competition / "sample_submission.csv").unlink()
-    hidden = HiddenTest(config, competition)
-    hidden.write(tmp_path / "seen")
+    data = replace(tiny.data, label_separator="|")
+    config = replace(tiny, target="multilabel", metric="auc", data=data)
+    HiddenTest(config, competition).write(tmp_path / "seen")
     target = dataset.read_training(competition, config).target
     Form(target, "auc", tmp_path / "seen" / "sample_submission.csv").check_labels()
 
@@ -387,32 +350,9 @@ def test_where_there_is_no_test_set_labelled_rows_become_one(made, tmp_path):
     assert np.array_equal(tests.inputs(np.arange(len(tests))), every.inputs[hidden.visible])
 
 
-def test_fewer_rows_keep_every_label_and_hide_no_others(competition, tiny):
-    whole, fewer = HiddenTest(tiny, competition), HiddenTest(tiny, competition)
-    fewer.limit(12, 5)
-    assert set(fewer.train) < set(whole.train)
-    assert set(fewer.hidden) < set(whole.hidden)
-    labels = dataset.read_training(competition, tiny).labels
-    assert set(labels[fewer.train]) == {0, 1, 2, 3}
-    assert len(fewer.test_ids) == 5
-
-
-def test_a_group_is_on_one_side(competition, tiny):
-    table = pd.read_csv(competition / "train.csv", dtype=str)
-    table["patient"] = [f"p{row // 8}" for row in range(len(table))]
-    table.to_csv(competition / "train.csv", index=False)
-    # A tenth is held out of 12 patients, so that two of them can be hidden.
-    data = replace(tiny.data, group_column="patient", validation_fraction=0.1)
-    hidden = HiddenTest(replace(tiny, data=data), competition)
-    patients = table["patient"].to_numpy()
-    assert not set(patients[hidden.train]) & set(patients[hidden.hidden])
-
-
 def test_a_perfect_submission_has_the_best_score(competition, tiny):
     hidden = HiddenTest(tiny, competition)
     assert hidden.score(hidden.solution) == 1.0
-    wrong = {name: dict.fromkeys(column, "9") for name, column in hidden.solution.items()}
-    assert hidden.score(wrong) == pytest.approx(0.25, abs=0.1)
     unknown = {name: dict.fromkeys(column, "?") for name, column in hidden.solution.items()}
     with pytest.raises(SubmissionError, match="no label"):
         hidden.score(unknown)
@@ -431,7 +371,7 @@ TARGETS = {
 
 
 @pytest.mark.parametrize("name", TARGETS)
-@settings(max_examples=30)
+@settings(max_examples=8)
 @given(seed=some.integers(0, 2**32 - 1))
 def test_the_score_of_a_written_submission_is_that_of_its_predictions(tmp_path_factory, name, seed):
     target, columns = TARGETS[name]

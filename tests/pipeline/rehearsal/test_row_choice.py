@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as some
 
 from pipeline.config import Config
@@ -33,6 +33,7 @@ def label_groups(given: Examples, rows: np.ndarray) -> list[int]:
 
 
 @pytest.mark.parametrize("kind", ["classes", "multilabel"])
+@settings(max_examples=30)
 @given(
     seed=some.integers(0, 2**32 - 1),
     rows=some.integers(20, 200),
@@ -75,6 +76,7 @@ def test_of_many_small_labels_some_rows_are_hidden(tiny: Config) -> None:
     assert len(RowChoice(made, tiny).hide(np.arange(rows))) == MOST_HIDDEN
 
 
+@settings(max_examples=20)
 @given(seed=some.integers(0, 2**32 - 1), most=some.integers(30, 100))
 def test_fewer_rows_are_stratified_and_stay_in_their_order(
     tiny: Config, seed: int, most: int

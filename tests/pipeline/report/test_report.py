@@ -20,9 +20,9 @@ from invoke.main import program
 
 from deploy.client import secrets
 from pipeline import __main__ as command_line
-from pipeline.errors import ConfigError, DiskError, PipelineError, ReportError
+from pipeline.errors import ConfigError, PipelineError, ReportError
 from pipeline.evaluation import hard_examples
-from pipeline.pages import charts, html
+from pipeline.pages import charts
 from pipeline.plan.laws import Interval
 from pipeline.plan.outlook import Outlook
 from pipeline.plan.plan import Plan
@@ -106,19 +106,9 @@ def test_each_target_has_its_own_parts(tmp_path, target):
     assert ("Residuals" in shown.text) == (target == "regression")
 
 
-def test_equal_runs_give_equal_bytes(tmp_path):
-    """A page that differs tells of a run that does."""
-    pages = set()
-    for name in ("a", "b"):
-        DRAWN.clear()  # each of them is drawn
-        pages.add(report.write(run(tmp_path / name)).read_bytes())
-
-    assert len(pages) == 1
-
-
 def test_the_page_needs_nothing_beside_itself(tmp_path):
     """It may fetch nothing and run nothing; its one style is known by its hash; each name inside of
-    it is one element's.
+    it is one element's. Of the same run it has the same bytes.
     """
     run(tmp_path)
     pixels = np.zeros((4, 8, 8, 1), np.uint8)
@@ -138,6 +128,8 @@ def test_the_page_needs_nothing_beside_itself(tmp_path):
     sources = [image["src"] for image in shown.all("img")]
     assert len(sources) == 4 and all(each.startswith("data:image/png;") for each in sources)
     assert len(ids) == len(set(ids)) and set(used) <= set(ids) and len(used) > 20
+    DRAWN.clear()  # all is drawn anew
+    assert report.write(tmp_path).read_text(encoding="utf-8") == text
 
 
 def harmless(shown: Page) -> bool:
@@ -176,23 +168,6 @@ def test_no_text_of_a_run_becomes_markup(tmp_path):
     assert title.startswith("<script></title> ·")
     outside = [text for text in shown.texts[1:] if text not in shown.quoted]
     assert not [text for text in outside if "\u202e" in text]
-
-
-@given(st.text(max_size=60), st.text(max_size=200))
-@settings(max_examples=30)
-def test_any_text_comes_through_an_element_as_it_is(name, value):
-    """Written, and read by a parser of HTML; a control character as its picture."""
-    template = '<p title="{{ value|plain }}">{{ name }}{{ value|quoted(300) }}</p>'
-    made = html.ENVIRONMENT.from_string(template).render(name=name, value=value)
-    found = Page.__new__(Page)
-    HTMLParser.__init__(found)
-    found.elements, found.texts, found.quoted, found._open = [], [], [], []
-    found.feed(made)
-    found.close()
-
-    assert [tag for tag, _ in found.elements] == ["p", "bdi"]
-    assert "".join(found.texts) == html.clean(name) + html.clean(value)
-    assert made.encode()
 
 
 def with_gaps(folder):
@@ -259,18 +234,12 @@ def of_another_floor(folder):
     ("made", "facts"),
     [
         (with_gaps, ["at the end 0.2000"]),
-        (
-            with_folds,
-            ["out of fold, 2 folds", "epochs 5, 6 of 6, 2 folds", "0.2500", "0.7500"],
-        ),
+        (with_folds, ["out of fold, 2 folds", "epochs 5, 6 of 6, 2 folds", "0.2500", "0.7500"]),
         # A table of ten thousand rows is not read.
         (many_classes, ["The 100 of 130 classes with the lowest F1.", "Most frequent confusions"]),
         (
             partial_run,
-            [
-                "A run partial 0.9000 accuracy in validation after epoch 6 not final",
-                *("This run is partial.", "Not shown: validation.csv"),
-            ],
+            ["0.9000 accuracy in validation after epoch 6 not final", "Not shown: valid"],
         ),
         (begun, ["No epoch has ended yet.", "tiny", "insects", "tiny-1", "8 x tpu"]),
         (pulled_artifact, ["0.8750 validation_qwk"]),
@@ -278,7 +247,6 @@ def of_another_floor(folder):
         (without("progress.jsonl"), ["progress.jsonl : throughput"]),
         (without("validation.csv"), ["validation.csv : everything about single classes"]),
         (without("validation.npz"), ["validation.npz : the exact loss"]),
-        (without("artifact/manifest.json"), ["This run is partial."]),
         # Two runs' files in one folder are the commonest mistake.
         (
             lambda folder: run(folder, metrics={"validation_accuracy": 0.5}),
@@ -306,26 +274,20 @@ ROWS = b"id,label,prediction,confidence\n"
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        (MANIFEST, b"{}", "lacks manifest_sha256"),
         (MANIFEST, b"[" * 100_000, "not the manifest of a run"),
         (MANIFEST, {"seconds": {"total": "long"}}, "seconds.total is not a finite number"),
         (MANIFEST, {"classes": 3}, "classes is a int"),
         (MANIFEST, {"target": {"kind": "regression"}}, "of a run with the target regression"),
         (MANIFEST, {"classes": ["dog"]}, "expected one of the manifest's classes"),
         ("history.csv", b"\xff\xfe\n", "is not a text"),
-        ("history.csv", b"", "is not what a training writes"),
         ("history.csv", b"epoch,loss\n1,2\n", "has no column validation_loss"),
         ("history.csv", HISTORY + b"x,1,1,1\n", "is not what a training writes"),
-        ("progress.jsonl", b'{"step": 1}\n', "line 1, is no line of progress"),
         ("progress.jsonl", b"null\n", "line 1, is no line of progress"),
-        ("validation.csv", b"id,label\n1,2\n", "has the columns id, label; expected"),
         ("validation.csv", ROWS + b"1,ant,bee,2\n", "'2' is not a number from 0 to 1"),
         ("validation.csv", ROWS + b"1,ant,bee,\n", "column confidence: a value is empty"),
         ("validation.csv", ROWS, "has no rows"),
-        ("validation.csv", ROWS + b"1,ant\n", "line 2 has 2 fields"),
         ("validation.npz", b"PK", "is not what a training writes beside"),
         ("examples.npz", b"", "is not what keep_examples writes"),
-        ("submission.csv", b"id,id\n", "names a column twice"),
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content, said):
@@ -342,7 +304,7 @@ def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content
 
 
 @given(st.data())
-@settings(max_examples=15)
+@settings(max_examples=8)
 def test_whatever_a_file_holds_there_is_a_page_or_a_message(tmp_path, data):
     """Cut off, or with other bytes in the middle."""
     output = tmp_path / "run"
@@ -396,18 +358,6 @@ def test_what_is_no_run_is_refused(tmp_path):
         (tmp_path / "plan.json").write_bytes(content)
         with pytest.raises(ReportError, match=r"is no plan: (.|\n)*Remove it"):
             report.write(tmp_path)
-
-
-def test_a_page_that_cannot_be_written_leaves_the_older_one(tmp_path, monkeypatch):
-    """It is renamed to its place, or not there at all."""
-    run(tmp_path / "out")
-    (tmp_path / "old").mkdir()
-    (tmp_path / "old" / "report.html").mkdir()  # nothing can be renamed to it
-
-    with pytest.raises(DiskError, match=r"Could not write .*report\.html"):
-        report.write(tmp_path / "out", page=tmp_path / "old" / "report.html")
-
-    assert [path.name for path in (tmp_path / "old").iterdir()] == ["report.html"]
 
 
 def test_the_command_prints_the_path(tmp_path, capsys):
