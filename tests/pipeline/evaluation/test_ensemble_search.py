@@ -115,37 +115,34 @@ def test_runs_that_hold_out_few_rows_in_common_are_refused(runs, copied):
         out_of_fold._refuse_other_parts(runs, single, ids)
 
 
+def turned(file):
+    """Return another truth with the same score: another version of the labels."""
+    truth = ((file["truth"] + 1) % 4).astype(np.int32)
+    return {"probabilities": np.roll(file["probabilities"], 1, axis=1), "truth": truth}
+
+
 @pytest.mark.parametrize(
-    ("change", "error", "said"),
+    ("change", "said"),
     [
-        ({"truth": np.zeros(60, np.int32)}, ReportError, "scores .* it is of another run"),
-        ({"probabilities": np.full((60, 4), np.nan)}, ReportError, "contradict each other"),
-        ({"probabilities": np.zeros((59, 4))}, ReportError, "60 ids .* 59 predicted rows"),
-        ({"truth": None}, ReportError, "no 'truth': an older version"),
-        (None, ReportError, r"validation\.npz cannot be read"),
+        (lambda file: file | {"truth": np.zeros(60, np.int32)}, "scores .* it is of another run"),
+        (lambda file: file | {"probabilities": np.zeros((59, 4))}, "60 ids .* 59 predicted rows"),
+        (lambda file: {"probabilities": file["probabilities"]}, "no 'truth': an older version"),
+        (turned, r"run-3.*has another truth than .*run-1"),
     ],
 )
-def test_files_that_contradict_each_other_are_refused(copied, change, error, said):
+def test_files_that_contradict_each_other_are_refused(copied, change, said):
     """By name, before any weight is found."""
     path = copied[2] / "validation.npz"
-    if change is None:
-        path.write_bytes(b"PK")
-    else:
-        arrays = {**np.load(path), **change}
-        np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    np.savez(path, **change(dict(np.load(path))))
 
-    with pytest.raises(error, match=said):
+    with pytest.raises(ReportError, match=said):
         out_of_fold.read(copied, quiet)
 
 
-def test_another_truth_for_the_same_ids_is_refused(copied):
-    """It is another competition, or another version of its labels."""
-    arrays = dict(np.load(copied[2] / "validation.npz"))
-    turned = np.roll(arrays["probabilities"], 1, axis=1)
-    truth = ((arrays["truth"] + 1) % 4).astype(np.int32)  # and so the score is the same
-    np.savez(copied[2] / "validation.npz", probabilities=turned, truth=truth)
+def test_a_file_that_cannot_be_read_is_named(copied):
+    (copied[2] / "validation.npz").write_bytes(b"PK")
 
-    with pytest.raises(ReportError, match=r"run-3.*has another truth than .*run-1"):
+    with pytest.raises(ReportError, match=r"validation\.npz cannot be read"):
         out_of_fold.read(copied, quiet)
 
 

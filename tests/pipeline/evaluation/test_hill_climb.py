@@ -13,7 +13,7 @@ SHAPES = [(), (3,), (4, 4)]
 
 
 @given(st.integers(0, 2**32 - 1), st.integers(1, 5), st.sampled_from(SHAPES), st.booleans())
-@settings(max_examples=30)
+@settings(max_examples=15)
 def test_no_member_scores_better_than_the_mean_where_it_was_found(seed, members, shape, coarse):
     """For predictions of any shape, and for a score with many equals; and the seed decides all."""
     random = np.random.default_rng(seed)
@@ -47,16 +47,6 @@ def test_errors_that_cancel_out_are_found():
     # 0.3 a - 0.3 b + 0.2 c = 0 has many solutions.
     assert float(np.dot(weights, [0.3, -0.3, 0.2])) == pytest.approx(0, abs=0.3 / 50)
     assert weights[1] > 0
-
-
-def test_where_all_score_alike_the_seed_chooses():
-    """And each has a part: nothing says that one of them is better."""
-    predictions = [np.full(3, value, np.float32) for value in (1, 2, 3)]
-
-    found = [hill_climb.climb(predictions, lambda values: 0.0, seed, MEAN) for seed in range(4)]
-
-    assert all(min(weights) > 0.1 for weights in found)
-    assert len({tuple(weights) for weights in found}) > 1
 
 
 def test_a_member_that_adds_nothing_gets_nothing():

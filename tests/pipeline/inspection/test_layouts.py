@@ -46,19 +46,13 @@ def sorted_pictures() -> dict[str, bytes]:
 
 IN_FOLDERS = sorted_pictures()
 EACH = csv(["id", *LABELS], *((f"{n}.png", 0.3, 0.3, 0.4) for n in range(5)))
-# Images of a table of labels may lie in folders, too: these may be batches.
-BATCHES = {
-    name.replace("train/a", f"train/part{len(name) % 2}/a"): content
-    for name, content in pictures(train=60, test=5).items()
-}
 
 
 @pytest.mark.parametrize(
-    ("files", "rows", "facts"),
+    ("files", "facts"),
     [
         (
             IN_FOLDERS,
-            36,
             (
                 *("train_csv=None", "train_images='train'", "label_column='animal'"),
                 *("each of 3 folders in train/ is a label", "suffix='.png'", "test_images='test'"),
@@ -66,27 +60,23 @@ BATCHES = {
         ),
         (
             IN_FOLDERS | {f"val/cat/{n}.png": png(noise(12, 12)) for n in range(4)},
-            36,
             ("unknown folders: val hold folders of these labels, too",),
         ),
         (
             IN_FOLDERS | {"sample_submission.csv": EACH},
-            36,
             ("metric='log_loss'", "label_column='label'", "suffix=''"),
         ),
-        (BATCHES, 60, ("train_csv='train.csv'", "num_classes=3")),
         (
             # A list of the classes is no table of labels.
             IN_FOLDERS
             | {"classes.csv": csv("number,animal_name", (0, "cat"), (1, "dog"))}
             | {"train/loose.png": png(noise(12, 12))},
-            36,
             ("train_csv=None", "1 images of train/ are in no folder of a label"),
         ),
     ],
-    ids=["train", "a second one", "probabilities", "batches", "a list of classes"],
+    ids=["train", "a second one", "probabilities", "a list of classes"],
 )
-def test_folders_that_are_labels_are_found_and_read(files, rows, facts, tmp_path):
+def test_folders_that_are_labels_are_found_and_read(files, facts, tmp_path):
     """By a label of the sample submission, or by the name of the folder."""
     found, config = proposed(put(tmp_path, files))
 
@@ -94,7 +84,7 @@ def test_folders_that_are_labels_are_found_and_read(files, rows, facts, tmp_path
     assert [fact for fact in facts if fact not in said] == []
     assert bool(texts(found, "warning")) == ("loose" in str(files.keys()))
     read = dataset.read_training(tmp_path, config)
-    assert len(read) == rows and len(read.classes) == 3
+    assert len(read) == 36 and len(read.classes) == 3
     assert len(read_test(tmp_path, config)) == 5
 
 

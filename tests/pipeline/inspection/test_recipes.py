@@ -5,7 +5,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.config import Config, Data
@@ -14,6 +14,7 @@ from pipeline.inspection import image_networks, recipes, training_speed
 from pipeline.inspection.recipes import Task
 from pipeline.inspection.training_speed import CPU, TPU, Plan, Speed
 from pipeline.models import architectures, backbones
+from tests.pipeline.handmade import without_numbers
 
 GIVEN = {
     "name": "leaves",
@@ -46,6 +47,7 @@ def speeds(seconds: float, setup: float):
     return measure
 
 
+@settings(max_examples=40)
 @given(
     rows=st.integers(20, 100_000),
     side=st.integers(8, 64),
@@ -62,9 +64,11 @@ def test_what_a_cpu_is_given_ends_within_the_budget(rows, side, seconds, setup, 
     made = recipes.recipe(given, Plan(CPU, budget), speeds(seconds, setup))
 
     assert made.seconds <= budget or made.config.epochs == 1
+    assert made.seconds <= budget or "raise --budget" in made.reasons["model"]
     assert made.config.model in ("small_cnn", "strided_resnet")
 
 
+@settings(max_examples=40)
 @given(
     rows=st.integers(20, 50_000),
     seconds=st.floats(1e-4, 0.1),
@@ -102,15 +106,14 @@ def test_networks_for_a_cpu_grow_and_can_be_built():
     assert len(networks) == 4
     assert sorted(networks, key=lambda each: each.operations) == networks
     config = recipes.recipe(given, Plan(CPU, 480), speeds(1e-2, 5.0)).config
-    assert architectures.count(architectures.build(config))["trainable"] > 10_000
+    with without_numbers():
+        assert architectures.count(architectures.build(config))["trainable"] > 10_000
 
 
 @pytest.mark.parametrize(
     ("photographs", "side", "model", "size"),
     [
-        (500, 64, "convnext_tiny", 384),
         (300, 64, "convnext_tiny", 288),
-        (90, 64, "convnext_tiny", 224),
         (0, 128, "convnext_tiny", 128),
         (48, 48, "wide_resnet", 48),
         (0, 8, "small_cnn", 8),
@@ -139,20 +142,6 @@ def test_a_small_budget_of_a_tpu_takes_a_smaller_network_and_no_folds():
     assert small.data.height < large.data.height or small.epochs < large.epochs
 
 
-def test_every_choice_has_a_reason_and_what_is_assumed_says_so():
-    """On both machines."""
-    given = task(5000, 64, photographs=400)
-    shared = {"model", "batch", "rate", "average", "augmentation", "folds", "views", "epochs"}
-
-    tpu = recipes.recipe(given, Plan())
-    cpu = recipes.recipe(given, Plan(CPU, 480), speeds(1e-3, 5.0))
-
-    assert set(tpu.reasons) == shared | {"resolution", "weights"}
-    assert set(cpu.reasons) == shared
-    assert "assumed" in tpu.reasons["epochs"] and "assumed" in tpu.reasons["weights"]
-    assert "measured on this machine" in cpu.reasons["epochs"]
-
-
 def test_both_numbers_that_no_flips_need_are_said():
     """More views than training made of an image are refused. And of numbers there is no cutmix: a
     part of a picture has no part of its number.
@@ -166,14 +155,6 @@ def test_both_numbers_that_no_flips_need_are_said():
     assert made.config.data.flip and views
     replace(made.config, views=int(views[1]), data=replace(made.config.data, flip=False))
     assert (other.config.data.cutmix, other.config.data.mixup) == (0.0, 0.2)
-
-
-def test_a_budget_that_is_too_small_says_so():
-    """One epoch of the fastest network, and the advice."""
-    made = recipes.recipe(task(50_000, 64), Plan(CPU, 60), speeds(0.1, 5.0))
-
-    assert made.config.epochs == 1
-    assert "raise --budget" in made.reasons["model"]
 
 
 def test_the_speed_of_a_network_is_measured_on_steps_of_a_training(tiny):
