@@ -5,6 +5,7 @@ import json
 import threading
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -57,18 +58,6 @@ def kaggle(local):
 
 
 @pytest.fixture
-def noted(ours):
-    """Return what notes that run in the journal; `before`: the version that there was before."""
-
-    def note(before: int | None) -> None:
-        pushed = {"kernel": "train-tpu", "config": "digits", "handle": HANDLE, "before": before}
-        with ours.journal().recording("pushes", **pushed) as outcome:
-            outcome.update(version=1)
-
-    return note
-
-
-@pytest.fixture
 def session(local, kaggle):
     """The session of that run, which has begun."""
     version = local.kernels.version(HANDLE, 1)
@@ -100,40 +89,23 @@ def test_the_end_of_a_log_is_known_with_and_without_a_blank(between, end):
     assert list(kaggle.follow_log("ann/x", 1)) == [("", "one")]
 
 
-class Scaled:
-    """The clock of a watch, on which ten minutes pass in a moment."""
-
-    def __init__(self, each: Any) -> None:
-        self.now, self._each = 1000.0, each
-
-    def monotonic(self) -> float:
-        """Return the time."""
-        return self.now
-
-    def sleep(self, seconds: float) -> None:
-        """Let time pass."""
-        self.now += seconds
-        self._each(self.now - 1000.0)
-
-
 def test_a_busy_log_asks_for_the_status_no_more_often_than_a_quiet_one(
     local, kaggle, session, shown, monkeypatch, capsys
 ):
     """Once a minute in the long run; and a pipe gets a line of progress every five minutes."""
     kaggle.pace = Pace(first=5, most=60, patience=300)
-    written = 0
+    passed = [0.0]
 
-    def each(passed: float) -> None:
-        nonlocal written
-        if passed // 10 > written:
-            written = int(passed // 10)
-            session.log.add("stdout", json.dumps({"step": written}) + "\n")
-            threading.Event().wait(0.01)  # the log is followed beside the watch
-        if passed > 600:
+    def sleep(seconds: float) -> None:
+        passed.append(passed[-1] + seconds)
+        session.log.add("stdout", json.dumps({"step": len(passed)}) + "\n")
+        threading.Event().wait(0.01)  # the log is followed beside the watch
+        if passed[-1] > 600:
             session.ended.set()
             local.kernels.version(HANDLE, 1).done.wait(60)
 
-    monkeypatch.setattr(push_and_watch, "time", Scaled(each))
+    clock = SimpleNamespace(monotonic=lambda: passed[-1], sleep=sleep)
+    monkeypatch.setattr(push_and_watch, "time", clock)
     local.faults.plan({})
 
     push_and_watch.watch(
@@ -145,18 +117,6 @@ def test_a_busy_log_asks_for_the_status_no_more_often_than_a_quiet_one(
         print_line(line)
     printed = len(capsys.readouterr().out.splitlines())
     assert printed <= 6 < len(shown)
-
-
-@pytest.mark.parametrize(("before", "counts"), [(0, "push"), (None, "watch")])
-def test_the_journal_knows_when_a_run_was_pushed_unless_it_was_there_already(
-    kaggle, session, shown, ours, noted, before, counts
-):
-    noted(before)
-    session.ended.set()
-
-    relay.watch(kaggle, ours, RUN, show=shown.append)
-
-    assert {line.look.to_json()["since"] for line in shown} == {counts}
 
 
 # How a run ends that did not end by itself
@@ -179,10 +139,12 @@ def test_a_run_that_failed_is_pushed_again_to_the_machine_that_it_was_on(
 
 
 def test_a_run_that_was_stopped_in_a_browser_is_said_to_be_cancelled(
-    local, kaggle, session, shown, ours, noted
+    local, kaggle, session, shown, ours
 ):
     """Nothing is wrong with it: there is no cause to fix."""
-    noted(0)
+    pushed = {"kernel": "train-tpu", "config": "digits", "handle": HANDLE, "before": 0}
+    with ours.journal().recording("pushes", **pushed) as outcome:
+        outcome.update(version=1)
     cancelled = edited(status="CANCEL_ACKNOWLEDGED")
     local.faults.say("GetKernelSessionStatus", itertools.repeat(cancelled))
 
