@@ -187,7 +187,9 @@ def mutated(source: str, mutant: dict[str, Any]) -> str:
 
 
 def _reaching(tree: Path, mutant: dict[str, Any], seconds: dict[str, float]) -> list[str]:
-    """List the tests that run a line of the mutant, the quick ones first, then the subject's."""
+    """List the tests that run a line of the mutant: the file's own and the quick ones first, then
+    the subject's folders.
+    """
     import coverage
 
     data = coverage.CoverageData(str(tree / ".coverage"))
@@ -207,7 +209,8 @@ def _reaching(tree: Path, mutant: dict[str, Any], seconds: dict[str, float]) -> 
         if first < line <= first + len(block)
         for context in found
     }
-    tests = sorted(filter(None, contexts), key=lambda test: seconds.get(test, 0))
+    own = f"/test_{Path(mutant['file']).stem}.py::"
+    tests = sorted(filter(None, contexts), key=lambda test: (own not in test, seconds.get(test, 0)))
     folders = [name for name in SUBJECTS[mutant["subject"]][1] if (tree / name).exists()]
     return tests + (folders if "" in contexts or not contexts else [])
 
@@ -231,7 +234,7 @@ def run(tree: Path, mutants: list[dict[str, Any]], times: Path) -> Iterator[dict
                 name.unlink()
             chosen.write_text("\n".join(tests))
             done = subprocess.run(
-                [sys.executable, "-m", "pytest", "-q", "-x", "-n", "0", f"@{chosen}"],
+                [sys.executable, "-m", "pytest", "-q", "-x", "-rfE", "-n", "0", f"@{chosen}"],
                 cwd=tree,
                 env=environment,
                 capture_output=True,
