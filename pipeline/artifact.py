@@ -290,7 +290,8 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         file = golden["file"].tobytes() if "file" in golden else None
         if (file is None) != (manifest["golden"]["decoded_by"] is None):
             raise ValueError("the golden file and what it was decoded by do not belong together")
-        if not isinstance(manifest["metrics"], dict):
+        numbers = manifest["metrics"].values() if isinstance(manifest["metrics"], dict) else [{}]
+        if any(isinstance(number, str | list | dict) for number in numbers):
             raise ValueError(f"metrics={str(manifest['metrics'])[:80]} are not numbers by name")
         arrays = golden["inputs"], golden["outputs"]
         found = Artifact(manifest, config, target, encoding, prior, weights, *arrays, file)

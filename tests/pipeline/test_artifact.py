@@ -215,6 +215,7 @@ REFUSED: list[tuple[Spoil, str]] = [
     (sealed(weights_sha256="0" * 64), "contradicts itself about weights"),
     (config(batch=0), "batch=0"),
     (sealed(metrics=None), "metrics=None"),
+    (sealed(metrics={"validation_accuracy": "0.9"}), "are not numbers"),
     *((config(model_options=options), "model_options=") for options in ([1], None, "width")),
     *((announced(each), "cannot be read") for each in (b"", b"no archive", b"PK\3\4" + b"\0" * 60)),
     (one_array, "cannot be read"),
