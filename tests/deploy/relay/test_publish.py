@@ -28,7 +28,7 @@ def server(between, artifact):
 
 @pytest.fixture
 def publish(kaggle, server, artifact, shown):
-    def published(seconds=60):
+    def published(seconds=60, **given):
         return datasets.publish(
             kaggle,
             artifact,
@@ -36,6 +36,7 @@ def publish(kaggle, server, artifact, shown):
             title="Digits Artifact",
             deadline_seconds=seconds,
             show=shown.append,
+            **given,
         )
 
     return published
@@ -117,6 +118,14 @@ def test_a_version_counts_once_it_has_stayed_ready(kaggle, publish, server, show
 
     assert server.count("GetDataset") > 5 and kaggle.pace.stable == 0.1
     assert sum("waiting until it stays so" in line for line in shown) == 2
+
+
+def test_what_an_earlier_call_may_have_made_is_waited_for(publish, server):
+    """Its answer was lost, and Kaggle shows the version late: another call would make another."""
+    server.say("GetDataset", then(at(2), at(1), at(1)))
+
+    assert publish(sent_after=1).version == 2
+    assert server.count("CreateDatasetVersion") == 0
 
 
 def test_two_versions_for_one_call_are_noticed(publish, server):
