@@ -264,7 +264,6 @@ def test_a_name_that_cannot_be_meant_is_refused_with_those_that_can(name, target
         ("f1", "multilabel", [[0, 1], [1, np.nan]], np.eye(2), "expected 0 or 1"),
         ("rmse", "regression", [[0, 1], [1, np.inf]], np.eye(2), "expected finite numbers"),
         ("accuracy", "classes", [0, 1, 1], np.eye(2), r"shape \(3,\) and .* shape \(2, 2\)"),
-        ("accuracy", "classes", [0, 1], [[1], [1]], "of the shape"),
         ("accuracy", "classes", [], np.zeros((0, 2)), "at least one row"),
         ("qwk", "classes", np.eye(2), np.eye(2), "of the shape"),
         ("rmse", "regression", [[1], [2]], np.eye(2), "of the shape"),
@@ -280,24 +279,6 @@ def test_rows_that_a_metric_cannot_take_are_refused(name, target, truth, predict
 def test_each_target_has_a_usual_metric_that_suits_it(target):
     """The one of a config that names none."""
     assert target in metrics.find(metrics.default(target), target).targets
-
-
-def test_a_metric_of_ones_own_is_a_function_and_a_line(monkeypatch):
-    """It gets what it asks for, its number included; NaN is refused for it."""
-
-    def cost(truth, answers, k):
-        return float(np.mean((answers != truth) * k)) if 1 in truth else math.nan
-
-    monkeypatch.setitem(
-        metrics.METRICS, "cost@<k>", Metric("cost@<k>", cost, False, "classes", metrics.CLASSES)
-    )
-    metric = metrics.find("cost@12", "classes")
-
-    assert metric(np.array([0, 1, 1]), np.eye(2)[[0, 1, 0]]) == pytest.approx(4)
-    with pytest.raises(
-        DataError, match="cost@12 has no value for these 2 rows: it came out as nan"
-    ):
-        metric(np.array([0, 0]), np.eye(2)[[0, 1]])
 
 
 # -- intervals
@@ -323,14 +304,6 @@ def test_resamples_without_a_value_are_skipped():
     )
 
     assert 0 <= low < 2 / 3 < high <= 1
-
-
-def test_one_row_has_an_interval_without_width(monkeypatch):
-    """Every resample is that row."""
-    monkeypatch.setattr(metrics, "MOST_RESAMPLES", 3)
-    rows = np.array([[2.0]]), np.array([[1.5]])
-
-    assert metrics.interval(metrics.find("mae", "regression"), *rows, 0) == (0.5, 0.5)
 
 
 def test_what_has_no_value_has_no_interval():
