@@ -1,14 +1,13 @@
 """A small grid is really trained: what is counted, what is compiled, what is kept."""
 
 import json
-import shutil
 from dataclasses import replace
 
 import numpy as np
 import pytest
 
 from pipeline import config as config_module
-from pipeline.bench import bench_command, cells, images, measurement, own_way, session
+from pipeline.bench import bench_command, cells, images, measurement, own_way
 from pipeline.bench.cells import PATTERNS
 from pipeline.errors import ConfigError
 
@@ -133,18 +132,6 @@ def test_a_config_with_every_augmentation_trains_each_pattern():
 
     for one in cells.grid(PATTERNS, (16, 32), (cells.OURS, cells.UNSCALED)):
         assert own_way.of_cell(proposed, one, EPOCHS).views == 1
-
-
-@trains_a_grid
-def test_the_next_session_takes_the_cells_of_the_ones_before(bench, tmp_path):
-    """Mounted in either layout; what is there already stays."""
-    _, output, _ = bench
-    inputs = tmp_path / "input"
-    for place in ("notebooks/ann/digits-bench", "digits-bench"):
-        shutil.copytree(output / "cells", inputs / place / "cells")
-
-    assert session.take(tmp_path / "next", inputs) == len(CELLS)
-    assert session.take(tmp_path / "next", inputs) == 0
 
 
 def test_files_hold_the_same_images(small, tmp_path):
