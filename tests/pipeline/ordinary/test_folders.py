@@ -9,7 +9,7 @@ import pytest
 from pipeline.data import dataset
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
-from tests.pipeline.inspection.test_inspection import csv, pictures, proposed, put, table, texts
+from tests.pipeline.inspection.test_inspection import csv, pictures, proposed, put, table
 
 
 def nested(folder: Path) -> Path:
@@ -43,27 +43,6 @@ def test_an_id_in_two_folders_below_one_is_refused(tmp_path):
 
     with pytest.raises(DataError, match=r"train/. and .*train/9 both have an image of the id 'a5'"):
         dataset.read_training(tmp_path, config)
-
-
-def test_a_file_without_a_row_below_the_test_folder_is_told(tmp_path):
-    """As it is in a test folder without others in it."""
-    _, config = proposed(nested(tmp_path))
-    put(tmp_path, {"test/6/b9.png": (tmp_path / "test/4/b3.png").read_bytes()})
-
-    with pytest.raises(DataError, match="1 images have no row, for example b9"):
-        read_test(tmp_path, config)
-
-
-def test_a_few_broken_images_of_a_small_set_are_left_out(tmp_path):
-    """Two of 24; they are named, and are no copies of each other, nor of one in the test set."""
-    files = pictures(train=24, test=11)
-    broken = dict.fromkeys(("train/a4.png", "train/a7.png", "test/b3.png"), b"")
-
-    found, config = proposed(put(tmp_path, files | broken))
-
-    assert set(dataset.read_training(tmp_path, config).broken) == {"a4", "a7"}
-    assert "2 training and 1 test images cannot be decoded" in texts(found, "warning")
-    assert not found.duplicates
 
 
 def test_labels_in_an_array_are_refused_with_the_lines_that_make_a_table(tmp_path):

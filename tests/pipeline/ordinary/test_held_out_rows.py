@@ -75,7 +75,7 @@ def test_the_speed_of_a_run_is_that_of_its_training_steps(tiny, tmp_path, monkey
     monkeypatch.setattr(Loop, "_validate", slowly)
     folder, out = write_competition(tmp_path / "competition"), tmp_path / "out"
 
-    training.train(replace(tiny, epochs=3), folder, out, show=str)
+    training.train(replace(tiny, epochs=2), folder, out, show=str)
 
     last = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
     assert last["images_per_second"] > last["step"] * tiny.batch / 10_000

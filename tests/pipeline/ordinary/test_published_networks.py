@@ -36,7 +36,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     competitions.EMBEDDED["digits"]().write(folder / "digits")
     config = configs.load(str(path))
     config = replace(config, epochs=1, warmup_epochs=0, model_options={"frozen": True})
-    training.train(config, folder / "digits", folder / "out", show=lambda line: None)
+    training.train(config, folder / "digits", folder / "out", show=str)
     return folder
 
 
@@ -53,7 +53,7 @@ def test_a_run_begins_with_the_weights_of_the_preset(run):
 
 def test_inference_needs_no_preset(run):
     """The artifact has the weights, and the config the sizes."""
-    (run / "preset").rename(run / "away")
+    (run / "preset").rename(run / "gone")
     words = ["--config", run / "digits_dinov3.py", "--input", run / "digits"]
     words += ["--artifact", run / "out" / "artifact", "--output", run / "inferred"]
     done = subprocess.run(
@@ -64,7 +64,7 @@ def test_inference_needs_no_preset(run):
         text=True,
         check=False,
     )
-    (run / "away").rename(run / "preset")
+    (run / "gone").rename(run / "preset")
 
     assert done.returncode == 0, done.stderr[-2000:]
     ids = pd.read_csv(run / "digits" / "sample_submission.csv", dtype=str)["id"]
@@ -72,16 +72,10 @@ def test_inference_needs_no_preset(run):
     assert table["id"].tolist() == ids.tolist()
 
 
-def test_training_without_the_preset_is_refused(run, monkeypatch):
+def test_training_without_the_preset_is_refused(run):
     """It would begin with random weights."""
     (run / "preset").rename(run / "away")
-    try:
-        with pytest.raises(Exception, match="no preset in any of"):
-            training.train(
-                configs.load(str(run / "digits_dinov3.py")),
-                run / "digits",
-                run / "again",
-                show=lambda line: None,
-            )
-    finally:
-        (run / "away").rename(run / "preset")
+    config = configs.load(str(run / "digits_dinov3.py"))
+
+    with pytest.raises(Exception, match="no preset in any of"):
+        training.train(config, run / "digits", run / "again", show=str)

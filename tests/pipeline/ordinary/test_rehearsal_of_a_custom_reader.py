@@ -1,12 +1,12 @@
 """A folder that a custom reader reads is rehearsed: its hidden rows stay hidden."""
 
+import re
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
-from PIL import Image
 
+from localkaggle import competitions
 from pipeline import config as configs
 from pipeline.config import Config
 from pipeline.data import dataset
@@ -15,41 +15,27 @@ from pipeline.errors import ConfigError
 from pipeline.rehearsal.hidden_test import HiddenTest
 from tests.pipeline.handmade import with_data
 
-ROWS, TESTS = 60, 12
-
 
 @pytest.fixture
 def orders(tmp_path: Path) -> tuple[Config, Path]:
     """Return the config of a picture and columns, whose reader is its own, and a folder for it."""
-    folder, random = tmp_path / "orders", np.random.default_rng(0)
-    for part, count in (("train", ROWS), ("test", TESTS)):
-        (folder / part).mkdir(parents=True)
-        table = pd.DataFrame({"id": [f"{part}{number:03d}" for number in range(count)]})
-        for name in table["id"]:
-            pixels = random.integers(0, 256, (8, 8), np.uint8)
-            Image.fromarray(pixels).save(folder / part / f"{name}.png")
-        table[["price", "discount"]] = random.normal(size=(count, 2)).round(4)
-        sizes = np.where(np.arange(count) % 3 == 0, "large", "small")
-        if part == "train":
-            table["size"] = sizes
-        table.to_csv(folder / f"{part}.csv", index=False)
-    sample = pd.DataFrame({"id": table["id"], "size": "small"})
-    sample.to_csv(folder / "sample_submission.csv", index=False)
-    return configs.load("orders"), folder
+    competitions.EMBEDDED["orders"]().write(tmp_path / "orders")
+    return configs.load("orders"), tmp_path / "orders"
 
 
 def test_hidden_rows_of_a_custom_reader_are_in_no_file_of_a_session(orders, tmp_path):
     config, folder = orders
-    (folder / "notes.csv").write_text("id,by\n" + "".join(f"train{n:03d},ann\n" for n in range(60)))
+    ids = dataset.read_training(folder, config).ids
+    (folder / "notes.csv").write_text("id,by\n" + "".join(f"{name},ann\n" for name in ids))
 
     hidden = written(config, folder, tmp_path)
 
-    away = {f"train{row:03d}" for row in hidden.hidden}
+    away = {ids[row] for row in hidden.hidden}
     for path in (*(tmp_path / "seen").rglob("*"), *(tmp_path / "rerun").rglob("*")):
         assert path.stem not in away
         if path.suffix == ".csv":
-            assert not any(name in path.read_text() for name in away)
-    assert len(away) == round(0.2 * ROWS)
+            assert not away & set(re.split("[,\n]", path.read_text()))
+    assert len(away) == round(0.2 * len(ids))
     assert any("notes.csv" in line for line in hidden.left_out)
     assert hidden.score(hidden.solution) == 1
 

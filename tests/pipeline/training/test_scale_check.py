@@ -36,24 +36,22 @@ def test_arms_that_differ_by_noise_alone_mostly_hold():
     """The means of three seeds differ by 0.8 s.d.; over 17 independent epochs the largest is below
     2 s.d. in four checks of five.
     """
-    found = [
-        loss_curves.compare(curves(seed=seed), curves(seed=seed + 1000), 3) for seed in range(200)
+    holds = [
+        loss_curves.compare(curves(seed=seed), curves(seed=seed + 1000), 3).holds
+        for seed in range(200)
     ]
 
-    assert 0.7 < np.mean([one.holds for one in found]) < 0.9
+    assert 0.7 < np.mean(holds) < 0.9
 
 
 LATER_IN_ONE = (np.arange(3)[:, None] == 1) & (np.arange(EPOCHS) >= 9)
+DIVERGED = np.where(LATER_IN_ONE, math.nan, curves(seed=1))
 
 
 @pytest.mark.parametrize(
     "other",
-    [
-        *(curves(late=late, seed=1) for late in (2.0, -2.0)),
-        curves(times=8.0, seed=1),
-        *(np.where(LATER_IN_ONE, bad, curves(seed=1)) for bad in (math.inf, math.nan)),
-    ],
-    ids=["late", "early", "slow", "diverged", "no number"],
+    [curves(late=2.0, seed=1), curves(late=-2.0, seed=1), curves(times=8.0, seed=1), DIVERGED],
+    ids=["late", "early", "slow", "diverged"],
 )
 def test_an_arm_that_goes_another_way_does_not_hold(other):
     assert not loss_curves.compare(curves(), other, 3).holds
@@ -105,26 +103,7 @@ def test_the_target_is_the_mean_at_three_quarters_between_two_epochs():
     assert loss_curves.epochs_to(-1.0, base) == math.inf
 
 
-@pytest.mark.parametrize(
-    ("base", "other", "warmup"), [((1, 5), (1, 5), 0), ((3, 5), (3, 4), 0), ((3, 5), (3, 5), 5)]
-)
-def test_curves_that_cannot_be_compared_are_refused(base, other, warmup):
-    with pytest.raises(ValueError, match="two seeds"):
-        loss_curves.compare(np.ones(base), np.ones(other), warmup)
-
-
 GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
-
-
-@pytest.mark.parametrize(
-    ("scaled", "unscaled", "passed"),
-    [(GOOD, BAD, True), (BAD, BAD, False), (GOOD, GOOD, False), (BAD, GOOD, False)],
-)
-def test_the_check_passes_only_if_it_could_have_failed(scaled, unscaled, passed):
-    checked = Checked(scaled, unscaled, "")
-
-    assert checked.passed is passed
-    assert json.loads(json.dumps(checked.to_json(), allow_nan=False))["passed"] is passed
 
 
 @pytest.mark.parametrize(
@@ -137,12 +116,18 @@ def test_the_check_passes_only_if_it_could_have_failed(scaled, unscaled, passed)
         (replace(GOOD, gap=-2.5, spread=4.0), BAD, "does not carry"),
     ],
 )
-def test_the_advice_says_what_follows(scaled, unscaled, said):
+def test_the_check_passes_only_if_it_could_have_failed_and_says_what_follows(
+    scaled, unscaled, said
+):
     digits = configs.load("digits")
     optimizer = replace(digits.optimizer, name="sgd", base_batch=32)
     config = replace(digits, batch=256, optimizer=optimizer)
 
-    assert said in scale_check._advice(config, 32, scaled, unscaled)
+    checked = Checked(scaled, unscaled, scale_check._advice(config, 32, scaled, unscaled))
+
+    assert said in checked.advice
+    assert checked.passed == (scaled == GOOD and unscaled == BAD)
+    assert json.loads(json.dumps(checked.to_json(), allow_nan=False))["passed"] is checked.passed
 
 
 def test_a_config_is_checked_at_the_batch_that_it_scales_to():
@@ -154,11 +139,10 @@ def test_a_config_is_checked_at_the_batch_that_it_scales_to():
         scale_check.times(replace(sgd, batch=20))
 
 
-@pytest.mark.parametrize("name", ["sgd", "adam", "adamw"])
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(name):
     digits = configs.load("digits")
-    decay = 0 if name == "adam" else 1e-3
-    more = {"name": name, "base_batch": 32, "ema_momentum": 0.99, "weight_decay": decay}
+    more = {"name": name, "base_batch": 32, "ema_momentum": 0.99, "weight_decay": 1e-3}
     config = replace(digits, optimizer=replace(digits.optimizer, **more), folds=5, micro_batch=8)
     asked = replace(config, batch=256, batchnorm_batch=None)
     arms = scale_check.arms(asked, 16, 1000)
@@ -169,10 +153,8 @@ def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(nam
         "batchnorm_momentum", "batchnorm_batch",
     )  # fmt: skip
     assert [arms[arm].batch for arm in ("base", "scaled", "unscaled")] == [16, 128, 128]
-    for number in same:
-        assert getattr(applied["unscaled"], number) == pytest.approx(
-            getattr(applied["base"], number)
-        )
+    unscaled, base = ([getattr(applied[arm], one) for one in same] for arm in ("unscaled", "base"))
+    assert unscaled == pytest.approx(base)
     assert applied["scaled"].peak_rate > 2 * applied["base"].peak_rate
     assert applied["unscaled"].total_steps == applied["scaled"].total_steps
 
