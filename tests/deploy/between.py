@@ -1,9 +1,5 @@
-"""A proxy between the real client and the local Kaggle that can drop, delay and answer requests.
+"""A server that tells the real client what a test says, and else closes the connection."""
 
-Answers that a test gives to `say` come first; every other request goes through.
-"""
-
-import http.client
 import itertools
 import json
 import threading
@@ -13,16 +9,13 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 RESET = "close the connection without an answer; nothing has happened"
-RESET_AFTER = "let it happen, and close the connection without an answer"
-THROUGH = "let this one through"
 HANG = "take the request and stay silent"
 
 
 class Between:
     """Start with `with`. `seen`: (operation, request body) of every request, in order."""
 
-    def __init__(self, upstream: str) -> None:
-        self.upstream = urlsplit(upstream)
+    def __init__(self) -> None:
         self.seen: list[tuple[str, Any]] = []
         self.files: dict[str, bytes] = {}
         self._said: dict[str, Iterator[Any]] = {}
@@ -84,59 +77,21 @@ class Between:
         with self._lock:
             is_json = "json" in handler.headers.get("Content-Type", "") and "/v1/" in path
             self.seen.append((operation, json.loads(raw) if is_json and raw else None))
-            said = next(self._said.get(operation, iter(())), THROUGH)
+            said = next(self._said.get(operation, iter(())), None)
+        if operation == "between" and said is None:
+            data = self.files[unquote(path.split("/", 2)[2])]
+            said = 200, data, {"Content-Type": "application/octet-stream"}
         if said == HANG:
             self._released.wait(30)
-        if said in (RESET, HANG):
+        if said in (RESET, HANG, None):
             handler.close_connection = True
             return
-        if operation == "between" and said == THROUGH:
-            data = self.files[unquote(path.split("/", 2)[2])]
-            return self._send(handler, 200, data, {"Content-Type": "application/octet-stream"})
-        if isinstance(said, dict):
-            said = (200, said)
-        if isinstance(said, tuple):
-            status, body, headers = (*said, {})[:3]
-            data = body if isinstance(body, bytes) else json.dumps(body).encode()
-            kind = "text/html" if isinstance(body, bytes) else "application/json"
-            return self._send(handler, status, data, {"Content-Type": kind, **headers})
-        try:
-            status, data, headers = self._forward(handler, raw)
-        except ConnectionRefusedError:  # nobody is behind this wire
-            handler.close_connection = True
-            return
-        if said == RESET_AFTER:
-            handler.close_connection = True
-            return
-        self._send(handler, status, data, headers)
-
-    def _forward(
-        self, handler: BaseHTTPRequestHandler, raw: bytes
-    ) -> tuple[int, bytes, dict[str, str]]:
-        connection = http.client.HTTPConnection(
-            self.upstream.hostname or "", self.upstream.port, timeout=30
-        )
-        kept = {
-            name: value
-            for name, value in handler.headers.items()
-            if name.lower() not in ("connection", "proxy-connection")
-        }
-        connection.request(handler.command, handler.path, body=raw, headers=kept)
-        answer = connection.getresponse()
-        data = answer.read()
-        headers = {
-            name: value
-            for name, value in answer.getheaders()
-            if name.lower() in ("content-type", "location")
-        }
-        connection.close()
-        return answer.status, data, headers
-
-    def _send(
-        self, handler: BaseHTTPRequestHandler, status: int, data: bytes, headers: dict[str, str]
-    ) -> None:
+        status, body, headers = (*((200, said) if isinstance(said, dict) else said), {})[:3]
+        kind = "text/html" if isinstance(body, bytes) else "application/json"
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        told = {"Content-Length": str(len(data)), "Content-Type": kind, **headers}
         handler.send_response(status)
-        for name, value in {"Content-Length": str(len(data)), **headers}.items():
+        for name, value in told.items():
             handler.send_header(name, value)
         handler.end_headers()
         handler.wfile.write(data)

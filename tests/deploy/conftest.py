@@ -54,7 +54,7 @@ def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 @pytest.fixture
 def between(monkeypatch: pytest.MonkeyPatch) -> Iterator[Between]:
     """Give the server that answers the real client; it says only what a test says."""
-    with Between("http://127.0.0.1:9") as between:
+    with Between() as between:
         monkeypatch.setenv("http_proxy", between.address)
         monkeypatch.setenv("KAGGLE_USERNAME", "ann")
         monkeypatch.setenv("KAGGLE_KEY", "not-a-key")

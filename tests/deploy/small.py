@@ -57,22 +57,6 @@ seal(["bundle.json", "curve.png", "artifact/manifest.json", "artifact/weights.np
 print("trained")
 """
 )
-INFER = (
-    HEAD
-    + """
-expect = json.loads(Path("bundle.json").read_text())["expect"]
-root = next(folder for folder in [Path.cwd(), *Path.cwd().parents] if (folder / "input").is_dir())
-found = [path for path in root.glob("input/**/manifest.json")]
-manifest = json.loads(found[0].read_text())
-for key in ("run_id", "weights_sha256"):
-    assert manifest[key] == expect[key], found
-sample = next(iter(root.glob("input/**/sample_submission.csv")))
-Path("submission.csv").write_bytes(sample.read_bytes())
-
-seal(["bundle.json", "submission.csv"])
-print("inferred")
-"""
-)
 
 
 def metadata(kernel: str) -> dict[str, object]:
@@ -102,21 +86,19 @@ def write_project(folder: Path) -> Path:
     root = folder / "project"
     package = root / "pipeline"
     (package / "configs").mkdir(parents=True)
-    (package / "__init__.py").write_text("")
-    (package / "model.py").write_text(
-        'def weights(name: str) -> bytes:\n    return name.encode() * 999  # "€"\n'
-    )
-    (package / "configs" / "__init__.py").write_text('"""Configs."""\n')
-    (package / "configs" / "digits.py").write_text("CONFIG = 1\n")
-    (package / "configs" / "other.py").write_text("CONFIG = 'stays at home'\n")
-    (package / ".hidden.py").write_text("stays = 'at home'\n")
-    (package / "notes.txt").write_text("stays at home")
-    (package / "unused.py").write_text("stays = 'at home'\n")
     (package / "__pycache__").mkdir()
-    (package / "__pycache__" / "model.py").write_text("stays = 'at home'\n")
-    (root / ".env").write_text("KAGGLE_KEY=stays at home")
+    for name, text in {
+        "__init__.py": "",
+        "model.py": 'def weights(name: str) -> bytes:\n    return name.encode() * 999  # "€"\n',
+        "configs/__init__.py": '"""Configs."""\n',
+        "configs/digits.py": "CONFIG = 1\n",
+    }.items():
+        (package / name).write_text(text)
+    home = ("configs/other.py", ".hidden.py", "notes.txt", "unused.py", "__pycache__/model.py")
+    for path in (*(package / name for name in home), root / ".env"):
+        path.write_text("KEPT = 'stays at home'\n")
     write_kernel(root, "train-tpu", TRAIN)
-    write_kernel(root, "infer-gpu", INFER)
+    write_kernel(root, "infer-gpu", "# %%\nprint('inferred')\n")
     return root
 
 

@@ -89,13 +89,13 @@ def test_an_expired_token_does_not_spoil_a_good_key(between, monkeypatch):
     monkeypatch.setenv("KAGGLE_API_TOKEN", "KGAT_expired")
     between.say("IntrospectToken", [(404, {"code": 404, "message": "Token not found"})])
     between.say("GetAcceleratorQuotaStatistics", [{}])
-    sent, send = [], between._send
+    sent, answer = [], between._answer
 
-    def note(handler, *answer):
+    def note(handler):
         sent.append(handler.headers["Authorization"])
-        send(handler, *answer)
+        answer(handler)
 
-    monkeypatch.setattr(between, "_send", note)
+    monkeypatch.setattr(between, "_answer", note)
 
     Kaggle.connect(pace=QUICK).quota()
 
