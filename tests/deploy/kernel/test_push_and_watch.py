@@ -98,11 +98,8 @@ BOB = f"https://www.kaggle.com/code/{HANDLE.replace('ann', 'bob')}"
 @pytest.mark.parametrize(
     ("answer", "kind", "said"),
     [
-        ({"error": "Maximum batch TPU session count of 1 reached."}, NoQuota, "session count"),
         ({"error": "Maximum weekly GPU quota of 30.00 hours reached."}, NoQuota, "quota"),
         ({"versionNumber": 1, "invalidDatasetSources": ["ann/gone"]}, Refused, "ann/gone"),
-        ({"versionNumber": 1, "invalidCompetitionSources": ["digits"]}, Refused, "digits"),
-        ({"versionNumber": 1, "invalidKernelSources": ["ann/gone"]}, Refused, "ann/gone"),
         ({"versionNumber": 1, "invalidModelSources": ["a/b/c/d/1"]}, Refused, "a/b/c"),
         ({"versionNumber": 1, "invalidTags": ["tpu"]}, Refused, "tpu"),
         ((400, {"code": 400, "message": "less than 1 megabytes."}), Refused, "megabytes"),
@@ -110,7 +107,6 @@ BOB = f"https://www.kaggle.com/code/{HANDLE.replace('ann', 'bob')}"
         ({"error": BUSY}, NoQuota, "Too many"),
         # Kaggle keeps an address without a version where an earlier push was refused.
         ({"error": "Notebook not found"}, Refused, WAY_OUT),
-        ({"error": "Kernel not found"}, Refused, WAY_OUT),
         ((404, {"code": 404, "message": "Notebook not found"}), Refused, WAY_OUT),
         # A notebook of somebody else is never watched.
         ({"versionNumber": 1, "ref": BOB}, BadAnswer, "somebody else"),
@@ -118,11 +114,6 @@ BOB = f"https://www.kaggle.com/code/{HANDLE.replace('ann', 'bob')}"
         # It may have happened: what is there is looked at.
         ({}, Ambiguous, "no version number"),
         ({"versionNumber": "1"}, Ambiguous, "lost"),
-        ({"versionNumber": 1, "url": 5}, Ambiguous, "lost"),
-        ({"versionNumber": 1, "invalidDatasetSources": [3]}, Ambiguous, "lost"),
-        ({"versionNumber": True}, Ambiguous, "lost"),
-        ((200, []), Ambiguous, "no version number"),
-        ((200, None), Ambiguous, "lost"),
         (RESET, Ambiguous, "lost"),
         ((500, b""), Ambiguous, rf"(?s)500 each time: {HANDLE} may be.*Delete it by hand"),
     ],
@@ -238,14 +229,9 @@ def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown)
 @pytest.mark.parametrize(
     "fragment",
     [
-        "Writing pipeline/models/architectures.py",
         "Overwriting bundle.json",
         '  "warmup_epochs": 4,',
-        '{"a": 1}',
-        '["a", "b"]',
-        "'name': 'x'",
         "/kaggle/working/outputs.json",
-        "}],",
     ],
 )
 def test_pieces_of_code_and_paths_are_no_words(watch, between, shown, fragment):
@@ -281,7 +267,7 @@ def test_a_run_that_is_not_there_is_not_said_to_continue(
     assert "continues" not in str(caught.value) and not shown
 
 
-@pytest.mark.parametrize("answer", [(500, b""), (404, b""), (200, b"\xff\xfe"), RESET])
+@pytest.mark.parametrize("answer", [(404, b""), (200, b"\xff\xfe"), RESET])
 def test_a_log_that_cannot_be_read_does_not_end_a_watch(watch, between, answer):
     """The status alone decides."""
     between.say(STATUS, states("RUNNING", "RUNNING", "COMPLETE"))
@@ -316,19 +302,12 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(watch, between,
     ("words", "fix"),
     [
         ("tensorflow.errors.ResourceExhaustedError: RESOURCE_EXHAUSTED: 16G", "Memory ran out"),
-        ("OSError: [Errno 28] No space left on device", "Keep fewer checkpoints"),
-        ("socket.gaierror: [Errno -3] Temporary failure in name resolution", "Mount what it needs"),
         (
             "pipeline.errors.DeviceError: This session has no internet: storage.googleapis.com does"
             " not answer (Temporary failure in name resolution)",
             "Verify the phone",
         ),
         ("ValueError: does not fit", "said: ValueError: does not fit"),
-        ("ModuleNotFoundError: No module named 'timm'", "constraints/"),
-        (
-            "pipeline.errors.DeviceError: Asked for TpuV5E8; this session has 1 x cpu",
-            "Verify the account",
-        ),
     ],
 )
 def test_a_failed_run_tells_its_cell_and_what_usually_helps(watch, between, words, fix):
