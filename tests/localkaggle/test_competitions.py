@@ -3,12 +3,8 @@ score for whatever is submitted.
 """
 
 import csv
-import hashlib
 import io
-import json
 import re
-import subprocess
-import sys
 import threading
 from collections.abc import Mapping
 from pathlib import Path
@@ -20,9 +16,6 @@ from localkaggle.competitions.hosted import Hosted
 
 # Where submissions are files, nothing reruns: everybody sees the test set that is scored.
 RERUN = tuple(slug for slug in NAMES if slug != "digits-csv")
-# Names and bytes of digits, as they were before there was any other competition: figures that are
-# recorded elsewhere stand on them.
-DIGITS = "1d4599d1aaeb"
 PAIR = Competition(
     slug="pair",
     title="Two Columns",
@@ -61,17 +54,6 @@ def pieces(files: Mapping[str, bytes], competition: Competition) -> set[object]:
         kept = [place for place, column in enumerate(header) if column not in labels]
         found |= {tuple(row[place] for place in kept) for row in body if kept}
     return found
-
-
-def test_digits_are_what_they_were(made):
-    """In every byte."""
-    digits, known = made["digits"], hashlib.sha256()
-    for part in (digits.training, digits.visible_test, digits.hidden_test):
-        for name in sorted(part):
-            known.update(name.encode() + b"\0" + part[name])
-    known.update(json.dumps(digits.solution).encode())
-
-    assert known.hexdigest().startswith(DIGITS)
 
 
 @pytest.mark.parametrize("slug", RERUN)
@@ -122,16 +104,6 @@ def test_where_files_are_submitted_everybody_sees_the_test_set_that_is_scored(ma
     assert len(asked) >= 500 and not pieces(competition.training, competition) & asked
 
 
-def test_to_know_of_the_competitions_loads_nothing_heavy():
-    """A command that only names them answers at once."""
-    heavy = {"sklearn", "numpy", "PIL", "pandas"}
-    code = f"import sys, localkaggle.competitions; print({heavy} & set(sys.modules))"
-
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-
-    assert done.stdout == "set()\n", done.stderr
-
-
 @pytest.mark.parametrize("slug", NAMES)
 def test_the_right_answer_has_the_best_score_in_any_order(made, slug, tmp_path):
     """And the sample a worse one, whichever way better is."""
@@ -168,7 +140,6 @@ def test_a_metric_is_what_its_definition_says(metric, predicted, truth, score):
 
 MALFORMED = {
     "": "Submission must have the columns id, far, near",
-    "id,near,far\na,1,2\nb,1,2\n": "Submission must have the columns id, far, near",
     "id,far,near\n": "Submission has 0 rows but 2 were expected",
     "id,far,near\na,1,2\nb,1\n": "A row has another number of values than the header",
     "id,far,near\na,1,2\na,1,2\n": "Submission has duplicate ids",

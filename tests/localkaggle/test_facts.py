@@ -4,12 +4,10 @@ Facts that change what our client does are shown there: tests/deploy, which fail
 """
 
 import json
-import time
 from pathlib import Path
 from typing import Any
 
 import pytest
-import requests
 
 from localkaggle import facts
 from localkaggle.__main__ import main
@@ -43,7 +41,6 @@ def test_the_facts_of_a_file_are_what_a_server_is_made_with(tmp_path):
         ({"internet": 1}, "internet=1; expected true or false"),
         ({"rewritten": "a.csv"}, "rewritten='a.csv'; expected a list of names"),
         ({"refused_push": "all"}, "refused_push='all'; expected one of nothing, shell, source"),
-        ({"other_slug": None}, "other_slug=None; expected a text"),
         (None, "not what `invoke doctor --live` writes"),
     ],
 )
@@ -209,35 +206,3 @@ def test_what_is_not_there_is_answered_as_the_facts_say(start, code):
 
     assert ask(kaggle, "GetKernel", **KERNEL).code == code
     assert ask(kaggle, "GetDataset", ownerSlug="rehearsal", datasetSlug="none").code == code
-
-
-def test_a_key_may_be_refused_by_what_reads_a_kernel(start):
-    """The list and a push take it; and a token reads."""
-    kaggle = start(facts=Facts(key_refused=True))
-    push(kaggle)
-    call, signed = "/api/v1/kernels.KernelsApiService/GetKernel", f"Bearer {kaggle.token}"
-
-    by_token = request(
-        kaggle, "POST", call, json=KERNEL, auth=None, headers={"Authorization": signed}
-    )
-
-    assert (ask(kaggle, "GetKernel", **KERNEL).code, by_token.status_code) == (403, 200)
-    assert ask(kaggle, "ListKernels", group="PROFILE").said["kernels"]
-
-
-def test_an_access_token_ends_and_the_refresh_token_gives_another(start):
-    """Neither is in the journal."""
-    kaggle = start(facts=Facts(token_seconds=0.3))
-
-    def token(refresh: str) -> requests.Response:
-        call = "/api/v1/users.AccountService/GenerateAccessToken"
-        return request(kaggle, "POST", call, json={"refreshToken": refresh}, auth=None)
-
-    assert token("wrong").status_code == 401
-    given = [token(kaggle.refresh_token).json()["token"] for _ in range(2)]
-    assert kaggle.user(f"Bearer {given[0]}") == "rehearsal"
-    time.sleep(0.3)
-    assert kaggle.user(f"Bearer {given[0]}") is kaggle.user(f"Bearer {given[1]}") is None
-    assert kaggle.user(f"Bearer {token(kaggle.refresh_token).json()['token']}") == "rehearsal"
-    assert kaggle.user(f"Bearer {kaggle.refresh_token}") is None
-    assert not [one for one in (*given, kaggle.refresh_token) if one in str(kaggle.journal)]

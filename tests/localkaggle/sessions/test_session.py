@@ -412,22 +412,6 @@ def test_a_session_that_uses_too_much_ends_with_the_reason(sandboxed, bench, cel
     assert not of_session(slug)
 
 
-def test_an_exception_ends_a_session_and_its_notebook_is_kept_up_to_there(bench):
-    """With the traceback in the log."""
-    cells = ("open('kept', 'w').close(); print(6 * 7)", "{}['no such key']", "print('never')")
-
-    version = ended(bench, "failing", *cells)
-
-    assert (version.status, version.files()) == ("ERROR", ["__notebook__.ipynb", "kept"])
-    assert version.failure == "The notebook threw an exception (exit code 1); see the log"
-    assert "42\n" in (text := printed(version)) and "KeyError: 'no such key'" in text
-    assert "never" not in printed(version, "stdout")
-    kept = json.loads((version.working / "__notebook__.ipynb").read_text())
-    cells = [cell for cell in kept["cells"] if cell["cell_type"] == "code"]
-    kinds = [[one["output_type"] for one in cell["outputs"]] for cell in cells]
-    assert kinds == [["stream"], ["error"], []]
-
-
 def test_what_cannot_be_executed_fails_with_the_reason_in_its_log(bench):
     """A push is taken as on Kaggle, which looks into it later."""
     version = ended(bench, "no-notebook", text="print(1)")
