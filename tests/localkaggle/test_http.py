@@ -194,3 +194,36 @@ def test_another_size_than_announced_is_no_upload_and_one_may_expire(kaggle):
         assert put(kaggle, url, body).status_code != 200
     kaggle.uploads.expire()
     assert put(kaggle, url, b"", "bytes */5").status_code == 404
+
+
+def test_a_file_that_is_another_one_by_now_comes_whole(kaggle):
+    """By its tag."""
+    url = stored(kaggle, b"0123456789")
+    tag = request(kaggle, "GET", url).headers["ETag"]
+
+    for same, content in ((tag, b"456789"), ('"another"', b"0123456789")):
+        headers = {"Range": "bytes=4-", "If-Range": same}
+        assert request(kaggle, "GET", url, headers=headers).content == content
+    assert request(kaggle, "GET", url, headers={"Range": "bytes=10-"}).status_code == 416
+
+
+def test_an_upload_that_breaks_keeps_whole_pieces(kaggle):
+    """Of 256 KiB, as Google's storage does; what passed is counted."""
+    size = 3 * 256 * 1024
+    url, kept = announced(kaggle, size), 2 * 256 * 1024
+    kaggle.wire.breaks_after = kept + 100
+
+    with pytest.raises(requests.RequestException):
+        put(kaggle, url, bytes(size))
+
+    assert kaggle.wire.up == kept + 100
+    assert put(kaggle, url, b"", f"bytes */{size}").headers["Range"] == f"bytes=0-{kept - 1}"
+
+
+def test_a_log_ends_with_kaggle_s_word_for_the_end(start):
+    kaggle = start(lambda session: session.log.add("stdout", "said\n"))
+    push(kaggle)
+
+    text = request(kaggle, "GET", LOG, params={"versionLabel": "v1"}).text
+
+    assert "said" in text and text.endswith("\n\ndata: END_OF_LOG\n\n")
