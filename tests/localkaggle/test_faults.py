@@ -15,7 +15,7 @@ from localkaggle.competitions import Competition, accuracy
 from localkaggle.fault_kinds import KINDS, edited, instead, meanwhile
 from localkaggle.server import LocalKaggle
 from localkaggle.services.scoring import Submission
-from tests.localkaggle.pushed_notebooks import Scripted, finished, notebook, push, soon
+from tests.localkaggle.pushed_notebooks import Scripted, finished, notebook, push, request, soon
 
 SMALL = Competition("small", "Small", {}, {}, {}, {}, accuracy)
 RUN = {"userName": "rehearsal", "kernelSlug": "small-kernel", "versionLabel": "v1"}
@@ -74,20 +74,17 @@ def kaggle(site):
 
 def hear(kaggle: LocalKaggle, call: str, seconds: float = 60) -> Heard:
     """Ask once, on a connection of its own."""
-    with requests.Session() as session:
-        session.trust_env, session.auth = False, ("rehearsal", kaggle.key)
-        address = f"http://127.0.0.1:{kaggle.port}"
-        try:
-            if call == "storage":
-                path = kaggle.kernels.version("rehearsal/small-kernel", 1).working / "a.txt"
-                key = kaggle.storage.share("a.txt", path)
-                answer = session.get(f"{address}/storage/{key}/a.txt", timeout=seconds)
-            else:
-                service, body = CALLS[call]
-                url = f"{address}/api/v1/{service}/{call}"
-                answer = session.post(url, json=body, timeout=seconds)
-        except requests.RequestException as error:
-            return Heard(error=type(error).__name__)
+    try:
+        if call == "storage":
+            path = kaggle.kernels.version("rehearsal/small-kernel", 1).working / "a.txt"
+            key = kaggle.storage.share("a.txt", path)
+            answer = request(kaggle, "GET", f"/storage/{key}/a.txt", timeout=seconds)
+        else:
+            service, body = CALLS[call]
+            path = f"/api/v1/{service}/{call}"
+            answer = request(kaggle, "POST", path, json=body, timeout=seconds)
+    except requests.RequestException as error:
+        return Heard(error=type(error).__name__)
     is_json = "json" in answer.headers["Content-Type"]
     said = answer.json() if is_json else answer.content
     return Heard("", answer.status_code, answer.headers.get("Retry-After"), said)
@@ -221,29 +218,12 @@ def test_what_has_nothing_to_change_is_answered_truly(kaggle):
     assert [one.code for one in heard] == [200] * 4 and kaggle.faults.struck == []
 
 
-def test_an_unknown_kind_is_refused(kaggle):
-    with pytest.raises(ValueError, match="unknown kinds"):
-        kaggle.faults.plan({0: "gremlins"})
-
-
-def test_calls_are_counted_from_the_plan_on(kaggle):
-    """And a new plan forgets what was said before."""
-    kaggle.faults.say("GetDataset", ["500"])
-    hear(kaggle, "SaveKernel")
-    kaggle.faults.plan({1: "500"})
-
-    assert [hear(kaggle, "GetDataset").code for _ in range(3)] == [200, 500, 200]
-    assert kaggle.faults.seen == ["GetDataset"] * 3
-
-
 def test_every_request_for_a_log_is_struck_and_none_is_counted(kaggle):
     """The clock decides when a client asks for it."""
     kaggle.faults.plan({0: "500"}, log="404")
-    address = f"http://127.0.0.1:{kaggle.port}/v1/kernels/logs/stream/rehearsal/small-kernel"
+    address = "/v1/kernels/logs/stream/rehearsal/small-kernel"
 
-    with requests.Session() as session:
-        session.trust_env, session.auth = False, ("rehearsal", kaggle.key)
-        codes = [session.get(address, timeout=60).status_code for _ in range(2)]
+    codes = [request(kaggle, "GET", address).status_code for _ in range(2)]
 
     assert codes == [404, 404] and kaggle.faults.seen == []
     assert hear(kaggle, "GetDataset").code == 500

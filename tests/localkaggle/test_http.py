@@ -6,6 +6,7 @@ import base64
 import http.client
 import json
 import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -13,7 +14,7 @@ import requests
 
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from tests.localkaggle.pushed_notebooks import ask, push, request
+from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, ask, push, request
 
 STATUS = "/api/v1/kernels.KernelsApiService/GetKernelSessionStatus"
 LOG = "/v1/kernels/logs/stream/rehearsal/small-kernel"
@@ -220,10 +221,18 @@ def test_an_upload_that_breaks_keeps_whole_pieces(kaggle):
     assert put(kaggle, url, b"", f"bytes */{size}").headers["Range"] == f"bytes=0-{kept - 1}"
 
 
-def test_a_log_ends_with_kaggle_s_word_for_the_end(start):
-    kaggle = start(lambda session: session.log.add("stdout", "said\n"))
-    push(kaggle)
+def test_a_log_is_followed_while_the_run_goes(start):
+    """As server-sent events, until Kaggle's word for the end."""
+    seen = threading.Event()
 
-    text = request(kaggle, "GET", LOG, params={"versionLabel": "v1"}).text
+    def act(session: Scripted) -> None:
+        session.log.add("stdout", "said\n")
+        assert seen.wait(SECONDS_AT_MOST)
 
-    assert "said" in text and text.endswith("\n\ndata: END_OF_LOG\n\n")
+    push(kaggle := start(act))
+    answer = request(kaggle, "GET", LOG, params={"versionLabel": "v1"}, stream=True)
+    lines = filter(None, answer.iter_lines(chunk_size=1, decode_unicode=True))
+
+    assert any("said" in line for line in lines)
+    seen.set()
+    assert [*lines][-1] == "data: END_OF_LOG"
