@@ -1,9 +1,6 @@
 """What a rehearsal hosts of a folder of one's own. tests/doors/test_dry_run.py runs one whole."""
 
-import os
 import shutil
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -12,7 +9,6 @@ from commands.rehearsal import SEEN, Hosted, default, explained, hosted_folder, 
 from deploy.errors import DiskError, RunFailed, SourceMissing
 from localkaggle.sessions import session
 from pipeline.errors import SubmissionError
-from tests.deploy.ordinary.test_other_platforms import MAC
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -85,39 +81,3 @@ def test_a_short_rehearsal_may_predict_one_label_for_all_rows(leaves: Path) -> N
     assert short.size > 10 * 4 * 10**6  # copies of a million weights, checkpoints among them
     with pytest.raises(SubmissionError, match="same prediction"):
         hosted(leaves).check(sample, sample)
-
-
-# JAX's and TensorFlow's builds for Linux need these two files of /proc; those for a Mac do not.
-# psutil measures the sessions' memory, on a Mac without /proc.
-NO_PROC = """
-mount --rbind /proc {proc} && mount -t tmpfs none /proc && mkdir /proc/self
-ln -s {proc}/self/exe /proc/self/exe && touch /proc/cpuinfo
-mount --bind {proc}/cpuinfo /proc/cpuinfo && exec "$0" -m invoke dry-run
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not session.namespaces(), reason="/proc is hidden by a mount")
-def test_the_first_command_of_the_readme_runs_without_prctl_and_proc(tmp_path: Path) -> None:
-    """As on a Mac: with a line that says what is not there."""
-    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
-    copy = shutil.copytree(ROOT, tmp_path / "copy", ignore=ignored)
-    start, proc = tmp_path / "start", tmp_path / "proc"
-    start.mkdir()
-    proc.mkdir()
-    (start / "sitecustomize.py").write_text(
-        f"{MAC}\nimport psutil\npsutil.PROCFS_PATH = {str(proc)!r}\n"
-    )
-    kept = {name: value for name, value in os.environ.items() if "XLA" not in name}
-
-    done = subprocess.run(
-        [*session.namespaces(), "sh", "-c", NO_PROC.format(proc=proc), sys.executable],
-        cwd=copy,
-        env=kept | {"PYTHONPATH": str(start)},
-        capture_output=True,
-        text=True,
-    )
-
-    assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
-    assert "rehearsal   not available here: Linux's namespaces. A session is not cut" in done.stdout
-    assert "\nscore       " in done.stdout

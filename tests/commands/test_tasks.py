@@ -161,6 +161,17 @@ def test_a_check_without_what_it_needs_says_how_to_get_it(monkeypatch):
         tasks.check.body.__wrapped__(None)
 
 
+def test_a_reader_that_has_enough_is_no_error():
+    """`| head` closes the pipe."""
+    command = f"{shlex.quote(sys.executable)} -m invoke doctor | head -1"
+
+    done = subprocess.run(
+        ["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_AFTER
+    )
+
+    assert done.stdout.startswith("PASS  python") and done.stderr == ""
+
+
 @pytest.fixture
 def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKaggle]:
     """A local Kaggle with two rows of digits; the environment leads there."""
