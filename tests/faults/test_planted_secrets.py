@@ -1,51 +1,61 @@
-"""Twenty secrets, planted where secrets get lost, are found, and nothing of ours writes them.
+"""Secrets, planted where secrets get lost, are found, and nothing of ours writes them.
 
 A user's commands run in a copy of the project, with VERBOSE=1 set, against a local Kaggle.
 """
 
+import base64
+import itertools
 import json
+import os
+import random
 import re
 import shutil
-from collections.abc import Mapping
-from pathlib import Path
+import string
+import subprocess
+import sys
 
 import pytest
 
 from deploy.client import secrets
 from deploy.journal import Journal
+from localkaggle.fault_kinds import instead
 from localkaggle.server import USER, LocalKaggle
-from tests.faults.canaries import Canary, canaries
-from tests.faults.watched_shell import Echo, Shell
+from tests.faults.matrix import CALLS
 from tests.faults.world import ROOT, competition
 
 RUN, PULLED = f"{USER}/digits-train-tpu/1", "digits-train-tpu-v1"
-# For each place: (the step that meets the secret, the pattern of its refusal). Without a pattern it
-# is not ours to refuse: the scanner has to know it, and the step has to show its place without it.
-# There is one entry for both secrets of a place, or one for each.
-WHERE = {
-    "environment": [("", "")],
-    "notebook cell": [("refused push", r"- {} seems to be in cell \d+ \(client.*\), line \d")],
-    "cell metadata": [
-        ("refused push", r"- {} seems to be in cell \d+ \(client.*\), metadata, \w+, line \d")
-    ],
-    "config module": [
-        ("refused push", r"- {} seems to be in cell \d+ \(%%writefile .*/digits\.py\), line \d")
-    ],
-    "kernel-metadata.json": [
-        ("refused push", r"- {} seems to be in kernel-metadata\.json, \w+, line \d")
-    ],
-    "manifest.json": [("publish", r"manifest\.json:(?:\n  - .*)*\n  - {}, line \d")],
-    "submission description": [
-        ("submit", r"the submission's description:(?:\n  - .*)*\n  - {}, line \d")
-    ],
-    "error page": [("error page, key", ""), ("error page, token", "")],
-    "traceback": [("watch", ""), ("fall", "")],
-    "journal row": [("journal", "")],
-}
+FRAGMENT = 12  # characters; a part of a secret of this length counts as the secret
+LETTERS, HEX = string.ascii_letters + string.digits, string.hexdigits[:16]
+# By place: the secret's form, its length and letters, the step that meets it, and how that step
+# refuses it. Without words it is not ours to refuse, and the step has to show its place without it.
+PLACES = {
+    "environment": ("KAGGLE_KEY={}", 32, HEX, "", ""),
+    "notebook cell": ("KGAT_{}", 32, HEX, "refused", r"a Kaggle token .* cell \d+ \(client"),
+    "cell metadata": ("ghp_{}", 36, LETTERS, "refused", r"a GitHub token .* metadata, \w+"),
+    "config module": (
+        'AWS_SECRET_ACCESS_KEY = "{}"', 40, LETTERS,
+        "refused", r"an AWS secret .*\(%%writefile .*/digits\.py\), line \d",
+    ),
+    "kernel-metadata.json": (
+        "sk-ant-api03-{}", 60, LETTERS,
+        "refused", r"an API key seems to be in kernel-metadata\.json, \w+, line \d",
+    ),
+    "manifest.json": (
+        "https://storage.googleapis.com/x?X-Goog-Signature={}", 256, HEX,
+        "publish", r"manifest\.json:(?:\n  - .*)*\n  - a signed address, line \d",
+    ),
+    "submission description": (
+        "WANDB_API_KEY={}", 40, HEX,
+        "submit", r"description:(?:\n  - .*)*\n  - a Weights & Biases key, line \d",
+    ),
+    "error page": ("Authorization: Bearer KGAT_{}", 32, HEX, "error page", ""),
+    "failed run": ("cannot reach it with sk-proj-{}", 48, LETTERS, "watch", ""),
+    "traceback": ("cannot clone https://ann:{}@example.com/x", 24, LETTERS, "fall", ""),
+    "journal row": ("https://example.com/code?token={}", 40, LETTERS, "journal", ""),
+}  # fmt: skip
 # A kernel with secrets in it, and one without any that prints some when it runs.
-PLANTED = """# %% token="{metadata[0]}" header="{metadata[1]}"
-client.login("{cell[0]}")
-PRIVATE = '''{cell[1]}'''
+PLANTED = """# %% token="{metadata}"
+client.login("{cell}")
 """
 TELLING = """# %%
 import hashlib
@@ -106,108 +116,117 @@ fall()
 """
 
 
+def drawn(seed):
+    """Return by place a secret's text, and the part of it that nobody may see."""
+    draw, found = random.Random(seed), {}  # noqa: S311 - they guard nothing
+    for place, (form, size, letters, *_) in PLACES.items():
+        # Always with letters and digits.
+        value = "".join(draw.choices(letters, k=size - 4)) + "e0c4"
+        found[place] = form.format(value), value
+    return found
+
+
 @pytest.fixture(scope="module")
 def planted(tmp_path_factory, seed):
-    """Plant all twenty, run the commands that meet them, and return what each printed or wrote, and
-    which refused steps sent something.
+    """Plant all, run the commands that meet them, and return what each printed or wrote, and which
+    refused steps sent something.
     """
-    there: dict[str, list[Canary]] = {}
-    for canary in canaries(seed):
-        there.setdefault(canary.place, []).append(canary)
+    texts = {place: text for place, (text, _) in drawn(seed).items()}
     folder = tmp_path_factory.mktemp("planted")
-    project = folder / "project"
     left_out = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "tests", "docs")
-    shutil.copytree(ROOT, project, ignore=left_out)
-    hosted = [competition()]
-    with LocalKaggle(folder / "kaggle", competitions=hosted, offline=True) as local, Echo() as echo:
-        local.key, local.token = there["environment"][0].value, there["error page"][1].value
-        in_use = dict(canary.text.split("=", 1) for canary in there["environment"])
-        shell = Shell(project, {**local.environment, **in_use, "VERBOSE": "1"})
-        with shell:
-            _plant(project, there)
-            shell.invoke("push-train", name="refused push")
-            sent = {"refused push": (project / "build").exists() or "SaveKernel" in _calls(local)}
-            _clean(project, [there["traceback"][0], *there["manifest.json"]])
-            for task in ("push-train", "watch", "pull", "publish"):
-                shell.invoke(task)
-            descriptions = (canary.text for canary in there["submission description"])
-            shell.python("submit", SUBMIT, RUN, given=" ".join(["digits", *descriptions]))
-            shell.python("fall", FALL, given=there["traceback"][1].text)
-            shell.environment |= dict.fromkeys(("http_proxy", "HTTP_PROXY"), echo.address)
-            shell.invoke("push-train", name="error page, key")
-            shell.environment["KAGGLE_API_TOKEN"] = local.token
-            shell.invoke("push-train", name="error page, token")
-        shell.printed["journal"] = _row(project, *(canary.text for canary in there["journal row"]))
-        sent["publish"] = "StartBlobUpload" in _calls(local)
-        sent["submit"] = "CreateCodeSubmission" in _calls(local)
-        outputs = {name: text.encode() for name, text in shell.printed.items()}
-        outputs |= {name: _bytes(project / name) for name in ("build", "runs")}
-        outputs["temporary files"] = _bytes(Path(local.environment["TMPDIR"]))
-        outputs["command lines"] = "\n".join(shell.command_lines).encode()
-    assert all(outputs[name] for name in ("push-train", "build", "runs", "command lines"))
-    return outputs, sent
+    project = shutil.copytree(ROOT, folder / "project", ignore=left_out)
+    environment, printed, hosted = dict(os.environ), {}, [competition()]
+
+    def run(name, *words, given=""):
+        environment["PYTHONPATH"] = str(project)
+        printed[name] = subprocess.run(
+            [sys.executable, *words], cwd=project, env=environment, input=given.encode(),
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
+        ).stdout  # fmt: skip
+
+    def invoke(task, name=""):
+        run(name or task, "-m", "invoke", task, "--json", *["--yes"] * task.startswith("push"))
+
+    with LocalKaggle(folder / "kaggle", competitions=hosted, offline=True) as local:
+        local.key = texts["environment"].partition("=")[2]
+        environment |= {**local.environment, "KAGGLE_KEY": local.key, "VERBOSE": "1"}
+        plant(project, texts)
+        invoke("push-train", "refused")
+        sent = {"refused": (project / "build").exists() or "SaveKernel" in calls(local)}
+        clean(project, [texts["failed run"], texts["manifest.json"]])
+        for task in ("push-train", "watch", "pull", "publish"):
+            invoke(task)
+        run("submit", "-c", SUBMIT, RUN, given=f"digits {texts['submission description']}")
+        run("fall", "-c", FALL, given=texts["traceback"])
+        own = base64.b64encode(f"{USER}:{local.key}".encode()).decode()
+        message = f"Bad request, Authorization: Basic {own}, and {texts['error page']}"
+        for call in CALLS["push-train"]:
+            refusal = instead(400, {"code": 400, "message": message})
+            local.faults.say(call, itertools.repeat(refusal))
+        invoke("push-train", "error page")
+        printed["journal"] = row(project, texts["journal row"])
+        sent["publish"] = "StartBlobUpload" in calls(local)
+        sent["submit"] = "CreateCodeSubmission" in calls(local)
+        printed |= {name: held(project / name) for name in ("build", "runs")}
+        printed["temporary files"] = held(folder / local.environment["TMPDIR"])
+    assert all(printed[name] for name in ("push-train", "build", "runs"))
+    return printed, sent, own
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("number", range(20))
-def test_a_planted_secret_is_found_and_no_part_of_it_is_written(planted, number, seed):
-    """Not to stdout, stderr, the journal, build/, runs/ or a command line. It is refused where that
-    is ours to do; elsewhere its place is shown without it.
+@pytest.mark.parametrize("place", PLACES)
+def test_a_planted_secret_is_found_and_no_part_of_it_is_written(planted, place, seed):
+    """Not to stdout, stderr, the journal, build/ or runs/. It is refused where that is ours to do;
+    elsewhere its place is shown without it.
     """
-    outputs, sent = planted
-    canary = canaries(seed)[number]
-    step, words = WHERE[canary.place][min(number % 2, len(WHERE[canary.place]) - 1)]
+    printed, sent, own = planted
+    *_, step, words = PLACES[place]
+    text, value = drawn(seed)[place]
 
-    assert not [name for name, data in outputs.items() if canary.is_in(data)]
+    for secret in (value, own):
+        parts = [
+            secret[start : start + FRAGMENT].encode() for start in range(len(secret) - FRAGMENT + 1)
+        ]
+        assert not [name for name, data in printed.items() if any(part in data for part in parts)]
     if words:
-        assert not sent[step] and re.search(words.format(canary.kind), outputs[step].decode())
+        assert not sent[step] and re.search(words, printed[step].decode())
     elif step:
-        assert secrets.redact(canary.text).encode() in outputs[step]
+        assert secrets.redact(text).encode() in printed[step]
 
 
-def test_the_canaries_are_known_by_their_shape(seed):
-    for canary in canaries(seed):
-        assert canary.kind in [found.kind for found in secrets.find(canary.text)]
-        assert canary.is_in(f"<{canary.text}>".encode())
-        assert not canary.is_in(secrets.redact(canary.text).encode())
-
-
-def _plant(project: Path, there: Mapping[str, list[Canary]]) -> None:
-    """Put the secrets of the first four places into the project, whose push has to be refused."""
+def plant(project, texts):
+    """Put the secrets of four places into the project, whose push has to be refused."""
     kernel = project / "kernels" / "train-tpu"
-    texts = {place: [canary.text for canary in held] for place, held in there.items()}
     notebook = PLANTED.format(metadata=texts["cell metadata"], cell=texts["notebook cell"])
     (kernel / "notebook.py").write_text(notebook)
     with (project / "pipeline" / "configs" / "digits.py").open("a") as file:
-        file.write("\n" + "\n".join(texts["config module"]) + "\n")
+        file.write(f"\n{texts['config module']}\n")
     settings = json.loads((kernel / "kernel-metadata.json").read_text())
-    source, shape = texts["kernel-metadata.json"]
-    settings |= {"model_sources": [source], "machine_shape": shape}
+    settings["machine_shape"] = texts["kernel-metadata.json"]
     (kernel / "kernel-metadata.json").write_text(json.dumps(settings))
 
 
-def _clean(project: Path, telling: list[Canary]) -> None:
+def clean(project, telling):
     """Remove them, and write a notebook that prints these when it runs, and holds them encoded."""
     for name in ("pipeline/configs/digits.py", "kernels/train-tpu/kernel-metadata.json"):
         shutil.copy(ROOT / name, project / name)
-    hidden = [canary.text.encode().hex() for canary in telling]
+    hidden = [text.encode().hex() for text in telling]
     (project / "kernels" / "train-tpu" / "notebook.py").write_text(TELLING.format(hidden=hidden))
 
 
-def _row(project: Path, url: str, status: str) -> str:
-    """Record a push with these, and return what the journal has of it."""
+def row(project, url):
+    """Record a push with this, and return what the journal has of it."""
     journal = Journal(project / "runs" / "journal.sqlite")
-    with journal.recording("pushes", url=url) as outcome:
-        outcome.update(status=status)
-    kept = journal.last("pushes", url=url) or {}
-    return f"{kept.get('url')} {kept.get('status')}"
+    with journal.recording("pushes", url=url):
+        pass
+    return str((journal.last("pushes", url=url) or {}).get("url")).encode()
 
 
-def _calls(local: LocalKaggle) -> set[str]:
+def calls(local):
     return {call[0] for call in local.journal}
 
 
-def _bytes(folder: Path) -> bytes:
+def held(folder):
     """Return all names and bytes in there, without what was pulled, which is the user's own."""
     files = (path for path in sorted(folder.rglob("*")) if path.is_file())
     found = (path for path in files if PULLED not in path.parts)

@@ -15,12 +15,13 @@ from deploy.relay.last_runs import Pushes
 from pipeline import artifact
 from pipeline.errors import ArtifactError
 from pipeline.runtime import mounts
+from tests.faults.child import stopped
 from tests.faults.recorded_session import write_artifact
 from tests.faults.world import DATASET, another_run_s_version, settle, temporary
 
 
 @pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.slow)])
-def test_a_publish_after_a_killed_one_holds_no_byte_of_it(launcher, examples):
+def test_a_publish_after_a_killed_one_holds_no_byte_of_it(examples):
     """K29: the files have the sizes and the times of those before them."""
     with temporary("publish") as world:
         ours = Pushes(world.project).last_artifact()
@@ -45,14 +46,8 @@ def test_a_publish_after_a_killed_one_holds_no_byte_of_it(launcher, examples):
         )
         def publish_twice(sizes, stamp, call, place, after):
             write(sizes, stamp)
-            code, said = launcher.stopped(
-                world,
-                "publish",
-                call,
-                lambda number: os.kill(number, signal.SIGKILL),
-                after=after,
-                place=place,
-            )
+            sent = signal.SIGKILL
+            code, said = stopped(world, "publish", call, sent, after=after, place=place)
             assert code == -signal.SIGKILL, said
             write(sizes, stamp)
             settle(world, "publish")
