@@ -127,10 +127,13 @@ def test_the_loss_of_a_mixture_has_the_gradient_of_the_mixed_truth(kind):
 
     step, others = judging(kind), neighbour(labels)
 
-    found = jax.grad(lambda values: step._judged(labels, others, values, own)[0].sum())(logits)
+    def judged(values):
+        return step._judged(labels, others, values, own)[0].sum()
+
+    found, expected = (jax.jit(jax.grad(each))(logits) for each in (judged, by_hand))
 
     # Numbers of about 1, each from a few dozen operations.
-    assert np.allclose(found, jax.grad(by_hand)(logits), rtol=0, atol=100 * EPS)
+    assert np.allclose(found, expected, rtol=0, atol=100 * EPS)
 
 
 def test_what_has_the_greater_share_counts_as_right():

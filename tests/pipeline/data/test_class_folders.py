@@ -1,6 +1,5 @@
 """A folder for each label is a table: the same images train with the same labels as from a CSV."""
 
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,7 +7,7 @@ import pandas as pd
 import pytest
 
 from pipeline.config import Config
-from pipeline.data import dataset, folds
+from pipeline.data import dataset
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
 from tests.pipeline.handmade import with_data
@@ -73,12 +72,3 @@ def test_several_places_have_the_same_labels(sorted_by_label):
 def test_a_folder_without_folders_of_images_is_refused(competition, tiny):
     with pytest.raises(DataError, match=r"(?s)holds no folder with images.*data\.train_csv"):
         dataset.read_training(competition, with_data(tiny, train_csv=None))
-
-
-def test_a_label_of_few_images_is_named_by_its_folder(sorted_by_label):
-    folder, config = sorted_by_label
-    images, lines = dataset.read_training(folder, config), []
-
-    folds.splits(images, replace(config, folds=25), lines.append)
-
-    assert lines[0].startswith("Warning: 4 of 4 labels have fewer rows than folds=25: '10' (24), ")

