@@ -1,15 +1,21 @@
-"""Questions to Kaggle are retried, orders are sent once, and silence has an end."""
+"""Questions to Kaggle are retried, orders are sent once, and silence has an end. A broken client is
+refused before anything else is done.
+"""
 
+import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import pytest
 
+from deploy.client import credentials
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.errors import CredentialError, NotFound, Unreachable
+from deploy.errors import CredentialError, NotFound, Unreachable, UsageError
 from tests.deploy.between import HANG, RESET
+from tests.deploy.invoked import ROOT
 
 QUICK = Pace(first=0.05, most=0.2, patience=5)
 
@@ -105,9 +111,8 @@ def test_an_expired_token_does_not_spoil_a_good_key(between, monkeypatch):
 def test_the_kaggle_side_starts_without_the_client():
     """Importing kaggle logs in; nothing but connecting may do that."""
     code = "import sys, deploy.relay.relay, deploy.client.client; print(*sys.modules)"
-    root = Path(__file__).resolve().parents[3]
 
-    done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, check=True)
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
 
     imported = done.stdout.decode().split()
     assert "deploy.client.client" in imported
@@ -128,14 +133,61 @@ def test_credentials_that_cannot_be_read_are_named_as_such(between, tmp_path, mo
     assert caught.value.exit_code == 3
 
 
-def test_a_person_is_told_at_once_what_is_waited_for(between, shown):
-    """A minute of silence looks like a task that hangs."""
-    kaggle = Kaggle.connect(pace=QUICK, timeouts=(60, 60), show=shown.append)
-    quota = {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "108000s"}}
-    between.say("GetAcceleratorQuotaStatistics", [RESET, (503, b""), RESET, quota])
+# A client that another package's pins have broken
 
-    kaggle.quota()
 
-    first, again = shown
-    assert first == f"Logging in to {between.address.removeprefix('http://')}"
-    assert again.startswith("Could not ") and again.endswith("Retrying for up to 5 s.")
+def installed(folder: Path, name: str, version: str, *needs: str) -> None:
+    """Make a package look installed in a folder."""
+    place = folder / f"{name.replace('-', '_')}-{version}.dist-info"
+    place.mkdir(parents=True)
+    lines = ["Metadata-Version: 2.1", f"Name: {name}", f"Version: {version}"]
+    lines += [f"Requires-Dist: {need}" for need in needs]
+    (place / "METADATA").write_text("\n".join(lines) + "\n")
+
+
+@pytest.fixture
+def pinned(tmp_path: Path) -> Path:
+    """Return a folder in which keras-hub has an old kagglesdk installed."""
+    installed(tmp_path, "kagglesdk", "0.1.28")
+    installed(tmp_path, "keras-hub", "0.31.1", "keras>=3.15", "kagglesdk==0.1.28")
+    return tmp_path
+
+
+def test_a_client_that_keras_hub_broke_is_named_first_with_the_command(pinned):
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", "dry-run"],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(pinned)},
+        capture_output=True,
+        text=True,
+    )
+
+    said = done.stdout + done.stderr
+    assert done.returncode == 2
+    assert "The Kaggle client cannot be imported: it needs kagglesdk" in said
+    assert "0.1.28 is installed, as keras-hub 0.31.1 pins it" in said
+    assert credentials.INSTALL in said and "Started a local Kaggle" not in said
+
+
+def test_a_client_that_is_not_installed_is_named_with_the_command(monkeypatch):
+    def requires(name: str) -> list[str]:
+        raise credentials.importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(credentials.importlib.metadata, "requires", requires)
+
+    with pytest.raises(UsageError, match=r"not installed\.\n.*\npip install 'kaggle"):
+        credentials.require_client()
+
+
+def test_a_client_without_what_is_used_of_it_is_named_with_the_command():
+    with pytest.raises(UsageError, match=r"kagglesdk [\d.]+ .*: object has no _gone") as one:
+        credentials.require_parts(object(), ("__class__", "_gone"))
+
+    assert str(one.value).endswith(credentials.INSTALL)
+
+
+def test_the_command_that_installs_the_client_is_what_the_project_needs():
+    needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]
+    ours = [need for need in needs if need.startswith("kaggle")]
+
+    assert len(ours) == 2 and all(f"'{need}'" in credentials.INSTALL for need in ours)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client import credential_lookup, secrets
+from deploy.client import credential_lookup, secrets, server_address
 from tests.deploy.invoked import ROOT
 
 KEY = "0123456789abcdef0123456789abcdef"
@@ -217,3 +217,31 @@ def test_a_proxy_is_named_without_its_password(monkeypatch, http, https, no, loc
 
     assert [said in what for what, _ in problems] == ([True] if said else [])
     assert "secret" not in words + str(problems)
+
+
+# The address of the Kaggle, which is known before anything is asked
+
+
+def test_the_site_is_the_site_whatever_the_proxy(monkeypatch):
+    """A company's proxy is no Kaggle."""
+    monkeypatch.delenv("KAGGLE_API_ENVIRONMENT")
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:3128")
+
+    assert server_address.address() == "api.kaggle.com"
+
+
+@pytest.mark.parametrize(
+    "proxy", ["http://127.0.0.1:4001", "http://ann:secret@127.0.0.1:4001/", "127.0.0.1:4001"]
+)
+def test_a_local_kaggle_is_told_by_its_port_and_without_credentials(monkeypatch, proxy):
+    """It is the proxy for http://localhost."""
+    monkeypatch.setenv("http_proxy", proxy)
+
+    assert server_address.address() == "127.0.0.1:4001"
+
+
+def test_without_a_proxy_it_is_localhost_itself(monkeypatch):
+    """The official client's address of a local one."""
+    monkeypatch.setenv("no_proxy", "localhost")
+
+    assert server_address.address() == "localhost"

@@ -1,17 +1,40 @@
-"""A training of several sessions by one command: `invoke relay`, from the push to the score."""
+"""A training of several sessions by one command: `invoke relay`, from the push to the score. And
+sources: one that was just attached may be mounted in the second run only.
+"""
 
+import json
+import shutil
 from typing import Any
 
 import pytest
 
 from deploy.client.client import Kaggle
-from deploy.errors import NoQuota
+from deploy.errors import NoQuota, NotMounted, SourceMissing, SourcesRefused, UsageError
 from deploy.project import INFER, TRAIN, Project
 from deploy.relay import relay
+from deploy.relay.last_runs import Pushes
+from deploy.setup import doctor
+from deploy.trace import status
+from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from tests.deploy.small import HANDLE, connect
+from tests.deploy import small
+from tests.deploy.invoked import ROOT
+from tests.deploy.small import HANDLE, connect, push, write_kernel
 from tests.deploy.trainer import Script, unbroken
+from tests.e2e.plain_session import Plain
 from tests.faults.recorded_session import Recorded
+
+FINDS = """
+from pipeline.runtime import mounts
+mounts.competition(mounts.root() / "input", "digits", "sample_submission.csv")
+"""
+FINDING_INFER = f"""{small.HEAD}{FINDS}
+expect = json.loads(Path("bundle.json").read_text())["expect"]
+mounts.artifact(mounts.root() / "input", expect["run_id"])
+sample = mounts.root() / "input/competitions/digits/sample_submission.csv"
+Path("submission.csv").write_bytes(sample.read_bytes())
+seal(["bundle.json", "submission.csv"])
+"""
 
 
 @pytest.fixture
@@ -41,40 +64,120 @@ def counts(local: LocalKaggle) -> tuple[list[str], int, int]:
 
 
 def test_relay_trains_from_session_to_session_and_goes_on_to_the_score(start, ours, shown):
-    """It asks before the first session, for all of them, before the inference and the submission;
-    given again, it does nothing twice.
+    """The quota ends between them: exit code 7, and the same command resumes. It asks before the
+    first session, for all of them, before the inference and the submission; given again, it does
+    nothing twice.
     """
     local, kaggle = start(Script())
-    asked: list[str] = []
-
-    made = run(
-        kaggle,
-        ours,
-        shown,
-        agree=lambda preview: asked.append(preview.kernel),
-        agree_to_submit=lambda spending: asked.append("submit"),
-    )
-
-    assert (made.trained / "artifact" / "weights.npz").read_bytes() == unbroken()
-    assert asked == [TRAIN, INFER, "submit"]
-    assert counts(local) == (["COMPLETE"] * 3, 1, 1)
-    assert run(kaggle, ours, shown).submission == made.submission
-    assert counts(local) == (["COMPLETE"] * 3, 1, 1)
-
-
-def test_quota_that_ends_between_sessions_ends_relay_with_the_day_and_the_command(
-    start, ours, shown
-):
-    """Exit code 7; the same command resumes then."""
-    local, kaggle = start(Script())
     local.kernels.used_seconds["TPU"] = 20 * 3600 - 90.0  # one session and a half
+    asked: list[str] = []
+    how = {
+        "agree": lambda preview: asked.append(preview.kernel),
+        "agree_to_submit": lambda spending: asked.append("submit"),
+    }
 
     with pytest.raises(NoQuota, match="quota returns at 2030-01-05 00:00 UTC") as caught:
-        run(kaggle, ours, shown)
+        run(kaggle, ours, shown, **how)
 
     assert str(caught.value).endswith("To resume then:\ninvoke relay --config digits")
     assert (caught.value.exit_code, counts(local)) == (7, (["COMPLETE"] * 2, 0, 0))
     local.kernels.used_seconds["TPU"] = 0.0
-    made = run(kaggle, ours, shown)
+    made = run(kaggle, ours, shown, **how)
     assert (made.trained / "artifact" / "weights.npz").read_bytes() == unbroken()
+    assert asked == [TRAIN, TRAIN, INFER, "submit"]
+    assert run(kaggle, ours, shown, **how).submission == made.submission
     assert counts(local) == (["COMPLETE"] * 3, 1, 1)
+
+
+# A source that was just attached
+
+
+def test_the_same_notebook_is_pushed_once_more_and_the_chain_goes_on(root, host, ours, shown):
+    """The notebooks look for their inputs with the project's own code."""
+    for name in ("errors.py", "runtime/mounts.py", "storage/checksums.py"):
+        (root / "pipeline" / name).parent.mkdir(exist_ok=True)
+        (root / "pipeline" / name).with_name("__init__.py").touch()
+        shutil.copy(ROOT / "pipeline" / name, root / "pipeline" / name)
+    write_kernel(root, "infer-gpu", FINDING_INFER)
+    write_kernel(root, "train-tpu", small.TRAIN.replace("origin =", f"{FINDS}origin ="))
+    local = host(session=Plain, facts=Facts(late_sources=True))
+
+    result = run(connect(), ours, shown)
+
+    assert (result.train.version, result.infer.version) == (2, 2)
+    assert result.submission.score is not None
+    for kernel in local.kernels.kernels.values():
+        failed, passed = kernel.versions
+        assert "Kaggle has not mounted the competition 'digits'" in failed.log.text()
+        assert failed.notebook == passed.notebook
+    told = [line for line in shown if "\nPushing the same again, once" in line]
+    assert len(told) == 2
+
+
+def test_a_source_that_stays_away_is_pushed_twice_and_no_more(start, ours, shown):
+    local, kaggle = start(Script(v1="unmounted", v2="unmounted"))
+
+    with pytest.raises(NotMounted, match="Push the same again:\ninvoke push-train\n"):
+        run(kaggle, ours, shown)
+
+    assert counts(local) == (["ERROR"] * 2, 0, 0)
+
+
+# A dataset of somebody else, in dataset_sources of a kernel-metadata.json
+
+THEIRS = "teammate/our-weights"
+
+
+@pytest.fixture
+def with_theirs(start, ours, tmp_path):
+    """Return a Kaggle, and its client; the training mounts a teammate's dataset, not shared."""
+    local, kaggle = start(Script())
+    path = ours.root / "kernels" / "train-tpu" / "kernel-metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"dataset_sources": [THEIRS]}))
+    (tmp_path / "theirs").mkdir()
+    local.datasets.publish({THEIRS: tmp_path / "theirs"})
+    local.datasets.datasets[THEIRS].is_private = True
+    return local, kaggle
+
+
+def test_a_dataset_that_is_not_shared_ends_a_push_before_its_session(with_theirs, ours, shown):
+    """Exit code 2. Once it is shared the same command pushes."""
+    local, kaggle = with_theirs
+
+    with pytest.raises(SourceMissing, match=f"Kaggle shows rehearsal no dataset {THEIRS}") as told:
+        push(kaggle, ours, show=shown.append)
+
+    assert "Ask its owner to share it, or correct dataset_sources" in str(told.value)
+    assert (told.value.exit_code, not local.kernels.kernels) == (2, True)
+    rows = {row.name: row for row in doctor.examine(ours.root, lambda: ours, pace=kaggle.pace)}
+    assert rows["sources"].verdict == "FAIL" and THEIRS in rows["sources"].found
+    local.datasets.datasets[THEIRS].is_private = False
+    assert push(kaggle, ours, show=shown.append).version == 1
+
+
+def test_a_dataset_that_kaggle_does_not_tell_of_keeps_no_push_back(with_theirs, ours, shown):
+    local, kaggle = with_theirs
+    local.datasets.datasets[THEIRS].is_private = False
+    local.faults.say("GetDataset", ["400"])
+
+    run = push(kaggle, ours, show=shown.append)
+
+    assert run.version == 1
+    assert any(line.startswith(f"Not known whether Kaggle has {THEIRS}: ") for line in shown)
+
+
+def test_a_version_that_lacks_a_source_is_named_wherever_it_is_asked_for(
+    with_theirs, ours, shown, monkeypatch
+):
+    """Kaggle took the push, and started it without: it is a version, and may still run."""
+    local, kaggle = with_theirs
+    local.datasets.datasets[THEIRS].is_private = False
+    monkeypatch.setattr(local.kernels, "_source_exists", lambda kind, _: kind != "dataset")
+
+    with pytest.raises(SourcesRefused, match="exist and are shared with you"):
+        push(kaggle, ours, show=shown.append)
+
+    with pytest.raises(UsageError, match=f"became {HANDLE}/1, which lacks one of"):
+        Pushes(ours).last_run(relay.TRAIN)
+    lines = status.journal_lines(ours)
+    assert any(f"{HANDLE}/1" in line and "lacks one of its sources" in line for line in lines)

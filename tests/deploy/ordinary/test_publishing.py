@@ -1,4 +1,6 @@
-"""Datasets of a publish: they stay private, and hold what the training wrote."""
+"""Datasets of a publish: they stay private, and hold what the training wrote. What helps where a
+name is taken, or a version is still processed.
+"""
 
 import json
 from dataclasses import replace
@@ -8,13 +10,16 @@ from typing import Any
 import pytest
 
 from deploy.client.client import Kaggle
-from deploy.errors import Unverified, UsageError
+from deploy.errors import Denied, Refused, Unverified, UsageError
 from deploy.kernel import artifact_manifest
 from deploy.kernel.push_and_watch import Run
 from deploy.project import Project
+from deploy.relay import publish as datasets
 from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
+from localkaggle.fault_kinds import instead
 from tests.deploy import small
+from tests.faults.recorded_session import write_artifact
 from tests.faults.world import competition
 
 DATASET = "rehearsal/digits-artifact"
@@ -32,9 +37,9 @@ def kaggle(local):
     return small.connect()
 
 
-def publish(kaggle: Kaggle, ours: Project, artifact: Path) -> Any:
+def publish(kaggle: Kaggle, ours: Project, artifact: Path, **more: Any) -> Any:
     run = Run(small.HANDLE, 1, "", "")
-    return relay.publish(kaggle, ours, run, artifact.parent, show=lambda line: None)
+    return relay.publish(kaggle, ours, run, artifact.parent, **{"show": lambda line: None, **more})
 
 
 def test_what_a_desktop_leaves_in_a_folder_is_not_published(local, kaggle, ours, artifact):
@@ -119,3 +124,39 @@ def test_a_model_of_another_competition_is_neither_published_nor_inferred_with(
             step()
         assert str(raised.value).endswith("invoke push-train --config digits")
     assert not local.kernels.kernels and not local.datasets.datasets
+
+
+# What Kaggle refuses, or does not show
+
+
+def test_a_notebook_whose_title_is_taken_may_get_another_address(local, kaggle, ours):
+    """Kaggle says so with 409, or with 200."""
+    taken = 'The requested title "Digits Train Tpu" is already in use by a notebook.'
+    for answer in (instead(409, {"code": 409, "message": taken}), instead(200, {"error": taken})):
+        local.faults.say("SaveKernel", [answer])
+
+        with pytest.raises(Refused, match=r"notebook\.\n(.|\n)*relay.toml:\n\[slugs\]"):
+            small.push(kaggle, ours)
+
+
+def test_a_dataset_that_never_comes_says_where_to_look(local, kaggle, ours, artifact, shown):
+    """Kaggle took the call, and answers 404 from then on."""
+    local.faults.say("GetDataset", ["404"] * (datasets.LOST + 3))
+
+    publish(kaggle, ours, artifact, show=shown.append)
+
+    (line,) = [line for line in shown if "still not there" in line]
+    assert f"https://www.kaggle.com/datasets/{DATASET}\n" in line and "no room" in line
+
+
+def test_a_version_is_refused_while_the_one_before_is_processed(local, kaggle, ours, artifact):
+    """By a 403 that is about no rules of a competition."""
+    publish(kaggle, ours, artifact)
+    write_artifact(artifact, "b" * 64)
+    denied = {"code": 403, "message": "Permission 'datasets.update' was denied"}
+    local.faults.say("CreateDatasetVersion", [instead(403, denied)])
+
+    with pytest.raises(Denied, match=r"still processes(.|\n)*in some minutes") as caught:
+        publish(kaggle, ours, artifact)
+
+    assert "rules" not in str(caught.value)

@@ -11,7 +11,12 @@ from typing import Any
 import pytest
 
 from deploy.errors import Busy, NoQuota
-from deploy.project import PAIR, Project
+from deploy.project import PAIR, TRAIN, Project
+from deploy.relay import push_preview, relay
+from deploy.relay.last_runs import Pushes
+from deploy.trace import status
+from localkaggle.facts import Facts
+from tests.deploy.between import Between
 from tests.deploy.small import HANDLE, connect, push, sent
 from tests.deploy.trainer import Script
 
@@ -36,28 +41,22 @@ def elsewhere(ours: Project, slug: str = "other") -> Project:
 
 
 def test_a_run_of_another_machine_counts_before_a_push(local, kaggle, ours):
-    """Kaggle allows one session on a TPU: a push would be refused, and leave its traces."""
+    """Kaggle allows one session on a TPU: a push would be refused, and leave its traces. Such a
+    session may be over, and no call can end it: then Kaggle decides.
+    """
     other = push(kaggle, elsewhere(ours))
     before = list(local.faults.seen)
 
-    with pytest.raises(NoQuota, match=f"active: {other}.*\n.*\ninvoke watch --run {other}"):
+    with pytest.raises(NoQuota, match=f"active: {other}.*\n.*\ninvoke watch --run") as caught:
         push(kaggle, ours)
 
     asked = local.faults.seen[len(before) :]
     assert asked.count("ListKernels") == 1 == asked.count("GetKernelSessionStatus")
     assert sent(local) == 1
-
-
-def test_a_run_of_another_config_is_followed_with_that_config(local, kaggle, ours):
-    """What follows it was of the config that was to be pushed."""
-    other = push(kaggle, replace(ours, slug="other"))
-    ours.journal().note("pushes", 1, config="digits_b")
-    config = ours.root / "pipeline" / "configs" / "digits_b.py"
-    config.parent.mkdir(parents=True, exist_ok=True)
-    config.touch()
-
-    with pytest.raises(NoQuota, match=f"\ninvoke watch --run {other} --config digits_b\n"):
-        push(kaggle, ours)
+    assert f"https://www.kaggle.com/code/{other.handle}\n" in str(caught.value)
+    assert str(caught.value).endswith("invoke push-train --again --config digits")
+    local.kernels.version(other.handle, 1).done.set()  # it takes no slot; its status stays
+    assert push(kaggle, ours, again=True).version == 1
 
 
 def test_a_run_of_another_machine_on_other_hardware_does_not_count(local, kaggle, ours):
@@ -87,21 +86,6 @@ def test_a_list_that_does_not_answer_is_said_as_not_asked(local, kaggle, ours, a
     told = [line for line in plans[0].lines() if line.startswith("not asked ")]
     assert plans[0].active == ()
     assert "runs that were started elsewhere: " in told[0] and "notebooks" in told[0]
-
-
-def test_again_pushes_beside_a_run_that_kaggle_calls_active_for_ever(local, kaggle, ours):
-    """Such a session may be over, and no call can end it: its page may, and Kaggle decides."""
-    other = push(kaggle, elsewhere(ours))
-
-    with pytest.raises(NoQuota) as caught:
-        push(kaggle, ours)
-
-    said = str(caught.value)
-    assert f"https://www.kaggle.com/code/{other.handle}\n" in said
-    assert said.endswith("invoke push-train --again --config digits")
-    version = local.kernels.version(other.handle, 1)
-    version.done.set()  # it takes no slot any more, and its status stays
-    assert push(kaggle, ours, again=True).version == 1
 
 
 # Another machine of Kaggle's
@@ -152,3 +136,56 @@ def test_a_folder_that_cannot_be_locked_is_pushed_from(local, kaggle, ours, show
 
     assert push(kaggle, ours, show=shown.append).version == sent(local)
     assert shown[0].startswith(f"{ours.runs} cannot be locked (Operation not supported)")
+
+
+# The week's quota: a session that runs reserves some, and an account may pay
+
+
+def says(between: Between, **spans: Any) -> None:
+    """Let Kaggle tell this of the TPU, and of no notebook."""
+    between.always("GetAcceleratorQuotaStatistics", {"tpuQuota": spans})
+    between.always("ListKernels", {})
+    between.always("GetKernel", (404, {"code": 404, "message": "Not found"}))
+
+
+def preview(ours: Project) -> push_preview.Preview:
+    kaggle = connect()
+    return push_preview.look(kaggle, relay.build(ours, TRAIN, kaggle.username), Pushes(ours))
+
+
+def test_what_is_left_is_what_kaggle_quota_prints(between, ours):
+    """Allowed minus used: what a session reserves that runs is named beside it, and is no end."""
+    says(between, totalTimeAllowed="72000s", timeUsed="36000s", timeReserved="36000s")
+
+    seen = preview(ours)
+
+    assert seen.hours_left == 10.0
+    assert "10.0 hours are left this week, 10.0 of them reserved by what runs" in seen.lines()[1]
+    told = "\n".join(status.state_lines(status.now(connect(), ours)))
+    assert "10.0 hours, 10.0 hours of them reserved" in told
+
+
+def test_a_session_asks_for_what_is_neither_used_nor_reserved(between, ours):
+    says(between, totalTimeAllowed="72000s", timeUsed="36000s", timeReserved="18000s")
+
+    assert preview(ours).seconds == 5 * 3600.0
+
+
+def test_an_account_that_pays_is_warned_and_not_refused(between, ours):
+    says(between, totalTimeAllowed="72000s", timeUsed="72000s", isPayToScaleEnabled=True)
+
+    seen = preview(ours)
+
+    assert seen.seconds == push_preview.SESSION_SECONDS
+    assert "0.0 hours are left this week; beyond them Kaggle charges" in seen.lines()[1]
+
+
+def test_a_push_asks_for_less_than_the_longest_session_even_past_the_quota(host, ours):
+    """Kaggle's own client says that the timeout must be lower than the maximum."""
+    local = host(session=Script(), facts=Facts(lower_timeouts=True, pays=True))
+    local.kernels.used_seconds["TPU"] = 21 * 3600.0
+
+    run = push(connect(), ours)
+
+    asked = local.kernels.version(run.handle, run.version).request.session_timeout_seconds
+    assert 8.9 * 3600 < asked < local.session_seconds["TPU"]

@@ -88,6 +88,7 @@ def test_a_competition_is_inspected_and_then_begun(root, site, proposed, shown):
     assert (after.competition, after.infer_hours) == (SLUG, 2.0)
     assert after.to_json() == before.to_json() | {"competition": SLUG, "infer_hours": 2.0}
     assert init.default_config(root) == made.config == "leaves"
+    assert begin(root, ask=lambda question: pytest.fail(question)).added == {}
     assert made.checked and "exists, and its rules are accepted" in "\n".join(shown)
     assert made.handles["train-tpu"] == f"rehearsal/{SLUG}-train-tpu"
     assert shown[-1] == "Next: invoke doctor"

@@ -67,19 +67,6 @@ def unchanged(ours: Path, error: type[Exception], said: str, *given: Any, **more
     return str(caught.value)
 
 
-def test_what_will_be_used_on_kaggle_and_the_next_command_are_shown(ours, shown):
-    """Handles that nobody has to guess, and the line to write where nobody can be asked."""
-    made = begin(ours, user="ann", show=shown.append)
-
-    assert dict(made.handles) == {
-        name: f"ann/{SLUG}-{name}" for name in ("train-tpu", "infer-gpu", "artifact")
-    }
-    told = "\n".join(shown)
-    assert all(handle in told for handle in made.handles.values())
-    assert made.added == {} and "infer_hours=2.0" in told
-    assert shown[-1] == "Next: invoke doctor"
-
-
 @pytest.mark.parametrize(
     ("slug", "config", "edit"),
     [
@@ -176,24 +163,6 @@ def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
 
 
 # What no call tells
-
-
-def test_the_hours_of_a_code_competition_are_asked_for_and_kept_in_the_config(
-    signed_in, ours, shown
-):
-    """No call tells them. The same command again asks nothing and changes nothing."""
-    asked = []
-
-    def answer(question: str) -> str:
-        asked.append(question)
-        return "2"
-
-    made = begin(ours, ask=answer, show=shown.append)
-    again = begin(ours, held=2.0, ask=answer)
-
-    assert len(asked) == 1 and f"competitions/{SLUG}/overview/code-requirements" in asked[0]
-    assert (made.added, again.added) == ({"infer_hours": 2.0}, {})
-    assert not any("not known" in line for line in shown)
 
 
 def test_the_hours_may_be_given_instead(ours):
