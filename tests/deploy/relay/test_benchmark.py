@@ -77,14 +77,6 @@ def test_a_machine_whose_grid_is_complete_gets_no_other_session(live, ours, benc
     assert longer.command("push-bench").endswith("--for tpu-v5e-8 --epochs 10")
 
 
-def test_the_preview_names_the_command_that_measures_here(live, ours):
-    shown = []
-
-    relay.push(live, ours, BENCH, show=print, agree=lambda found: shown.extend(found.lines()))
-
-    assert any("to do so: invoke bench --config digits" in line for line in shown)
-
-
 def test_images_that_keras_has_need_no_competition(live, ours, bench):
     """None is mounted, and none has to be entered."""
     push(live, replace(ours, competition="cifar100", mounts=False))

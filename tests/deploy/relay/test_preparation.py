@@ -108,36 +108,15 @@ def test_a_preparation_is_resumed_until_it_is_complete_and_then_adopted(push, sh
     assert "partial, 3 of 4 shards. Taking its images, through its own output" in shown[1]
 
 
-def test_one_that_is_active_is_adopted(live, ours, local, shown):
-    """Whatever a second window asks for."""
-    local.kernels._queue_seconds = 60.0
-
-    versions = [relay.push(live, ours, PREPARE, show=shown.append).version for _ in range(2)]
-
-    assert versions == [1, 1]
-
-
-@pytest.mark.parametrize("last", ["killed first", "killed second"])
-def test_what_a_killed_session_decoded_comes_as_a_dataset(push, local, last, preparer, mounted):
+def test_what_a_killed_session_decoded_comes_as_a_dataset(push, local, preparer, mounted):
     """Kaggle mounts no output of a version that failed."""
-    preparer.done = {1: 2} if last == "killed first" else {2: 1}
+    preparer.done = {1: 2}
 
-    versions = [push(), push(), push()]
-
-    assert versions == ([1, 2, 2] if last == "killed first" else [1, 2, 3])
-    assert f"datasets/{DATASET}" in mounted(PREPARE, versions[-1])
+    assert [push(), push(), push()] == [1, 2, 2]
+    assert mounted(PREPARE, 2) == [f"datasets/{DATASET}"]
     (dataset,) = local.datasets.datasets.values()
-    kept = 2 if last == "killed first" else 4
     held = sorted(path.name for path in dataset.versions[0].folder.iterdir())
-    assert len(held) == 2 * kept + 2 and held[-2:] == ["manifest.json", "prepared.json"]
-
-
-def test_a_session_that_was_killed_at_once_leaves_nothing_to_take(push, local, preparer, mounted):
-    """The next one begins."""
-    preparer.done = {1: 0}
-
-    assert [push(), push()] == [1, 2]
-    assert mounted(PREPARE, 2) == [] and not local.datasets.datasets
+    assert len(held) == 2 * 2 + 2 and held[-2:] == ["manifest.json", "prepared.json"]
 
 
 def test_once_more_takes_what_has_not_changed_and_fresh_takes_nothing(push, mounted):
@@ -179,19 +158,11 @@ def test_without_a_preparation_nothing_is_asked_and_the_bundle_is_as_before(ours
     assert not [line for line in shown if "prepare" in line]
 
 
-@pytest.mark.parametrize("first", [TRAIN, PREPARE])
-def test_a_training_that_was_pushed_stays_the_one_whatever_is_prepared_later(
-    push, ours, shown, first
-):
+def test_a_training_that_was_pushed_stays_the_one_whatever_is_prepared_later(push, ours):
     """A preparation changes no weights."""
-    if first == PREPARE:
-        push(), push()
-    push(TRAIN)
-    if first == PREPARE:  # and now it would mount none
-        with ours.journal().recording("pushes", kernel=PREPARE, handle=HANDLE) as made:
-            made.update(version=2, decoding="of other images")
-    else:
-        push(), push()
+    push(), push(), push(TRAIN)
+    with ours.journal().recording("pushes", kernel=PREPARE, handle=HANDLE) as made:
+        made.update(version=2, decoding="of other images")  # and now it would mount none
 
     assert push(TRAIN) == 1
 

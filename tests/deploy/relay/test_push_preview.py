@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 
 from deploy.bundle import rehearsed
-from deploy.errors import NoQuota, Refused
+from deploy.errors import Refused
 from deploy.kernel import push_and_watch
 from deploy.relay import push_preview, relay
 from deploy.relay.last_runs import Pushes
@@ -110,18 +110,6 @@ def test_nothing_is_pushed_where_the_user_says_no(live, ours, local):
         push(live, ours, agree=refuse)
 
     assert not local.kernels.kernels and ours.journal().last("pushes") is None
-
-
-def test_a_second_session_on_the_tpu_is_refused(live, ours, local):
-    """Kaggle would queue or refuse it, and there is no call to stop one."""
-    run = push(live, ours)
-    (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
-
-    with pytest.raises(NoQuota, match=f"invoke watch --run {run}") as caught:
-        push(live, ours)
-
-    assert caught.value.exit_code == 7
-    assert len(local.kernels.kernels[HANDLE].versions) == 1
 
 
 def test_a_training_on_the_pair_takes_a_session_of_the_gpus_and_none_of_the_tpu(live, look, ours):

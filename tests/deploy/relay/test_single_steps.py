@@ -6,11 +6,10 @@ import shlex
 
 import pytest
 
-from deploy.errors import Ambiguous, Refused, Unreachable, UsageError
+from deploy.errors import Ambiguous, Refused, UsageError
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import reconcile, relay
 from deploy.relay.last_runs import Pushes
-from deploy.trace import status
 from tests.deploy.small import HANDLE, push
 
 STAGE = "rehearsal/digits-artifact"
@@ -31,27 +30,18 @@ def publish(live, ours, trained, shown):
     return published
 
 
-@pytest.mark.parametrize("forgotten", [False, True])
-def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, shown, forgotten):
-    """Nothing is asked then, also where the journal is gone, and the steps that follow know the
-    run.
-    """
+def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, shown):
+    """Nothing is asked then, though the journal is gone, and the steps that follow know the run."""
     run = push(live, ours)
-    if forgotten:
-        ours.journal().path.unlink()
+    ours.journal().path.unlink()
 
     def agree(seen):
         pytest.fail("there is nothing to agree to")
 
-    assert (
-        push(live, ours, show=shown.append, agree=agree)
-        == run
-        == Pushes(ours).last_run("train-tpu")
-    )
+    assert push(live, ours, show=shown.append, agree=agree) == run
+    assert Pushes(ours).last_run("train-tpu") == run
     (line,) = shown
-    assert (
-        line.startswith(f"{run} holds this bundle already, QUEUED on TpuV5E8") and "--again" in line
-    )
+    assert line.startswith(f"{run} holds this bundle already, QUEUED") and "--again" in line
     assert run.url == ""  # a Kaggle on this machine has no pages to look at
     assert len(local.kernels.kernels[HANDLE].versions) == 1
 
@@ -120,18 +110,6 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, loc
     assert push(live, ours).version == len(local.kernels.kernels[HANDLE].versions) == 2
 
 
-def test_a_push_that_never_arrived_is_resolved_too(live, ours, local, shown):
-    """Then there is nothing to follow, and the next push is the first."""
-    local.faults.say("SaveKernel", ["reset"])
-    with pytest.raises(Ambiguous):
-        push(live, ours)
-
-    reconcile.resolve(live, Pushes(ours), show=shown.append)
-
-    assert not Pushes(ours).unclear() and "had no answer" in shown[-1]
-    assert push(live, ours).version == 1
-
-
 def test_an_inference_is_not_pushed_while_its_dataset_is_at_another_version(
     live, local, ours, publish
 ):
@@ -144,16 +122,13 @@ def test_an_inference_is_not_pushed_while_its_dataset_is_at_another_version(
         push(live, ours, relay.INFER, artifact=folder / "artifact")
 
 
-@pytest.mark.parametrize("trouble", ["404", "reset"])
-def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(
-    live, local, ours, publish, trouble
-):
+def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(live, local, ours, publish):
     """It only looked again, and what was published is still there. (A manifest that is listed and
     not given made a second version.)
     """
     _, folder = publish()
-    local.faults.say("DownloadDataset", itertools.repeat(trouble))
-    with pytest.raises((Refused, Unreachable)):
+    local.faults.say("DownloadDataset", itertools.repeat("404"))
+    with pytest.raises(Refused):
         publish()
     local.faults.plan({})
 
@@ -172,24 +147,10 @@ def test_a_publish_that_nobody_knows_the_end_of_hides_the_one_before_it(live, ou
         push(live, ours, relay.INFER, artifact=folder / "artifact")
 
 
-def test_the_journal_is_shown_though_nobody_answers(live, ours, local):
-    """That is when it is needed."""
-    run = push(live, ours)
-    for call in ("GetKernelSessionStatus", "GetAcceleratorQuotaStatistics"):
-        local.faults.say(call, itertools.repeat("reset"))
-
-    found = status.now(live, ours)
-
-    assert status.journal(ours)["pushes"][0]["version"] == 1
-    assert found["runs"][str(run)].startswith("not known: ")
-    assert found["hours_left"] == {"TPU": None, "GPU": None}
-
-
 @pytest.mark.parametrize(
     ("first_stage", "said"),
     [
         ("rehearsal/missing", "no dataset rehearsal/missing"),
-        ("ann/theirs/1", "no dataset ann/theirs"),
         (f"{STAGE}/3", rf'has no version 3; .*\n.*init_from="{STAGE}/2"'),
         (STAGE, rf'names no version, (.|\n)*init_from="{STAGE}/2" into the config digits'),
     ],
