@@ -4,7 +4,6 @@ import math
 
 import numpy as np
 import pytest
-from sklearn.metrics import roc_auc_score
 
 from pipeline import metrics
 from pipeline.errors import ConfigError, DataError
@@ -21,9 +20,9 @@ PAIRS = [
 Rows = tuple[np.ndarray, np.ndarray]
 
 
-def some(name: str, target: str, n: int = 200, k: int = 3) -> Rows:
+def some(name: str, target: str) -> Rows:
     """Return rows of which every metric has a value."""
-    random = np.random.default_rng(len(name))
+    random, n, k = np.random.default_rng(len(name)), 200, 3
     if target == "regression":
         truth = random.random((n, k))
         return truth, truth + random.normal(0, 0.1, (n, k))
@@ -113,62 +112,44 @@ def test_a_metric_is_best_of_the_truth_and_its_interval_holds_the_value(name, ta
     assert metrics.interval(metric, truth, predicted, 4) != (low, high)
 
 
-def test_auc_is_that_of_scikit_learn_for_many_rows():
-    """With ties, as float32 and of more than two classes."""
-    truth, predicted = some("auc", "classes", n=2000, k=4)
-    predicted = np.round(predicted, 2).astype(np.float32)
-    truth[truth == 3] = 2  # and one that is absent
-
-    areas = [roc_auc_score(truth == c, predicted[:, c]) for c in range(3)]
-
-    assert metrics.find("auc", "classes")(truth, predicted) == pytest.approx(
-        np.mean(areas), rel=1e-12
-    )
-
-
-def test_the_area_of_two_classes_is_that_of_the_second():
-    """A submission holds its probability alone; the first column is not looked at."""
-    truth, scores = np.array([0, 1, 0, 1]), np.array([0.1, 0.3, 0.4, 0.8])
-
-    for first in (1 - scores, scores, np.zeros(4)):
-        assert metrics.find("auc", "classes")(truth, np.stack([first, scores], axis=1)) == 3 / 4
-
-
 # -- hard cases
 
-
-def test_of_equal_probabilities_the_first_class_counts():
-    """As numpy's argmax, and so as a submission of hard labels."""
-    even = np.full((3, 3), 1 / 3, np.float32)
-
-    assert metrics.find("accuracy", "classes")(np.array([0, 1, 2]), even) == pytest.approx(1 / 3)
-    assert metrics.find("map@3", "classes")(np.array([2, 2, 2]), even) == pytest.approx(1 / 3)
+EVEN = np.full((3, 3), 1 / 3, np.float32)
+SURE = np.array([[1, 0]], np.float32)
+ABOVE = np.array([[1 + 1e-7, 1e-9], [1e-9, 1 + 1e-7]])
 
 
-def test_half_is_not_yet_a_label():
-    """The threshold is 0.5, and at it the answer is 0, as of two equal classes."""
-    predicted = np.array([[0.5, 0.5001]], np.float32)
+@pytest.mark.parametrize(
+    ("name", "target", "truth", "predicted", "expected"),
+    [
+        # Of equal probabilities the first class counts, as of numpy's argmax; half is not yet a
+        # label.
+        ("accuracy", "classes", [0, 1, 2], EVEN, 1 / 3),
+        ("map@3", "classes", [2, 2, 2], EVEN, 1 / 3),
+        ("accuracy", "multilabel", [[0, 1]], [[0.5, 0.5001]], 1),
+        # 0 and 4 are four apart, although no other class occurs beside 1. Of the four rows one is
+        # off by 1; of the sixteen pairs of a truth with an answer, 116 in all.
+        ("qwk", "ordinal", [0, 4, 0, 4], np.eye(5)[[0, 4, 1, 4]], 1 - (1 / 4) / (116 / 16)),
+        # A submission holds the probability of the second class; the first is not looked at.
+        ("auc", "classes", [0, 1, 0, 1], [[0.1, 0.1], [0, 0.3], [0.9, 0.4], [0, 0.8]], 3 / 4),
+        # Rows are divided by their sum: those of an average in float16 do not add up to 1.
+        ("log_loss", "classes", [0, 1], [[0.4, 0.1], [0.3, 0.6]], -log(0.8 * 2 / 3) / 2),
+        # Probabilities are clipped as scikit-learn does it in float64.
+        ("log_loss", "classes", [1], SURE, 52 * log(2)),
+        ("log_loss", "multilabel", [[0, 1]], SURE, 52 * log(2)),
+        # The float32 weights of a blend add up to 1.0000001.
+        ("log_loss", "classes", [0, 1], ABOVE, 0),
+        ("log_loss", "multilabel", np.eye(2), ABOVE, 0),
+        # A model may fall below 0 by a little.
+        ("rmsle", "regression", [[0.0], [3.0]], [[-7.0], [3.0]], 0),
+    ],
+)
+def test_a_hard_case_has_the_value_that_competitors_expect(
+    name, target, truth, predicted, expected
+):
+    found = metrics.find(name, target)(np.array(truth), np.array(predicted))
 
-    assert metrics.find("accuracy", "multilabel")(np.array([[0, 1]]), predicted) == 1
-
-
-def test_a_distance_of_classes_counts_those_between_that_nobody_has():
-    """0 and 4 are four apart, although no other class occurs beside 1."""
-    truth, answers = np.array([0, 4, 0, 4]), np.eye(5)[[0, 4, 1, 4]]
-
-    # Of the four rows one is off by 1; of the sixteen pairs of a truth with an answer, 116 in all.
-    assert metrics.find("qwk", "ordinal")(truth, answers) == pytest.approx(1 - (1 / 4) / (116 / 16))
-
-
-@pytest.mark.parametrize("name", ["auc", "qwk"])
-def test_one_class_alone_has_no_area_and_no_kappa(name):
-    """Whatever is predicted: the refusal does not come and go with the model."""
-    truth = np.array([2, 2, 2])
-    for answers in ([2, 2, 2], [0, 1, 2]):
-        with pytest.raises(
-            DataError, match=rf"{name} has no value for these 3 rows.*\n.*two classes"
-        ):
-            metrics.find(name, "ordinal")(truth, np.eye(3)[answers])
+    assert found == pytest.approx(expected, abs=1e-8)
 
 
 @pytest.mark.parametrize(
@@ -185,44 +166,6 @@ def test_a_column_without_a_value_is_left_out_and_the_last_one_refused(name, tar
     assert metric(truth, predicted) == metric(truth[:, :1], predicted[:, :1])
     with pytest.raises(DataError, match="has no value"):
         metric(truth[:, 1:], predicted[:, 1:])
-
-
-def test_rows_of_probabilities_are_divided_by_their_sum():
-    """Those of an average in float16 do not add up to 1."""
-    truth, predicted = some("log_loss", "classes")
-    metric = metrics.find("log_loss", "classes")
-
-    assert metric(truth, predicted * np.linspace(0.5, 1, len(truth))[:, None]) == pytest.approx(
-        metric(truth, predicted)
-    )
-
-
-def test_a_certain_error_costs_36_and_not_infinity():
-    """Probabilities are clipped as scikit-learn does it in float64."""
-    sure = np.array([[1, 0]], np.float32)
-    for target, truth in (("classes", [1]), ("multilabel", [[0, 1]])):
-        found = metrics.find("log_loss", target)(np.array(truth), sure)
-
-        assert found == pytest.approx(52 * math.log(2))
-
-
-@pytest.mark.parametrize(
-    ("target", "truth"), [("classes", np.arange(2)), ("multilabel", np.eye(2))]
-)
-def test_a_probability_may_be_above_1_by_rounding(target, truth):
-    """The float32 weights of a blend add up to 1.0000001."""
-    just_above = np.array([[1 + 1e-7, 1e-9], [1e-9, 1 + 1e-7]])
-
-    assert metrics.find("log_loss", target)(truth, just_above) == pytest.approx(0, abs=1e-8)
-
-
-def test_a_negative_prediction_has_the_logarithm_of_zero_and_a_negative_truth_is_refused():
-    """A model may fall below 0 by a little; labels may not."""
-    metric = metrics.find("rmsle", "regression")
-
-    assert metric(np.array([[0.0], [3.0]]), np.array([[-7.0], [3.0]])) == 0
-    with pytest.raises(DataError, match=r"(?s)truth of -0\.5; expected 0 or more.*rmse"):
-        metric(np.array([[-0.5], [3.0]]), np.array([[1.0], [1.0]]))
 
 
 def test_a_value_past_every_number_is_refused():
@@ -267,6 +210,17 @@ def test_a_name_that_cannot_be_meant_is_refused_with_those_that_can(name, target
         ("accuracy", "classes", [], np.zeros((0, 2)), "at least one row"),
         ("qwk", "classes", np.eye(2), np.eye(2), "of the shape"),
         ("rmse", "regression", [[1], [2]], np.eye(2), "of the shape"),
+        (
+            "rmsle",
+            "regression",
+            [[-0.5], [3]],
+            np.ones((2, 1)),
+            r"truth of -0\.5; expected 0 or more.*rmse",
+        ),
+        # Whatever is predicted: the refusal does not come and go with the model.
+        ("auc", "ordinal", [2, 2, 2], np.eye(3), "auc has no value for these 3 rows.*two classes"),
+        ("qwk", "ordinal", [2, 2, 2], np.eye(3), "qwk has no value for these 3 rows.*two classes"),
+        ("qwk", "ordinal", [1, 1], [[0, 1], [0, 1]], "qwk has no value for these 2 rows"),
     ],
 )
 def test_rows_that_a_metric_cannot_take_are_refused(name, target, truth, predicted, message):
@@ -297,11 +251,9 @@ def test_the_interval_of_an_accuracy_is_that_of_its_binomial():
 
 def test_resamples_without_a_value_are_skipped():
     """A third of them lack the only row of the second class."""
-    truth, scores = np.array([0, 0, 0, 1]), np.array([0.1, 0.2, 0.4, 0.3])
+    truth, predicted = np.array([0, 0, 0, 1]), np.array([[0, 0.1], [0, 0.2], [0, 0.4], [0, 0.3]])
 
-    low, high = metrics.interval(
-        metrics.find("auc", "classes"), truth, np.stack([1 - scores, scores], axis=1), 0
-    )
+    low, high = metrics.interval(metrics.find("auc", "classes"), truth, predicted, 0)
 
     assert 0 <= low < 2 / 3 < high <= 1
 
@@ -311,13 +263,10 @@ def test_what_has_no_value_has_no_interval():
     with pytest.raises(DataError, match="auc has no value for these 2 rows"):
         metrics.interval(metrics.find("auc", "classes"), np.array([1, 1]), np.eye(2), 0)
 
-    picky = Metric(
-        "picky",
-        lambda truth, _: 1.0 if len(set(truth)) == 60 else math.nan,
-        True,
-        "scores",
-        metrics.CLASSES,
-    )
+    def score(truth, _):
+        return 1.0 if len(set(truth)) == 60 else math.nan
+
+    picky = Metric("picky", score, True, "scores", metrics.CLASSES)
     with pytest.raises(DataError, match="picky has no value for any resample of these 60 rows"):
         metrics.interval(picky, np.arange(60), np.eye(60), 0)
 
@@ -326,9 +275,12 @@ def test_what_has_no_value_has_no_interval():
 def test_many_values_are_resampled_less_often(rows, resamples):
     """The more there are, the less the interval gains by another resample."""
     calls = []
-    metric = Metric(
-        "counted", lambda truth, _: calls.append(len(truth)) or 1.0, True, "scores", metrics.CLASSES
-    )
+
+    def score(truth, _):
+        calls.append(len(truth))
+        return 1.0
+
+    metric = Metric("counted", score, True, "scores", metrics.CLASSES)
 
     metrics.interval(metric, np.zeros(rows, int), np.full((rows, 2), 0.5), 0)
 

@@ -173,30 +173,15 @@ def test_the_second_folder_links_to_what_both_have_and_the_first_to_the_users_ow
         assert linked.samefile(folder / "train" / linked.name)
 
 
-def test_names_and_order_are_drawn_anew_but_not_which_rows_are_hidden(made):
-    config, folder = made
-    one, two = HiddenTest(config, folder), HiddenTest(config, folder)
+def test_names_and_order_are_drawn_anew_but_not_which_rows_are_hidden(competition, tiny):
+    one, two = HiddenTest(tiny, competition), HiddenTest(tiny, competition)
     for hidden in (one, two):
         hidden.limit(50, 12)
     assert set(one.hidden) == set(two.hidden)
     assert list(one.hidden) != list(two.hidden)
     named = [{key for column in each.solution.values() for key in column} for each in (one, two)]
     assert not named[0] & named[1]
-    assert not (named[0] | named[1]) & set(dataset.read_training(folder, config).ids)
-
-
-@pytest.mark.parametrize("kind", ["images", "class folders"])
-def test_images_of_a_test_set_are_copies_without_times(competition, tiny, tmp_path, kind):
-    config = KINDS[kind](competition, tiny)
-    (competition / "sample_submission.csv").unlink()
-    for path in competition.rglob("*.png"):
-        os.utime(path, (1.0, 1.0))
-    hidden = HiddenTest(config, competition)
-    for place, rerun in (("seen", False), ("rerun", True)):
-        hidden.write(tmp_path / place, hidden=rerun)
-        stats = [path.stat() for path in (tmp_path / place / "test").iterdir()]
-        assert len(stats) == len(hidden.hidden if rerun else hidden.visible)
-        assert {(stat.st_nlink, stat.st_mtime > 1) for stat in stats} == {(1, True)}
+    assert not (named[0] | named[1]) & set(dataset.read_training(competition, tiny).ids)
 
 
 def test_copies_share_nothing_with_the_users_files(made, tmp_path):
@@ -269,16 +254,18 @@ def test_a_misspelt_test_set_or_sample_is_no_missing_one(made):
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("images", "folds", "said"),
     [
-        ({"data": {"train_images": "trian"}}, "96 of 96 images are missing"),
-        ({"folds": 24}, "Lower folds"),  # too few rows to hide any
+        ("trian", None, "96 of 96 images are missing"),
+        ("train", 24, "Lower folds"),  # too few rows to hide any
     ],
 )
-def test_what_a_session_would_refuse_is_refused_before_one_starts(competition, tiny, change, said):
-    data = replace(tiny.data, **change.pop("data", {}))
+def test_what_a_session_would_refuse_is_refused_before_one_starts(
+    competition, tiny, images, folds, said
+):
+    config = replace(tiny, folds=folds, data=replace(tiny.data, train_images=images))
     with pytest.raises((ConfigError, DataError), match=said):
-        HiddenTest(replace(tiny, data=data, **change), competition)
+        HiddenTest(config, competition)
 
 
 def test_few_rows_are_chosen_without_broken_images(competition, tiny):
@@ -339,15 +326,22 @@ def test_a_sample_that_is_made_up_has_a_column_for_each_scored_label(competition
 
 
 def test_where_there_is_no_test_set_labelled_rows_become_one(made, tmp_path):
+    """Its images are copies without times, which might tell which rows they were."""
     config, folder = made
     (folder / "sample_submission.csv").unlink()
+    for path in folder.rglob("*.png"):
+        os.utime(path, (1.0, 1.0))
     hidden = HiddenTest(config, folder)
     assert len(hidden.visible)
     assert not set(hidden.visible) & {*hidden.hidden, *hidden.train}
-    hidden.write(tmp_path / "seen")
     every = dataset.read_training(folder, config)
-    tests = read_test(tmp_path / "seen", config)
-    assert np.array_equal(tests.inputs(np.arange(len(tests))), every.inputs[hidden.visible])
+    for place, rows in (("seen", hidden.visible), ("rerun", hidden.hidden)):
+        hidden.write(tmp_path / place, hidden=place == "rerun")
+        tests = read_test(tmp_path / place, config)
+        assert np.array_equal(tests.inputs(np.arange(len(tests))), every.inputs[rows])
+        stats = [path.stat() for path in (tmp_path / place / "test").glob("*")]
+        assert {(stat.st_nlink, stat.st_mtime > 1) for stat in stats} <= {(1, True)}
+        assert bool(stats) == (config.data.kind == "images")
 
 
 def test_a_perfect_submission_has_the_best_score(competition, tiny):
