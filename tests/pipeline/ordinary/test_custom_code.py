@@ -201,20 +201,6 @@ def test_what_no_step_can_be_made_of_is_refused_before_training(own, code, layer
         own_code_check.by_jax(config, str)
 
 
-@pytest.mark.slow
-def test_layers_of_each_row_by_itself_are_taken(own):
-    """BatchNormalization and what draws are computed by groups and by place."""
-    text = """
-    x = keras.ops.reshape(x, (-1, 4, 2))
-    x = layers.MultiHeadAttention(2, 4, dropout=0.1, name="attention")(x, x)
-    x = layers.BatchNormalization(name="norm")(x)
-    x = layers.SimpleRNN(4, dropout=0.1, name="steps", return_sequences=True)(x)
-    x = layers.Dropout(0.5)(x)
-    x = layers.Flatten()(layers.LayerNormalization(name="of_row")(x))
-    return"""
-    own_code_check.by_jax(own(NET.replace("\n    return", text)), str)
-
-
 def test_a_layer_may_have_any_usual_name(own):
     """Keras takes each name once a model, those of the template's own layers too."""
     for name in ("images", "inputs", "features", "to_unit"):
@@ -249,13 +235,6 @@ def test_a_metric_of_a_package_that_names_its_parameters_otherwise_is_refused_wi
     name = re.search(r"and metric='(\w+)'", str(refused.value))[1]
     wrapped = own(NET + code + wrapper, metric=name, target="regression", num_classes=1)
     assert not competition_metric.of(wrapped).greater_is_better
-
-
-def test_three_quantiles_of_a_number_are_sent_to_outputs_of_another_form(own):
-    config = own(NET.replace("num_classes, name", "3, name"), target="regression", num_classes=1)
-
-    with pytest.raises(ConfigError, match=r"\(None, 3\), not \(None, 1\)(?s:.*)target='own'"):
-        architectures.build(config)
 
 
 def test_a_custom_model_with_a_layer_more_is_told_to_name_the_layers_of_both(own):

@@ -5,7 +5,7 @@ from dataclasses import replace
 import keras
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from localkaggle import competitions
@@ -67,9 +67,7 @@ def test_an_epoch_moves_and_decays_the_weights_as_far_at_any_batch(kappa):
         (8, 0.9, 0.2, None),
         (9, 0.9, 0.1, "at the edge of the square-root rule for beta_1=0.9: scaled it is 0.1"),
         (10, 0.9, 0.9, "past the square-root rule for beta_1=0.9"),
-        (11, 0.9, 0.9, "beta_1 stays 0.9 while the learning rate and the other numbers are scaled"),
-        (64, 0.9, 0.9, "past the square-root rule for beta_1=0.9"),
-        (8, 0.0, 0.0, None),
+        (64, 0.9, 0.9, "beta_1 stays 0.9 while the learning rate and the other numbers are scaled"),
         (64, 0.0, 0.0, None),
         (1, 0.05, 0.05, None),
     ],
@@ -92,19 +90,6 @@ def test_a_beta_of_which_nothing_is_left_stays_and_that_is_told_before(kappa, be
 def test_batchnorm_normalizes_about_as_many_images_as_at_the_base_batch(kappa):
     """Its noise was tuned, too (Hoffer et al. 2017). Half as many may suit eight cores better."""
     assert 32 <= at(kappa).batchnorm_batch <= 64
-
-
-@pytest.mark.parametrize(
-    ("warmup", "steps", "rates"),
-    [(10, (0, 5, 10, 60, 110), (0, 0.5, 1, 0.5, 0)), (0, (0, 55, 110), (1, 0.5, 0))],
-)
-def test_the_rate_rises_linearly_and_falls_along_a_cosine(warmup, steps, rates):
-    """Without a warm-up from the first step on."""
-    applied = replace(at(1), peak_rate=1.0, warmup_steps=warmup, total_steps=110)
-
-    rate = learning_rate.schedule(applied)
-
-    assert [float(rate(step)) for step in steps] == pytest.approx(rates, abs=8 * EPS)
 
 
 @given(st.integers(1, 5000), st.integers(1, 512), st.integers(1, 20))
@@ -150,35 +135,19 @@ def test_the_first_runs_of_a_newcomer_warn_of_nothing(name):
     assert applied.warnings == ()
 
 
-@pytest.mark.parametrize(
-    "numbers", [{"name": "sgd", "momentum": 0}, {"beta_1": 0, "beta_2": 0}, {"base_rate": 1}]
-)
-def test_a_whole_number_is_a_number(numbers):
-    """Keras takes no int for some of them."""
-    made = learning_rate.optimizer(at(4, **numbers))
-
-    made.build([keras.Variable(np.zeros(3))])
-
-    assert made.built
-
-
-@pytest.mark.parametrize(("name", "kind"), [("sgd", "SGD"), ("adam", "Adam"), ("adamw", "AdamW")])
-def test_the_keras_optimizer_has_the_applied_numbers(name, kind):
-    """What is printed is what runs."""
-    applied = at(4, name=name, weight_decay=0.0 if name == "adam" else 0.01)
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW"])
+def test_the_keras_optimizer_has_the_applied_numbers(name):
+    """What is printed is what runs, also where a number is whole: Keras takes no int for some."""
+    numbers = {"momentum": 0} if name == "SGD" else {"beta_1": 0, "base_rate": 1}
+    decay = 0.0 if name == "Adam" else 0.01
+    applied = at(4, name=name.lower(), weight_decay=decay, **numbers)
 
     made = learning_rate.optimizer(applied)
 
-    assert type(made) is getattr(keras.optimizers, kind)
-    assert made.weight_decay == (None if name == "adam" else pytest.approx(applied.weight_decay))
-    if name == "sgd":
-        assert (made.momentum, made.nesterov) == (applied.momentum, True)
-    else:
-        assert (made.beta_1, made.beta_2, made.epsilon) == (
-            applied.beta_1,
-            applied.beta_2,
-            applied.epsilon,
-        )
+    assert type(made) is getattr(keras.optimizers, name)
+    assert made.weight_decay == (pytest.approx(applied.weight_decay) if decay else None)
+    kept = ("momentum",) if name == "SGD" else ("beta_1", "beta_2", "epsilon")
+    assert [getattr(made, one) for one in kept] == [getattr(applied, one) for one in kept]
     made.build([keras.Variable(np.zeros(3))])
     made.iterations.assign(applied.warmup_steps)
     assert float(made.learning_rate) == pytest.approx(applied.peak_rate, rel=8 * EPS)
@@ -212,13 +181,14 @@ def rates(steps: np.ndarray, **change: object) -> tuple[learning_rate.Applied, n
 @given(
     st.sampled_from([name for name in SCHEDULES if name != "cosine"]),
     st.integers(1, 200),
-    st.floats(0.01, 1),
+    st.just(0) | st.floats(0.01, 1),
     st.floats(0.01, 0.99),
 )
 def test_each_schedule_rises_to_its_peak_without_a_jump_and_falls_to_zero(
     name, total, warmup, decay
 ):
     """Between two steps it changes by no more than the steepest half cosine does."""
+    assume(warmup or name != "one_cycle")
     share = {"decay_share": decay} if name == "constant" else {}
     change = {"epochs": total, "warmup_epochs": warmup * total, "schedule": name, **share}
     applied, found = rates(np.arange(201), **change)
@@ -244,6 +214,7 @@ def test_the_schedules_differ_where_their_names_say():
     assert found["cosine"] == pytest.approx([0, 0.25, 0.5], abs=1e-6)
     assert found["one_cycle"] == pytest.approx([0.04, 0.1806, 0.5], abs=1e-4)
     assert found["constant"] == pytest.approx([0, 0.25, 1], abs=1e-6)
+    assert rates(np.array(0), epochs=100, warmup_epochs=0, base_rate=1.0)[1] == 1  # at once
     late = rates(np.array(90), schedule="constant", decay_share=0.4, **run)[1]
     assert late == pytest.approx(0.25)
 

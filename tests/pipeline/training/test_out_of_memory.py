@@ -30,11 +30,9 @@ def test_memory_that_runs_out_after_the_first_call_says_which_edit_changes_no_re
 
 
 def test_another_refusal_of_the_devices_stays_what_it_is():
-    with (
-        pytest.raises(jax.errors.JaxRuntimeError, match="INVALID_ARGUMENT: no"),
-        out_of_memory.later_calls(Small()),
-    ):
-        raise jax.errors.JaxRuntimeError("INVALID_ARGUMENT: no")
+    said = "INVALID_ARGUMENT: no"
+    with pytest.raises(jax.errors.JaxRuntimeError, match=said), out_of_memory.later_calls(Small()):
+        raise jax.errors.JaxRuntimeError(said)
 
 
 def test_what_fitted_is_kept_for_the_next_fold_and_session(
@@ -50,19 +48,16 @@ def test_what_fitted_is_kept_for_the_next_fold_and_session(
         return train(self, *given)
 
     monkeypatch.setattr(Step, "train", starved)
-    config = replace(
-        tiny, batch=16, folds=2, epochs=2, optimizer=replace(tiny.optimizer, base_batch=8)
-    )
     replicas = jax.device_count()
-    config = replace(config, batch=16 * replicas)
+    config = replace(tiny, batch=16 * replicas, folds=2, epochs=2)
     compute, evaluated = held_out_outputs.compute, []
 
     def interrupted(*given, batch, **words):
         evaluated.append(batch // replicas)
-        return compute(*given, batch=batch, **words) if len(evaluated) > 2 else None
+        return compute(*given, batch=batch, **words) if len(evaluated) > 1 else None
 
     monkeypatch.setattr(held_out_outputs, "compute", interrupted)
-    for session, steps in enumerate((1, None, None, None)):
+    for session, steps in enumerate((1, None, None)):
         lines = []
         # What says nothing of the memory may change between sessions.
         config = replace(config, session_hours=9.0 - session)
@@ -71,8 +66,8 @@ def test_what_fitted_is_kept_for_the_next_fold_and_session(
         assert any("as fitted before" in line for line in lines) == (steps is None)
 
     assert tried.count(16) == 1 and set(tried) == {16, 8}
-    # Two sessions ended in an evaluation; the last one had nothing else left of the first fold.
-    assert len(evaluated) > 3 and set(evaluated) == {8}
+    # A session ended in an evaluation; the last one had nothing else left of the first fold.
+    assert len(evaluated) > 2 and set(evaluated) == {8}
 
 
 def test_images_leave_the_devices_before_a_cut_that_changes_results(
@@ -90,9 +85,9 @@ def test_images_leave_the_devices_before_a_cut_that_changes_results(
     monkeypatch.setattr(Step, "train", starved)
     monkeypatch.setattr(feed, "way", lambda *_: ("device", "they fit"))
     lines = []
-    trained = training.train(tiny, competition, tmp_path / "out", show=lines.append)
+    training.train(tiny, competition, tmp_path / "out", max_steps=2, show=lines.append)
 
-    assert trained.status == "complete" and held.index(False) >= 1
+    assert held.index(False) >= 1 and not held[-1]
     assert any("the inputs leave the devices" in line for line in lines)
     assert not any("changes results" in line for line in lines)
 
