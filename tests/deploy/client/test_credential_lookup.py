@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client import credential_lookup, secrets, server_address
+from deploy.client import credential_lookup, server_address
 from tests.deploy.invoked import ROOT
 
 KEY = "0123456789abcdef0123456789abcdef"
@@ -72,21 +72,15 @@ def test_the_client_s_own_lookup_takes_the_same_token(home, monkeypatch, tmp_pat
     assert expected == ["two", "one", "three", TOKEN]
 
 
-@pytest.mark.parametrize("given", [{}, {"XDG_CONFIG_HOME": "xdg"}])
-def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch, given):
+def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch):
     """Also where ~/.kaggle does not exist, and another folder counts."""
-    for name, value in given.items():
-        monkeypatch.setenv(name, str(home / value))
-    if given:
-        (home / ".kaggle").rmdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
+    (home / ".kaggle").rmdir()
     code = "from kaggle.api.kaggle_api_extended import KaggleApi; print(KaggleApi.config_dir)"
-    expected = credential_lookup.config_folder()
 
-    actual = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    ).stdout
+    actual = subprocess.check_output([sys.executable, "-c", code], text=True)
 
-    assert actual.splitlines()[-1] == str(expected)
+    assert actual.splitlines()[-1] == str(credential_lookup.config_folder())
 
 
 @pytest.mark.parametrize(
@@ -117,17 +111,13 @@ def test_a_file_that_cannot_be_used_is_named_with_its_edit(home, name, content, 
 def test_a_config_folder_without_a_key_is_named(home, monkeypatch):
     """As the path of the file itself."""
     put(home, "kaggle.json", {"username": "ann", "key": KEY})
-    given = f"{home}/.kaggle/kaggle.json"
-    monkeypatch.setenv("KAGGLE_CONFIG_DIR", given)
+    monkeypatch.setenv("KAGGLE_CONFIG_DIR", f"{home}/.kaggle/kaggle.json")
 
     found = credential_lookup.look()
 
     assert found.sources == () and len(found.problems) == 1
-    assert f"there is no {given}/kaggle.json" in found.problems[0][0]
+    assert "/kaggle.json/kaggle.json" in found.problems[0][0]
     assert found.problems[0][1].endswith("\nunset KAGGLE_CONFIG_DIR")
-
-    put(home, "access_token", TOKEN)
-    assert credential_lookup.look().problems == ()
 
 
 def test_a_home_that_cannot_be_written_is_named_and_nothing_is_to_be_installed(home):
@@ -135,17 +125,14 @@ def test_a_home_that_cannot_be_written_is_named_and_nothing_is_to_be_installed(h
     (home / ".kaggle").rmdir()
     (home / ".config").write_text("a file in the way")
 
-    code = (
-        "from deploy.client.client import Kaggle\n"
-        "try: Kaggle.connect()\n"
-        "except Exception as error: print(error, type(error).__name__, sep='\\n')"
-    )
+    code = "from deploy.client.client import Kaggle; Kaggle.connect()"
 
     words = [sys.executable, "-c", code]
-    said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stdout.strip()
+    said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stderr
 
     assert f"It makes the folder {home}/.config/kaggle" in said and "pip" not in said
-    assert said.endswith("\nUsageError") and 'export KAGGLE_CONFIG_DIR="$(mktemp -d)"' in said
+    assert "deploy.errors.UsageError" in said
+    assert 'export KAGGLE_CONFIG_DIR="$(mktemp -d)"' in said
 
 
 @pytest.mark.parametrize("alone", ["KAGGLE_USERNAME", "KAGGLE_KEY"])
@@ -162,22 +149,6 @@ def test_half_a_login_is_named(home, monkeypatch, alone):
     other = "key" if alone.endswith("NAME") else "name"
     assert f"{alone} goes with the {other} of kaggle.json" in found.problems[0][0]
     assert found.problems[0][1].endswith(f"unset {alone}")
-
-
-def test_every_secret_is_known_so_that_it_can_be_kept_back(home, monkeypatch):
-    """In any place, used or not; and it is not in the printed form either."""
-    monkeypatch.setenv("KAGGLE_API_TOKEN", TOKEN)
-    monkeypatch.setenv("KAGGLE_TOKEN", "another-token")
-    monkeypatch.setenv("https_proxy", "http://ann:proxy-password@127.0.0.1:9")
-    put(home, "kaggle.json", {"username": "ann", "key": KEY})
-    put(home, "credentials.json", {"refresh_token": "refresh-me", "access_token": "access-me"})
-    put(home, "access_token", "of-a-file")
-    found = credential_lookup.look()
-
-    held = (TOKEN, "another-token", "proxy-password", KEY, "refresh-me", "access-me", "of-a-file")
-    for secret in held:
-        assert secret not in secrets.redact(f"say {secret}!")
-        assert secret not in repr(found)
 
 
 def test_variables_that_change_the_client_are_named_without_their_values(home, monkeypatch):
@@ -219,29 +190,12 @@ def test_a_proxy_is_named_without_its_password(monkeypatch, http, https, no, loc
     assert "secret" not in words + str(problems)
 
 
-# The address of the Kaggle, which is known before anything is asked
-
-
-def test_the_site_is_the_site_whatever_the_proxy(monkeypatch):
-    """A company's proxy is no Kaggle."""
-    monkeypatch.delenv("KAGGLE_API_ENVIRONMENT")
-    monkeypatch.setenv("http_proxy", "http://127.0.0.1:3128")
-
-    assert server_address.address() == "api.kaggle.com"
-
-
-@pytest.mark.parametrize(
-    "proxy", ["http://127.0.0.1:4001", "http://ann:secret@127.0.0.1:4001/", "127.0.0.1:4001"]
-)
-def test_a_local_kaggle_is_told_by_its_port_and_without_credentials(monkeypatch, proxy):
-    """It is the proxy for http://localhost."""
-    monkeypatch.setenv("http_proxy", proxy)
-
-    assert server_address.address() == "127.0.0.1:4001"
-
-
-def test_without_a_proxy_it_is_localhost_itself(monkeypatch):
-    """The official client's address of a local one."""
+def test_the_address_is_known_before_anything_is_asked(monkeypatch):
+    """A local Kaggle is the proxy for http://localhost; a company's proxy is no Kaggle."""
+    for proxy in ("http://ann:secret@127.0.0.1:4001/", "127.0.0.1:4001"):
+        monkeypatch.setenv("http_proxy", proxy)
+        assert server_address.address() == "127.0.0.1:4001"
     monkeypatch.setenv("no_proxy", "localhost")
-
     assert server_address.address() == "localhost"
+    monkeypatch.delenv("KAGGLE_API_ENVIRONMENT")
+    assert server_address.address() == "api.kaggle.com"

@@ -4,7 +4,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 
 import pytest
@@ -89,12 +88,3 @@ def test_a_lock_that_is_lost_does_not_keep_the_process_from_its_end(seconds, str
     ended = subprocess.run([sys.executable, "-c", script], cwd=ROOT, timeout=60, check=False)
 
     assert ended.returncode == code
-
-
-def test_a_system_without_such_a_timer_runs_the_task_without_a_deadline(monkeypatch):
-    for name in ("SIGALRM", "ITIMER_REAL", "setitimer"):
-        monkeypatch.delattr(signal, name)
-
-    with within(0.001, "late"):
-        time.sleep(0.01)
-    deadline.end_soon(5)

@@ -70,13 +70,12 @@ def test_names_and_addresses_are_taken_out_of_texts(told, stays, tmp_path):
 
 def test_fields_that_name_a_person_or_open_something_are_empty(tmp_path):
     """Whatever they hold; the page of a listing and the owner of a thing stay."""
-    held = {"author": "Ann Example", "userId": 7, "token": "blob-1", "createUrl": "x", "key": "k"}
-    stays = {"nextPageToken": "100", "ownerSlug": "ann"}
+    held = {"author": "Ann Example", "userId": 7, "token": "blob-1", "nextPageToken": "100"}
 
-    (record,) = kept(tmp_path, heard("X", {**held, **stays}))
+    (record,) = kept(tmp_path, heard("X", {**held, "ownerSlug": "ann"}))
 
-    empty = {**dict.fromkeys(held, "…"), "userId": 0}
-    assert record["answer"] == {**empty, **stays, "ownerSlug": "owner"}
+    empty = {"author": "…", "userId": 0, "token": "…", "nextPageToken": "100"}
+    assert record["answer"] == {**empty, "ownerSlug": "owner"}
 
 
 def test_no_secret_is_written_wherever_it_comes(tmp_path):
@@ -98,16 +97,11 @@ def test_nothing_is_kept_of_the_submissions_that_the_test_did_not_make(tmp_path)
     """Kaggle lists all of them, and their descriptions are the user's own words."""
     ours = {"ref": 7, "description": "k1234567-submission", "status": "COMPLETE"}
     other = {"ref": 6, "description": "my secret trick", "fileName": "trick.csv"}
-    pages = [{"submissions": [other, ours]}, {"submissions": [other]}]
-    cut = json.dumps({"submissions": [other]})[:-9]
+    pages = [{"submissions": [other, ours]}, json.dumps({"submissions": [other]})[:-9]]
 
-    held = kept(
-        tmp_path,
-        *(heard("ListSubmissions", page, {"page": n}) for n, page in enumerate([*pages, cut])),
-    )
+    held = kept(tmp_path, *(heard("ListSubmissions", page) for page in pages))
 
-    listed = [record["answer"]["submissions"] for record in held]
-    assert listed == [[ours], [], []]
+    assert [record["answer"]["submissions"] for record in held] == [[ours], []]
     assert "trick" not in (tmp_path / "facts.json").read_text()
 
 

@@ -120,20 +120,6 @@ def test_a_step_that_spends_is_announced_and_taken_only_if_it_is_agreed_to(tmp_p
     assert "It spends one submission to digits." in " ".join(shown)
 
 
-@pytest.mark.slow
-def test_an_error_of_any_kind_says_that_the_test_is_unfinished_and_how_to_go_on(tmp_path):
-    """What it made is still on Kaggle; the command has the options that were given."""
-
-    def refuse(step):
-        raise UsageError("There is nobody to ask.")
-
-    with kaggle(QUICK, Plain) as local:
-        with pytest.raises(UsageError, match=r"nobody to ask\.\nThe .* unfinished") as caught:
-            smoked(tmp_path, ("gpu",), agree=refuse, again="invoke doctor --live --gpu")
-        assert there(local)
-    assert str(caught.value).splitlines()[-1] == "invoke doctor --live --gpu"
-
-
 def test_the_unfinished_test_of_another_account_is_refused(tmp_path):
     """Its things can be deleted by that account alone."""
     with kaggle(QUICK, Plain) as local:

@@ -11,8 +11,7 @@ import pytest
 ROOT = Path(__file__).resolve().parents[3]
 NEEDS = "kaggle-relay needs Linux or macOS; on Windows run it in WSL: "
 
-# What Python starts with there. A Mac has no `unshare`, no prctl and no CPU affinity;
-# tests/commands/test_rehearsal.py hides /proc, too.
+# What Python starts with there. A Mac has no `unshare`, no prctl and no CPU affinity.
 MAC = """
 import ctypes, os, subprocess
 

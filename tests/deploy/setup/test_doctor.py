@@ -286,14 +286,17 @@ def test_no_secret_is_shown_even_where_kaggle_repeats_it(
     server, whole, monkeypatch, tmp_path, shown
 ):
     """Neither in a row, nor in its JSON, nor while it runs, wherever it is kept."""
-    token, proxy, key, file = held = [f"secret-0123456789abcdef{number}" for number in range(4)]
+    held = [f"secret-0123456789abcdef{number}" for number in range(6)]
+    token, sent, proxy, key, file, refresh = held
     folder = tmp_path / ".kaggle"
     folder.mkdir()
     monkeypatch.setenv("KAGGLE_CONFIG_DIR", str(folder))
     monkeypatch.setenv("KAGGLE_API_TOKEN", token)
+    monkeypatch.setenv("KAGGLE_TOKEN", sent)
     monkeypatch.setenv("https_proxy", f"http://ann:{proxy}@127.0.0.1:9")
     (folder / "kaggle.json").write_text(f'{{"username": "ann", "key": "{key}"}}')
     (folder / "access_token").write_text(file)
+    (folder / "credentials.json").write_text(json.dumps({"refresh_token": refresh}))
 
     def fail() -> Project:
         raise RuntimeError(f"in the environment there are {held}")
