@@ -2,19 +2,11 @@
 
 import io
 import os
-import re
-import shutil
-import subprocess
-import sys
-from collections import Counter
 from pathlib import Path
 
 import pytest
 
-from tests.crash import disk, test_crash_states
-from tests.crash.test_crash_states import CHECKPOINTS, saved
-
-ROOT = Path(__file__).resolve().parents[2]
+from tests.crash import disk
 
 
 def synced(path: Path) -> None:
@@ -92,52 +84,3 @@ def test_nothing_stays_replaced(tmp_path):
 
     assert (os.open, os.rename, io.open, open) == functions
     assert (tmp_path / "a").read_text(encoding="utf-8") == "ä"
-
-
-CALLS = re.compile(r"^(?:\d+ +)?(mkdir|rename|unlink|rmdir|fsync|write|open)\w*\(.*\) = \d")
-SAVE = f"""
-import sys
-from pathlib import Path
-from {test_crash_states.__name__} import saved
-saved(Path(sys.argv[1]), 2, 9)
-"""
-
-
-@pytest.mark.slow
-@pytest.mark.skipif(not shutil.which("strace"), reason="strace is not installed")
-def test_the_kernel_sees_the_calls_that_were_recorded(tmp_path):
-    """As many of each kind, in the same order: written, flushed, renamed, removed."""
-    folders = [tmp_path / name / CHECKPOINTS for name in ("recorded", "traced")]
-    for folder in folders:
-        for step in (1, 2):
-            saved(folder, step, step)
-    recording = disk.record(folders[0].parent, lambda: saved(folders[0], 2, 9))
-    log = tmp_path / "log"
-    traced = "trace=/^(mkdir|rename|unlink|rmdir|fsync|write|pwrite|openat)"
-    done = subprocess.run(
-        ["strace", "-f", "-y", "-o", log, "-e", traced, sys.executable, "-c", SAVE, folders[1]],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
-    if "ptrace" in done.stderr:
-        pytest.skip("strace may not trace here")
-    assert done.returncode == 0, done.stderr
-
-    seen = [
-        {"unlink": "remove", "rmdir": "remove", "open": "make", "mkdir": "make"}.get(name, name)
-        for line in log.read_text().splitlines()
-        if str(folders[1].parent) in line
-        and (name := (CALLS.match(line) or {1: ""})[1])
-        and (name != "open" or "O_CREAT" in line)
-    ]
-    assert seen == [kind(change) for change in recording.changes]
-    assert Counter(seen)["fsync"] == 5
-
-
-def kind(change: disk.Change) -> str:
-    """Return the kind of call that made a change."""
-    if not isinstance(change, disk.Link):
-        return "fsync" if isinstance(change, disk.Sync) else "write"
-    named = [node for _, _, node in change.changes]
-    return "rename" if len(named) > 1 else "remove" if named == [None] else "make"
