@@ -82,13 +82,13 @@ def _python(value: object) -> str:
 # The judgement
 
 FAMILIES = {
-    "ids": (mutants.ids, 12, 250),
-    "test sets": (mutants.test_sets, 8, 120),
-    "forms": (mutants.forms, 20, 340),
-    "labels": (mutants.labels, 6, 90),
-    "numbers": (mutants.numbers, 10, 220),
-    "pictures": (pictures.pictures, 12, 200),
-    "configs": (configs, 20, 400),
+    "ids": (mutants.ids, 5, 150),
+    "test sets": (mutants.test_sets, 4, 80),
+    "forms": (mutants.forms, 8, 200),
+    "labels": (mutants.labels, 3, 60),
+    "numbers": (mutants.numbers, 5, 120),
+    "pictures": (pictures.pictures, 6, 120),
+    "configs": (configs, 8, 200),
 }
 
 
@@ -203,52 +203,37 @@ def test_an_edited_submission_is_refused_in_words_or_one_that_kaggle_takes(tmp_p
 
 # The judgement is right
 
-
-def written(change: Callable[[list[str]], list[str]]) -> Callable[[Path], Said]:
-    """Return a lie that changes the lines of the file, and ends well."""
-
-    def lie(path: Path) -> Said:
-        path.write_text("".join(change(path.read_text().splitlines(keepends=True))))
-        return Said(0, "")
-
-    return lie
-
-
-def gone(said: Said) -> Callable[[Path], Said]:
-    """Return a lie that removes the file."""
-    return lambda path: path.unlink() or said  # type: ignore[func-returns-value]
-
-
-def aside(path: Path) -> Said:
-    path.with_name(".submission.csv-half").write_bytes(b"id")
-    return Said(0, "")
-
-
 REFUSAL = "Error: test.csv is missing.\nComplete the download.\n"
-LIES: dict[str, Callable[[Path], Said]] = {
-    "ids in another order": written(lambda lines: [lines[0], *lines[:0:-1]]),
-    "one value": written(
-        lambda lines: [line[:-2] + "7\n" if "," in line else line for line in lines]
+# What becomes of the lines of a good file, the exit code, and what is printed.
+LIES: dict[str, tuple[Callable[[list[str]], list[str]], Said]] = {
+    "ids in another order": (lambda lines: [lines[0], *lines[:0:-1]], Said(0, "")),
+    "another value": (lambda lines: [*lines[:-1], lines[-1][:-2] + "x\n"], Said(0, "")),
+    "a row less": (lambda lines: lines[:-1], Said(0, "")),
+    "a success without a file": (lambda lines: [], Said(0, "")),
+    "a refusal without an edit": (
+        lambda lines: [],
+        Said(1, "Error: test.csv is odd; use of ids\n"),
     ),
-    "a row less": written(lambda lines: lines[:-1]),
-    "a success without a file": gone(Said(0, "")),
-    "a refusal without an edit": gone(Said(1, "Error: test.csv is odd; set of ids differs\n")),
-    "a refusal of what is right": gone(Said(1, REFUSAL)),
-    "a refusal that leaves the file": lambda path: Said(1, REFUSAL),
-    "a file beside it": aside,
+    "a refusal of what is right": (lambda lines: [], Said(1, REFUSAL)),
+    "a refusal that leaves the file": (lambda lines: lines, Said(1, REFUSAL)),
+    "a file beside it": (lambda lines: lines, Said(0, "")),
 }
 
 
-@pytest.mark.parametrize("name", LIES)
+@pytest.mark.parametrize("name", ["honest", *LIES])
 def test_a_wrong_writer_is_seen(subjects, tmp_path, name):
+    digits = subjects("digits")
+    change, said = LIES.get(name, (list, Said(0, "")))
+
     def liar(*words: Any) -> Said:
-        bench.run(*words)
-        return LIES[name](words[3] / "submission.csv")
+        good = (digits.output / "submission.csv").read_text().splitlines(keepends=True)
+        if lines := change(good):
+            (words[3] / "submission.csv").write_text("".join(lines))
+        if name == "a file beside it":
+            (words[3] / ".submission.csv-half").touch()
+        return said
 
-    digits, end = subjects("digits"), VALID if name == "a refusal of what is right" else EITHER
-    honest = Mutant("nothing", "digits", dict(digits.files), end=end, same=True)
-    (tmp_path / "honest").mkdir()
-    (tmp_path / "liar").mkdir()
+    end = VALID if name == "a refusal of what is right" else EITHER
+    right = Mutant("nothing", "digits", dict(digits.files), end=end, same=True)
 
-    assert not ended(digits, honest, None, tmp_path / "honest")
-    assert ended(digits, honest, None, tmp_path / "liar", run=liar)
+    assert bool(ended(digits, right, None, tmp_path, run=liar)) == (name != "honest")
