@@ -9,10 +9,9 @@ import ssl
 import subprocess
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -121,15 +120,8 @@ def test_a_kaggle_that_answers_gets_all_the_patience_after_a_first_break(
     assert kaggle.quota().tpu_seconds == 72_000
 
 
-@pytest.mark.parametrize(
-    ("fault", "said"),
-    [
-        (socket.gaierror(socket.EAI_NONAME, "Name or service not known"), "cannot be looked up"),
-        (TimeoutError("timed out"), "gave no usable answer"),
-    ],
-)
 def test_a_storage_that_is_blocked_is_named_and_kaggle_is_not(
-    kaggle, between, monkeypatch, tmp_path, fault, said
+    kaggle, between, monkeypatch, tmp_path
 ):
     """A company's network may know kaggle.com alone."""
     for name in ("https_proxy", "all_proxy", "HTTPS_PROXY", "ALL_PROXY"):
@@ -138,7 +130,7 @@ def test_a_storage_that_is_blocked_is_named_and_kaggle_is_not(
 
     def looked_up(host, *rest, **more):
         if host == "storage.googleapis.com":
-            raise fault
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
         return real(host, *rest, **more)
 
     monkeypatch.setattr(socket, "getaddrinfo", looked_up)
@@ -150,20 +142,15 @@ def test_a_storage_that_is_blocked_is_named_and_kaggle_is_not(
         kaggle.download("https://storage.googleapis.com/x?signature=1", tmp_path / "x")
 
     why, todo = str(caught.value).split("\n")
-    assert f"storage.googleapis.com {said}" in why and "Kaggle itself answered" in why
+    assert "storage.googleapis.com cannot be looked up; Kaggle itself answered" in why
     assert "storage.googleapis.com" in todo and "kaggle.com," not in todo
 
 
-def test_a_local_kaggle_that_is_not_running_is_told_at_once_and_once(monkeypatch, shown):
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        port = taken.getsockname()[1]
-    monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{port}")
-    monkeypatch.setenv("KAGGLE_USERNAME", "ann")
-    monkeypatch.setenv("KAGGLE_KEY", "not-a-key")
+def test_a_local_kaggle_that_is_not_running_is_told_at_once_and_once(between, shown):
     kaggle = Kaggle.connect(pace=PATIENT, show=shown.append)
+    between.__exit__()
 
-    with pytest.raises(Unreachable, match=f"nothing answers at 127.0.0.1:{port}") as caught:
+    with pytest.raises(Unreachable, match=r"nothing answers at 127\.0\.0\.1:\d") as caught:
         kaggle.quota()
 
     said = str(caught.value)
@@ -171,80 +158,75 @@ def test_a_local_kaggle_that_is_not_running_is_told_at_once_and_once(monkeypatch
     assert "ProxyError" not in said and len(shown) == 1  # logging in, and no retry
 
 
-def test_status_ends_with_the_refusal_of_a_key_that_has_ended(kaggle, between, ours):
-    between.always("GetAcceleratorQuotaStatistics", (401, {"code": 401, "message": "Unauthorized"}))
+def test_status_says_why_the_quota_is_not_known_and_ends_with_a_key_that_has_ended(
+    kaggle, between, ours
+):
+    between.always("GetAcceleratorQuotaStatistics", (403, {"code": 403, "message": "Not allowed"}))
+    found = status.now(kaggle, ours)
+    assert "403 Not allowed" in found["hours_unknown"]
+    assert f"not known: {found['hours_unknown']}" in "".join(status.state_lines(found))
 
+    between.always("GetAcceleratorQuotaStatistics", (401, {"code": 401, "message": "Unauthorized"}))
     with pytest.raises(CredentialError, match="401 Unauthorized"):
         status.now(kaggle, ours)
 
 
-def test_status_says_why_the_quota_is_not_known(kaggle, between, ours):
-    between.always("GetAcceleratorQuotaStatistics", (403, {"code": 403, "message": "Not allowed"}))
-
-    found = status.now(kaggle, ours)
-
-    assert "403 Not allowed" in found["hours_unknown"]
-    assert f"not known: {found['hours_unknown']}" in "".join(status.state_lines(found))
-
-
-@pytest.fixture
-def through(monkeypatch):
-    """Return what starts a proxy that answers each CONNECT so, for all that is asked from then on.
-    An empty answer lets it speak TLS itself, with a certificate.
+@contextmanager
+def proxy(patch: pytest.MonkeyPatch, answer: bytes, certificate: Path | None = None):
+    """Lead the client through a proxy that answers each CONNECT so, and speaks TLS itself if it has
+    a certificate; give its server.
     """
-    with ExitStack() as stack:
 
-        def start(answer: bytes, certificate: Path | None = None) -> Any:
-            class Handler(socketserver.BaseRequestHandler):
-                def handle(self) -> None:
-                    self.server.asked += 1
-                    self.request.recv(65536)
-                    self.request.sendall(answer or b"HTTP/1.1 200 OK\r\n\r\n")
-                    if certificate:
-                        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-                        context.load_cert_chain(certificate)
-                        with suppress(OSError):
-                            context.wrap_socket(self.request, server_side=True).close()
+    class Handler(socketserver.BaseRequestHandler):
+        def handle(self) -> None:
+            self.server.asked += 1
+            self.request.recv(65536)
+            self.request.sendall(answer)
+            if certificate:
+                context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+                context.load_cert_chain(certificate)
+                with suppress(OSError):
+                    context.wrap_socket(self.request, server_side=True).close()
 
-            server: Any = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler)
-            server.asked, server.daemon_threads = 0, True
-            threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-            stack.callback(server.server_close)
-            stack.callback(server.shutdown)
-            monkeypatch.setenv(
-                "https_proxy", f"http://ann:secret@127.0.0.1:{server.server_address[1]}"
-            )
-            monkeypatch.setenv("no_proxy", "intranet.example")
-            return server
-
-        yield start
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        server.asked, server.daemon_threads = 0, True
+        threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
+        patch.setenv("https_proxy", f"http://ann:secret@127.0.0.1:{server.server_address[1]}")
+        patch.setenv("no_proxy", "intranet.example")
+        yield server
+        server.shutdown()
 
 
-def test_a_proxy_that_wants_a_login_is_named_without_its_password_and_asked_once(site, through):
-    proxy = through(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
-
-    with pytest.raises(Unreachable, match="407 Proxy Authentication Required") as caught:
+def test_a_proxy_that_wants_a_login_is_named_without_its_password_and_asked_once(site, monkeypatch):
+    with (
+        proxy(monkeypatch, b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n") as server,
+        pytest.raises(Unreachable, match="407 Proxy Authentication Required") as caught,
+    ):
         site.quota()
 
     said = str(caught.value)
-    assert f"https_proxy 127.0.0.1:{proxy.server_address[1]}" in said and "secret" not in said
-    assert "no_proxy intranet.example" in said and proxy.asked == 1
+    assert f"https_proxy 127.0.0.1:{server.server_address[1]}" in said and "secret" not in said
+    assert "no_proxy intranet.example" in said and server.asked == 1
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
-def test_a_company_s_certificate_says_which_variable_names_its_authority(site, through, tmp_path):
+def test_a_company_s_certificate_says_which_variable_names_its_authority(
+    site, monkeypatch, tmp_path
+):
     """Nobody has signed it."""
     key, signed = tmp_path / "key.pem", tmp_path / "certificate.pem"
     words = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=api.kaggle.com", "-keyout", key]
     command = ["openssl", "req", "-x509", *words, "-out", signed]
     subprocess.run(command, check=True, capture_output=True)
     key.write_text(key.read_text() + signed.read_text())
-    proxy = through(b"", key)
 
-    with pytest.raises(Unreachable, match=r"(?s)does not trust.*export REQUESTS_CA_BUNDLE="):
+    with (
+        proxy(monkeypatch, b"HTTP/1.1 200 OK\r\n\r\n", key) as server,
+        pytest.raises(Unreachable, match=r"(?s)does not trust.*export REQUESTS_CA_BUNDLE="),
+    ):
         site.quota()
 
-    assert proxy.asked == 1
+    assert server.asked == 1
 
 
 def test_a_file_of_authorities_that_is_not_there_is_named(site, monkeypatch, tmp_path):

@@ -182,16 +182,11 @@ def test_a_file_that_changes_on_the_way_is_fetched_anew(site, tmp_path):
     assert (tmp_path / "x").read_bytes() == site.weights.read_bytes()
 
 
-@pytest.mark.parametrize(
-    ("part", "asks"),
-    [
-        (None, 2),  # it sends the whole file: nothing is appended to what came before
-        ("bytes 0-65535/131072", 3),
-        ("", 3),
-    ],
-)
+@pytest.mark.parametrize(("part", "asks"), [(None, 2), ("bytes 0-65535/131072", 3), ("", 3)])
 def test_another_part_than_was_asked_for_is_not_used(kaggle, between, tmp_path, part, asks):
-    """A proxy may answer a range with what it has, also if that is as long as the rest."""
+    """A proxy may answer a range with what it has, also if that is as long as the rest, or send the
+    whole file: nothing is appended to what came before.
+    """
     url = between.serve("x", WHOLE)
     wrong = (206, WHOLE[:RECEIVED_BYTES], {**BYTES, "Content-Range": part})
     between.say("between", [HALF] if part is None else [HALF, wrong])

@@ -146,7 +146,11 @@ def test_a_pulled_submission_that_is_not_what_the_run_wrote_is_not_believed(ours
 
 
 def test_a_file_is_its_own_folder_s_and_not_the_newest_push_s(ours, submission):
-    """The same bundle may be pushed again, and its second run scored otherwise."""
+    """The same bundle may be pushed again, and its second run scored otherwise; nor does a `submit`
+    without quota hide a score.
+    """
+    with ours.journal().recording("submissions", handle=HANDLE, kernel_version=3):
+        pass
     pushed(ours.journal(), 4, 78, 0.11)
     other = inferred(ours.runs / "digits-infer-gpu-v4", "id,label\n1,9\n")
 
@@ -184,11 +188,3 @@ def test_a_file_of_another_kaggle_gets_no_score_of_this_one(ours):
     told = traced(ours, path)
 
     assert (told["infer run"], told["score"]) == (f"{HANDLE}/3", lineage.UNKNOWN)
-
-
-def test_a_command_that_submitted_nothing_hides_no_score(ours, submission):
-    """`submit` given again without quota left leaves a row of its own."""
-    with ours.journal().recording("submissions", handle=HANDLE, kernel_version=3):
-        pass
-
-    assert traced(ours, submission)["score"] == "0.99"
