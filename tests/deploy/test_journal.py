@@ -60,15 +60,6 @@ def test_a_failed_call_leaves_its_kind(path, error, made, outcomes):
     assert journal.recent("pushes", 5)[0]["outcome"] in outcomes
 
 
-def test_the_newest_comes_first(path):
-    """The last that we made ourselves; two pushes may fall into one second."""
-    journal = Journal(path)
-    for version in (1, 2, 3):
-        note(journal, version=version)
-
-    assert [row["version"] for row in journal.recent("pushes", 2)] == [3, 2]
-
-
 def test_a_column_that_is_not_listed_is_refused(path):
     """Names become part of a statement, and nothing secret has a column."""
     with pytest.raises(KeyError, match="no columns"):

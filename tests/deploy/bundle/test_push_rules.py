@@ -8,8 +8,7 @@ import pytest
 from deploy.bundle import bundle, push_rules
 from deploy.client import secrets
 from deploy.errors import UsageError
-from deploy.kernel import artifact_manifest, push_and_watch
-from deploy.relay import publish, submit
+from deploy.kernel import push_and_watch
 
 KEY = "0123456789abcdef" * 2
 ALLOWED = "# pragma: allowlist secret"
@@ -103,9 +102,7 @@ def test_a_line_that_says_that_it_is_no_secret_passes_unless_its_value_is_in_use
 
 # Where a push can hold a token.
 PLACES = {
-    "the last cell": lambda cell, _, token: cell.update(source=f"1\n# {token}"),
     "lines of a cell": lambda cell, _, token: cell.update(source=["1\n", f"b = '{token}'\n"]),
-    "cell metadata": lambda cell, _, token: cell.update(metadata={"deep": [{"deeper": token}]}),
     "a name in cell metadata": lambda cell, _, token: cell.update(metadata={token: {}}),
     "an output": lambda cell, _, token: cell.update(
         outputs=[{"output_type": "stream", "name": "stdout", "text": token}]
@@ -131,9 +128,7 @@ def test_a_secret_in_a_notebook_is_refused_and_not_repeated(good, where):
     assert KEY[:12] not in refused(notebook, metadata)
 
 
-@pytest.mark.parametrize(
-    "name", ["title", "id", "machine_shape", "dataset_sources", "model_sources", "keywords"]
-)
+@pytest.mark.parametrize("name", ["title", "machine_shape", "dataset_sources"])
 def test_a_secret_in_metadata_is_refused_and_not_repeated(good, name):
     notebook, metadata = good
     value = [f"ann/KGAT_{KEY}"] if name.endswith("_sources") else f"KGAT_{KEY}"
@@ -152,8 +147,6 @@ def test_the_line_that_names_a_cell_shows_no_part_of_a_key(good):
 
 # What else is sent
 
-PLANTED = f'token = "KGAT_{KEY}"'
-
 
 def test_a_file_that_was_edited_after_the_gate_looked_is_not_what_is_sent(kaggle, between, built):
     """What was checked is what leaves this machine."""
@@ -165,51 +158,3 @@ def test_a_file_that_was_edited_after_the_gate_looked_is_not_what_is_sent(kaggle
 
     assert between.bodies("SaveKernel")[0]["text"] == built.text
     assert KEY not in built.text
-
-
-@pytest.mark.parametrize("name", ["manifest.json", "notes.md"])
-def test_an_artifact_with_a_secret_in_a_text_is_not_published(
-    kaggle, between, artifact, shown, name
-):
-    """A dataset is one click away from being public. Weights are numbers, and are not read."""
-    manifest = json.loads((artifact / "manifest.json").read_text())
-    del manifest["manifest_sha256"]
-    texts = {"weights.npz": f"PK\x03\x04{PLANTED}", "notes.md": "how it was trained"}
-    if name == "notes.md":
-        texts[name] = PLANTED
-    else:
-        manifest["config"] = PLANTED
-    for file, text in texts.items():
-        (artifact / file).write_text(text)
-        digest = artifact_manifest.sha256(artifact / file)
-        manifest["files"][file] = {"sha256": digest, "size": len(text)}
-    manifest["weights_sha256"] = manifest["files"]["weights.npz"]["sha256"]
-    (artifact / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
-    words = {"title": "Digits Artifact", "deadline_seconds": 5, "show": shown.append}
-
-    with pytest.raises(UsageError, match=rf"in {name}:\n  - a Kaggle token, line \d") as caught:
-        publish.publish(kaggle, artifact, "ann/digits-artifact", **words)
-
-    assert KEY not in str(caught.value) and not between.seen
-
-
-def test_a_submission_with_a_secret_in_its_description_is_not_sent(
-    kaggle, between, tmp_path, shown
-):
-    """It stays on kaggle.com for ever, for the whole team to read."""
-    (tmp_path / "submission.csv").write_text("id,label\n1,0\n")
-
-    with pytest.raises(UsageError, match="description") as caught:
-        submit.submit(
-            kaggle,
-            push_and_watch.Run("ann/digits-infer-gpu", 3, "", "b1"),
-            "digits",
-            submission=tmp_path / "submission.csv",
-            check=lambda given, sample: None,
-            message=PLANTED,
-            deadline_seconds=5,
-            command="invoke {}".format,
-            show=shown.append,
-        )
-
-    assert KEY not in str(caught.value) and not between.seen

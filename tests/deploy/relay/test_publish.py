@@ -6,7 +6,7 @@ import itertools
 import pytest
 
 from deploy.client.retries import Pace
-from deploy.errors import DeadlinePassed, Refused, Unreachable, Unverified
+from deploy.errors import Refused, Unreachable, Unverified
 from deploy.relay import publish as datasets
 from tests.deploy.between import RESET
 from tests.deploy.services import GONE, at, returns, takes_all
@@ -83,29 +83,6 @@ def test_the_next_version_says_what_it_holds(publish, server, artifact):
     digest = hashlib.sha256(b"weights").hexdigest()
     (sent,) = server.bodies("CreateDatasetVersion")
     assert sent["body"]["versionNotes"] == f"run_id=r1 sha256={digest}"
-
-
-def test_a_dropped_upload_is_repeated_whole(publish, server):
-    """The official client published a version without the file, and ended with 0."""
-    server.say("put", [(503, b""), RESET, *[(200, b"")] * 2])
-
-    assert publish().version == 1
-    assert server.count("put") == 4
-
-
-def test_a_version_that_lacks_a_file_is_not_published(publish, server):
-    server.always("ListDatasetFiles", {"datasetFiles": []})
-
-    with pytest.raises(DeadlinePassed):
-        publish(seconds=0.2)
-
-
-def test_an_answer_that_says_nothing_is_no_refusal(publish, server):
-    """The version may have been made, and is found; a refusal would have led to a second one."""
-    server.say("CreateDataset", [{}])
-
-    assert publish().version == 1
-    assert server.count("CreateDataset") == 1 and server.count("CreateDatasetVersion") == 0
 
 
 def test_a_version_counts_once_it_has_stayed_ready(kaggle, publish, server, shown):
