@@ -191,18 +191,6 @@ def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
     assert after.splitlines()[-1] == f"Next: invoke pull --run {RUN} --config digits"
 
 
-def test_a_run_that_fails_leaves_its_message_on_the_terminal(world):
-    """Below the last state."""
-    world.fails = True
-    terminal = Terminal(*WATCH)
-    assert terminal.shows("4 of 8")
-    world.released.set()
-
-    assert terminal.ended() == 1
-    state, _, message = terminal.after_the_screen().partition("✗ failed")
-    assert RUN in state and "the batch does not fit" in message
-
-
 @pytest.mark.parametrize(
     ("number", "code", "said"),
     [

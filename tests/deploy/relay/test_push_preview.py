@@ -1,21 +1,16 @@
 """Before anything is spent it is shown what would be, and what cannot work is refused."""
 
-import hashlib
 import itertools
-from contextlib import suppress
 from dataclasses import replace
 from functools import partial
 
 import pytest
 
 from deploy.bundle import rehearsed
-from deploy.errors import Refused
-from deploy.kernel import push_and_watch
 from deploy.relay import push_preview, relay
 from deploy.relay.last_runs import Pushes
 from tests.deploy.between import RESET
 from tests.deploy.small import HANDLE, push
-from tests.faults.recorded_session import write_artifact
 
 
 @pytest.fixture
@@ -79,25 +74,6 @@ def test_what_changed_since_the_last_version_is_shown_by_module_and_setting(
         "machine_shape": "TpuV5E8; was TpuV6E8",
     }
     assert "changes     pipeline/new.py  new" in seen.lines()
-
-
-def test_another_artifact_is_a_change(live, ours, local):
-    """The code of the inference is the same, and what it would load is not."""
-    handle = "rehearsal/digits-artifact"
-    folder, told = ours.runs / "artifact", []
-    for version, weights in enumerate((b"first", b"second"), start=1):
-        run_id, digest = f"run-{version}", hashlib.sha256(weights).hexdigest()[:12]
-        write_artifact(folder, "b", {"weights.npz": weights}, run_id)
-        with ours.journal().recording("publishes", handle=handle, run_id=run_id) as made:
-            made.update(version=version)
-        infer = relay.build(ours, relay.INFER, "rehearsal", artifact=folder)
-        seen = push_preview.look(live, infer, Pushes(ours))
-        with suppress(Refused):  # there is no such dataset here; the version is made all the same
-            push_and_watch.push(live, infer, timeout_seconds=60)
-        told.append(f"{run_id}, weights {digest} in {handle} version {version}")
-
-    assert seen.changes["artifact"] == f"{told[1]}; was {told[0]}"
-    assert not any("none since" in line for line in seen.lines())
 
 
 def test_nothing_is_pushed_where_the_user_says_no(live, ours, local):

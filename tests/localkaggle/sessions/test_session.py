@@ -11,9 +11,8 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 from uuid import uuid4
 
 import psutil
@@ -94,13 +93,6 @@ tell(
 GPU = """
 import jax
 
-def with_the_project(name):
-    sys.path.insert(0, PROJECT)
-    try:
-        return attempt(importlib.import_module, name)
-    finally:
-        sys.path.remove(PROJECT)
-
 def of_processes(name):
     texts = [attempt(Path(path).read_bytes) for path in glob.glob(f"/proc/[0-9]*/{name}")]
     texts = [text.decode(errors="replace") for text in texts if isinstance(text, bytes)]
@@ -123,7 +115,6 @@ tell(
     output=attempt(change, "/kaggle/working/new"),
     scratch=attempt(change, tempfile.mkdtemp() + "/new"),
     imports=[attempt(importlib.import_module, name) for name in PACKAGES],
-    project=[with_the_project(name) for name in MODULES],
     looks_empty=[glob.glob(f"{path}/*") for path in covered],
     home=[path for path in home if not any(f"{part}/".startswith(f"{path}/") for part in needed)],
     temporary=[attempt(change, f"{folder}/{MARK}") for folder in ("/tmp", "/var/tmp")],
@@ -141,17 +132,12 @@ tell(
 """
 
 
-@dataclass(frozen=True)
-class Finished:
-    """A finished version, and what its notebook wrote into facts.json."""
+class Finished(NamedTuple):
+    """A finished version, its kernel's name, and what its notebook wrote into facts.json."""
 
     version: Any
+    slug: str
     facts: dict[str, Any]
-
-    @property
-    def slug(self) -> str:
-        """The kernel's name."""
-        return self.version.request.slug.split("/")[1]
 
 
 def unique(name: str) -> str:
@@ -170,7 +156,7 @@ def run_for_facts(kaggle: LocalKaggle, slug: str, *cells: str, **fields: Any) ->
     """Run a notebook that writes facts, and return them with its version."""
     version = ended(kaggle, slug, TOOLS, *cells, **fields)
     assert version.status == "COMPLETE", printed(version)
-    return Finished(version, json.loads((version.working / "facts.json").read_text()))
+    return Finished(version, slug, json.loads((version.working / "facts.json").read_text()))
 
 
 def printed(version: Any, *streams: str) -> str:
@@ -251,7 +237,6 @@ def gpu(kaggle_2026, tpu, port) -> Finished:
         "PRIVATE": str(PRIVATE),
         "HOME": pwd.getpwuid(os.getuid()).pw_dir,
         "PACKAGES": PACKAGES,
-        "MODULES": ("pipeline.config", "deploy.kernel.artifact_manifest", "localkaggle.server"),
         "PLANTED": PLANTED,
         "MARK": tpu.slug,
     }
@@ -297,13 +282,9 @@ def test_the_temporary_folders_are_the_own_of_the_session(gpu, tpu):
 
 
 def test_the_packages_of_the_project_cannot_be_imported(gpu):
-    """Not even with the project on the path: a notebook that imports what its bundle lacks fails
-    here as on Kaggle.
-    """
+    """A notebook that imports what its bundle lacks fails here as on Kaggle."""
     missing = "ModuleNotFoundError: No module named"
     assert gpu.facts["imports"] == [f"{missing} '{name}'" for name in PACKAGES]
-    assert len(gpu.facts["project"]) == 3
-    assert all(fact.startswith(missing) for fact in gpu.facts["project"])
 
 
 def test_the_server_the_project_and_the_home_of_the_developer_look_empty(gpu, kaggle_2026):
@@ -328,10 +309,8 @@ def test_nothing_of_the_environment_of_the_host_gets_in(gpu):
     assert os.environ["GITHUB_TOKEN"] == PLANTED and gpu.facts["planted"] == []
     assert len(gpu.facts["kaggles"]) >= 2  # papermill and the notebook's kernel
     assert not {*inherited, "KAGGLE_IS_COMPETITION_RERUN", "LOCALKAGGLE_ROOT"} & environment.keys()
-    assert (environment["KAGGLE_KERNEL_RUN_TYPE"], environment["TMPDIR"]) == (
-        "Batch",
-        "/kaggle/tmp",
-    )
+    assert environment["KAGGLE_KERNEL_RUN_TYPE"] == "Batch"
+    assert environment["TMPDIR"] == "/kaggle/tmp"
 
 
 def test_a_session_sees_its_own_processes_alone(gpu):
