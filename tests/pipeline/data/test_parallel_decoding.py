@@ -131,18 +131,25 @@ def test_too_many_pixels_say_how_much_memory_they_need(own):
         parallel_decoding.read(own, Shape(10**9, 10**9, 3, "stretch"), workers=1)
 
 
-def test_a_hit_gives_what_the_miss_gave(folder, tmp_path):
-    """Pixels and reasons; and says so. Neither can be written to."""
+@pytest.mark.parametrize("short", [False, True])
+def test_a_hit_gives_what_the_miss_gave(folder, tmp_path, monkeypatch, short):
+    """Pixels and reasons; and says so. Neither can be written to. If memory is short, images are
+    decoded into the cache.
+    """
     said, cache = [], tmp_path / "a" / "cache"
+    if short:
+        monkeypatch.setattr(devices, "memory_left", lambda: 0)
+
     (first, reasons), (again, same) = (
         parallel_decoding.read(files(folder), FORM, cache=cache, show=said.append) for _ in range(2)
     )
 
-    assert isinstance(again, np.memmap) and not isinstance(first, np.memmap)
-    assert np.array_equal(first, again) and reasons == same
+    assert isinstance(again, np.memmap) and isinstance(first, np.memmap) == short
+    assert np.array_equal(first, wanted()) and np.array_equal(again, first)
+    assert sorted(reasons) == [7, 40, 82] and reasons == same
     assert not first.flags.writeable and not again.flags.writeable
-    (line,) = said
-    assert line.startswith("Took 83 decoded images from")
+    assert ["Memory is short" in line for line in said] == [True] * short + [False]
+    assert said[-1].startswith("Took 83 decoded images from")
     assert sorted(path.suffix for path in cache.iterdir()) == [".json", ".npy"]
 
 
@@ -339,21 +346,6 @@ def test_a_cache_that_is_corrupt_is_made_anew(own, tmp_path, ending, spoil):
     assert "is corrupt" in said[0] and "Took 5" in said[1]
 
 
-def test_a_full_disk_costs_the_cache_and_nothing_else(own, tmp_path):
-    """It leaves no half of a file."""
-    said, limits = [], resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
-        found = parallel_decoding.read(own, FORM, cache=tmp_path / "cache", show=said.append)[0]
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-    assert np.array_equal(found, parallel_decoding.read(own, FORM)[0])
-    (line,) = said
-    assert line.startswith("Could not keep the decoded images")
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
 def test_what_a_kill_left_is_written_over(own, tmp_path):
     """The pixels without what makes them whole are no cache, and neither is a half."""
     read = partial(parallel_decoding.read, own, FORM, cache=tmp_path / "cache")
@@ -395,40 +387,32 @@ def test_another_process_that_decodes_the_same_takes_nothing_away(tmp_path):
     assert (first == 7).all()
 
 
-def test_images_for_which_memory_would_be_short_are_decoded_into_the_cache(
-    folder, tmp_path, monkeypatch
-):
-    """The same pixels, from the same file as any other cache, and found again as one."""
-    said, places = [], [tmp_path / "plain", tmp_path / "short"]
-    read = partial(parallel_decoding.read, files(folder), FORM)
-    read(cache=places[0])
-    monkeypatch.setattr(devices, "memory_left", lambda: 0)
-
-    for _ in range(2):
-        pixels, broken = read(cache=places[1], show=said.append)
-        assert isinstance(pixels, np.memmap) and not pixels.flags.writeable
-        assert np.array_equal(pixels, wanted()) and sorted(broken) == [7, 40, 82]
-    assert "Memory is short" in said[0] and said[1].startswith("Took 83")
-    plain, short = (next(place.glob("*.npy")) for place in places)
-    assert (plain.name, plain.read_bytes()) == (short.name, short.read_bytes())
-
-
 @pytest.mark.parametrize("memory", [0, 2**40])
-@pytest.mark.parametrize("said", ["more than half of the", "the next run decodes again"])
-def test_a_place_without_room_or_that_is_a_file_costs_the_cache_and_nothing_else(
-    own, tmp_path, monkeypatch, memory, said
+@pytest.mark.parametrize(
+    ("way", "said"),
+    [("half", "more than half of the"), ("full", "Could not"), ("file", "the next run decodes")],
+)
+def test_a_place_without_room_costs_the_cache_and_nothing_else(
+    own, tmp_path, monkeypatch, memory, way, said
 ):
-    """Half of a disk's free space is left for checkpoints, which a run needs more."""
-    usage, cache = shutil.disk_usage(tmp_path), tmp_path / "cache"
-    if "half" in said:
-        free = usage._replace(free=5 * 6 * 5 * 3 * 2 - 1)
+    """Half of a disk's free space is left for checkpoints, which a run needs more. A full disk
+    leaves no half of a file.
+    """
+    cache, limits = tmp_path / "cache", resource.getrlimit(resource.RLIMIT_FSIZE)
+    if way == "half":
+        free = shutil.disk_usage(tmp_path)._replace(free=5 * 6 * 5 * 3 * 2 - 1)
         monkeypatch.setattr(decoded_images.shutil, "disk_usage", lambda path: free)
-    else:
+    if way == "file":
         cache.write_text("a file")
     monkeypatch.setattr(devices, "memory_left", lambda: memory)
     lines = []
 
-    found = parallel_decoding.read(own, FORM, cache=cache, show=lines.append)[0]
+    try:
+        if way == "full":
+            resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
+        found = parallel_decoding.read(own, FORM, cache=cache, show=lines.append)[0]
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
     assert np.array_equal(found, parallel_decoding.read(own, FORM)[0])
     assert any(said in line for line in lines)

@@ -2,7 +2,6 @@
 one array.
 """
 
-import json
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +16,7 @@ from pipeline import config as configs
 from pipeline.config import Data
 from pipeline.data import table_features, test_set
 from pipeline.data.table_features import Encoding
-from pipeline.errors import DataError
+from pipeline.errors import ConfigError, DataError
 from tests.pipeline.rounding import EPS
 
 TABLE = Path("train.csv")
@@ -63,21 +62,6 @@ def test_a_category_is_its_place_and_one_that_training_has_not_seen_is_unknown(p
 
     assert encoding.categories == {"port": ("S", "C")} and equal.categories == {"port": ("C", "Q")}
     assert list(found[:, -1]) == [1, 2, 0, 0, 0]
-
-
-def test_an_encoding_survives_json():
-    """It travels in the artifact; the columns stay in the config's order, in which the model reads
-    them.
-    """
-    encoding = table_features.fit(people(["1", "2.5", ""], ["S", "ß", ""]), PEOPLE, TABLE)
-
-    again = Encoding.from_json(json.loads(json.dumps(encoding.to_json(), sort_keys=True)), PEOPLE)
-
-    assert again == encoding
-    assert (tuple(again.numbers), tuple(again.categories)) == (
-        PEOPLE.numeric_columns,
-        PEOPLE.categorical_columns,
-    )
 
 
 @pytest.mark.parametrize(
@@ -165,19 +149,6 @@ def test_columns_that_are_no_pixels_are_refused(tmp_path, text, said):
         table_features.pixels(path, IMAGES, (), "Set data.train_csv in the config.")
 
 
-@pytest.mark.parametrize("name", ["train.npy", "train.npz"])
-@pytest.mark.parametrize("shape", [(4, 2, 3), (4, 2, 3, 1)])
-def test_an_array_of_images_is_taken_with_or_without_channels(tmp_path, name, shape):
-    """From either of NumPy's files."""
-    wanted = np.arange(24, dtype=np.uint8).reshape(shape)
-    np.save(tmp_path / name, wanted) if name.endswith("npy") else np.savez(tmp_path / name, wanted)
-
-    found = table_features.array(tmp_path / name, IMAGES, 4, "")
-
-    assert found.shape == (4, 2, 3, 1)
-    assert np.array_equal(found.ravel(), wanted.ravel())
-
-
 HEADER = b"{'descr': " + b"[" * 5000 + b"]" * 5000 + b", 'fortran_order': False, 'shape': (1,), }\n"
 DEEP = b"\x93NUMPY\x02\x00" + len(HEADER).to_bytes(4, "little") + HEADER
 
@@ -219,3 +190,13 @@ def test_a_category_is_the_same_with_gaps_in_its_column_and_without():
     found = table_features.encode(people(["1", "1"], ["3.0", " S"]), seen, TABLE)
 
     assert seen.categories["port"] == ("3", "S") and found[:, -1].tolist() == [1, 2]
+
+
+def test_names_of_columns_that_are_texts_in_themselves_do_not_fill_the_screen(tmp_path):
+    """A CSV without a header has a row of data for one, and a config may name anything."""
+    (tmp_path / "x.csv").write_text(f"{'long ' * 1000},b\n1,2\n")
+
+    with pytest.raises(ConfigError, match=r"expected also y+") as caught:
+        table_features.read_table(tmp_path / "x.csv", ["y" * 10_000], "Correct it.")
+
+    assert len(str(caught.value)) < 2500

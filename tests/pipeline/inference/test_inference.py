@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -145,13 +146,11 @@ def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(
 def test_more_than_one_in_ten_broken_test_images_are_refused(
     loaded, competition, tmp_path, monkeypatch
 ):
-    """Someone can fix it; in the scored rerun nobody can, and only a test set of nothing else is
-    refused.
-    """
+    """Someone can fix it; in the scored rerun nobody can."""
     infer = partial(inference.infer, loaded, competition, tmp_path / "out", show=quiet)
-    first, *others = sorted((competition / "test").iterdir())
-    for path in others[:3]:
-        path.write_bytes(b"")
+    broken = {"e001", "e002", "e003"}
+    for name in broken:
+        (competition / "test" / f"{name}.png").write_bytes(b"")
 
     with pytest.raises(DataError, match=r"3 of 21 images cannot be used: 'e0.*it is empty"):
         infer()
@@ -159,11 +158,34 @@ def test_more_than_one_in_ten_broken_test_images_are_refused(
     assert set(rows(tmp_path / "out" / "submission.csv").values()) == set(mean)
 
     monkeypatch.setenv(image_files.RERUN, "1")
-    assert set(infer().broken) == {path.stem for path in others[:3]}
-    for path in (first, *others):
-        path.write_bytes(b"")
-    with pytest.raises(DataError, match="21 of 21 images cannot be used"):
-        infer()
+    assert set(infer().broken) == broken
+
+
+def test_an_older_submission_survives_an_inference_that_fails(loaded, competition, tmp_path):
+    """Yesterday's good file was once exchanged for the mean prediction, by a test set that could
+    not be read.
+    """
+    lines, older = list[str](), tmp_path / "submission.csv"
+    for path in (competition / "test").iterdir():
+        path.write_bytes(b"<html>")
+    older.write_text("yesterday's")
+
+    with pytest.raises(DataError, match="21 images cannot be used"):
+        inference.infer(loaded, competition, tmp_path, show=lines.append)
+
+    assert older.read_text() == "yesterday's"
+    assert lines[-1] == f"Warning: {older} is as it was before."
+
+
+def test_predictions_that_are_all_the_same_are_told(loaded, competition, tmp_path):
+    lines: list[str] = []
+    for path in (competition / "test").iterdir():
+        shutil.copyfile(competition / "train" / "r000.png", path)
+
+    inference.infer(loaded, competition, tmp_path, show=lines.append)
+
+    (warning,) = [line for line in lines if line.startswith("Warning")]
+    assert "all 21 rows have the same prediction" in warning
 
 
 # -- time

@@ -59,20 +59,6 @@ def test_the_end_is_kept_but_for_the_first_block_and_as_much_is_done_as_fits(
         assert work.done == blocks and set(work.used) == {(views, folds)}
 
 
-def test_without_an_end_nothing_is_left_out():
-    work = Work(3, 2, 20, 0.1, 0.2, 30.0, None)
-    work.run()
-    assert work.done == 20 and set(work.used) == {(3, 2)}
-
-
-def test_a_third_of_the_time_leaves_views_out_and_keeps_every_row():
-    """Of three views and two folds, and then a fold as well."""
-    for share, least in ((0.4, (1, 2)), (0.25, (1, 1))):
-        work = Work(3, 2, 100, 0.0, 1.0, 0.0, share * 600)
-        work.run()
-        assert work.done == 100 and min(work.used) == least and work.now <= share * 600
-
-
 @given(st.lists(st.floats(0.5, 3), min_size=8, max_size=8), st.integers(5, 12))
 def test_the_batch_doubles_while_that_pays_and_the_best_one_stays(growths, power):
     """A block is the most; nothing smaller than the first one is ever tried."""

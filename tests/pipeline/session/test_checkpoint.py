@@ -3,6 +3,7 @@ and losses of power.
 """
 
 import gc
+import os
 import resource
 import shutil
 import subprocess
@@ -56,11 +57,18 @@ def edit(before: str, after: str) -> Callable[[Path], object]:
     )
 
 
+def piped(path: Path) -> None:
+    path.unlink()
+    os.mkfifo(path)
+
+
 @pytest.mark.parametrize(
     ("spoil", "said"),
     [
         (lambda folder: (folder / "state.npz").unlink(), "state.npz"),
         (lambda folder: (folder / "manifest.json").unlink(), "manifest.json"),
+        # Whoever opens a pipe waits for ever.
+        (lambda folder: piped(folder / "state.npz"), "state.npz"),
         (lambda folder: (folder / "manifest.json").write_bytes(b""), "JSONDecodeError"),
         (edit("\n", " "), "changed after it was written"),
         (edit("manifest_sha256", "manifest_shb256"), "lacks manifest_sha256: an older version"),

@@ -3,6 +3,7 @@
 import json
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -173,6 +174,16 @@ def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(
         scale_check._losses(tiny, tmp_path, tmp_path, images, print)
 
     assert not (tmp_path / "losses.json").exists()
+
+
+@pytest.mark.parametrize("text", ['{"origin": {', "{}", "[" * 100_000])
+def test_losses_of_a_check_that_a_kill_cut_off_are_refused_by_name(tiny, tmp_path, text):
+    """What was left of them once ended every later check in a traceback."""
+    (tmp_path / "losses.json").write_text(text)
+    examples = SimpleNamespace(fingerprint=lambda: "x")
+
+    with pytest.raises(ConfigError, match=r"(?s)losses\.json is not what a check writes.*Remove"):
+        scale_check._losses(tiny, tmp_path, tmp_path, examples, str)
 
 
 @pytest.mark.slow

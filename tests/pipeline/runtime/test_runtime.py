@@ -1,0 +1,324 @@
+"""A run knows its devices, inputs, internet, processes and bundle, or it is refused."""
+
+import json
+import shutil
+import socket
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+
+import jax
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline import config as configs
+from pipeline.__main__ import main
+from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
+from pipeline.inspection.image_networks import BASE
+from pipeline.models import backbones
+from pipeline.runtime import devices, internet, mounts, provenance
+from pipeline.runtime.devices import Devices
+
+
+@pytest.mark.parametrize(
+    ("local", "asked", "said"),
+    [
+        ("", "TpuV5E8", r"Asked for TpuV5E8(.|\n)*verified(.|\n)*docker pin(.|\n)*quota"),
+        # The local Kaggle stands in for the shape that it names, and for no other.
+        ("NvidiaTeslaT4", "TpuV5E8", "accelerator given: NvidiaTeslaT4"),
+        # The TensorFlow of an image may see GPUs that its JAX has no plugin for.
+        ("", "NvidiaTeslaT4", rf"the image: it has jax {jax.__version__}.* lacks jax-cuda"),
+        # As a CPU, or a name that Kaggle has made since.
+        ("", "", "expected one of TpuV5E8, TpuV6E8, NvidiaTeslaT4"),
+    ],
+)
+def test_what_is_not_what_was_asked_for_is_refused(monkeypatch, local, asked, said):
+    """The message names what was found and the usual causes."""
+    monkeypatch.setenv(devices.LOCAL, local)
+
+    with pytest.raises(DeviceError, match=said):
+        devices.prove(asked)
+
+
+def test_the_local_kaggle_is_believed(monkeypatch):
+    """Virtual devices stand in for cores or GPUs. With one GPU of two a training would take twice
+    as long as planned.
+    """
+    monkeypatch.setenv(devices.LOCAL, "TpuV5E8")
+    here = devices.prove("TpuV5E8")
+    assert (here.platform, here.count, here.simulated) == ("cpu", 8, "TpuV5E8")
+    assert "8 x cpu" in str(here) and "local Kaggle" in str(here)
+
+    monkeypatch.setenv(devices.LOCAL, "NvidiaTeslaT4")
+    one = jax.devices()[:1]
+    monkeypatch.setattr(jax, "devices", lambda *_: one)
+    with pytest.raises(DeviceError, match=r"found 1 x cpu(.|\n)*JAX lacks jax-cuda13"):
+        devices.prove("NvidiaTeslaT4")
+
+
+def test_precision_follows_the_hardware():
+    """bfloat16 where it is computed, unless the config says otherwise."""
+    tpu, cpu = Devices("tpu", "TPU v5 lite", 8, None), Devices("cpu", "cpu", 1, None)
+
+    assert devices.precision("auto", tpu) == "mixed_bfloat16"
+    assert devices.precision("auto", cpu) == "float32"
+    assert devices.precision("mixed_bfloat16", cpu) == "mixed_bfloat16"
+
+
+INSPECT = """
+import sys
+from pipeline.__main__ import main
+
+code = main(["inspect", sys.argv[1], "--for", "cpu"])
+import jax
+print(code, jax.device_count())
+"""
+
+
+@pytest.mark.slow
+def test_what_inspect_times_and_trains_has_every_core_as_a_training_has(tmp_path, monkeypatch):
+    """Of a table with too few rows it trains nothing, which is soonest."""
+    rows = [f"r{n},{n}.5,{'ab'[n % 2]}" for n in range(4)]
+    (tmp_path / "train.csv").write_text("\n".join(["id,height,kind", *rows, ""]))
+    (tmp_path / "test.csv").write_text("id,height\ns1,1.5\ns2,2.5\n")
+    (tmp_path / "sample_submission.csv").write_text("id,kind\ns1,a\ns2,a\n")
+    monkeypatch.delenv("XLA_FLAGS")
+    words = [sys.executable, "-c", INSPECT, tmp_path]
+
+    done = subprocess.run(words, capture_output=True, text=True)
+
+    wanted = ["0", str(devices.cpu_devices(BASE, devices.cores()))]
+    assert done.stdout.split()[-2:] == wanted, done.stderr
+
+
+@given(st.integers(1, 10_000), st.integers(1, 256))
+def test_a_cpu_is_split_into_the_most_devices_that_share_a_batch_evenly(batch, cores):
+    """As many as it has cores, and never more than a TPU has: each holds the whole model."""
+    most = min(cores, devices.MOST_CPU_DEVICES)
+
+    count = devices.cpu_devices(batch, cores)
+
+    assert 1 <= count <= most and batch % count == 0
+    assert all(batch % more for more in range(count + 1, most + 1))
+
+
+def test_a_number_of_devices_that_the_user_chose_stays(monkeypatch):
+    """Also where that number does not divide the batch: training then says so."""
+    assert jax.device_count() == 8  # from now on JAX refuses another number
+    assert devices.use_cores(12)  # tests/conftest.py chose eight in XLA_FLAGS
+
+    monkeypatch.setenv("XLA_FLAGS", "")
+    assert not devices.use_cores(12)
+    monkeypatch.setattr(jax, "config", SimpleNamespace(jax_num_cpu_devices=3))
+    assert devices.use_cores(12)
+
+
+IMAGENET = "model_options['pretrained']='imagenet'"
+
+
+def test_a_host_that_answers_is_named():
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()[:2]
+
+        assert internet.prove("weights", address) == "Internet: 127.0.0.1 answers"
+
+
+def test_a_session_without_the_internet_stops_with_what_to_verify():
+    """Kaggle denies it in silence to an account whose phone is not verified."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        address = listener.getsockname()[:2]
+
+    with pytest.raises(
+        DeviceError, match=r"(?s)no internet: 127\.0\.0\.1.*weights.*kaggle.com/settings"
+    ):
+        internet.prove("weights", address)
+
+
+@pytest.mark.parametrize(
+    ("changes", "needed_for"),
+    [
+        ({"model": "mobilenetv3_small", "model_options": {"pretrained": "imagenet"}}, IMAGENET),
+        ({"model": "mobilenetv3_small", "model_options": {}}, IMAGENET),
+        ({"model": "mobilenetv3_small", "model_options": {"pretrained": "none"}}, ""),
+        ({"model": "mobilenetv3_small", "model_options": {"pretrained": "keras/w/b0.h5"}}, ""),
+        ({"model": "mobilenetv3_small", "model_options": {}, "init_from": "ann/first"}, ""),
+        ({}, ""),
+    ],
+)
+def test_only_weights_that_keras_fetches_need_the_internet(changes, needed_for):
+    """A mounted file, random weights and another run's need none."""
+    assert backbones.fetched(replace(configs.load("digits"), **changes)) == needed_for
+
+
+SAMPLE = "sample_submission.csv"
+
+
+def put(path: Path, text: str = "") -> Path:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+    return path.parent
+
+
+R1 = json.dumps({"run_id": "r1"})
+
+
+@pytest.mark.parametrize(
+    ("new", "name", "find"),
+    [
+        (
+            "competitions/digits",
+            SAMPLE,
+            lambda root: mounts.competition(root, "digits", SAMPLE),
+        ),
+        (
+            "datasets/keras/weights",
+            "notop.h5",
+            lambda root: (found := mounts.file(root, "keras/weights/notop.h5")) and found.parent,
+        ),
+        ("datasets/ann/r1", "manifest.json", lambda root: mounts.artifact(root, "r1")),
+    ],
+    ids=["competition", "file", "artifact"],
+)
+def test_what_is_mounted_is_found_under_each_layout_and_under_both_at_once(
+    tmp_path, new, name, find
+):
+    """Kaggle moved its inputs; for a while a session may see them at both places, be it by a copy
+    or by a link. Two of one name and other bytes are refused: nothing says which is the one.
+    """
+    flat = new.split("/")[-1]
+    for place in (new, flat):
+        folder = put(tmp_path / place / place / name, R1)
+        assert find(tmp_path / place) == folder
+    first = put(tmp_path / "both" / flat / name, R1)
+    second = tmp_path / "both" / new
+    second.parent.mkdir(parents=True)
+    second.symlink_to(first)
+    assert find(tmp_path / "both") == second
+    second.unlink()
+    shutil.copytree(first, second)
+    assert find(tmp_path / "both") == second
+
+    put(second / name, json.dumps({"run_id": "r1", "made": "elsewhere"}))
+    with pytest.raises((DataError, ArtifactError), match=r"found 2|mounted twice"):
+        find(tmp_path / "both")
+
+
+def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
+    """A listing saves a session that would only look around."""
+    put(tmp_path / "competitions" / "other" / SAMPLE)
+
+    with pytest.raises(DataError, match=r"competitions/other/sample_submission\.csv"):
+        mounts.competition(tmp_path, "digits", SAMPLE)
+
+
+@pytest.mark.parametrize("name", ["keras/weights/b1.h5", "keras/weights", "keras/../secret.h5"])
+def test_a_file_that_no_dataset_has_is_nowhere(tmp_path, name):
+    """And what leads out of the datasets is none of theirs."""
+    put(tmp_path / "input" / "datasets" / "keras" / "weights" / "notop.h5")
+    put(tmp_path / "secret.h5")
+
+    assert mounts.file(tmp_path / "input", name) is None
+
+
+def test_an_artifact_is_found_beside_others_and_an_older_one_is_named(tmp_path):
+    """In a kernel's output, too. The old dataset version is plausible, and wrong. The folders of a
+    competition are not searched: they can hold a hundred thousand images behind a network.
+    """
+    for place in ("competitions/digits/train", "competitions/digits", "digits/train/x"):
+        put(tmp_path / place / "manifest.json", R1)
+    for place, text in enumerate(("not JSON", "[]", "[" * 100_000, "3")):
+        put(tmp_path / "datasets" / "ann" / f"other-{place}" / "manifest.json", text)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "manifest.json").write_bytes(b"\xff")
+    put(tmp_path / "datasets" / "ann" / "digits-artifact" / "manifest.json", '{"run_id": "old"}')
+
+    with pytest.raises(ArtifactError, match="run_id old"):
+        mounts.artifact(tmp_path, "r1")
+    folder = put(tmp_path / "notebooks/ann/digits-train-tpu/artifact" / "manifest.json", R1)
+    assert mounts.artifact(tmp_path, "r1") == folder
+
+
+def test_the_root_is_kaggle_s_own_unless_the_local_kaggle_says_otherwise(monkeypatch):
+    """Only where it may make no folder at the root."""
+    monkeypatch.delenv("LOCALKAGGLE_ROOT", raising=False)
+    assert mounts.root() == Path("/kaggle")
+
+    monkeypatch.setenv("LOCALKAGGLE_ROOT", "/somewhere")
+    assert mounts.root() == Path("/somewhere")
+
+
+def test_a_listing_of_many_files_is_short(tmp_path):
+    """It is a message, and it must not take minutes to make."""
+    for index in range(300):
+        put(tmp_path / "competitions" / "digits" / "train" / f"{index:04d}.png")
+    put(tmp_path / "datasets" / "ann" / "x" / "y.csv")
+
+    told = mounts.listing(tmp_path)
+
+    assert told.count(",") < 40
+    assert "and more" in told
+    assert "datasets/ann/x/" in told
+
+
+@pytest.fixture
+def command(competition, written_config, tiny, tmp_path):
+    """Return the words that train."""
+    given = ["--config", written_config(tiny), "--input", competition, "--output", tmp_path / "out"]
+    return ["train", *map(str, given)]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--processes", "2"],
+        ["--processes", "2", "--process-id", "2", "--coordinator", "127.0.0.1:1"],
+        ["--process-id", "0", "--coordinator", "127.0.0.1:1"],
+        *(
+            ["--processes", "2", "--process-id", "0", "--coordinator", address]
+            for address in ("127.0.0.1", "127.0.0.1:99999", ":5", "http://a:5")
+        ),
+    ],
+)
+def test_options_that_cannot_work_are_refused(command, tmp_path, words):
+    assert main([*command, *words]) == 2
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_port_that_is_taken_is_said_before_the_others_wait(command, capsys):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        words = ["--processes", "2", "--process-id", "0", "--coordinator", address]
+
+        assert main([*command, *words]) == 1
+
+    assert "is taken" in capsys.readouterr().err
+
+
+TOLD = {
+    "config": "digits",
+    "competition": "digits",
+    "git_commit": "0" * 40,
+    "git_dirty": False,
+    "bundle_sha256": "1" * 64,
+    "expect": {"run_id": "r"},
+    "kernel": "infer-gpu",
+}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [None, "", "[]", "{", "{}", "[" * 100_000, json.dumps({**TOLD, "expect": None})[:-3]],
+    ids=range(7),
+)
+def test_a_notebook_without_its_bundle_is_refused(tmp_path: Path, text):
+    """Usage: it was not pushed by us."""
+    if text is not None:
+        (tmp_path / "bundle.json").write_text(text)
+
+    with pytest.raises(ConfigError, match=r"bundle\.json") as caught:
+        provenance.from_bundle(tmp_path / "bundle.json")
+
+    assert "invoke build" in str(caught.value)
