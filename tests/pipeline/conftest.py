@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -97,6 +98,33 @@ def written_config(tmp_path: Path) -> Callable[[Config], Path]:
             f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
         )
         return path
+
+    return write
+
+
+CUSTOM = """
+import keras
+from keras import layers, ops
+
+from pipeline.config import from_json
+
+{code}
+
+CONFIG = from_json({config!r})
+"""
+
+
+@pytest.fixture
+def custom(tiny: Config, tmp_path: Path) -> Callable[..., Config]:
+    """Return a function: the config of a file with this code, of which `made` is the model, and
+    fields that differ from those of `tiny`.
+    """
+
+    def write(code: str, **fields: Any) -> Config:
+        config = replace(tiny, **{"model": "made", "model_options": {}, **fields})
+        path = tmp_path / "tiny.py"
+        path.write_text(CUSTOM.format(code=code, config=config.to_json()))
+        return configs.load(str(path))
 
     return write
 

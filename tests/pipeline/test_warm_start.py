@@ -82,21 +82,6 @@ def test_a_run_resumes_without_the_folder_that_it_began_with(trained, tiny, tmp_
         training.train(second, trained[0], output, fresh=True, show=quiet)
 
 
-def test_statistics_of_batchnorm_come_along(first, tiny):
-    """They belong to the weights."""
-    random = np.random.default_rng(0)
-    weights = {
-        name: random.random(array.shape, np.float32)
-        for name, array in first.artifact.weights.items()
-    }
-    assert any("moving_variance" in name for name in weights)
-
-    found, told = begun(tiny, with_weights(first, weights))
-
-    assert all(np.array_equal(found[name], weights[name]) for name in weights)
-    assert told["taken"] == len(weights)
-
-
 def test_what_only_one_of_the_two_has_starts_at_random_and_is_told(first, tiny):
     """A head of another number of classes, or the layers of a deeper network; and nothing else.
     Published weights would be replaced, so they are not fetched.

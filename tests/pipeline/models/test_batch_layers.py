@@ -2,7 +2,6 @@
 
 from dataclasses import replace
 
-import jax
 import keras
 import numpy as np
 import pytest
@@ -10,9 +9,8 @@ from keras import layers
 
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
-from pipeline.training import learning_rate
-from pipeline.training.train_step import Step
 from tests.pipeline.one_ulp import TIMES
+from tests.pipeline.training.test_train_step import drawn, given, made
 
 SIZE, GROUP, WIDTH = 16, 4, 8
 
@@ -58,8 +56,8 @@ class Louder(layers.BatchNormalization):
         return 2 * super().call(inputs, training=training, mask=mask)
 
 
-def step_of(tiny, monkeypatch, layer, **changes):
-    """Return a step of a model with such a layer."""
+def after(tiny, monkeypatch, layer, **changes):
+    """Return the state's arrays after a step of a model with such a layer."""
 
     def model(images, num_classes, batchnorm_momentum):
         x = layers.Dense(WIDTH, name="first")(layers.Flatten(name="flat")(images))
@@ -67,22 +65,9 @@ def step_of(tiny, monkeypatch, layer, **changes):
 
     monkeypatch.setitem(architectures.MODELS, "own", model)
     sgd = replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=GROUP)
-    config = replace(
-        tiny, model="own", model_options={}, batch=SIZE, warmup_epochs=0, optimizer=sgd, **changes
-    )
-    architectures.seed(0)
-    applied = learning_rate.apply(config, 10 * SIZE)
-    return Step(config, applied, architectures.build(config, 0.9), None)
-
-
-def after(step):
-    """Return the state's arrays after a step."""
-    random, state = np.random.default_rng(0), step.initial()
-    state.tree = jax.device_put(state.tree, jax.devices()[0])
-    images = random.integers(0, 256, (1, SIZE, 8, 8, 1), np.uint8)
-    labels = random.integers(0, 4, (1, SIZE)).astype(np.int32)
-    given = images, labels, step.augmentation.draws(0)[None]
-    state.tree, _ = step.train(state.tree, (), given, 1)
+    options = {"model": "own", "model_options": {}, "warmup_epochs": 0, "optimizer": sgd}
+    step, state = made(replace(tiny, batch=SIZE, **options, **changes))
+    state.tree, _ = step.train(state.tree, (), given(step, drawn(SIZE)), 1)
     return state.arrays()
 
 
@@ -97,9 +82,7 @@ def after(step):
     ],
 )
 def test_a_layer_of_one_s_own_gives_the_same_for_any_micro_batch(tiny, monkeypatch, layer):
-    whole, parts = (
-        after(step_of(tiny, monkeypatch, layer, micro_batch=size)) for size in (None, GROUP)
-    )
+    whole, parts = (after(tiny, monkeypatch, layer, micro_batch=size) for size in (None, GROUP))
 
     for name, array in whole.items():
         if np.issubdtype(array.dtype, np.floating):
@@ -111,11 +94,11 @@ FIRST = "trainable/0.0 first/kernel"
 
 
 def test_what_a_drawing_layer_adds_to_the_loss_and_keeps_is_not_lost(tiny, monkeypatch):
-    arrays = after(step_of(tiny, monkeypatch, lambda: Drawing(name="own")))
+    arrays = after(tiny, monkeypatch, lambda: Drawing(name="own"))
 
     kept = [array for name, array in arrays.items() if name.startswith("other/") and not array.ndim]
     assert 1.0 in [float(array) for array in kept]
-    plain = after(step_of(tiny, monkeypatch, lambda: Around(Drawing(name="own"), name="around")))
+    plain = after(tiny, monkeypatch, lambda: Around(Drawing(name="own"), name="around"))
     assert np.array_equal(arrays[FIRST], plain[FIRST])
 
 
@@ -128,4 +111,4 @@ def test_what_a_drawing_layer_adds_to_the_loss_and_keeps_is_not_lost(tiny, monke
 )
 def test_batch_normalization_that_cannot_be_grouped_is_refused(tiny, monkeypatch, layer, problem):
     with pytest.raises(ConfigError, match=problem):
-        after(step_of(tiny, monkeypatch, layer))
+        after(tiny, monkeypatch, layer)

@@ -20,12 +20,6 @@ from pipeline.training.train_step import Step
 from tests.pipeline.rounding import EPS
 
 FROZEN = '''
-import keras
-from keras import layers
-
-from pipeline.config import Config, Data, Optimizer
-
-
 def body():
     images = keras.Input((8, 8, 1))
     x = layers.Conv2D(4, 3)(images)
@@ -33,35 +27,20 @@ def body():
     return keras.Model(images, layers.GlobalAveragePooling2D()(layers.Activation("relu")(x)))
 
 
-def net(images, num_classes, momentum, *, frozen: bool = True, head: bool = True):
+def made(images, num_classes, momentum, *, frozen: bool = True, head: bool = True):
     """A head on a body that does not train, as in Keras' guide to transfer learning."""
     backbone = body()
     backbone.trainable = not frozen
     return layers.Dense(num_classes, trainable=head)(backbone(images))
 
-
-CONFIG = Config(
-    name="own",
-    competition="own-letters",
-    num_classes=4,
-    data=Data(height=8, width=8, channels=1),
-    model="net",
-    optimizer=Optimizer(name="adam", base_rate=1e-2, base_batch=8, ema_momentum=0.9),
-    batch=16,
-    batchnorm_batch=8,
-    epochs=2,
-    warmup_epochs=0,
-    session_hours=None,
-)
 '''
 
 
 @pytest.fixture
-def own(tmp_path):
+def own(custom, tiny):
     """Return the config of that file."""
-    path = tmp_path / "own.py"
-    path.write_text(FROZEN)
-    return configs.load(str(path))
+    average = replace(tiny.optimizer, ema_momentum=0.9)
+    return custom(FROZEN, optimizer=average, batchnorm_batch=8, epochs=2, warmup_epochs=0)
 
 
 def test_a_frozen_part_of_an_own_model_stays_to_the_bit(own, competition, tmp_path):

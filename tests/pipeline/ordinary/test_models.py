@@ -2,7 +2,7 @@
 interrupted ends with the numbers of an unbroken one.
 """
 
-from dataclasses import replace
+from functools import partial
 
 import keras
 import numpy as np
@@ -10,24 +10,12 @@ import pytest
 from keras import layers
 
 from pipeline import artifact
-from pipeline import config as configs
 from pipeline.__main__ import main
 from pipeline.errors import ConfigError
 from pipeline.models import architectures, batch_layers, weight_names
 from pipeline.training import own_code_check, training
 from tests.pipeline import rounding
 from tests.pipeline.handmade import without_numbers
-
-FILE = """
-import keras
-from keras import layers, ops
-
-from pipeline.config import from_json
-
-{code}
-
-CONFIG = from_json({config!r})
-"""
 
 MODELS = {
     "two towers of one function": """
@@ -136,18 +124,9 @@ def made(images, num_classes, batchnorm_momentum):
 
 
 @pytest.fixture
-def written(tiny, tmp_path):
+def written(custom):
     """Return a function: the config of a file that holds this code, with `made` as its model."""
-
-    def write(code, **fields):
-        config = replace(
-            tiny, epochs=2, batch=32, model="made", model_options={}, precision="float32", **fields
-        )
-        path = tmp_path / "tiny.py"
-        path.write_text(FILE.format(code=code, config=config.to_json()))
-        return configs.load(str(path))
-
-    return write
+    return partial(custom, epochs=2, batch=32, precision="float32")
 
 
 def within_rounding(outputs, model):

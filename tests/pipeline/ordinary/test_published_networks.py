@@ -20,62 +20,41 @@ HERE = "data/dinov3-small"
 hub = pytest.importorskip("keras_hub", reason="needs keras-hub: pip install -e '.[hub]'")
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Return a folder with a preset, the page's config, and an artifact that it trained."""
-    folder = tmp_path_factory.mktemp("published")
+def test_a_run_begins_with_a_preset_and_infers_without_it(tmp_path):
+    """The head alone was trained; the artifact has the weights, and the config the sizes. Without
+    the preset a training would begin with random weights.
+    """
     page = (ROOT / "docs" / "published-networks.md").read_text()
     code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
-    path = folder / "digits_dinov3.py"
-    path.write_text(code.replace(HERE, str(folder / "preset")))
+    path, place, out = tmp_path / "digits_dinov3.py", tmp_path / "preset", tmp_path / "out"
+    path.write_text(code.replace(HERE, str(place)))
     sizes = {
         "patch_size": 8, "num_layers": 2, "hidden_dim": 32, "num_heads": 2, "intermediate_dim": 64,
     }  # fmt: skip
-    made = hub.models.DINOV3Backbone(**sizes, image_shape=(64, 64, 3))
-    made.save_to_preset(str(folder / "preset"))
-    competitions.EMBEDDED["digits"]().write(folder / "digits")
+    hub.models.DINOV3Backbone(**sizes, image_shape=(64, 64, 3)).save_to_preset(str(place))
+    competitions.EMBEDDED["digits"]().write(tmp_path / "digits")
     config = configs.load(str(path))
-    config = replace(config, epochs=1, warmup_epochs=0, model_options={"frozen": True})
-    training.train(config, folder / "digits", folder / "out", show=str)
-    return folder
+    short = replace(config, epochs=1, warmup_epochs=0, model_options={"frozen": True})
 
+    training.train(short, tmp_path / "digits", out, show=str)
 
-def test_a_run_begins_with_the_weights_of_the_preset(run):
-    """The head alone was trained."""
-    preset = hub.models.DINOV3Backbone.from_preset(str(run / "preset"), image_shape=(32, 32, 3))
-    with np.load(run / "out" / "artifact" / "weights.npz") as arrays:
+    preset = hub.models.DINOV3Backbone.from_preset(str(place), image_shape=(32, 32, 3))
+    with np.load(out / "artifact" / "weights.npz") as arrays:
         found = list(arrays.values())
-
-    for weight in preset.weights:
-        array = np.asarray(weight)
+    for array in map(np.asarray, preset.weights):
         assert any(array.shape == one.shape and np.array_equal(array, one) for one in found)
-
-
-def test_inference_needs_no_preset(run):
-    """The artifact has the weights, and the config the sizes."""
-    (run / "preset").rename(run / "gone")
-    words = ["--config", run / "digits_dinov3.py", "--input", run / "digits"]
-    words += ["--artifact", run / "out" / "artifact", "--output", run / "inferred"]
+    place.rename(tmp_path / "away")
+    words = ["--config", path, "--input", tmp_path / "digits", "--artifact", out / "artifact"]
     done = subprocess.run(
-        [sys.executable, "-m", "pipeline", "infer", *map(str, words)],
+        [sys.executable, "-m", "pipeline", "infer", *words, "--output", tmp_path / "inferred"],
         cwd=ROOT,
         env={**os.environ, "KERAS_BACKEND": "tensorflow"},
         capture_output=True,
         text=True,
-        check=False,
     )
-    (run / "gone").rename(run / "preset")
-
     assert done.returncode == 0, done.stderr[-2000:]
-    ids = pd.read_csv(run / "digits" / "sample_submission.csv", dtype=str)["id"]
-    table = pd.read_csv(run / "inferred" / "submission.csv", dtype=str)
+    ids = pd.read_csv(tmp_path / "digits" / "sample_submission.csv", dtype=str)["id"]
+    table = pd.read_csv(tmp_path / "inferred" / "submission.csv", dtype=str)
     assert table["id"].tolist() == ids.tolist()
-
-
-def test_training_without_the_preset_is_refused(run):
-    """It would begin with random weights."""
-    (run / "preset").rename(run / "away")
-    config = configs.load(str(run / "digits_dinov3.py"))
-
     with pytest.raises(Exception, match="no preset in any of"):
-        training.train(config, run / "digits", run / "again", show=str)
+        training.train(config, tmp_path / "digits", tmp_path / "again", show=str)

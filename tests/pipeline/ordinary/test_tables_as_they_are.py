@@ -16,7 +16,7 @@ from pipeline.config import Config, Data, Floor
 from pipeline.data import dataset, table_features
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError
-from pipeline.inference import inference, restoring
+from pipeline.inference import inference
 from pipeline.plan import outlook
 from pipeline.plan.input_rate import Verdict
 from pipeline.rehearsal import short_run
@@ -85,18 +85,6 @@ def test_folds_and_members_average_the_logarithms_that_rmsle_scores():
     weighted = np.expm1(np.log1p(99) / 4 + np.log1p(999) * 3 / 4)
     assert found == pytest.approx(99, rel=1e-5)
     assert target.mean([found, many], [1, 3]) == pytest.approx(weighted, rel=1e-5)
-
-
-def test_the_golden_outputs_are_the_mean_that_inference_takes(diamonds):
-    """Two folds, each limited to the range of the labels."""
-    made = artifact.load(diamonds[1] / "artifact")
-    models, checked = restoring.restore(made, "float32")
-
-    found = restoring.averaged(made, models, made.golden_inputs)
-    each = [made.target.predictions(one) for one in models.outputs(made.golden_inputs, None)]
-
-    assert checked.difference <= checked.tolerance
-    assert found == pytest.approx(np.expm1(np.log1p(each).mean(axis=0)), rel=1e-5)
 
 
 @pytest.mark.parametrize(

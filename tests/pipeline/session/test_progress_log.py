@@ -13,15 +13,10 @@ from pipeline.errors import DiskError
 from pipeline.session.progress_log import WORDS, Progress, columns, in_words, readable
 
 
-def quiet(line: str) -> None:
-    """Take a line that a user would see."""
-
-
-def going_on(folder: Path, step: int, figure: str = "accuracy") -> Progress:
+def going_on(folder: Path, step: int) -> Progress:
     """Return the progress of a run that begins, or goes on, at a step."""
-    return Progress(
-        folder, seconds=0, step=step, total_steps=100, batch=16, show=quiet, figure=figure
-    )
+    words = {"seconds": 0, "total_steps": 100, "batch": 16, "figure": "accuracy"}
+    return Progress(folder, step=step, show=lambda line: None, **words)
 
 
 @pytest.fixture
@@ -43,18 +38,6 @@ def steps(folder: Path) -> tuple[list[int], list[int]]:
     return rows, [
         json.loads(line)["step"] for line in (folder / "progress.jsonl").read_text().splitlines()
     ]
-
-
-def test_the_history_names_the_figure_of_the_target(tmp_path):
-    """Beside the loss, of training and of validation."""
-    progress = going_on(tmp_path, 0, "absolute_error")
-
-    progress.epoch({**dict.fromkeys(columns("absolute_error"), 0.5), "epoch": 1, "step": 10})
-
-    header = (tmp_path / "history.csv").read_text().splitlines()[0].split(",")
-    assert header[2:6] == ["loss", "absolute_error", "validation_loss", "validation_absolute_error"]
-    going_on(tmp_path, 10, "absolute_error")
-    assert len((tmp_path / "history.csv").read_text().splitlines()) == 2
 
 
 @pytest.mark.parametrize(

@@ -217,20 +217,3 @@ def test_the_schedules_differ_where_their_names_say():
     assert rates(np.array(0), epochs=100, warmup_epochs=0, base_rate=1.0)[1] == 1  # at once
     late = rates(np.array(90), schedule="constant", decay_share=0.4, **run)[1]
     assert late == pytest.approx(0.25)
-
-
-def test_a_gradient_above_the_norm_is_scaled_down_to_it_as_a_whole():
-    """Of all variables together; one below it stays."""
-    variables = [keras.Variable(np.zeros(1)), keras.Variable(np.zeros((2, 2)))]
-    applied = at(1, name="sgd", base_rate=1.0, momentum=0.0, clip_norm=2.5)
-    made = learning_rate.optimizer(applied, variables)
-    made.build(variables)
-    made.iterations.assign(applied.warmup_steps)
-    for scale in (1.0, 0.25):
-        gradients = [np.array([3.0], np.float32) * scale, np.ones((2, 2), np.float32) * 2 * scale]
-        before = [np.array(variable) for variable in variables]
-        made.apply(gradients)
-        moved = [np.array(one) - old for one, old in zip(variables, before, strict=True)]
-        norm = np.sqrt(sum(np.square(gradient).sum() for gradient in gradients))
-        for gradient, move in zip(gradients, moved, strict=True):
-            np.testing.assert_allclose(-move, gradient * min(1, 2.5 / norm), rtol=1e-3)

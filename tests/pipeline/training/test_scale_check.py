@@ -73,15 +73,6 @@ def test_the_gap_is_in_pooled_deviations_and_keeps_its_sign_and_epoch():
     assert found.spread == pytest.approx(1)
 
 
-def test_the_warm_up_is_not_counted():
-    base = curves()
-    other = curves(seed=1)
-    other[:, :3] += 5
-
-    assert loss_curves.compare(base, other, 3) == loss_curves.compare(base, curves(seed=1), 3)
-    assert not loss_curves.compare(base, other, 2).holds
-
-
 def test_one_bad_seed_does_not_widen_its_own_measure():
     """By the pooled s.d. alone the arm would hold: the mean moves by a third of what the s.d. grows
     by.

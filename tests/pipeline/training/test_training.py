@@ -17,10 +17,9 @@ import pandas as pd
 import pytest
 
 from pipeline import artifact
-from pipeline.config import data_layout
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
 from pipeline.session import checkpoint
-from pipeline.training import fold_training, learning_rate, training
+from pipeline.training import fold_training, training
 from pipeline.training.async_dispatch import EVALUATIONS
 from pipeline.training.loop import Loop
 from pipeline.training.train_step import Step
@@ -55,21 +54,6 @@ def test_a_run_learns_on_every_device_and_leaves_the_process_as_it_was(trained):
     assert gc.get_freeze_count() == 0
     assert keras.distribution.distribution() is None
     assert keras.config.dtype_policy().name == "float32"
-
-
-def test_history_has_the_rate_that_the_step_was_made_with(trained, tiny):
-    """Not that of the next one, which at the end is 0."""
-    _, output, _ = trained
-    applied = learning_rate.apply(tiny, 88)
-    rate = learning_rate.schedule(applied)
-
-    rows = history(output)
-
-    wanted = [float(rate(row["step"] - 1)) for row in rows]
-    # A row has six digits, and the cosine is rounded beside 1.
-    bound = {"rel": 1e-5, "abs": 8 * EPS * applied.peak_rate}
-    assert [row["learning_rate"] for row in rows] == pytest.approx(wanted, **bound)
-    assert rows[-1]["learning_rate"] > 0
 
 
 def test_the_validation_loss_is_the_mean_over_the_held_out_rows_alone(trained):
@@ -204,19 +188,6 @@ def test_a_run_is_not_resumed_under_another_config(competition, tiny, tmp_path):
     assert begun.status == "partial"
     assert (out / "checkpoints-set-aside-1" / "step-00000001").is_dir()
     assert (out / "checkpoints-set-aside-1" / "progress.jsonl").read_bytes() == told
-
-
-def test_the_next_session_does_not_decode_again(competition, tiny, tmp_path, monkeypatch):
-    """Images are kept decoded beside the checkpoints; the run resumes as the one that began."""
-    monkeypatch.setattr(data_layout, "CACHED_ABOVE", 4)
-    said: list[str] = []
-
-    for steps in (1, 2):
-        training.train(tiny, competition, tmp_path / "out", max_steps=steps, show=said.append)
-
-    (line,) = [line for line in said if "decoded" in line]
-    assert line.startswith("Took 96 decoded")
-    assert checkpoint.latest(tmp_path / "out" / "checkpoints").step == 2
 
 
 def test_a_batch_that_does_not_split_is_refused_with_one_that_does(competition, tiny, tmp_path):
