@@ -145,19 +145,13 @@ def installed(folder: Path, name: str, version: str, *needs: str) -> None:
     (place / "METADATA").write_text("\n".join(lines) + "\n")
 
 
-@pytest.fixture
-def pinned(tmp_path: Path) -> Path:
-    """Return a folder in which keras-hub has an old kagglesdk installed."""
+def test_a_client_that_keras_hub_broke_is_named_first_with_the_command(tmp_path):
     installed(tmp_path, "kagglesdk", "0.1.28")
     installed(tmp_path, "keras-hub", "0.31.1", "keras>=3.15", "kagglesdk==0.1.28")
-    return tmp_path
-
-
-def test_a_client_that_keras_hub_broke_is_named_first_with_the_command(pinned):
     done = subprocess.run(
         [sys.executable, "-m", "invoke", "dry-run"],
         cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(pinned)},
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
         capture_output=True,
         text=True,
     )

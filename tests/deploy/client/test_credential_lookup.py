@@ -28,9 +28,10 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def put(home: Path, name: str, content: object) -> Path:
+def put(home: Path, name: str, content: bytes | str | dict[str, str]) -> Path:
+    text = json.dumps(content) if isinstance(content, dict) else content
     path = home / ".kaggle" / name
-    path.write_text(content if isinstance(content, str) else json.dumps(content))
+    path.write_bytes(text.encode() if isinstance(text, str) else text)
     return path
 
 
@@ -92,15 +93,12 @@ def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch):
         ("kaggle.json", {"username": "ann", "key": TOKEN}, "the key in it is a token"),
         ("credentials.json", {"username": "ann"}, "holds no login"),
         ("access_token", " \n", "empty"),
-        ("access_token", "\udcff", "not UTF-8"),
+        ("access_token", b"\xff", "not UTF-8"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_its_edit(home, name, content, said):
     """The client passes over most of them in silence."""
-    if content == "\udcff":
-        (home / ".kaggle" / name).write_bytes(b"\xff")
-    else:
-        put(home, name, content)
+    put(home, name, content)
 
     found = credential_lookup.look()
 

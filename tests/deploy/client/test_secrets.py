@@ -53,9 +53,7 @@ LEAKS = {
     "YAML": (f"env:\n  KAGGLE_API_TOKEN: {WORD36}\n", WORD36),
     "YAML of a container": (f"- name: KAGGLE_API_TOKEN\n  value: {WORD36}\n", WORD36),
     "a cell in a notebook's file": (json.dumps({"source": f'x\nKAGGLE_KEY = "{HEX32}"\n'}), HEX32),
-    "a token of a session": (f"KAGGLE_USER_SECRETS_TOKEN={JWT}", WORD40),
     "a header": (f"Authorization: Basic {BASIC}", BASIC),
-    "a header in a dict": (f"{{'Authorization': 'Bearer {WORD36}'}}", WORD36),
     "a header without its scheme": (f'{{"Authorization": "{WORD36}"}}', WORD36),
     "a name and a key in curl": (f"curl -u ann:{HEX32} https://www.kaggle.com", HEX32),
     "a name and a key in requests": (f'requests.get(url, auth=("ann", "{WORD36}"))', WORD36),
@@ -201,8 +199,10 @@ def test_a_scan_takes_no_more_than_its_share_for_a_longer_text(piece):
     "value", ["a secret of no shape", 'with "quotes" and \\', "ümläut-schlüssel"]
 )
 def test_a_credential_in_use_is_known_by_itself(value):
-    """As it is, in a header, in an address, and in JSON."""
-    secrets.know(value, "ann")
+    """As it is, in a header, in an address, and in JSON; not one of three letters."""
+    for known in (value, "the", None):
+        secrets.know(known, "ann")
+    assert secrets.redact("the end") == "the end"
     header = base64.b64encode(f"ann:{value}".encode()).decode()
     forms = [value, header, quote(value, safe=""), json.dumps(value)]
 
@@ -212,14 +212,6 @@ def test_a_credential_in_use_is_known_by_itself(value):
     assert not [form for form in bare if form in shown]
     assert value not in secrets.to_json({"error": f"it said {value}"})
     assert [found.kind for found in secrets.find(f"x {value} y")] == ["a credential in use"]
-
-
-def test_a_credential_too_short_to_be_one_takes_no_word_out_of_a_text():
-    """A key of three letters is in every sentence."""
-    secrets.know("the")
-    secrets.know(None)
-
-    assert secrets.redact("the end") == "the end"
 
 
 def test_a_variable_of_the_environment_is_in_use(monkeypatch, tmp_path):

@@ -1,14 +1,10 @@
 """What the answers of a smoke test show, and what they do not."""
 
-import inspect
 from typing import Any
 
 import pytest
 
 from deploy.live import seen_facts
-from localkaggle import facts as local_facts
-from localkaggle.facts import Facts
-from localkaggle.server import LocalKaggle
 
 VERSION = {"kernelSlug": "x", "versionLabel": "v1"}
 
@@ -31,16 +27,6 @@ def status(word: str, at: float, until: float | None = None) -> dict[str, Any]:
 def output(at: float, *names: str) -> dict[str, Any]:
     files = [{"fileName": name, "url": "…"} for name in names]
     return record("ListKernelSessionOutput", at, {"files": files, "log": "[]"}, asked=VERSION)
-
-
-def test_every_fact_is_one_that_a_local_kaggle_takes():
-    """With the value that it has unless it is told otherwise, and as it comes out of a file."""
-    options = inspect.signature(LocalKaggle).parameters
-    theirs = {**vars(Facts()), **{name: options[name].default for name in local_facts.OPTIONS}}
-
-    ours = seen_facts.assumed()
-
-    assert ours == {name: theirs[name] for name in ours} | {"rewritten": list(theirs["rewritten"])}
 
 
 def test_without_answers_no_fact_is_seen():

@@ -13,7 +13,7 @@ from deploy.live.live_runs import Runs
 from deploy.live.made_things import MadeThings
 from deploy.live.raw_answers import RawAnswers
 from localkaggle import facts as local_facts
-from localkaggle.fault_kinds import edited, instead
+from localkaggle.fault_kinds import edited
 from localkaggle.server import USER
 from tests.e2e import live_rehearsal
 from tests.e2e.live_rehearsal import HURRIED, QUICKLY_KILLED_SECONDS, kaggle, smoke, there
@@ -54,50 +54,21 @@ def test_a_smoke_test_shows_the_facts_and_leaves_nothing_behind(tmp_path):
     assert USER not in result.file.read_text()
 
 
-@pytest.mark.slow
-def test_what_cannot_be_deleted_is_named_and_tried_again(tmp_path):
-    """The next command deletes it, and makes nothing."""
-    refused = instead(200, {"error": "Try again later"})
-    with kaggle(QUICK, Plain) as local:
-        local.faults.say("DeleteDataset", itertools.repeat(refused))
-        first = smoke(tmp_path)
-        local.faults.say("DeleteDataset", [])
-        made = [call[0] for call in local.journal].count("SaveKernel")
-        second = smoke(tmp_path)
-
-        assert [call[0] for call in local.journal].count("SaveKernel") == made
-        assert there(local) == []
-    [address] = first.left
-    assert address.startswith(f"https://www.kaggle.com/datasets/{USER}/relay-live-")
-    assert (second.left, second.file) == ([], first.file)
-
-
-@pytest.mark.parametrize(
-    ("answer", "noted"),
-    [
-        ({"ref": "", "url": "https://www.kaggle.com/code/{0}-x?scriptVersionId=3"}, "{0}-x"),
-        ({"ref": "/code/{0}-x", "url": ""}, "{0}-x"),
-        ({"ref": "/code/ben/other", "url": ""}, "{0}"),
-    ],
-)
-def test_the_address_that_kaggle_gives_a_notebook_is_the_one_that_is_deleted(
-    answer, noted, tmp_path
-):
+def test_the_address_that_kaggle_gives_a_notebook_is_the_one_that_is_deleted(tmp_path):
     """Never that of somebody else: such a push is no success."""
     with kaggle(QUICK, Plain) as local:
         connection, made = Kaggle.connect(pace=HURRIED), MadeThings(tmp_path / "made.json", USER)
         answers = RawAnswers(tmp_path / "facts.json", made.began, USER, made.suffix)
         runs = Runs(connection, made, answers)
-        asked = runs.handle()
-        told = {name: text.format(asked) for name, text in answer.items()}
-        local.faults.say("SaveKernel", [edited(**told)])
-        try:
-            pushed = runs.push("cpu", "files", seconds=60, execution=SAVE)
-        except BadAnswer:
-            pushed = None
+        given = f"{runs.handle()}-x"
+        address = {"ref": "", "url": f"https://www.kaggle.com/code/{given}?scriptVersionId=3"}
+        local.faults.say("SaveKernel", [edited(**address), edited(ref="/code/ben/other", url="")])
 
-    assert pushed == (None if "ben" in told["ref"] else (noted.format(asked), 1))
-    assert made.kernels() == [noted.format(asked)]
+        assert runs.push("cpu", "files", seconds=60, execution=SAVE) == (given, 1)
+        with pytest.raises(BadAnswer, match="a notebook of somebody else"):
+            runs.push("sources", "files", seconds=60, execution=SAVE)
+
+    assert sorted(made.kernels()) == [runs.handle(), given]
 
 
 @pytest.mark.slow

@@ -1,6 +1,5 @@
 """A Mac, and Windows: simulated on Linux, by taking away what they lack."""
 
-import json
 import os
 import subprocess
 import sys
@@ -38,7 +37,7 @@ sys.modules.update(dict.fromkeys(("fcntl", "pwd", "grp", "resource")))
 del signal.SIGALRM
 """
 KAGGLE = """
-import json, sys
+import sys
 from pathlib import Path
 import nbformat
 import kagglesdk.kernels.types.kernels_api_service as types
@@ -48,7 +47,7 @@ from tests.localkaggle.pushed_notebooks import finished, push
 with LocalKaggle(Path(sys.argv[1]), competitions=(), queue_seconds=0) as kaggle:
     push(kaggle, "open('written', 'w').close()", slug="rehearsal/plain")
     version = finished(kaggle, "plain", 1)
-    print(json.dumps([version.status, version.files(), version.log.text()]))
+    print(version.status, version.files(), version.log.text())
 """
 
 
@@ -70,9 +69,8 @@ def test_a_session_of_a_mac_runs_and_says_what_is_not_there(tmp_path):
     done = python(tmp_path / "mac", MAC, "-c", KAGGLE, str(tmp_path / "kaggle"))
 
     assert done.returncode == 0, done.stderr
-    status, files, log = json.loads(done.stdout)
-    assert (status, files) == ("COMPLETE", ["__notebook__.ipynb", "written"]), log
-    assert "not available here: Linux's namespaces. A session is not cut from the internet" in log
+    assert done.stdout.startswith("COMPLETE ['__notebook__.ipynb', 'written'] "), done.stdout
+    assert "not available here: Linux's namespaces. A session is not cut from" in done.stdout
 
 
 @pytest.mark.parametrize(

@@ -43,6 +43,13 @@ def publish(kaggle: Kaggle, ours: Project, artifact: Path, **more: Any) -> Any:
 
 
 def test_what_a_desktop_leaves_in_a_folder_is_not_published(local, kaggle, ours, artifact):
+    """A file of the user's own has to be moved out; no training has to be run again for it."""
+    (artifact / "notes.txt").write_text("mine")
+    with pytest.raises(Unverified, match=r"not in its manifest: notes\.txt\.") as one:
+        publish(kaggle, ours, artifact)
+    assert "Move it out" in str(one.value) and "train again" not in str(one.value)
+    assert not local.datasets.datasets
+    (artifact / "notes.txt").unlink()
     for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
         (artifact / name).write_bytes(b"icons")
 
@@ -52,28 +59,15 @@ def test_what_a_desktop_leaves_in_a_folder_is_not_published(local, kaggle, ours,
     assert {path.name for path in version.folder.iterdir()} == {"manifest.json", "weights.npz"}
 
 
-def test_a_file_of_a_user_s_own_in_the_artifact_has_to_be_moved_out(local, kaggle, ours, artifact):
-    """No training has to be run again for it."""
-    (artifact / "notes.txt").write_text("mine")
-
-    with pytest.raises(Unverified, match=r"not in its manifest: notes\.txt\.") as raised:
-        publish(kaggle, ours, artifact)
-
-    said = str(raised.value)
-    assert "Move it out" in said and "train again" not in said
-    assert not local.datasets.datasets
-
-
 def test_nothing_is_published_in_a_dataset_that_is_public(local, kaggle, ours, artifact):
     """Exit code 2, before the upload."""
     publish(kaggle, ours, artifact)
     dataset = local.datasets.datasets[DATASET]
     dataset.is_private = False
 
-    with pytest.raises(UsageError, match=f"{DATASET} is public") as raised:
+    with pytest.raises(UsageError, match=f"{DATASET} is public"):
         publish(kaggle, ours, artifact)
 
-    assert f"https://www.kaggle.com/datasets/{DATASET}" in str(raised.value)
     assert len(dataset.versions) == 1
 
 
@@ -85,10 +79,9 @@ def test_a_dataset_that_somebody_made_for_something_else_is_not_replaced(
     token = kaggle.upload(tmp_path / "my_features.csv")
     kaggle.create_dataset(DATASET, title="By Hand", description="", tokens=[token])
 
-    with pytest.raises(UsageError, match=r"my_features\.csv, and no manifest\.json") as raised:
+    with pytest.raises(UsageError, match=r"my_features\.csv, and no manifest\.json"):
         publish(kaggle, ours, artifact)
 
-    assert f"https://www.kaggle.com/datasets/{DATASET}" in str(raised.value)
     assert len(local.datasets.datasets[DATASET].versions) == 1
 
 

@@ -106,9 +106,8 @@ def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(local, kaggle
     for project, run in ((ours, first), (replace(ours, runtime=PAIR), second)):
         assert push(kaggle, project, show=shown.append) == run
     assert sent(local) == 2
-    for line, run, where in ((shown[-2], first, ""), (shown[-1], second, " --for gpu-t4x2")):
-        assert line.startswith(f"{run} holds this bundle already, QUEUED on {run.machine_shape}")
-        assert line.endswith(f"`push-train{where} --again`")
+    assert shown[-1].startswith(f"{second} holds this bundle already, QUEUED on NvidiaTeslaT4")
+    assert shown[-1].endswith("`push-train --for gpu-t4x2 --again`")
 
 
 # Two windows

@@ -9,16 +9,8 @@ from typing import Any
 
 import pytest
 
+from deploy import errors
 from deploy.client.retries import Pace
-from deploy.errors import (
-    DeadlinePassed,
-    Detached,
-    NoQuota,
-    NotFound,
-    Refused,
-    RunFailed,
-    UsageError,
-)
 from deploy.kernel import artifact_manifest, output
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import competition_rules, relay
@@ -90,9 +82,9 @@ def offered(world: World, pace: Pace = QUICK, **more: Any) -> list[str]:
 
     def decline(spending: Spending) -> None:
         seen.extend(spending.lines())
-        raise Detached("Nothing was submitted.")
+        raise errors.Detached("Nothing was submitted.")
 
-    with pytest.raises(Detached):
+    with pytest.raises(errors.Detached):
         submit(world, pace, agree=decline, **more)
     return seen
 
@@ -112,7 +104,7 @@ def test_a_sample_that_kaggle_has_replaced_asks_for_another_inference(world):
     sample.unlink()  # it is a link
     sample.write_bytes(before + b"c,0\n")
 
-    with pytest.raises(UsageError) as raised:
+    with pytest.raises(errors.UsageError) as raised:
         submit(world, check=submission_csv.check)
 
     sample.write_bytes(before)
@@ -140,7 +132,7 @@ def test_a_file_that_is_not_among_the_outputs_is_submitted_only_with_now(world):
     world.local.faults.say("ListKernelSessionOutput", itertools.repeat("an older answer"))
     anyway = f"invoke submit --run {inference(world)[0]} --now --config digits"
 
-    with pytest.raises(DeadlinePassed, match=r"no submission\.csv among the outputs") as caught:
+    with pytest.raises(errors.DeadlinePassed, match=r"no submission\.csv among the") as caught:
         submit(world)
 
     assert str(caught.value).splitlines()[-1] == anyway
@@ -148,7 +140,8 @@ def test_a_file_that_is_not_among_the_outputs_is_submitted_only_with_now(world):
 
 
 @pytest.mark.parametrize(
-    ("in_all", "kind", "when"), [(False, NoQuota, "midnight UTC"), (True, Refused, "no later day")]
+    ("in_all", "kind", "when"),
+    [(False, errors.NoQuota, "midnight UTC"), (True, errors.Refused, "no later day")],
 )
 def test_that_no_submission_is_left_is_said_before_the_chain_begins(world, in_all, kind, when):
     """It was found when the training and the inference had run; and no midnight brings another one
@@ -182,20 +175,12 @@ def test_what_a_submission_spends_is_shown_before_the_question(world):
     ]
 
 
-def test_a_file_that_is_declined_is_not_uploaded(world):
-    """Where the competition takes files."""
-    world.local.faults.say("GetCompetition", [edited(isKernelsSubmissionsOnly=False)])
-
-    assert "uploads the file" in offered(world)[0]
-    assert not [name for name, *_ in world.local.journal if name == "StartSubmissionUpload"]
-
-
 @pytest.mark.parametrize(
     ("code", "said", "kind", "advice"),
     [
-        (400, SPENT, NoQuota, "Try again after midnight UTC:\ninvoke submit --run {run}"),
-        (400, PROCESSED, NoQuota, "once the submission before has its score:\ninvoke submit --run"),
-        (404, LOST, NotFound, "A new version .*\ninvoke push-infer --again --config digits$"),
+        (400, SPENT, errors.NoQuota, "Try again after midnight UTC:\ninvoke submit --run {run}"),
+        (400, PROCESSED, errors.NoQuota, "before has its score:\ninvoke submit --run {run}"),
+        (404, LOST, errors.NotFound, "A new version .*\ninvoke push-infer --again --config"),
     ],
 )
 def test_a_submission_that_is_refused_says_what_helps(world, code, said, kind, advice):
@@ -209,10 +194,13 @@ def test_a_submission_that_is_refused_says_what_helps(world, code, said, kind, a
     assert type(caught.value) is kind and "Correct what it names" not in str(caught.value)
 
 
-def test_a_submission_after_the_end_is_said_to_count_for_nothing(world):
-    world.local.faults.say("GetCompetition", [edited(deadline="2020-01-09T23:59:00Z")])
+def test_a_file_that_is_declined_is_not_uploaded(world):
+    """Where the competition takes files. After its end a submission counts for nothing."""
+    over = edited(isKernelsSubmissionsOnly=False, deadline="2020-01-09T23:59:00Z")
+    world.local.faults.say("GetCompetition", [over])
 
-    assert offered(world)
+    assert "uploads the file" in offered(world)[0]
+    assert not [name for name, *_ in world.local.journal if name == "StartSubmissionUpload"]
     (warning,) = warnings(world)
     assert "digits ended on 2020-01-09 23:59 UTC" in warning and "counts for nothing" in warning
 
@@ -233,7 +221,7 @@ def test_a_run_whose_submission_failed_is_submitted_again_only_if_that_is_said()
     with worlds.temporary("submit", session=Throws) as world:
         run, again = inference(world)[0], {"again": True, "agree": world.shown.append}
         for _ in range(2):
-            with pytest.raises(RunFailed, match="Notebook Threw Exception") as caught:
+            with pytest.raises(errors.RunFailed, match="Notebook Threw Exception") as caught:
                 submit(world)
             assert spent(world) == 1
         assert str(caught.value).splitlines()[-1] == (
@@ -244,7 +232,7 @@ def test_a_run_whose_submission_failed_is_submitted_again_only_if_that_is_said()
         assert offered(world, again=True)[-1] == (
             f"before      submission {ref} of this run failed: Notebook Threw Exception"
         )
-        with pytest.raises(RunFailed):
+        with pytest.raises(errors.RunFailed):
             submit(world, **again)
         assert spent(world) == 2
 

@@ -168,20 +168,6 @@ def test_a_signed_address_that_ends_on_the_way_is_asked_for_again(site, tmp_path
     assert site.count("ListKernelSessionOutput") >= 5
 
 
-def test_a_file_that_changes_on_the_way_is_fetched_anew(site, tmp_path):
-    """Bytes of two versions are never one file, be their sizes equal."""
-    site.wire.breaks_after = BREAKS_AFTER
-
-    def change() -> None:
-        if site.wire.down == 2 * BREAKS_AFTER:
-            large(site.weights, seed=2)
-
-    site.wire.passed = change
-    site.client.download(site.address(), tmp_path / "x")
-
-    assert (tmp_path / "x").read_bytes() == site.weights.read_bytes()
-
-
 @pytest.mark.parametrize(("part", "asks"), [(None, 2), ("bytes 0-65535/131072", 3), ("", 3)])
 def test_another_part_than_was_asked_for_is_not_used(kaggle, between, tmp_path, part, asks):
     """A proxy may answer a range with what it has, also if that is as long as the rest, or send the

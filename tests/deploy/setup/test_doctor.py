@@ -186,7 +186,6 @@ TODAY_SPENT, ALL_SPENT = {"numToday": 5, "numTotal": 9}, {"numTotal": 9, "limite
         ({FILES: BUSY}, "competition", 6, "", ("sources", "kaggle", *OF_IT)),
         ({FILES: DENIED}, "competition", 3, RULES, OF_IT),
         ({FILES: NOT_FOUND}, "competition", 2, "Correct the slug", OF_IT),
-        ({FILES: {"files": []}}, "rules", 0, "", ()),
         ({FILES: {"files": [{"name": "train/a.png"}]}, FILE: NOT_FOUND}, "rules", 0, "", ()),
         ({FILE: DENIED}, "rules", 3, RULES, OF_IT[1:]),
         ({LIMITS: {}}, "submissions", 0, "no team.*Accept the rules", ()),
