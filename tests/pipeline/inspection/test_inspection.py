@@ -28,7 +28,6 @@ from pipeline.errors import DataError, PipelineError, SubmissionError
 from pipeline.inspection import config_proposal, config_writer, inspection, inspection_page
 from pipeline.inspection.inspection import Inspection
 from pipeline.inspection.tables import Given
-from pipeline.submission.prediction_format import Form
 
 # The others have readers of their own.
 DESCRIBED = [slug for slug in EMBEDDED if configs.load(slug.replace("-", "_")).data.kind != "own"]
@@ -115,8 +114,9 @@ def proposed(folder: Path, given: Given | None = None) -> tuple[Inspection, Conf
     """
     found = inspection.inspect(folder, given)
     made = config_proposal.propose(found, *config_proposal.names(folder, None, ""))
-    assert "would be accepted" in config_proposal.check(made, found)[-1].text
-    return found, made.config
+    checks = config_proposal.check(made, found)
+    assert "would be accepted" in checks[-1].text
+    return replace(found, findings=(*found.findings, *checks)), made.config
 
 
 def texts(found: Inspection, level: str) -> str:
@@ -310,32 +310,9 @@ PIXELS = {
 }
 
 
-@pytest.mark.parametrize(
-    ("labels", "sample", "target", "metric", "classes"),
-    [
-        (lambda n: f"t{n % 3} t{n % 2}x", "t0", "multilabel", "f1", 5),
-        (lambda n: f"{'abc'[n % 3]} {'xyz'[n // 3 % 3]}", "a x", "classes", "accuracy", 9),
-        (lambda n: ("no", "yes")[n % 2], "0.5", "classes", "auc", 2),
-        (lambda n: "abc"[n % 3], "a b c", "classes", "map@3", 3),
-        (lambda n: n % 5, "0", "classes", "accuracy", 5),
-        (lambda n: n % 5, "0.0", "regression", "rmse", 0),
-        (lambda n: n % 5 if n < 26 else n * n, "0", "regression", "rmse", 0),
-        (lambda n: n / 7, "0", "regression", "rmse", 0),
-    ],
-)
-def test_the_target_follows_from_labels_and_sample(
-    labels, sample, target, metric, classes, tmp_path
-):
-    """The form of the sample suggests the metric, which a finding calls unknown."""
-    files = columns(30, label="goal", sold=labels, sample=sample)
-
-    found, config = proposed(put(tmp_path, files))
-
-    assert (config.target, config.metric, config.num_classes) == (target, metric, classes)
-    unknown = texts(found, "unknown")
-    assert "is only on the competition page" in unknown
-    assert ('target="ordinal"' in unknown) == (classes == 5 and target == "classes")
-    assert ("each text is one label" in unknown) == (target == "multilabel")
+def goal(labels: Column, sample: str) -> dict[str, bytes]:
+    """Return files of a table with these labels, and a sample submission with one."""
+    return columns(30, label="goal", sold=labels, sample=sample)
 
 
 def labels_of(*labels: object, header: str = "id,kind") -> dict[str, bytes]:
@@ -388,11 +365,20 @@ WITH_MASKS = {
     },
 }
 PICTURES = pictures()
+LABELS = ("cat", "dog", "big owl")
+# Labels that are folders, called by a label of the sample.
+IN_FOLDERS = {
+    "sample_submission.csv": csv("id,animal", *((f"{n}", "cat") for n in range(5))),
+    **{f"train/{k}/{n}.png": png(noise(12, 12)) for k in LABELS for n in range(12)},
+    **{f"test/{n}.png": png(noise(12, 12)) for n in range(5)},
+}
+EACH = csv(["id", *LABELS], *((f"{n}.png", 0.3, 0.3, 0.4) for n in range(5)))
 CHOSEN = [" ".join(row) for row in combinations(("1", "3", "9", "27", "81", "243"), 4)]
 SENTENCES = [
     f"the quick fox jumps over {' '.join(letters)} and runs away"
     for letters in product("abcde", "fghij", "klmno")
 ]
+SEVERAL = [[LABELS[k] for k in range(3) if 1 + n % 7 & 1 << k] for n in range(42)]
 UNUSED = {
     "same": lambda n: 3,
     "none": lambda n: "",
@@ -410,6 +396,7 @@ LEFT_OUT = (
     "warning commas: tall is left out: numbers with commas, such as '1,5'",
     "numeric_columns=('size',), categorical_columns=()",
 )
+REGRESSION = ("target='regression', metric='rmse'", "num_classes=0")
 SINGLE = "warning single: 1 labels have only one row"
 SPOILED = "chosen left out: weight: numbers, except 'oops': correct the tables"
 
@@ -417,6 +404,24 @@ SPOILED = "chosen left out: weight: numbers, except 'oops': correct the tables"
 @pytest.mark.parametrize(
     ("files", "facts"),
     [
+        # The target follows from labels and sample, whose form suggests the metric.
+        (
+            goal(lambda n: f"t{n % 3} t{n % 2}x", "t0"),
+            ("target='multilabel', metric='f1'", "num_classes=5", "each text is one label"),
+        ),
+        (goal(lambda n: "ab"[n % 2] + " " + "xyz"[n // 2 % 3], "a x"), ("num_classes=6, t",)),
+        (goal(lambda n: ("no", "yes")[n % 2], "0.5"), ("target='classes', metric='auc'",)),
+        (goal(lambda n: "abc"[n % 3], "a b c"), ("target='classes', metric='map@3'",)),
+        (
+            goal(lambda n: n % 5, "0"),
+            (
+                *("target='classes', metric='accuracy'", 'target="ordinal"'),
+                "is only on the competition page",
+            ),
+        ),
+        (goal(lambda n: n % 5, "0.0"), REGRESSION),
+        (goal(lambda n: n % 5 if n < 26 else n * n, "0"), REGRESSION),
+        (goal(lambda n: n / 7, "0"), REGRESSION),
         # A few such numbers do not make a regression; more than fifty are likelier amounts.
         (labels_of(*"uvw" * 7, *"uvx"), (SINGLE, "num_classes=4")),
         (labels_of(*(n % 3 for n in range(23)), 9), (SINGLE, "num_classes=4, target='classes'")),
@@ -433,6 +438,36 @@ SPOILED = "chosen left out: weight: numbers, except 'oops': correct the tables"
         (sample_of("image,kind", "x"), ("chosen ids: 'id': 100% of its texts are names of image",)),
         (of_two("dead", "recovered"), ("unknown positive: ", "data.positive_label='dead'")),
         (columns(80, price=lambda n: f'"{n % 20},50"'), ("warning commas: price is read as a",)),
+        (
+            IN_FOLDERS,
+            (
+                *("train_csv=None", "train_images='train'", "label_column='animal'"),
+                *("each of 3 folders in train/ is a label", "suffix='.png'", "test_images='test'"),
+                *("36 examples", "num_classes=3", "5 to predict"),
+            ),
+        ),
+        (
+            IN_FOLDERS | {f"val/cat/{n}.png": png(noise(12, 12)) for n in range(4)},
+            ("unknown folders: val hold folders of these labels, too", "36 examples"),
+        ),
+        (
+            IN_FOLDERS | {"sample_submission.csv": EACH},
+            ("metric='log_loss'", "label_column='label'", "suffix=''", "36 examples"),
+        ),
+        (
+            # A list of the classes is no table of labels.
+            IN_FOLDERS
+            | {"classes.csv": csv("number,animal_name", (0, "cat"), (1, "dog"))}
+            | {"train/loose.png": png(noise(12, 12))},
+            ("train_csv=None", "1 images of train/ are in no folder of a label"),
+        ),
+        *(
+            (
+                goal(lambda n, between=between: f'"{between.join(SEVERAL[n])}"', '"cat"'),
+                ("target='multilabel'", "num_classes=3", f"label_separator={between!r}"),
+            )
+            for between in (",", "; ", "|")
+        ),
         # Columns that are only numbered are pixels only if they hold levels.
         (numbered("", lambda n: n / 8 - 3), ("kind='table'",)),
         (numbered("x", lambda n: n % 2), ("kind='table'",)),
@@ -552,6 +587,33 @@ def unfit(files):
     return change(files) | {"sample_submission.csv": sample}
 
 
+def masks(header: str, *rows: object) -> dict[str, bytes]:
+    """Return the files of a segmentation, whose submission has the header of its table."""
+    return {
+        "train.csv": csv(header, *rows),
+        "sample_submission.csv": csv(header, *((90 + n, "1 1") for n in range(4))),
+        **{f"train/images/{n}.png": png(noise(9, 9)) for n in range(20)},
+    }
+
+
+RUNS = [" ".join(f"{start} {2 + n % 3}" for start in range(n + 1, 80, 9)) for n in range(20)]
+HALVES = [(n // 2, RUNS[n]) for n in range(20)]
+MASK_FILES = {
+    "train.csv": csv("id", *((n,) for n in range(20))),
+    "sample_submission.csv": csv("id,label", *((90 + n, 0) for n in range(4))),
+    **{f"train/images/{n}.png": png(noise(9, 9)) for n in range(20)},
+    **{f"train/masks/{n}.png": png(noise(9, 9)) for n in range(20)},
+}
+
+
+SENTENCES_ALONE = {
+    "train.csv": csv("id,text,goal", *((n, SENTENCES[n], n % 2) for n in range(100))),
+    "test.csv": csv("id,text", *((900 + n, SENTENCES[100 + n]) for n in range(25))),
+    "sample_submission.csv": csv("id,goal", *((900 + n, 0) for n in range(25))),
+}
+ANSWERS = [
+    (n, size(n), "rgb"[n % 3], " ".join(f"{word}{n}" for word in "abcdef")) for n in range(40)
+]
 FIRST_THREE = [f"train_images/{n}." for n in range(3)]
 
 
@@ -581,6 +643,12 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         (train(lambda n: (n, n, n % 2), "id,other,sold"), "nothing to learn from"),
         (commas_everywhere, "can read none of them: size: numbers with commas, such as '0,25'"),
         (unclear_label, "with commas between: --label shape"),
+        # It is told by what it is, not by what is missing for something else.
+        (lambda _: masks("id,EncodedPixels", *HALVES), "looks like a segmentation competition"),
+        (lambda _: MASK_FILES, "docs/segmentation.md"),
+        (lambda _: without("train.csv")(MASK_FILES), "docs/segmentation.md"),
+        (lambda _: SENTENCES_ALONE, "docs/text.md"),
+        (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "looks like a text competition"),
     ],
 )
 def test_what_cannot_be_described_is_one_clear_message(change, said, tmp_path):
@@ -590,92 +658,6 @@ def test_what_cannot_be_described_is_one_clear_message(change, said, tmp_path):
         proposed(tmp_path)
 
     assert said in str(refused.value) and len(str(refused.value).splitlines()) > 1
-
-
-LABELS = ("cat", "dog", "big owl")
-
-
-def sorted_pictures() -> dict[str, bytes]:
-    """Return the files of a competition whose labels are the names of folders."""
-    return {
-        "sample_submission.csv": csv("id,animal", *((f"{n}", "cat") for n in range(5))),
-        **{f"train/{k}/{n}.png": png(noise(12, 12)) for k in LABELS for n in range(12)},
-        **{f"test/{n}.png": png(noise(12, 12)) for n in range(5)},
-    }
-
-
-# Labels that are folders
-
-
-IN_FOLDERS = sorted_pictures()
-EACH = csv(["id", *LABELS], *((f"{n}.png", 0.3, 0.3, 0.4) for n in range(5)))
-
-
-@pytest.mark.parametrize(
-    ("files", "facts"),
-    [
-        (
-            IN_FOLDERS,
-            (
-                *("train_csv=None", "train_images='train'", "label_column='animal'"),
-                *("each of 3 folders in train/ is a label", "suffix='.png'", "test_images='test'"),
-            ),
-        ),
-        (
-            IN_FOLDERS | {f"val/cat/{n}.png": png(noise(12, 12)) for n in range(4)},
-            ("unknown folders: val hold folders of these labels, too",),
-        ),
-        (
-            IN_FOLDERS | {"sample_submission.csv": EACH},
-            ("metric='log_loss'", "label_column='label'", "suffix=''"),
-        ),
-        (
-            # A list of the classes is no table of labels.
-            IN_FOLDERS
-            | {"classes.csv": csv("number,animal_name", (0, "cat"), (1, "dog"))}
-            | {"train/loose.png": png(noise(12, 12))},
-            ("train_csv=None", "1 images of train/ are in no folder of a label"),
-        ),
-    ],
-    ids=["train", "a second one", "probabilities", "a list of classes"],
-)
-def test_folders_that_are_labels_are_found_and_read(files, facts, tmp_path):
-    """By a label of the sample submission, or by the name of the folder."""
-    found, config = proposed(put(tmp_path, files))
-
-    said = told(found, config)
-    assert [fact for fact in facts if fact not in said] == []
-    assert bool(texts(found, "warning")) == ("loose" in str(files.keys()))
-    read = dataset.read_training(tmp_path, config)
-    assert len(read) == 36 and len(read.classes) == 3
-    assert len(read_test(tmp_path, config)) == 5
-
-
-# Several labels in one text
-
-
-@pytest.mark.parametrize(
-    ("separator", "sample", "between"),
-    [(",", '"cat,dog"', ","), ("; ", "cat", "; "), ("|", "cat dog", " ")],
-)
-def test_labels_with_any_separator_are_several_labels(separator, sample, between, tmp_path):
-    """The config names it, and a submission is written as the sample is."""
-    rows = [[LABELS[k] for k in range(3) if 1 + n % 7 & 1 << k] for n in range(42)]
-    cells = [f'"{separator.join(row)}"' for row in rows]
-    files = table(42) | {
-        "train.csv": csv("id,size,animals", *((n, size(n), cells[n]) for n in range(42))),
-        "sample_submission.csv": csv("id,animals", *((1000 + n, sample) for n in range(9))),
-    }
-
-    found, config = proposed(put(tmp_path, files))
-
-    assert (config.target, config.num_classes) == ("multilabel", 3)
-    assert config.data.label_separator == separator
-    assert f"label_separator={separator!r}" in texts(found, "chosen")
-    target = dataset.read_training(tmp_path, config).target
-    form = Form(target, config.metric, tmp_path / "sample_submission.csv")
-    values = np.array([[name in ("cat", "big owl") for name in target.names]], np.float32)
-    assert form.texts(values) == {"animals": [f"big owl{between}cat"]}
 
 
 # Pictures in the alpha channel
@@ -718,67 +700,6 @@ def test_colours_that_show_a_picture_are_read_as_they_are_stored(opaque, tmp_pat
     assert config.data.alpha == "drop"
     said = "30 images have an alpha channel, which is dropped" in texts(found, "unknown")
     assert said != opaque and ("alpha" in texts(found, "unknown")) != opaque
-
-
-# What no config can describe
-
-
-def masks(header: str, *rows: object) -> dict[str, bytes]:
-    """Return the files of a segmentation, whose submission has the header of its table."""
-    return {
-        "train.csv": csv(header, *rows),
-        "sample_submission.csv": csv(header, *((90 + n, "1 1") for n in range(4))),
-        **{f"train/images/{n}.png": png(noise(9, 9)) for n in range(20)},
-    }
-
-
-RUNS = [" ".join(f"{start} {2 + n % 3}" for start in range(n + 1, 80, 9)) for n in range(20)]
-MASK_FILES = {
-    "train.csv": csv("id", *((n,) for n in range(20))),
-    "sample_submission.csv": csv("id,label", *((90 + n, 0) for n in range(4))),
-    **{f"train/images/{n}.png": png(noise(9, 9)) for n in range(20)},
-    **{f"train/masks/{n}.png": png(noise(9, 9)) for n in range(20)},
-}
-
-
-SENTENCES_ALONE = {
-    "train.csv": csv("id,text,goal", *((n, SENTENCES[n], n % 2) for n in range(100))),
-    "test.csv": csv("id,text", *((900 + n, SENTENCES[100 + n]) for n in range(25))),
-    "sample_submission.csv": csv("id,goal", *((900 + n, 0) for n in range(25))),
-}
-ANSWERS = [
-    (n, size(n), "rgb"[n % 3], " ".join(f"{word}{n}" for word in "abcdef")) for n in range(40)
-]
-
-
-@pytest.mark.parametrize(
-    ("files", "what"),
-    [
-        pytest.param(
-            masks("id,EncodedPixels", *((n // 2, RUNS[n]) for n in range(20))),
-            "segmentation",
-            id="a row for each mask",
-        ),
-        pytest.param(MASK_FILES, "segmentation", id="files of masks"),
-        pytest.param(
-            {name: MASK_FILES[name] for name in MASK_FILES if name != "train.csv"},
-            "segmentation",
-            id="files of masks without a table",
-        ),
-        pytest.param(SENTENCES_ALONE, "text", id="sentences"),
-        pytest.param(
-            table() | {"train.csv": csv("id,size,colour,sold", *ANSWERS)}, "text", id="answers"
-        ),
-    ],
-)
-def test_what_is_not_supported_is_told_by_what_it_is(files, what, tmp_path):
-    """Not by what is missing for something else; and a worked example is named."""
-    with pytest.raises(DataError) as refused:
-        proposed(put(tmp_path, files))
-
-    said = str(refused.value)
-    assert f"looks like a {what} competition" in said and "inspect has no config" in said
-    assert "Expected labels or numbers to predict" in said and f"docs/{what}.md" in said
 
 
 # What is ambiguous can be given
