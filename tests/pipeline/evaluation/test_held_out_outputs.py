@@ -42,7 +42,12 @@ def computed(folder, clock=None, run="a", devices=None, asked=None):
 
 @pytest.mark.parametrize("devices", [None, 4])
 def test_each_row_has_its_outputs(tmp_path, devices):
-    assert np.array_equal(computed(tmp_path, devices=devices), INPUTS[ROWS] * np.float32(2))
+    """And the watchdog hears of each batch."""
+    clock = Clock()
+
+    found = computed(tmp_path, clock, devices=devices)
+
+    assert np.array_equal(found, INPUTS[ROWS] * np.float32(2)) and clock.steps == 5
 
 
 @pytest.mark.parametrize("looks", range(4))
@@ -66,10 +71,3 @@ def test_what_other_weights_said_or_a_file_that_is_corrupt_is_not_used(tmp_path,
     computed(tmp_path, run="a" if spoil else "b", asked=asked)
 
     assert len(asked) == 5
-
-
-def test_the_watchdog_hears_of_each_batch(tmp_path):
-    clock = Clock()
-    computed(tmp_path, clock)
-
-    assert clock.steps == 5

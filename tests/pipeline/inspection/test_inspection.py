@@ -209,30 +209,6 @@ def test_a_config_that_is_proposed_reads_its_folder_or_there_is_a_message(data, 
         assert len(str(error).splitlines()) > 1
 
 
-def test_several_folders_endings_and_modes_are_found(tmp_path):
-    """Ids without ending, two folders of training images, PNG and JPEG, colours in some: and larger
-    images are reduced.
-    """
-    files = {
-        "labels/all.csv": csv("name,kind", *((f"a{n}", "xy"[n % 2]) for n in range(20))),
-        "sample.csv": csv("name,kind", *((f"b{n}", "x") for n in range(5))),
-        **{f"part_{n % 2}/a{n}.png": png(noise(90, 120, 3)) for n in range(9)},
-        **{f"part_{n % 2}/a{n}.jpg": png(noise(90, 120, 3), "JPEG") for n in range(9, 20)},
-        **{f"held/b{n}.png": png(noise(120, 90)) for n in range(5)},
-    }
-
-    found, config = proposed(put(tmp_path, files))
-
-    data = config.data
-    assert set(data.train_images) == {"part_0", "part_1"}
-    assert (data.test_images, data.suffix) == ("held", "*")
-    assert (data.train_csv, data.id_column, data.label_column) == ("labels/all.csv", "name", "kind")
-    assert (data.height, data.width, data.channels, data.resize) == (160, 224, 3, "stretch")
-    assert (found.inputs.data.height, found.inputs.data.width) == (48, 64)  # for a CPU
-    assert "RGB 20, L 5" in texts(found, "found")
-    assert "reduced to 64 pixels" in texts(found, "chosen")
-
-
 @pytest.mark.parametrize(
     ("train", "test", "train_files", "test_files", "wanted"),
     [
@@ -373,6 +349,14 @@ IN_FOLDERS = {
     **{f"test/{n}.png": png(noise(12, 12)) for n in range(5)},
 }
 EACH = csv(["id", *LABELS], *((f"{n}.png", 0.3, 0.3, 0.4) for n in range(5)))
+# Two folders of training images, PNG and JPEG, colours in some, ids without ending.
+MIXED = {
+    "labels/all.csv": csv("name,kind", *((f"a{n}", "xy"[n % 2]) for n in range(20))),
+    "sample.csv": csv("name,kind", *((f"b{n}", "x") for n in range(5))),
+    **{f"part_{n % 2}/a{n}.png": png(noise(90, 120, 3)) for n in range(9)},
+    **{f"part_{n % 2}/a{n}.jpg": png(noise(90, 120, 3), "JPEG") for n in range(9, 20)},
+    **{f"held/b{n}.png": png(noise(120, 90)) for n in range(5)},
+}
 CHOSEN = [" ".join(row) for row in combinations(("1", "3", "9", "27", "81", "243"), 4)]
 SENTENCES = [
     f"the quick fox jumps over {' '.join(letters)} and runs away"
@@ -438,6 +422,14 @@ SPOILED = "chosen left out: weight: numbers, except 'oops': correct the tables"
         (sample_of("image,kind", "x"), ("chosen ids: 'id': 100% of its texts are names of image",)),
         (of_two("dead", "recovered"), ("unknown positive: ", "data.positive_label='dead'")),
         (columns(80, price=lambda n: f'"{n % 20},50"'), ("warning commas: price is read as a",)),
+        (
+            MIXED,
+            (
+                *("train_csv='labels/all.csv'", "train_images=('part_0', 'part_1')", "suffix='*'"),
+                *("test_images='held'", "id_column='name', label_column='kind'", "RGB 20, L 5"),
+                *("height=160, width=224, channels=3", "resize='stretch'", "reduced to 64 pixels"),
+            ),
+        ),
         (
             IN_FOLDERS,
             (

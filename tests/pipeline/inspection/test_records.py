@@ -13,15 +13,7 @@ from pipeline.errors import DataError
 from pipeline.inspection import inspection
 from pipeline.inspection.tables import Given
 from tests.pipeline.data.test_tfrecords import example, written
-from tests.pipeline.inspection.test_inspection import (
-    csv,
-    noise,
-    pictures,
-    png,
-    proposed,
-    put,
-    texts,
-)
+from tests.pipeline.inspection.test_inspection import csv, noise, pictures, png, proposed, put, told
 
 
 def records(folder: Path, *, place: str = "tfrec", label: str = "label", **more: object) -> Path:
@@ -45,15 +37,15 @@ def test_records_are_described_and_a_config_reads_them(tmp_path):
     """Files by their names; ids, image and label by what the records hold."""
     found, config = proposed(records(tmp_path, score=[0.5, 0.25]))
 
-    data = config.data
-    assert (data.kind, data.image_feature, data.id_column) == ("tfrecords", "image", "name")
-    assert data.train_records == "tfrec/train*-*.tfrec"
-    assert data.test_records == "tfrec/test*-*.tfrec"
-    assert (data.label_column, config.num_classes, data.shape) == ("label", 3, (9, 8, 3))
-    said = texts(found, "found")
-    assert "image is an image, PNG 8x9 RGB" in said and "label is a whole number (0)" in said
-    assert "score is 2 numbers (0.5)" in said and "name is a text ('r0')" in said
-    assert len(dataset.read_training(tmp_path, config)) == 30
+    said = told(found, config)
+    for fact in (
+        *("kind='tfrecords'", "image_feature='image'", "id_column='name'", "label_column='label'"),
+        *("train_records='tfrec/train*-*.tfrec'", "test_records='tfrec/test*-*.tfrec'"),
+        *("num_classes=3", "height=9, width=8, channels=3", "30 examples"),
+        *("image is an image, PNG 8x9 RGB", "label is a whole number (0)"),
+        *("score is 2 numbers (0.5)", "name is a text ('r0')"),
+    ):
+        assert fact in said
     assert np.array_equal(
         read_test(tmp_path, config).inputs(np.arange(6)), found.inputs.test_pixels
     )
@@ -73,7 +65,7 @@ def test_one_of_several_sizes_is_read_and_the_others_are_named(tmp_path):
 
     assert set(config.data.train_records) == {"192/train/train*-*.tfrec", "192/val/*-*.tfrec"}
     assert config.data.test_records == "192/test/*-*.tfrec"
-    assert "512/test/*-*.tfrec, 512/train/train*-*.tfrec are not read" in texts(found, "unknown")
+    assert "512/test/*-*.tfrec, 512/train/train*-*.tfrec are not read" in told(found, config)
     assert len(dataset.read_training(tmp_path, config)) == 30
 
 
@@ -85,7 +77,7 @@ def test_a_table_of_labels_comes_before_records(tmp_path):
 
     assert config.data.kind == "images"
     said = "records: tfrec/train*-*.tfrec are not read, since train.csv has the labels"
-    assert said in texts(found, "found")
+    assert said in told(found, config)
 
 
 def test_what_is_not_clear_is_refused_with_what_the_records_hold(tmp_path):

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from pipeline.config import Config
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
 from pipeline.rehearsal.row_choice import MOST_HIDDEN, RowChoice
@@ -42,8 +41,8 @@ def label_groups(given: Examples, rows: np.ndarray) -> list[int]:
     most=some.integers(1, 100),
 )
 def test_each_label_stays_in_groups_for_every_fold_or_in_all_that_it_has(
-    tiny: Config, kind: str, seed: int, rows: int, groups: int | None, folds: int, most: int
-) -> None:
+    tiny, kind, seed, rows, groups, folds, most
+):
     made = examples(kind, seed, rows, groups)
     choice = RowChoice(made, replace(tiny, folds=folds))
     hidden = choice.hide(np.arange(rows))
@@ -58,7 +57,7 @@ def test_each_label_stays_in_groups_for_every_fold_or_in_all_that_it_has(
             assert now >= min(had, folds or 2)
 
 
-def test_a_config_with_groups_and_no_folds_keeps_the_groups_of_its_split(tiny: Config) -> None:
+def test_a_config_with_groups_and_no_folds_keeps_the_groups_of_its_split(tiny):
     made = examples("classes", 0, 120, 12)
     config = replace(tiny, data=replace(tiny.data, group_column="patient"))
     choice = RowChoice(made, config)  # a tenth is held out: one of ten parts
@@ -68,7 +67,7 @@ def test_a_config_with_groups_and_no_folds_keeps_the_groups_of_its_split(tiny: C
     assert len(set(made.groups[choice.fewer(kept, 5, split=True)])) >= 10
 
 
-def test_of_many_small_labels_some_rows_are_hidden(tiny: Config) -> None:
+def test_of_many_small_labels_some_rows_are_hidden(tiny):
     rows = 20_000
     labels = np.arange(rows, dtype=np.int32) % 5_000  # a tenth of four rows is less than half a row
     target = Target("classes", tuple(map(str, range(5_000))))
@@ -78,9 +77,7 @@ def test_of_many_small_labels_some_rows_are_hidden(tiny: Config) -> None:
 
 @settings(max_examples=20)
 @given(seed=some.integers(0, 2**32 - 1), most=some.integers(30, 100))
-def test_fewer_rows_are_stratified_and_stay_in_their_order(
-    tiny: Config, seed: int, most: int
-) -> None:
+def test_fewer_rows_are_stratified_and_stay_in_their_order(tiny, seed, most):
     made = examples("classes", seed, 200, None)
     rows = np.random.default_rng(seed).permutation(200)
     kept = RowChoice(made, tiny).fewer(rows, most, split=True)

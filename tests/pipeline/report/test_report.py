@@ -170,14 +170,6 @@ def test_no_text_of_a_run_becomes_markup(tmp_path):
     assert not [text for text in outside if "\u202e" in text]
 
 
-def with_gaps(folder):
-    """A run of which two epochs were not validated: the curve continues after them."""
-    run(folder)
-    table = pd.read_csv(folder / "history.csv")
-    table.loc[[1, 3], "validation_loss"] = np.nan
-    table.to_csv(folder / "history.csv", index=False)
-
-
 def with_folds(folder):
     folds = [{"steps": 60, "metrics": {"validation_accuracy": share}} for share in (0.25, 0.75)]
     run(folder, folds=folds)
@@ -233,7 +225,6 @@ def of_another_floor(folder):
 @pytest.mark.parametrize(
     ("made", "facts"),
     [
-        (with_gaps, ["at the end 0.2000"]),
         (with_folds, ["out of fold, 2 folds", "epochs 5, 6 of 6, 2 folds", "0.2500", "0.7500"]),
         # A table of ten thousand rows is not read.
         (many_classes, ["The 100 of 130 classes with the lowest F1.", "Most frequent confusions"]),
@@ -243,7 +234,6 @@ def of_another_floor(folder):
         ),
         (begun, ["No epoch has ended yet.", "tiny", "insects", "tiny-1", "8 x tpu"]),
         (pulled_artifact, ["0.8750 validation_qwk"]),
-        (without("history.csv"), ["history.csv : curves"]),
         (without("progress.jsonl"), ["progress.jsonl : throughput"]),
         (without("validation.csv"), ["validation.csv : everything about single classes"]),
         (without("validation.npz"), ["validation.npz : the exact loss"]),
