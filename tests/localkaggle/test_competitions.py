@@ -5,14 +5,12 @@ score for whatever is submitted.
 import csv
 import io
 import re
-import threading
 from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
 
 from localkaggle.competitions import EMBEDDED, NAMES, Competition, ScoringError, accuracy, auc, rmse
-from localkaggle.competitions.hosted import Hosted
 
 # Where submissions are files, nothing reruns: everybody sees the test set that is scored.
 RERUN = tuple(slug for slug in NAMES if slug != "digits-csv")
@@ -160,20 +158,3 @@ def test_each_malformed_submission_is_refused_in_words_of_its_own(text, tmp_path
         PAIR.judge(path)
     path.write_text("id,far,near\nb,3,2\na,2,5\n")  # off by one, and by two
     assert PAIR.judge(path) == pytest.approx((1 + 2) / 2)
-
-
-def test_a_competition_is_built_once_when_it_is_first_asked_for(tmp_path, monkeypatch):
-    """Whoever asks only whether it is there builds none."""
-    built, embedded = [], EMBEDDED["diabetes"]()
-    monkeypatch.setitem(EMBEDDED, "diabetes", lambda: built.append(1) or embedded)
-    hosted = Hosted(tmp_path, ["diabetes"])
-    assert "diabetes" in hosted and "titanic" not in hosted and not [*tmp_path.iterdir()]
-
-    threads = [threading.Thread(target=hosted.folder, args=("diabetes",)) for _ in range(4)]
-    for act in (threading.Thread.start, threading.Thread.join):
-        for thread in threads:
-            act(thread)
-
-    assert built == [1] and (hosted.folder("diabetes", hidden=True) / "test.csv").is_file()
-    with pytest.raises(KeyError, match="titanic"):
-        Hosted(tmp_path, ["titanic"])

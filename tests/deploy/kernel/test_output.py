@@ -1,4 +1,4 @@
-"""A pull brings all that a run wrote, verified, or nothing."""
+"""A pull brings all that a run wrote, verified, or nothing; names from the server are judged."""
 
 import hashlib
 import io
@@ -6,8 +6,11 @@ import json
 import zipfile
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from deploy.errors import BadAnswer, RunFailed, Unverified
+from deploy.client import failure_messages
+from deploy.errors import BadAnswer, RunFailed, Unverified, UsageError
 from deploy.kernel import artifact_manifest, output, push_and_watch
 
 HANDLE = "ann/digits-train-tpu"
@@ -275,3 +278,33 @@ def test_a_note_of_a_pull_that_nobody_can_read_is_none(tmp_path):
     (tmp_path / output.BUNDLE).write_bytes(DEEP)
 
     assert (output.noted(tmp_path), output.of_bundle(tmp_path, "bundle_sha256")) == (None, "")
+
+
+TRICKS = ["../x", "/etc/passwd", "a\\..\\x", "C:/x", "", "a//b", "x\n", "a/.", "\x1b[m"]
+PLAIN = ["submission.csv", "artifact/weights.npz", "a b.png", "größe.csv", ".hidden/x"]
+
+
+def test_known_tricks_are_refused_and_plain_names_pass():
+    """Names that have escaped somewhere, and what notebooks really write."""
+    for name in TRICKS:
+        with pytest.raises(BadAnswer):
+            output.safe(name)
+    assert [str(output.safe(name)) for name in PLAIN] == PLAIN
+
+
+@pytest.mark.parametrize("text", ["ann/x", "ann/x/0", "ann/x/v", "ann/x/1/2", "../x/1"])
+def test_a_run_is_named_by_owner_slug_and_version(text):
+    """Without a version Kaggle answers for the latest, whoever made it."""
+    with pytest.raises(UsageError, match="owner/slug/version"):
+        push_and_watch.parse(text)
+
+
+@given(st.text())
+def test_what_is_shown_cannot_steer_the_terminal(text):
+    """A log comes from the network; only newlines and tabs are kept of what is not printable ASCII
+    control.
+    """
+    shown = failure_messages.plain(text)
+
+    kept = set(shown) - {"\n", "\t"}
+    assert not any(each < " " or "\x7f" <= each <= "\x9f" for each in kept)

@@ -15,7 +15,7 @@ from deploy.client import server_address
 from deploy.errors import Denied, Refused, RelayError, UsageError
 from deploy.journal import DONE
 from deploy.kernel import output
-from deploy.relay import competition_rules, relay
+from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.facts import Facts
@@ -276,25 +276,3 @@ def test_what_only_a_person_can_do_is_named(begin, takes_files, gate, said):
         submit(world)
 
     assert (caught.value.exit_code, spent(world)) == (3, 0)
-
-
-SLUG = "verify-phone-prices"
-
-
-@pytest.mark.parametrize(
-    ("said", "told", "rules"),
-    [
-        ("Permission denied", f"https://www.kaggle.com/competitions/{SLUG}/rules", True),
-        ("You must verify your phone number", "phone is not verified", False),
-    ],
-)
-def test_the_slug_of_a_competition_is_nothing_that_the_account_lacks(
-    kaggle, between, said, told, rules
-):
-    """Our own text names it; only Kaggle's words tell the rules from a phone."""
-    between.always("ListDataFiles", (403, {"code": 403, "message": said}))
-
-    with pytest.raises(Denied, match=told) as caught:
-        competition_rules.files(kaggle, SLUG)
-
-    assert ("/rules" in str(caught.value)) == rules
