@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import keras
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -123,14 +124,11 @@ def test_weights_that_leave_nothing_to_learn_are_refused():
 
 def test_a_column_s_weights_reach_the_batches_with_their_labels(tmp_path, tiny):
     folder = write_competition(tmp_path / "competition", train=12)
-    table = folder / "train.csv"
-    lines = table.read_text().splitlines()
+    table, path = pd.read_csv(folder / "train.csv", dtype=str), folder / "train.csv"
     weighted = replace(tiny, data=replace(tiny.data, weight_column="sure"))
-    rows = [f"{line},{number / 4}" for number, line in enumerate(lines[1:])]
-    table.write_text("\n".join([f"{lines[0]},sure", *rows]) + "\n")
+    table.assign(sure=np.arange(12) / 4).to_csv(path, index=False)
 
-    examples = dataset.read_training(folder, weighted)
-    chosen = np.arange(1, 12)
+    examples, chosen = dataset.read_training(folder, weighted), np.arange(1, 12)
     weights = losses.row_weights(examples, weighted, chosen)
     batches = dataset.Batches.of(examples, weighted, chosen, weights)
 
@@ -140,6 +138,6 @@ def test_a_column_s_weights_reach_the_batches_with_their_labels(tmp_path, tiny):
     assert len(inputs) == len(given.labels) == weighted.batch
     assert examples.fingerprint != dataset.read_training(folder, tiny).fingerprint
     for wrong in ("-1", "nan", "many", ""):
-        table.write_text("\n".join([f"{lines[0]},sure", *rows[1:], f"{lines[1]},{wrong}"]) + "\n")
+        table.assign(sure=["1"] * 11 + [wrong]).to_csv(path, index=False)
         with pytest.raises(DataError, match=f"has '{wrong}' in 'sure'"):
             dataset.read_training(folder, weighted)

@@ -137,28 +137,20 @@ def test_a_square_of_pixels_becomes_one_pixel_with_all_their_values():
 @pytest.mark.parametrize("depth", [2, 13])
 def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
     """The head keeps its learning rate; two layers are two parts."""
-    options = {"width": 2, "depth": depth, "dropout": 0.0}
     optimizer = replace(tiny.optimizer, layer_decay=0.5)
-    config = replace(tiny, model_options=options, optimizer=optimizer)
+    config = replace(tiny, model_options={"width": 2, "depth": depth}, optimizer=optimizer)
     with without_numbers():
         model = architectures.build(config)
 
     factors = backbones.learning_rate_factors(model, config)
 
-    assert factors is not None
-    by_layer = {
-        variable.path.rpartition("/")[0]: factor
-        for variable, factor in zip(model.trainable_variables, factors, strict=True)
-    }
-    found = list(by_layer.values())
-    assert len(by_layer) == 2 * depth + 1 and found[-1] == 1
+    layers = [variable.path.rpartition("/")[0] for variable in model.trainable_variables]
+    found = list(dict(zip(layers, factors, strict=True)).values())
     parts = min(2 * depth, 12)
-    assert sorted(set(found)) == [0.5**part for part in range(parts, -1, -1)]
-    assert found == sorted(found)
-    sizes = [found.count(value) for value in set(found) - {1}]
-    assert max(sizes) - min(sizes) <= 1
-    plain = replace(config, optimizer=tiny.optimizer)
-    assert backbones.learning_rate_factors(model, plain) is None
+    assert len(found) == 2 * depth + 1 and found == sorted(found) and found[-1] == 1
+    sizes = [found.count(0.5**part) for part in range(parts, 0, -1)]
+    assert sum(sizes) == len(found) - 1 and max(sizes) - min(sizes) <= 1
+    assert backbones.learning_rate_factors(model, replace(config, optimizer=tiny.optimizer)) is None
 
 
 def test_layer_decay_takes_the_parts_of_a_layer_as_one_and_looks_into_a_model_within(tiny):

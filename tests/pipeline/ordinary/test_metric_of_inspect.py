@@ -1,7 +1,7 @@
 """The competition's metric: inspect measures in it, and a config that exists can follow it."""
 
 import re
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -32,9 +32,9 @@ def prices(tmp_path_factory) -> Path:
     return folder
 
 
-@contextmanager
+@pytest.fixture(scope="module", autouse=True)
 def untrained():
-    """No network is trained beside boosting: one test looks at that, and it takes seconds."""
+    """No network is trained beside boosting: test_floor_model.py looks at that."""
     with pytest.MonkeyPatch.context() as patch:
         none = Finding(FOUND, "boosting", "")
         patch.setattr(config_proposal, "_beside_boosting", lambda *given: none)
@@ -42,10 +42,10 @@ def untrained():
 
 
 @pytest.fixture(scope="module")
-def written(prices, tmp_path_factory) -> tuple[Path, str]:
+def written(prices, untrained, tmp_path_factory) -> tuple[Path, str]:
     """Return a config that inspect wrote without knowing the metric, and what was shown."""
     path, shown = tmp_path_factory.mktemp("configs") / "stones.py", StringIO()
-    with untrained(), redirect_stdout(shown):
+    with redirect_stdout(shown):
         assert main(["inspect", str(prices), "--write", str(path)]) == 0
     return path, shown.getvalue()
 
@@ -68,8 +68,7 @@ def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, 
     path.write_text(before)
     old = load(str(path))
 
-    with untrained():
-        code = main(["inspect", str(prices), "--metric", "rmsle", "--write", str(path)])
+    code = main(["inspect", str(prices), "--metric", "rmsle", "--write", str(path)])
 
     new = load(str(path))
     assert code == 0 and "by HistGradientBoosting" in capsys.readouterr().out
@@ -103,8 +102,7 @@ def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp
     text = f"from pipeline.config import from_json\n\nCONFIG = from_json({config!r})\n"
     path.write_text(text)
 
-    with untrained():
-        code = main(["inspect", str(prices), "--metric", "rmsle", "--write", str(path)])
+    code = main(["inspect", str(prices), "--metric", "rmsle", "--write", str(path)])
 
     said = capsys.readouterr().err
     assert code == 2 and path.read_text() == text

@@ -28,26 +28,11 @@ from tests.pipeline.handmade import with_data
 MASK = " ".join(f"{start} 3" for start in range(1, 150_000, 7))  # as of a picture of 10^8 pixels
 
 
-def put(folder: Path, **tables: str) -> Path:
-    for name, text in tables.items():
-        (folder / f"{name}.csv").write_text(text)
-    return folder
-
-
-@pytest.fixture(autouse=True)
-def the_limit_that_python_starts_with():
-    """The limit belongs to the process: each test begins as a new one does."""
-    before = csv.field_size_limit(131_072)
-    yield
-    csv.field_size_limit(before)
-
-
-# -- a mask of a large picture
-
-
 def test_a_long_mask_is_written_checked_and_counted_by_the_relay(tmp_path):
-    put(tmp_path, sample=f"id,rle\na,1 1\nb,{MASK}\n")
+    """As in a new process, to which the limit belongs."""
+    csv.field_size_limit(131_072)
     sample, path = tmp_path / "sample.csv", tmp_path / "submission.csv"
+    sample.write_text(f"id,rle\na,1 1\nb,{MASK}\n")
 
     number = submission_csv.write(path, sample, ["a", "b"], [MASK, "1 1"])
 
@@ -164,22 +149,18 @@ LAYOUT = with_data(
 )
 
 
-def passengers(rows: int, seed: int) -> pd.DataFrame:
+def passengers(rows: int) -> pd.DataFrame:
     """Return a table of each type that people keep in parquet, with gaps in each column."""
-    random = np.random.default_rng(seed)
-    size = np.where(random.random(rows) < 0.2, np.nan, random.normal(0, 10, rows))
-    port = random.choice(["S", "C", ""], rows).astype(object)
-    return pd.DataFrame(
-        {
-            "id": [f"{number:03d}" for number in range(rows)],
-            "size": size,
-            "age": pd.array(random.integers(0, 90, rows), "Int64"),
-            "count": (random.normal(0, 10, rows)).astype(np.float32),
-            "port": pd.Categorical(np.where(port == "", None, port)),
-            "code": pd.array(random.integers(0, 3, rows), "Int64"),
-            "sure": random.random(rows) < 0.5,
-        }
-    )
+    random = np.random.default_rng(rows)
+    table = pd.DataFrame(random.normal(0, 10, (rows, 2)), columns=["size", "count"])
+    table = table.astype({"count": np.float32}).mask(random.random((rows, 2)) < 0.2)
+    table["id"] = [f"{number:03d}" for number in range(rows)]
+    table["age"] = pd.array(random.integers(0, 90, rows), "Int64")
+    table["code"] = pd.array(random.integers(0, 3, rows), "Int64")
+    table["port"] = pd.Categorical(random.choice(["S", "C", None], rows))
+    table["sure"] = random.random(rows) < 0.5
+    table.loc[3, ["age", "code"]] = pd.NA
+    return table
 
 
 @pytest.fixture
@@ -187,8 +168,7 @@ def voyage(tmp_path):
     """Return a folder with the same tables as CSV and as parquet."""
     pytest.importorskip("pyarrow", reason="pip install -e '.[parquet]'")
     for name, rows in (("train", 60), ("test", 20)):
-        table = passengers(rows, rows)
-        table.loc[3, ["age", "code"]] = pd.NA
+        table = passengers(rows)
         if name == "train":
             table["label"] = np.where(np.nan_to_num(table["size"]) > 0, "yes", "no")
         table.to_parquet(tmp_path / f"{name}.parquet")

@@ -61,16 +61,6 @@ def test_copies_that_a_split_cannot_keep_together_are_named_and_not_grouped(tmp_
     assert "30 examples, 3 of them held out" in text
 
 
-def test_few_copies_are_grouped_and_inspect_says_so(tmp_path):
-    images = noise(44, 24, 24, 3)
-    images[10] = images[0]
-
-    text, config = said(pictures(tmp_path, ["a", "b"] * 20, images))
-
-    assert config.data.group_duplicates
-    assert "chosen group_duplicates: True: the copies stay on one side" in text
-
-
 def test_the_held_out_rows_of_inspect_are_those_of_the_training(tmp_path):
     """In another size, and where test pictures join training pictures that are not near."""
     random = np.random.default_rng(1)
@@ -82,6 +72,7 @@ def test_the_held_out_rows_of_inspect_are_those_of_the_training(tmp_path):
     text, config = said(folder)
 
     assert config.data.group_duplicates and config.data.height != 64
+    assert "chosen group_duplicates: True: the copies stay on one side" in text
     read = read_training(folder, config)
     assert f" {len(folds.splits(read, config)[0][1])} of them held out" in text
     assert inspection.inspect(folder).groups(config.data).tolist() == read.groups.tolist()

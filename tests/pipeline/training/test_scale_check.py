@@ -73,21 +73,8 @@ def test_the_gap_is_in_pooled_deviations_and_keeps_its_sign_and_epoch():
     assert found.spread == pytest.approx(1)
 
 
-def test_one_bad_seed_does_not_widen_its_own_measure():
-    """By the pooled s.d. alone the arm would hold: the mean moves by a third of what the s.d. grows
-    by.
-    """
-    other = curves(seed=1)
-    other[2] += 0.5
-
-    found = loss_curves.compare(curves(), other, 3)
-
-    assert abs(found.gap) < loss_curves.MOST_GAP
-    assert not found.holds
-
-
 def test_the_target_is_the_mean_at_three_quarters_between_two_epochs():
-    base = np.array([[8.0, 6.0, 4.0, 2.0, 1.0, 0.0], [8.0, 6.0, 4.0, 2.0, 1.0, 0.0]])
+    base = np.array([[8.0, 6.0, 4.0, 2.0, 1.0, 0.0]] * 2)
 
     assert loss_curves.target_of(base) == pytest.approx(1.5)  # epoch 4.5 of 6
     assert loss_curves.epochs_to(1.5, base) == pytest.approx(4.5)
