@@ -1,21 +1,29 @@
-"""A run of folds is one run: each image validates by a model that saw neither it nor its group, and
-the artifact has the weights of every fold.
+"""Each labelled row validates once, on one side of a split with its group and its copies, whatever
+the labels. A run of folds is one run, and the artifact has the weights of every fold.
 """
 
 import json
 import os
+import re
 import shutil
 import signal
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image
 
 from pipeline import artifact
+from pipeline import config as configs
 from pipeline.config import Config
-from pipeline.data import dataset, folds
+from pipeline.data import dataset, duplicates, folds
+from pipeline.data.dataset import Examples
+from pipeline.data.labels import Target
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
 from pipeline.figures import training_figures
@@ -26,6 +34,321 @@ from pipeline.training import training
 from tests.pipeline import rounding
 from tests.pipeline.conftest import write_competition
 from tests.pipeline.handmade import resealed, with_data
+
+DIGITS = configs.load("digits")
+COPIES, PATIENTS = {"group_duplicates": True}, {"group_column": "patient"}
+seeds = st.integers(0, 2**32 - 1)
+
+
+def labelled(labels: object, groups: object = None) -> Examples:
+    """Return images without pixels, of these labels and groups."""
+    names = np.unique(labels)
+    return Examples(
+        tuple(map(str, range(len(labels)))),
+        np.zeros((len(labels), 1, 1, 1), np.uint8),
+        np.searchsorted(names, labels).astype(np.int32),
+        Target("classes", tuple(map(str, names))),
+        None if groups is None else np.asarray(groups, np.int32),
+    )
+
+
+def of_sizes(sizes: list[int], seed: int = 0) -> Examples:
+    """Return so many images of each class, in a random order."""
+    rows = np.repeat(np.arange(len(sizes)), sizes)
+    return labelled(np.random.default_rng(seed).permutation(rows))
+
+
+def of_groups(sizes: list[list[int]]) -> Examples:
+    """Return of each class groups of so many images."""
+    flat = [size for each in sizes for size in each]
+    return labelled(
+        np.repeat(np.arange(len(sizes)), [sum(each) for each in sizes]),
+        np.repeat(np.arange(len(flat)), flat),
+    )
+
+
+def asked(share: float = 0.1, count: int | None = None, seed: int = 0, **data: object) -> Config:
+    made = replace(DIGITS, folds=count, seed=seed)
+    return with_data(made, validation_fraction=share, **data)
+
+
+def cut(images: Examples, made: Config, show: object = None) -> list[folds.Pair]:
+    """Return the split, which loses no row, holds out whole groups, and is the same every time."""
+    pairs = folds.splits(images, made, show)
+    assert len(pairs) == (made.folds or 1)
+    for rows, held in pairs:
+        assert np.array_equal(np.sort([*rows, *held]), np.arange(len(images)))
+        assert list(rows) == sorted(rows) and list(held) == sorted(held) and len(held)
+        if images.groups is not None:
+            assert not set(images.groups[rows]) & set(images.groups[held])
+    if made.folds:
+        assert sorted(np.concatenate([held for _, held in pairs])) == list(range(len(images)))
+    again = folds.splits(images, made)
+    assert all(np.array_equal(one[1], two[1]) for one, two in zip(pairs, again, strict=True))
+    return pairs
+
+
+def counts(images: Examples, rows: np.ndarray) -> np.ndarray:
+    """Return how many of the rows each class has."""
+    return np.bincount(images.labels[rows], minlength=len(images.classes))
+
+
+@given(st.lists(st.integers(1, 25), min_size=2, max_size=5), st.integers(2, 6), seeds)
+def test_folds_share_out_each_label_evenly(sizes, count, seed):
+    """Two folds differ by one image of a label at most, in whatever order the table is."""
+    images = of_sizes([*sizes, 6], seed)
+
+    pairs = cut(images, asked(count=count, seed=seed))
+
+    assert np.ptp([counts(images, held) for _, held in pairs], axis=0).max() <= 1
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=30), st.floats(0.02, 0.5), seeds)
+def test_the_held_out_share_is_as_asked_of_the_rows_and_of_each_class(sizes, share, seed):
+    """To within one row of all, and within one row of each class; a single row trains."""
+    images, sizes = of_sizes(sizes, seed), np.array(sizes)
+    most = sizes[sizes > 1].sum()
+    if not most:
+        return
+
+    [(rows, held)] = cut(images, asked(share, seed=seed))
+
+    assert counts(images, rows).all()
+    of_class = counts(images, held)
+    assert not of_class[sizes == 1].any()
+    wanted = max(share * len(images), 1)
+    even = np.where(sizes > 1, sizes * min(wanted / most, 1), 0)
+    assert (np.abs(of_class - even) <= 1.5).all()  # one row, and the rounding of `wanted`
+    if wanted <= most / 2:  # else a class of two rows has to keep one of them
+        assert abs(len(held) - wanted) <= 1
+
+
+@settings(max_examples=40)
+@given(
+    st.lists(st.tuples(st.integers(0, 2), st.integers(0, 60)), min_size=20, max_size=120),
+    st.one_of(st.none(), st.integers(2, 5)),
+    st.sampled_from([COPIES, PATIENTS]),
+    seeds,
+)
+def test_a_group_is_never_on_both_sides(rows, count, grouping, seed):
+    """What cannot be cut so is refused. Copies move the share of the pictures that each fold holds
+    out by one of each label at most.
+    """
+    images = labelled(*zip(*rows, strict=True))
+    try:
+        pairs = cut(images, asked(0.25, count, seed, **grouping))
+    except DataError as error:
+        assert "xpected" in str(error)
+        return
+
+    number = len(np.unique(images.groups))
+    for trained, held in pairs:
+        if grouping is PATIENTS or count is None:
+            assert counts(images, trained).all()
+        else:
+            share = len(np.unique(images.groups[held])) - number / count
+            assert abs(share) <= len(images.classes)
+
+
+@given(
+    st.lists(st.lists(st.integers(1, 12), min_size=4, max_size=12), min_size=1, max_size=12),
+    st.floats(0.05, 0.3),
+    seeds,
+)
+def test_whole_groups_of_copies_are_held_out_until_the_share_of_the_rows_is_reached(
+    sizes, share, seed
+):
+    """To within the largest group; and each class trains."""
+    images = of_groups(sizes)
+
+    [(rows, held)] = cut(images, asked(share, seed=seed, **COPIES))
+
+    assert counts(images, rows).all()
+    assert abs(len(held) - share * len(images)) <= max(max(each) for each in sizes) + 1
+
+
+def test_many_copies_of_few_pictures_leave_the_share_as_it_is():
+    images = of_groups([[10] * 5 + [1] * 50] * 2)
+
+    [(_, held)] = cut(images, asked(0.2, **COPIES))
+
+    assert counts(images, held).tolist() == [20, 20]
+
+
+def test_groups_of_a_column_are_shared_out_by_label_and_by_the_share_that_is_held_back():
+    images = of_groups([[5] * 20] * 2)
+
+    [(_, held)] = cut(images, asked(0.25, **PATIENTS))
+
+    assert counts(images, held).tolist() == [25, 25]
+
+
+def test_copies_with_another_label_hide_no_rare_label():
+    """One of the rarest label stands for its copies in a split."""
+    images = labelled([*range(2)] * 20 + [2, 0, 2, 0], [*range(40), 40, 40, 41, 41])
+
+    assert all(counts(images, rows).all() for rows, _ in cut(images, asked(count=2, **COPIES)))
+
+
+def test_numbers_are_held_out_in_proportion_of_each_tenth():
+    numbers = np.random.default_rng(0).normal(size=(100, 1)).astype(np.float32)
+    target = Target("regression", ("price",), (0.0,), (1.0,))
+    images = replace(labelled(range(100)), labels=numbers, target=target)
+
+    [(_, held)] = cut(images, asked(0.2))
+
+    assert np.bincount(target.strata(numbers)[held]).tolist() == [2] * 10
+
+
+def test_another_seed_is_another_split_with_another_fingerprint():
+    images = of_sizes([2] * 100)
+    pairs = [pair for seed in (1, 2) for pair in cut(images, asked(count=3, seed=seed))]
+    one, other = (cut(images, asked(seed=seed))[0][1] for seed in (1, 2))
+
+    assert len({folds.fingerprint(images, pair) for pair in pairs}) == 6
+    assert set(images.labels[one]) != set(images.labels[other])
+
+
+# -- what is told
+
+
+@pytest.mark.parametrize(
+    ("images", "made", "said"),
+    [
+        (of_sizes([5, 6]), asked(count=5), ""),
+        (of_sizes([10, *[1] * 10]), asked(0.5), ""),  # 9 of the 10 that are asked for
+        (of_sizes([500, 500, 3]), asked(count=5), r"1 of 3 labels .* folds=5: '2' \(3\)"),
+        (of_sizes([50, 1]), asked(count=5), r"'1' \(1\).*only row trains without it"),
+        (of_groups([[3]] * 200 + [[1, 1]]), asked(**COPIES), "1 of 602 rows are held out.* 60"),
+        (of_groups([[3]] * 200 + [[1, 1]]), asked(**COPIES), "Set group_duplicates=False"),
+        (of_groups([[400, *[1] * 12]]), asked(0.3, **PATIENTS), "data.group_column='patient'"),
+    ],
+)
+def test_a_warning_names_rare_labels_and_few_held_out_rows(images, made, said):
+    lines = []
+
+    cut(images, made, lines.append)
+
+    assert len(lines) == bool(said)
+    assert all(re.search(said, line) and len(line) < 500 for line in lines)
+
+
+LACKING = replace(labelled([0, 1, 0]), labels=np.zeros(3, np.int32))
+FEW = labelled([0, 1] * 9, [0, 1, 1] * 6)
+
+
+@pytest.mark.parametrize(
+    ("images", "made", "said"),
+    [
+        (labelled([0, 0, 0, 1, 1]), asked(count=6), "5 examples; expected at least 6.*Lower fol"),
+        (FEW, asked(count=3, **PATIENTS), "2 groups; expected at least 3.*Lower folds"),
+        (FEW, asked(0.25, **PATIENTS), "2 groups; expected at least 4.*Raise data.validation_f"),
+        (labelled([0, 1, 2], [0, 1, 2]), asked(count=2, **PATIENTS), "has 1 rows in train.csv"),
+        (
+            labelled([0] * 9 + [1], range(10)),
+            asked(count=3, **PATIENTS),
+            "leave one of 3 folds without the label '1'",
+        ),
+        (of_groups([[8], [6], [4]]), asked(**COPIES), "18 rows lie in 3 groups of dup.*=False"),
+        (LACKING, asked(), r"'1' has no row in train\.csv"),
+        (of_sizes([1, 1, 1]), asked(), "too few to hold any out"),
+        (of_sizes([9, 9]), asked(count=3, **PATIENTS), "those of data.group_column='patient'"),
+        (of_sizes([9, 9]), asked(count=3, **COPIES), "those of data.group_duplicates"),
+    ],
+)
+def test_what_cannot_be_cut_is_refused_with_the_edit(images, made, said):
+    with pytest.raises(DataError, match=f"(?s){said}"):
+        cut(images, made)
+
+
+def pictures(count: int, seed: int = 0) -> np.ndarray:
+    """Return images of independent random patches: no two are one picture."""
+    patches = np.random.default_rng(seed).integers(30, 220, (count, 8, 8, 1), dtype=np.uint8)
+    return patches.repeat(3, axis=1).repeat(3, axis=2)
+
+
+def same_parts(one: np.ndarray, other: np.ndarray) -> bool:
+    """Return whether two numberings put the same places together."""
+    return np.array_equal(one[:, None] == one, other[:, None] == other)
+
+
+@settings(max_examples=40)
+@given(st.lists(st.integers(0, 7), min_size=2, max_size=24), st.randoms(use_true_random=False))
+def test_copies_are_one_group_whatever_their_order(sources, random):
+    """Equal ones, and some a level brighter, as after saving again; others are apart."""
+    originals = pictures(8)
+    brighter = np.array([random.randint(0, 1) for _ in sources], np.uint8)
+    pixels = originals[sources] + brighter[:, None, None, None]
+
+    found = duplicates.groups(pixels)
+
+    assert found.dtype == np.int32 and same_parts(found, np.array(sources))
+
+
+@settings(max_examples=60)
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(2, 30),
+    st.sampled_from([(8, 8, 1), (20, 20, 1), (20, 11, 3), (3, 5, 1)]),
+    st.sampled_from([4, 12, 60]),
+)
+def test_no_pair_is_missed_that_comparing_all_pairs_finds(seed, count, form, contrast):
+    """Copies of few pictures, lighter or noisier by about as much as is allowed, and of any
+    contrast.
+    """
+    random = np.random.default_rng(seed)
+    sources = random.normal(128, contrast, (4, *form))
+    lighter, noise = random.uniform(-3, 3, (count, 1, 1, 1)), random.normal(0, 1.5, (count, *form))
+    pixels = sources[random.integers(0, 4, count)] + lighter + noise
+    pixels = np.clip(pixels, 0, 255).astype(np.uint8)
+    thumbs = duplicates.thumbnails(pixels)
+    seen = np.flatnonzero(thumbs.std(axis=1) > duplicates.FLAT)
+    every = np.array(list(combinations(seen, 2)), np.int64).reshape(-1, 2)
+
+    assert duplicates.near(pixels) == duplicates.alike(pixels, thumbs, every)
+
+
+def test_many_copies_of_one_picture_are_compared_once(monkeypatch):
+    """As of "no image available": each copy has the neighbours of the first."""
+    compared = []
+    alike = duplicates.alike
+    monkeypatch.setattr(duplicates, "alike", lambda *given: compared.append(given) or alike(*given))
+    pixels = np.concatenate([pictures(2), pictures(1).repeat(300, axis=0) + np.uint8(1)])
+
+    assert same_parts(duplicates.groups(pixels), np.array([0, 1] + [0] * 300))
+    assert len(compared[0][2]) == 1
+
+
+def test_flat_images_are_one_only_if_they_are_equal():
+    """The thumbnails of black images are all alike."""
+    flat = np.stack([np.full((9, 9, 1), level, np.uint8) for level in (0, 1, 0, 2)])
+
+    assert duplicates.groups(flat).tolist() == [0, 1, 0, 2]
+
+
+def test_groups_of_a_column_hold_the_duplicates_too():
+    """A copy of one patient's picture joins another patient's group."""
+    pixels = pictures(6)[[0, 1, 2, 3, 4, 0]]
+
+    found = duplicates.groups(pixels, np.array([0, 0, 1, 1, 2, 2]))
+
+    assert same_parts(found, np.array([0, 0, 1, 1, 0, 0]))
+
+
+def test_training_finds_the_groups_in_the_pixels(competition, tiny):
+    """And they count in the fingerprint, so that a run does not resume with others."""
+    first = Image.open(competition / "train" / "r000.png")
+    first.save(competition / "train" / "r004.png", compress_level=0)
+    shown: list[str] = []
+
+    grouped = with_data(tiny, group_duplicates=True)
+    found = dataset.read_training(competition, grouped, show=shown.append)
+
+    assert found.groups[0] == found.groups[4] and len(np.unique(found.groups)) == 95
+    assert shown == ["96 images in 95 groups of duplicates, which no split divides"]
+    plain = dataset.read_training(competition, tiny)
+    assert plain.groups is None and plain.fingerprint != found.fingerprint
+
 
 STEPS = 8  # of a fold: 64 images, 16 at once, in 2 epochs
 
@@ -275,19 +598,9 @@ def test_weights_that_are_not_those_of_all_folds_are_refused(copied, wrong):
         artifact.load(changed(copied, wrong(weights)))
 
 
-@pytest.mark.parametrize("told", [None, [{}] * 2, 3])
-def test_a_manifest_that_counts_other_folds_is_refused(copied, told):
+def test_a_manifest_that_counts_other_folds_is_refused(copied):
     with pytest.raises(ArtifactError, match="3 folds"):
-        artifact.load(resealed(copied / "artifact", folds=told))
-
-
-def test_other_weights_in_one_fold_are_found_by_its_answers(copied):
-    """One fold of several shifts the mean enough."""
-    weights = dict(artifact.load(copied / "artifact").weights)
-    other = changed(copied, weights | {KERNEL: weights[KERNEL][:, ::-1]})
-
-    with pytest.raises(ArtifactError, match="other outputs here"):
-        restoring.restore(artifact.load(other))
+        artifact.load(resealed(copied / "artifact", folds=[{}] * 2))
 
 
 def test_curves_and_confusion_of_all_folds_are_drawn(copied):

@@ -211,16 +211,6 @@ def test_a_column_for_each_label_holds_0_and_1():
         target.read(table, predicting("multilabel", "y", "z"), TABLE)
 
 
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [("kind", "x"), ("names", []), ("names", 3), ("center", [1.0])],
-)
-def test_what_is_no_target_is_refused(field, value):
-    """It comes from a file that somebody else may have written."""
-    with pytest.raises((KeyError, TypeError, ValueError)):
-        Target.from_json({**Target("classes", ("a", "b")).to_json(), field: value})
-
-
 def test_a_target_of_an_older_artifact_has_spaces_between_labels():
     value = Target("multilabel", ("a", "b")).to_json()
     del value["separator"]

@@ -75,14 +75,6 @@ def test_the_batch_doubles_while_that_pays_and_the_best_one_stays(growths, power
         assert rates[batch.size] * GROWTH > max(rates.values()) / GROWTH
 
 
-def test_a_doubling_has_to_earn_what_compiling_costs():
-    """With a second's work left it is not begun, however much faster it may be."""
-    batch = Batch(None, 1024)
-    batch.measured(rate=1000.0, compiling=2.0, remaining=1.0)
-
-    assert (batch.size, batch.growing) == (32, False)
-
-
 def test_out_of_memory_goes_back_a_step_for_good():
     """Down to one row, below which there is nothing."""
     batch = Batch(None, 128)

@@ -2,6 +2,8 @@
 ids and labels are clear, a config reads them.
 """
 
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -104,3 +106,25 @@ def test_what_is_not_clear_is_refused_with_what_the_records_hold(tmp_path):
     assert "no feature holds the ids of 'name'" in refused("ids")
     (records(tmp_path / "tests") / "tfrec" / "test00-6.tfrec").unlink()
     assert "expected files with test in their names" in refused("tests")
+
+
+@pytest.mark.slow
+def test_records_are_inspected_with_keras_on_jax_and_take_no_device(tmp_path, monkeypatch):
+    """TensorFlow, which reads them, imports Keras, whose backend is chosen before that. Its own
+    runtime is not even started; and it is imported for this kind alone.
+    """
+    code = (
+        "import sys; from pipeline.__main__ import main\n"
+        "from pipeline.data import dataset, tfrecords\n"
+        "print('tensorflow' in sys.modules)\n"
+        "print(main(['inspect', sys.argv[1]]))\n"
+        "import keras; from tensorflow.python.eager import context\n"
+        "print(keras.backend.backend(), context.context()._initialized)\n"
+    )
+    monkeypatch.delenv("KERAS_BACKEND")
+
+    words = [sys.executable, "-c", code, records(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True)
+
+    lines = done.stdout.splitlines()
+    assert (lines[0], lines[-2:]) == ("False", ["0", "jax False"]), done.stdout + done.stderr
