@@ -74,17 +74,6 @@ def test_a_training_that_resumes_has_found_what_fits(capsys):
     assert "Warning: a step may not fit" in shown and "of which a part is done" in shown
 
 
-@pytest.mark.parametrize(
-    ("changes", "said"),
-    [
-        ({"total": Interval(HOUR, HOUR, HOUR)}, "plan        60 min in all"),
-        ({"total": None, "spent": None, "why": "it is not built"}, "unknown: it is not built"),
-    ],
-)
-def test_a_plan_without_a_range_has_one_number_or_says_why(capsys, changes, said):
-    assert said in judged(capsys, **changes)
-
-
 def pushed(folder: Path, kernel: str = "train-tpu") -> Path | None:
     """Plan the push of a table on the pair of T4, as `push-train` does; return the plan that is
     kept for the report of its run.

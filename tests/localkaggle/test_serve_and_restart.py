@@ -49,6 +49,7 @@ inputs = Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle"), "input")
 print("given:", (inputs / "weights/b0/notop.h5").read_text())
 print("networks:", [name for _, name in socket.if_nameindex()])
 """
+APART = "import subprocess; subprocess.Popen(['sleep', '600'], start_new_session=True)"
 ENDLESS = "open('begun', 'w').close(); import time; time.sleep(600)"
 
 
@@ -226,27 +227,43 @@ def test_kaggle_auth_logs_in_prints_a_token_and_revokes_it(tmp_path):
     assert "logged in as [rehearsal]" in told and "KGAT_" in token and "KGAT_" not in revoked
 
 
+KILLED, SLOW = signal.SIGKILL, pytest.mark.slow
+SANDBOX = pytest.mark.skipif(not namespaces(), reason="namespaces are not permitted")
+
+
 @pytest.mark.parametrize(
-    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)]
+    ("number", "sandboxed"),
+    [
+        (signal.SIGINT, True),
+        pytest.param(KILLED, True, marks=SANDBOX),
+        pytest.param(KILLED, False, marks=SLOW),
+        pytest.param(signal.SIGTERM, True, marks=SLOW),
+    ],
 )
-def test_it_ends_with_its_sessions_and_its_own_temporary_folder(tmp_path, monkeypatch, number):
-    """A shell sends the interrupt to all processes of the group, not to the first alone."""
+def test_no_session_survives_a_server(tmp_path, monkeypatch, number, sandboxed):
+    """A shell sends the interrupt to all processes of the group, not to the first alone. SIGKILL
+    gives nobody the time to tidy up: the kernel of the system does, or the session looks for its
+    parent.
+    """
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    if not sandboxed:
+        monkeypatch.setenv("PATH", str(Path(sys.executable).parent))  # without `unshare`
     with serving() as served:
         (folder,) = tmp_path.iterdir()
         key = re.search(r"_KEY=(\S+)", served.lines)[1]
         port = int(re.search(r"127\.0\.0\.1:(\d+)", served.lines)[1])
-        push(SimpleNamespace(key=key, port=port), ENDLESS)
+        push(SimpleNamespace(key=key, port=port), *[APART] * sandboxed, ENDLESS)
         assert soon(lambda: list(folder.glob("sessions/*/working/begun")))
         sessions = psutil.Process(served.process.pid).children(recursive=True)
-        os.killpg(served.process.pid, number)
+        (os.kill if number == KILLED else os.killpg)(served.process.pid, number)
         out, errors = served.process.communicate(timeout=SECONDS_AT_MOST)
 
-    assert len(sessions) >= 2  # papermill and the notebook's kernel
-    ended = "# Ended, with all of its sessions.\n"
-    assert (served.process.returncode, out, errors) == (0, ended, "")
+    # papermill, the notebook's kernel, and the process that it started
+    assert len(sessions) >= 2 + sandboxed
     assert not psutil.wait_procs(sessions, timeout=SECONDS_AT_MOST)[1]
-    assert not list(tmp_path.iterdir())
+    ended = (-9, "") if number == KILLED else (0, "# Ended, with all of its sessions.\n")
+    assert (served.process.returncode, out, errors) == (*ended, "")
+    assert bool(list(tmp_path.iterdir())) == (number == KILLED)
 
 
 SAMPLE = {"sample_submission.csv": b"id,label\nh1,0\nh2,0\n"}

@@ -5,10 +5,7 @@ test states one fact of it.
 import json
 import os
 import pwd
-import signal
 import socket
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -21,7 +18,7 @@ import pytest
 from localkaggle.competitions import Competition
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions import session
-from tests.localkaggle.pushed_notebooks import finished, publish, push, soon
+from tests.localkaggle.pushed_notebooks import finished, publish, push
 
 ROOT = Path(__file__).resolve().parents[3]
 PACKAGES = ("pipeline", "deploy", "localkaggle")
@@ -397,48 +394,6 @@ def test_what_cannot_be_executed_fails_with_the_reason_in_its_log(bench):
 
     assert version.status == "ERROR"
     assert "Notebook does not appear to be JSON" in printed(version)
-
-
-KAGGLE = """
-import sys, threading
-from pathlib import Path
-from localkaggle.server import LocalKaggle
-from localkaggle.sessions import session
-from tests.localkaggle.pushed_notebooks import push
-
-folder, slug, *cells = sys.argv[1:]
-if "remapped" in slug:
-    session.namespaces = lambda: ()
-with LocalKaggle(Path(folder), competitions=(), queue_seconds=0) as kaggle:
-    push(kaggle, *cells, slug=slug)
-    threading.Event().wait()
-"""
-
-
-@pytest.mark.parametrize(
-    ("kind", "daemon", "processes"),
-    [
-        ("sandboxed", ENDLESS, 3),
-        pytest.param("remapped", "import time", 2, marks=pytest.mark.slow),
-    ],
-)
-def test_no_session_survives_a_kaggle_that_is_killed(kind, daemon, processes, request, tmp_path):
-    """SIGKILL gives nobody the time to tidy up: the kernel of the system does, or the session looks
-    for its parent.
-    """
-    if kind == "sandboxed":
-        request.getfixturevalue("sandboxed")
-    slug, cell = unique(kind), "open('begun', 'w').close(); time.sleep(600)"
-    words = [sys.executable, "-c", KAGGLE, str(tmp_path / "kaggle"), f"rehearsal/{slug}"]
-    with subprocess.Popen([*words, daemon, cell], cwd=ROOT) as process:
-        try:
-            assert soon(lambda: list(tmp_path.glob("kaggle/sessions/*/working/begun")))
-            begun = of_session(slug)
-        finally:
-            process.send_signal(signal.SIGKILL)
-
-    # papermill, the notebook's kernel, and the process that it started
-    assert len(begun) >= processes and soon(lambda: not of_session(slug))
 
 
 REMAPPED = """
