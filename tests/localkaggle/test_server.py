@@ -1,5 +1,5 @@
-"""The local Kaggle: to whom it speaks, what it keeps of broken files, refuses, limits and keeps apart,
-and how it behaves by its facts.
+"""The local Kaggle: to whom it speaks, what it keeps of broken files, refuses and limits, and how it
+behaves by its facts.
 """
 
 import base64
