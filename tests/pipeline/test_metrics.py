@@ -152,22 +152,6 @@ def test_a_hard_case_has_the_value_that_competitors_expect(
     assert found == pytest.approx(expected, abs=1e-8)
 
 
-@pytest.mark.parametrize(
-    ("name", "target"), [("auc", "multilabel"), ("r2", "regression"), ("f1", "multilabel")]
-)
-def test_a_column_without_a_value_is_left_out_and_the_last_one_refused(name, target):
-    """Its absence does not show in the mean of the others."""
-    metric = metrics.find(name, target)
-    truth, predicted = (
-        np.array([[0, 0], [1, 0], [1, 0]]),
-        np.array([[0.2, 0.1], [0.7, 0.3], [0.1, 0.2]]),
-    )
-
-    assert metric(truth, predicted) == metric(truth[:, :1], predicted[:, :1])
-    with pytest.raises(DataError, match="has no value"):
-        metric(truth[:, 1:], predicted[:, 1:])
-
-
 def test_a_value_past_every_number_is_refused():
     """The square of 1e200 is infinite."""
     with np.errstate(over="ignore"), pytest.raises(DataError, match="came out as inf"):
@@ -221,6 +205,10 @@ def test_a_name_that_cannot_be_meant_is_refused_with_those_that_can(name, target
         ("auc", "ordinal", [2, 2, 2], np.eye(3), "auc has no value for these 3 rows.*two classes"),
         ("qwk", "ordinal", [2, 2, 2], np.eye(3), "qwk has no value for these 3 rows.*two classes"),
         ("qwk", "ordinal", [1, 1], [[0, 1], [0, 1]], "qwk has no value for these 2 rows"),
+        # A column without a value is left out of the mean, as above, and the last one refused.
+        ("auc", "multilabel", [[0], [0]], [[0.1], [0.3]], "auc has no value"),
+        ("f1", "multilabel", [[0], [0]], [[0.1], [0.3]], "f1 has no value"),
+        ("r2", "regression", [[2], [2]], [[0.1], [0.3]], "r2 has no value"),
     ],
 )
 def test_rows_that_a_metric_cannot_take_are_refused(name, target, truth, predicted, message):
@@ -258,11 +246,7 @@ def test_resamples_without_a_value_are_skipped():
     assert 0 <= low < 2 / 3 < high <= 1
 
 
-def test_what_has_no_value_has_no_interval():
-    """Neither where the metric refuses the rows, nor where it refuses each resample."""
-    with pytest.raises(DataError, match="auc has no value for these 2 rows"):
-        metrics.interval(metrics.find("auc", "classes"), np.array([1, 1]), np.eye(2), 0)
-
+def test_what_has_no_value_in_any_resample_has_no_interval():
     def score(truth, _):
         return 1.0 if len(set(truth)) == 60 else math.nan
 

@@ -118,26 +118,6 @@ def test_each_cell_counts_the_images_that_the_devices_were_given(bench):
 
 
 @trains_a_grid
-def test_a_cell_that_was_measured_is_not_measured_again(bench):
-    """Killed in the middle of one, a grid repeats that alone, and one that could not be trained:
-    there may be more memory by now.
-    """
-    give, output, _ = bench
-    (kept,) = (output / measurement.FOLDER).iterdir()
-    cut, failed = (kept / f"{CELLS[place]}.json" for place in (3, 1))
-    before = {path.name: path.read_bytes() for path in kept.iterdir()}
-    cut.unlink()
-    failed.write_text(json.dumps({**json.loads(failed.read_text()), "times": None, "reason": "?"}))
-
-    shown, found = give()
-
-    assert sum(line.startswith(f"{len(CELLS)} of") for line in shown) == 1
-    after = {path.name: path.read_bytes() for path in kept.iterdir()}
-    assert {name for name in before if before[name] != after[name]} == {cut.name, failed.name}
-    assert found[CELLS[1]].times is not None
-
-
-@trains_a_grid
 def test_a_cell_of_another_grid_is_not_taken_for_one_of_this(bench, small, monkeypatch):
     """Nor one of another network's settings, or of other versions."""
     give, output, _ = bench

@@ -41,15 +41,10 @@ def test_a_forest_learns_colours_and_boosting_a_number(kind, metric):
     """What thumbnails and histograms show, and each of several columns."""
     shades = np.arange(96) % 4
     labels, names = shades.astype(np.int32), "label"
-    if kind in ("multilabel", "regression"):
+    if kind != "ordinal":
         labels, names = np.stack([shades > 0, shades > 1], axis=1).astype(np.float32), ("a", "b")
-    config = replace(
-        DIGITS,
-        target=kind,
-        num_classes=0 if kind in ("multilabel", "regression") else 4,
-        metric=metric,
-        data=replace(DIGITS.data, label_column=names),
-    )
+    classes, data = 4 * (kind == "ordinal"), replace(DIGITS.data, label_column=names)
+    config = replace(DIGITS, target=kind, num_classes=classes, metric=metric, data=data)
     table = replace(config, data=Data(kind="table", label_column=names, numeric_columns=("x",)))
     rows = np.stack([shades, np.zeros(96)], axis=1).astype(np.float32)
 

@@ -272,9 +272,8 @@ def test_few_rows_are_chosen_without_broken_images(competition, tiny):
     again.limit(24, 8)
     assert not {*again.train, *again.hidden} & set(broken)
     assert (len(again.train), len(again.hidden)) == (len(chosen.train), len(chosen.hidden))
-    assert f"1 of 24 chosen rows are broken or missing, such as {ids[broken[0]]}" in str(
-        again.made_up
-    )
+    said = f"1 of 24 chosen rows are broken or missing, such as {ids[broken[0]]}"
+    assert said in str(again.made_up)
 
 
 def test_an_image_that_cannot_be_decoded_has_no_duplicates(tiny, tmp_path):
