@@ -56,13 +56,9 @@ def measured(folder: Path, width: int, height: int, number: int) -> Table:
         if sum(len(block) for _, block, _ in blocks) != number:
             raise ValueError("images are missing")
 
-    cache = folder / "cache" / f"{width}"
     work: dict[str, Callable[[], object]] = {
         'ours, decode="reduced"': partial(decoded, SHAPES["reduced"]),
         'ours, decode="full"': partial(decoded, SHAPES["full"]),
-        "ours, cached, sha256 checked": lambda: parallel_decoding.read(
-            paths, SHAPES["full"], cache=cache
-        ),
         "image_dataset_from_directory": lambda: sum(len(batch) for batch in files),
     }
     variants = {name: rate(number, once) for name, once in work.items()}
@@ -101,23 +97,18 @@ def fairly(path: Path) -> np.ndarray:
 
 
 def photographs(folder: Path, width: int, height: int, number: int) -> list[Path]:
-    """Write JPEGs of random crops of scikit-learn's two photographs, side by side."""
+    """Write JPEGs of random crops of scikit-learn's two photographs."""
     folder.mkdir(parents=True)
     originals = [Image.fromarray(array) for array in load_sample_images().images]
     draw = np.random.default_rng(SEED)
     paths = [folder / f"{index:04d}.jpg" for index in range(number)]
     for index, path in enumerate(paths):
-        whole = Image.new("RGB", (width, height))
-        for down in range(0, height, 375):
-            for along in range(0, width, 500):
-                original = originals[index % 2]
-                across = int(draw.integers(300, 561))
-                left = int(draw.integers(0, original.width - across + 1))
-                top = int(draw.integers(0, original.height - across * 3 // 4 + 1))
-                box = (left, top, left + across, top + across * 3 // 4)
-                crop = original.resize((500, 375), Image.Resampling.BICUBIC, box)
-                whole.paste(crop, (along, down))
-        whole.save(path, quality=90)
+        original, across = originals[index % 2], int(draw.integers(300, 561))
+        left = int(draw.integers(0, original.width - across + 1))
+        top = int(draw.integers(0, original.height - across * 3 // 4 + 1))
+        box = (left, top, left + across, top + across * 3 // 4)
+        crop = original.resize((width, height), Image.Resampling.BICUBIC, box)
+        crop.save(path, quality=90)
     return paths
 
 

@@ -25,11 +25,8 @@ if TYPE_CHECKING:
 SEED, IMAGES = 20261125, 60_000
 ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
 MLP: dict[str, Any] = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.2}}
-CNN: dict[str, Any] = {
-    "model_options": {"width": 44, "dropout": 0.3},
-    "batch": 32,
-    "batchnorm_batch": 32,
-}
+SMALL = {"batch": 32, "batchnorm_batch": 32}
+CNN: dict[str, Any] = {"model_options": {"width": 44, "dropout": 0.3}, **SMALL}
 # Changes of the config, steps per turn, turns. Where a step takes 1 ms, our loop makes 16 per call.
 SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
     "A step of about 1 ms (MLP, batch 64)": ({**MLP, "steps_per_call": 16}, 960, 15),

@@ -1,5 +1,6 @@
 """Times variants in turn, keeps every repetition, and writes a section of docs/benchmarks.md."""
 
+import json
 import os
 import platform
 import re
@@ -13,6 +14,7 @@ from dataclasses import dataclass
 from datetime import date
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/benchmarks.md"
@@ -91,15 +93,30 @@ def in_turn(variants: Mapping[str, Callable[[], float]], turns: int) -> dict[str
     return taken
 
 
+def seconds(work: Callable[[], object]) -> float:
+    """Return the seconds that the work takes."""
+    begun = time.perf_counter()
+    work()
+    return time.perf_counter() - begun
+
+
 def rate(amount: int, work: Callable[[], object]) -> Callable[[], float]:
     """Return a variant that does the work and returns `amount` per second."""
 
-    def timed() -> float:
-        begun = time.perf_counter()
-        work()
-        return amount / (time.perf_counter() - begun)
+    return lambda: amount / seconds(work)
 
-    return timed
+
+def in_process(module: str, *words: object, **environment: str) -> Any:
+    """Return the JSON value that `python -m` with these words prints last, on JAX and this CPU."""
+    usual = {"KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu", "TF_CPP_MIN_LOG_LEVEL": "2"}
+    done = subprocess.run(
+        [sys.executable, "-m", module, *map(str, words)],
+        env={**os.environ, **usual, **environment},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    )
+    return json.loads(done.stdout.splitlines()[-1])
 
 
 def write(name: str, title: str, tables: Sequence[Table], begun: float) -> None:
@@ -151,8 +168,6 @@ def _machine() -> str:
         found = re.search(r"model name\s*: (.*)", Path("/proc/cpuinfo").read_text())
         processor = found[1] if found else processor
     names = ("jax", "keras", "tensorflow", "tensorflow-cpu", "numpy", "grain")
-    versions = []
-    for name in names:
-        with suppress(metadata.PackageNotFoundError):
-            versions.append(f"{name} {metadata.version(name)}")
-    return f"{processor}, {len(os.sched_getaffinity(0))} cores; {', '.join(versions)}"
+    there = {each.name: each.version for each in metadata.distributions()}
+    versions = ", ".join(f"{name} {there[name]}" for name in names if name in there)
+    return f"{processor}, {len(os.sched_getaffinity(0))} cores; {versions}"

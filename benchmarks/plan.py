@@ -1,14 +1,12 @@
 """What `python -m pipeline plan --for cpu` predicts, beside trainings on this machine.
 
-Four networks as a competitor writes them, in two precisions and with two feeds. Plan and training
+Three networks that ship, in two precisions and with two feeds. Plan and training
 take turns. `python -m benchmarks.plan CONFIG DATA OUT` trains in a process of its own.
 """
 
 import gc
 import json
-import os
 import re
-import subprocess
 import sys
 import tempfile
 import time
@@ -19,146 +17,66 @@ from statistics import median
 from typing import Any
 
 import numpy as np
-from PIL import Image
 
-from benchmarks.measure import Table, write
+from benchmarks.measure import Table, in_process, write
+from pipeline import config as configs
 
 SEED, TURNS, EPOCHS = 20261125, 2, 4
-MODELS = ("cnn", "convnext", "vit", "perceptron")
+MODELS: dict[str, dict[str, Any]] = {
+    "small_cnn": {"width": 24},
+    "strided_resnet": {"width": 32},
+    "mlp": {"width": 1024, "depth": 3},
+}
 PRECISIONS, FEEDS = ("float32", "mixed_bfloat16"), ("host", "device")
-IMAGES, SIDE, BATCH, DISTINCT = 448, 64, 64, 16
-FILE = (2000, 1500)
-NETWORKS = '''"""Networks of the benchmark of plans."""
-
-from keras import layers
-
-from pipeline.config import Config, Data, Optimizer
-
-
-def cnn(images, num_classes, batchnorm_momentum):
-    x = images
-    for number, width in enumerate((24, 48, 64, 64)):
-        x = layers.Conv2D(width, 3, padding="same", use_bias=False, name=f"conv{number}")(x)
-        x = layers.BatchNormalization(momentum=batchnorm_momentum, name=f"norm{number}")(x)
-        x = layers.ReLU(name=f"relu{number}")(x)
-        x = layers.MaxPooling2D(name=f"pool{number}")(x) if number < 2 else x
-    x = layers.GlobalAveragePooling2D(name="pool")(x)
-    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
-
-
-def convnext(images, num_classes, batchnorm_momentum):
-    x = layers.Conv2D(64, 4, strides=4, name="stem")(images)
-    for number in range(3):
-        y = layers.DepthwiseConv2D(7, padding="same", name=f"depthwise{number}")(x)
-        y = layers.LayerNormalization(name=f"norm{number}")(y)
-        y = layers.Dense(256, activation="gelu", name=f"wide{number}")(y)
-        y = layers.Dense(64, name=f"narrow{number}")(y)
-        x = layers.Add(name=f"sum{number}")([x, y])
-    x = layers.GlobalAveragePooling2D(name="pool")(x)
-    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
-
-
-def vit(images, num_classes, batchnorm_momentum):
-    x = layers.Conv2D(192, 8, strides=8, name="patches")(images)
-    x = layers.Reshape((-1, 192), name="tokens")(x)
-    for number in range(3):
-        y = layers.LayerNormalization(name=f"norm{number}")(x)
-        y = layers.MultiHeadAttention(4, 48, name=f"attention{number}")(y, y)
-        x = layers.Add(name=f"sum{number}")([x, y])
-        y = layers.LayerNormalization(name=f"mlp_norm{number}")(x)
-        y = layers.Dense(768, activation="gelu", name=f"wide{number}")(y)
-        y = layers.Dense(192, name=f"narrow{number}")(y)
-        x = layers.Add(name=f"mlp_sum{number}")([x, y])
-    x = layers.GlobalAveragePooling1D(name="pool")(x)
-    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
-
-
-def perceptron(images, num_classes, batchnorm_momentum):
-    x = layers.Flatten(name="flat")(images)
-    for number in range(3):
-        x = layers.Dense(1024, activation="relu", name=f"dense{number}")(x)
-    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
-
-
-CONFIG = Config(
-    name=NAME,
-    competition="plan-runs",
-    num_classes=2,
-    model=MODEL,
-    data=Data(height=64, width=64, channels=3, crop_padding=2, **DATA),
-    optimizer=Optimizer(name="adam", base_rate=1e-3, base_batch=64),
-    batch=64,
-    batchnorm_batch=32,
-    warmup_epochs=1.0,
-    progress_seconds=0.2,
-    checkpoint_seconds=32400.0,
-    **MORE,
-)
-'''
+NAMES = "trained", "planned"
+IMAGES, SIDE, BATCH = 448, 64, 64
 
 
 def main() -> None:
     """Measure, and write the section."""
     begun = time.perf_counter()
-    seconds: dict[str, list[float]] = {"epoch, trained": [], "epoch, planned": []}
-    memory: dict[str, list[float]] = {"step's MB, trained": [], "step's MB, planned": []}
-    rows = []
+    cases, found = list(product(MODELS, PRECISIONS, FEEDS)), []
     with tempfile.TemporaryDirectory() as folder:
         data = Path(folder) / "data"
         write_data(data)
-        for case in product(MODELS, PRECISIONS, FEEDS):
-            found = compared(Path(folder), data, *case)
-            seconds["epoch, trained"] += [median(found["epochs"])]
-            seconds["epoch, planned"] += [median(found["planned epochs"])]
-            memory["step's MB, trained"] += [found["bytes"] / 1e6]
-            memory["step's MB, planned"] += [found["planned bytes"] / 1e6]
-            rows.append(" ".join(case))
-            print(f"  {rows[-1]}: {found}", file=sys.stderr, flush=True)
-    order = f"In the order of the columns: {'; '.join(rows)}."
+        for case in cases:
+            found.append(compared(Path(folder), data, *case))
+            print(f"  {' '.join(case)}: {found[-1]}", file=sys.stderr, flush=True)
+    order = f"In the order of the columns: {'; '.join(map(' '.join, cases))}."
     tables = [
-        Table(f"Epochs of {len(rows)} trainings, {SIDE}x{SIDE}", "s", seconds, order),
-        Table("Memory of a step beyond what lies there before it", "MB", memory, order),
+        Table(title, unit, {name: [one[unit, name] for one in found] for name in NAMES}, order)
+        for title, unit in (
+            (f"Epochs of {len(cases)} trainings, {SIDE}x{SIDE}", "s"),
+            ("Memory of a step beyond what lies there before it", "MB"),
+        )
     ]
     write("plan", "Plans for this CPU", tables, begun)
 
 
-def compared(folder: Path, data: Path, model: str, precision: str, feed: str) -> dict[str, Any]:
+def compared(
+    folder: Path, data: Path, model: str, precision: str, feed: str
+) -> dict[tuple[str, str], float]:
     """Return what was planned for a case and what came of it; both take turns."""
     config = write_config(folder, model, precision, feed)
+    kept = {
+        "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
+        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
+    }
     planned, ran = [], []
     for turn in range(TURNS):
         plan = ("pipeline", "plan", "--config", config, "--for", "cpu", "--input", data, "--json")
-        planned.append(in_process(folder, *plan)["outlooks"][0])
-        ran.append(in_process(folder, "benchmarks.plan", config, data, folder / f"run-{turn}"))
+        planned.append(in_process(*plan, **kept)["outlooks"][0])
+        ran.append(in_process("benchmarks.plan", config, data, folder / f"run-{turn}", **kept))
     return {
-        "planned bytes": planned[0]["computing"] * BATCH / planned[0]["share"],
-        "bytes": median(one["bytes"] for one in ran),
-        "planned epochs": [one["epoch"]["usual"] for one in planned],
-        "epochs": [seconds for one in ran for seconds in one["epochs"]],
+        ("s", "trained"): median(seconds for one in ran for seconds in one["epochs"]),
+        ("s", "planned"): median(one["epoch"]["usual"] for one in planned),
+        ("MB", "trained"): median(one["bytes"] for one in ran) / 1e6,
+        ("MB", "planned"): planned[0]["computing"] * BATCH / planned[0]["share"] / 1e6,
     }
-
-
-def in_process(folder: Path, *words: object) -> Any:
-    """Return the JSON value that `python -m` with these words prints last."""
-    done = subprocess.run(
-        [sys.executable, "-m", *map(str, words)],
-        env={
-            **os.environ,
-            "KERAS_BACKEND": "jax",
-            "JAX_PLATFORMS": "cpu",
-            "JAX_COMPILATION_CACHE_DIR": str(folder / "compiled"),
-            "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        },
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return json.loads(done.stdout.splitlines()[-1])
 
 
 def train(config: str, data: Path, output: Path) -> dict[str, Any]:
     """Train, and return the bytes of a step and the seconds of each epoch after the second."""
-    from pipeline import config as configs
     from pipeline.runtime import backend
 
     settings = configs.load(config)
@@ -201,20 +119,31 @@ def status(name: str) -> int:
 
 def write_config(folder: Path, model: str, precision: str, feed: str) -> Path:
     """Write the config of a case, and return its path."""
-    files = feed == "host" and model != "convnext"
-    name = f"{model}_{precision}_{feed}"
-    data = (
-        {"kind": "images", "suffix": ".jpg", "resize": "stretch"} if files else {"kind": "arrays"}
-    )
-    more = {"precision": precision, "feed": "files" if files else feed, "epochs": EPOCHS}
-    path = folder / f"{name}.py"
-    constants = f"NAME, MODEL, DATA, MORE = {name!r}, {model!r}, {data!r}, {more!r}\n\n"
-    path.write_text(NETWORKS.replace("\nCONFIG", f"\n{constants}CONFIG"))
+    common = configs.load("digits").to_json()
+    data = {"kind": "arrays", "height": SIDE, "width": SIDE, "channels": 3, "labelled": None}
+    made = common | {
+        "name": f"{model}_{precision}_{feed}",
+        "competition": "plan-runs",
+        "num_classes": 2,
+        "model": model,
+        "model_options": MODELS[model],
+        "data": common["data"] | data,
+        "optimizer": common["optimizer"] | {"base_batch": BATCH},
+        "batch": BATCH,
+        "epochs": EPOCHS,
+        "warmup_epochs": 1,
+        "precision": precision,
+        "feed": feed,
+        "progress_seconds": 0.2,
+        "checkpoint_seconds": 32400,
+    }
+    path = folder / f"{made['name']}.py"
+    path.write_text(f"from pipeline.config import from_json\nCONFIG = from_json({made!r})\n")
     return path
 
 
 def write_data(folder: Path) -> None:
-    """Write a competition of two classes, as arrays and as JPEG files."""
+    """Write a competition of two classes, as arrays."""
     draw = np.random.default_rng(SEED)
     labels = draw.integers(0, 2, IMAGES)
     pixels = draw.integers(0, 120, (IMAGES, SIDE, SIDE, 3)) + 100 * labels[:, None, None, None]
@@ -225,13 +154,6 @@ def write_data(folder: Path) -> None:
     rows = [f"r{number},{label}" for number, label in enumerate(labels)]
     (folder / "train.csv").write_text("\n".join(["id,label", *rows]) + "\n")
     (folder / "sample_submission.csv").write_text("id,label\nt0,0\nt1,0\n")
-    for number in range(DISTINCT):
-        noise = draw.integers(0, 256, (FILE[1] // 4, FILE[0] // 4, 3)).astype(np.uint8)
-        image = Image.fromarray(noise).resize(FILE, Image.Resampling.BICUBIC)
-        for row in range(number, IMAGES, DISTINCT):
-            image.save(folder / f"train/r{row}.jpg", quality=85)
-        if number < 2:
-            image.save(folder / f"test/t{number}.jpg", quality=85)
 
 
 if __name__ == "__main__":

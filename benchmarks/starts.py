@@ -6,14 +6,13 @@ A second session finds what the first one compiled. Each start is a process of i
 
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
 from pathlib import Path
 
 from benchmarks import loop
-from benchmarks.measure import Table, write
+from benchmarks.measure import Table, in_process, write
 
 STARTS, RUNS = 7, 5
 
@@ -25,7 +24,7 @@ def main() -> None:
     for turn in range(STARTS):
         with tempfile.TemporaryDirectory() as folder:
             for name in ("first session", "second session"):  # the second needs the first
-                taken[name].append(started(folder))
+                taken[name].append(in_process("benchmarks.starts", folder))
         print(f"  turn {turn + 1} of {STARTS}", file=sys.stderr, flush=True)
     kept: dict[str, list[float]] = {"without checkpoints": [], "with checkpoints": []}
     for seconds, whole in (saved() for _ in range(RUNS)):
@@ -36,18 +35,6 @@ def main() -> None:
         Table("Two epochs, a state of 2.4 million parameters and its optimizer's", "s", kept),
     ]
     write("starts", "Starts and checkpoints", tables, begun)
-
-
-def started(folder: str) -> float:
-    """Return the seconds of a start in a process of its own, whose output is that folder."""
-    done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.starts", folder],
-        env={**os.environ, "KERAS_BACKEND": "jax", "JAX_PLATFORMS": "cpu"},
-        stdout=subprocess.PIPE,
-        text=True,
-        check=True,
-    )
-    return float(json.loads(done.stdout.splitlines()[-1]))
 
 
 def start(folder: Path) -> float:
