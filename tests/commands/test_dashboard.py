@@ -211,17 +211,6 @@ def test_a_screen_that_is_interrupted_restores_the_terminal(world, number, code,
     assert "\x1b[?25h" in terminal.text.rpartition("\x1b[?25l")[2]
 
 
-def test_the_status_on_a_terminal_draws_the_quota(world):
-    """Used and left, as numbers too."""
-    world.local.kernels.used_seconds["TPU"] = 5 * 3600.0
-    world.released.set()
-
-    terminal = Terminal("status", "--config", "digits")
-
-    assert terminal.ended() == 0 and ENTER not in terminal.text
-    assert re.search(r"TPU +5.0 of 20 h used +━+.* 15.0 h left", terminal.after_the_screen())
-
-
 def look(progress: Any = (), **values: Any) -> Look:
     """Return a look at a run that has these lines of progress."""
     usual = {"run": RUN, "status": "RUNNING", "seconds": 751.0, "ran_seconds": 700.0, "words": ""}

@@ -173,7 +173,7 @@ def test_a_smoke_test_that_ran_out_of_time_names_the_command_that_goes_on(prompt
     local.faults.say("GenerateAccessToken", ["one byte a second"])
 
     given = ["doctor", "--live", "--config", "digits", "--submit", "--yes"]
-    code, _, said = prompt(*given, "--minutes", "0.02")
+    code, _, said = prompt(*given, "--minutes", "0.01")
 
     assert code == 5 and "The smoke test is unfinished" in said
     assert said.splitlines()[-1] == shlex.join(["invoke", *given])
@@ -195,10 +195,10 @@ def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(prompt, local):
     """A byte now and then keeps a connection alive for ever; the system's timer ends it."""
     local.faults.plan({0: "one byte a second"})
 
-    code, shown, _ = prompt("status", "--minutes", "0.02", "--json")
+    code, shown, _ = prompt("status", "--minutes", "0.01", "--json")
 
     assert code == 5
-    assert "longer than 0.02 minutes" in json.loads(shown.splitlines()[-1])["error"]
+    assert "longer than 0.01 minutes" in json.loads(shown.splitlines()[-1])["error"]
 
 
 def test_a_chain_ends_with_its_score_and_a_command_that_can_be_pasted(tmp_path, capsys):

@@ -1,6 +1,4 @@
-"""The local Kaggle: to whom it speaks, what it keeps of broken files, refuses and limits, and how it
-behaves by its facts.
-"""
+"""The local Kaggle: what it answers, refuses and limits, and how it behaves by its facts."""
 
 import base64
 import http.client

@@ -133,9 +133,8 @@ def test_a_training_that_is_complete_is_not_trained_again(start, ours, train, sh
 
     assert train(kaggle).run == push(kaggle, ours) == first.run
     assert relay.publish(kaggle, ours, first.run, first.folder, show=shown.append).version == 1
-    for fault in ("404", "403", "500"):
-        local.faults.say("GetKernelSessionStatus", [fault])
-        assert push(kaggle, ours) == first.run
+    local.faults.say("GetKernelSessionStatus", ["404"])
+    assert push(kaggle, ours) == first.run
     for stays in (first.folder, None):
         for path in sorted(ours.runs.glob("digits-train-tpu-v*")):
             if path != stays:
@@ -196,11 +195,8 @@ def test_sessions_too_short_for_a_step_do_not_repeat_for_ever(start, train):
     assert statuses(local) == ["COMPLETE"] * 3
 
 
-@pytest.mark.parametrize("after", [5, 13])
-def test_a_command_that_was_killed_resumes_and_makes_no_version_twice(
-    start, ours, train, shown, after
-):
-    """At another line of what it shows each time; tests/faults kills processes."""
+def test_a_command_that_was_killed_resumes_and_makes_no_version_twice(start, ours, train, shown):
+    """In the second session; tests/faults kills processes."""
     local, kaggle = start(Script(v2="killed"))
 
     class Killed(BaseException):
@@ -208,7 +204,7 @@ def test_a_command_that_was_killed_resumes_and_makes_no_version_twice(
 
     def show(line):
         shown.append(line)
-        if len(shown) == after:
+        if len(shown) == 13:
             raise Killed
 
     with pytest.raises(Killed):
@@ -515,17 +511,6 @@ def test_no_more_time_is_asked_for_than_is_left(site, ours, left, asked):
 
 
 # What comes late, and what is lost
-
-
-def test_a_version_that_calls_do_not_know_yet_is_found_after_a_lost_answer(site, ours, watch):
-    """Within two minutes, here four seconds; it was given up after three looks."""
-    local, kaggle = site(versions_seconds=0.5)
-    local.faults.say("SaveKernel", ["reset after"])
-
-    run = push(kaggle, ours)
-
-    assert (run.version, sent(local)) == (1, 1)
-    assert watch(kaggle, run) == "COMPLETE"
 
 
 def test_what_a_killed_session_lost_is_said_and_the_one_before_it_counts(site, ours, shown):

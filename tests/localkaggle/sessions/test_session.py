@@ -372,7 +372,12 @@ RESTING = "; time.sleep(600)"
     ("cell", "shape", "says"),
     [
         ("time.sleep(600)", "NvidiaTeslaT4", "exceeded 2 seconds"),
-        (f"held = b'1' * 10**9{RESTING}", "", "more than 600,000,000 bytes of memory"),
+        pytest.param(
+            f"held = b'1' * 10**9{RESTING}",
+            "",
+            "more than 600,000,000 bytes of memory",
+            marks=pytest.mark.slow,
+        ),
         (LARGE, "", HOLDS),
         pytest.param(LARGE + RESTING, "", HOLDS, marks=pytest.mark.slow),
     ],
