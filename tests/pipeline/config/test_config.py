@@ -48,6 +48,8 @@ def test_a_config_survives_json(config):
     """What is written into the manifest is the config, whole."""
     assert again(config) == config
     assert again(config).outputs == (2 if config == SEVERAL else 10)
+    # Of labels in rising order a model answers "more than this one".
+    assert replace(UNUSUAL, target="ordinal").outputs == 9
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -56,12 +58,6 @@ def test_every_config_is_named_as_its_file_and_survives_json(name):
     config = load(name)
 
     assert config.name == name and again(config) == config
-
-
-@pytest.mark.parametrize(("target", "outputs"), [("multilabel", 10), ("ordinal", 9)])
-def test_a_model_has_an_output_a_label_or_one_between_two_steps(target, outputs):
-    """Of labels in rising order it answers "more than this one"."""
-    assert replace(DIGITS, target=target).outputs == outputs
 
 
 DATA = DIGITS.data
@@ -77,18 +73,15 @@ BAD = [
         {
             "name": ("Digits",),
             "competition": ("My Competition",),
-            "num_classes": (1,),
             "batch": (0, 12.5, True, 2**40),
             "data": ({"height": 8}, None),
             "model_options": ([1], None),
             "code": (3,),
-            "warmup_epochs": (41,),
             "precision": ("float16",),
             "batchnorm_momentum": (1.0,),
             "target": ("ranking",),
             "metric": (None,),
             "loss": (3,),
-            "label_smoothing": (1.0,),
             "class_weights": (2.0, {}, "even"),
             "folds": (1, 101),
             "limit_predictions": (False,),
@@ -100,20 +93,16 @@ BAD = [
             "height": (0, 200_000, 8.0),
             "channels": (2,),
             "flip": ("no", 1, None),
-            "id_column": (None, ""),
             "label_column": ((), ("label", "label"), 3, "id"),
             "group_column": ("", "id", "label"),
             "weight_column": ("label",),
             "kind": ("video",),
-            "suffix": ("png",),
             "train_csv": ("n" * 300, "../train.csv"),
-            "train_images": ((), "/etc", ("a", "../b")),
-            "test_images": ("a\0b",),
+            "train_images": ((), "/etc", ("a", "../b"), "a\0b"),
             "test_records": (("a*", "../b*"),),
             "sample_submission": ("sample.parquet",),
             "numeric_columns": (("age",),),
             "crop_padding": (10**6,),
-            "cutmix": ("1",),
             "validation_fraction": (0.0,),
         },
     ),
@@ -122,7 +111,6 @@ BAD = [
         {
             "name": ("lion",),
             "base_rate": (float("nan"), -1.0),
-            "beta_2": (1.0,),
             "weight_decay": (0.1,),
             "clip_norm": (0,),
             "schedule": ("linear",),

@@ -142,9 +142,24 @@ class Shuffled(layers.Layer):
 '''
 
 
+UNBUILT = """
+class Unbuilt(layers.Layer):
+    def build(self, shape):
+        self.dense = layers.Dense(8)
+
+    def call(self, x):
+        return self.dense(x)
+
+    def compute_output_shape(self, shape):
+        return (*shape[:-1], 8)
+"""
+
+
 @pytest.mark.parametrize(
     ("code", "layer", "says"),
     [
+        # Keras calls no layer that says its shape, so it builds nothing inside.
+        (UNBUILT, "Unbuilt()(x)", r"build it in build\(\), or leave compute_output_shape"),
         (SHUFFLE, 'Shuffled(name="mixed")(x)', r"the layer 'mixed' gives .*row by row"),
         ("", "x - keras.ops.mean(x, axis=0)", "what leads to the layer 'logits' gives"),
         (
@@ -155,7 +170,7 @@ class Shuffled(layers.Layer):
         ("", 'layers.Dense(4)(x)\n    return keras.ops.cast(x, "int32")', "outputs are int32, not"),
         (FOCAL.replace("return", "return keras.ops.log(-1.0) +"), "x", "'focal' .*not finite"),
     ],
-    ids=["draws", "no layer", "gradient", "type", "loss"],
+    ids=["unbuilt", "draws", "no layer", "gradient", "type", "loss"],
 )
 def test_what_no_step_can_be_made_of_is_refused_before_training(custom, code, layer, says):
     loss = "focal" if "focal" in code else ""
@@ -213,24 +228,3 @@ def test_a_custom_model_with_a_layer_more_is_told_to_name_the_layers_of_both(cus
     with pytest.raises(ConfigError, match=r"other shapes.*\n.*Name the layers that both models"):
         stage = warm_start.FirstStage(first, "first")
         warm_start.begin(architectures.build(more), stage, more, None)
-
-
-def test_a_layer_whose_sublayers_have_no_weights_before_a_call_is_told_to_build_them(custom):
-    """Keras calls no layer that says its shape, so it builds nothing inside."""
-    code = """
-class Mixed(layers.Layer):
-    def build(self, shape):
-        self.dense = layers.Dense(8)
-
-    def call(self, x):
-        return self.dense(x)
-
-    def compute_output_shape(self, shape):
-        return (*shape[:-1], 8)
-"""
-    net = NET.replace("    return", "    x = Mixed()(x)\n    return")
-
-    with pytest.raises(ConfigError, match=r"build it in build\(\), or leave compute_output_shape"):
-        own_code_check.by_jax(custom(code + net), str)
-    built = code.replace("layers.Dense(8)\n", "layers.Dense(8)\n        self.dense.build(shape)\n")
-    own_code_check.by_jax(custom(built + net), str)

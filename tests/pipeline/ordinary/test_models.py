@@ -257,23 +257,18 @@ def made(images, num_classes, batchnorm_momentum):
         own_code_check.by_jax(config, lambda line: None)
 
 
-AUGMENTATION = """
-augmentation = keras.Sequential([layers.RandomFlip("horizontal"), layers.RandomRotation(0.02)])
-
-def made(images, num_classes, batchnorm_momentum):
-    return layers.Dense(num_classes)(layers.Flatten()(augmentation(images)))
-"""
-
-
 def test_layers_outside_of_functions_draw_by_a_seed_that_is_fixed(written):
     """They are made when the file is read, before a training has seeded anything."""
-    states = []
-    for _ in range(2):
-        model = architectures.build(written(AUGMENTATION))
-        states.append([np.asarray(one.value) for one in model.non_trainable_variables])
+    code = """
+turned = keras.Sequential([layers.RandomFlip("horizontal"), layers.RandomRotation(0.02)])
 
-    assert len(states[0]) == 2
-    assert all(map(np.array_equal, *states))
+def made(images, num_classes, batchnorm_momentum):
+    return layers.Dense(num_classes)(layers.Flatten()(turned(images)))
+"""
+    models = architectures.build(written(code)), architectures.build(written(code))
+
+    first, again = ([np.asarray(one) for one in each.non_trainable_variables] for each in models)
+    assert len(first) == 2 and all(map(np.array_equal, first, again))
 
 
 @pytest.mark.slow
@@ -293,8 +288,8 @@ def made(images, num_classes, batchnorm_momentum):
     return layers.Dense(num_classes)(Jax()(layers.Flatten()(images)))
 """)
 
-    given = {"config": tmp_path / "tiny.py", "input": competition, "output": tmp_path / "out"}
-    code = main(["train", *(f"--{name}={path}" for name, path in given.items())])
+    words = ["--config", tmp_path / "tiny.py", "--input", competition, "--output", tmp_path / "out"]
+    code = main(["train", *map(str, words)])
 
     assert code == 2
     assert "works with JAX and not with TensorFlow" in capsys.readouterr().err

@@ -1,5 +1,7 @@
 """Batches are the same in each way, on any number of devices; the way is the one that fits."""
 
+from types import SimpleNamespace
+
 import jax
 import numpy as np
 import pytest
@@ -84,16 +86,13 @@ def test_threads_and_buffers_that_are_used_again_give_the_same_batches(monkeypat
     assert same(fed("host", 4, calls), plain)
 
 
-def test_rows_are_copied_from_arrays_in_any_order_of_axes():
+def test_rows_are_copied_from_arrays_in_any_order_of_axes_or_the_error_is_heard():
     into = np.zeros((len(ROWS), 6, 5, 3), np.uint8)
+    with Gatherer(IMAGES) as gatherer, pytest.raises(ValueError, match="output array"):
+        gatherer.begin(ROWS, np.zeros((1, 1), np.uint8))[0].result()
     for order in ("C", "F"):
         take(np.asarray(IMAGES, order=order), ROWS, into)
         assert np.array_equal(into, IMAGES[ROWS])
-
-
-def test_an_error_in_a_thread_is_heard():
-    with Gatherer(IMAGES) as gatherer, pytest.raises(ValueError, match="output array"):
-        gatherer.begin(ROWS, np.zeros((1, 1), np.uint8))[0].result()
 
 
 @pytest.mark.parametrize(
@@ -109,15 +108,10 @@ def test_an_error_in_a_thread_is_heard():
 def test_images_lie_on_the_devices_if_they_take_a_quarter_of_the_memory(
     monkeypatch, platform, limit, size, expected
 ):
-    class Device:
-        def memory_stats(self):
-            return limit and {"bytes_limit": limit}
+    stats = limit and {"bytes_limit": limit}
+    device = SimpleNamespace(platform=platform, memory_stats=lambda: stats)
+    monkeypatch.setattr(feeding.jax, "devices", lambda: [device])
+    images = SimpleNamespace(nbytes=size)
 
-    Device.platform = platform
-    monkeypatch.setattr(feeding.jax, "devices", lambda: [Device()])
-
-    class Images:
-        nbytes = size
-
-    assert feeding.way("auto", Images(), 8)[0] == expected
-    assert feeding.way("device", Images(), 8)[0] == "device"
+    assert feeding.way("auto", images, 8)[0] == expected
+    assert feeding.way("device", images, 8)[0] == "device"
