@@ -192,13 +192,9 @@ def test_a_config_is_loaded_from_a_path(tmp_path: Path):
     ("text", "said"),
     [
         ("CONFIG = 3", "CONFIG is 3"),
-        ("", "CONFIG is None"),
-        ("import nowhere_to_be_found", "nowhere_to_be_found"),
-        ("CONFIG = (", "line 1.*SyntaxError"),
         ("\nimport sys\nsys.exit(0)", "line 3.*SystemExit"),
         ("def f(): f()\nf()", "RecursionError"),
         ("\0", "could not be read"),
-        (SHIPPED.replace("epochs=40", "epoch=40"), r"digits\.py \(line \d+\)"),
         (SHIPPED.replace('"adam"', '"lion"'), r"digits\.py \(line \d+\)"),
     ],
 )

@@ -215,13 +215,12 @@ def test_a_tif_of_floats_needs_to_know_what_is_white(tmp_path):
     assert np.array_equal(read.inputs[0][:, :, 0], picture(0))
 
 
-@pytest.mark.parametrize("group", [False, True])
 def test_images_that_stay_in_their_files_are_decoded_once_before_the_first_step(
-    group, tmp_path, monkeypatch
+    tmp_path, monkeypatch
 ):
     """But for a few that are timed. What a run is known by comes from the same look."""
     folder = class_folders(tmp_path, (".png",), count=40)
-    config = settings(train_csv=None, group_duplicates=group)
+    config = settings(train_csv=None, group_duplicates=True)
     decodes, decode = list[int](), parallel_decoding.decode
     counted = lambda *given: decodes.append(1) or decode(*given)  # noqa: E731
     monkeypatch.setattr(parallel_decoding, "decode", counted)

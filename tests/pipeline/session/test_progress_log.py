@@ -2,14 +2,12 @@
 
 import csv
 import json
-import resource
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.errors import DiskError
 from pipeline.session.progress_log import WORDS, Progress, columns, in_words, readable
 
 
@@ -60,20 +58,6 @@ def test_what_a_kill_cut_off_is_dropped(folder, name, torn):
     assert steps(folder) == ([10, 20, 30], [10, 20, 30])
     going_on(folder, 20)  # what is past the checkpoint comes again
     assert steps(folder) == ([10, 20], [10, 20])
-
-
-def test_a_full_disk_leaves_the_history_as_it_was(folder):
-    """It is written anew beside its place, and renamed."""
-    before = (folder / "history.csv").read_bytes()
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    try:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
-        with pytest.raises(DiskError):
-            going_on(folder, 20)
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-
-    assert (folder / "history.csv").read_bytes() == before
 
 
 JSON = st.integers() | st.floats() | st.text() | st.booleans() | st.lists(st.integers())
