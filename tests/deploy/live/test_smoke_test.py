@@ -8,7 +8,6 @@ import pytest
 from deploy.client.client import Kaggle
 from deploy.client.kernel_calls import SAVE
 from deploy.errors import BadAnswer, Unreachable, UsageError
-from deploy.live import live
 from deploy.live.live_runs import Runs
 from deploy.live.made_things import MadeThings
 from deploy.live.raw_answers import RawAnswers
@@ -16,16 +15,10 @@ from localkaggle import facts as local_facts
 from localkaggle.fault_kinds import edited
 from localkaggle.server import USER
 from tests.e2e import live_rehearsal
-from tests.e2e.live_rehearsal import HURRIED, QUICKLY_KILLED_SECONDS, kaggle, smoke, there
+from tests.e2e.live_rehearsal import HURRIED, kaggle, smoke, there
 from tests.e2e.plain_session import Plain
 
 QUICK = {"queue_seconds": 0.01, "ready_seconds": 0.05}
-
-
-def smoked(folder, wanted, **more):
-    """Give the smoke test with these steps."""
-    more["killed_seconds"] = QUICKLY_KILLED_SECONDS
-    return live.smoke_test(Kaggle.connect(pace=HURRIED), "digits", folder, wanted=wanted, **more)
 
 
 def test_a_smoke_test_shows_the_facts_and_leaves_nothing_behind(tmp_path):
@@ -77,12 +70,8 @@ def test_a_step_that_spends_is_announced_and_taken_only_if_it_is_agreed_to(tmp_p
     asked, shown = [], []
 
     with kaggle(QUICK, Plain) as local:
-        smoked(
-            tmp_path,
-            ("tpu", "submit"),
-            agree=lambda step: asked.append(step.name),
-            show=shown.append,
-        )
+        spending = {"wanted": ("tpu", "submit"), "agree": lambda step: asked.append(step.name)}
+        smoke(tmp_path, show=shown.append, **spending)
         pushes = [said for name, said, *_ in local.journal if name == "SaveKernel"]
 
     assert asked == ["tpu", "submit"]

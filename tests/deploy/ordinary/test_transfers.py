@@ -79,10 +79,6 @@ class Site:
         """Return a signed address of the large file."""
         return self.client.kernel_output(HANDLE, 1)[0]["weights.npz"]
 
-    def count(self, operation: str) -> int:
-        """Return how many requests of this operation came."""
-        return self.local.faults.seen.count(operation)
-
 
 @pytest.fixture
 def site(host, shown):
@@ -142,7 +138,7 @@ def test_patience_counts_from_the_last_byte(site, skip, tmp_path):
     site.client.download(site.address(), tmp_path / "x")
 
     assert (tmp_path / "x").read_bytes() == site.weights.read_bytes()
-    assert site.count("storage") >= 5  # that is a thousand seconds
+    assert site.local.faults.seen.count("storage") >= 5  # that is a thousand seconds
 
 
 def test_a_download_that_stays_where_it_is_ends(site, skip, tmp_path):
@@ -154,7 +150,7 @@ def test_a_download_that_stays_where_it_is_ends(site, skip, tmp_path):
     with pytest.raises(Unreachable, match=r"download x"):
         site.client.download(site.address(), tmp_path / "x")
 
-    assert not (tmp_path / "x").exists() and site.count("storage") < 10
+    assert not (tmp_path / "x").exists() and site.local.faults.seen.count("storage") < 10
 
 
 def test_a_signed_address_that_ends_on_the_way_is_asked_for_again(site, tmp_path):
@@ -165,7 +161,7 @@ def test_a_signed_address_that_ends_on_the_way_is_asked_for_again(site, tmp_path
     folder = output.pull(site.client, RUN, tmp_path / "runs")
 
     assert (folder / "weights.npz").read_bytes() == site.weights.read_bytes()
-    assert site.count("ListKernelSessionOutput") >= 5
+    assert site.local.faults.seen.count("ListKernelSessionOutput") >= 5
 
 
 @pytest.mark.parametrize(("part", "asks"), [(None, 2), ("bytes 0-65535/131072", 3), ("", 3)])
@@ -302,7 +298,7 @@ def test_an_upload_that_the_storage_forgot_begins_anew(site, tmp_path):
     token = site.client.upload(path)
 
     assert site.local.uploads.complete(token).path.read_bytes() == path.read_bytes()
-    assert site.count("StartBlobUpload") == 2
+    assert site.local.faults.seen.count("StartBlobUpload") == 2
 
 
 def test_an_upload_of_other_bytes_does_not_go_on(site, tmp_path):
