@@ -32,7 +32,6 @@ REFUSED = {
     "push-train --yse": "push-train has no option --yse. Did you mean --yes?",
     "push-train --config": "--config has no value; expected one.",
     "push-train -f digits": "push-train has no option -f.",
-    "push-train --list": "push-train has no option --list.",
     "bench-report -c digits": "bench-report has no option -c.",
     "--config digits push-train": "--config digits stands before the task",
     "psh-train": "There is no task 'psh-train'. Did you mean push-train?",

@@ -17,10 +17,9 @@ from deploy.client.retries import Pace
 from deploy.errors import CredentialError
 from deploy.journal import Journal
 from deploy.relay.relay import Project
-from deploy.setup import doctor, kaggle_images
+from deploy.setup import doctor
 from deploy.setup.check import FAIL, PASS, SKIP, WARN, Check, exit_code
 from tests.deploy.between import Between
-from tests.deploy.invoked import ROOT
 from tests.deploy.small import commit, write_project
 
 QUICK = Pace(first=0.05, most=0.1, patience=0.3)
@@ -436,11 +435,3 @@ def test_the_versions_that_a_run_printed_are_compared_with_the_constraints(
     row = examine(whole, today=date(2027, 5, 31))["images"]
 
     assert row.verdict == verdict and said in row.found
-
-
-def test_each_file_of_this_repository_s_constraints_says_as_of_when_and_which_python():
-    """The row is for them."""
-    found = kaggle_images.images(ROOT)
-
-    assert {image.accelerator for image in found} == {"TPU", "GPU"} and len(found) == 3
-    assert all(image.day and "python" in image.versions for image in found)

@@ -141,7 +141,7 @@ def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(signed_in, our
     """A config needs no Kaggle. That another user than ann is given is refused all the same."""
     signed_in.always("ListDataFiles", answer)
     unchanged(ours, UsageError, "ann's", user="bob")
-    unchanged(ours, UsageError, "--user", user="../x")
+    unchanged(ours, UsageError, "is not a Kaggle user", user="../x")
 
     made = begin(ours)
 
