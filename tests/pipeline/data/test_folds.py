@@ -361,17 +361,6 @@ def with_patients(folder: Path, patients: list[str]) -> Path:
     return folder
 
 
-def test_groups_are_read_as_the_texts_that_they_are(competition, tiny):
-    """01 is another patient than 1, and who is exchanged changes the fingerprint."""
-    with_patients(competition, ["01", "1", "NA"] * 32)
-
-    images = dataset.read_training(competition, with_data(tiny, group_column="patient"))
-
-    assert list(images.groups[:6]) == [0, 1, 2, 0, 1, 2] and images.groups.dtype == np.int32
-    others = replace(images, groups=images.groups[::-1]), replace(images, groups=None)
-    assert len({each.fingerprint for each in (images, *others)}) == 3
-
-
 def test_a_missing_group_column_and_a_row_without_a_group_are_named(competition, tiny):
     """An empty text would make one group of all whose group is not known."""
     grouped = with_data(tiny, group_column="patient")

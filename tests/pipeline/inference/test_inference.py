@@ -1,8 +1,10 @@
 """An artifact gives the same answers wherever it is loaded, or it is refused."""
 
 import json
+import os
 import shutil
 import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -12,6 +14,7 @@ import jax
 import numpy as np
 import pytest
 
+from deploy.bundle import bundle
 from pipeline import artifact
 from pipeline.data import image_files
 from pipeline.data.test_set import read_test
@@ -241,6 +244,73 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, loa
 
 
 # -- several processes
+
+
+# TensorFlow splits a device only before it uses one.
+BUNDLED = """
+import json, subprocess, sys
+from pathlib import Path
+
+import pipeline
+import tensorflow as tf
+from pipeline import artifact
+from pipeline.inference import inference, restoring
+from pipeline.runtime import devices
+
+folder, competition = map(Path, sys.argv[1:])
+lines, seen = [], []
+
+class Popen(subprocess.Popen):
+    def __init__(self, *words, env, **more):
+        seen.append(env)
+        super().__init__(*words, env=env, **more)
+
+def show(line):
+    lines.append(line)
+    if "21 rows go to 2 processes" in line:
+        half, cpu = tf.config.LogicalDeviceConfiguration(), tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(cpu[0], [half, half])
+
+restoring.restore = None  # the parent builds no model
+subprocess.Popen = Popen
+devices.share_memory()
+found = inference.infer(artifact.load(folder), competition, Path("out"), processes=2, show=show)
+print(json.dumps([*pipeline.__path__, found.ids, found.labels, lines, seen]))
+"""
+EACH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+@pytest.mark.slow
+def test_two_processes_of_a_bundle_compute_every_row(trained, written_config, tiny, tmp_path):
+    """What they are started by travels with the modules that are imported. The parent builds no
+    model, uses no device before they begin, and has nothing to warn of. Each process sees one GPU,
+    and takes its memory as it needs it.
+    """
+    folder, expect = tmp_path / "notebook", {"run_id": "r1", "weights_sha256": "ab"}
+    given = {"config": str(written_config(tiny)), "competition": "digits", "owner": "ann"}
+    built = bundle.build("infer-gpu", **given, out=tmp_path / "bundle", expect=expect)
+    for cell in json.loads(built.notebook.read_text())["cells"]:
+        first, _, text = cell["source"].partition("\n")
+        if first.startswith("%%writefile "):
+            file = folder / first.removeprefix("%%writefile ")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    # The checkout is on the path of every other Python that a test starts.
+    path = f"{folder}{os.pathsep}{ROOT / 'tests' / 'guard'}"
+    environment = {name: text for name, text in os.environ.items() if name not in EACH}
+    environment |= {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": path}
+    words = [sys.executable, "-c", BUNDLED, trained[1] / "artifact", trained[0]]
+
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    package, ids, labels, lines, seen = json.loads(done.stdout.splitlines()[-1])
+    assert package == str(folder / "pipeline")
+    assert len(ids) == 21 and labels == truth(ids)
+    assert any("21 rows go to 2 processes" in line for line in lines)
+    assert not any("Warning" in line or "computed here" in line for line in lines)
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in seen] == ["0", "1"]
+    assert all(EACH.items() <= each.items() for each in seen)
 
 
 def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(
