@@ -16,13 +16,7 @@ from pipeline.inspection.training_speed import CPU, TPU, Plan, Speed
 from pipeline.models import architectures, backbones
 from tests.pipeline.handmade import without_numbers
 
-GIVEN = {
-    "name": "leaves",
-    "competition": "leaves",
-    "num_classes": 7,
-    "target": "classes",
-    "metric": "",
-}
+GIVEN = {"name": "leaves", "competition": "leaves", "num_classes": 7, "target": "classes"}
 
 
 def task(rows: int, side: int, channels: int = 3, *, photographs: int = 0) -> Task:
@@ -33,7 +27,7 @@ def task(rows: int, side: int, channels: int = 3, *, photographs: int = 0) -> Ta
             Counter({(photographs, photographs): rows}), Counter(RGB=rows), Counter(JPEG=rows)
         )
     data = Data(height=side, width=side, channels=channels)
-    return Task(GIVEN, data, rows, rows // 7, headers)
+    return Task({**GIVEN, "metric": ""}, data, rows, rows // 7, headers)
 
 
 def speeds(seconds: float, setup: float):
@@ -132,7 +126,7 @@ def test_both_numbers_that_no_flips_need_are_said():
     """More views than training made of an image are refused. And of numbers there is no cutmix: a
     part of a picture has no part of its number.
     """
-    numbers = {**GIVEN, "num_classes": 0, "target": "regression"}
+    numbers = {**GIVEN, "num_classes": 0, "target": "regression", "metric": ""}
     given = task(5000, 64, photographs=400)
 
     made, other = (recipes.recipe(one, Plan()) for one in (given, replace(given, given=numbers)))
