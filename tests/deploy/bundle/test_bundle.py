@@ -339,6 +339,7 @@ def holding(root: Path, text: str) -> bundle.Bundle:
         ("id", "digits-train-tpu", "owner/slug"),
         ("id", "ann/" + "x" * 51, "5 to 50"),
         ("title", "Another Title", "another-title"),
+        ("is_private", False, "is_private"),
         ("is_private", "true", "is_private"),
         ("enable_internet", None, "enable_internet"),
         ("machine_shape", "TpuV38", "TpuV5E8"),
@@ -380,8 +381,7 @@ def test_a_notebook_with_a_pin_or_without_a_kernel_or_too_large_is_refused_with_
 
 
 @pytest.mark.parametrize(
-    "leak",
-    [f"# {{'key': '{KEY}', 'username': 'ann'}}", f"KEY = '{KEY}'\nUSERNAME = 'ann'"],
+    "leak", [f"# {{'key': '{KEY}', 'username': 'ann'}}", f"KEY = '{KEY}'\nUSERNAME = 'ann'"]
 )
 def test_a_planted_key_stops_the_bundle_and_is_not_repeated(root, leak):
     """A pushed notebook may be shared later, and its versions cannot be deleted."""

@@ -210,12 +210,7 @@ def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown)
 
 
 @pytest.mark.parametrize(
-    "fragment",
-    [
-        "Overwriting bundle.json",
-        '  "warmup_epochs": 4,',
-        "/kaggle/working/outputs.json",
-    ],
+    "fragment", ["Overwriting bundle.json", '  "warmup_epochs": 4,', "/kaggle/working/outputs.json"]
 )
 def test_pieces_of_code_and_paths_are_no_words(watch, between, shown, fragment):
     """What the run last said stays, in place of what its notebook prints beside that."""

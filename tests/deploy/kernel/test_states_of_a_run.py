@@ -56,7 +56,7 @@ DATASET = {
 SUBMISSION = {"PENDING": WAITS, "COMPLETE": SUCCESS, "ERROR": "Notebook Timeout"}
 # Beside the client's words: one that it does not know, and answers without any, which it reads as
 # the first of its words.
-ODD = [{"status": "A_WORD_OF_2027"}, {}]
+ODD = [{"status": "A_WORD_OF_2027"}, {"status": ""}, {}]
 
 
 def answers(words):

@@ -70,6 +70,11 @@ def moved(path):
     shutil.copytree(path.parent / "members/r2", path.parent / "members/r1", dirs_exist_ok=True)
 
 
+def gone(path):
+    """Remove the artifact of r1."""
+    shutil.rmtree(path.parent / "members/r1")
+
+
 @pytest.mark.parametrize(
     ("spoil", "error", "said"),
     [
@@ -78,6 +83,7 @@ def moved(path):
             Unverified,
             f"was c{AGAIN}",
         ),
+        (lambda path: path.write_text("{}"), Unverified, f"cannot be read{AGAIN}"),
         (lambda path: path.unlink(), UsageError, f"is no file{AGAIN}"),
         (
             lambda path: (path.parent / "members/r1/weights.npz").write_bytes(b"r9"),
@@ -85,6 +91,7 @@ def moved(path):
             "another sha256",
         ),
         (moved, Unverified, "holds run r2, .* pins run r1"),
+        (gone, UsageError, "Move it back"),
     ],
 )
 def test_what_changed_or_is_gone_is_refused(ensemble, ours, spoil, error, said):

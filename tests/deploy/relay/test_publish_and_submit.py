@@ -198,6 +198,7 @@ def test_a_missing_file_is_named_before_any_call(submit, scores, file):
     ("call", "answer", "kind", "sent"),
     [
         ("GetSubmissionLimits", {"numToday": 5, "numTotal": 9}, NoQuota, 0),
+        ("CreateCodeSubmission", (400, {"code": 400, "message": "has ended"}), Refused, 1),
         ("CreateCodeSubmission", {"message": "no number"}, Ambiguous, 1),
     ],
 )
@@ -265,11 +266,7 @@ def test_a_run_that_failed_by_a_kaggle_error_is_submitted_again(submit, scores, 
 
 
 @pytest.mark.parametrize(
-    ("said", "advice"),
-    [
-        ("Notebook Timeout", "larger batches"),
-        ("A new word", "kaggle.com"),
-    ],
+    ("said", "advice"), [("Notebook Timeout", "larger batches"), ("A new word", "kaggle.com")]
 )
 def test_each_failure_of_the_rerun_comes_with_its_usual_cause(submit, scores, said, advice):
     """Kaggle shows two words and no log."""

@@ -18,7 +18,7 @@ from deploy.client import server_address
 from deploy.errors import Denied, Refused, RelayError, RunFailed, UsageError
 from deploy.journal import DONE
 from deploy.kernel import output
-from deploy.relay import last_runs, relay
+from deploy.relay import competition_rules, last_runs, relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from localkaggle.facts import Facts
@@ -446,3 +446,32 @@ def test_what_only_a_person_can_do_is_named(begin, takes_files, gate, said):
         submit(world)
 
     assert (caught.value.exit_code, spent(world)) == (3, 0)
+
+
+def test_an_answer_that_describes_no_competition_is_asked_for_again(begin):
+    """All of its values would be defaults: a competition for files, not entered."""
+    world = begin()
+    world.local.faults.say("GetCompetition", ["an empty object"])
+
+    assert not submit(world).uploaded
+
+
+SLUG = "verify-phone-prices"
+ASKED = {
+    "GetCompetition": lambda kaggle: competition_rules.look(kaggle, SLUG),
+    "ListDataFiles": lambda kaggle: competition_rules.files(kaggle, SLUG),
+    "DownloadDataFile": lambda kaggle: competition_rules.require_rules(kaggle, SLUG, ["a.csv"]),
+}
+
+
+@pytest.mark.parametrize("call", ASKED)
+def test_who_has_to_verify_something_is_not_sent_to_the_rules(kaggle, between, call):
+    """Nor is anybody sent to the phone by a slug, which our own text names."""
+    refusal = {"code": 403, "message": "Permission denied"}
+    verify = {"code": 403, "message": "You must verify your phone number"}
+
+    for said, told, other in ((refusal, "/rules", "phone is"), (verify, "phone is", "/rules")):
+        between.always(call, (403, said))
+        with pytest.raises(Denied, match=told) as caught:
+            ASKED[call](kaggle)
+        assert other not in str(caught.value)

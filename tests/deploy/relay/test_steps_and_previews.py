@@ -10,8 +10,10 @@ import pytest
 
 from deploy.bundle import rehearsed
 from deploy.errors import Ambiguous, Refused, UsageError
+from deploy.kernel.push_and_watch import Run
 from deploy.relay import push_preview, reconcile, relay
 from deploy.relay.last_runs import Pushes
+from deploy.trace import status
 from tests.deploy.small import HANDLE, push
 
 STAGE = "rehearsal/digits-artifact"
@@ -46,6 +48,38 @@ def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, sho
     assert line.startswith(f"{run} holds this bundle already, QUEUED") and "--again" in line
     assert run.url == ""  # a Kaggle on this machine has no pages to look at
     assert len(local.kernels.kernels[HANDLE].versions) == 1
+
+
+def test_the_command_after_a_pull_is_what_its_output_can_be_used_for(live, ours, trained):
+    """A training that failed has nothing to publish, and one that is not the last is not used."""
+    run, (_, whole) = push(live, ours), trained()
+    (empty := ours.runs / "empty").mkdir()
+    infer = Run("rehearsal/digits-infer-gpu", 2, "", "")
+    by_kernel = dataclasses.replace(ours, handoff="kernel")
+
+    told = [
+        relay.next_command(by_kernel, run, whole),
+        relay.next_command(ours, run, empty),
+        relay.next_command(ours, infer, empty),
+        relay.next_command(ours, Run(HANDLE, 9, "", ""), whole),
+        relay.next_command(ours, Run("bob/other", 1, "", ""), whole),
+    ]
+
+    words = [f"invoke {word} --config digits" for word in ("push-infer", "push-train")]
+    assert told == [*words, words[0], "", ""]
+
+
+def test_the_journal_is_shown_though_nobody_answers(live, ours, local):
+    """That is when it is needed."""
+    run = push(live, ours)
+    for call in ("GetKernelSessionStatus", "GetAcceleratorQuotaStatistics"):
+        local.faults.say(call, itertools.repeat("reset"))
+
+    found = status.now(live, ours)
+
+    assert status.journal(ours)["pushes"][0]["version"] == 1
+    assert found["runs"][str(run)].startswith("not known: ")
+    assert found["hours_left"] == {"TPU": None, "GPU": None}
 
 
 def test_the_next_command_can_be_pasted_whatever_the_config_is_called(ours):
@@ -132,6 +166,7 @@ def test_a_publish_that_nobody_knows_the_end_of_hides_the_one_before_it(live, ou
     ("first_stage", "said"),
     [
         ("rehearsal/missing", "no dataset rehearsal/missing"),
+        ("ann/theirs/1", "no dataset ann/theirs"),
         (f"{STAGE}/3", rf'has no version 3; .*\n.*init_from="{STAGE}/2"'),
         (STAGE, rf'names no version, (.|\n)*init_from="{STAGE}/2" into the config digits'),
     ],
