@@ -9,7 +9,10 @@ from deploy.errors import Refused
 from tests.contract.conftest import scored, spends
 from tests.localkaggle.pushed_notebooks import notebook
 
-pytestmark = pytest.mark.fact("`KAGGLE_API_ENVIRONMENT=LOCALHOST` + `http_proxy` leads client, CLI")
+pytestmark = [
+    pytest.mark.slow,  # each of its commands is a process
+    pytest.mark.fact("`KAGGLE_API_ENVIRONMENT=LOCALHOST` + `http_proxy` leads client, CLI"),
+]
 SUBMITTED = pytest.mark.fact("A submission is counted at once, listed first with what was said of")
 CELL = """
 import glob, os, pathlib, shutil
