@@ -453,7 +453,7 @@ def in_files(competition, tiny):
     )
 
 
-def test_they_are_the_same_images(in_files):
+def test_images_in_their_files_are_those_in_memory(in_files):
     """By a number, a slice, rows, and as a fingerprint, so that a run may move between them."""
     memory, files = (one.inputs for one in in_files)
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
@@ -84,6 +84,7 @@ def test_the_predictions_of_several_labels_are_probabilities_of_each(values):
     assert np.array_equal(found[clear] > 0.5, values[clear] > 0)
 
 
+@settings(max_examples=50)
 @given(numbers, st.booleans())
 def test_numbers_come_back_in_their_own_units(values, log):
     """Learned in standard deviations, of the logarithm for rmsle."""

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline import config as configs
@@ -34,6 +34,7 @@ def people(ages: list[str], ports: list[str]) -> pd.DataFrame:
 numbers = st.integers(-(10**6), 10**6).map(lambda value: value / 7)
 
 
+@settings(max_examples=40)
 @given(st.lists(numbers | st.none(), min_size=1, max_size=40).filter(any))
 @example([699050.6946514922] * 3)  # whose mean is another number
 def test_a_number_is_told_in_standard_deviations_and_a_missing_one_is_marked(values):
@@ -52,6 +53,7 @@ def test_a_number_is_told_in_standard_deviations_and_a_missing_one_is_marked(val
     assert np.isfinite(found).all()
 
 
+@settings(max_examples=40)
 @given(st.permutations(["Q", "S", "C", "S", "C", "S"]))
 def test_a_category_is_its_place_and_one_that_training_has_not_seen_is_unknown(ports):
     """The most frequent first; what is beyond most_categories counts as unknown, too."""
@@ -75,8 +77,10 @@ def test_a_category_is_its_place_and_one_that_training_has_not_seen_is_unknown(p
 )
 def test_the_encoding_of_another_table_is_refused(change):
     """The model would read something else than what it learned."""
-    value = table_features.fit(people(["1", "2"], ["S", "C"]), PEOPLE, TABLE).to_json()
+    encoding = table_features.fit(people(["1", "2"], ["S", "C"]), PEOPLE, TABLE)
+    value = encoding.to_json()
 
+    assert Encoding.from_json(value, PEOPLE) == encoding
     with pytest.raises((KeyError, TypeError, ValueError)):
         Encoding.from_json({**value, **change}, PEOPLE)
 

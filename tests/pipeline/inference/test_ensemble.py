@@ -20,10 +20,6 @@ WEIGHTS = {"run-1": 0.2, "run-2": 0.5, "run-3": 0.3}
 BEST = ["run-3", "run-2", "run-1"]  # by their validation
 
 
-def quiet(line: str) -> None:
-    """Take a line that a user would see."""
-
-
 @pytest.fixture(scope="module")
 def folders(trained, tmp_path_factory):
     """Return the artifacts of three members, which no test changes."""
@@ -58,7 +54,7 @@ def file(folders, path):
 
 def test_predictions_are_the_weighted_mean(loaded, trained, tmp_path):
     """The lineage names each member with its weight, and each was checked; the best first."""
-    infer, lines = partial(inference.infer, show=quiet, processes=1), list[str]()
+    infer, lines = partial(inference.infer, show=str, processes=1), list[str]()
     alone = [infer(each, trained[0], tmp_path).values for each in loaded]
 
     found = infer(loaded, trained[0], tmp_path, weights=[2, 5, 3], show=lines.append)
@@ -107,7 +103,7 @@ def test_a_config_of_no_member_or_of_another_competition(loaded, trained, tiny, 
 
     elsewhere = replace(tiny, competition="elsewhere")
     with pytest.raises(ConfigError, match="elsewhere, and the artifact run-3 for"):
-        inference.infer(loaded, trained[0], tmp_path / "out", config=elsewhere, show=quiet)
+        inference.infer(loaded, trained[0], tmp_path / "out", config=elsewhere, show=str)
     assert not (tmp_path / "out").exists()
 
 
@@ -170,7 +166,7 @@ def test_members_are_left_out_in_time(share, loaded, trained, tmp_path, monkeypa
     # Of each: the golden inputs by two folds, and six blocks by two folds and two views.
     one_view, whole = 2 + 6 * 2, 2 + 6 * 2 * 2
     seconds = share * 3 * whole / inference.SHARE
-    given = {"weights": list(WEIGHTS.values()), "processes": 1, "show": quiet}
+    given = {"weights": list(WEIGHTS.values()), "processes": 1, "show": str}
 
     found = inference.infer(two, trained[0], tmp_path, seconds=seconds, clock=clock, **given)
 
@@ -199,7 +195,7 @@ def test_a_member_is_read_by_its_own_config_s_file(loaded, trained, tiny, tmp_pa
     monkeypatch.setattr(inference.config_files, "load", files.__getitem__)
 
     with pytest.raises(ConfigError, match=r"'other' are not those .*1111.*expected 0000"):
-        inference.infer([loaded[0], other], trained[0], tmp_path, config=tiny, show=quiet)
+        inference.infer([loaded[0], other], trained[0], tmp_path, config=tiny, show=str)
 
 
 def test_the_mean_prediction_stays_where_a_member_cannot_be_checked(loaded, trained, tmp_path):
@@ -207,6 +203,6 @@ def test_the_mean_prediction_stays_where_a_member_cannot_be_checked(loaded, trai
     wrong = replace(loaded[2], golden_outputs=loaded[2].golden_outputs[:, ::-1].copy())
 
     with pytest.raises(ArtifactError, match="other outputs here than where it was trained"):
-        inference.infer([loaded[0], wrong], trained[0], tmp_path, show=quiet)
+        inference.infer([loaded[0], wrong], trained[0], tmp_path, show=str)
 
     assert len((tmp_path / "submission.csv").read_text().splitlines()) == 22

@@ -36,10 +36,6 @@ from tests.pipeline.rounding import EPS
 ROOT = Path(__file__).resolve().parents[3]
 
 
-def quiet(line: str) -> None:
-    """Take a line that a user would see."""
-
-
 @pytest.fixture(scope="module")
 def loaded(trained) -> artifact.Artifact:
     """Return the artifact of the run that is trained once for many tests."""
@@ -79,7 +75,7 @@ def test_neither_blocks_nor_batches_change_a_prediction(
     whole = predicted(trained[0], loaded)
     monkeypatch.setattr(forward_pass, "BLOCK", size)
 
-    found = predicted(trained[0], loaded, batch=batch, show=quiet)
+    found = predicted(trained[0], loaded, batch=batch, show=str)
 
     assert found.values == pytest.approx(whole.values, abs=bound)
     assert list(found.labels) == truth(found.ids)
@@ -128,7 +124,7 @@ def test_more_than_one_in_ten_broken_test_images_are_refused(
     loaded, competition, tmp_path, monkeypatch
 ):
     """Someone can fix it; in the scored rerun nobody can."""
-    infer = partial(inference.infer, loaded, competition, tmp_path / "out", show=quiet)
+    infer = partial(inference.infer, loaded, competition, tmp_path / "out", show=str)
     broken = {"e001", "e002", "e003"}
     for name in broken:
         (competition / "test" / f"{name}.png").write_bytes(b"")
@@ -215,7 +211,7 @@ def test_a_session_has_its_hours_and_no_more(three, trained, tmp_path):
     loaded, clock = three
     short = replace(loaded.config, folds=None, session_hours=12 / 3600)
 
-    found = inference.infer(loaded, trained[0], tmp_path, config=short, clock=clock, show=quiet)
+    found = inference.infer(loaded, trained[0], tmp_path, config=short, clock=clock, show=str)
 
     assert found.left_out > 0 and clock.now <= 12
 
@@ -234,7 +230,7 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, loa
     one, other = (restoring.averaged(loaded, models, images, 32) for images in (pixels, moved))
     data = replace(loaded.config.data, flip=True)
 
-    infer = partial(inference.infer, loaded, trained[0], tmp_path, show=quiet)
+    infer = partial(inference.infer, loaded, trained[0], tmp_path, show=str)
     found = infer(config=replace(loaded.config, views=2, data=data))
 
     assert found.values == pytest.approx((one + other) / 2, abs=8 * EPS)
@@ -358,7 +354,7 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
 
     monkeypatch.setattr(forward_pass, "_compiled", small)
 
-    found = inference.infer(loaded, trained[0], tmp_path, show=quiet)
+    found = inference.infer(loaded, trained[0], tmp_path, show=str)
     room[0] = 0
 
     assert truth(found.ids) == list(found.labels)
@@ -427,7 +423,7 @@ def test_what_is_too_large_for_float16_is_computed_in_float32(
     monkeypatch.setattr(restoring, "restore", restored)
     monkeypatch.setattr(block_prediction, "mean", overflowing)
     monkeypatch.setattr(block_prediction, "fill", filled)
-    found = inference.infer(loaded, trained[0], tmp_path, show=quiet, processes=1)
+    found = inference.infer(loaded, trained[0], tmp_path, show=str, processes=1)
 
     assert passes == ["mixed_float16", "float32"] and found.left_out == 0
     strange = [wanted.ids.index(name) for name in found.broken]
@@ -446,7 +442,7 @@ def test_a_difference_that_the_config_accepts_is_written_beside_the_submission(
         restoring.restore(altered)
 
     accepting = replace(loaded.config, golden_tolerance=0.05)
-    inference.infer(altered, trained[0], tmp_path, config=accepting, show=quiet)
+    inference.infer(altered, trained[0], tmp_path, config=accepting, show=str)
 
     (told,) = json.loads((tmp_path / "golden.json").read_text())
     assert told["asked"] and told["tolerance"] == 0.05
