@@ -1,18 +1,13 @@
-"""`doctor --live` against a local Kaggle that behaves in unkind ways, whole and killed.
-
-As a program, with a folder: one smoke test on the Kaggle that the environment names, to be killed.
-"""
+"""`doctor --live` against a local Kaggle that behaves in unkind ways, whole and killed."""
 
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from threading import Event
 from typing import Any, NamedTuple
 
 from deploy.client import secrets
@@ -25,9 +20,9 @@ from localkaggle.facts import Facts
 from localkaggle.fault_kinds import meanwhile
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Session
+from tests import forked
 from tests.e2e.plain_session import Plain
 
-ROOT = Path(__file__).resolve().parents[2]
 HURRIED = Pace(first=0.05, most=0.25, patience=5)
 TIMEOUTS = (60.0, 60.0)
 QUICKLY_KILLED_SECONDS = 1.5
@@ -101,23 +96,30 @@ def there(local: LocalKaggle) -> list[str]:
     return [*local.kernels.kernels, *local.datasets.datasets]
 
 
-def killed(kill: Kill) -> tuple[bool, list[str]]:
-    """Kill a smoke test, give it again, and return whether it was struck, and what is wrong."""
+def killed(kill: Kill) -> tuple[int | None, list[str]]:
+    """Kill a smoke test, give it again, and return how it ended, and what is wrong then."""
     with (
         kaggle({"queue_seconds": 0.01, "ready_seconds": 0.05}, Plain) as local,
-        TemporaryDirectory(prefix="live-") as folder,
-        _child(folder) as child,
+        TemporaryDirectory(prefix="live-") as scratch,
     ):
-        strike = meanwhile(lambda: child.send_signal(signal.SIGKILL), after=kill.after)
-        local.faults.say(kill.operation, [*[None] * kill.place, strike])
-        code = child.wait(10 * TIMEOUTS[0])
-        with _child(folder, stderr=subprocess.PIPE) as again:
-            _, said = again.communicate(timeout=10 * TIMEOUTS[0])
+        folder, log, started = Path(scratch, "live"), Path(scratch, "log"), Event()
+
+        def strike() -> None:
+            started.wait(TIMEOUTS[0])
+            child.kill()
+
+        kind = meanwhile(strike, after=kill.after)
+        local.faults.say(kill.operation, [*[None] * kill.place, kind])
+        child = forked.begun(log, smoke, folder)
+        started.set()
+        child.join()
+        again = forked.begun(log, smoke, folder)
+        again.join()
         wrong = [*duplicates(local), *(f"{handle} is left" for handle in there(local))]
-        if again.returncode:
-            wrong.append(f"given again, it ended as {again.returncode}: {said[-500:]}")
-        wrong += _lost(Path(folder))
-    return code == -signal.SIGKILL, wrong
+        if again.exitcode:
+            wrong.append(f"given again, it ended as {again.exitcode}: {log.read_text()[-500:]}")
+        wrong += _lost(folder)
+    return child.exitcode, wrong
 
 
 def duplicates(local: LocalKaggle) -> list[str]:
@@ -131,11 +133,6 @@ def duplicates(local: LocalKaggle) -> list[str]:
     return [f"{count} times {text}" for text, count in made.items() if count > 1]
 
 
-def _child(folder: str, **more: Any) -> "subprocess.Popen[str]":
-    words = [sys.executable, "-m", "tests.e2e.live_rehearsal", folder]
-    return subprocess.Popen(words, cwd=ROOT, text=True, **more)
-
-
 def _lost(folder: Path) -> list[str]:
     """Return what is wrong with the one file that a test should have left in a folder."""
     files = sorted(folder.iterdir())
@@ -145,7 +142,3 @@ def _lost(folder: Path) -> list[str]:
     # How long something took is not known where nobody looked meanwhile.
     wanted = [name for name, fact in seen_facts.FACTS.items() if fact.step in FREE]
     return [f"{name} is lost" for name in wanted if "_seconds" not in name and name not in held]
-
-
-if __name__ == "__main__":
-    smoke(Path(sys.argv[1]))
