@@ -37,15 +37,14 @@ def unbroken() -> bytes:
 
 
 KILLED = Outcome("killed", "The session was killed (exit code 137)", SECONDS)
-SHARES = {"killed at once": 0, "no step": 0, "killed": 3, "complete": STEPS}
+SHARES = {"no step": 0, "killed": 3, "complete": STEPS}
 
 
 class Script:
     """What the sessions do, by version.
 
-    They train (the default), or do one of "killed", "killed at once", "lost", "fails", "no step",
-    "unmounted", "complete", which trains to the end, and "waits", which trains once `released` is
-    set.
+    They train (the default), or do one of "killed", "fails", "no step", "unmounted", "complete",
+    which trains to the end, and "waits", which trains once `released` is set.
 
     Attributes:
         sources: what each session found mounted.
@@ -110,10 +109,7 @@ def _trained(session: Scripted, does: str) -> Outcome:
         session.log.add("stdout", line)
         with (working / "progress.jsonl").open("a") as file:
             file.write(line)
-    if does == "lost":
-        for path in sorted(working.rglob("*"), reverse=True):
-            path.rmdir() if path.is_dir() else path.unlink()
-    if does in ("killed", "killed at once", "lost"):
+    if does == "killed":
         return KILLED
     if step == STEPS:
         weights = {"weights.npz": state.tobytes()}

@@ -5,10 +5,8 @@ gate names every reason why it may not be pushed, and shows no key while it does
 import copy
 import json
 import os
-from modulefinder import ModuleFinder
 from pathlib import Path
 
-import jupytext
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,7 +16,6 @@ from deploy.bundle import bundle, push_rules
 from deploy.client import secrets
 from deploy.errors import UsageError
 from deploy.kernel import push_and_watch
-from tests.deploy.invoked import ROOT
 from tests.deploy.small import commit
 
 ARTIFACT, CHECKPOINT, OWN = "ann/digits-artifact", "ann/digits-checkpoint", "keras/weights"
@@ -290,29 +287,6 @@ def test_an_import_that_would_fail_on_kaggle_is_refused_at_home(root, text, mess
 
     with pytest.raises(UsageError, match=message):
         build(root, config="mine")
-
-
-@pytest.mark.parametrize("kernel", ["train-tpu", "infer-gpu"])
-def test_the_modules_that_travel_are_those_that_python_would_import(kernel, tmp_path):
-    """As the standard library's modulefinder sees it; the libraries do not travel."""
-    root = ROOT
-    cells = jupytext.read(root / "kernels" / kernel / "notebook.py", fmt="py:percent").cells
-    code = [cell.source for cell in cells if cell.cell_type == "code"]
-    script = tmp_path / "notebook.py"
-    script.write_text("\n".join([*code, "import pipeline.configs.digits"]))
-    finder = ModuleFinder(path=[str(root)])
-    finder.run_script(str(script))
-    if "pipeline.inference.multi_gpu" in finder.modules:
-        finder.import_hook("pipeline.inference.gpu_worker")  # is started as a process
-    files = [vars(module)["__file__"] for module in finder.modules.values()]
-    expect = EXPECT if kernel == "infer-gpu" else {}
-
-    built = build(root, kernel, out=tmp_path / "out", expect=expect)
-
-    found = {Path(file) for file in files if file and Path(file).is_relative_to(root)}
-    travels = {name for name in written(built) if name.endswith(".py")}
-    assert travels == {path.relative_to(root).as_posix() for path in found}
-    assert {name.split("/")[0] for name in travels} == {"pipeline"}
 
 
 KEY = "0123456789abcdef" * 2

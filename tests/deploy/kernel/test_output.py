@@ -272,14 +272,6 @@ def test_an_archive_that_would_fill_the_disk_is_refused(pull, between, tmp_path)
     assert not list(tmp_path.iterdir())
 
 
-def test_a_note_of_a_pull_that_nobody_can_read_is_none(tmp_path):
-    """The next pull sets such a folder aside, as any other that is not what the run wrote."""
-    (tmp_path / output.NOTE).write_bytes(DEEP)
-    (tmp_path / output.BUNDLE).write_bytes(DEEP)
-
-    assert (output.noted(tmp_path), output.of_bundle(tmp_path, "bundle_sha256")) == (None, "")
-
-
 TRICKS = ["../x", "/etc/passwd", "a\\..\\x", "C:/x", "", "a//b", "x\n", "a/.", "\x1b[m"]
 PLAIN = ["submission.csv", "artifact/weights.npz", "a b.png", "größe.csv", ".hidden/x"]
 

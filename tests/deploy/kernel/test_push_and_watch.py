@@ -210,20 +210,6 @@ def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown)
 
 
 @pytest.mark.parametrize(
-    "fragment", ["Overwriting bundle.json", '  "warmup_epochs": 4,', "/kaggle/working/outputs.json"]
-)
-def test_pieces_of_code_and_paths_are_no_words(watch, between, shown, fragment):
-    """What the run last said stays, in place of what its notebook prints beside that."""
-    between.say(STATUS, running_until(shown, "Devices"))
-    between.say(STREAM, [stream({"data": f"Devices: 8 x tpu\n{fragment}\n"})])
-
-    watch()
-
-    told = [seen.partition("RUNNING  ")[2] for seen in shown if "RUNNING  " in seen]
-    assert told == ["Devices: 8 x tpu"]
-
-
-@pytest.mark.parametrize(
     ("run", "now", "kind", "there"),
     [
         (Run(HANDLE, 9, "", ""), current(3, ""), NotFound, "the newest version is 3"),
