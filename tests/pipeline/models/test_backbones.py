@@ -258,29 +258,31 @@ def moved(config):
     }
 
 
+def grouped(small, **options):
+    """Return a config whose published BatchNorm trains."""
+    options = {"pretrained": "weights.h5", "batchnorm": "groups", **options}
+    return replace(small, warmup_epochs=0, model_options=options)
+
+
 def test_frozen_statistics_stay_to_the_bit_and_trained_ones_move(small):
     """Scales and shifts as well; of what is frozen no average is kept. Published ones are frozen,
     if the config says nothing.
     """
-    published = starting(replace(small, warmup_epochs=0), "weights.h5")
-    groups = replace(published, model_options={**published.model_options, "batchnorm": "groups"})
+    published = grouped(small, batchnorm="auto")
     statistics = {"moving_mean", "moving_variance", "stem_bn/gamma", "stem_bn/beta"}
 
-    assert not statistics & moved(published).keys() and statistics <= moved(groups).keys()
+    assert not statistics & moved(published).keys()
+    assert statistics <= moved(grouped(small)).keys()
     state = begun(published, 1)[2]
     assert not any("stem_bn" in name for name in state if not name.startswith("other/"))
 
 
 def test_the_backbone_s_rate_is_a_part_of_the_head_s(small):
-    """After one step of plain SGD it has gone so much less far. At 0 the head alone trains
+    """After one step of SGD it has gone so much less far. At 0 the head alone trains
     (tests/pipeline/ordinary/test_freezing.py).
     """
-    plain = replace(small, warmup_epochs=0, optimizer=replace(small.optimizer, momentum=0.0))
     bound, trains = SUMMED * rounding.EPS, ("kernel", "bias", "gamma", "beta")
-    whole, part = (
-        moved(replace(plain, model_options={"pretrained": "none", "backbone_rate": rate}))
-        for rate in (1.0, 0.25)
-    )
+    whole, part = moved(grouped(small)), moved(grouped(small, backbone_rate=0.25))
 
     for name in (name for name in whole if name.endswith(trains)):
         wanted = whole[name] * (1 if name.startswith("logits/") else 0.25)
@@ -298,8 +300,7 @@ def test_the_backbone_s_rate_is_a_part_of_the_head_s(small):
 )
 def test_a_backbone_is_trained_alike_whatever_the_machine(small, batchnorm, change, replicas):
     """A group of eight images lies on two of four replicas."""
-    options = {"pretrained": "none", "batchnorm": batchnorm}
-    config = replace(small, warmup_epochs=0, model_options=options)
+    config = grouped(small, batchnorm=batchnorm)
 
     parts = after(replace(config, **change), BATCH, replicas)
 

@@ -8,12 +8,10 @@ import numpy as np
 import pytest
 
 from pipeline import artifact, competition_metric, warm_start
-from pipeline.config import Optimizer, own_code
-from pipeline.data import dataset
+from pipeline.config import Optimizer
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
-from pipeline.training import learning_rate, own_code_check
-from pipeline.training.loop import Loop
+from pipeline.training import own_code_check
 from tests.pipeline.training.test_train_step import after, apart, made, rounding
 
 NET = '''
@@ -96,25 +94,6 @@ def test_out_of_memory_cuts_no_group_of_a_loss_that_compares_rows(custom):
     cuts = [(cut.accumulation, cut.passes) for cut in compares.smaller]
     assert cuts == [(2, 1), (4, 1), (4, 1)]
     assert max(cut.accumulation for cut in alone.smaller) == 64
-
-
-def test_the_validation_loss_of_a_loss_that_compares_rows_is_that_of_its_groups(
-    custom, competition, tmp_path
-):
-    """Its last group is filled up with the first rows, whatever a micro-batch is."""
-    config = custom(NET + CONTRAST, **CONTRASTED, micro_batch=32)
-    examples = dataset.read_training(competition, config)
-    held = np.random.default_rng(0).permutation(len(examples))[:40]
-    batches = dataset.Batches.of(examples, config, np.arange(len(examples)))
-    applied = learning_rate.apply(config, len(examples))
-    loop = Loop(config, applied, batches, held, tmp_path, str, {})
-
-    found = loop._validate(str)["validation_loss"]
-
-    rows, loss = np.resize(held, 48), own_code.function(config, "loss")
-    outputs, labels = np.asarray(loop.forward()(examples.inputs[rows])), examples.labels[rows]
-    each = [loss(labels[at : at + 16], outputs[at : at + 16]) for at in (0, 16, 32)]
-    assert found == pytest.approx(float(np.concatenate(each)[:40].mean()), rel=1e-5)
 
 
 @pytest.mark.parametrize(

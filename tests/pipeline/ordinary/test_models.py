@@ -18,18 +18,6 @@ from tests.pipeline import rounding
 from tests.pipeline.handmade import without_numbers
 
 MODELS = {
-    "two towers of one function": """
-def encoder(shape):
-    inputs = keras.Input(shape)
-    x = layers.Conv2D(6, 3, activation="relu", name="conv1")(inputs)
-    x = layers.BatchNormalization(momentum=0.8, name="norm1")(x)
-    return keras.Model(inputs, layers.Flatten(name="flat")(x))
-
-def made(images, num_classes, batchnorm_momentum):
-    halves = images[:, :4], images[:, 4:]
-    towers = [encoder(half.shape[1:])(half) for half in halves]
-    return layers.Dense(num_classes, name="head")(layers.Concatenate(name="both")(towers))
-""",
     "an encoder that is called twice": """
 def made(images, num_classes, batchnorm_momentum):
     inputs = keras.Input((4, 8, 1))
@@ -112,14 +100,6 @@ def made(images, num_classes, batchnorm_momentum):
     x = ops.relu(Linear(16, 64)(layers.Flatten()(images)))
     return Linear(num_classes, 16)(x)
 """,
-    "slices that are folded into the batch": """
-def made(images, num_classes, batchnorm_momentum):
-    x = ops.reshape(images, (-1, 4, 8, 1))
-    x = layers.Conv2D(4, 3)(x)
-    x = layers.BatchNormalization(momentum=0.8)(x)
-    x = layers.GlobalAveragePooling2D()(layers.Dropout(0.1)(x))
-    return layers.Dense(num_classes)(ops.reshape(x, (-1, 8)))
-""",
 }
 
 
@@ -139,11 +119,11 @@ def unchecked(config, show):
     """Stand for the check of custom code, which the first training has passed."""
 
 
-QUICK = "weights without names, some of them one number", "an encoder that is called twice"
+QUICK = "weights without names, some of them one number"
 
 
 @pytest.mark.parametrize(
-    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in MODELS]
+    "name", [pytest.param(name, marks=[pytest.mark.slow] * (name != QUICK)) for name in MODELS]
 )
 def test_the_artifact_scores_what_was_validated_and_a_resumed_run_ends_alike(
     name, written, competition, tmp_path
@@ -207,26 +187,6 @@ def test_weights_that_are_not_the_model_s_alone_are_refused_before_training(code
     """All folds would share those outside of the function; inference builds one model for each."""
     with pytest.raises(ConfigError, match=said):
         own_code_check.by_jax(written(code), lambda line: None)
-
-
-def test_slices_are_normalized_with_the_slices_of_their_group(written):
-    """One group is the whole batch here, as in plain Keras."""
-    model = architectures.build(written(MODELS["slices that are folded into the batch"]))
-    images = np.random.default_rng(0).integers(0, 256, (16, 8, 8, 1), np.uint8)
-    norm = next(one for one in model.layers if "normalization" in one.name)
-    inner = keras.Model(model.input, norm.output)
-
-    with batch_layers.computing(inner, batch_layers.Part(np.arange(16), 16, 1)):
-        ours = inner(images, training=True)
-
-    assert ours.shape == (32, 2, 6, 4)
-
-    def normalized(weights):
-        inner.set_weights(weights)
-        return np.asarray(inner(images, training=True))
-
-    plain, bound = within_rounding(normalized, inner)
-    assert np.abs(plain - ours).max() <= bound
 
 
 def test_recurrent_dropout_draws_for_each_row(written):

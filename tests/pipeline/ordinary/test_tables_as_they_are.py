@@ -17,9 +17,6 @@ from pipeline.data import dataset, table_features
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError
 from pipeline.inference import inference
-from pipeline.plan import outlook
-from pipeline.plan.input_rate import Verdict
-from pipeline.rehearsal import short_run
 from pipeline.report import report
 from pipeline.session import progress_log
 from pipeline.training import training
@@ -142,23 +139,16 @@ def test_the_rows_that_carry_the_error_are_named_with_what_is_odd_about_them(dia
     assert "Train longer" not in below + page
 
 
-def test_no_message_about_a_table_speaks_of_images(diamonds, capsys, tmp_path, written_config):
-    """Training, plan, report, describe, and what a rehearsal leaves out."""
-    folder, output, config, lines = diamonds
+def test_a_table_is_planned_described_and_trained_in_rows(diamonds, capsys, written_config):
+    folder, _, config, lines = diamonds
     words = ["--config", str(written_config(config))]
 
     assert main(["plan", *words, "--input", str(folder), "--for", "gpu-t4x2"]) == 0
     assert main(["describe", *words, "--images", "600"]) == 0
-    told = capsys.readouterr().out.replace('"images', "").splitlines()  # the names of keys
-    told += [progress_log.readable(line) for line in lines]
-    told.append(short_run._said(config, replace(config, batch=32), (300, 600), (30, 60)))
-    with pytest.raises(ConfigError) as caught:
-        training.train(replace(config, batch=63), folder, tmp_path, show=told.append)
-    page = re.sub("(?s)<(style|svg|pre).*?</\\1>", "", report.write(output).read_text())
-    told += [str(caught.value), page, outlook._waits(Verdict(9.0, 3.0, 2), 2, config.data.noun)]
 
+    told = capsys.readouterr().out.replace('"images', "").splitlines()  # the names of keys
+    told += map(progress_log.readable, lines)
     assert any("rows/s" in line for line in told)
-    assert "Rows per second" in page and "training rows" in page
     assert [line for line in told if re.search("(?i)\\bimages?\\b(?!\\.)", line)] == []
 
 

@@ -100,11 +100,7 @@ def test_the_steps_hold_every_image_of_every_epoch(images, batch, epochs):
     ("config", "images", "said"),
     [
         (replace(DIGITS, batch=128 * 16), 10**6, "square-root rule"),
-        (
-            replace(DIGITS, batch=16384, optimizer=replace(DIGITS.optimizer, name="sgd")),
-            10**7,
-            "8192",
-        ),
+        (replace(load("digits_sgd"), batch=16384), 10**7, "8192"),
         (replace(DIGITS, batch=256, warmup_epochs=0), 10**6, "without a warm-up"),
         (replace(DIGITS, batch=128 * 9, epochs=5), 40_000, "steps in all"),
         (replace(DIGITS, batch=128 * 9), 4000, "BatchNorm statistics"),

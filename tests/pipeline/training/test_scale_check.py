@@ -73,15 +73,6 @@ def test_the_gap_is_in_pooled_deviations_and_keeps_its_sign_and_epoch():
     assert found.spread == pytest.approx(1)
 
 
-def test_the_target_is_the_mean_at_three_quarters_between_two_epochs():
-    base = np.array([[8.0, 6.0, 4.0, 2.0, 1.0, 0.0]] * 2)
-
-    assert loss_curves.target_of(base) == pytest.approx(1.5)  # epoch 4.5 of 6
-    assert loss_curves.epochs_to(1.5, base) == pytest.approx(4.5)
-    assert loss_curves.epochs_to(9.0, base) == 1
-    assert loss_curves.epochs_to(-1.0, base) == math.inf
-
-
 GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
 
 
