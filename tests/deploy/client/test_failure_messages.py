@@ -23,7 +23,6 @@ def answered(status: int, body: object, **headers: str) -> requests.HTTPError:
         (401, {"code": 401, "message": "Unauthorized"}, CredentialError, 3),
         (403, {"code": 403, "message": "Permission 'kernels.get' was denied"}, Denied, 3),
         (404, {"code": 404, "message": "Not found"}, NotFound, 4),
-        (404, b"<html>gone</html>", NotFound, 4),
         (400, {"code": 400, "message": "The source must be less than 1 megabytes"}, Refused, 4),
         (400, {"code": 400, "message": "Maximum batch TPU session count of 1"}, NoSlot, 7),
         (429, {"error": {"code": 429, "message": "Too many requests"}}, NoQuota, 7),

@@ -94,7 +94,6 @@ INNOCENT = [
     f"sha256 = '{hashlib.sha256().hexdigest()}'  # of the key",
     f"git+https://github.com/wandb/wandb@{HEX40}",
     "aws s3 cp s3://bucket/Images2024/train/fold1/of/5/parts .",
-    "run_id=digits-20261121-084500-abcdef ref=1002 status=COMPLETE",
     "Bearer authentication is not used here, nor Basic authentication-with-words",
     'headers = {"Authorization": f"Bearer {token}"}',
     "export KAGGLE_KEY=$(cat ~/.kaggle/key1234567890)",
