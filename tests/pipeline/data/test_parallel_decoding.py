@@ -222,26 +222,6 @@ def shards_of_twenty(monkeypatch):
     monkeypatch.setattr(parallel_decoding, "SHARD", 20 * 6 * 5 * 3)
 
 
-def test_prepared_images_are_found_wherever_the_competition_is_mounted(
-    folder, tmp_path, monkeypatch, shards_of_twenty
-):
-    """By paths below its folder and by bytes; no time is needed."""
-    assert prepared(files(folder), FORM, tmp_path / "prepared", folder) == [20, 20, 20, 20, 3]
-    elsewhere, said = tmp_path / "elsewhere", []
-    shutil.copytree(folder, elsewhere, copy_function=shutil.copyfile)
-    for path in files(elsewhere):
-        os.utime(path, ns=(5, 5))
-
-    places = {"base": elsewhere, "prepared": [tmp_path / "empty", tmp_path / "prepared"]}
-    pixels, broken, count = decoded_anew(
-        monkeypatch, files(elsewhere), FORM, **places, show=said.append
-    )
-
-    assert (count, sorted(broken)) == (0, [7, 40, 82])
-    assert np.array_equal(pixels, wanted()) and not pixels.flags.writeable
-    assert said[0].startswith("Found 83 of 83 images decoded in")
-
-
 def test_files_of_equal_names_sizes_and_times_are_not_taken_for_each_other(tmp_path):
     """As archives unpack them, with one time for all: neither in a cache nor where they were
     prepared.
@@ -260,24 +240,28 @@ def test_files_of_equal_names_sizes_and_times_are_not_taken_for_each_other(tmp_p
 
 @settings(max_examples=8)
 @given(data=st.data())
-def test_whatever_a_prepared_folder_lost_the_pixels_are_those_of_the_files(
+def test_prepared_images_are_found_wherever_the_competition_is_mounted(
     folder, tmp_path_factory, data
 ):
-    """A shard that is torn or gone is decoded anew, and no other one."""
-    place, spoilt = tmp_path_factory.mktemp("prepared"), set()
+    """By paths below its folder and by bytes; no time is needed. A shard that is torn or gone is
+    decoded anew, and no other one.
+    """
+    top, spoilt = tmp_path_factory.mktemp("top"), set()
+    shutil.copytree(folder, top / "elsewhere", copy_function=shutil.copyfile)
+    for path in files(top / "elsewhere"):
+        os.utime(path, ns=(5, 5))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(parallel_decoding, "SHARD", 20 * 6 * 5 * 3)
-        sizes = prepared(files(folder), FORM, place, folder)
-        kept = sorted(place.iterdir())
-        for path in data.draw(st.sets(st.sampled_from(kept), max_size=4)):
+        sizes = prepared(files(folder), FORM, top / "prepared", folder)
+        for path in data.draw(st.sets(st.sampled_from(sorted((top / "prepared").iterdir())))):
             data.draw(st.sampled_from([cut, other_bit, os.unlink]))(path)
             spoilt.add(int(path.name.split("-")[0]))
 
-        places = {"base": folder, "prepared": [place]}
-        pixels, broken, count = decoded_anew(patch, files(folder), FORM, **places)
+        places = {"base": top / "elsewhere", "prepared": [top / "empty", top / "prepared"]}
+        pixels, broken, count = decoded_anew(patch, files(top / "elsewhere"), FORM, **places)
 
-    assert np.array_equal(pixels, wanted())
-    assert sorted(broken) == [7, 40, 82]
+    assert np.array_equal(pixels, wanted()) and not pixels.flags.writeable
+    assert sizes == [20, 20, 20, 20, 3] and sorted(broken) == [7, 40, 82]
     assert count == sum(sizes[number - 1] for number in spoilt)
 
 

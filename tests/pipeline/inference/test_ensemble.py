@@ -196,13 +196,3 @@ def test_a_member_is_read_by_its_own_config_s_file(loaded, trained, tiny, tmp_pa
 
     with pytest.raises(ConfigError, match=r"'other' are not those .*1111.*expected 0000"):
         inference.infer([loaded[0], other], trained[0], tmp_path, config=tiny, show=str)
-
-
-def test_the_mean_prediction_stays_where_a_member_cannot_be_checked(loaded, trained, tmp_path):
-    """Golden outputs are those of each member."""
-    wrong = replace(loaded[2], golden_outputs=loaded[2].golden_outputs[:, ::-1].copy())
-
-    with pytest.raises(ArtifactError, match="other outputs here than where it was trained"):
-        inference.infer([loaded[0], wrong], trained[0], tmp_path, show=str)
-
-    assert len((tmp_path / "submission.csv").read_text().splitlines()) == 22
