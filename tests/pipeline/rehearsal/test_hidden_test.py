@@ -16,7 +16,7 @@ from pipeline.config import Config
 from pipeline.data import dataset, tfrecords
 from pipeline.data.labels import Target
 from pipeline.data.test_set import read_test
-from pipeline.errors import ConfigError, DataError, SubmissionError
+from pipeline.errors import DataError, SubmissionError
 from pipeline.rehearsal import scoring, served_folder
 from pipeline.rehearsal.hidden_test import HiddenTest
 from pipeline.submission.prediction_format import Form
@@ -254,7 +254,7 @@ def test_a_misspelt_test_set_or_sample_is_no_missing_one(made):
 def test_what_a_session_would_refuse_is_refused_before_one_starts(competition, tiny):
     with pytest.raises(DataError, match="96 of 96 images are missing"):
         HiddenTest(replace(tiny, data=replace(tiny.data, train_images="trian")), competition)
-    with pytest.raises(ConfigError, match="Lower folds"):  # too few rows to hide any
+    with pytest.raises(DataError, match="Lower folds"):  # too few rows to hide any
         HiddenTest(replace(tiny, folds=24), competition)
 
 
