@@ -1,6 +1,5 @@
 """Fixtures: a small project to deploy, and a real client whose server says what a test says."""
 
-import hashlib
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -11,11 +10,11 @@ import pytest
 from deploy.bundle import bundle
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
-from deploy.kernel import artifact_manifest
 from deploy.project import Project
 from localkaggle.server import LocalKaggle
 from tests.deploy.between import Between
 from tests.deploy.small import write_project
+from tests.faults.recorded_session import write_artifact
 from tests.faults.world import competition
 
 
@@ -85,10 +84,5 @@ def built(root: Path) -> bundle.Bundle:
 def artifact(tmp_path: Path) -> Path:
     """Return a whole artifact: weights, and the manifest that seals them."""
     folder = tmp_path / "artifact"
-    folder.mkdir()
-    (folder / "weights.npz").write_bytes(b"weights")
-    digest = hashlib.sha256(b"weights").hexdigest()
-    files = {"weights.npz": {"sha256": digest, "size": 7}}
-    manifest = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "b1", "files": files}
-    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
+    write_artifact(folder, "b1", {"weights.npz": b"weights"}, "r1")
     return folder

@@ -4,10 +4,32 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from deploy.client.client import Kaggle
+from deploy.kernel.push_and_watch import Run
+from deploy.relay import publish as datasets
+from deploy.relay import submit as submissions
 from tests.deploy.between import Between
 
 GONE = (404, {"code": 404, "message": "Not found"})
 FILES = ("manifest.json", "weights.npz")
+
+
+def published(
+    kaggle: Kaggle, artifact: Path, shown: list[str], seconds: float = 60, **given: Any
+) -> Any:
+    """Publish an artifact, and note what is shown."""
+    given = {"title": "Digits Artifact", "deadline_seconds": seconds, **given}
+    return datasets.publish(kaggle, artifact, "ann/digits-artifact", show=shown.append, **given)
+
+
+def submitted(
+    kaggle: Kaggle, run: Run, path: Path, shown: list[str], check: Any = None, **given: Any
+) -> Any:
+    """Submit a file of a run, without a check of it if none is given; note what is shown."""
+    usual = {"message": "digits", "deadline_seconds": 60, "command": "invoke {} --config x".format}
+    check = check or (lambda given, sample: None)
+    given = {"submission": path, "check": check, **usual, **given}
+    return submissions.submit(kaggle, run, "digits", show=shown.append, **given)
 
 
 def at(version: int) -> dict[str, Any]:

@@ -7,6 +7,7 @@ has decided what it means.
 
 import itertools
 import json
+from functools import partial
 
 import pytest
 from kagglesdk.competitions.types.submission_status import SubmissionStatus
@@ -17,9 +18,7 @@ from deploy.client.retries import Pace
 from deploy.errors import BadAnswer, DeadlinePassed, RunFailed
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
-from deploy.relay import publish as datasets
-from deploy.relay import submit as submissions
-from tests.deploy.services import GONE, at, scores_all, takes_all
+from tests.deploy.services import GONE, at, published, scores_all, submitted, takes_all
 
 SUCCESS, WAITS = "success", "waits"
 SECONDS = 0.1  # of patience, where a word is waited with
@@ -131,15 +130,10 @@ def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(
 
 @pytest.fixture
 def publish(kaggle, between, artifact, shown):
+    """Return what publishes; what ends by itself has all the time it needs."""
     takes_all(between, artifact)
-
-    def published(end):
-        # What ends by itself has all the time it needs.
-        how = {"title": "Digits", "deadline_seconds": SECONDS if end == WAITS else 60}
-        handle, show = "ann/digits-artifact", shown.append
-        return ended(lambda: datasets.publish(kaggle, artifact, handle, show=show, **how))
-
-    return published
+    act = partial(published, kaggle, artifact, shown)
+    return lambda end: ended(partial(act, SECONDS if end == WAITS else 60))
 
 
 @answers(DATASET)
@@ -172,9 +166,8 @@ def submit(kaggle, between, tmp_path, shown):
     scores_all(between)
     path = tmp_path / "submission.csv"
     path.write_text("id,label\n1,0\n")
-    how = {"submission": path, "check": lambda given, sample: None, "message": "digits"}
-    how |= {"deadline_seconds": SECONDS, "show": shown.append, "command": "invoke {}".format}
-    return lambda: ended(lambda: submissions.submit(kaggle, RUN, "digits", **how))
+    act = partial(submitted, kaggle, RUN, path, shown, deadline_seconds=SECONDS)
+    return lambda: ended(act)
 
 
 @answers(SUBMISSION)

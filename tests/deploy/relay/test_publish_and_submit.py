@@ -5,6 +5,7 @@ that would be refused, and not twice.
 import hashlib
 import itertools
 import json
+from functools import partial
 
 import pytest
 
@@ -20,10 +21,8 @@ from deploy.errors import (
     UsageError,
 )
 from deploy.kernel.push_and_watch import Run
-from deploy.relay import publish as datasets
-from deploy.relay import submit as submissions
 from tests.deploy.between import RESET
-from tests.deploy.services import GONE, at, returns, scores_all, takes_all
+from tests.deploy.services import GONE, at, published, returns, scores_all, submitted, takes_all
 
 DENIED = (403, {"code": 403, "message": "Permission 'datasets.get' was denied"})
 
@@ -42,18 +41,7 @@ def server(between, artifact):
 
 @pytest.fixture
 def publish(kaggle, server, artifact, shown):
-    def published(seconds=60, **given):
-        return datasets.publish(
-            kaggle,
-            artifact,
-            "ann/digits-artifact",
-            title="Digits Artifact",
-            deadline_seconds=seconds,
-            show=shown.append,
-            **given,
-        )
-
-    return published
+    return partial(published, kaggle, artifact, shown)
 
 
 @pytest.mark.parametrize("absent", [GONE, DENIED])
@@ -155,21 +143,7 @@ def file(tmp_path):
 
 @pytest.fixture
 def submit(kaggle, scores, file, shown):
-    def submitted(check=lambda given, sample: None, **more):
-        return submissions.submit(
-            kaggle,
-            RUN,
-            "digits",
-            submission=file,
-            check=check,
-            message="digits",
-            deadline_seconds=60,
-            show=shown.append,
-            command="invoke {} --config leaves".format,
-            **more,
-        )
-
-    return submitted
+    return partial(submitted, kaggle, RUN, file, shown)
 
 
 def test_a_file_that_does_not_pass_spends_nothing(submit, scores):
