@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import numpy as np
 import pandas as pd
-import pytest
 
 from pipeline.data.row_gathering import blocks
 from pipeline.session import progress_log
@@ -27,20 +26,6 @@ class Counted(np.ndarray):
         if isinstance(rows, np.ndarray) and self.ndim == 4:
             self.asked.append(len(rows))
         return super().__getitem__(rows)
-
-
-def test_held_out_rows_are_copied_batch_by_batch(tiny, tmp_path):
-    """All 48 would fill the memory beside an array that is mapped from a file. The pictures of the
-    hardest rows are 24.
-    """
-    config = replace(with_data(tiny, validation_fraction=0.5), epochs=1)
-    folder = write_competition(tmp_path / "competition")
-    examples = training.read(config, folder)
-    mapped = replace(examples, inputs=examples.inputs.view(Counted))
-
-    found = training.train(config, folder, tmp_path / "out", examples=mapped, show=str)
-
-    assert found.status == "complete" and max(Counted.asked) == 24
 
 
 def test_the_next_blocks_are_read_while_one_is_computed():
@@ -62,8 +47,12 @@ def test_the_next_blocks_are_read_while_one_is_computed():
     assert [(block[:, 0].tolist(), real) for block, real in found] == [([4, 3], 2), ([2, 2], 1)]
 
 
-def test_the_speed_of_a_run_is_that_of_its_training_steps(tiny, tmp_path, monkeypatch):
-    """`plan` adds validation to it. Here each validation takes 10,000 s of a clock."""
+def test_held_out_rows_are_copied_batch_by_batch_and_their_time_is_not_that_of_steps(
+    tiny, tmp_path, monkeypatch
+):
+    """All 48 would fill the memory beside an array that is mapped from a file. The pictures of the
+    hardest rows are 24. `plan` adds validation to the speed; here each takes 10,000 s of a clock.
+    """
     later, validate = [0.0], Loop._validate
     clock = SimpleNamespace(monotonic=lambda: time.monotonic() + later[0])
     monkeypatch.setattr(progress_log, "time", clock)
@@ -73,11 +62,14 @@ def test_the_speed_of_a_run_is_that_of_its_training_steps(tiny, tmp_path, monkey
         return validate(*given)
 
     monkeypatch.setattr(Loop, "_validate", slowly)
-    folder, out = write_competition(tmp_path / "competition"), tmp_path / "out"
+    config, out = replace(with_data(tiny, validation_fraction=0.5), epochs=2), tmp_path / "out"
+    folder = write_competition(tmp_path / "competition")
+    examples = training.read(config, folder)
+    mapped = replace(examples, inputs=examples.inputs.view(Counted))
 
-    training.train(replace(tiny, epochs=2), folder, out, show=str)
+    found = training.train(config, folder, out, examples=mapped, show=str)
 
+    assert found.status == "complete" and max(Counted.asked) == 24
     last = json.loads((out / "progress.jsonl").read_text().splitlines()[-1])
-    assert last["images_per_second"] > last["step"] * tiny.batch / 10_000
     rate = pd.read_csv(out / "history.csv")["images_per_second"].iloc[-1]
-    assert rate == pytest.approx(last["images_per_second"], rel=0.5)
+    assert min(rate, last["images_per_second"]) > last["step"] * tiny.batch / 10_000
