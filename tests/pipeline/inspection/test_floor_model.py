@@ -34,17 +34,13 @@ def examples(labels: np.ndarray, inputs: np.ndarray, kind: str = "classes") -> E
     return Examples(tuple(map(str, range(len(labels)))), inputs, labels, target)
 
 
-@pytest.mark.parametrize(
-    ("kind", "metric"), [("ordinal", "qwk"), ("multilabel", "auc"), ("regression", "r2")]
-)
+@pytest.mark.parametrize(("kind", "metric"), [("multilabel", "auc"), ("regression", "r2")])
 def test_a_forest_learns_colours_and_boosting_a_number(kind, metric):
     """What thumbnails and histograms show, and each of several columns."""
-    shades = np.arange(96) % 4
-    labels, names = shades.astype(np.int32), "label"
-    if kind != "ordinal":
-        labels, names = np.stack([shades > 0, shades > 1], axis=1).astype(np.float32), ("a", "b")
-    classes, data = 4 * (kind == "ordinal"), replace(DIGITS.data, label_column=names)
-    config = replace(DIGITS, target=kind, num_classes=classes, metric=metric, data=data)
+    shades, names = np.arange(96) % 4, ("a", "b")
+    labels = np.stack([shades > 0, shades > 1], axis=1).astype(np.float32)
+    data = replace(DIGITS.data, label_column=names)
+    config = replace(DIGITS, target=kind, num_classes=0, metric=metric, data=data)
     table = replace(config, data=Data(kind="table", label_column=names, numeric_columns=("x",)))
     rows = np.stack([shades, np.zeros(96)], axis=1).astype(np.float32)
 
