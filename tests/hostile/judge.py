@@ -11,7 +11,6 @@ import math
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from html.parser import HTMLParser
 
 Fits = Callable[[str], bool]
 CODES = (1, 2)  # a wrong input, and a wrong config; docs/design.md has the others
@@ -93,29 +92,3 @@ def mute(said: Said, places: Sequence[Sequence[str]]) -> str:
     if len(message) > LONGEST or "\n\n" in message:
         return f"{len(message)} characters, or more than a paragraph"
     return ""
-
-
-def active(page: str) -> list[str]:
-    """Return what in a page could run, or lead elsewhere."""
-    reader = _Page()
-    reader.feed(page)
-    return reader.found
-
-
-class _Page(HTMLParser):
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        """Look at one element."""
-        leads = ("href", "src", "action", "xlink:href", "srcdoc", "data")
-        policy = dict(attrs).get("http-equiv") in (None, "Content-Security-Policy")
-        if tag in ("script", "iframe", "object", "embed", "base", "form", "link") or (
-            tag == "meta" and not policy
-        ):
-            self.found.append(f"<{tag}>")
-        for name, value in attrs:
-            inside = (value or "").startswith(("#", "data:image/"))
-            if name.startswith("on") or (name in leads and not inside):
-                self.found.append(f"<{tag} {name}={value!r}>")

@@ -13,15 +13,6 @@ from pathlib import Path
 
 from hypothesis import strategies as st
 
-# Texts that a page must show, and not follow; behind them, those that are harmless as they are.
-MARKUP = (
-    "<script>alert(1)</script>", "\"'><img src=x onerror=alert(1)>",
-    "</style></title><script src=//example.com/x></script>", "<svg onload=alert(1)>",
-    "<iframe src=file:///etc/hostname>", "<base href=//example.com>", "]]><script>1</script>",
-    "<meta http-equiv=refresh content=0;url=//example.com>", "<a href=javascript:1>x</a>",
-)  # fmt: skip
-PLAIN = ("javascript:alert(1)", "<!--", "&lt;script&gt;", "\u202e<b>", "{{7*7}}", "${7*7}")
-
 _ODD = (
     "\\\\host\\share\\evil", "%USERPROFILE%/evil", "$(touch evil)", "`touch evil`", "evil\0.csv",
     "evil\n", "\nevil", "\x1b[31mevil", "evil\x7f", "\u202eevil", "ev\u200bil", "\ud800evil",
@@ -97,25 +88,16 @@ def arrays(marker: Path, rows: int) -> dict[str, bytes]:
         **{f"{name}, as objects": objects(pickle) for name, pickle in bare.items()},
         **{f"{name}, bare": pickle for name, pickle in bare.items()},
         "objects in a record": npy(pixels, descr="[('a', '|O'), ('b', '|u1')]", shape=shape),
-        "objects by another name": npy(bytes(size * 8), descr="'object'", shape=shape),
         "a shape of 10^12": npy(pixels, shape="(1000000000000,)"),
         "a shape that overflows to few": npy(pixels, shape=f"({2**32}, {2**32}, 8)"),
         "a negative shape": npy(pixels, shape="(-1, 8, 8)"),
         "a shape of texts": npy(pixels, shape="('a',)"),
-        "a shape of truth values": npy(pixels, shape="(True, 8, 8)"),
-        "no shape": npy(pixels, head="{'descr': '|u1', 'fortran_order': False}"),
         "a call in its header": npy(pixels, head=begins + called),
-        "an import in its header": npy(pixels, head=f"__import__('os').system('touch {marker}')"),
         "a deep header": npy(pixels, head="(" * 3000 + ")" * 3000),
-        "a long header": npy(pixels, head=begins + "(" + "1, " * 5000 + ")}"),
         "cut off": good[:-100],
-        "cut in its header": good[:30],
-        "another magic": b"\x93NUMPX" + good[6:],
-        "version 9": npy(pixels, shape=shape, version=b"\x09\0"),
         "Fortran's order": npy(pixels, order="True", shape=shape),
         "big-endian": npy(bytes(size * 2), descr="'>u2'", shape=shape),
         "dates": npy(bytes(size * 8), descr="'<M8[s]'", shape=shape),
-        "no bytes each": npy(b"", descr="'|V0'", shape=shape),
         "followed by a pickle": good + next(iter(bare.values())),
         "empty": b"",
         "a zip in its place": archive(("x.npy", good)),
@@ -166,11 +148,8 @@ def zips(name: str, content: bytes) -> dict[str, bytes]:
         "a link": archive((name, b"../../evil"), kind=stat.S_IFLNK),
         "a file through a link": archive(("l", b"../.."), ("l/evil", content), kind=stat.S_IFLNK),
         "a device": archive((name, b""), kind=stat.S_IFBLK),
-        "a pipe": archive((name, b""), kind=stat.S_IFIFO),
-        "a folder by its kind": archive(good, kind=stat.S_IFDIR),
         "one name twice": archive(good, bad),
         "ten thousand members": archive(*((str(number), b"") for number in range(10_000))),
-        "no member": archive(),
         "encrypted": other(8, b"\1\0"),
         "another sum": whole.replace(content, b"X" + content[1:], 1),
         "cut off": whole[:-10],
@@ -178,7 +157,5 @@ def zips(name: str, content: bytes) -> dict[str, bytes]:
         "4 GB by its list": other(24, struct.pack("<I", 2**32 - 2)),
         "a bomb": bomb,
         "a bomb in a bomb": archive((name, bomb)),
-        "an unknown method": other(10, struct.pack("<H", 99)),
-        "another name in its list": other(46, b"/evil"),
         "a tar": tarred.getvalue(),
     }

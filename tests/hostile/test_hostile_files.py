@@ -6,7 +6,7 @@ import json
 import os
 import shutil
 import zipfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
@@ -27,16 +27,6 @@ Change = Callable[[Path], object]
 Value = dict[str, Any]
 Members = dict[str, bytes]
 STEPS = ("--max-steps",)
-# What can be in the place of a file of JSON lines or of a table.
-TEXT_FILES = {
-    "deep": b"[" * 100_000 + b"\n",
-    "a web page": b"<html><script>1</script>\n",
-    "noise": bytes(range(256)) * 9,
-    "empty": b"",
-    "NaN": b'{"step": NaN}\n',
-    "a huge step": b'{"step": ' + b"9" * 5000 + b"}\n",
-}
-
 
 # Changes of a folder with a manifest
 
@@ -110,6 +100,7 @@ TEXTS: dict[str, Callable[[bytes], bytes]] = {
     "UTF-16": lambda text: text.decode().encode("utf-16"),
     "half a surrogate": lambda text: text.replace(b"{", b'{"a": "\\ud800", ', 1),
     "a web page": lambda text: b"<html><script>alert(1)</script></html>",
+    "noise": lambda text: bytes(range(256)) * 9,
     "cut off": lambda text: text[: len(text) // 2],
 }
 ODD_VALUES = (
@@ -119,13 +110,17 @@ ODD_VALUES = (
 )  # fmt: skip
 
 
-def texts(name: str = "manifest.json") -> dict[str, Change]:
-    """Return changes of a folder by the text of its manifest."""
+def texts(*names: str) -> dict[str, Change]:
+    """Return changes of a folder by the text of these files."""
 
-    def spoken(folder: Path, text: Callable[[bytes], bytes]) -> None:
+    def spoken(folder: Path, name: str, text: Callable[[bytes], bytes]) -> None:
         (folder / name).write_bytes(text((folder / name).read_bytes()))
 
-    return {f"{name}: {what}": partial(spoken, text=text) for what, text in TEXTS.items()}
+    return {
+        f"{name}: {what}": partial(spoken, name=name, text=text)
+        for name in names
+        for what, text in TEXTS.items()
+    }
 
 
 def archived(marker: Path, name: str) -> dict[str, Change]:
@@ -219,35 +214,11 @@ def resumes(made: Made, given: Path, change: Change) -> None:
     is_a_refusal_or_success(said)
 
 
-def reports(made: Made, given: Path, change: Change, title: str = "x") -> None:
+def reports(made: Made, given: Path, change: Change) -> None:
     left_out = shutil.ignore_patterns("compiled", "checkpoints", "*.png")
     shutil.copytree(made.digits.output, given / "out", ignore=left_out)
     change(given / "out")
-    said = bench.said("report", "--output", str(given / "out"), f"--title={title}")
-    is_a_refusal_or_success(said)
-    page = given / "out" / "report.html"
-    assert not page.is_file() or not judge.active(page.read_text(encoding="utf-8"))
-
-
-def shows(made: Made, given: Path, text: str) -> None:
-    """Report a run with this text in every place that a person may write."""
-
-    def written(output: Path) -> None:
-        told = json.loads((output / "artifact" / "manifest.json").read_bytes())
-        shown = {old: f"{text}{old}" for old in told["classes"]}
-        names = ("run_id", "git_commit", "bundle_sha256", "devices", "precision", "metric")
-        told |= {**dict.fromkeys(names, text), "classes": list(shown.values())}
-        told |= {"versions": {text: text}, "parameters": {text: 1}, "metrics": {text: 0.5}}
-        told["config"] |= dict.fromkeys(("name", "competition", "model"), text)
-        told |= {"files": {text: {"sha256": text, "size": 1}}}
-        (output / "artifact" / "manifest.json").write_bytes(checksums.sealed(told))
-        files = {"x": (output / "validation.csv").read_bytes()}
-        header, *rows = bench.rows(files, "x")
-        rows = [[f"{text}{row[0]}", *(shown.get(cell, cell) for cell in row[1:])] for row in rows]
-        bench.put(files, "x", [header, *rows])
-        (output / "validation.csv").write_bytes(files["x"])
-
-    reports(made, given, written, title=text)
+    is_a_refusal_or_success(bench.said("report", "--output", str(given / "out")))
 
 
 def predicts_an_id(made: Made, given: Path, name: str) -> None:
@@ -284,25 +255,12 @@ def of_results(marker: Path) -> dict[str, Change]:
             kept = {key: there.read(key) for key in there.namelist()}
         (output / name).write_bytes(payloads.archive(*{**kept, array: content}.items()))
 
-    found = texts("artifact/manifest.json")
+    records = ("validation.csv", "history.csv", "progress.jsonl", "submission.csv")
+    found = texts("artifact/manifest.json", *records)
     for name, array in (("validation.npz", "probabilities.npy"), ("examples.npz", "pixels.npy")):
         for what, content in payloads.arrays(marker, 3).items():
             found[f"{name}: {what}"] = partial(member, name=name, array=array, content=content)
-    names = ("validation.csv", "history.csv", "progress.jsonl", "submission.csv")
-    return {**found, **beside(names)}
-
-
-def beside(names: Sequence[str]) -> dict[str, Change]:
-    """Return changes of an output folder by its files of text."""
-
-    def over(output: Path, name: str, content: bytes) -> None:
-        (output / name).write_bytes(content)
-
-    return {
-        f"{name} is {what}": partial(over, name=name, content=content)
-        for name in names
-        for what, content in TEXT_FILES.items()
-    }
+    return found
 
 
 def of_checkpoints(marker: Path) -> dict[str, Change]:
@@ -315,20 +273,20 @@ def of_checkpoints(marker: Path) -> dict[str, Change]:
         folder.rename(folder.with_name(name))
 
     steps = ("step-00000002 (copy)", "step-99999999999999999999", "step--0000001", "step-0000000２")
-    own = {**texts(), **archived(marker, "state.npz")}
+    own = texts("manifest.json") | archived(marker, "state.npz")
     own |= {f"called {name}": partial(called, name=name) for name in steps}
     found = {name: partial(below, change=change) for name, change in own.items()}
-    return {**found, **beside(["progress.jsonl", "history.csv"])}
+    return found | texts("progress.jsonl", "history.csv")
 
 
 Cases = Mapping[str, Any] | st.SearchStrategy[Any]
-MARKUP = payloads.MARKUP + payloads.PLAIN
 EDITS = st.tuples(st.floats(0, 1, exclude_max=True), st.sampled_from(ODD_VALUES))
 
 
 def of_artifacts(marker: Path) -> dict[str, Change]:
     """Return changes of an artifact."""
-    return {**texts(), **archived(marker, "weights.npz"), **archived(marker, "golden.npz")}
+    archives = archived(marker, "weights.npz") | archived(marker, "golden.npz")
+    return texts("manifest.json") | archives
 
 
 def names(guard: Guard) -> st.SearchStrategy[str]:
@@ -352,7 +310,6 @@ FAMILIES: dict[str, tuple[Callable[..., None], Callable[[Guard], Cases], int]] =
     "the manifest of an artifact": (infers_what_is_edited, lambda guard: EDITS, 8),
     "a checkpoint": (resumes, lambda guard: of_checkpoints(guard.marker), 3),
     "the results of a run": (reports, lambda guard: of_results(guard.marker), 4),
-    "markup": (shows, lambda guard: dict(zip(MARKUP, MARKUP, strict=True)), 0),
     "the name of a config": (describes, names, 8),
     "an id": (predicts_an_id, names, 5),
 }

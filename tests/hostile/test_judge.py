@@ -22,17 +22,12 @@ SAMPLE = b"id,p\na,0\nb,0\n"
         (b"id,p\na,0.5\nb,1\n", ""),
         (b"id,p\nb,0.5\na,1\n", "ids are ['b', 'a']"),
         (b"id,p\na,0.5\n", "1 ids"),
-        (b"id,p\na,0.5\na,1\n", "ids are ['a', 'a']"),
         (b"id,q\na,0.5\nb,1\n", "its columns are"),
         (b"id,p\na,0.5\nb,nan\n", "it says 'nan'"),
-        (b"id,p\na,0.5\nb,1e999\n", "it says '1e999'"),
         (b"id,p\na,0.5\nb,1.5\n", "it says '1.5'"),
         (b"id,p\na,0.5\nb,1_0\n", "it says '1_0'"),
-        (b"id,p\na,0.5\nb,\n", "it says ''"),
         (b"id,p\na,0.5\nb", "cannot be compared"),
-        (b"id,p\na,0.5\nb,\0\n", "cannot be compared"),
         (b"id,p\na,0.5\nb,\xff\n", "cannot be compared"),
-        (b"", "cannot be compared"),
     ],
 )
 def test_the_judge_reads_a_submission(submission, wrong):
@@ -47,11 +42,8 @@ def test_the_judge_reads_a_submission(submission, wrong):
         ("test.csv is empty.\nComplete the download.", ""),
         ("it is empty.\nComplete the download.", "it names none of"),
         ("test.csv is odd; set of ids differs", "no line says"),
-        ("test.csv: use of NaN", "no line says"),
         ("test.csv is odd.\nSet of ids differs.", "no line says"),
-        ("test.csv: read error, or see the log", "no line says"),
         ("test.csv is odd.\nIts ids differ. Correct.", "no line says"),
-        ("test.csv is odd. Correct the table.", "no line says"),
         (f"test.csv is {'very ' * 1000} long.\nComplete the download.", "more than a paragraph"),
         ("test.csv is empty.\nComplete it.\nError: again.", "exit code"),
     ],
@@ -64,11 +56,6 @@ def test_a_refusal_names_the_file_and_says_what_to_do(text, wrong):
         assert judge.mute(said, [["test.csv"]])
     traceback = "Traceback (most recent call last):\nKeyError: 'test.csv'\n"
     assert "a traceback" in judge.mute(Said(1, f"{traceback}Error: {text}"), [["test.csv"]])
-
-
-@pytest.mark.parametrize("text", payloads.MARKUP + payloads.PLAIN)
-def test_only_markup_that_is_not_escaped_is_active(text):
-    assert bool(judge.active(f"<body><p>{text}</p>")) == (text in payloads.MARKUP)
 
 
 @pytest.mark.parametrize("name", payloads.pickles(Path("x")))
@@ -97,10 +84,6 @@ def unpickled(given: Path, guard: Guard) -> None:
     np.load(given / "x.npy", allow_pickle=True)
 
 
-def shelled(given: Path, guard: Guard) -> None:
-    pickle.loads(payloads.pickles(guard.marker)["a pickle that starts a shell"])  # noqa: S301
-
-
 def a_config(given: Path, guard: Guard) -> None:
     """Load a config: it is a program of the user's own, which may do anything."""
     (given / "evil.py").write_text(f"from pathlib import Path\nPath({str(guard.marker)!r}).touch()")
@@ -108,17 +91,11 @@ def a_config(given: Path, guard: Guard) -> None:
         config.load(str(given / "evil.py"))
 
 
-def moved_out(given: Path, guard: Guard) -> None:
-    (given / "y").write_text("y")
-    (given / "y").rename(guard.top / "y")
-
-
 CARELESS = {
     "a name that climbs": lambda given, guard: (given / "../../evil").write_text("evil"),
-    "a new folder": lambda given, guard: (guard.top / "new").mkdir(),
     "a file that goes": lambda given, guard: (guard.top / "home/x").unlink(),
-    **{work.__name__: work for work in (through_a_link, far_away, unpickled, shelled, a_config)},
-    "moved out": moved_out,
+    "moved out": lambda given, guard: (given / "../given").rename(guard.top / "y"),
+    **{work.__name__: work for work in (through_a_link, far_away, unpickled, a_config)},
 }
 
 

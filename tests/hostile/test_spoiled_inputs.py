@@ -85,8 +85,8 @@ FAMILIES = {
     "ids": (mutants.ids, 5, 150),
     "test sets": (mutants.test_sets, 4, 80),
     "forms": (mutants.forms, 8, 200),
-    "labels": (mutants.labels, 3, 60),
-    "numbers": (mutants.numbers, 5, 120),
+    "labels": (partial(mutants.cells, columns=mutants.TARGET), 3, 60),
+    "numbers": (mutants.cells, 5, 120),
     "pictures": (pictures.pictures, 6, 120),
     "configs": (configs, 8, 200),
 }
