@@ -22,7 +22,7 @@ FLOOR = Floor(model="a forest", metric="accuracy", score=0.8, error=0.02, rows=4
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MOST_RESAMPLES", 200)
+    monkeypatch.setattr(metrics, "MOST_RESAMPLES", 100)
 
 
 def compared(right, floor=FLOOR, rows=100, metric="accuracy") -> tuple[dict | None, str]:
