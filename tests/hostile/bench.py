@@ -28,7 +28,7 @@ FITS: Mapping[str, Fits] = {
 }
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Subject:
     """A small competition, the model that was trained on it, and that model's predictions for the
     whole test set, by id.
