@@ -85,6 +85,7 @@ def piped(world: World, *options: str) -> tuple[int, list[str]]:
     return process.returncode, lines
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_lines_and_no_escape_codes(world, monkeypatch):
     """Though the environment asks for colours."""
     monkeypatch.setenv("FORCE_COLOR", "1")

@@ -137,6 +137,7 @@ def test_what_was_pulled_from_a_kaggle_that_was_restarted_since_is_not_the_new_r
         assert does(world, "publish").version == 1
 
 
+@pytest.mark.slow
 def test_the_whole_chain_goes_again_on_a_kaggle_that_was_restarted():
     """No number of the old one leads anywhere, and none of them stops a step."""
     with prepared("submit") as world:

@@ -513,6 +513,7 @@ def test_no_more_time_is_asked_for_than_is_left(site, ours, left, asked):
 # What comes late, and what is lost
 
 
+@pytest.mark.slow
 def test_what_a_killed_session_lost_is_said_and_the_one_before_it_counts(site, ours, shown):
     """Kaggle kept nothing of the second: the third goes on from the first, by the other route."""
     site(script := Script(v2="killed"), killed_output=False)

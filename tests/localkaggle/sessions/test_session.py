@@ -414,6 +414,7 @@ tell(
 """
 
 
+@pytest.mark.slow
 def test_without_namespaces_paths_are_remapped_and_the_log_says_so(begin, port, monkeypatch):
     """The notebook finds its folders through LOCALKAGGLE_ROOT; what is missing is named, not passed
     over. At the end the links are removed, and not what they lead to.
