@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import threading
 from contextlib import contextmanager
 from dataclasses import replace
@@ -10,7 +9,7 @@ from dataclasses import replace
 import pytest
 
 from deploy.errors import NoQuota, RunFailed
-from deploy.kernel import artifact_manifest, output, push_and_watch, saved_progress
+from deploy.kernel import artifact_manifest, output, saved_progress
 from deploy.project import PAIR, Project
 from deploy.relay import chained_sessions, relay
 from localkaggle.facts import Facts
@@ -18,16 +17,6 @@ from tests.e2e.project import LEAST, ROOT, opened, quiet, written
 
 pytestmark = pytest.mark.slow
 TRAINING = "rehearsal/digits-train-tpu"
-LOOKS = """# %%
-from pathlib import Path
-
-from pipeline.runtime import mounts
-
-inputs = mounts.root() / "input"
-print("found", mounts.competition(inputs, "digits", "sample_submission.csv"))
-print("found", mounts.file(inputs, "ann/weights/b0.h5"))
-Path("submission.csv").write_text("id,label\\n1,0\\n")
-"""
 
 
 def project(folder, config="digits", handoff="dataset", **more):
@@ -65,25 +54,6 @@ def test_a_pair_of_gpus_of_which_jax_sees_one_ends_in_the_first_cell(tmp_path):
 
     assert (shape, cell) == ("NvidiaTeslaT4", 1)
     assert "found 1 x" in said and re.search(r"^the image: it has jax |the image: it has jax", said)
-
-
-@pytest.mark.parametrize("layout", ["2026", "flat", "both"])
-def test_a_competition_and_a_dataset_are_found_wherever_they_are_mounted(layout, tmp_path):
-    weights, kernels = tmp_path / "weights", tmp_path / "kernels"
-    weights.mkdir()
-    (weights / "b0.h5").write_bytes(b"arrays")
-    shutil.copytree(ROOT / "kernels" / "prepare-cpu", kernels / "prepare-cpu")
-    (kernels / "prepare-cpu" / "notebook.py").write_text(LOOKS)
-    ours = project(tmp_path, kernels=kernels)
-    sources = {"ann/weights": weights}
-    with opened(tmp_path / "kaggle", layout=layout, datasets=sources) as (_, kaggle):
-        built = relay.build(ours, relay.PREPARE, kaggle.username)
-        built = replace(built, metadata={**built.metadata, "dataset_sources": [*sources]})
-        run = push_and_watch.push(kaggle, built, timeout_seconds=600)
-        relay.watch(kaggle, ours, run, show=quiet)
-        log = "\n".join(kaggle.kernel_log(run.handle, run.version))
-
-    assert len(re.findall(r"found \S*input/\S+", log)) == 2
 
 
 def killed_once_it_has_saved(local, number, until):
