@@ -250,13 +250,13 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
         return lambda *given: (time.sleep(seconds), work(*given))[1]
 
     monkeypatch.setattr(fold_training, "Session", Watched)
-    monkeypatch.setattr(Step, "train", slowly(Step.train, 0.02))
-    monkeypatch.setattr(Loop, "_validate", slowly(Loop._validate, 0.2))
+    monkeypatch.setattr(Step, "train", slowly(Step.train, 0.1))
+    monkeypatch.setattr(Loop, "_validate", slowly(Loop._validate, 0.5))
 
     training.train(replace(tiny, epochs=2), competition, tmp_path / "out", show=quiet)
 
-    assert kept[3] >= 5 * 0.02
-    assert max(kept) >= 5 * 0.02 + 0.2
+    assert kept[3] >= 5 * 0.1
+    assert max(kept) >= 5 * 0.1 + 0.5
 
 
 def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypatch):
