@@ -29,7 +29,6 @@ DEAD = "http://127.0.0.1:9"
 # wait.
 LONG = (
     "doors/test_dry_run.py",
-    "pipeline/training/test_own_code_check.py",
     "pipeline/training/test_training.py",
     "faults/test_matrix.py",
     "pipeline/training/test_train_step.py",
@@ -43,9 +42,8 @@ LONG = (
     "deploy/relay/test_records_and_competitions.py",
     "localkaggle/test_serve_and_restart.py",
     "faults/test_known_failures.py",
-    "pipeline/training/test_scale_check.py",
     "pipeline/data/test_folds.py",
-    "pipeline/models/test_architectures.py",
+    "pipeline/session/test_time_limit.py",
     "commands/test_dashboard.py",
     "doors/test_pipeline.py",
     "test_each_config.py",
