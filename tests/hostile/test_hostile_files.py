@@ -114,7 +114,8 @@ def texts(*names: str) -> dict[str, Change]:
     """Return changes of a folder by the text of these files."""
 
     def spoken(folder: Path, name: str, text: Callable[[bytes], bytes]) -> None:
-        (folder / name).write_bytes(text((folder / name).read_bytes()))
+        path = folder / name
+        path.write_bytes(text(path.read_bytes() if path.exists() else b'{"step": 1}\n'))
 
     return {
         f"{name}: {what}": partial(spoken, name=name, text=text)

@@ -2,8 +2,8 @@
 to do, and leaves nothing half written.
 """
 
-import re
 from collections.abc import Callable, Sequence
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.config.config_files import CONFIGS
+from pipeline.config import Config, Data, Optimizer
 from pipeline.data.image_files import RERUN
 from pipeline.errors import PipelineError
 from pipeline.submission import submission_csv
@@ -34,45 +34,33 @@ ODD = (
     "1e400", "10**400", "-0.0", '""', '" "', "[]", "{}", "()", "b'x'", "object()", "lambda: 1",
     "'../../x'", "'/etc/hostname'", "'a\\0b'", "'x' * 10_000", "'\\ud800'", "{'a': {}}",
 )  # fmt: skip
-FIELDS = (
-    "folds", "seed", "keep", "precision", "patience", "session_hours", "target", "metric",
-    "steps_per_call", "micro_batch", "handoff", "stall_seconds", "data", "nonsense",
-)  # fmt: skip
-DATA_FIELDS = (
-    "kind", "resize", "train_csv", "test_images", "sample_submission", "id_column", "label_column",
-    "suffix", "flip", "group_column", "validation_fraction",
-)  # fmt: skip
-SOURCE = (CONFIGS / "digits.py").read_text(encoding="utf-8")
-# The same config written differently. What is no config at all, tests/pipeline/config refuses.
-SAME = {
-    "CRLF": SOURCE.replace("\n", "\r\n"),
-    "a byte order mark": f"\ufeff{SOURCE}",
-    "tabs": SOURCE.replace("    ", "\t"),
+FIELDS = {
+    "replace(digits, {}={})": [field.name for field in fields(Config)],
+    "replace(digits, data=replace(digits.data, {}={}))": [field.name for field in fields(Data)],
+    "replace(digits, optimizer=replace(digits.optimizer, {}={}))": [
+        field.name for field in fields(Optimizer)
+    ],
 }
+FILE = """from dataclasses import replace
+from pipeline.configs.digits import CONFIG as digits
+CONFIG = {}
+"""
 
 
 @st.composite
 def configs(draw: Any, subjects: Sequence[str]) -> Mutant:
-    """One field of the config has an odd value, or its file another form."""
-    files = dict(bench.cut("digits"))
-    places = (("digits.py", "--config", "train.csv", SAMPLE, "test"),)
-    mutant = partial(Mutant, subject="digits", files=files, places=places)
-    form = draw(st.sampled_from([*SAME, *[""] * 20]))
-    if form:
-        return mutant(f"a config with {form}", config=SAME[form], end=VALID)
-    found = {
-        field[1]: field[0] for field in re.finditer(r"\b(\w+)=(?!Data|Opt)[^,()\n{}]+", SOURCE)
-    }
-    olds = {field: (old, field) for field, old in found.items()}
-    olds |= {field: ('name="digits",', f'name="digits", {field}') for field in FIELDS}
-    olds |= {f"data.{field}": ("Data(", f"Data({field}") for field in DATA_FIELDS}
-    field = draw(st.sampled_from(sorted(olds)))
+    """One field of the config has an odd value."""
+    form = draw(st.sampled_from(list(FIELDS)))
+    field = draw(st.sampled_from(FIELDS[form]))
     plain = st.none() | st.integers() | st.floats() | st.text(max_size=9)
     value = draw(st.sampled_from(ODD) | plain.map(_python))
-    old, new = olds[field]
-    comma = "" if field in found else "," if old.endswith(",") else ", "
-    text = SOURCE.replace(old, f"{new}={value}{comma}", 1)
-    return mutant(f"{field}={value}", config=text)
+    return Mutant(
+        f"{field}={value}",
+        "digits",
+        dict(bench.cut("digits")),
+        places=((field, "digits.py", "config 'digits'", "train.csv", SAMPLE, "test"),),
+        config=FILE.format(form.format(field, value)),
+    )
 
 
 def _python(value: object) -> str:
