@@ -19,14 +19,8 @@ from pipeline import artifact
 from pipeline.data import image_files
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
-from pipeline.inference import (
-    block_prediction,
-    forward_pass,
-    inference,
-    multi_gpu,
-    predictions,
-    restoring,
-)
+from pipeline.inference import block_prediction, forward_pass, inference, multi_gpu, restoring
+from pipeline.inference.predictions import Predictions, predict
 from pipeline.inference.time_budget import Limit
 from pipeline.runtime import devices
 from tests.pipeline import members
@@ -59,10 +53,10 @@ def bound(trained, loaded) -> float:
     return TIMES * (max(float(np.abs(other - whole).max()) for other in others) + EPS)
 
 
-def predicted(folder: Path, loaded: artifact.Artifact, **words) -> predictions.Predictions:
+def predicted(folder: Path, loaded: artifact.Artifact, **words) -> Predictions:
     """Return the predictions of the test set in `folder`."""
     test, forward = read_test(folder, loaded.config), restoring.restore(loaded, "float32")[0]
-    return predictions.predict(loaded, test, forward, **words)
+    return predict(loaded, test, forward, **words)
 
 
 @pytest.mark.parametrize(("size", "batch"), [(4, 3), (64, 64)])
