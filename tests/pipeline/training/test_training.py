@@ -102,11 +102,12 @@ def test_batches_are_split_over_the_devices_and_weights_are_on_all_of_them(train
     assert ("float32", 8, True) in seen
 
 
-def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_path):
+@pytest.mark.parametrize("name", ["adamw", pytest.param("sgd", marks=pytest.mark.slow)])
+def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_path, name):
     """Momentum, decay, the average and the sums of an epoch lie in the state like the weights;
     dropout and augmentation follow from the step. A call that takes no step writes no checkpoint.
     """
-    given = replace(tiny.optimizer, name="adamw", weight_decay=0.01, ema_momentum=0.95)
+    given = replace(tiny.optimizer, name=name, weight_decay=0.01, ema_momentum=0.95)
     config, runs, stats, lines = replace(tiny, optimizer=given), [], [], list[str]()
 
     for folder, steps in (("parts", 2), ("parts", 2), ("parts", 6), ("whole", 6)):
