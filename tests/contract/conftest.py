@@ -8,8 +8,6 @@ competitions.
 
 import json
 import os
-import subprocess
-import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
@@ -106,13 +104,6 @@ class Site:
         """Return the current version of a dataset, 0 if there is none."""
         dataset = self.kaggle.dataset(handle)
         return dataset.version if dataset else 0
-
-    def command(self, words: Sequence[str], folder: Path) -> str:
-        """Run Kaggle's own command, and return what it printed."""
-        line = [str(Path(sys.executable).with_name("kaggle")), *words]
-        done = subprocess.run(line, cwd=folder, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
 
     def tidy(self) -> None:
         """Delete what was made, and say what could not be."""

@@ -10,6 +10,23 @@ from tests.contract.conftest import scored, spends
 SAMPLE = "sample_submission.csv"
 SUBMITTED = pytest.mark.fact("A submission is counted at once, listed first with what was said of")
 
+# Where a machine has no namespaces, inputs are links.
+COPIES = f"""
+import glob, os, shutil
+root = os.environ.get("LOCALKAGGLE_ROOT", "/kaggle")
+shutil.copy(glob.glob(f"{{root}}/input/**/{SAMPLE}", recursive=True)[0], "submission.csv")
+"""
+SENT = {"file_name": "submission.csv", "description": "relay-contract"}
+
+
+@pytest.fixture(scope="module")
+def ran(site) -> str:
+    """The address of a notebook that ran and left a submission."""
+    handle = site.name("scored")
+    site.push(handle, COPIES, competition_sources=[site.competition(files=False)])
+    assert site.ended(handle) == "COMPLETE"
+    return handle
+
 
 @pytest.mark.fact("`GetCompetition` tells `isKernelsSubmissionsOnly`, `userHasEntered`")
 @pytest.mark.parametrize("files", [True, False])
@@ -63,3 +80,24 @@ def test_a_competition_for_notebooks_takes_no_file(site, tmp_path):
         )
 
     assert site.kaggle.submission_limits(slug) == left
+
+
+@SUBMITTED
+@pytest.mark.fact("The scored rerun sets `KAGGLE_IS_COMPETITION_RERUN`, has the hidden test set")
+def test_a_notebook_is_scored_on_what_its_rerun_writes(site, ran):
+    spends("submission")
+    slug = site.competition(files=False)
+    left, log = site.kaggle.submission_limits(slug).allowed_now, site.kaggle.kernel_log(ran, 1)
+
+    ref = site.kaggle.submit_code(slug, ran, 1, **SENT)
+
+    assert float(scored(site, slug, ref, left, "relay-contract")) > 0
+    assert site.kaggle.kernel_log(ran, 1) == log
+
+
+@pytest.mark.fact("A competition for files refuses a notebook.")
+def test_a_competition_for_files_takes_no_notebook(site, ran):
+    spends("submission")
+
+    with pytest.raises(Refused):
+        site.kaggle.submit_code(site.competition(files=True), ran, 1, **SENT)
