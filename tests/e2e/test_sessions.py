@@ -1,6 +1,5 @@
-"""Sessions that are not what was asked for, that end too soon, or that move to other machines."""
+"""Sessions that end too soon, or that move to other machines."""
 
-import json
 import re
 import threading
 from contextlib import contextmanager
@@ -12,7 +11,6 @@ from deploy.errors import NoQuota, RunFailed
 from deploy.kernel import artifact_manifest, output, saved_progress
 from deploy.project import PAIR, Project
 from deploy.relay import chained_sessions, relay
-from localkaggle.facts import Facts
 from tests.e2e.project import LEAST, ROOT, opened, quiet, written
 
 pytestmark = pytest.mark.slow
@@ -22,38 +20,6 @@ TRAINING = "rehearsal/digits-train-tpu"
 def project(folder, config="digits", handoff="dataset", **more):
     places = (folder / "runs", folder / "build")
     return Project(ROOT, str(config), "digits", handoff, *places, deadline_seconds=1800, **more)
-
-
-def failed_cell(local, kaggle, ours):
-    """Push a training, and return what is said of its end, and which of its own cells failed."""
-    run = relay.push(kaggle, ours, relay.TRAIN, show=quiet)
-    with pytest.raises(RunFailed) as caught:
-        relay.watch(kaggle, ours, run, show=quiet)
-    number = re.search(r"The failing cell is In \[(\d+)\]", str(caught.value))
-    cells = json.loads(local.kernels.version(TRAINING, 1).notebook)["cells"]
-    package = 2 + sum("".join(cell["source"]).startswith("%%writefile") for cell in cells)
-    return str(caught.value), int(number[1]) - package
-
-
-def test_weights_of_the_internet_where_there_is_none_end_in_the_first_cell(tmp_path):
-    """An account that is not verified gets no internet, silently; the advice is to verify it."""
-    values = {"model_options": {"pretrained": "imagenet", "dropout": 0.2}}
-    config = written(tmp_path, "pretrained", "digits_mobilenet", **values)
-    facts = Facts(internet=False)
-    with opened(tmp_path / "kaggle", offline=False, facts=facts) as (local, kaggle):
-        said, cell = failed_cell(local, kaggle, project(tmp_path, config))
-
-    assert cell == 1 and "no internet" in said
-    assert "Verify the phone" in said
-
-
-def test_a_pair_of_gpus_of_which_jax_sees_one_ends_in_the_first_cell(tmp_path):
-    with opened(tmp_path / "kaggle", facts=Facts(gpus=1)) as (local, kaggle):
-        said, cell = failed_cell(local, kaggle, project(tmp_path, runtime=PAIR))
-        shape = local.kernels.version(TRAINING, 1).shape
-
-    assert (shape, cell) == ("NvidiaTeslaT4", 1)
-    assert "found 1 x" in said and re.search(r"^the image: it has jax |the image: it has jax", said)
 
 
 def killed_once_it_has_saved(local, number, until):

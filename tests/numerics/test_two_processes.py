@@ -125,10 +125,6 @@ def whole(folder):
     return whole, TIMES * max(distances)
 
 
-def test_two_processes_compute_what_one_does(folder, whole):
-    assert apart(by_two(folder, "two", EPOCHS), whole[0]) < whole[1]
-
-
 def test_a_run_moves_from_one_process_to_two_and_back(folder, whole):
     by_one(folder, "moved", EPOCHS, MOVES[0])
     by_two(folder, "moved", EPOCHS, ("--max-steps", MOVES[1]))
