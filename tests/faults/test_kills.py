@@ -1,12 +1,18 @@
 """A task that is killed or interrupted at any instant is reconciled by the same command."""
 
+import json
+import os
 import random
 import signal
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from deploy.relay.last_runs import Pushes
 from tests.faults.child import stopped
 from tests.faults.matrix import CALLS
+from tests.faults.recorded_session import write_artifact
 from tests.faults.world import MADE, litter, settle, temporary
 
 WRITING = ("push-train", "pull", "publish", "submit")
@@ -51,3 +57,38 @@ def test_ctrl_c_says_how_to_go_on():
         code, said = stopped(world, "watch", call, signal.SIGINT, after=True)
 
     assert code == 130 and "invoke watch --run" in said
+
+
+@pytest.mark.parametrize("examples", [2, pytest.param(40, marks=pytest.mark.slow)])
+def test_a_publish_after_a_killed_one_holds_no_byte_of_it(examples):
+    """K29: the files have the sizes and the times of those before them."""
+    with temporary("publish") as world:
+        ours = Pushes(world.project).last_artifact()
+        bundle = json.loads((ours / "manifest.json").read_text())["bundle_sha256"]
+
+        def write(sizes, stamp):
+            names = ["weights.npz", "one.npz", "two.npz", "three.npz"][: len(sizes)]
+            contents = map(os.urandom, sizes)
+            write_artifact(
+                ours, bundle, dict(zip(names, contents, strict=True)), os.urandom(6).hex()
+            )
+            for path in ours.iterdir():
+                os.utime(path, (stamp, stamp))
+
+        @settings(max_examples=examples)
+        @given(
+            sizes=st.lists(st.integers(1, 50_000), min_size=2, max_size=4),
+            stamp=st.integers(10**9, 2 * 10**9),
+            call=st.sampled_from(["StartBlobUpload", "upload"]),
+            place=st.integers(1, 2),
+            after=st.booleans(),
+        )
+        def publish_twice(sizes, stamp, call, place, after):
+            write(sizes, stamp)
+            sent = signal.SIGKILL
+            code, said = stopped(world, "publish", call, sent, after=after, place=place)
+            assert code == -signal.SIGKILL, said
+            write(sizes, stamp)
+            settle(world, "publish")
+
+        publish_twice()

@@ -1,6 +1,6 @@
 """The catalogue of known failures between a client and Kaggle: each ends as documented.
 
-K07 is in test_kills, K29 in test_wrong_weights. No command at home meets K24, K42 and K43, which
+K07 and K29 are in test_kills. No command at home meets K24, K42 and K43, which
 the notebook does: tests/pipeline has them.
 """
 
