@@ -179,3 +179,21 @@ def test_an_archive_gives_the_one_file_or_nothing(kaggles, most):
         assert what not in ("another sum", "encrypted") or isinstance(got, str)
 
     each()
+
+
+WHOLE = manifest({"x": ENTRY})
+TEXTS = {
+    "a key twice": WHOLE.replace(b'"run_id": "r1"', b'"run_id": "r2", "run_id": "r1"'),
+    "a size of infinity": manifest({"x": {**ENTRY, "size": float("inf")}}),
+    "a size of 5,000 digits": WHOLE.replace(b'"size": 7', b'"size": ' + b"7" * 5000),
+    "files that are lists": manifest([["x"]]),
+    "half a surrogate": WHOLE.replace(b"r1", b"\\ud800"),
+    "UTF-16": WHOLE.decode().encode("utf-16"),
+}
+
+
+@pytest.mark.parametrize("what", TEXTS)
+def test_a_manifest_that_proves_nothing_is_refused(kaggles, what):
+    files = {"artifact/manifest.json": TEXTS[what], "artifact/x": b"weights"}
+
+    assert isinstance(kaggles.pull_files(files), str)
