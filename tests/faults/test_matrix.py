@@ -29,6 +29,7 @@ SAMPLE = {
     ("publish the next", "CreateDatasetVersion", "HTML after"),
     ("submit", "CreateCodeSubmission", "a field is missing"),
     ("submit a file", "CreateSubmission", "reset"),
+    ("submit a file", "CreateSubmission", "reset after"),
 }
 SHUFFLED = random.Random(1).sample(CELLS, len(CELLS))  # noqa: S311 - guards nothing
 SHUFFLED.sort(key=lambda cell: cell[0] in ("watch", "pull", "status", "publish again"))
