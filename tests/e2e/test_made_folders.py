@@ -41,7 +41,7 @@ def test_what_inspect_writes_is_rehearsed_to_a_score_above_the_baseline(name, se
     write(name, folder, seed)
 
     # Less leaves a network five steps on a busy machine, of which a table learns enough.
-    planned, short = ("30s", "30s") if name == "breast-cancer" else ("2m", "1m")
+    planned, short = ("30s", "30s") if name == "breast-cancer" else ("4m", "2m")
     words = ["--for", "cpu", "--budget", planned, "--write", config]
     given(project, "invoke", "inspect", "--input", folder, *words)
     before = config.read_bytes()
