@@ -57,7 +57,7 @@ class Chain(RuleBasedStateMachine):
 
     @invariant()
     def nothing_is_half_written_or_outside(self):
-        """In the folder of the project, and around it. A publish that lost Kaggle resumes its own."""
+        """In the project and around it. A publish that lost Kaggle resumes from what it left."""
         left = [path.name for path in litter(self.world)]
         assert all(name.startswith(".publish.") for name in left), left
 
