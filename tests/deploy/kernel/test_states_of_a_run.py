@@ -15,7 +15,7 @@ from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.kernels.types.kernels_enums import KernelWorkerStatus
 
 from deploy.client.retries import Pace
-from deploy.errors import BadAnswer, DeadlinePassed, RunFailed
+from deploy.errors import BadAnswer, DeadlinePassed, RunFailed, Unreachable
 from deploy.kernel import output, push_and_watch
 from deploy.kernel.push_and_watch import Run
 from tests.deploy.services import GONE, at, published, scores_all, submitted, takes_all
@@ -68,12 +68,12 @@ def answers(words):
 def ended(task):
     """Return how a task ends: success, waiting until its patience is over, or its message.
 
-    An answer that cannot be read is asked for again, and the third in a row is told.
+    An answer that cannot be read is asked for again. The third in a row is told, or on a slow
+    machine that there was no better one in time.
     """
     try:
         task()
-    except (DeadlinePassed, BadAnswer) as error:
-        assert error.exit_code in (5, 4)
+    except (DeadlinePassed, BadAnswer, Unreachable):
         return WAITS
     except RunFailed as error:
         assert error.exit_code == 1
