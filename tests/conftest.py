@@ -177,7 +177,11 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the files that take long; xdist is told to keep that order."""
+    """Begin with the files that take long, if several workers run; xdist is told to keep that
+    order.
+    """
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        return
     places = {ROOT / "tests" / name: place for place, name in enumerate(LONG)}
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
