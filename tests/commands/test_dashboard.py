@@ -233,7 +233,7 @@ VALUES = st.one_of(
 NAMES = st.sampled_from(["step", "steps", "loss", "eta_seconds", "fold", "idle", "epoch"])
 
 
-@settings(max_examples=25)
+@settings(max_examples=10)
 @given(
     st.lists(st.dictionaries(NAMES, VALUES), max_size=9),
     st.integers(1, 130),

@@ -237,8 +237,8 @@ SANDBOX = pytest.mark.skipif(not namespaces(), reason="namespaces are not permit
 @pytest.mark.parametrize(
     ("number", "sandboxed"),
     [
-        (signal.SIGINT, True),
         pytest.param(KILLED, True, marks=SANDBOX),
+        pytest.param(signal.SIGINT, True, marks=SLOW),
         pytest.param(KILLED, False, marks=SLOW),
         pytest.param(signal.SIGTERM, True, marks=SLOW),
     ],

@@ -294,10 +294,11 @@ def test_the_backbone_s_rate_is_a_part_of_the_head_s(small):
     ("batchnorm", "change", "replicas"),
     [
         ("groups", {}, 4),
-        pytest.param("groups", {"micro_batch": 8}, 1, marks=pytest.mark.slow),
-        pytest.param("frozen", {}, 2, marks=pytest.mark.slow),
+        ("groups", {"micro_batch": 8}, 1),
+        ("frozen", {}, 2),
     ],
 )
+@pytest.mark.slow
 def test_a_backbone_is_trained_alike_whatever_the_machine(small, batchnorm, change, replicas):
     """A group of eight images lies on two of four replicas."""
     config = grouped(small, batchnorm=batchnorm)

@@ -78,6 +78,7 @@ def after(tiny, monkeypatch, layer, **changes):
         pytest.param(
             lambda: Around(layers.BatchNormalization(name="norm"), name="own"),
             id="BatchNormalization inside",
+            marks=pytest.mark.slow,
         ),
     ],
 )

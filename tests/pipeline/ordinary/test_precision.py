@@ -40,7 +40,8 @@ def test_a_table_trains_in_float32_on_a_tpu():
 
 
 @pytest.mark.parametrize(
-    ("policy", "expected"), [("float32", "HIGHEST"), ("mixed_bfloat16", "DEFAULT")]
+    ("policy", "expected"),
+    [("mixed_bfloat16", "DEFAULT"), pytest.param("float32", "HIGHEST", marks=pytest.mark.slow)],
 )
 def test_images_train_in_the_precision_that_the_config_asks_for(policy, expected):
     lowered = lowered_step.of(IMAGES, jax.devices("cpu")[:1], policy)

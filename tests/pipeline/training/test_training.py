@@ -68,6 +68,7 @@ def test_the_validation_loss_is_the_mean_over_the_held_out_rows_alone(trained):
     assert history(output)[-1]["validation_loss"] == pytest.approx(loss, rel=1e-5, abs=8 * EPS)
 
 
+@pytest.mark.slow
 def test_a_step_that_ends_several_epochs_counts_them(tiny, tmp_path):
     """A row says how many epochs are done; and the golden images are of every class, also from a
     table sorted by label.
