@@ -621,6 +621,7 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         (labelled(lambda n: "" if n else 1), "without a label"),
         (unfit, "1 labels that cannot be submitted, for example 'NA'"),
         (lambda _: without(*FIRST_THREE)(WITH_MASKS), "3 of 20 images are missing in"),
+        (lambda _: pictures(ending=".Jpg"), "is called 'a0.Jpg', an id 'a0'"),
         (train(lambda n: (n, n, n % 2), "id,other,sold"), "nothing to learn from"),
         (commas_everywhere, "can read none of them: size: numbers with commas, such as '0,25'"),
         (unclear_label, "with commas between: --label shape"),
