@@ -202,7 +202,7 @@ def _reaching(tree: Path, mutant: dict[str, Any], seconds: dict[str, float]) -> 
         default=-1,
     )
     contexts = {
-        context.partition("|")[0]
+        context.rpartition("|")[0]  # the id, which may hold one too, and setup, run or teardown
         for name in data.measured_files()
         if name.endswith("/" + mutant["file"])
         for line, found in data.contexts_by_lineno(name).items()
