@@ -34,11 +34,6 @@ def some(name: str, target: str) -> Rows:
     return labels, scores / scores.sum(axis=1, keepdims=True)
 
 
-def suited(name: str) -> str:
-    """Return a kind of target that the metric suits."""
-    return "regression" if name in ("rmse", "rmsle", "mae", "r2") else "classes"
-
-
 # A truth and predictions per target, and each metric's value by hand: the last class is predicted
 # and never true, the last label never true nor predicted, the last number constant.
 CLASSES = (

@@ -20,7 +20,7 @@ from deploy.client import failure_messages, secrets
 from deploy.journal import Journal
 
 ROOT = Path(__file__).resolve().parents[3]
-PLANTING = {"tests/deploy/setup/test_doctor.py", "tests/deploy/bundle/test_push_rules.py"} | {
+PLANTING = {"tests/deploy/setup/test_doctor.py", "tests/deploy/bundle/test_bundle.py"} | {
     f"tests/deploy/client/test_{name}.py" for name in ("credential_lookup", "secrets")
 }
 # Drawn at each start, so that this file holds none. The ends have a letter and a digit, however the
@@ -29,9 +29,9 @@ DRAW = random.Random(7)  # noqa: S311 - they guard nothing
 HEX32, HEX40, HEX256 = (
     "".join(DRAW.choices("0123456789abcdef", k=count - 4)) + "e0c4" for count in (32, 40, 256)
 )
-WORD24, WORD36, WORD40, WORD60 = (
+WORD36, WORD40, WORD60 = (
     "".join(DRAW.choices(string.ascii_letters + string.digits, k=count - 4)) + "Kw47"
-    for count in (24, 36, 40, 60)
+    for count in (36, 40, 60)
 )
 BASIC = base64.b64encode(f"ann:{HEX32}".encode()).decode()
 CLAIMS = base64.urlsafe_b64encode(b'{"sub":"12345678901234"}').decode().rstrip("=")

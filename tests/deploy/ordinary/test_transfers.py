@@ -32,9 +32,6 @@ SIZE, BREAKS_AFTER = 3_000_000, 700_000
 WHOLE = bytes(RECEIVED_BYTES) + b"1" * RECEIVED_BYTES
 BYTES = {"Content-Type": "application/octet-stream", "ETag": '"1"'}
 HALF = (200, WHOLE[:RECEIVED_BYTES], {**BYTES, "Content-Length": str(len(WHOLE))})
-# What may be on the way to a process that is killed: the buffers of both sockets at their largest,
-# and a piece that is not complete.
-UNDER_WAY = 16_000_000
 PUBLISH = """
 import sys
 from pathlib import Path

@@ -561,7 +561,7 @@ def test_a_run_of_other_folds_groups_or_configs_is_not_resumed(
 
 # -- an artifact that somebody changed
 
-BIAS, KERNEL = "fold-2/2.1 logits/bias", "fold-2/2.0 logits/kernel"
+BIAS = "fold-2/2.1 logits/bias"
 
 
 def changed(output: Path, weights: dict[str, np.ndarray]) -> Path:

@@ -14,7 +14,6 @@ from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
 from tests.pipeline.handmade import with_data
 
-ROOT = Path(__file__).resolve().parents[3]
 SHARDS = 3
 
 

@@ -147,9 +147,10 @@ class Unbuilt(layers.Layer):
             r"line \d+\): the gradient of the loss is not finite",
         ),
         ("", 'layers.Dense(4)(x)\n    return keras.ops.cast(x, "int32")', "outputs are int32, not"),
+        ("", "layers.Dense(4)(x)\n    return keras.ops.softmax(x)", "gives probabilities"),
         (FOCAL.replace("return", "return keras.ops.log(-1.0) +"), "x", "'focal' .*not finite"),
     ],
-    ids=["unbuilt", "draws", "no layer", "gradient", "type", "loss"],
+    ids=["unbuilt", "draws", "no layer", "gradient", "type", "softmax", "loss"],
 )
 def test_what_no_step_can_be_made_of_is_refused_before_training(custom, code, layer, says):
     loss = "focal" if "focal" in code else ""

@@ -65,7 +65,9 @@ def test_the_validation_loss_is_the_mean_over_the_held_out_rows_alone(trained):
     loss = -np.log(found[np.arange(len(truth)), truth]).mean()
 
     assert len(truth) == 8
-    assert history(output)[-1]["validation_loss"] == pytest.approx(loss, rel=1e-5, abs=8 * EPS)
+    last = history(output)[-1]
+    assert last["validation_loss"] == pytest.approx(loss, rel=1e-5, abs=8 * EPS)
+    assert last["learning_rate"] > 0  # of the last step; that of the next one is 0
 
 
 @pytest.mark.slow
