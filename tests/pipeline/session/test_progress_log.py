@@ -2,12 +2,14 @@
 
 import csv
 import json
+import resource
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipeline.errors import DiskError
 from pipeline.session.progress_log import WORDS, Progress, columns, in_words, readable
 
 
@@ -61,6 +63,20 @@ def test_what_a_kill_cut_off_is_dropped(folder, name, torn):
 
 
 JSON = st.integers() | st.floats() | st.text() | st.booleans() | st.lists(st.integers())
+
+
+def test_a_full_disk_leaves_the_history_as_it_was(folder):
+    """It is written anew beside its place, and renamed."""
+    before = (folder / "history.csv").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+        with pytest.raises(DiskError):
+            going_on(folder, 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert (folder / "history.csv").read_bytes() == before
 
 
 @given(st.dictionaries(st.sampled_from([*WORDS, "eta_seconds", "other"]), JSON))
