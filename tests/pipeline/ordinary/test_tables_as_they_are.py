@@ -59,18 +59,13 @@ def diamonds(tmp_path_factory) -> tuple[Path, Path, Config, list[str]]:
 
 
 def test_the_manifest_scores_what_the_artifact_predicts(diamonds):
-    """Out-of-fold predictions and the submission are limited to the same range of labels. Columns
-    that the config has named in another order since are read as the artifact names them.
-    """
-    folder, output, config, _ = diamonds
-    edited = with_data(config, numeric_columns=("y", "carat"))
+    """Out-of-fold predictions and the submission are limited to the same range of labels."""
+    folder, output, _, _ = diamonds
     labels = pd.read_csv(folder / "train.csv")["price"]
     made = artifact.load(output / "artifact")
 
     found = inference.infer(made, folder, output / "inferred", show=str)
-    again = inference.infer(made, folder, output / "again", config=edited, show=str)
 
-    assert np.array_equal(found.values, again.values)
     low, high = made.target.lowest[0], made.target.highest[0]
     assert (low, high) == pytest.approx((labels.min(), labels.max()))
     for values in (found.values, np.load(output / "validation.npz")["values"]):
