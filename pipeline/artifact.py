@@ -290,9 +290,11 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         file = golden["file"].tobytes() if "file" in golden else None
         if (file is None) != (manifest["golden"]["decoded_by"] is None):
             raise ValueError("the golden file and what it was decoded by do not belong together")
-        numbers = manifest["metrics"].values() if isinstance(manifest["metrics"], dict) else [{}]
-        if any(isinstance(number, str | list | dict) for number in numbers):
-            raise ValueError(f"metrics={str(manifest['metrics'])[:80]} are not numbers by name")
+        metrics = manifest["metrics"]
+        if not isinstance(metrics, dict) or any(
+            isinstance(number, str | list | dict) for number in metrics.values()
+        ):
+            raise ValueError(f"metrics={str(metrics)[:80]} are not numbers by name")
         arrays = golden["inputs"], golden["outputs"]
         found = Artifact(manifest, config, target, encoding, prior, weights, *arrays, file)
     except PipelineError as error:

@@ -1,9 +1,5 @@
-"""`python -m localkaggle`, from the outside: what it prints is pasted into a shell. It starts again
-on its folder, with what it held.
-"""
+"""`python -m localkaggle`, from the outside: what it prints is pasted into a shell."""
 
-import errno
-import fcntl
 import json
 import os
 import re
@@ -11,14 +7,11 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import psutil
 import pytest
@@ -26,18 +19,12 @@ import requests
 
 from localkaggle.__main__ import main
 from localkaggle.competitions import EMBEDDED, NAMES, Competition, accuracy
-from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import namespaces
 from tests.localkaggle.pushed_notebooks import (
     SECONDS_AT_MOST,
-    Scripted,
-    ask,
-    finished,
     notebook,
-    publish,
     push,
     soon,
-    upload,
 )
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -267,178 +254,3 @@ def test_no_session_survives_a_server(tmp_path, monkeypatch, number, sandboxed):
     ended = (-9, "") if number == KILLED else (0, "# Ended, with all of its sessions.\n")
     assert (served.process.returncode, out, errors) == (*ended, "")
     assert bool(list(tmp_path.iterdir())) == (number == KILLED)
-
-
-SAMPLE = {"sample_submission.csv": b"id,label\nh1,0\nh2,0\n"}
-SMALL = Competition(
-    "small", "Small", {}, SAMPLE, SAMPLE, {"label": {"h1": "1", "h2": "0"}}, accuracy,
-    takes_files=True,
-)  # fmt: skip
-KERNEL = {"userName": "rehearsal", "kernelSlug": "small-kernel"}
-DATA = {"ownerSlug": "rehearsal", "datasetSlug": "small-data"}
-# What is killed: a server in a process of its own, whose sessions are functions.
-SERVER = """
-import json, sys, threading
-from pathlib import Path
-from tests.localkaggle.test_serve_and_restart import fill, started
-
-with started(Path(sys.argv[1])) as kaggle:
-    print(json.dumps(fill(kaggle)), flush=True)
-    threading.Event().wait()
-"""
-
-
-def act(session: Scripted) -> None:
-    """Write an output in an hour, or, where the notebook says so, wait for ever."""
-    if "wait" in session.notebook:
-        session.log.add("stdout", "begun\n")
-        threading.Event().wait()
-    session.log.add("stdout", "done é\n")
-    (session.working / "result.txt").write_text("written")
-    session.seconds = 3600.0
-
-
-@contextmanager
-def started(folder: Path) -> Iterator[LocalKaggle]:
-    """Start it in this process, as somebody would with the same command."""
-    quick: dict[str, Any] = {"queue_seconds": 0.0, "ready_seconds": 0.0}
-    session = partial(Scripted, act)
-    with LocalKaggle(folder, competitions=[SMALL], session=session, **quick) as kaggle:
-        yield kaggle
-
-
-def fill(kaggle: LocalKaggle) -> list[Any]:
-    """Make one thing of each kind, and return what is said of them; then leave a run going."""
-    push(kaggle, enableGpu=True)
-    finished(kaggle)
-    publish(kaggle, **{"a.txt": b"of a dataset"})
-    named = {"competitionName": "small"}
-    token = upload(kaggle, "submission.csv", b"id,label\nh1,1\nh2,1\n", **named)
-    ref = ask(kaggle, "CreateSubmission", **named, blobFileTokens=token).said["ref"]
-    kaggle.submissions.submissions[ref].thread.join(60)
-    said = everything(kaggle)
-    push(kaggle, "'wait'", slug="rehearsal/second-kernel", enableTpu=True)
-    version = kaggle.kernels.version("rehearsal/second-kernel", 1)
-    assert soon(lambda: version.status == "RUNNING" and "begun" in version.log.text())
-    return said
-
-
-def everything(kaggle: LocalKaggle) -> list[Any]:
-    """Return what a Kaggle says of what was made before the kill, and who may ask where."""
-    output = ask(kaggle, "ListKernelSessionOutput", **KERNEL).said
-    return [
-        ask(kaggle, "GetKernel", **KERNEL).said,
-        [file["fileName"] for file in output["files"]],
-        output["log"],
-        ask(kaggle, "ListDatasetFiles", **DATA).said,
-        ask(kaggle, "ListSubmissions", competitionName="small").said,
-        [kaggle.environment, kaggle.refresh_token, kaggle.kernels.used_seconds["GPU"]],
-    ]
-
-
-@pytest.fixture(scope="module")
-def killed(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[Any]]:
-    """Return the folder of a server that was killed while a run went on, and what it had said."""
-    folder = tmp_path_factory.mktemp("killed") / "kaggle"
-    command = [sys.executable, "-c", SERVER, str(folder)]
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        before = json.loads(process.stdout.readline())
-        process.send_signal(signal.SIGKILL)
-    return folder, before
-
-
-def test_a_server_that_was_killed_lost_nothing_that_it_had_answered(killed):
-    """At the same address, with the same credentials, logins and used quota."""
-    folder, before = killed
-
-    with started(folder) as kaggle:
-        assert everything(kaggle) == before
-        assert kaggle.kernels.latest_output("rehearsal/small-kernel") == (
-            folder / "sessions" / "rehearsal--small-kernel--v1" / "working"
-        )
-    assert before[-2]["submissions"][0]["publicScore"] == "0.50000" and before[-1][-1] == 3600.0
-
-
-def test_what_ran_when_it_was_killed_has_ended_with_an_error(killed):
-    """Its log so far is there, and the quota that it used is used."""
-    with started(killed[0]) as kaggle:
-        version = kaggle.kernels.version("rehearsal/second-kernel", 1)
-        assert (version.status, version.done.is_set()) == ("ERROR", True)
-        assert "was interrupted" in version.failure and "begun" in version.log.text()
-        assert kaggle.kernels.used_seconds["TPU"] == version.seconds >= 0
-        said = push(kaggle, slug="rehearsal/second-kernel", enableTpu=True)
-        assert said["versionNumber"] == 2
-        assert finished(kaggle, "second-kernel", 2).status == "COMPLETE"
-
-
-def test_a_call_without_an_answer_can_be_given_again(tmp_path):
-    """The server died while it made the folders of a version; nothing of them is in the way."""
-    with started(tmp_path / "kaggle"):
-        pass
-    for name in (
-        "sessions/rehearsal--small-kernel--v1/working",
-        "datasets/rehearsal--small-data--v1",
-    ):
-        (tmp_path / "kaggle" / name).mkdir(parents=True)
-        (tmp_path / "kaggle" / name / "half.txt").write_text("half")
-
-    with started(tmp_path / "kaggle") as kaggle:
-        push(kaggle)
-        assert finished(kaggle).files() == ["result.txt"]
-        publish(kaggle, **{"a.txt": b"of a dataset"})
-        files = ask(kaggle, "ListDatasetFiles", **DATA).said["datasetFiles"]
-        assert [file["name"] for file in files] == ["a.txt"]
-
-
-def test_a_folder_that_is_served_or_hosts_something_else_is_refused(tmp_path):
-    """Two servers would write over each other, and its kernels would lack their input."""
-    with started(tmp_path / "kaggle") as kaggle:
-        with pytest.raises(FileExistsError, match="in use by another"):
-            LocalKaggle(tmp_path / "kaggle")
-        state = kaggle.folder / "state.json"
-        assert state.stat().st_mode & 0o777 == 0o600 and kaggle.key in state.read_text()
-
-    with pytest.raises(ValueError, match="hosts small; expected"):
-        LocalKaggle(tmp_path / "kaggle")
-    with pytest.raises(ValueError, match="expected '2026', 'flat' or 'both'"):
-        LocalKaggle(tmp_path / "kaggle", layout="2025")
-
-
-def raises(error: Exception) -> Any:
-    """Return a function that raises an error."""
-
-    def call(*_: object) -> None:
-        raise error
-
-    return call
-
-
-def test_a_folder_that_cannot_be_locked_is_served(tmp_path, monkeypatch):
-    """As in a home over NFS or in some mounted drives."""
-    monkeypatch.setattr(fcntl, "flock", raises(OSError(errno.EOPNOTSUPP, "not supported")))
-
-    with started(tmp_path / "kaggle") as kaggle:
-        assert kaggle.folder == tmp_path / "kaggle"
-
-
-@pytest.mark.parametrize("text", ["", "[]", '{"account": 3}', '{"account": {"key": {"is": "os:x"'])
-def test_a_state_that_cannot_be_read_is_named_and_stays(tmp_path, text):
-    (tmp_path / "state.json").write_text(text)
-
-    with pytest.raises(ValueError, match=r"state\.json is not what this version writes"):
-        LocalKaggle(tmp_path)
-
-    assert (tmp_path / "state.json").read_text() == text
-
-
-def test_a_call_that_could_not_be_kept_is_refused_and_a_run_ends_all_the_same(
-    tmp_path, monkeypatch
-):
-    with started(tmp_path / "kaggle") as kaggle:
-        push(kaggle)
-        finished(kaggle)
-        with monkeypatch.context() as patch:
-            patch.setattr(kaggle._state, "save", raises(OSError(errno.ENOSPC, "No space left")))
-            assert "disk is full" in push(kaggle)["message"]
-            assert finished(kaggle, number=2).status == "COMPLETE"
-        assert "No space left" in kaggle.disk_full

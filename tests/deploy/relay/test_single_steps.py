@@ -1,17 +1,14 @@
-"""Single steps of the chain: what each shows before it spends, refuses, and finds again."""
+"""Single steps of the chain: each refuses what cannot be used, and finds again what was begun."""
 
 import dataclasses
 import itertools
 import shlex
-from dataclasses import replace
-from functools import partial
 
 import pytest
 
-from deploy.bundle import rehearsed
 from deploy.errors import Ambiguous, Refused, UsageError
 from deploy.kernel.push_and_watch import Run
-from deploy.relay import push_preview, reconcile, relay
+from deploy.relay import reconcile, relay
 from deploy.relay.last_runs import Pushes
 from deploy.trace import status
 from tests.deploy.small import HANDLE, push
@@ -203,89 +200,3 @@ def test_a_publish_does_not_replace_what_its_run_began_with(local, ours, publish
         publish(2, b"second", dataclasses.replace(ours, first_stage=STAGE))
 
     assert versions(local) == 1
-
-
-@pytest.fixture
-def look(live, ours):
-    return partial(looked, live, ours)
-
-
-def looked(kaggle, project, owner="rehearsal"):
-    built = relay.build(project, relay.TRAIN, owner)
-    return push_preview.look(kaggle, built, Pushes(project))
-
-
-def test_a_first_push_is_shown_with_the_hours_that_are_left(look):
-    """There is nothing to compare with yet."""
-    seen = look()
-
-    assert (seen.version, dict(seen.changes), seen.active) == (0, {}, ())
-    assert seen.lines() == [
-        f"push        {HANDLE}, version 1",
-        "TPU quota   20.0 hours are left this week",
-        "rehearsed   never as it stands; to do so: invoke dry-run --config digits --input DIR",
-    ]
-
-
-def test_what_was_rehearsed_is_the_code_that_was_pushed_then(look, ours):
-    """A file that is edited during a rehearsal was not rehearsed."""
-    module = ours.root / "pipeline" / "model.py"
-    before, first = module.read_text(), look()
-    module.write_text("changed = True\n")
-    ours.runs.mkdir(exist_ok=True)
-
-    rehearsed.remember(ours.runs, first.code_sha256, "yesterday: whole")
-
-    assert look().rehearsed.startswith("never as it stands")
-    module.write_text(before)
-    assert look().rehearsed == "yesterday: whole"
-
-
-def test_what_changed_since_the_last_version_is_shown_by_module_and_setting(
-    live, look, ours, local
-):
-    """And not the hash and the commit, which always differ. The machine is not in the code."""
-    push(live, ours)
-    version = local.kernels.version(HANDLE, 1)
-    version.status, version.request.machine_shape = "COMPLETE", "TpuV6E8"
-    for name, more in {
-        "pipeline/model.py": "\n\nimport pipeline.new\n",
-        "pipeline/new.py": "new = True\n",
-        "kernels/train-tpu/notebook.py": "\n# %%\nprint('more')\n",
-    }.items():
-        with (ours.root / name).open("a") as file:
-            file.write(more)
-
-    seen = look()
-
-    changes = dict(seen.changes)
-    assert (seen.version, bool(changes.pop("notebook"))) == (1, True)
-    assert changes == {
-        "pipeline/model.py": "+3 -0",
-        "pipeline/new.py": "new",
-        "machine_shape": "TpuV5E8; was TpuV6E8",
-    }
-    assert "changes     pipeline/new.py  new" in seen.lines()
-
-
-def test_nothing_is_pushed_where_the_user_says_no(live, ours, local):
-    """The journal has no push then, either."""
-
-    def refuse(seen):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        push(live, ours, agree=refuse)
-
-    assert not local.kernels.kernels and ours.journal().last("pushes") is None
-
-
-def test_a_training_on_the_pair_takes_a_session_of_the_gpus_and_none_of_the_tpu(live, look, ours):
-    """Kaggle allows two of the one and one of the other."""
-    on_pair = replace(ours, runtime="gpu-t4x2")
-    run = push(live, on_pair)
-
-    seen, pair = look(), looked(live, on_pair)
-
-    assert (seen.accelerator, seen.active) == ("TPU", ())
-    assert (pair.accelerator, pair.hours_left, pair.active) == ("GPU", 30.0, (str(run),))
