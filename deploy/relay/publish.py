@@ -23,6 +23,7 @@ from deploy.client import server_address
 from deploy.client.client import Kaggle
 from deploy.errors import (
     Ambiguous,
+    BadAnswer,
     DeadlinePassed,
     Denied,
     NotFound,
@@ -34,7 +35,6 @@ from deploy.errors import (
 )
 from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import artifact_manifest, output
-from deploy.kernel.artifact_manifest import Manifest
 from deploy.kernel.push_and_watch import Show
 from deploy.kernel.saved_progress import DATASET, FLAT, SavedProgress
 from deploy.project import Project
@@ -230,7 +230,7 @@ def publish(
         version = _current_version(kaggle, handle, end, show, sent_after)
         if version and _same_manifest(kaggle, handle, version, staging, known):
             try:
-                _compare(kaggle, handle, version, found, staging)
+                _compare(kaggle, handle, version, staging)
             except Unverified as error:
                 show(f"{error}\nUploading it again.")
             else:
@@ -261,7 +261,7 @@ def publish(
         sent()
         expected = (version or 0) + 1
         _wait(kaggle, handle, expected, sizes, end, show, lost)
-        _compare(kaggle, handle, expected, found, staging)
+        _compare(kaggle, handle, expected, staging)
         show(f"{handle} version {expected} is ready; checksum verified.")
         return DatasetVersion(handle, expected, sizes)
 
@@ -429,11 +429,10 @@ def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path, kno
         UsageError: if it has other files, and none, unless this dataset is `known`.
     """
     name = artifact_manifest.NAME
-    ours = artifact_manifest.sha256(staging / name)
-    path = staging.parent / "published" / name
+    folder = staging.parent / "published"
     for _ in range(2):  # a list of files may be wrong once, too
         try:
-            return _same_bytes(kaggle, handle, version, path, ours)
+            return _same_bytes(kaggle, handle, version, folder, staging / name)
         except NotFound:
             listed = kaggle.dataset_files(handle, version)
             if name in listed:
@@ -449,13 +448,17 @@ def _same_manifest(kaggle: Kaggle, handle: str, version: int, staging: Path, kno
     return False  # a part of it was published there, and not its manifest
 
 
-def _same_bytes(kaggle: Kaggle, handle: str, version: int, path: Path, digest: str) -> bool:
-    """Download that version's file of the path's name, and return whether it has this sha256.
+def _same_bytes(kaggle: Kaggle, handle: str, version: int, folder: Path, sent: Path) -> bool:
+    """Download that version's file of the name of `sent`, and return whether it is the same.
 
     Other bytes lead to another version, so they are read several times: a wrong answer does not
     stay.
+
+    Raises:
+        BadAnswer: if Kaggle lists the file with the size of ours, and gives one of another size.
     """
-    note = path.parent.parent / f"{path.parent.name}-notes" / path.name
+    path, note = folder / sent.name, folder.parent / f"{folder.name}-notes" / sent.name
+    digest, size = artifact_manifest.sha256(sent), sent.stat().st_size
     for _ in range(READS):
         kaggle.download_dataset_file(handle, version, path.name, path, note)
         equal = artifact_manifest.sha256(path) == digest
@@ -463,16 +466,21 @@ def _same_bytes(kaggle: Kaggle, handle: str, version: int, path: Path, digest: s
         if equal:
             path.unlink()
             return True
+    came = path.stat().st_size
+    if came != size == _listed(kaggle, handle, version).get(path.name):
+        raise BadAnswer(
+            f"Kaggle gave {came:,} bytes for {path.name} of {handle} version {version}, {READS}"
+            f" times; expected {size:,}, as it lists.\n"
+            "It may answer rightly later. Run the same command again."
+        )
     return False
 
 
-def _compare(kaggle: Kaggle, handle: str, version: int, found: Manifest, staging: Path) -> None:
+def _compare(kaggle: Kaggle, handle: str, version: int, staging: Path) -> None:
     """Download every file of that version and raise `Unverified` if one has other bytes."""
-    wanted = {name: digest for name, (_, digest) in found.files.items()}
-    wanted[artifact_manifest.NAME] = artifact_manifest.sha256(staging / artifact_manifest.NAME)
-    for name, digest in sorted(wanted.items()):
-        if not _same_bytes(kaggle, handle, version, staging.parent / "returned" / name, digest):
+    for sent in sorted(staging.iterdir()):
+        if not _same_bytes(kaggle, handle, version, staging.parent / "returned", sent):
             raise Unverified(
-                f"{name} of {handle} version {version} has other bytes than were sent.\n"
+                f"{sent.name} of {handle} version {version} has other bytes than were sent.\n"
                 "Expected them equal; inference would refuse it. Publish again."
             )

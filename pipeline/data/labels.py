@@ -81,7 +81,7 @@ class Target:
         good &= all(low <= high for low, high in zip(*limits, strict=False))
         if value["kind"] not in FIGURE or unnamed or not good:
             raise ValueError(f"not a target: {value!r}")
-        log, separator = bool(value["log"]), str(value.get("separator", " "))
+        log, separator = bool(value["log"]), str(value["separator"])
         return Target(str(value["kind"]), names, center, spread, log, separator, *limits)
 
     def limited(self, labels: np.ndarray) -> "Target":
@@ -398,7 +398,8 @@ def _read_several(table: pd.DataFrame, config: Config, path: Path) -> tuple[Targ
 def _check_number(names: Sequence[str], config: Config, path: Path) -> None:
     if len(names) != config.num_classes:
         raise DataError(
-            f"{path} has {len(names)} different labels ({', '.join(names[:12])}…); expected "
+            f"{path} has {len(names)} different labels ({', '.join(map(repr, names[:12]))}"
+            f"{' …' if len(names) > 12 else ''}); expected "
             f"num_classes={config.num_classes}, as in the config.\n"
             f"Set num_classes={len(names)}, or correct label_column."
         )

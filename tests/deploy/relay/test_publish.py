@@ -8,6 +8,7 @@ import pytest
 
 from deploy.client.retries import Pace
 from deploy.errors import (
+    BadAnswer,
     Refused,
     Unreachable,
     Unverified,
@@ -61,9 +62,19 @@ def test_trouble_is_not_taken_for_a_free_name(kaggle, publish, server, trouble):
     assert server.count("CreateDataset") == server.count("StartBlobUpload") == 0
 
 
+def test_a_file_shorter_than_kaggle_lists_it_makes_no_version(publish, server, artifact):
+    server.always("GetDataset", at(4))
+    returns(server, artifact, m=b"{}")
+
+    with pytest.raises(BadAnswer, match=r"gave 2 bytes for manifest\.json"):
+        publish()
+    assert server.count("StartBlobUpload") == 0
+
+
 def test_the_next_version_says_what_it_holds(publish, server, artifact):
     """Notes name the run and the weights."""
-    returns(server, artifact, m=b"{}")  # what is current is another artifact
+    another = (artifact / "manifest.json").read_bytes().replace(b"r1", b"r2")
+    returns(server, artifact, m=another)  # is current
 
     def current():
         yield from [at(4), at(4)]
