@@ -6,14 +6,7 @@ from typing import Any
 
 from invoke.context import Context
 
-from commands.console import (
-    TWO_WEEKS,
-    confirmation,
-    limited,
-    reported,
-    show,
-    task,
-)
+from commands.console import TWO_WEEKS, confirmation, limited, reported, show, task
 from commands.project import (
     AGAIN,
     CONFIG,

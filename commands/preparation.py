@@ -5,16 +5,7 @@ from typing import Any
 from invoke.context import Context
 
 from commands.console import confirmation, limited, reported, show, task
-from commands.project import (
-    AGAIN,
-    CONFIG,
-    JSON,
-    YES,
-    connect,
-    minutes,
-    resolved_pushes,
-    show_push,
-)
+from commands.project import AGAIN, CONFIG, JSON, YES, connect, minutes, resolved_pushes, show_push
 
 
 @task(

@@ -11,15 +11,7 @@ from typing import Any
 import requests
 
 from deploy.client import failure_messages, file_transfer, responses
-from deploy.client.responses import (
-    KernelStatus,
-    Malformed,
-    OwnKernel,
-    Quota,
-    Saved,
-    Source,
-    split,
-)
+from deploy.client.responses import KernelStatus, Malformed, OwnKernel, Quota, Saved, Source, split
 from deploy.client.retries import UNREADABLE, Exchange
 from deploy.errors import BadAnswer, Denied, NotFound, Refused, UsageError
 

@@ -17,12 +17,7 @@ from typing import Any
 
 from deploy.client import server_address
 from deploy.client.client import Kaggle
-from deploy.errors import (
-    Ambiguous,
-    Detached,
-    RelayError,
-    RunFailed,
-)
+from deploy.errors import Ambiguous, Detached, RelayError, RunFailed
 from deploy.live import seen_facts
 from deploy.live.live_runs import REFUSALS, Runs
 from deploy.live.live_steps import LiveSteps

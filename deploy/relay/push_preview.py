@@ -16,15 +16,7 @@ from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.client.kernel_calls import ASKED, SOURCES
 from deploy.client.responses import OwnKernel, Quota, Source
-from deploy.errors import (
-    UNTOLD,
-    NoQuota,
-    NoSlot,
-    NotFound,
-    RelayError,
-    Unknown,
-    UsageError,
-)
+from deploy.errors import UNTOLD, NoQuota, NoSlot, NotFound, RelayError, Unknown, UsageError
 from deploy.journal import DONE
 from deploy.kernel.push_and_watch import GoOn, look_at
 from deploy.kernel.push_and_watch import accelerator as accelerator_of

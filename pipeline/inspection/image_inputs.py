@@ -18,13 +18,7 @@ from pipeline.data import class_folders, image_files, parallel_decoding
 from pipeline.data.parallel_decoding import Source
 from pipeline.errors import DataError
 from pipeline.folders import image_headers
-from pipeline.folders.folder_files import (
-    TESTS,
-    TRAINS,
-    Images,
-    holds_extras,
-    shortened,
-)
+from pipeline.folders.folder_files import TESTS, TRAINS, Images, holds_extras, shortened
 from pipeline.folders.image_headers import Headers
 from pipeline.folders.records import Records
 from pipeline.inspection import input_kinds

@@ -19,13 +19,7 @@ from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
 from pipeline.folders import table_roles, unsupported
 from pipeline.folders.folder_files import TRAINS
-from pipeline.inspection import (
-    column_types,
-    image_inputs,
-    input_kinds,
-    tables,
-    target_guess,
-)
+from pipeline.inspection import column_types, image_inputs, input_kinds, tables, target_guess
 from pipeline.inspection.input_kinds import Inputs
 from pipeline.inspection.tables import FOUND, UNKNOWN, WARNING, Contents, Finding, Given
 from pipeline.inspection.target_guess import TargetGuess

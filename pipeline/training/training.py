@@ -31,12 +31,7 @@ from pipeline.session import checkpoint
 from pipeline.session.progress_log import Fold
 from pipeline.submission import prediction_format
 from pipeline.submission.prediction_format import Form
-from pipeline.training import (
-    fold_training,
-    learning_rate,
-    out_of_memory,
-    own_code_check,
-)
+from pipeline.training import fold_training, learning_rate, out_of_memory, own_code_check
 from pipeline.training.learning_rate import Applied
 from pipeline.training.loop import OUTPUTS
 from pipeline.training.run_origin import START_OVER

@@ -17,15 +17,7 @@ import pytest
 
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.server import LocalKaggle
-from tests.localkaggle.pushed_notebooks import (
-    Scripted,
-    ask,
-    finished,
-    publish,
-    push,
-    soon,
-    upload,
-)
+from tests.localkaggle.pushed_notebooks import Scripted, ask, finished, publish, push, soon, upload
 
 ROOT = Path(__file__).resolve().parents[2]
 SAMPLE = {"sample_submission.csv": b"id,label\nh1,0\nh2,0\n"}

@@ -20,12 +20,7 @@ import requests
 from localkaggle.__main__ import main
 from localkaggle.competitions import EMBEDDED, NAMES, Competition, accuracy
 from localkaggle.sessions.session import namespaces
-from tests.localkaggle.pushed_notebooks import (
-    SECONDS_AT_MOST,
-    notebook,
-    push,
-    soon,
-)
+from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, notebook, push, soon
 
 ROOT = Path(__file__).resolve().parents[2]
 TELL = """

@@ -7,12 +7,7 @@ from functools import partial
 import pytest
 
 from deploy.client.retries import Pace
-from deploy.errors import (
-    BadAnswer,
-    Refused,
-    Unreachable,
-    Unverified,
-)
+from deploy.errors import Refused, Unreachable, Unverified
 from tests.deploy.between import RESET
 from tests.deploy.services import GONE, at, published, returns, takes_all
 
@@ -60,15 +55,6 @@ def test_trouble_is_not_taken_for_a_free_name(kaggle, publish, server, trouble):
         publish()
 
     assert server.count("CreateDataset") == server.count("StartBlobUpload") == 0
-
-
-def test_a_file_shorter_than_kaggle_lists_it_makes_no_version(publish, server, artifact):
-    server.always("GetDataset", at(4))
-    returns(server, artifact, m=b"{}")
-
-    with pytest.raises(BadAnswer, match=r"gave 2 bytes for manifest\.json"):
-        publish()
-    assert server.count("StartBlobUpload") == 0
 
 
 def test_the_next_version_says_what_it_holds(publish, server, artifact):

@@ -8,15 +8,7 @@ from functools import partial
 import pytest
 
 from deploy.client.retries import Pace
-from deploy.errors import (
-    Ambiguous,
-    BadAnswer,
-    NoQuota,
-    Refused,
-    RunFailed,
-    Unverified,
-    UsageError,
-)
+from deploy.errors import Ambiguous, BadAnswer, NoQuota, Refused, RunFailed, Unverified, UsageError
 from deploy.kernel.push_and_watch import Run
 from tests.deploy.services import GONE, scores_all, submitted
 
