@@ -1,6 +1,6 @@
 """Measures, and writes docs/benchmarks.md.
 
-    python -m benchmarks              # feed, jpeg, inference, loop, starts: half an hour
+    python -m benchmarks              # feed, jpeg, inference, loop, starts: 16 minutes
     python -m benchmarks plan gpu     # those named
 
 Each subject runs in a process of its own and replaces its own section as a whole, so a figure
@@ -13,11 +13,11 @@ import sys
 from collections.abc import Sequence
 
 SUBJECTS = ("feed", "jpeg", "inference", "loop", "starts")
-LONGER = ("plan", "gpu")  # an hour; an NVIDIA GPU
+LONGER = ("plan", "gpu")  # 20 minutes; an NVIDIA GPU
 
 
 def named(words: Sequence[str]) -> Sequence[str]:
-    """Return the subjects that a command line names, or those that take half an hour."""
+    """Return the subjects that a command line names, or those of a plain run."""
     parser = argparse.ArgumentParser(
         prog="python -m benchmarks",
         description=__doc__,

@@ -28,7 +28,7 @@ def test_each_turn_begins_with_another_variant_and_the_first_does_not_count():
     assert taken == {"a": [4, 5], "b": [3, 6]}
 
 
-def test_without_a_name_those_run_that_take_half_an_hour():
+def test_without_a_name_the_usual_subjects_run():
     assert named([]) == SUBJECTS and named(["plan", "gpu"]) == ["plan", "gpu"]
 
 
