@@ -66,7 +66,8 @@ def compared(
     for turn in range(TURNS):
         plan = ("pipeline", "plan", "--config", config, "--for", "cpu", "--input", data, "--json")
         planned.append(in_process(*plan, **kept)["outlooks"][0])
-        ran.append(in_process("benchmarks.plan", config, data, folder / f"run-{turn}", **kept))
+        output = config.with_name(f"{config.stem}-{turn}")
+        ran.append(in_process("benchmarks.plan", config, data, output, **kept))
     return {
         ("s", "trained"): median(seconds for one in ran for seconds in one["epochs"]),
         ("s", "planned"): median(one["epoch"]["usual"] for one in planned),
