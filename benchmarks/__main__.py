@@ -25,7 +25,7 @@ def named(words: Sequence[str]) -> Sequence[str]:
     )
     # With choices, Python 3.11 refuses the empty list, too.
     parser.add_argument("subjects", nargs="*", default=SUBJECTS, help=", ".join(SUBJECTS + LONGER))
-    given = parser.parse_args(words).subjects
+    given: Sequence[str] = parser.parse_args(words).subjects
     for name in set(given).difference(SUBJECTS + LONGER):
         parser.error(f"no subject {name!r}; expected some of {', '.join(SUBJECTS + LONGER)}")
     return given
