@@ -112,6 +112,19 @@ def rounding(config, batch, steps=1):
     return TIMES * max(apart(other, whole) for other in nudges)
 
 
+def test_images_that_lie_on_one_device_train_as_those_that_are_sent(small, batch):
+    """In any order."""
+    (images,), labels = batch
+    places = np.random.default_rng(1).permutation(len(images)).astype(np.int32)
+    step, state = made(small)
+    state = state.restored(begun(small, 1)[2])
+    held = (replication.hold(None, images[np.argsort(places)], None),)
+
+    state.tree, _ = step.train(state.tree, held, given(step, (places[None], labels)), 1)
+
+    assert apart(state.arrays(), after(small, batch)) < rounding(small, batch)
+
+
 def test_micro_batches_add_up_to_the_batch(small, batch):
     """BatchNorm and dropout included, since both belong to a group and not to a micro-batch."""
     whole, parts = after(small, batch), after(replace(small, micro_batch=8), batch)
