@@ -24,7 +24,8 @@ Written by `python -m benchmarks`; each section by one run of its script, as a w
 turns in one process (or in processes that take turns), after a first turn that compiles and does
 not count. A ratio is the median over turns of ours beside that variant in the same turn; above 1,
 ours is faster. A shared machine changes its speed from minute to minute, so read ratios and their
-range. Where ours is slower, the table shows it.
+range. Where ours is slower, the table shows it. In the section of plans each number of the last
+column is another training, and the ratio is what was planned over what came of it.
 """
 
 
@@ -128,7 +129,7 @@ def write(name: str, title: str, tables: Sequence[Table], begun: float) -> None:
         tables: what was measured.
         begun: `time.perf_counter()` when the script began.
     """
-    minutes = (time.perf_counter() - begun) / 60
+    minutes = max((time.perf_counter() - begun) / 60, 1)
     text = "\n".join(
         [
             f"## {title}",

@@ -183,6 +183,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     if "PYTEST_XDIST_WORKER" not in os.environ:
         return
     places = {ROOT / "tests" / name: place for place, name in enumerate(LONG)}
+    assert all(path.is_file() for path in places), "LONG names a file that is not there"
     items.sort(key=lambda item: places.get(item.path, len(LONG)))
 
 

@@ -192,7 +192,8 @@ def worktree(commit: str) -> Iterator[Path]:
     with tempfile.TemporaryDirectory(prefix="oracle-tree-") as folder:
         tree = Path(folder) / "tree"
         git = ["git", "-C", str(ROOT), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", str(tree), commit], check=True)
+        if subprocess.run([*git, "add", "--quiet", "--detach", str(tree), commit]).returncode:
+            sys.exit(f"{commit} cannot be checked out; expected a commit of this repository.")
         try:
             yield tree
         finally:

@@ -72,8 +72,7 @@ class Target:
         """
         names = tuple(str(name) for name in value["names"])
         center, spread, *limits = (
-            tuple(map(float, value.get(name, ())))  # older artifacts have no limits
-            for name in ("center", "spread", "lowest", "highest")
+            tuple(map(float, value[name])) for name in ("center", "spread", "lowest", "highest")
         )
         numbers = len(names) if value["kind"] == "regression" else 0
         unnamed = bool(names) == (value["kind"] == "own")

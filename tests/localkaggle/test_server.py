@@ -541,6 +541,7 @@ def test_of_a_rerun_only_the_score_is_seen(start):
     assert shown() == before and "rerun: False" in before[0] and before[1] == [SAMPLE]
     said = submit(kaggle).message
     assert "has used its daily Submission allowance (2) today" in said
+    assert not ask(kaggle, "GetSubmissionLimits", competitionName="small").said.get("numAllowedNow")
 
 
 def test_a_file_that_cannot_be_scored_is_spent_and_says_why(start):

@@ -2,9 +2,9 @@
 
     python tests/mutation/faults.py check
     python tests/mutation/faults.py run --only 3,17
-    python tests/mutation/faults.py run --tests slow
 
-`check` takes a second: each fault still fits the code, and each test exists. `run` copies the files
+`check` takes a second: each fault still fits the code, and each test exists; it lists their
+numbers. `run` copies the files
 that git knows or does not ignore into a temporary folder, runs the tests once as they are, and then
 each test with its fault.
 """
@@ -108,10 +108,11 @@ def tried(tree: Path, tests: list[str], mark: str) -> tuple[int, str]:
 
 def run(faults: list[Fault], mark: str) -> int:
     """Try each fault, print what came of it, and return how many were not found."""
-    rows, lost = [], 0
+    lost = 0
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         tree = Path(folder)
         copy(tree)
+        print(f"The tests of {len(faults)} faults, without them first", flush=True)
         code, said = tried(tree, [one.test for one in faults], mark)
         if code:
             print(f"{said}\nThe tests do not pass without a fault, so nothing was tried.")
@@ -125,9 +126,10 @@ def run(faults: list[Fault], mark: str) -> int:
             word = "found" if code == FAILED else f"NOT FOUND (pytest ended with {code})"
             lost += code != FAILED
             seconds = time.monotonic() - start
-            rows.append(f"{one.number:>3}  {seconds:5.1f} s  {word:<6} {one.title}")
-            print(rows[-1] if code == FAILED else f"{rows[-1]}\n{said}", flush=True)
-    print("\n".join(["", *rows, "", f"{len(faults) - lost} of {len(faults)} faults were found."]))
+            print(f"{one.number:>3}  {seconds:5.1f} s  {word:<6} {one.title}", flush=True)
+            if code != FAILED:
+                print(said)
+    print(f"{len(faults) - lost} of {len(faults)} faults were found.")
     return lost
 
 
@@ -137,15 +139,19 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("command", choices=("check", "run"))
-    parser.add_argument("--only", metavar="N,N", help="numbers of faults")
+    parser.add_argument("--only", metavar="N,N", help="numbers of faults, from 1; all if not given")
     parser.add_argument("--tests", choices=("default", "slow"), default="default")
     given = parser.parse_args()
-    wrong = list(problems())
-    print("\n".join(wrong) or f"All {len(listed())} faults fit the code, and their tests exist.")
+    faults, wrong = {str(one.number): one for one in listed()}, list(problems())
     if wrong or given.command == "check":
+        print("\n".join(wrong or [f"{number:>2}  {one.title}" for number, one in faults.items()]))
         return bool(wrong)
-    slow, only = given.tests == "slow", (given.only or "").split(",")
-    chosen = [x for x in listed() if x.slow == slow and (not given.only or str(x.number) in only)]
+    asked = given.only.replace(" ", "").split(",") if given.only else list(faults)
+    if unknown := set(asked).difference(faults):
+        parser.error(f"no faults {', '.join(sorted(unknown))}; expected 1 to {len(faults)}")
+    slow = given.tests == "slow"
+    if not (chosen := [faults[number] for number in asked if faults[number].slow == slow]):
+        parser.error(f"none of these faults has a {given.tests} test")
     return bool(run(chosen, "slow" if slow else "not slow"))
 
 

@@ -4,7 +4,8 @@
     python tests/mutation/mutants.py sample --seed 1 --each 9 >mutants.jsonl
     python tests/mutation/mutants.py run mutants.jsonl --tree COPY --times tests.xml >results.jsonl
 
-The sample is drawn per subject. `run` edits files of COPY, a clone in which nobody works. Of the
+The first line runs in COPY, a clone in which nobody works. The sample is drawn per subject, from
+the files of the current folder, the project's. `run` edits files of COPY. Of the
 tests that reach a line (by COPY/.coverage), it runs the quick ones first, and stops at the first
 that fails. A mutant survives if all of them pass. Needs pytest-cov.
 """
@@ -259,7 +260,9 @@ def run(tree: Path, mutants: list[dict[str, Any]], times: Path) -> Iterator[dict
 
 def main() -> None:
     """Write JSON lines to standard output."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     commands = parser.add_subparsers(dest="command", required=True)
     drawn = commands.add_parser("sample")
     drawn.add_argument("--seed", type=int, required=True)

@@ -1,4 +1,4 @@
-"""What was reported of pushes and watches on the site happens here."""
+"""What people report of pushes and watches on Kaggle: saved only, slow, listed late, full."""
 
 from dataclasses import replace
 
