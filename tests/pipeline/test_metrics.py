@@ -139,9 +139,7 @@ ABOVE = np.array([[1 + 1e-7, 1e-9], [1e-9, 1 + 1e-7]])
         ("rmsle", "regression", [[0.0], [3.0]], [[-7.0], [3.0]], 0),
     ],
 )
-def test_a_hard_case_has_the_value_that_competitors_expect(
-    name, target, truth, predicted, expected
-):
+def test_a_hard_case_has_the_value_competitors_expect(name, target, truth, predicted, expected):
     found = metrics.find(name, target)(np.array(truth), np.array(predicted))
 
     assert found == pytest.approx(expected, abs=1e-8)

@@ -137,9 +137,7 @@ def publish(kaggle, between, artifact, shown):
 
 
 @answers(DATASET)
-def test_publish_knows_what_a_word_means_for_the_version_that_it_made(
-    publish, between, answer, end
-):
+def test_publish_knows_what_a_word_means_for_the_version_it_made(publish, between, answer, end):
     """Ready is what can be mounted, and nothing else."""
     between.say("GetDataset", itertools.chain([GONE], itertools.repeat(at(1))))
     between.say("GetDatasetStatus", itertools.chain([GONE], itertools.repeat((200, answer))))

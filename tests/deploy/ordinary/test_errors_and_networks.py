@@ -91,9 +91,7 @@ def test_a_machine_that_is_offline_is_told_in_seconds_what_it_looks_like(site, m
     assert shown[-1].endswith("offline. Retrying for up to 0 s.")
 
 
-def test_a_network_that_drops_for_a_minute_does_not_end_what_has_begun(
-    kaggle, between, monkeypatch
-):
+def test_a_network_that_drops_for_a_minute_ends_nothing(kaggle, between, monkeypatch):
     monkeypatch.setattr("deploy.client.retries.FIRST_PATIENCE", 0.0)
     between.say("GetAcceleratorQuotaStatistics", [LEFT, *[RESET] * 5, LEFT])
     kaggle.quota()

@@ -59,6 +59,16 @@ def test_what_a_desktop_leaves_in_a_folder_is_not_published(local, kaggle, ours,
     assert {path.name for path in version.folder.iterdir()} == {"manifest.json", "weights.npz"}
 
 
+def test_a_secret_in_a_text_of_an_artifact_is_not_published(local, kaggle, ours, artifact):
+    files = {"weights.npz": b"weights", "notes.txt": b"KGAT_" + b"1f" * 16}
+    write_artifact(artifact, "b1", files, "r1")
+
+    with pytest.raises(UsageError, match=r"(?s)notes\.txt.*a Kaggle token"):
+        publish(kaggle, ours, artifact)
+
+    assert not local.datasets.datasets
+
+
 def test_nothing_is_published_in_a_dataset_that_is_public(local, kaggle, ours, artifact):
     """Exit code 2, before the upload."""
     publish(kaggle, ours, artifact)

@@ -47,9 +47,7 @@ def test_what_was_rehearsed_is_the_code_that_was_pushed_then(look, ours):
     assert look().rehearsed == "yesterday: whole"
 
 
-def test_what_changed_since_the_last_version_is_shown_by_module_and_setting(
-    live, look, ours, local
-):
+def test_what_changed_since_a_version_is_shown_by_module_and_setting(live, look, ours, local):
     """And not the hash and the commit, which always differ. The machine is not in the code."""
     push(live, ours)
     version = local.kernels.version(HANDLE, 1)

@@ -280,9 +280,7 @@ def test_what_is_on_kaggle_already_is_named_with_its_version_and_address(server,
     assert row.verdict == WARN and "the last push was bob's, and you are ann" in row.found
 
 
-def test_no_secret_is_shown_even_where_kaggle_repeats_it(
-    server, whole, monkeypatch, tmp_path, shown
-):
+def test_no_secret_is_shown_where_kaggle_repeats_it(server, whole, monkeypatch, tmp_path, shown):
     """Neither in a row, nor in its JSON, nor while it runs, wherever it is kept."""
     held = [f"secret-0123456789abcdef{number}" for number in range(6)]
     token, sent, proxy, key, file, refresh = held
