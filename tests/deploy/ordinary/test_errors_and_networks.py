@@ -201,9 +201,7 @@ def test_a_proxy_that_wants_a_login_is_named_without_its_password_and_asked_once
 
 
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
-def test_a_company_s_certificate_says_which_variable_names_its_authority(
-    site, monkeypatch, tmp_path
-):
+def test_a_company_s_certificate_says_which_variable_names_it(site, monkeypatch, tmp_path):
     """Nobody has signed it."""
     key, signed = tmp_path / "key.pem", tmp_path / "certificate.pem"
     words = ["-newkey", "rsa:2048", "-nodes", "-subj", "/CN=api.kaggle.com", "-keyout", key]

@@ -181,6 +181,7 @@ def test_a_run_that_is_named_is_of_the_config_that_pushed_it(prompt, copy, local
     assert code and [about(hint) for hint in hints(said)] == [CONFIG], said
 
 
+@pytest.mark.slow
 def test_a_submission_is_followed_without_a_terminal_and_a_new_one_is_not_made(prompt, copy):
     """As by cron, where nobody can be asked and nobody has to be."""
     with worlds.temporary("submit") as world:

@@ -74,6 +74,7 @@ def test_a_model_that_cannot_be_built_is_refused_by_name(changes, said):
         architectures.build(replace(DIGITS, **changes))
 
 
+@pytest.mark.slow
 def test_a_seed_gives_the_weights_and_the_dropout_that_keras_own_function_gives():
     """Another seed gives others: a repetition with it would else repeat half of the chance."""
     options = {"width": 4, "depth": 1, "dropout": 0.1}

@@ -189,6 +189,7 @@ def test_weights_that_are_not_the_model_s_alone_are_refused_before_training(code
         own_code_check.by_jax(written(code), lambda line: None)
 
 
+@pytest.mark.slow
 def test_recurrent_dropout_draws_for_each_row(written):
     """A recurrent layer makes its cell's masks for all rows at once, before the first step."""
     lstm = layers.LSTM(8, dropout=0.5, seed=1)

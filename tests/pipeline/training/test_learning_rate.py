@@ -175,9 +175,7 @@ def rates(steps: np.ndarray, **change: object) -> tuple[learning_rate.Applied, n
     st.just(0) | st.floats(0.01, 1),
     st.floats(0.01, 0.99),
 )
-def test_each_schedule_rises_to_its_peak_without_a_jump_and_falls_to_zero(
-    name, total, warmup, decay
-):
+def test_each_schedule_rises_without_a_jump_and_falls_to_zero(name, total, warmup, decay):
     """Between two steps it changes by no more than the steepest half cosine does."""
     assume(warmup or name != "one_cycle")
     share = {"decay_share": decay} if name == "constant" else {}

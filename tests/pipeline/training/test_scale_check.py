@@ -86,9 +86,7 @@ GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
         (replace(GOOD, gap=-2.5, spread=4.0), BAD, "does not carry"),
     ],
 )
-def test_the_check_passes_only_if_it_could_have_failed_and_says_what_follows(
-    scaled, unscaled, said
-):
+def test_a_check_passes_only_if_it_could_have_failed_and_says_what_follows(scaled, unscaled, said):
     digits = configs.load("digits")
     optimizer = replace(digits.optimizer, name="sgd", base_batch=32)
     config = replace(digits, batch=256, optimizer=optimizer)

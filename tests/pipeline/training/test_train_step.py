@@ -195,6 +195,7 @@ def branched(images, num_classes, batchnorm_momentum, *, drop_path=0.0):
     return keras.layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
+@pytest.mark.slow
 def test_all_options_of_a_recipe_are_the_same_whatever_the_machine(small, batch, monkeypatch):
     """Every image, weight of a row, dropped branch and norm of a gradient is the batch's own."""
     monkeypatch.setitem(architectures.MODELS, "branched", branched)
