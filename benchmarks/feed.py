@@ -100,7 +100,7 @@ def ours_on_devices(images: np.ndarray) -> Callable[[int], None]:
     """Return our way: the host gathers with both cores, both devices change the images."""
     import jax
 
-    from pipeline.augmentation.augmentation import Augmentation
+    from pipeline.augment.augmentation import Augmentation
     from pipeline.config import Data
     from pipeline.data.dataset import Batches
     from pipeline.data.row_gathering import Gatherer

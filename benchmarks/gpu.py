@@ -69,7 +69,7 @@ def infer() -> dict[str, list[float]]:
     """Return images/s by precision, and of model.predict."""
     import keras
 
-    from pipeline.inference import forward_pass
+    from pipeline.infer import forward_pass
     from pipeline.models import architectures
 
     images = np.random.default_rng(SEED).integers(0, 256, (ROWS, SIDE, SIDE, 3), np.uint8)
@@ -93,7 +93,7 @@ def train(folder: Path) -> dict[str, Any]:
     """Return images/s of a training, and the share of the time that the devices wait."""
     from pipeline.data.dataset import Examples
     from pipeline.data.labels import Target
-    from pipeline.training import training
+    from pipeline.train import training
 
     config = settings()
     draw = np.random.default_rng(SEED)

@@ -100,7 +100,7 @@ def predict(name: str, folder: Path) -> float:
     from pipeline import artifact
     from pipeline.data import parallel_decoding
     from pipeline.data.image_files import shape
-    from pipeline.inference import inference
+    from pipeline.infer import inference
     from pipeline.models import architectures
 
     loaded, place = artifact.load(folder / "artifact"), folder / "competition"

@@ -20,7 +20,7 @@ from benchmarks.measure import Table, in_turn, write
 if TYPE_CHECKING:
     from pipeline.config import Config
     from pipeline.data.dataset import Examples
-    from pipeline.training.loop import Loop
+    from pipeline.train.loop import Loop
 
 SEED, IMAGES = 20261125, 60_000
 ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
@@ -86,8 +86,8 @@ def made(config: "Config", found: "Examples", output: Path) -> "Loop":
     import keras
 
     from pipeline.data.dataset import Batches
-    from pipeline.training import learning_rate
-    from pipeline.training.loop import Loop
+    from pipeline.train import learning_rate
+    from pipeline.train.loop import Loop
 
     output.mkdir(parents=True)
     rows = np.arange(len(found) - 100)
@@ -104,7 +104,7 @@ def variants(
     """Return the loops: each makes so many steps and returns its ms per step."""
     import jax
 
-    from pipeline.session.time_limit import Session
+    from pipeline.train.time_limit import Session
 
     config = replace(settings(32, 64), **change)
     run = made(config, found, folder / "ours")
@@ -135,7 +135,7 @@ def fit(config: "Config", run: "Loop", steps: int) -> Callable[[], float]:
     import keras
 
     from pipeline.models import architectures
-    from pipeline.training import learning_rate
+    from pipeline.train import learning_rate
 
     class Feed(keras.utils.PyDataset):  # type: ignore[misc]
         """The batches of our loop."""

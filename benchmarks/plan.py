@@ -1,4 +1,4 @@
-"""What `python -m pipeline plan --for cpu` predicts, beside trainings on this machine.
+"""What `python -m workbench plan --for cpu` predicts, beside trainings on this machine.
 
 Three networks that ship, in two precisions and with two feeds. Plan and training
 take turns. `python -m benchmarks.plan CONFIG DATA OUT` trains in a process of its own.
@@ -64,7 +64,7 @@ def compared(
     }
     planned, ran = [], []
     for turn in range(TURNS):
-        plan = ("pipeline", "plan", "--config", config, "--for", "cpu", "--input", data, "--json")
+        plan = ("workbench", "plan", "--config", config, "--for", "cpu", "--input", data, "--json")
         planned.append(in_process(*plan, **kept)["outlooks"][0])
         output = config.with_name(f"{config.stem}-{turn}")
         ran.append(in_process("benchmarks.plan", config, data, output, **kept))
@@ -84,7 +84,7 @@ def train(config: str, data: Path, output: Path) -> dict[str, Any]:
     backend.use_every_core(settings.batch)
     import jax
 
-    from pipeline.training import training
+    from pipeline.train import training
 
     before: list[int] = []
     most: list[int] = []

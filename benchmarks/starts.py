@@ -39,7 +39,7 @@ def main() -> None:
 
 def start(folder: Path) -> float:
     """Train one step in this process, and return the seconds."""
-    from pipeline.training import training
+    from pipeline.train import training
 
     found, config = loop.images(600), loop.settings(32, 64, epochs=40)
     begun = time.monotonic()
@@ -52,7 +52,7 @@ def start(folder: Path) -> float:
 
 def saved() -> tuple[float, float]:
     """Return the seconds that checkpoints took of a run in this process, and those of the run."""
-    from pipeline.session.time_limit import Session
+    from pipeline.train.time_limit import Session
 
     with tempfile.TemporaryDirectory() as folder:
         config = loop.settings(128, 16, checkpoint_seconds=None, epochs=2)

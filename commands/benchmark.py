@@ -50,7 +50,7 @@ def bench(
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our lines
     from pipeline import config as configs
-    from pipeline.bench import bench_command, images
+    from workbench.benchmark import bench_command, images
 
     settings = configs.load(config)
     images.require(settings)
@@ -128,7 +128,7 @@ def push_bench(
     from deploy.project import SHAPES
     from deploy.relay import relay
     from pipeline import config as configs
-    from pipeline.bench import bench_command, images
+    from workbench.benchmark import bench_command, images
 
     if for_ not in (CPU, *SHAPES):
         raise UsageError(
@@ -152,7 +152,7 @@ def _page(folders: list[Path], output: Path, pattern: int, accuracy: str) -> dic
     from pipeline.runtime import backend
 
     backend.choose("jax")
-    from pipeline.bench import bench_report
+    from workbench.benchmark import bench_report
 
     share = {"accuracy": number("accuracy", accuracy, 0.01, 0.999)} if accuracy else {}
     made = bench_report.write(folders, output, show, pattern=pattern, **share)

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from deploy.client import secrets
 from deploy.kernel.look import Look, clock
-from pipeline.session import progress_log
+from pipeline.train import progress_log
 
 WIDEST = 100  # columns; lines that are longer are hard to read
 NARROW, SHORT = 60, 12  # columns below which there are no bars, lines below which no margin

@@ -34,19 +34,20 @@ def scale_check(
     """
     import time
 
-    from pipeline import __main__ as model_side
     from pipeline import config as configs
+    from pipeline.command_line import refuse_missing_input
+    from workbench import __main__ as model_side
 
     folder = ROOT / "runs" / f"scale-check-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     slug = configs.load(config).competition
     images = int(number("batch", batch, 1, 2**20)) if batch else None
     again = f"invoke scale-check --config {shlex.quote(config)}"
     data = Path(input) if input else embedded(slug, folder / "data", again)
-    model_side.refuse_missing_input(data)  # before it is said how to resume
+    refuse_missing_input(data)  # before it is said how to resume
     words = ["--config", config, "--input", str(data), "--output", str(folder)]
     words += ["--batch", str(images)] if images else []
     show("This takes nine trainings. If it is interrupted, resume it with:")
-    show(f"python -m pipeline scale-check {shlex.join(words)}")
+    show(f"python -m workbench scale-check {shlex.join(words)}")
     result = model_side.scale_check(config, data, folder, images, show)
     for path in (folder / "scaling.json", *result["pictures"]):
         show(f"wrote {path}")
@@ -74,7 +75,7 @@ def report(
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
     from deploy.kernel import output
     from deploy.relay import last_runs
-    from pipeline.report import report as model_side
+    from workbench.report import report as model_side
 
     if run and os.path.isdir(run):  # noqa: PTH112 - Path.is_dir raises for a long name
         folder, name = Path(run), ""
@@ -132,8 +133,8 @@ def inspect(
     """
     from deploy.errors import UsageError
     from deploy.setup.init import in_address
-    from pipeline import __main__ as model_side
-    from pipeline.inspection import inspect_command
+    from pipeline.command_line import refuse_missing_input
+    from workbench.inspect import inspect_command
 
     if not input:
         raise UsageError(
@@ -151,7 +152,7 @@ def inspect(
         "for": for_,
         "budget": budget,
     }
-    model_side.refuse_missing_input(Path(input))
+    refuse_missing_input(Path(input))
     return inspect_command.run(Path(input), options, show)
 
 
@@ -178,8 +179,8 @@ def plan(
     Example: invoke plan --config digits --for all
     """
     from pipeline import config as configs
-    from pipeline.plan import plan_command, speed_records
     from pipeline.runtime import backend
+    from workbench.plan import plan_command, speed_records
 
     backend.choose("jax")
     # A compiler runs for minutes and never looks whether Python was interrupted.
@@ -197,7 +198,7 @@ def plan(
 @task()
 @reported
 def check(c: Context) -> None:
-    """Run what must pass before a commit: ruff, mypy, pytest.
+    """Run what must pass before a commit: ruff, mypy, pytest, lint-imports.
 
     Example: invoke check
     """
@@ -207,7 +208,7 @@ def check(c: Context) -> None:
 
     lacking = [
         name
-        for name in ("ruff", "mypy", "pytest", "xdist", "hypothesis")
+        for name in ("ruff", "mypy", "importlinter", "pytest", "xdist", "hypothesis")
         if find_spec(name) is None
     ]
     if lacking:
@@ -217,3 +218,5 @@ def check(c: Context) -> None:
         )
     for command in ("ruff check", "ruff format --check", "mypy", "pytest -q"):
         c.run(f"{shlex.quote(sys.executable)} -m {command}", echo=True)
+    # It has no `python -m`.
+    c.run(shlex.quote(str(Path(sys.executable).with_name("lint-imports"))), echo=True)

@@ -35,7 +35,7 @@ def push_prepare(
     """
     from deploy.relay import relay
     from pipeline import config as configs
-    from pipeline.preparation import preparation
+    from pipeline.data import preparation
 
     preparation.require_images(configs.load(config))
     agree = confirmation(yes)

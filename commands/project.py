@@ -49,7 +49,7 @@ def project(
     from deploy.project import Project
     from deploy.setup import init
     from pipeline import config as configs
-    from pipeline.session import progress_log
+    from pipeline.train import progress_log
 
     settings = configs.load(config)
     owner, _, path = str(settings.model_options.get("pretrained", "")).partition("/")
@@ -131,7 +131,8 @@ def embedded(slug: str, folder: Path, command: str) -> Path:
     Args:
         command: that takes another folder by --input.
     """
-    from deploy.errors import UsageError, writing
+    from deploy.errors import UsageError
+    from formats.errors import writing
     from localkaggle import competitions
 
     if slug not in competitions.NAMES:
@@ -182,8 +183,8 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], in
         constant: allow one and the same prediction in all rows.
     """
     from pipeline import config as configs
-    from pipeline.submission import prediction_format
-    from pipeline.submission import submission_csv as rules
+    from pipeline.infer import prediction_format
+    from pipeline.infer import submission_csv as rules
 
     settings = configs.load(config)
     numbers = prediction_format.takes_any_number(settings)

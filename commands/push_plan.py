@@ -26,7 +26,7 @@ def images_file(config: str) -> Path:
 
 def keep_images(config: str, made: dict[str, Any]) -> None:
     """Keep how many images a plan was made for, for the plan before a push."""
-    from pipeline.storage import atomic_file
+    from formats import atomic_file
 
     path = images_file(config)
     path.parent.mkdir(exist_ok=True)
@@ -87,8 +87,8 @@ class PushPlan:
     def keep(self, run: "Run") -> None:
         """Keep the plan of what was pushed, for its report."""
         from deploy.kernel import output
-        from pipeline.plan import plan_command
-        from pipeline.storage import atomic_file
+        from formats import atomic_file
+        from workbench.plan import plan_command
 
         if self._made is not None and self._made["images_basis"]:
             path = plan_command.beside(self._runs / output.folder_name(run))
@@ -106,7 +106,7 @@ class PushPlan:
         from deploy.errors import UsageError
         from deploy.project import SHAPES
         from pipeline import config as configs
-        from pipeline.plan import speed_records
+        from workbench.plan import speed_records
 
         config = self._config
         if config.endswith(".py"):
@@ -126,7 +126,7 @@ class PushPlan:
         if uncounted:
             show("Checking whether a step fits; a large network takes minutes")
         done = subprocess.run(  # noqa: S603 - our own words
-            [sys.executable, "-m", "pipeline", *words],
+            [sys.executable, "-m", "workbench", *words],
             cwd=ROOT,
             env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
             stdout=subprocess.PIPE,
@@ -150,7 +150,7 @@ def judge(made: dict[str, Any], left: float | None, config: str, *, resumes: boo
     """Show what a plan says of a training.
 
     Args:
-        made: `pipeline.plan.plan.Plan` as JSON, of that runtime alone; where its `images_basis` is
+        made: `workbench.plan.plan.Plan` as JSON, of that runtime alone; where its `images_basis` is
             "", nothing is said of times.
         left: hours of quota that are left this week; None: Kaggle does not say.
         config: as --config names it.
@@ -161,7 +161,7 @@ def judge(made: dict[str, Any], left: float | None, config: str, *, resumes: boo
     """
     from deploy.errors import UsageError
     from pipeline.config.budget import shown
-    from pipeline.plan.outlook import COMPILED
+    from workbench.plan.outlook import COMPILED
 
     (one,) = made["outlooks"]
     if one["total"] is None:
@@ -201,8 +201,8 @@ def _edit(one: dict[str, Any], noun: str) -> str:
 
 
 def _warnings(one: dict[str, Any], left: float | None, noun: str) -> list[str]:
-    from pipeline.plan import cost
-    from pipeline.plan.accelerators import RUNTIMES
+    from workbench.plan import cost
+    from workbench.plan.accelerators import RUNTIMES
 
     found, hours, runtime = [], one["spent"]["hours"], RUNTIMES[one["runtime"]]
     if one["fits"] is False:

@@ -217,8 +217,9 @@ def _rehearse(
 ) -> dict[str, Any]:
     from deploy.bundle import rehearsed
     from deploy.client import credentials
-    from deploy.errors import Detached, RelayError, UsageError, writing
+    from deploy.errors import Detached, RelayError, UsageError
     from deploy.relay import relay
+    from formats.errors import writing
 
     credentials.require_client()  # the local Kaggle is made of the client's parts, too
     from localkaggle.services.datasets import parse_published
@@ -276,7 +277,7 @@ def _rehearse(
 
 def explained(error: Any, disk_full: str, runs: Path) -> Exception:
     """Return a `RelayError` of a rehearsal with what helps; `disk_full` is the server's."""
-    from deploy.errors import DiskError
+    from formats.errors import DiskError
 
     said = disk_full or next((words for words in FULL if words in str(error)), "")
     if said:
@@ -305,7 +306,7 @@ def require_space(folder: Path, size: int = 0) -> None:
     """
     import shutil
 
-    from deploy.errors import DiskError
+    from formats.errors import DiskError
 
     there = next(path for path in (folder, *folder.parents) if path.is_dir())
     free = shutil.disk_usage(there).free
@@ -362,18 +363,18 @@ def hosted_folder(
     from deploy.errors import UsageError
     from localkaggle.competitions import OwnFolder, ScoringError
     from localkaggle.sessions.session import namespaces
-    from pipeline import __main__ as model_side
     from pipeline import config as configs
+    from pipeline.command_line import refuse_missing_input
     from pipeline.config import budget as budgets
     from pipeline.config import rehearsal
     from pipeline.errors import PipelineError
-    from pipeline.evaluation import floor_comparison
-    from pipeline.rehearsal import short_run
-    from pipeline.rehearsal.hidden_test import HiddenTest
+    from pipeline.evaluate import floor_comparison
+    from workbench.rehearse import short_run
+    from workbench.rehearse.hidden_test import HiddenTest
 
     if full and budget:
         raise UsageError("--full and --budget: expected one of them.\nLeave one out.")
-    model_side.refuse_missing_input(folder)
+    refuse_missing_input(folder)
     settings, folder = configs.load(config), folder.resolve()
     copied = not namespaces()  # nothing is read-only there, and the folder is in sight
     kept = served_from and served_from / "competitions" / settings.competition / HIDDEN
@@ -464,7 +465,7 @@ def written_bytes(data: Any, folder: Path, *, copied: bool) -> int:
         copied: whether images are copied too.
     """
     from pipeline.data import tfrecords
-    from pipeline.rehearsal import served_folder
+    from workbench.rehearse import served_folder
 
     if copied:
         return sum((folder / name).stat().st_size for name in served_folder.files(folder))

@@ -36,7 +36,7 @@ def init_project(
     Example: invoke init --competition leaf-diseases
     """
     from deploy.setup import init
-    from pipeline.inspection import config_edits
+    from workbench.inspect import config_edits
 
     hours = number("infer-hours", infer_hours, 1 / 60, init.MOST_HOURS) if infer_hours else None
     configs = {name: init.Stated(*said) for name, said in config_edits.stated(config).items()}

@@ -3,21 +3,11 @@
 A message says what happened, what was expected, and what to type now.
 """
 
-import errno
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
-
-DISK_FAULTS = (
-    *(errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EACCES, errno.EPERM),
-    *(errno.ENOTDIR, errno.EEXIST),  # a file where a folder should be
-)
+from formats.errors import KnownError
 
 
-class RelayError(Exception):
+class RelayError(KnownError):
     """The base class of every error here."""
-
-    exit_code = 1
 
 
 class RunFailed(RelayError):
@@ -156,12 +146,6 @@ class Busy(RelayError):
     exit_code = 7
 
 
-class DiskError(RelayError):
-    """The local disk is full or cannot be written."""
-
-    exit_code = 8
-
-
 class Detached(RelayError):
     """The user pressed Ctrl-C. What runs on Kaggle continues."""
 
@@ -170,21 +154,3 @@ class Detached(RelayError):
 
 # How a question ends that Kaggle does not answer. A login that has ended is more than that.
 UNTOLD = (Denied, Refused, NoQuota, Unreachable)
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn a full, read-only or forbidden disk, or a file in the way, into a `DiskError` about
-    `path`.
-    """
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in DISK_FAULTS:
-            raise
-        raise DiskError(
-            f"Could not write {path}: {error.strerror}.\n"
-            "Expected a folder with free space that this user may write to, and no file in its"
-            " place.\n"
-            "Free some space or fix the permissions, then run the same command again."
-        ) from error

@@ -21,7 +21,8 @@ from deploy import errors
 from deploy.client import server_address
 from deploy.client.deadline import TimeUp
 from deploy.client.secrets import redact
-from deploy.errors import Busy, DiskError, writing
+from deploy.errors import Busy
+from formats.errors import DiskError, writing
 
 # `before`: the version before the call, noted where nothing else shows that a call was made.
 # `sent`: 1 once a submission is sent; `sha256`: of its file. Of a training, `base`: the version
@@ -93,7 +94,7 @@ _OF_ERRORS: tuple[tuple[type[BaseException], Outcome], ...] = (
     (errors.Denied, Outcome.DENIED),
     (errors.CredentialError, Outcome.NO_CREDENTIALS),
     (errors.UsageError, Outcome.BAD_INPUT),
-    (errors.DiskError, Outcome.DISK),
+    (DiskError, Outcome.DISK),
     (errors.Ambiguous, Outcome.NO_ANSWER),
     (errors.Unreachable, Outcome.UNREACHABLE),
     (errors.DeadlinePassed, Outcome.LATE),

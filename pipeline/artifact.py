@@ -19,17 +19,18 @@ from typing import Any
 
 import numpy as np
 
+from formats import npz
+from formats.atomic_file import sync_folder, write_synced
+from formats.checksums import file_entry, opened, sealed
+from formats.errors import writing
 from pipeline import config as config_module
 from pipeline.config import Config
 from pipeline.data import image_files, own_rows
 from pipeline.data.labels import Target
 from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
-from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading, writing
+from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading
 from pipeline.models import weight_names
-from pipeline.storage import npz
-from pipeline.storage.atomic_file import sync_folder, write_synced
-from pipeline.storage.checksums import file_entry, opened, sealed
 
 MANIFEST, WEIGHTS, GOLDEN = "manifest.json", "weights.npz", "golden.npz"
 KEYS = (

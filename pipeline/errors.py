@@ -9,15 +9,15 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from formats.errors import KnownError
+
 # Of a text in quotes, as a field of a table may be, a message shows the beginning.
 LONG, SHOWN = 200, 60
 QUOTED = re.compile(rf"""'[^'\n]{{{LONG},}}'|"[^"\n]{{{LONG},}}\"""")
 
 
-class PipelineError(Exception):
+class PipelineError(KnownError):
     """The run failed; the base class of all errors here."""
-
-    exit_code = 1
 
     def __str__(self) -> str:
         """Return the message, with the beginnings of long quoted texts.
@@ -79,26 +79,6 @@ class SubmissionError(PipelineError):
 
 class ReportError(PipelineError):
     """A file of a run is corrupt, or contradicts another."""
-
-
-class DiskError(PipelineError):
-    """The local disk is full or cannot be written."""
-
-    exit_code = 8
-
-
-@contextmanager
-def writing(path: Path) -> Iterator[None]:
-    """Turn an OSError while `path` is written into a `DiskError` with advice."""
-    try:
-        yield
-    except OSError as error:
-        raise DiskError(
-            f"Could not write {path}: {error.strerror or error}.\n"
-            "Expected a folder with free space that this user may write, "
-            "and no file in the place of a folder.\n"
-            "Free some space or choose another place; everything saved earlier is still there."
-        ) from error
 
 
 @contextmanager

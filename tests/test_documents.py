@@ -11,12 +11,15 @@ import invoke
 import tasks
 from localkaggle.__main__ import main as local_main
 from pipeline.__main__ import main as pipeline_main
+from workbench.__main__ import main as workbench_main
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
 TASKS = {each.name: each.flags for each in invoke.Collection.from_module(tasks).to_contexts()}
-TYPED = re.compile(r"\b(invoke|python -m (?:pipeline|localkaggle)) ([a-z][a-z-]*)([^|;&#]*)")
-
+TYPED = re.compile(
+    r"\b(invoke|python -m (?:pipeline|workbench|localkaggle)) ([a-z][a-z-]*)([^|;&#]*)"
+)
+MAINS = {"pipeline": pipeline_main, "workbench": workbench_main, "localkaggle": local_main}
 OPTION = re.compile(r"(?<!\S)--[a-z][a-z-]*")
 
 
@@ -32,7 +35,7 @@ def options(program: str, command: str) -> set[str] | None:
     """Return the options that a command takes; None: there is no such command."""
     if program == "invoke":
         return set(TASKS[command]) if command in TASKS else None
-    said, main = io.StringIO(), pipeline_main if "pipeline" in program else local_main
+    said, main = io.StringIO(), MAINS[program.split()[-1]]
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
         main([command, "--help"])
     return set(re.findall(r"(?<![\w-])--?[a-z][\w-]*", said.getvalue())) or None

@@ -6,7 +6,7 @@ from deploy.bundle import bundle
 from pipeline import config as configs
 from pipeline.config.config_files import CONFIGS
 from pipeline.models import architectures
-from pipeline.training import own_code_check
+from pipeline.train import own_code_check
 from tests.pipeline.handmade import without_numbers
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("[!_]*") if path.stem.isidentifier())

@@ -16,7 +16,8 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from deploy.bundle import imports, kernel_metadata, push_rules
-from deploy.errors import UsageError, writing
+from deploy.errors import UsageError
+from formats.errors import writing
 
 ROOT = Path(__file__).resolve().parents[2]
 SLUG_AT_MOST = 50  # characters, Kaggle's limit

@@ -2,7 +2,7 @@
 
 Files are parsed, never run. A file is needed if a cell, the config or another needed file imports
 it, or starts it as a process: a text that is exactly the name of a module, as in `[python, "-m",
-"pipeline.inference.gpu_worker"]`, counts as an import.
+"pipeline.infer.gpu_worker"]`, counts as an import.
 """
 
 import ast

@@ -4,7 +4,7 @@ import json
 from pathlib import Path
 
 from deploy.bundle.bundle import Bundle
-from deploy.errors import writing
+from formats.errors import writing
 
 FILE = "rehearsed.json"
 

@@ -20,7 +20,8 @@ from packaging.requirements import Requirement
 
 from deploy.client import credential_lookup, file_transfer, secrets
 from deploy.client.credential_lookup import Found
-from deploy.errors import CredentialError, UsageError, writing
+from deploy.errors import CredentialError, UsageError
+from formats.errors import writing
 
 OLDEST = (2, 2, 4)
 INSTALL = "pip install 'kaggle>=2.2.4,<2.3' 'kagglesdk>=0.1.37,<0.1.39' six"

@@ -24,7 +24,8 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 
-from deploy.errors import BadAnswer, DiskError, UsageError, writing
+from deploy.errors import BadAnswer, UsageError
+from formats.errors import DiskError, writing
 
 CHUNK_BYTES = 1 << 20
 # So little is lost where a connection breaks: of a chunk that is not complete nothing is kept.

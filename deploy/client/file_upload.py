@@ -13,7 +13,7 @@ from typing import BinaryIO
 import requests
 
 from deploy.client.file_transfer import PARTIAL, Progress
-from deploy.errors import writing
+from formats.errors import writing
 
 VALID_SECONDS = 6 * 24 * 3600.0  # the storage forgets an upload after a week
 

@@ -3,17 +3,16 @@
 The model side writes it (docs/design.md). No framework is needed to read it.
 """
 
-import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from deploy.client.responses import MALFORMED
 from deploy.errors import Unverified, UsageError
+from formats import checksums
 
-NAME, SEAL = "manifest.json", "manifest_sha256"
+NAME = "manifest.json"
 # Files that a desktop leaves in any folder that is looked at.
 OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")
 AGAIN = (
@@ -39,22 +38,6 @@ class Manifest:
     competition: str = ""
 
 
-def sha256(path: Path) -> str:
-    """Return the SHA-256 of a file in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """Return the bytes of a manifest's file, with the sha256 of the rest of it inside.
-
-    >>> sealed({"run_id": "r1", "files": {}}) == sealed({"run_id": "r1", "files": {}, SEAL: "old"})
-    True
-    """
-    rest = {key: value for key, value in manifest.items() if key != SEAL}
-    return _text({**rest, SEAL: hashlib.sha256(_text(rest)).hexdigest()})
-
-
 def verify(artifact: Path) -> Manifest:
     """Return the manifest of a folder after comparing every file with it, but those of desktops.
 
@@ -78,7 +61,7 @@ def verify(artifact: Path) -> Manifest:
             problems.append(f"{name} is a link")
         elif found[name].stat().st_size != size:
             problems.append(f"{name} has {found[name].stat().st_size} bytes, expected {size}")
-        elif sha256(found[name]) != digest:
+        elif checksums.sha256(found[name]) != digest:
             problems.append(f"{name} has another sha256 than {digest}")
     if manifest.weights_sha256 not in {digest for _, digest in manifest.files.values()}:
         problems.append("weights_sha256 is that of no file")
@@ -113,14 +96,11 @@ def _parse(path: Path) -> Manifest:
         ) from error
     if not all(isinstance(text, str) for text in texts):
         raise Unverified(f"{path} holds {texts}; expected three texts.\n{AGAIN}")
-    if sealed(value) != content:  # inference would refuse it
+    seal = checksums.SEAL
+    if checksums.sealed(value) != content:  # inference would refuse it
         raise Unverified(
-            f"{path} {'was changed after it was written' if SEAL in value else f'has no {SEAL}'};"
-            f" expected the bytes that the run wrote, and their sha256 in {SEAL}.\n{AGAIN}"
+            f"{path} {'was changed after it was written' if seal in value else f'has no {seal}'};"
+            f" expected the bytes that the run wrote, and their sha256 in {seal}.\n{AGAIN}"
         )
     run_id, weights, bundle = texts
     return Manifest(run_id, weights, bundle, files, competition)
-
-
-def _text(manifest: Mapping[str, Any]) -> bytes:
-    return (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode()

@@ -14,6 +14,7 @@ from deploy.client.responses import MALFORMED
 from deploy.errors import Unverified, UsageError
 from deploy.kernel import artifact_manifest
 from deploy.project import Project
+from formats import checksums
 
 AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output DIR"
 
@@ -68,7 +69,7 @@ def read(path: Path, project: Project) -> list[Member]:
             f"{path} cannot be read: {type(error).__name__}: {error}.\nExpected run_id,"
             f" weights_sha256, config, weight and folder of each member. {AGAIN}"
         ) from error
-    if artifact_manifest.sealed(value) != content or not members:
+    if checksums.sealed(value) != content or not members:
         raise Unverified(f"{path} was changed after it was written, or has no members.\n{AGAIN}")
     for member in members:
         _require(member, project)

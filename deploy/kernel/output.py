@@ -24,10 +24,11 @@ from deploy.errors import (
     RunFailed,
     Unreachable,
     Unverified,
-    writing,
 )
 from deploy.kernel import artifact_manifest, listing
 from deploy.kernel.push_and_watch import ENDED_BADLY, Run, failed, of_another
+from formats import checksums
+from formats.errors import writing
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 CHECKPOINTS, SUBMISSION = "checkpoints", "submission.csv"
@@ -301,7 +302,7 @@ def unchanged(path: Path, folder: Path, name: str, run: str = "") -> bool:
         raise Unverified(f"{error}\n{again}") from error
     if files is None:
         return False
-    digest = artifact_manifest.sha256(path)
+    digest = checksums.sha256(path)
     if name not in files or files[name][0] != digest:
         expected = "a file that it wrote"
         if name in files:
@@ -431,7 +432,7 @@ def _differing(folder: Path, run: Run, *, complete: bool) -> set[str]:
     for name, (digest, size) in files.items():
         path = folder / safe(name)
         whole = path.is_file() and path.stat().st_size == size
-        if not whole or artifact_manifest.sha256(path) != digest:
+        if not whole or checksums.sha256(path) != digest:
             wrong.add(name)
     return wrong
 
@@ -454,4 +455,4 @@ def _require_whole(folder: Path, run: Run, wrong: set[str]) -> None:
 def _tree(folder: Path) -> dict[str, str]:
     """Return {name: sha256} of all files but the note."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path != folder / NOTE]
-    return {path.relative_to(folder).as_posix(): artifact_manifest.sha256(path) for path in paths}
+    return {path.relative_to(folder).as_posix(): checksums.sha256(path) for path in paths}

@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from deploy.kernel import artifact_manifest, output
+from formats import checksums
 
 CHECKPOINTS, COMPILED = output.CHECKPOINTS, "compiled"
 HISTORY, PROGRESS = "history.csv", "progress.jsonl"
 KEPT = ("memory.json", "held-out.npz")  # as training writes them
 STEP = re.compile(r"step-(\d{8,})(\.replaced)?")
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})(?:\.replaced)?/manifest\.json")
-# Decoded images, whole once this file is there (`pipeline.storage.decoded_images`).
+# Decoded images, whole once this file is there (`pipeline.data.decoded_images`).
 SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})-[0-9a-f]{32}\.json")
 FOLD = "fold-"
 KERNEL, DATASET = "kernel", "dataset"
@@ -114,7 +115,7 @@ def read(folder: Path) -> SavedProgress | None:
         key = place.as_posix().removeprefix(".")
         steps[key] = int(manifest["step"])
         totals[key] = _total(folder / place / PROGRESS)
-        run_id, seal = str(manifest["details"]["run_id"]), str(manifest[artifact_manifest.SEAL])
+        run_id, seal = str(manifest["details"]["run_id"]), str(manifest[checksums.SEAL])
         newest = path.relative_to(folder).as_posix()
         needed += [path / artifact_manifest.NAME, path / "state.npz"]
         beside = (folder / place / name for name in (HISTORY, PROGRESS))
@@ -125,7 +126,7 @@ def read(folder: Path) -> SavedProgress | None:
         if path.is_file() and _is_needed(path.relative_to(folder), listed is not None):
             needed.append(path)
     names = sorted({path.relative_to(folder).as_posix() for path in needed})
-    files = {name: artifact_manifest.sha256(folder / name) for name in names}
+    files = {name: checksums.sha256(folder / name) for name in names}
     note = output.noted(folder)
     differing = note.differing if note is not None else ()
     for name, digest in list(files.items()):
@@ -218,9 +219,9 @@ def _newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
             content = (path / artifact_manifest.NAME).read_bytes()
             manifest = json.loads(content)
             if (
-                artifact_manifest.sealed(manifest) == content
+                checksums.sealed(manifest) == content
                 and manifest["step"] == step
-                and manifest["sha256"] == artifact_manifest.sha256(path / "state.npz")
+                and manifest["sha256"] == checksums.sha256(path / "state.npz")
                 and manifest["details"]["run_id"]
             ):
                 return path, manifest

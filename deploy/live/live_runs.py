@@ -23,13 +23,13 @@ from deploy.errors import (
     RelayError,
     RunFailed,
 )
-from deploy.kernel import artifact_manifest
 from deploy.kernel.look import ENDED
 from deploy.kernel.push_and_watch import SAVED
 from deploy.live import live_notebook
 from deploy.live.evidence import NOT_THERE
 from deploy.live.made_things import MadeThings
 from deploy.live.raw_answers import RawAnswers
+from formats import checksums
 
 REFUSALS = (Refused, NoQuota, Denied)
 
@@ -182,7 +182,7 @@ class Runs:
         with tempfile.TemporaryDirectory(prefix="relay-live-") as folder:
             path = Path(folder, "file")
             download(path)
-            self._answers.note("downloaded", name=name, sha256=artifact_manifest.sha256(path))
+            self._answers.note("downloaded", name=name, sha256=checksums.sha256(path))
 
     def exists(self, handle: str) -> bool:
         """Return whether there is a kernel, be it one without a version."""

@@ -10,7 +10,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from deploy.errors import UsageError, writing
+from deploy.errors import UsageError
+from formats.errors import writing
 
 
 class MadeThings:

@@ -14,7 +14,8 @@ from typing import Any
 
 from deploy.client import secrets
 from deploy.client.file_transfer import Heard
-from deploy.errors import UsageError, writing
+from deploy.errors import UsageError
+from formats.errors import writing
 
 Record = Mapping[str, Any]
 

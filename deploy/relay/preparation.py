@@ -15,13 +15,14 @@ from deploy.bundle.bundle import Bundle
 from deploy.client.client import Kaggle
 from deploy.errors import RunFailed
 from deploy.journal import DONE, GONE
-from deploy.kernel import artifact_manifest, output, saved_progress
+from deploy.kernel import output, saved_progress
 from deploy.kernel.push_and_watch import Run, Show
 from deploy.project import PREPARE, TRAIN, Project
 from deploy.relay import continuation
 from deploy.relay import publish as datasets
 from deploy.relay.continuation import REFUSED
 from deploy.relay.last_runs import Pushes, Row, run_of, status_of
+from formats import checksums
 
 SESSION_SECONDS = 12 * 3600 - 60  # below Kaggle's cap for a CPU
 MARKER = "prepared.json"
@@ -147,7 +148,7 @@ def carry(kaggle: Kaggle, project: Project, run: Run, *, show: Show) -> None:
             f" {MARKER}.\nStart over:\n{project.command('push-prepare --fresh')}"
         )
     paths = [folder / MARKER, *whole, *(path.with_suffix(".npy") for path in whole)]
-    files = {path.name: artifact_manifest.sha256(path) for path in sorted(paths)}
+    files = {path.name: checksums.sha256(path) for path in sorted(paths)}
     handle = bundle.dataset_handle(kaggle.username, project.competition, "prepared")
     details = {"run_id": str(run), "step": len(whole), "weights_sha256": files[MARKER]}
     datasets.saved_files(kaggle, project, folder, files, handle, details, show=show)

@@ -31,7 +31,6 @@ from deploy.errors import (
     Unreachable,
     Unverified,
     UsageError,
-    writing,
 )
 from deploy.journal import DONE, NOT_MADE
 from deploy.kernel import artifact_manifest, output
@@ -40,6 +39,8 @@ from deploy.kernel.saved_progress import DATASET, FLAT, SavedProgress
 from deploy.project import Project
 from deploy.relay import dataset_refusals
 from deploy.relay.last_runs import EVERY_ROW
+from formats import checksums
+from formats.errors import writing
 
 FILES_AT_MOST = 20
 CHECKPOINT_FILES_AT_MOST = 200  # several folds have a few each
@@ -157,7 +158,7 @@ def saved_files(
                 shutil.copyfile(source, target)
             files[target.name] = {"sha256": digest, "size": source.stat().st_size}
         manifest = {**details, "bundle_sha256": "", "files": files}
-        (Path(temporary) / artifact_manifest.NAME).write_bytes(artifact_manifest.sealed(manifest))
+        (Path(temporary) / artifact_manifest.NAME).write_bytes(checksums.sealed(manifest))
         name = f"{details['run_id']} at step {details['step']}"  # no artifact has such a name
         most = CHECKPOINT_FILES_AT_MOST
         publish_and_record(kaggle, project, Path(temporary), handle, name, show=show, most=most)
@@ -292,7 +293,7 @@ def _workplace(place: Path | None) -> Iterator[Path]:
 
 def _upload_note(kaggle: Kaggle, path: Path) -> Path:
     """Return where the upload of a staged file is noted: by its bytes, for this account alone."""
-    digest = artifact_manifest.sha256(path)
+    digest = checksums.sha256(path)
     key = f"{server_address.address()} {kaggle.username} {path.name} {digest}"
     return path.parent.parent / UPLOADS / hashlib.sha256(key.encode()).hexdigest()
 
@@ -459,10 +460,10 @@ def _same_bytes(kaggle: Kaggle, handle: str, version: int, folder: Path, sent: P
         Unreachable: if Kaggle lists the file with the size of ours, and gives one of another size.
     """
     path, note = folder / sent.name, folder.parent / f"{folder.name}-notes" / sent.name
-    digest, size, came = artifact_manifest.sha256(sent), sent.stat().st_size, set()
+    digest, size, came = checksums.sha256(sent), sent.stat().st_size, set()
     for _ in range(READS):
         kaggle.download_dataset_file(handle, version, path.name, path, note)
-        equal = artifact_manifest.sha256(path) == digest
+        equal = checksums.sha256(path) == digest
         note.unlink(missing_ok=True)  # another read fetches all of it again
         if equal:
             path.unlink()

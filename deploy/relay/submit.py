@@ -43,6 +43,7 @@ from deploy.project import INFER, Project
 from deploy.relay import competition_rules, score
 from deploy.relay.last_runs import EVERY_ROW, Pushes
 from deploy.relay.score import Submission as Submission
+from formats import checksums
 
 Check = Callable[[Path, Path], object]
 Command = Callable[[str], str]  # as `Project.command`
@@ -212,7 +213,7 @@ def submit(
             ref = made.ref
             show(f"{run} was submitted meanwhile, as {ref}; following that submission.")
         else:
-            sending(artifact_manifest.sha256(submission))
+            sending(checksums.sha256(submission))
             described = f"{message} {_name(run)}".strip()
             ref = _send(kaggle, run, competition, described, send, command, show)
     sent(ref)

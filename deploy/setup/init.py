@@ -22,12 +22,13 @@ from deploy.client import credential_lookup, failure_messages
 from deploy.client.client import Kaggle
 from deploy.client.responses import Competition
 from deploy.client.retries import Pace
-from deploy.errors import CredentialError, Denied, Unreachable, UsageError, writing
+from deploy.errors import CredentialError, Denied, Unreachable, UsageError
 from deploy.journal import Journal
 from deploy.kernel import push_and_watch
 from deploy.kernel.push_and_watch import Show
 from deploy.project import INFER, TRAIN, with_letter
 from deploy.relay import competition_rules
+from formats.errors import writing
 
 FILE = "relay.toml"
 REHEARSED = "digits"  # the config of the tasks until a competition is begun

@@ -21,6 +21,7 @@ from deploy.kernel import artifact_manifest, output
 from deploy.project import Project
 from deploy.relay.last_runs import EVERY_ROW
 from deploy.relay.submit import FILE
+from formats import checksums
 
 UNKNOWN = "not known here"
 GOLDEN, MEMBERS = "golden.json", "members.json"  # as inference writes them
@@ -59,7 +60,7 @@ def trace(project: Project, submission: Path) -> list[Link]:
     infer = _push(journal, folder, identity)
     listed = output.sealed(folder) is not None
     proof = folder / (output.OUTPUTS if listed else FILE)
-    value = artifact_manifest.sha256(submission)[:16] + (
+    value = checksums.sha256(submission)[:16] + (
         "" if listed else ", by a run that kept no list of what it wrote"
     )
     links = [Link("submission", value, str(proof))]
@@ -96,7 +97,7 @@ def _folder(project: Project, submission: Path) -> tuple[Path, list[Path]]:
     if submission.name == FILE and (here / output.BUNDLE).is_file():
         output.unchanged(submission, here, FILE)
         return here, []
-    digest = artifact_manifest.sha256(submission)
+    digest = checksums.sha256(submission)
     found: dict[tuple[str, str], Path] = {}
     for path in sorted(project.runs.rglob(output.BUNDLE)):
         if _written(path.parent) == digest:
@@ -120,7 +121,7 @@ def _written(folder: Path) -> str:
     except Unverified:
         return ""  # nobody can tell
     if files is None:  # the run kept no list
-        return artifact_manifest.sha256(folder / FILE) if (folder / FILE).is_file() else ""
+        return checksums.sha256(folder / FILE) if (folder / FILE).is_file() else ""
     return files.get(FILE, ("", 0))[0]
 
 

@@ -19,9 +19,9 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 from pathlib import Path
 
 from pipeline import config
-from pipeline.bench import bench_command, session
 from pipeline.config import rehearsal
 from pipeline.runtime import devices, provenance
+from workbench.benchmark import bench_command, session
 
 origin = provenance.from_bundle(Path("bundle.json"))
 settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)

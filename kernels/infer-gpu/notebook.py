@@ -29,9 +29,9 @@ print(provenance.versions_line())
 # %%
 from pathlib import Path
 
-from pipeline import config, ensemble
+from pipeline import config
 from pipeline.config import rehearsal
-from pipeline.inference import inference
+from pipeline.infer import ensemble, inference
 from pipeline.runtime import mounts
 
 origin = provenance.from_bundle(Path("bundle.json"))

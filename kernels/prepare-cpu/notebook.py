@@ -21,7 +21,7 @@ from pathlib import Path
 
 from pipeline import config
 from pipeline.config import rehearsal
-from pipeline.preparation import preparation
+from pipeline.data import preparation
 from pipeline.runtime import mounts, provenance
 
 origin = provenance.from_bundle(Path("bundle.json"))

@@ -51,7 +51,7 @@ print(config.to_text(settings))
 from IPython.display import Image, display
 
 from pipeline.figures import training_figures
-from pipeline.training import training
+from pipeline.train import training
 
 prepared = mounts.prepared(mounts.root() / "input")  # what prepare-cpu has decoded, if it ran
 examples = training.read(settings, folder, show=print, prepared=prepared)
@@ -63,7 +63,7 @@ for picture in training_figures.training_sample(examples, settings, output):
 # A run that is longer than a session resumes from what the session before it saved.
 
 # %%
-from pipeline.session import resume
+from pipeline.train import resume
 
 resume.restore(origin.expect, mounts.root() / "input", output)
 

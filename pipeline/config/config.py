@@ -37,12 +37,12 @@ class Config:
             for several label columns.
         target: what is predicted, as in pipeline.data.labels: "classes", "ordinal", "multilabel",
             "regression" or "own", labels of any shape (`data.own_labels`).
-        metric: the competition's, a name in pipeline.metrics or of an own function (own:
+        metric: the competition's, a name in pipeline.evaluate.metrics or of an own function (own:
             `pipeline.config.own_code`); "" takes the usual one of the target.
         model, model_options: a function of `pipeline.models.architectures` or an own one, and its
             keyword arguments.
-        loss: an own function, or "focal" for classes and multilabel (`pipeline.losses`); "" takes
-            the usual one of the target.
+        loss: an own function, or "focal" for classes and multilabel
+            (`pipeline.evaluate.losses`); "" takes the usual one of the target.
         label_smoothing: of classes and multilabel: the share of each label that all labels get in
             equal parts, in training; 0.1 is usual.
         class_weights: of classes and ordinal: how much the loss of a label's rows counts.
@@ -51,10 +51,10 @@ class Config:
         augment: an own function that changes an image at random, after what `data` names; "": none.
         read_training, read_test: own functions that read the inputs of data.kind="own".
         write_submission: an own function that makes the submission's columns; "": as
-            `pipeline.submission.prediction_format` does.
+            `pipeline.infer.prediction_format` does.
         code: sha256 of the own functions. Loading the config's file sets it.
         init_from: the weights to begin with: an artifact's folder, or owner/slug of a dataset with
-            one (pipeline.warm_start); "": those of the model.
+            one (pipeline.train.warm_start); "": those of the model.
         drop_path: of a residual network: the share of images that go without the branch of its
             last block, in training; before it fewer, linearly from 0. 0.1 is usual, 0.2 and more
             for a deep one. The model's function takes it by this name.
@@ -86,10 +86,10 @@ class Config:
         precision: of training. "auto" takes bfloat16 if the hardware computes it, but for tables
             and other float32 inputs. "float32" is multiplied as such on every device.
         feed: "device" lets the devices hold all images, "host" sends each batch to them, "files"
-            decodes each batch anew; "auto" takes the first that fits (pipeline.training.feed).
+            decodes each batch anew; "auto" takes the first that fits (pipeline.train.feed).
             Batches are the same.
         infer_precision: "auto" takes "mixed_float16" on a GPU if its golden outputs agree, else
-            "float32" (pipeline.inference.restoring).
+            "float32" (pipeline.infer.restoring).
         golden_tolerance: the largest difference between golden outputs here and where the model was
             trained; None: what was measured. The submission's lineage names another.
         handoff: "dataset" publishes the artifact as a dataset; "kernel" mounts the train kernel's
@@ -245,7 +245,7 @@ class Config:
 
     def _check_target(self) -> None:
         one_of("target", self.target, TARGETS)
-        names = "See pipeline/metrics.py for the names."
+        names = "See pipeline/evaluate/metrics.py for the names."
         expect(isinstance(self.metric, str), "metric", self.metric, "a text", names)
         columns = len(self.data.labels)
         if self.target == "own":

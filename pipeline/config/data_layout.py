@@ -94,13 +94,13 @@ class Data:
         flip_vertical: turn half of the images upside down.
         rotate: turn images by 0 to 3 quarters, each as often; they must be square.
         crop_scale: the least share of an image's area that a random window of it has, which is
-            enlarged to the whole size (`pipeline.augmentation.resized_crop`); 0.08 for much data
+            enlarged to the whole size (`pipeline.augment.resized_crop`); 0.08 for much data
             and many epochs, 0.5 for less; 0: no window.
         rand_augment: operations of RandAugment on each image, of 14
-            (pipeline.augmentation.rand_augment); 2 is usual; 0: none.
+            (pipeline.augment.rand_augment); 2 is usual; 0: none.
         rand_magnitude: strength of these operations, 0 to 1.
         mixup, cutmix: alpha of the Beta distribution of a mixture's shares
-            (pipeline.augmentation.mixup); 0.2 and 1 are usual; 0: none.
+            (pipeline.augment.mixup); 0.2 and 1 are usual; 0: none.
         validation_fraction: share of the labelled examples in the held-out set, stratified by
             label as far as that goes: a label with few rows may have none in it. Not used with
             `Config.folds`.

@@ -18,7 +18,7 @@ class Floor:
 
     Attributes:
         model: in words.
-        metric: a name in pipeline.metrics.
+        metric: a name in pipeline.evaluate.metrics.
         score: by that metric.
         error: its standard error, over other rows of the same kind.
         rows: labelled rows that were predicted, each by a model that had not seen it: all, or a

@@ -14,7 +14,7 @@ MOST_BATCH = 2**20
 class Optimizer:
     """An optimizer and the batch for which its numbers were tuned.
 
-    `pipeline.training.learning_rate` scales them to another batch.
+    `pipeline.train.learning_rate` scales them to another batch.
 
     Attributes:
         name: "sgd", "adam" or "adamw".
@@ -33,7 +33,7 @@ class Optimizer:
             for a pretrained network. 1: none.
         schedule: how the learning rate goes on after the warm-up: "cosine" falls along a half
             cosine; "one_cycle" does so after a warm-up along another one; "constant" stays, and
-            falls at the end (`pipeline.training.learning_rate.schedule`).
+            falls at the end (`pipeline.train.learning_rate.schedule`).
         decay_share: of "constant": the share of all steps in which it falls to 0; None: 0.2.
         ema_momentum: of an average of the weights, and of BatchNorm's statistics, that is used for
             evaluation and in the artifact; None: no average. In step t it is at most (1 + t) / (10

@@ -36,7 +36,7 @@ FIELDS = (
 AFTER_TRAINING = ("metric", "read_test", "write_submission")
 # The fields in which only an own function can stand, but for OUR_LOSSES.
 OWN_ONLY = ("loss", "augment", "read_training", "read_test", "write_submission")
-# Losses of `pipeline.losses`, with the targets that they suit.
+# Losses of `pipeline.evaluate.losses`, with the targets that they suit.
 OUR_LOSSES = {"focal": ("classes", "multilabel")}
 
 _loaded: dict[str, tuple[Path, ModuleType]] = {}  # by the sha256 of the code

@@ -23,6 +23,7 @@ from pipeline.data import (
     labels,
     own_rows,
     parallel_decoding,
+    row_checksum,
     table_features,
     tfrecords,
 )
@@ -30,10 +31,9 @@ from pipeline.data.labels import Target
 from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError
-from pipeline.storage import checksums
 
 # One seed gives independent streams of random numbers: drawing from one never moves another.
-# `pipeline.data.folds` and the modules of `pipeline.augmentation` have others.
+# `pipeline.data.folds` and the modules of `pipeline.augment` have others.
 ORDER = 1
 # Of how a seed becomes batches, augmentation and dropout. 1: by Pillow, on the host, and dropout by
 # groups (until commit 07ff1c6 and shortly after). A run ends as it began.
@@ -84,12 +84,12 @@ class Examples:
     def fingerprint(self) -> str:
         """A sha256 over ids, inputs, labels, groups and weights: equal data, equal text."""
         if self.first_file is None:
-            inputs = checksums.of_rows(self.inputs)
+            inputs = row_checksum.of_rows(self.inputs)
         else:  # by row, since images that stay in their files know these digests
             rows = b"".join(duplicates.row_digests(self.inputs))
             inputs = f"{self.inputs.shape} {hashlib.sha256(rows).hexdigest()}"
         arrays = [each for each in (self.labels, self.groups, self.weights) if each is not None]
-        lines = [*self.ids, inputs, *map(checksums.of_rows, arrays)]
+        lines = [*self.ids, inputs, *map(row_checksum.of_rows, arrays)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 

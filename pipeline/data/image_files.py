@@ -11,13 +11,13 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from formats import checksums
 from pipeline.config.data_layout import ENDINGS, PIXELS, Data
 from pipeline.data import class_folders, file_images, parallel_decoding, tfrecords
 from pipeline.data.image_decoding import Shape, differing
 from pipeline.data.tfrecords import several
 from pipeline.errors import DataError
 from pipeline.runtime.mounts import PREPARED
-from pipeline.storage import checksums
 
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to fix anything
 MOST_SKIPPED = 0.01  # share of the training images; FEW of a small set, up to MOST_BROKEN of it

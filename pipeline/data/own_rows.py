@@ -16,10 +16,9 @@ import pandas as pd
 
 from pipeline.config import Config, own_code
 from pipeline.config.data_layout import Data, Form, sizes
-from pipeline.data import image_files, packed_inputs
+from pipeline.data import csv_files, image_files, packed_inputs
 from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError, PipelineError, place
-from pipeline.storage import csv_files
 
 CHECKED = 8  # ids whose inputs are read in two orders before a training
 

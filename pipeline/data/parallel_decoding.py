@@ -25,11 +25,12 @@ from typing import NamedTuple, TypeVar
 
 import numpy as np
 
+from formats.errors import writing
+from pipeline.data import decoded_images
+from pipeline.data.decoded_images import SHARE, Decoded, Origin, gib, reason_of
 from pipeline.data.image_decoding import BrokenImage, Shape, decode
-from pipeline.errors import DataError, reading, writing
+from pipeline.errors import DataError, reading
 from pipeline.runtime import devices
-from pipeline.storage import decoded_images
-from pipeline.storage.decoded_images import SHARE, Decoded, Origin, gib, reason_of
 
 
 class Part(NamedTuple):

@@ -24,9 +24,9 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from pipeline.config.data_layout import Data
+from pipeline.data import csv_files, parquet_files
+from pipeline.data.csv_files import MISSING
 from pipeline.errors import ConfigError, DataError, reading
-from pipeline.storage import csv_files, parquet_files
-from pipeline.storage.csv_files import MISSING
 
 ROWS = 2048  # read at a time, as numbers, which take four times the memory of pixels
 MOST = 1e150  # of a number, so that its square is finite
@@ -51,7 +51,7 @@ def read_table(
         advice: the edit that fixes a wrong path.
         optional: columns that are returned if they exist.
         data: whose numeric columns are numbers, as far as their texts are, and whose categorical
-            ones are pandas' categoricals (`pipeline.storage.csv_files.read`); None: all are texts.
+            ones are pandas' categoricals (`pipeline.data.csv_files.read`); None: all are texts.
 
     Raises:
         ConfigError: if the table lacks one of `names`.
@@ -300,7 +300,7 @@ def pixels(
                 table = csv_files.read(path, DataError, advice, names, numbers=names)
                 parts = (table[start : start + ROWS] for start in range(0, len(table), ROWS))
             else:
-                # pandas skips blank lines, as `pipeline.storage.csv_files` does, which has already
+                # pandas skips blank lines, as `pipeline.data.csv_files` does, which has already
                 # counted the fields of each row.
                 parts = pd.read_csv(
                     path, usecols=names, dtype=kind, encoding="utf-8-sig", chunksize=ROWS

@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 
 from pipeline.config import Config
-from pipeline.data import image_files, own_rows, table_features
+from pipeline.data import csv_files, image_files, own_rows, table_features
 from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError, reading
-from pipeline.storage import csv_files
 
 
 @dataclass(frozen=True)

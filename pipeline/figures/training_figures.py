@@ -11,7 +11,7 @@ import numpy as np
 import pandas as pd
 from sklearn.metrics import confusion_matrix
 
-from pipeline.augmentation.augmentation import Augmentation
+from pipeline.augment.augmentation import Augmentation
 from pipeline.config import Config, own_code
 from pipeline.data import dataset
 from pipeline.data import labels as targets

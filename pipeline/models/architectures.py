@@ -243,7 +243,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     """Return the config's model, uncompiled, under the current Keras dtype policy.
 
     Args:
-        batchnorm_momentum: as scaled by `pipeline.training.learning_rate`; None: the config's own
+        batchnorm_momentum: as scaled by `pipeline.train.learning_rate`; None: the config's own
             (inference does not use it).
 
     Raises:

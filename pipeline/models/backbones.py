@@ -20,10 +20,10 @@ import keras
 import numpy as np
 from keras import layers
 
+from formats.checksums import sha256
 from pipeline.config import Config
 from pipeline.errors import ConfigError, reading
 from pipeline.runtime import mounts
-from pipeline.storage.checksums import sha256
 
 LEAST_PIXELS = 32  # a side; keras.applications refuses smaller images
 IMAGENET, RANDOM = "imagenet", "none"

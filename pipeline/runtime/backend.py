@@ -18,7 +18,7 @@ def choose(*allowed: str) -> None:
         )
     os.environ["KERAS_BACKEND"] = chosen
     if find_spec("libtpu") and not _accelerators():
-        # With the compiler of `python -m pipeline plan` JAX looks for a TPU at each start, and
+        # With the compiler of `python -m workbench plan` JAX looks for a TPU at each start, and
         # complains that there is none.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up messages hide ours

@@ -52,7 +52,7 @@ def use_cores(batch: int) -> bool:
     """Let JAX split this CPU into as many devices as it has cores. Call it before JAX computes.
 
     JAX makes one device of a CPU, and many operations of a small model use one core. Replicas
-    change only the order of additions (`pipeline.training.train_step`). A number that the user
+    change only the order of additions (`pipeline.train.train_step`). A number that the user
     chose stays, and so do the devices of a process in which JAX computes already.
 
     Args:
@@ -67,7 +67,7 @@ def use_cores(batch: int) -> bool:
     if FORCED in os.environ.get("XLA_FLAGS", "") or chosen >= 0:
         return True
     # XLA has a thread a core, and needs a spare one from 33 calls in flight on: `Loop` has fewer
-    # (`pipeline.training.async_dispatch.EVALUATIONS`).
+    # (`pipeline.train.async_dispatch.EVALUATIONS`).
     try:
         jax.config.update("jax_num_cpu_devices", cpu_devices(batch, cores()))  # type: ignore[no-untyped-call]
     except RuntimeError:
@@ -79,7 +79,7 @@ def share_memory() -> None:
     """Let this process take a GPU's memory as it needs it. Call it before Keras computes.
 
     TensorFlow and JAX would take nearly all of each GPU at once, and leave none to the processes
-    that predict (`pipeline.inference.multi_gpu`). What the user chose stays.
+    that predict (`pipeline.infer.multi_gpu`). What the user chose stays.
     """
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -18,8 +18,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from formats.checksums import sha256
 from pipeline.errors import ArtifactError, CheckpointError, DataError
-from pipeline.storage.checksums import sha256
 
 # The folders of competitions are not searched: they can hold a hundred thousand images behind a
 # network.

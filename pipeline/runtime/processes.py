@@ -25,7 +25,8 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.errors import ConfigError, PipelineError, reading, writing
+from formats.errors import writing
+from pipeline.errors import ConfigError, PipelineError, reading
 
 # Seconds after which a process that is not heard of counts as ended. JAX then ends all others.
 SILENCE = 20

@@ -10,14 +10,14 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from formats.checksums import file_entry
 from pipeline.errors import ConfigError, reading
-from pipeline.storage.checksums import file_entry
 
 OUTPUTS = "outputs.json"
 # The packages whose modules decide what a training computes.
 DECIDING = tuple(
     f"pipeline.{name}"
-    for name in ("config.", "data.", "augmentation.", "models.", "training.", "runtime.replicas")
+    for name in ("config.", "data.", "augment.", "models.", "train.", "runtime.replicas")
 )
 LIBRARIES = (
     "keras",

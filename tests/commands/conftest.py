@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from pipeline import config as configs
-from tests.pipeline.conftest import write_competition
+from tests.small_competition import write_competition
 
 
 @pytest.fixture

@@ -14,14 +14,14 @@ import pytest
 from commands import push_plan
 from deploy.errors import UsageError
 from deploy.kernel.push_and_watch import Run
-from pipeline import __main__ as command_line
 from pipeline import config as configs
-from pipeline.plan import cost, plan, plan_command
-from pipeline.plan.accelerators import RUNTIMES
-from pipeline.plan.input_rate import verdict
-from pipeline.plan.laws import Interval
-from pipeline.plan.outlook import Outlook
-from pipeline.plan.plan import Plan
+from workbench import __main__ as command_line
+from workbench.plan import cost, plan, plan_command
+from workbench.plan.accelerators import RUNTIMES
+from workbench.plan.input_rate import verdict
+from workbench.plan.laws import Interval
+from workbench.plan.outlook import Outlook
+from workbench.plan.plan import Plan
 
 HOUR = 3600.0
 ONE = Outlook(

@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from commands.rehearsal import SEEN, Hosted, default, explained, hosted_folder, require_space
-from deploy.errors import DiskError, RunFailed, SourceMissing, UsageError
+from deploy.errors import RunFailed, SourceMissing, UsageError
+from formats.errors import DiskError
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions import session
 from pipeline.errors import SubmissionError

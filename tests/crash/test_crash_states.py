@@ -15,8 +15,8 @@ from pipeline import artifact
 from pipeline import config as configs
 from pipeline.data.labels import Target
 from pipeline.errors import ArtifactError, CheckpointError
-from pipeline.session import checkpoint
-from pipeline.submission import submission_csv
+from pipeline.infer import submission_csv
+from pipeline.train import checkpoint
 from tests.crash import disk
 
 SAMPLED = 15  # states of each save in the default run

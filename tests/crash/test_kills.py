@@ -11,8 +11,7 @@ import pytest
 from pipeline import config as configs
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
-from pipeline.session import checkpoint
-from pipeline.training import training
+from pipeline.train import checkpoint, training
 from tests import forked
 
 IMAGES, BATCH = 800, 16  # 45 steps an epoch

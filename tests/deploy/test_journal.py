@@ -5,8 +5,9 @@ from contextlib import closing
 
 import pytest
 
-from deploy.errors import Denied, DiskError, NoQuota, Refused
+from deploy.errors import Denied, NoQuota, Refused
 from deploy.journal import DONE, NOT_MADE, Journal, Outcome
+from formats.errors import DiskError
 
 
 @pytest.fixture

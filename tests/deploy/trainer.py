@@ -15,7 +15,7 @@ import numpy as np
 from localkaggle.sessions.session import Outcome
 from pipeline.errors import PipelineError
 from pipeline.runtime import provenance
-from pipeline.session import checkpoint, resume
+from pipeline.train import checkpoint, resume
 from tests.faults.recorded_session import write_artifact
 from tests.localkaggle.pushed_notebooks import Scripted
 

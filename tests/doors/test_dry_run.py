@@ -20,7 +20,7 @@ from tests.doors.given import copy_project, write_config
 from tests.doors.world import opened
 from tests.faults.recorded_session import Recorded
 from tests.faults.world import competition
-from tests.pipeline.conftest import write_competition
+from tests.small_competition import write_competition
 
 PROMISED = {
     *("submission", "rows", "score", "train_kernel", "train_version", "dataset", "dataset_version"),

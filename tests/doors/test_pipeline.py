@@ -16,7 +16,7 @@ import pytest
 
 from tests.deploy.invoked import ROOT
 from tests.doors.given import CUSTOM, pipeline, write_config
-from tests.pipeline.conftest import CLASSES, write_competition
+from tests.small_competition import CLASSES, write_competition
 
 STEPS = 44  # 8 epochs of 88 rows, 16 a step
 ARRAYS = {

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from deploy.kernel import artifact_manifest
+from formats import checksums
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
 
@@ -96,4 +96,4 @@ def write_artifact(
         "bundle_sha256": bundle_sha256,
         "files": files,
     }
-    (folder / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
+    (folder / "manifest.json").write_bytes(checksums.sealed(manifest))

@@ -147,8 +147,11 @@ def expect(
 
 
 def said(*words: str) -> Said:
-    """Return how `python -m pipeline` with these words ends in this process."""
-    from pipeline.__main__ import main
+    """Return how `python -m pipeline`, or workbench, with these words ends in this process."""
+    from pipeline.__main__ import main as model_side
+    from workbench.__main__ import main as at_home
+
+    main = at_home if words[0] in ("report", "inspect", "plan") else model_side
 
     shown = io.StringIO()
     with redirect_stdout(shown), redirect_stderr(shown):

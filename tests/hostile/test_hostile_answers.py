@@ -19,8 +19,9 @@ from hypothesis import strategies as st
 from deploy.client.client import Kaggle
 from deploy.client.retries import Pace
 from deploy.errors import RelayError
-from deploy.kernel import artifact_manifest, output
+from deploy.kernel import output
 from deploy.kernel.push_and_watch import Run
+from formats import checksums
 from localkaggle.fault_kinds import instead
 from localkaggle.server import LocalKaggle
 from localkaggle.services.protocol import BASE
@@ -133,7 +134,7 @@ def announced(kaggles, name):
 
 def manifest(files: Any) -> bytes:
     told = {"run_id": "r1", "weights_sha256": "0" * 64, "bundle_sha256": "b1", "files": files}
-    return artifact_manifest.sealed(told)
+    return checksums.sealed(told)
 
 
 def of_an_artifact(kaggles, name):

@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.storage import checksums
+from formats import checksums
 from tests.hostile import bench, judge, payloads
 from tests.hostile.bench import SAMPLE, TESTED_ON, TRAINED_ON, Subject
 from tests.hostile.guard import Guard

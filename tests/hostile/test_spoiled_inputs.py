@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pipeline.config import Config, Data, Optimizer
 from pipeline.data.image_files import RERUN
 from pipeline.errors import PipelineError
-from pipeline.submission import submission_csv
+from pipeline.infer import submission_csv
 from tests.hostile import bench, judge, mutants, pictures
 from tests.hostile.bench import SAMPLE, Subject
 from tests.hostile.judge import Said

@@ -28,42 +28,42 @@ from typing import Any
 SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "checkpoint and resume": (
         [
-            *("pipeline/session/checkpoint.py", "pipeline/session/resume.py"),
-            *("pipeline/session/checkpoint_schedule.py", "pipeline/training/run_origin.py"),
-            "pipeline/training/train_state.py",
+            *("pipeline/train/checkpoint.py", "pipeline/train/resume.py"),
+            *("pipeline/train/checkpoint_schedule.py", "pipeline/train/run_origin.py"),
+            "pipeline/train/train_state.py",
         ],
-        ["tests/pipeline/session", "tests/crash", "tests/doors"],
+        ["tests/pipeline/train", "tests/crash", "tests/doors"],
     ),
     "artifact": (
         [
-            *("pipeline/artifact.py", "pipeline/storage/checksums.py"),
-            *("pipeline/storage/atomic_file.py", "pipeline/inference/restoring.py"),
+            *("pipeline/artifact.py", "formats/checksums.py"),
+            *("formats/atomic_file.py", "pipeline/infer/restoring.py"),
         ],
         ["tests/pipeline/test_artifact.py", "tests/crash", "tests/hostile", "tests/doors"],
     ),
     "submission": (
         [
-            *("pipeline/submission/prediction_format.py", "pipeline/submission/submission_csv.py"),
-            *("pipeline/inference/predictions.py", "pipeline/inference/block_prediction.py"),
-            "pipeline/inference/test_time_augmentation.py",
+            *("pipeline/infer/prediction_format.py", "pipeline/infer/submission_csv.py"),
+            *("pipeline/infer/predictions.py", "pipeline/infer/block_prediction.py"),
+            "pipeline/infer/test_time_augmentation.py",
         ],
-        ["tests/pipeline/submission", "tests/pipeline/inference", "tests/doors"],
+        ["tests/pipeline/infer", "tests/pipeline/infer", "tests/doors"],
     ),
     "step": (
         [
-            *("pipeline/training/train_step.py", "pipeline/training/batch_cuts.py"),
-            *("pipeline/training/learning_rate.py", "pipeline/losses.py"),
+            *("pipeline/train/train_step.py", "pipeline/train/batch_cuts.py"),
+            *("pipeline/train/learning_rate.py", "pipeline/evaluate/losses.py"),
             "pipeline/models/batch_layers.py",
         ],
-        ["tests/pipeline/training", "tests/numerics", "tests/doors"],
+        ["tests/pipeline/train", "tests/numerics", "tests/doors"],
     ),
     "feed": (
         [
-            *("pipeline/training/feed.py", "pipeline/data/dataset.py"),
+            *("pipeline/train/feed.py", "pipeline/data/dataset.py"),
             *("pipeline/data/parallel_decoding.py", "pipeline/data/row_gathering.py"),
-            "pipeline/augmentation/augmentation.py",
+            "pipeline/augment/augmentation.py",
         ],
-        ["tests/pipeline/data", "tests/pipeline/training", "tests/numerics"],
+        ["tests/pipeline/data", "tests/pipeline/train", "tests/numerics"],
     ),
     "push and publish": (
         [

@@ -10,10 +10,9 @@ import pytest
 from pipeline import config as configs
 from pipeline.data import dataset
 from pipeline.models import architectures
-from pipeline.session import checkpoint
-from pipeline.session.time_limit import Session
-from pipeline.training import learning_rate
-from pipeline.training.loop import Loop
+from pipeline.train import checkpoint, learning_rate
+from pipeline.train.loop import Loop
+from pipeline.train.time_limit import Session
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 
 IMAGES, BATCH, GROUP = 1010, 64, 8  # an epoch does not end with a step

@@ -16,10 +16,10 @@ import pytest
 from pipeline import config as configs
 from pipeline.config.rehearsal import with_changes
 from pipeline.models import architectures
-from pipeline.rehearsal import short_run
 from pipeline.runtime import replicas
-from pipeline.training import learning_rate
-from pipeline.training.train_step import Step
+from pipeline.train import learning_rate
+from pipeline.train.train_step import Step
+from workbench.rehearse import short_run
 
 ROWS, TESTS, BUDGET = 20_000, 2_000, 120.0
 MASKED = re.compile(r"tensor<[^>]*>|dense<[^>]*>|array<[^>]*>|-?\d+(\.\d+)?([eE][-+]?\d+)?|#loc.*")

@@ -7,10 +7,10 @@ import pytest
 from localkaggle import competitions
 from pipeline import config as configs
 from pipeline.config import Data, config_files
-from pipeline.inspection import recipes
-from pipeline.inspection.recipes import Task
-from pipeline.inspection.training_speed import CPU, TPU, Plan, Speed
-from pipeline.training import learning_rate
+from pipeline.train import learning_rate
+from workbench.inspect import recipes
+from workbench.inspect.recipes import Task
+from workbench.inspect.training_speed import CPU, TPU, Plan, Speed
 
 SIDES, ROWS = (8, 32, 96, 224), (60, 300, 1_500, 6_000, 40_000, 150_000)
 REHEARSED = 0.8  # of the rows: a rehearsal hides the others

@@ -7,8 +7,8 @@ import pytest
 
 from pipeline import config as configs
 from pipeline.config import config_files
-from pipeline.plan import tpu_compiler
-from pipeline.plan.accelerators import V5E
+from workbench.plan import tpu_compiler
+from workbench.plan.accelerators import V5E
 
 pytestmark = [
     pytest.mark.slow,

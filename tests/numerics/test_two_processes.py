@@ -15,11 +15,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from formats import npz
 from localkaggle import competitions
 from pipeline import config as configs
-from pipeline.session import checkpoint
-from pipeline.storage import npz
-from pipeline.training import training
+from pipeline.train import checkpoint, training
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 
 pytestmark = pytest.mark.slow

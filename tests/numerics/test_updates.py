@@ -9,8 +9,8 @@ import pytest
 
 from pipeline import config as configs
 from pipeline.models import architectures
-from pipeline.training import learning_rate
-from pipeline.training.train_step import Step
+from pipeline.train import learning_rate
+from pipeline.train.train_step import Step
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 
 BATCH, STEPS = 16, 3

@@ -12,8 +12,8 @@ import numpy as np
 import pandas as pd
 from keras.src.backend.common import global_state
 
+from formats import checksums
 from pipeline.config import Config
-from pipeline.storage import checksums
 
 NAMES = ("ant", "bee", "cat")
 AWKWARD = (

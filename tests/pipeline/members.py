@@ -9,9 +9,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline import artifact, metrics
+from pipeline import artifact
 from pipeline.artifact import Artifact
-from pipeline.inference import forward_pass, restoring
+from pipeline.evaluate import metrics
+from pipeline.infer import forward_pass, restoring
 
 ROWS = 60
 

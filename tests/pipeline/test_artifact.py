@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from formats import checksums
+from formats.errors import DiskError
 from pipeline import artifact
-from pipeline.errors import ArtifactError, DiskError, DivergedError
+from pipeline.errors import ArtifactError, DivergedError
 from pipeline.models import architectures, weight_names
-from pipeline.storage import checksums
 from tests.pipeline.handmade import resealed
 
 NAMES = ("manifest.json", "weights.npz", "golden.npz")

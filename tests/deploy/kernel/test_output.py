@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from deploy.client import failure_messages
 from deploy.errors import BadAnswer, RunFailed, Unverified, UsageError
 from deploy.kernel import artifact_manifest, output, push_and_watch
+from formats import checksums
 
 HANDLE = "ann/digits-train-tpu"
 
@@ -54,7 +55,7 @@ def artifact(bundle_sha256="b1", weights=b"weights"):
     files = listed({"weights.npz": b"weights"})
     value = {"run_id": "r1", "bundle_sha256": bundle_sha256, "files": files}
     value["weights_sha256"] = files["weights.npz"]["sha256"]
-    manifest = artifact_manifest.sealed(value)
+    manifest = checksums.sealed(value)
     return {"artifact/manifest.json": manifest, "artifact/weights.npz": weights}
 
 

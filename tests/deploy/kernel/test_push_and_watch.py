@@ -19,7 +19,7 @@ from deploy.errors import (
 )
 from deploy.kernel import push_and_watch
 from deploy.kernel.push_and_watch import Run
-from pipeline.session.progress_log import in_words
+from pipeline.train.progress_log import in_words
 from tests.deploy.between import RESET
 
 HANDLE = "ann/digits-train-tpu"

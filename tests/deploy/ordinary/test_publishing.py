@@ -11,12 +11,12 @@ import pytest
 
 from deploy.client.client import Kaggle
 from deploy.errors import Denied, Refused, Unverified, UsageError
-from deploy.kernel import artifact_manifest
 from deploy.kernel.push_and_watch import Run
 from deploy.project import Project
 from deploy.relay import publish as datasets
 from deploy.relay import relay
 from deploy.relay.last_runs import Pushes
+from formats import checksums
 from localkaggle.fault_kinds import instead
 from tests.deploy import small
 from tests.faults.recorded_session import write_artifact
@@ -115,7 +115,7 @@ def test_a_model_of_another_competition_is_neither_published_nor_inferred_with(
     path = artifact / "manifest.json"
     manifest = json.loads(path.read_text())
     manifest["config"] = {"competition": "digits"}
-    path.write_bytes(artifact_manifest.sealed(manifest))
+    path.write_bytes(checksums.sealed(manifest))
     others = replace(ours, competition="letters", handoff="kernel")
     run = Run("rehearsal/letters-train-tpu", 1, "", "")
 

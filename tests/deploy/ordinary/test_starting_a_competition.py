@@ -12,8 +12,8 @@ from deploy.errors import UsageError
 from deploy.setup import init
 from localkaggle.competitions import Competition, accuracy
 from pipeline.config import Config, config_files, load
-from pipeline.inspection import config_edits, config_proposal, config_writer, inspect_command
-from tests.pipeline.conftest import write_competition
+from tests.small_competition import write_competition
+from workbench.inspect import config_edits, config_proposal, config_writer, inspect_command
 
 SLUG = "leaf-diseases-2026"
 

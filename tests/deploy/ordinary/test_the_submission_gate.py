@@ -18,7 +18,7 @@ from deploy.relay.last_runs import Pushes
 from deploy.relay.submit import Spending
 from localkaggle.fault_kinds import edited, instead
 from localkaggle.sessions.session import Outcome
-from pipeline.submission import submission_csv
+from pipeline.infer import submission_csv
 from tests.deploy.small import QUICK, connect
 from tests.faults import world as worlds
 from tests.faults.recorded_session import Recorded

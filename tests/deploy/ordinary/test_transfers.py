@@ -16,10 +16,12 @@ import pytest
 
 from deploy.client.file_transfer import RECEIVED_BYTES, Download, Origin
 from deploy.client.retries import Pace
-from deploy.errors import DiskError, Unreachable
+from deploy.errors import Unreachable
 from deploy.kernel import output
 from deploy.kernel.push_and_watch import Run
 from deploy.relay import publish
+from formats import checksums
+from formats.errors import DiskError
 from localkaggle.server import LocalKaggle
 from localkaggle.services.uploads import KEPT_BYTES
 from tests.deploy.small import connect
@@ -260,7 +262,7 @@ def trained(tmp_path: Path) -> Path:
     digest = large(folder / "weights.npz")
     files = {"weights.npz": {"sha256": digest, "size": SIZE}}
     manifest = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "", "files": files}
-    (folder / "manifest.json").write_bytes(publish.artifact_manifest.sealed(manifest))
+    (folder / "manifest.json").write_bytes(checksums.sealed(manifest))
     return folder
 
 

@@ -7,10 +7,10 @@ import pytest
 
 from deploy.relay import relay
 from deploy.relay.relay import BENCH
-from pipeline.bench.session import COMPLETE
 from tests.deploy.relay.conftest import with_kernel
 from tests.deploy.small import connect
 from tests.localkaggle.pushed_notebooks import Scripted
+from workbench.benchmark.session import COMPLETE
 
 HANDLE = "rehearsal/digits-bench"
 

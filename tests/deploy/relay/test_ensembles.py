@@ -8,11 +8,12 @@ import pytest
 
 from deploy.bundle import bundle
 from deploy.errors import Unverified, UsageError
-from deploy.kernel import artifact_manifest, ensemble_file
+from deploy.kernel import ensemble_file
 from deploy.kernel.ensemble_file import Member
 from deploy.relay import published, relay
 from deploy.trace import lineage
-from pipeline import ensemble as model_side
+from formats import checksums
+from pipeline.infer import ensemble as model_side
 from tests.faults.recorded_session import seal, write_artifact
 
 WEIGHTS = {"r1": 0.25, "r2": 0.75, "r3": 0.0}
@@ -28,12 +29,12 @@ def ensemble(tmp_path):
         manifest = json.loads((folder / "manifest.json").read_text())
         manifest |= {"config": {"competition": "digits"}}
         del manifest["manifest_sha256"]
-        (folder / "manifest.json").write_bytes(artifact_manifest.sealed(manifest))
+        (folder / "manifest.json").write_bytes(checksums.sealed(manifest))
         config = "other" if run == "r2" else "digits"
         pinned = {name: manifest[name] for name in ("run_id", "weights_sha256")}
         members.append({**pinned, "config": config, "weight": weight, "folder": str(folder)})
     path = tmp_path / "ensemble.json"
-    path.write_bytes(artifact_manifest.sealed({"members": members, "seed": 1}))
+    path.write_bytes(checksums.sealed({"members": members, "seed": 1}))
     return path
 
 

@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 
-from deploy.errors import Denied, DiskError, UsageError
+from deploy.errors import Denied, UsageError
 from deploy.setup import init
+from formats.errors import DiskError
 from tests.deploy.between import Between
 
 SLUG = "leaf-diseases-2026"

@@ -21,7 +21,7 @@ from localkaggle.sessions import session
 from tests.localkaggle.pushed_notebooks import finished, publish, push
 
 ROOT = Path(__file__).resolve().parents[3]
-PACKAGES = ("pipeline", "deploy", "localkaggle")
+PACKAGES = ("formats", "pipeline", "workbench", "deploy", "localkaggle")
 PLANTED = "a token of the developer"
 SHARED = [path for path in sorted(Path("/usr/share").iterdir()) if path.is_dir()]
 PRIVATE = next(path for path in SHARED if any(path.iterdir()))

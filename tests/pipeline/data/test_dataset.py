@@ -19,8 +19,8 @@ from pipeline.data.row_gathering import padded
 from pipeline.data.test_set import read_test
 from pipeline.errors import ConfigError, DataError
 from pipeline.runtime import devices
-from tests.pipeline.conftest import CLASSES, write_competition
 from tests.pipeline.handmade import with_data
+from tests.small_competition import CLASSES, write_competition
 
 sizes = st.integers(1, 60)
 

@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from formats import checksums
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import Config
@@ -27,13 +28,12 @@ from pipeline.data.labels import Target
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
 from pipeline.figures import training_figures
-from pipeline.inference import predictions, restoring
+from pipeline.infer import predictions, restoring
 from pipeline.models import architectures, weight_names
-from pipeline.storage import checksums
-from pipeline.training import training
+from pipeline.train import training
 from tests.pipeline import rounding
-from tests.pipeline.conftest import write_competition
 from tests.pipeline.handmade import resealed, with_data
+from tests.small_competition import write_competition
 
 DIGITS = configs.load("digits")
 COPIES, PATIENTS = {"group_duplicates": True}, {"group_column": "patient"}

@@ -9,15 +9,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipeline import artifact, competition_metric
+from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import Data
 from pipeline.data import own_rows, packed_inputs
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, DataError, SubmissionError
-from pipeline.inference import inference
-from pipeline.submission import prediction_format
-from pipeline.training import own_code_check, training
+from pipeline.evaluate import competition_metric
+from pipeline.infer import inference, prediction_format
+from pipeline.train import own_code_check, training
 
 IDS = [f"r{number:02d}" for number in range(40)]
 

@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline.data import image_decoding, parallel_decoding
+from formats.errors import DiskError
+from pipeline.data import decoded_images, image_decoding, parallel_decoding
 from pipeline.data.image_decoding import Shape
 from pipeline.data.parallel_decoding import blocks
-from pipeline.errors import DataError, DiskError
+from pipeline.errors import DataError
 from pipeline.runtime import devices
-from pipeline.storage import decoded_images
 
 FORM = Shape(6, 5, 3, "exact")
 COUNT = 83  # more than two runs of a thread, and no multiple of one

@@ -12,19 +12,19 @@ import numpy as np
 import pytest
 from keras.src.legacy.saving import legacy_h5_format
 
+from formats import checksums
 from pipeline import artifact
 from pipeline.config import Data
 from pipeline.errors import ConfigError
-from pipeline.inference import inference
+from pipeline.infer import inference
 from pipeline.models import architectures, backbones, weight_names
 from pipeline.models.backbones import Backbone
-from pipeline.storage import checksums
-from pipeline.training import training
+from pipeline.train import training
 from tests.pipeline import rounding
-from tests.pipeline.conftest import write_competition
 from tests.pipeline.handmade import without_numbers
-from tests.pipeline.training.test_train_step import after, apart, begun
-from tests.pipeline.training.test_train_step import rounding as by_rounding
+from tests.pipeline.train.test_train_step import after, apart, begun
+from tests.pipeline.train.test_train_step import rounding as by_rounding
+from tests.small_competition import write_competition
 
 SUMMED = 16 * 4 * 4  # numbers in the longest sum of a gradient: images of a batch, and pixels
 # One of each family, the smallest.

@@ -10,7 +10,7 @@ from keras import layers
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
 from tests.pipeline.one_ulp import TIMES
-from tests.pipeline.training.test_train_step import drawn, given, made
+from tests.pipeline.train.test_train_step import drawn, given, made
 
 SIZE, GROUP, WIDTH = 16, 4, 8
 

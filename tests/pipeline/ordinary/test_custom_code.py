@@ -7,12 +7,13 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from pipeline import artifact, competition_metric, warm_start
+from pipeline import artifact
 from pipeline.config import Optimizer
 from pipeline.errors import ConfigError
+from pipeline.evaluate import competition_metric
 from pipeline.models import architectures
-from pipeline.training import own_code_check
-from tests.pipeline.training.test_train_step import after, apart, made, rounding
+from pipeline.train import own_code_check, warm_start
+from tests.pipeline.train.test_train_step import after, apart, made, rounding
 
 NET = '''
 WIDTH = 8

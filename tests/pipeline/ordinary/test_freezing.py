@@ -14,10 +14,10 @@ from pipeline.config import Data, Optimizer
 from pipeline.errors import ConfigError
 from pipeline.models import architectures, weight_names
 from pipeline.models.backbones import BACKBONES, Backbone
-from pipeline.plan import lowered_step
-from pipeline.training import learning_rate, own_code_check, training
-from pipeline.training.train_step import Step
+from pipeline.train import learning_rate, own_code_check, training
+from pipeline.train.train_step import Step
 from tests.pipeline.rounding import EPS
+from workbench.plan import lowered_step
 
 FROZEN = '''
 def body():

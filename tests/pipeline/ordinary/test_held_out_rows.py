@@ -10,11 +10,10 @@ import numpy as np
 import pandas as pd
 
 from pipeline.data.row_gathering import blocks
-from pipeline.session import progress_log
-from pipeline.training import training
-from pipeline.training.loop import Loop
-from tests.pipeline.conftest import write_competition
+from pipeline.train import progress_log, training
+from pipeline.train.loop import Loop
 from tests.pipeline.handmade import with_data
+from tests.small_competition import write_competition
 
 
 class Counted(np.ndarray):

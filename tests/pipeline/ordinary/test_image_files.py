@@ -16,10 +16,10 @@ from pipeline.config.data_layout import PIXELS
 from pipeline.data import dataset, image_decoding, parallel_decoding
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, DataError
-from pipeline.inference import inference, restoring
-from pipeline.inspection import inspection
-from pipeline.training import training
+from pipeline.infer import inference, restoring
+from pipeline.train import training
 from tests.pipeline.handmade import with_data
+from workbench.inspect import inspection
 
 LABELS = ("cat", "dog")
 

@@ -13,7 +13,7 @@ from pipeline import artifact
 from pipeline.__main__ import main
 from pipeline.errors import ConfigError
 from pipeline.models import architectures, batch_layers, weight_names
-from pipeline.training import own_code_check, training
+from pipeline.train import own_code_check, training
 from tests.pipeline import rounding
 from tests.pipeline.handmade import without_numbers
 

@@ -10,10 +10,10 @@ import pytest
 
 from pipeline import config as configs
 from pipeline.models import architectures
-from pipeline.plan import lowered_step, tpu_compiler
-from pipeline.plan.accelerators import RUNTIMES
-from pipeline.training import learning_rate
-from pipeline.training.train_step import Step
+from pipeline.train import learning_rate
+from pipeline.train.train_step import Step
+from workbench.plan import lowered_step, tpu_compiler
+from workbench.plan.accelerators import RUNTIMES
 
 IMAGES = replace(configs.load("digits"), batch=16, batchnorm_batch=8)
 TABLE = configs.load("breast_cancer")

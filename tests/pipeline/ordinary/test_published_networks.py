@@ -13,7 +13,7 @@ import pytest
 
 from localkaggle import competitions
 from pipeline import config as configs
-from pipeline.training import training
+from pipeline.train import training
 
 ROOT = Path(__file__).resolve().parents[3]
 HERE = "data/dinov3-small"

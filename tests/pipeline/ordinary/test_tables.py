@@ -16,14 +16,13 @@ from deploy.kernel.push_and_watch import Run
 from deploy.relay.relay import Result
 from deploy.relay.submit import Submission
 from pipeline import config as configs
-from pipeline.data import dataset, table_features
+from pipeline.data import csv_files, dataset, table_features
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError
-from pipeline.inspection import config_proposal, inspection
-from pipeline.rehearsal import inputs
-from pipeline.storage import csv_files
-from pipeline.submission import submission_csv
+from pipeline.infer import submission_csv
 from tests.pipeline.handmade import with_data
+from workbench.inspect import config_proposal, inspection
+from workbench.rehearse import inputs
 
 MASK = " ".join(f"{start} 3" for start in range(1, 150_000, 7))  # as of a picture of 10^8 pixels
 

@@ -11,16 +11,16 @@ import pytest
 
 from pipeline import artifact
 from pipeline import config as configs
-from pipeline.__main__ import main
+from pipeline.__main__ import main as model_side
 from pipeline.config import Config, Data, Floor
 from pipeline.data import dataset, table_features
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError
-from pipeline.inference import inference
-from pipeline.report import report
-from pipeline.session import progress_log
-from pipeline.training import training
+from pipeline.infer import inference
+from pipeline.train import progress_log, training
 from tests.pipeline.handmade import with_data
+from workbench.__main__ import main
+from workbench.report import report
 
 STONES, TESTED = 600, 60
 
@@ -144,7 +144,7 @@ def test_a_table_is_planned_described_and_trained_in_rows(diamonds, capsys, writ
     words = ["--config", str(written_config(config))]
 
     assert main(["plan", *words, "--input", str(folder), "--for", "gpu-t4x2"]) == 0
-    assert main(["describe", *words, "--images", "600"]) == 0
+    assert model_side(["describe", *words, "--images", "600"]) == 0
 
     told = capsys.readouterr().out.replace('"images', "").splitlines()  # the names of keys
     told += map(progress_log.readable, lines)

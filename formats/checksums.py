@@ -1,0 +1,73 @@
+"""The sha256 of files, and manifests that hold their own.
+
+A sealed manifest is JSON with the sha256 of the rest of it in `manifest_sha256`, so an edit shows.
+"""
+
+import errno
+import hashlib
+import json
+import stat
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+SEAL = "manifest_sha256"
+
+
+def sha256(path: Path) -> str:
+    """Return the file's sha256 as 64 hex digits.
+
+    Raises:
+        OSError: if it cannot be read, or is a pipe or a device, where a read may never end.
+    """
+    _require_regular(path)
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def file_entry(path: Path) -> dict[str, Any]:
+    """Return {"sha256", "size"} of a file, as manifests list it; raises as `sha256` does."""
+    return {"sha256": sha256(path), "size": path.stat().st_size}
+
+
+def read(path: Path) -> bytes:
+    """Return the file's bytes; raises as `sha256` does."""
+    _require_regular(path)
+    return path.read_bytes()
+
+
+def _require_regular(path: Path) -> None:
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "It is a pipe or a device, and no file", str(path))
+
+
+def sealed(manifest: Mapping[str, Any]) -> bytes:
+    """Return a manifest as the bytes of its file, with `manifest_sha256`.
+
+    >>> sealed({"b": 1, "a": 2}) == sealed({"a": 2, "b": 1, "manifest_sha256": "of an older text"})
+    True
+    """
+    # Once through JSON: a number as a key is sorted as a number before, and as a text after.
+    plain = json.loads(json.dumps({key: value for key, value in manifest.items() if key != SEAL}))
+    plain[SEAL] = hashlib.sha256(_text(plain)).hexdigest()
+    return _text(plain)
+
+
+def opened(content: bytes) -> dict[str, Any]:
+    """Return the manifest in the bytes that `sealed` gave.
+
+    Raises:
+        ValueError: if one byte differs.
+    """
+    manifest = json.loads(content)
+    if not isinstance(manifest, dict) or SEAL not in manifest:
+        raise ValueError(
+            f"it lacks {SEAL}: an older version of this project wrote it, or it was changed"
+        )
+    if sealed(manifest) != content:
+        raise ValueError(f"{SEAL} does not match: it was changed after it was written")
+    return manifest
+
+
+def _text(manifest: Mapping[str, Any]) -> bytes:
+    return (json.dumps(manifest, indent=2, sort_keys=True) + "\n").encode()

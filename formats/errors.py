@@ -1,0 +1,49 @@
+"""Failures that a person can do something about, on either side.
+
+Each message says what happened, what was expected, and the command or edit that fixes it.
+"""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+# What a disk answers: full, read-only, forbidden, broken, a name too long, a file where a folder
+# should be. Other errors, as of a connection, are OSErrors too, and pass.
+DISK_FAULTS = frozenset(
+    getattr(errno, name)
+    for name in (
+        *("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO", "ENAMETOOLONG", "EINVAL"),
+        *("ENOTDIR", "EISDIR", "EEXIST", "ENOENT", "ENOTEMPTY", "EBUSY", "ELOOP", "EMFILE"),
+        *("ENFILE", "ESTALE", "EXDEV", "ENXIO"),
+    )
+)
+
+
+class KnownError(Exception):
+    """The base class of the errors of both sides; `exit_code` is that of docs/design.md."""
+
+    exit_code = 1
+
+
+class DiskError(KnownError):
+    """The local disk is full or cannot be written."""
+
+    exit_code = 8
+
+
+@contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turn a fault of the disk while `path` is written into a `DiskError` with advice."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in DISK_FAULTS:
+            raise
+        raise DiskError(
+            f"Could not write {path}: {error.strerror or error}.\n"
+            "Expected a folder with free space that this user may write, and no file in the place"
+            " of a folder.\n"
+            "Free some space or choose another place, then run the same command again; everything"
+            " saved earlier is still there."
+        ) from error

@@ -1,0 +1,206 @@
+"""RandAugment: random operations on each image, in whole numbers.
+
+Source: Cubuk et al. 2019, arXiv:1909.13719, with the 14 operations of section 3. At magnitude 1
+each is as strong as in AutoAugment (arXiv:1805.09501, table 6): shear by 0.3, translation by 0.45
+of a side, rotation by 30 degrees, 4 bits a colour, and so on. Each gives what Pillow's does,
+but for rounding; a rotation resamples rows and then columns (Catmull & Smith 1980), Pillow both at
+once.
+
+`keras.layers.RandAugment` does not fit: it draws once for all images of a call, equalizes them by
+one common histogram, and by default rotates by up to 180 degrees (Keras 3.13.2 and 3.15.1).
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pipeline.augment.resampling import ONE, interpolated
+
+STREAM = 5  # of random numbers from one seed (`pipeline.data.dataset.ORDER`)
+LEVELS = 256
+# A row of `draws` for each operation: its number, and six numbers for it.
+COLUMNS = 7
+
+
+def draws(
+    seed: int, step: int, batch: int, shape: tuple[int, ...], operations: int, magnitude: float
+) -> np.ndarray:
+    """Return int32 (batch, 7 x operations), drawn anew for each place and step.
+
+    Args:
+        shape: height and width of the images, and more.
+        operations: on each image, one after the other.
+        magnitude: how strong they are, 0 to 1; the sign is random.
+    """
+    random = np.random.default_rng((seed, STREAM, step))
+    chosen = random.integers(0, len(OPERATIONS), (batch, operations))
+    strengths = magnitude * (2 * random.integers(0, 2, chosen.shape) - 1)
+    return numbers(chosen, strengths, shape).reshape(batch, -1)
+
+
+def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
+    """Return what the devices need for operations of these numbers and strengths (-1 to 1): int32
+    (…, 7).
+    """
+    height, width = shape[:2]
+    zero, one = np.zeros(chosen.shape), np.ones(chosen.shape)
+    angle, half = np.radians(-30 * strengths), (height - 1) / 2
+    middle = (width - 1) / 2
+    cosine, sine = np.cos(angle), np.sin(angle)
+    # Where in its column a pixel of the turned image comes from, and then where in its row.
+    down = (-sine, cosine, half + sine * middle - cosine * half)
+    start = middle - cosine * middle - sine * half
+    across = (1 / cosine, sine / cosine, start - sine / cosine * down[2])
+    shear, bits = 0.3 * strengths, np.round(4 * np.abs(strengths))
+    factor = 1 + 0.9 * strengths
+    given = {
+        "rotate": (*across, *down),
+        "solarize": (np.round(LEVELS * (1 - np.abs(strengths))) / ONE,),
+        "posterize": (2.0**bits / ONE,),
+        **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), (factor,)),
+        "shear_x": (one, shear, shear / 2),
+        "shear_y": (shear, one, shear / 2),
+        "translate_x": (one, zero, 0.45 * strengths * width),
+        "translate_y": (zero, one, 0.45 * strengths * height),
+    }
+    found = np.zeros((*chosen.shape, COLUMNS))
+    for number, name in enumerate(OPERATIONS):
+        for column, values in enumerate(given.get(name, ())):
+            found[..., 1 + column] = np.where(chosen == number, values, found[..., 1 + column])
+    found = np.round(ONE * found)
+    found[..., 0] = chosen
+    return found.astype(np.int32)
+
+
+def applied(images: Any, draws: Any) -> Any:
+    """Return the images, uint8 (n, height, width, 1 or 3), after what `draws` returned.
+
+    They are computed one after the other: so each takes the time of its own operations alone.
+    """
+    rows = draws.reshape(len(draws), -1, COLUMNS)
+
+    def one(given: tuple[Any, Any]) -> Any:
+        image, operations = given
+        for row in range(rows.shape[1]):
+            number, *values = operations[row]
+            image = jax.lax.switch(number, list(OPERATIONS.values()), image, values)
+        return image
+
+    return jax.lax.map(one, (images, rows))
+
+
+def _autocontrast(image: Any, _: Any) -> Any:
+    low, high = image.min((0, 1)).astype(jnp.int32), image.max((0, 1)).astype(jnp.int32)
+    spread = (image.astype(jnp.int32) - low) * (LEVELS - 1) // jnp.maximum(high - low, 1)
+    return jnp.where(high > low, spread, image).astype(jnp.uint8)
+
+
+def _equalize(image: Any, _: Any) -> Any:
+    def channel(values: Any) -> Any:
+        counts = _counts(values.reshape(-1))
+        present = counts > 0
+        last = counts[LEVELS - 1 - jnp.argmax(present[::-1])]
+        step = (counts.sum() - last) // (LEVELS - 1)
+        before = jnp.cumsum(counts) - counts
+        level = jnp.minimum((step // 2 + before) // jnp.maximum(step, 1), LEVELS - 1)
+        levels = jnp.where(step > 0, level, jnp.arange(LEVELS)).astype(jnp.uint8)
+        return levels[values]
+
+    return jnp.stack([channel(image[..., number]) for number in range(image.shape[2])], axis=-1)
+
+
+def _counts(values: Any) -> Any:
+    """Return how often each level occurs: int32 (256,)."""
+
+    def compared(values: Any) -> Any:
+        return (values[:, None] == jnp.arange(LEVELS)).sum(0, dtype=jnp.int32)
+
+    def added(values: Any) -> Any:
+        return jnp.zeros(LEVELS, jnp.int32).at[values].add(1)
+
+    return jax.lax.platform_dependent(values, tpu=compared, default=added)
+
+
+def _solarize(image: Any, values: Any) -> Any:
+    return jnp.where(image < values[0], image, LEVELS - 1 - image)
+
+
+def _posterize(image: Any, values: Any) -> Any:
+    return (image // values[0] * values[0]).astype(jnp.uint8)
+
+
+def _grey(image: Any) -> Any:
+    if image.shape[2] == 1:
+        return image.astype(jnp.int32)
+    weights = jnp.array([19595, 38470, 7471], jnp.int32)  # Pillow's, of red, green and blue
+    return ((image * weights).sum(-1, keepdims=True) + ONE // 2) >> 16
+
+
+def _blended(image: Any, other: Any, factor: Any) -> Any:
+    found = other + ((factor * (image.astype(jnp.int32) - other)) >> 16)
+    return jnp.clip(found, 0, LEVELS - 1).astype(jnp.uint8)
+
+
+def _color(image: Any, values: Any) -> Any:
+    return _blended(image, _grey(image), values[0])
+
+
+def _contrast(image: Any, values: Any) -> Any:
+    grey = _grey(image)
+    return _blended(image, (grey.sum() + grey.size // 2) // grey.size, values[0])
+
+
+def _brightness(image: Any, values: Any) -> Any:
+    return _blended(image, jnp.int32(0), values[0])
+
+
+def _sharpness(image: Any, values: Any) -> Any:
+    height, width, _ = image.shape
+    if min(height, width) < 3:
+        return image
+    wide = image.astype(jnp.int32)
+    around = sum(
+        wide[row : row + height - 2, column : column + width - 2]
+        for row in range(3)
+        for column in range(3)
+    )
+    inner = (around + 4 * wide[1:-1, 1:-1] + 6) // 13
+    smooth = wide.at[1:-1, 1:-1].set(inner)  # the border stays, as in Pillow
+    return _blended(image, smooth, values[0])
+
+
+def _moved(image: Any, values: Any) -> Any:
+    height, width, _ = image.shape
+    rows, columns = jnp.arange(height)[:, None], jnp.arange(width)
+    return interpolated(image, values[0] * columns + values[1] * rows + values[2])
+
+
+def _moved_down(image: Any, values: Any) -> Any:
+    x, y, start = values[:3]
+    return _moved(image.swapaxes(0, 1), (y, x, start)).swapaxes(0, 1)
+
+
+def _rotate(image: Any, values: Any) -> Any:
+    return _moved_down(_moved(image, values[:3]), values[3:])
+
+
+# Each takes uint8 (height, width, channels) and its six numbers.
+OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
+    "identity": lambda image, _: image,
+    "autocontrast": _autocontrast,
+    "equalize": _equalize,
+    "rotate": _rotate,
+    "solarize": _solarize,
+    "color": _color,
+    "posterize": _posterize,
+    "contrast": _contrast,
+    "brightness": _brightness,
+    "sharpness": _sharpness,
+    "shear_x": _moved,
+    "shear_y": _moved_down,
+    "translate_x": _moved,
+    "translate_y": _moved_down,
+}

@@ -1,5 +1,0 @@
-"""A rehearsal on a competition folder: comes in a folder with labelled rows and a config; go out
-the folders that a session sees, a hidden test set with its scoring, and how a short run is cut.
-
-It stays at home: nothing here travels to Kaggle, and nothing here imports the Kaggle side.
-"""

@@ -1,4 +1,0 @@
-"""One HTML page of a training.
-
-Comes in: the output of a training. Goes out: `report.html`. Never imported here: inspection.
-"""

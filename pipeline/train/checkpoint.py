@@ -1,0 +1,253 @@
+"""The whole state of a run as arrays, saved so that a kill at any moment leaves a good checkpoint.
+
+A checkpoint is a folder `step-<8 digits>` with state.npz and manifest.json (sha256 of the state and
+of itself, the step, and what the run was made from). It is written under a temporary name, flushed
+to the disk, and renamed; the two newest valid ones are kept. While a step is saved again, its older
+checkpoint is `step-<8 digits>.replaced`, where it is still found.
+"""
+
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from formats import npz
+from formats.atomic_file import sync_folder, write_synced
+from formats.checksums import opened, read, sealed, sha256
+from formats.errors import writing
+from pipeline.errors import CheckpointError, reading
+
+KEPT = 2
+# Nothing else in the folder is a checkpoint: not "step-00000002 (copy)", and no file.
+NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
+UNFINISHED = ".writing-"
+# The folders that this process writes into, as (device, inode): a rename keeps them.
+_OURS: set[tuple[int, int]] = set()
+
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """A verified checkpoint.
+
+    Attributes:
+        step: the step after which it was saved.
+        arrays: by name.
+        details: what was saved beside them (JSON).
+        skipped: what is wrong with each newer checkpoint.
+    """
+
+    step: int
+    arrays: Mapping[str, np.ndarray]
+    details: Mapping[str, Any]
+    skipped: tuple[str, ...] = ()
+
+
+def save(
+    folder: Path, step: int, arrays: Mapping[str, np.ndarray], details: Mapping[str, Any]
+) -> Path:
+    """Write a checkpoint, remove all others but the newest valid one, and return its folder.
+
+    A kill or a loss of power leaves this one or the newest before it; after the return, this one.
+
+    Args:
+        folder: of the checkpoints; it is made if it does not exist.
+        step: the step after which the state is saved.
+        arrays: by name.
+        details: what else is saved (JSON).
+
+    Raises:
+        CheckpointError: if another process writes into the folder.
+        DiskError: if it cannot be written; the earlier checkpoints are still there.
+    """
+    target = folder / f"step-{step:08d}"
+    with writer(folder), writing(target):
+        for orphan in folder.glob(f"{UNFINISHED}*"):  # of a save that was killed
+            shutil.rmtree(orphan, ignore_errors=True)
+        fresh = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
+        try:
+            state = fresh / "state.npz"
+            with state.open("wb") as file:
+                # np.savez leaves its archive open when the disk is full; Python warns of that.
+                with zipfile.ZipFile(file, "w") as archive:
+                    for index, array in enumerate(arrays.values()):
+                        with archive.open(f"{index:05d}.npy", "w", force_zip64=True) as member:
+                            np.lib.format.write_array(member, array, allow_pickle=False)
+                file.flush()
+                os.fsync(file.fileno())
+            manifest = {
+                "step": step,
+                "names": list(arrays),
+                "sha256": sha256(state),
+                "details": dict(details),
+            }
+            write_synced(fresh / "manifest.json", sealed(manifest))
+            sync_folder(fresh)  # the names of the two; else the rename may outlive them
+            if target.exists():
+                aside = target.with_name(f"{target.name}.replaced")
+                shutil.rmtree(aside, ignore_errors=True)
+                target.rename(aside)
+            fresh.rename(target)
+            sync_folder(folder)  # before anything older is removed
+            sync_folder(folder.parent)  # whoever made the folder, and however long ago
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+        _prune(folder, target)
+    return target
+
+
+def latest(folder: Path) -> Checkpoint | None:
+    """Return the newest valid checkpoint, or None if the folder holds none at all.
+
+    Raises:
+        CheckpointError: if there are some and none is valid: to begin again silently would lose the
+            run.
+    """
+    problems: list[str] = []
+    for path in _newest_first(folder):
+        try:
+            return replace(_load(path), skipped=tuple(problems))
+        except Exception as error:  # a corrupt file makes json, zipfile, numpy raise a dozen kinds
+            problems.append(f"{path.name}: {type(error).__name__}: {error}")
+    if problems:
+        raise CheckpointError(
+            f"{folder} holds {len(problems)} checkpoints and none is valid: "
+            f"{'; '.join(problems)}.\n"
+            "Expected at least one. Restore the folder, "
+            "or begin again with --fresh (it sets these aside)."
+        )
+    return None
+
+
+@contextmanager
+def writer(folder: Path) -> Iterator[None]:
+    """Keep other processes from saving into the folder, which is made if it does not exist.
+
+    In one process it may be nested. The lock is the system's and ends with the process, however
+    that ends. On a file system without locks it does nothing.
+
+    Raises:
+        CheckpointError: if another process holds the folder.
+    """
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        status = os.fstat(descriptor)
+        place = (status.st_dev, status.st_ino)
+        if place in _OURS:
+            yield
+            return
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise CheckpointError(
+                f"{folder} is written by {_holder(status.st_ino)}; expected one run at a time.\n"
+                "Wait for its end, end it, or choose another --output."
+            ) from error
+        except OSError:
+            pass  # no locks here
+        _OURS.add(place)
+        try:
+            yield
+        finally:
+            _OURS.discard(place)
+            with suppress(OSError):  # closing does not unlock while a child holds a copy
+                fcntl.flock(descriptor, fcntl.LOCK_UN)
+    finally:
+        os.close(descriptor)
+
+
+def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
+    """Move the folder to the first free `<name>-set-aside-<n>`: nothing is deleted.
+
+    Args:
+        folder: of the checkpoints.
+        records: what else the run wrote; it moves into the same folder.
+    """
+    with writing(folder):
+        there = [path for path in records if path.exists()]
+        if not there and not (folder.is_dir() and any(folder.iterdir())):
+            return
+        names = (f"{folder.name}-set-aside-{number}" for number in range(1, 10_000))
+        target = next(path for path in map(folder.with_name, names) if not path.exists())
+        if folder.is_dir():
+            with writer(folder):  # not from under another run
+                folder.rename(target)
+        else:
+            target.mkdir()
+        for path in there:
+            path.rename(target / path.name)
+
+
+def _verified(path: Path) -> dict[str, Any]:
+    """Return the manifest of a valid checkpoint; raise an exception of any kind for another."""
+    manifest = opened(read(path / "manifest.json"))
+    found, expected = sha256(path / "state.npz"), manifest["sha256"]
+    if found != expected:
+        raise ValueError(f"state.npz has sha256 {found[:12]}…, expected {expected[:12]}…")
+    named = NAME.fullmatch(path.name)
+    if named is None or manifest["step"] != int(named[1]):
+        raise ValueError(f"it holds step {manifest['step']}")
+    return manifest
+
+
+def _load(path: Path) -> Checkpoint:
+    manifest = _verified(path)
+    members = npz.read(path / "state.npz")
+    arrays = {name: members[f"{index:05d}"] for index, name in enumerate(manifest["names"])}
+    return Checkpoint(manifest["step"], arrays, dict(manifest["details"]))
+
+
+def _prune(folder: Path, newest: Path) -> None:
+    """Remove all but the checkpoint just written and the newest other valid ones."""
+    kept = 1
+    for path in _newest_first(folder):
+        if path == newest:
+            continue
+        if kept < KEPT and path.name != f"{newest.name}.replaced" and _is_valid(path):
+            kept += 1
+        else:
+            shutil.rmtree(path, ignore_errors=True)
+
+
+def _is_valid(path: Path) -> bool:
+    try:
+        _verified(path)
+    except Exception:  # as in `latest`
+        return False
+    return True
+
+
+def _newest_first(folder: Path) -> list[Path]:
+    with reading(folder, CheckpointError, "Restore the folder, or choose another --output."):
+        if not folder.is_dir():
+            return []
+        found = [(NAME.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir()]
+    # Of one step the newer first: the one without ".replaced".
+    order = [(int(name[1]), name[2] is None, path) for name, path in found if name]
+    return [path for _, _, path in sorted(order, reverse=True)]
+
+
+def _holder(inode: int) -> str:
+    """Return who holds the lock on a folder, or "another process" where Linux does not tell.
+
+    It does not tell of another machine, nor of processes outside a container.
+    """
+    try:
+        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
+        number = next(
+            int(line[4]) for line in held if line[1] == "FLOCK" and line[5].endswith(f":{inode}")
+        )
+        command = Path(f"/proc/{number}/cmdline").read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError, LookupError, StopIteration):
+        return "another process"
+    return f"process {number} ({' '.join(command.replace(chr(0), ' ').split())[:200]})"

@@ -1,5 +1,0 @@
-"""A config and examples become an artifact, on every device there is.
-
-In: a config, examples, a folder with an earlier checkpoint. Out: the artifact, the history,
-checkpoints. Never imported here: inference, figures or reports.
-"""

@@ -1,0 +1,439 @@
+"""Crops, turns, operations and mixtures are what their names say, the same on every platform, and
+follow from seed and step.
+"""
+
+from dataclasses import replace
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageEnhance, ImageOps
+
+from pipeline import config as configs
+from pipeline.augment import crop_and_flip, mixup, rand_augment, resized_crop, turns
+from pipeline.augment.augmentation import Augmentation
+from pipeline.data import labels as target
+from pipeline.errors import ConfigError
+from pipeline.infer import test_time_augmentation
+from pipeline.train.train_step import Step
+from tests.pipeline.handmade import with_data
+from tests.pipeline.rounding import EPS
+
+cropped = jax.jit(crop_and_flip.applied, static_argnums=2)
+
+
+def windows(image, side):
+    height, width = image.shape[:2]
+    around = np.pad(image, ((side, side), (side, side), (0, 0)))
+    places = range(2 * side + 1)
+    return [around[y : y + height, x : x + width] for y in places for x in places]
+
+
+def test_all_windows_of_the_padded_image_occur():
+    """Zeros come in from the sides, as far as the padding, and no farther; and no pixel comes from
+    another image.
+    """
+    pixels = np.random.default_rng(0).integers(1, 256, (2, 5, 6, 3), dtype=np.uint8)
+    draws = crop_and_flip.draws(0, 0, 800, 2, flip=False)
+
+    found = np.asarray(cropped(np.tile(pixels, (400, 1, 1, 1)), draws, 2))
+
+    for place, image in enumerate(pixels):
+        allowed = {window.tobytes() for window in windows(image, 2)}
+        assert {each.tobytes() for each in found[place::2]} == allowed
+
+
+def test_a_flip_mirrors_left_to_right_about_half_of_the_images():
+    """Never top to bottom; half to within six standard deviations of a binomial count."""
+    pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3), dtype=np.uint8)
+    draws = crop_and_flip.draws(0, 0, 400, 0, flip=True)
+
+    images = np.asarray(cropped(np.repeat(pixels, 400, 0), draws, 0))
+
+    mirrored = (images == pixels[:, :, ::-1]).all(axis=(1, 2, 3))
+    assert (mirrored ^ (images == pixels).all(axis=(1, 2, 3))).all()
+    assert abs(mirrored.sum() - 200) < 6 * 10
+
+
+@pytest.mark.parametrize("platform", ["tpu", "default"])
+def test_crops_give_the_same_bits_on_a_tpu_and_a_gpu(monkeypatch, platform):
+    """Products of matrices, and gathers, in place of copies."""
+    pixels = np.random.default_rng(1).integers(0, 256, (8, 9, 12, 3), np.uint8)
+    draws = crop_and_flip.draws(3, 1, 8, 3, flip=True)
+    copied = np.asarray(cropped(pixels, draws, 3))
+
+    on(platform, monkeypatch)
+
+    assert np.array_equal(cropped(pixels, draws, 3), copied)
+
+
+def on(platform, monkeypatch):
+    """Let what depends on the platform compute as this one does."""
+
+    def chosen(*given, default, **ways):
+        return ways.get(platform, default)(*given)
+
+    monkeypatch.setattr(jax.lax, "platform_dependent", chosen)
+    jax.clear_caches()
+
+
+sides = st.integers(1, 300)
+
+
+@given(sides, sides, st.floats(0.01, 1), st.integers(0, 9))
+def test_a_window_lies_within_the_image_and_has_the_shape_and_share_that_were_asked_for(
+    height, width, least, step
+):
+    """But for rounding to whole pixels, or it is the whole image."""
+    draws = resized_crop.draws(1, step, 50, (height, width, 3), least)
+
+    top, rows, left, columns = draws.T
+    assert (top >= 0).all() and (left >= 0).all() and (rows > 0).all() and (columns > 0).all()
+    assert (top + rows <= height).all() and (left + columns <= width).all()
+    part = draws[(rows < height) | (columns < width)].T
+    _, rows, _, columns = part
+    assert ((rows + 0.5) * (columns + 0.5) >= least * height * width).all()
+    assert ((columns + 0.5) / np.maximum(rows - 0.5, 0.1) >= 3 / 4).all()
+    assert (np.maximum(columns - 0.5, 0) / (rows + 0.5) <= 4 / 3).all()
+
+
+def test_windows_have_every_share_of_the_area_alike():
+    """Of 0.2 to 1, a half lies below 0.6, but for the shapes that do not fit."""
+    draws = resized_crop.draws(1, 0, 4000, (200, 200, 3), 0.2)
+
+    share = draws[:, 1] * draws[:, 3] / 200**2
+    assert share.min() < 0.21 and share.max() > 0.95
+    assert 0.5 < (share < 0.6).mean() < 0.62
+
+
+@pytest.mark.parametrize("platform", ["tpu", "default"])
+def test_a_window_is_enlarged_as_by_pillow_on_every_platform(platform, monkeypatch):
+    """Each of two passes loses at most a level by steps of 1/256 and half a one by rounding."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (4, 20, 31, 3), np.uint8)
+    draws = resized_crop.draws(0, 0, 4, images.shape[1:], 0.1)
+    draws[0] = 0, 20, 0, 31  # the whole image stays as it is
+    on(platform, monkeypatch)
+
+    found = np.asarray(jax.jit(resized_crop.applied)(images, draws))
+
+    assert found.dtype == np.uint8 and np.array_equal(found[0], images[0])
+    for image, (top, rows, left, columns), ours in zip(images, draws, found, strict=True):
+        window = Image.fromarray(image[top : top + rows, left : left + columns])
+        theirs = np.asarray(window.resize((31, 20), Image.Resampling.BILINEAR))
+        assert np.abs(ours.astype(int) - theirs).max() <= 4
+
+
+DIGITS = configs.load("digits")
+
+
+@pytest.mark.parametrize(("flip", "rotate"), [(True, False), (False, True), (True, True)])
+def test_each_turn_occurs_as_often(flip, rotate):
+    """With both, four of the eight come about in two ways each."""
+    image = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    draws = turns.draws(0, 0, 800, flip=flip, rotate=rotate)
+    quarters = [np.rot90(image, number) for number in range(4 if rotate else 1)]
+    forms = [*quarters, *(each[::-1] for each in quarters if flip)]
+
+    found = np.asarray(turns.applied(np.repeat(image[None], 800, 0), draws))
+
+    counts = [sum(np.array_equal(form, one) for one in found) for form in forms]
+    assert sum(counts) == 800
+    # Six standard deviations of a binomial count.
+    share = 1 / len(forms)
+    wide = 6 * (800 * share * (1 - share)) ** 0.5
+    assert all(abs(count - 800 * share) < wide for count in counts)
+
+
+def test_an_option_changes_no_other_option_s_numbers():
+    """Each draws from a stream of its own."""
+    data = replace(DIGITS.data, crop_padding=1, flip=True, mixup=0.2)
+    given = Augmentation(data, 0, 8).draws(3)
+    more = replace(data, flip_vertical=True, rotate=True, crop_scale=0.3)
+    alone = replace(DIGITS.data, crop_padding=0, flip_vertical=True)
+
+    found = Augmentation(more, 0, 8).draws(3)
+
+    assert np.array_equal(found[:, : given.shape[1]], given)
+    assert found.shape[1] == given.shape[1] + 4 + 3
+    upside_down = Augmentation(alone, 0, 8).draws(3)[:, 1]
+    assert set(upside_down) == {0, 1}
+    assert np.array_equal(upside_down, turns.draws(0, 3, 8, flip=True, rotate=False)[:, 1])
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"crop_padding": 2}, {"flip": True}, {"rand_augment": 2}, {"mixup": 0.4}, {"cutmix": 1.0},
+        {"crop_scale": 0.3}, {"flip_vertical": True}, {"rotate": True},
+    ],
+    ids=lambda options: next(iter(options)),
+)  # fmt: skip
+def test_another_step_and_another_seed_draw_other_numbers(options):
+    data = replace(DIGITS.data, **{"crop_padding": 0, "flip": False, **options})
+
+    places = (0, 0), (0, 1), (1, 0)
+    drawn = {Augmentation(data, seed, 32).draws(step).tobytes() for seed, step in places}
+
+    assert len(drawn) == 3
+
+
+def test_all_augmentations_are_made_one_after_the_other():
+    """Each gets its own numbers."""
+    options = {"flip_vertical": True, "rotate": True, "crop_scale": 0.3, "rand_augment": 1}
+    data = replace(DIGITS.data, crop_padding=1, flip=True, mixup=0.2, **options)
+    images = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 1), np.uint8)
+    changes, given = Augmentation(data, 5, 8), (5, 2, 8)
+
+    crops = resized_crop.draws(*given, data.shape, 0.3)
+    turned = turns.draws(*given, flip=True, rotate=True)
+    moves = crop_and_flip.draws(*given, 1, flip=True)
+    operations = rand_augment.draws(*given[:2], 8, data.shape, 1, data.rand_magnitude)
+    mixes = mixup.draws(*given, data.shape, 0.2, 0.0)
+
+    @jax.jit
+    def both(images):
+        expected = turns.applied(resized_crop.applied(images, crops), turned)
+        expected = crop_and_flip.applied(expected, moves, 1)
+        expected = mixup.applied(rand_augment.applied(expected, operations), mixes)
+        return *expected, *changes.applied(images, changes.draws(2))
+
+    expected, shares, found, own = both(images)
+    assert np.array_equal(found, expected) and np.array_equal(own, shares)
+
+
+@pytest.mark.parametrize(
+    ("option", "other"), [("flip_vertical", [2, 3, 0, 1]), ("flip", [1, 0, 3, 2])]
+)
+def test_images_that_training_turned_over_are_looked_at_so_too(option, other):
+    """Without crops there is no third view."""
+    data = replace(DIGITS.data, crop_padding=0, **{option: True})
+    image = np.arange(4, dtype=np.uint8).reshape(1, 2, 2, 1)
+
+    views = test_time_augmentation.views(data, 9)
+
+    assert [view.apply(image).ravel().tolist() for view in views] == [[0, 1, 2, 3], other]
+    assert replace(DIGITS, data=data, views=2).views == 2
+    with pytest.raises(ConfigError, match=rf"at most 2 .*{option}=True"):
+        replace(DIGITS, data=data, views=3)
+
+
+RANDOM = np.random.default_rng(0)
+NAMES = list(rand_augment.OPERATIONS)
+operated = jax.jit(rand_augment.applied)  # compiled once for a shape, with all operations
+BILINEAR = Image.Resampling.BILINEAR
+
+
+def smooth(side=48):
+    """Return a picture whose neighbouring pixels are alike, as a photograph's."""
+    y, x = np.mgrid[:side, :side] / side
+    waves = np.stack([np.sin(6 * x + 3 * y), np.cos(9 * x * y), 2 * x * y - 1], axis=-1)
+    return (127.5 + 110 * waves).astype(np.uint8)
+
+
+def changed(pixels, name, strength):
+    """Return one image after one operation."""
+    chosen = np.full((1, 1), NAMES.index(name))
+    draws = rand_augment.numbers(chosen, np.full((1, 1), strength), pixels.shape)
+    return np.asarray(operated(pixels[None], draws.reshape(1, -1)))[0]
+
+
+def moved(matrix):
+    """Return Pillow's affine transform by these six functions of the strength, or numbers."""
+
+    def move(image, by):
+        given = [value(by) if callable(value) else value for value in matrix]
+        return image.transform(image.size, Image.Transform.AFFINE, given, BILINEAR)
+
+    return move
+
+
+def enhanced(kind):
+    return lambda image, by: kind(image).enhance(1 + 0.9 * by)
+
+
+PILLOW = {
+    "identity": lambda image, by: image,
+    "autocontrast": lambda image, by: ImageOps.autocontrast(image),
+    "equalize": lambda image, by: ImageOps.equalize(image),
+    "rotate": lambda image, by: image.rotate(30 * by, BILINEAR),
+    "solarize": lambda image, by: ImageOps.solarize(image, round(256 * (1 - abs(by)))),
+    "color": enhanced(ImageEnhance.Color),
+    "posterize": lambda image, by: ImageOps.posterize(image, 8 - round(4 * abs(by))),
+    "contrast": enhanced(ImageEnhance.Contrast),
+    "brightness": enhanced(ImageEnhance.Brightness),
+    "sharpness": enhanced(ImageEnhance.Sharpness),
+    "shear_x": moved((1, lambda by: 0.3 * by, 0, 0, 1, 0)),
+    "shear_y": moved((1, 0, 0, lambda by: 0.3 * by, 1, 0)),
+    "translate_x": moved((1, 0, lambda by: 0.45 * 48 * by, 0, 1, 0)),
+    "translate_y": moved((1, 0, 0, 0, 1, lambda by: 0.45 * 48 * by)),
+}
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_an_operation_gives_what_pillow_s_gives(name):
+    """To one level; but a rotation, which resamples twice, in all but its border."""
+    pixels = smooth()
+    for strength in (-0.7, 0.5, 1.0):
+        wanted = np.asarray(PILLOW[name](Image.fromarray(pixels), strength)).astype(int)
+
+        apart = np.abs(changed(pixels, name, strength) - wanted)
+
+        assert np.quantile(apart, 0.9 if name == "rotate" else 1) <= 1
+        assert apart.mean() < 1.5
+
+
+def test_an_operation_without_strength_changes_nothing():
+    """But for the two operations that have none, of grey images too."""
+    names = [name for name in NAMES if name not in ("autocontrast", "equalize")]
+    pixels = RANDOM.integers(0, 256, (len(names), 9, 12, 1), np.uint8)
+    chosen = np.array([[NAMES.index(name)] for name in names])
+    draws = rand_augment.numbers(chosen, np.zeros(chosen.shape), pixels.shape[1:])
+
+    assert np.array_equal(operated(pixels, draws.reshape(len(names), -1)), pixels)
+
+
+def test_each_image_draws_operations_for_itself():
+    found = rand_augment.draws(5, 3, 32, (9, 12, 3), 2, 0.5)
+
+    assert len({row.tobytes() for row in found}) > 16
+
+
+def test_an_operation_gives_the_same_bits_on_a_tpu(monkeypatch):
+    """Products of matrices in place of gathers, and comparisons in place of counting."""
+    pixels = RANDOM.integers(0, 256, (48, 48, 3), np.uint8)
+    found = [changed(pixels, name, 0.7) for name in NAMES]
+
+    on("tpu", monkeypatch)
+
+    assert np.array_equal([changed(pixels, name, 0.7) for name in NAMES], found)
+
+
+SHAPE = 12, 10, 3
+IMAGES = np.random.default_rng(0).integers(0, 256, (16, *SHAPE), np.uint8)
+blended = jax.jit(mixup.applied)
+
+
+def mixed(images, seed, step, alphas):
+    """Return the mixed images, and the share of each that is its own."""
+    draws = mixup.draws(seed, step, len(images), images.shape[1:], *alphas)
+    return tuple(map(np.asarray, blended(images, draws)))
+
+
+def neighbour(values):
+    return values[np.arange(len(values)) ^ 1]
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32 - 1), step=st.integers(0, 10**6))
+def test_mixup_is_the_weighted_mean_of_an_image_and_its_neighbour(seed, step):
+    found, own = mixed(IMAGES, seed, step, (0.4, 0.0))
+
+    weight = own[:, None, None, None]
+    assert found.dtype == np.uint8
+    assert ((own >= 0) & (own <= 1)).all()
+    # Half a level, and the rounding of a sum of numbers up to 255.
+    bound = 0.5 + 4 * 255 * EPS
+    assert np.abs(found - (weight * IMAGES + (1 - weight) * neighbour(IMAGES))).max() <= bound
+
+
+@settings(max_examples=25)
+@given(seed=st.integers(0, 2**32 - 1), step=st.integers(0, 10**6))
+def test_cutmix_replaces_a_rectangle_of_the_area_that_it_says(seed, step):
+    """Of other values than the image's own, so that each pixel tells whose it is."""
+    own = np.broadcast_to(np.arange(1, 17, dtype=np.uint8)[:, None, None, None], (16, *SHAPE))
+
+    found, share = mixed(own, seed, step, (0.0, 1.0))
+
+    for image, place, part in zip(found[..., 0], range(16), share, strict=True):
+        theirs = image != place + 1
+        assert set(image[theirs]) <= {(place ^ 1) + 1}
+        assert part == pytest.approx(1 - theirs.mean(), abs=4 * EPS)
+        if theirs.any():
+            rows, columns = (np.flatnonzero(theirs.any(axis=axis)) for axis in (1, 0))
+            assert theirs[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1].all()
+
+
+def test_shares_of_mixup_are_drawn_from_the_beta_distribution():
+    """Of Beta(a, a) the mean is 1/2 and the variance 1 / (4 (2 a + 1)): Johnson et al., Continuous
+    Univariate Distributions 2, ch. 25; its kurtosis is 3 - 6 / (2 a + 3). To five standard errors.
+    """
+    number = 20_000
+    images = np.zeros((number, 1, 1, 1), np.uint8)
+    for alpha in (0.2, 1.0):
+        _, own = mixed(images, 0, 0, (alpha, 0.0))
+
+        variance, kurtosis = 1 / (4 * (2 * alpha + 1)), 3 - 6 / (2 * alpha + 3)
+        of_mean, of_variance = variance / number, variance**2 * (kurtosis - 1) / number
+        assert float(own.mean()) == pytest.approx(0.5, abs=5 * of_mean**0.5)
+        assert float(own.var()) == pytest.approx(variance, abs=5 * of_variance**0.5)
+
+
+def test_with_mixup_and_cutmix_each_image_gets_one_of_them():
+    own = np.broadcast_to(np.array([0, 200] * 8, np.uint8)[:, None, None, None], (16, *SHAPE))
+
+    found, _ = mixed(own, 1, 0, (8.0, 1.0))
+
+    between = [bool(((image != 0) & (image != 200)).any()) for image in found]
+    assert 2 <= sum(between) <= 14
+
+
+def judging(kind):
+    """Return a step of which only the loss is used, for this kind of target."""
+    step = object.__new__(Step)
+    step.config = replace(DIGITS, num_classes=4)
+    object.__setattr__(step.config, "target", kind)
+    return step
+
+
+@pytest.mark.parametrize("kind", ["classes", "ordinal", "multilabel", "regression"])
+def test_the_loss_of_a_mixture_has_the_gradient_of_the_mixed_truth(kind):
+    """The truth as probabilities (or numbers), mixed by hand."""
+    random, number, outputs = np.random.default_rng(1), 6, 4
+    logits = random.normal(size=(number, outputs)).astype(np.float32)
+    own = random.random(number).astype(np.float32)
+    labels = truth = random.integers(0, 2, (number, outputs)).astype(np.float32)
+    if kind in ("classes", "ordinal"):
+        labels = random.integers(0, outputs, number).astype(np.int32)
+        truth = np.eye(outputs, dtype=np.float32)[labels]
+    if kind == "ordinal":
+        truth = (labels[:, None] > np.arange(outputs)).astype(np.float32)
+    wanted = own[:, None] * truth + (1 - own[:, None]) * neighbour(truth)
+
+    def by_hand(values):
+        if kind == "classes":
+            return -(wanted * jax.nn.log_softmax(values)).sum()
+        if kind == "regression":
+            return jnp.square(values - wanted).mean(axis=-1).sum()
+        each = -(wanted * jax.nn.log_sigmoid(values) + (1 - wanted) * jax.nn.log_sigmoid(-values))
+        return (each.sum(axis=-1) if kind == "ordinal" else each.mean(axis=-1)).sum()
+
+    step, others = judging(kind), neighbour(labels)
+
+    def judged(values):
+        return step._judged(labels, others, values, own)[0].sum()
+
+    found, expected = (jax.jit(jax.grad(each))(logits) for each in (judged, by_hand))
+
+    # Numbers of about 1, each from a few dozen operations.
+    assert np.allclose(found, expected, rtol=0, atol=100 * EPS)
+
+
+def test_the_label_of_the_greater_share_counts_as_right():
+    labels, logits = np.array([1, 2], np.int32), np.eye(10, dtype=np.float32)[[1, 1]]
+    shares = np.array([0.6, 0.3], np.float32)
+
+    _, figures = judging("classes")._judged(labels, neighbour(labels), logits, shares)
+
+    assert figures.tolist() == [1.0, 1.0]
+    assert target.figure("classes", labels, logits).tolist() == [1.0, 0.0]
+
+
+def test_a_number_is_mixed_and_not_cut():
+    made = replace(with_data(DIGITS, mixup=1.0), target="regression", num_classes=0)
+
+    with pytest.raises(ConfigError, match=r"data\.cutmix=1\.0 cannot work"):
+        with_data(made, cutmix=1.0)

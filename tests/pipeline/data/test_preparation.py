@@ -1,0 +1,185 @@
+"""A session without an accelerator decodes once what trainings then take as it is."""
+
+import os
+import shutil
+from dataclasses import replace
+
+import pytest
+from PIL import Image
+
+from formats import checksums
+from pipeline.config import data_layout
+from pipeline.data import dataset, image_decoding, parallel_decoding, preparation
+from pipeline.errors import ConfigError
+from pipeline.runtime import mounts
+
+
+def small_shards(monkeypatch):
+    """Keep 96 images of 8x8 decoded, in shards of 30."""
+    monkeypatch.setattr(data_layout, "CACHED_ABOVE", 4)
+    monkeypatch.setattr(parallel_decoding, "SHARD", 30 * 64)
+
+
+@pytest.fixture
+def config(tiny, monkeypatch):
+    """Return a config of a competition that can be prepared."""
+    small_shards(monkeypatch)
+    return replace(tiny, session_hours=1.0)
+
+
+@pytest.fixture
+def output(tmp_path):
+    """Return the folder of a kernel's output, as the next one mounts it."""
+    output = tmp_path / "input" / "notebooks" / "ann" / "digits-prepare-cpu"
+    output.mkdir(parents=True)
+    return output
+
+
+@pytest.fixture
+def prepared(config, competition, output):
+    """Return a function that prepares, and gives what was said at the end."""
+
+    def prepare(into=output, **words):
+        lines = []
+        into.mkdir(exist_ok=True)
+        changed = words.pop("config", config)
+        ends = words.pop("ends", "complete")
+        assert preparation.prepare(changed, competition, into, show=lines.append, **words) == ends
+        return lines[-1]
+
+    return prepare
+
+
+def of_files(config, competition):
+    return dataset.read_training(competition, config)
+
+
+def read(config, competition, tmp_path):
+    """Return the examples as a training reads them, and what it said."""
+    said = []
+    found = dataset.read_training(
+        competition, config, prepared=mounts.prepared(tmp_path / "input"), show=said.append
+    )
+    return found, said
+
+
+def test_a_training_takes_what_was_prepared(config, competition, prepared, output, tmp_path):
+    """The same examples, and none decoded; images that cannot be read stay so, by name and reason.
+    The same cell twice decodes once.
+    """
+    (competition / "train" / "r003.png").write_bytes(b"no picture")
+    prepared()
+    assert prepared().startswith("Prepared 96 images: 0 decoded here")
+    output.rename(tmp_path / "input" / output.name)  # the other layout of mounts
+
+    found, said = read(config, competition, tmp_path)
+
+    plain = of_files(config, competition)
+    assert found.fingerprint == plain.fingerprint
+    assert [line.split(" in ")[0] for line in said] == ["Found 96 of 96 images decoded"]
+    assert dict(found.broken) == dict(plain.broken) and list(found.broken) == ["r003"]
+
+
+def test_it_ends_before_its_session_and_the_next_one_takes_what_is_done(
+    config, competition, prepared, output, tmp_path, monkeypatch
+):
+    """Shards of the first are decoded once."""
+    monkeypatch.setattr(
+        preparation.Session, "over", lambda *_: "time" if len(kept(output)) == 2 else None
+    )
+    prepared(ends="partial")
+    monkeypatch.undo()
+    small_shards(monkeypatch)
+
+    said = prepared(tmp_path / "later", earlier=mounts.prepared(tmp_path / "input"))
+
+    assert (len(kept(output)), len(kept(tmp_path / "later"))) == (2, 4)
+    assert said.startswith("Prepared 96 images: 36 decoded here")
+
+
+def kept(folder):
+    return sorted(folder.glob("*-of-4-*.json"))
+
+
+def test_a_file_that_changed_is_never_taken_stale(config, competition, prepared, output, tmp_path):
+    """Not by a training, and not by the next preparation, which decodes that file alone."""
+    prepared(config=config)
+    path = competition / "train" / "r003.png"
+    Image.new("L", (8, 8), 255).save(path)
+    os.utime(path, ns=(7, 7))
+
+    found, said = read(config, competition, tmp_path)
+
+    assert found.inputs[found.ids.index("r003")].min() == 255
+    assert any("1 files have changed since they were decoded" in line for line in said)
+    again = tmp_path / "again"
+    assert prepared(again, earlier=[output]).startswith("Prepared 96 images: 1 decoded here")
+    shutil.rmtree(output)
+    again.rename(output)
+    fresh, said = read(config, competition, tmp_path)
+    assert fresh.fingerprint == found.fingerprint
+    assert len(said) == 1
+
+
+def other_pillow(output, patch):
+    patch.setattr(image_decoding.PIL, "__version__", "99.0")
+
+
+def no_marker_of_ours(output, patch):
+    (output / mounts.PREPARED).write_bytes(checksums.sealed({"of": "somebody else"}))
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (other_pillow, "is not used, since its images are decoded by"),
+        (no_marker_of_ours, "is corrupt"),
+    ],
+)
+def test_what_does_not_fit_is_named_and_not_used(
+    config, competition, prepared, output, tmp_path, monkeypatch, change, said
+):
+    """The training decodes as it always does."""
+    prepared(config=config)
+    change(output, monkeypatch)
+
+    found, lines = read(config, competition, tmp_path)
+
+    assert found.fingerprint == of_files(config, competition).fingerprint
+    assert len(lines) == 1 and said in lines[0]
+
+
+def test_small_images_and_tables_have_nothing_to_prepare(tiny, competition, output):
+    """It says why, and what to type."""
+    with pytest.raises(ConfigError, match=r"nothing to prepare(?s:.*)invoke push-train --config"):
+        preparation.prepare(tiny, competition, output, show=str)
+
+    assert not list(output.iterdir())
+
+
+def test_what_kaggle_would_not_keep_is_refused_before_anything_is_decoded(
+    config, competition, output, monkeypatch
+):
+    """With the largest size that it would keep."""
+    monkeypatch.setattr(preparation, "MOST_BYTES", 96 * 16.0)
+
+    with pytest.raises(ConfigError, match="Set height=4 and width=4"):
+        preparation.prepare(config, competition, output, show=str)
+    monkeypatch.setattr(preparation, "MOST_BYTES", 1e9)
+    monkeypatch.setattr(preparation, "MOST_FILES", 7)
+    with pytest.raises(ConfigError, match="8 files would lie"):
+        preparation.prepare(config, competition, output, show=str)
+
+    assert not list(output.iterdir())
+
+
+def test_images_that_stay_in_their_files_say_that_nothing_is_taken(
+    config, competition, prepared, output, tmp_path
+):
+    """The config asks for it, or neither memory nor disk has room."""
+    prepared(config=config)
+
+    found, said = read(replace(config, feed="files"), competition, tmp_path)
+
+    assert found.fingerprint == of_files(config, competition).fingerprint
+    assert said[0].endswith('feed="files"; what was prepared is not used')

@@ -1,0 +1,464 @@
+"""An artifact gives the same answers wherever it is loaded, or it is refused."""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import jax
+import numpy as np
+import pytest
+
+from deploy.bundle import bundle
+from pipeline import artifact
+from pipeline.data import image_files
+from pipeline.data.test_set import read_test
+from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
+from pipeline.infer import block_prediction, forward_pass, inference, multi_gpu, restoring
+from pipeline.infer.predictions import Predictions, predict
+from pipeline.infer.time_budget import Limit
+from pipeline.runtime import devices
+from tests.pipeline import members
+from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
+from tests.pipeline.rounding import EPS
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+@pytest.fixture(scope="module")
+def loaded(trained) -> artifact.Artifact:
+    """Return the artifact of the run that is trained once for many tests."""
+    return artifact.load(trained[1] / "artifact")
+
+
+def truth(ids: Sequence[str]) -> list[str]:
+    """Return the label of each test image, which its id tells."""
+    return [("10", "9", "A b", "ß")[int(name[1:]) % 4] for name in ids]
+
+
+@pytest.fixture(scope="module")
+def bound(trained, loaded) -> float:
+    """Return how far a prediction may be from that of a program that adds in another order."""
+    weights = [loaded.weights, *(nudged(loaded.weights, seed) for seed in SEEDS)]
+    config = replace(loaded.config, folds=len(weights))
+    folds = replace(loaded, config=config, weights=artifact.joined(weights))
+    pixels = read_test(trained[0], loaded.config).inputs(np.arange(21))
+    outputs = restoring.restore(folds)[0].outputs(pixels)
+    whole, *others = (loaded.target.predictions(one) for one in outputs)
+    return TIMES * (max(float(np.abs(other - whole).max()) for other in others) + EPS)
+
+
+def predicted(folder: Path, loaded: artifact.Artifact, **words) -> Predictions:
+    """Return the predictions of the test set in `folder`."""
+    test, forward = read_test(folder, loaded.config), restoring.restore(loaded, "float32")[0]
+    return predict(loaded, test, forward, **words)
+
+
+@pytest.mark.parametrize(("size", "batch"), [(4, 3), (64, 64)])
+def test_neither_blocks_nor_batches_change_a_prediction(
+    trained, loaded, bound, monkeypatch, size, batch
+):
+    """Memory does not grow with the test set, whatever fills the last batch changes nothing, and
+    each of 21 rows stays in its place.
+    """
+    whole = predicted(trained[0], loaded)
+    monkeypatch.setattr(forward_pass, "BLOCK", size)
+
+    found = predicted(trained[0], loaded, batch=batch, show=str)
+
+    assert found.values == pytest.approx(whole.values, abs=bound)
+    assert list(found.labels) == truth(found.ids)
+    assert found.values.sum(axis=1) == pytest.approx(1, abs=TIMES * EPS)
+    assert (len(found.ids), found.broken, found.left_out) == (21, {}, 0)
+
+
+@pytest.fixture
+def float16():
+    """Skip where XLA cannot compile it for this CPU."""
+    try:
+        jax.jit(lambda number: number.astype("float16") / 3)(np.ones(3, np.float32))
+    except jax.errors.JaxRuntimeError:
+        pytest.skip("XLA cannot compile float16 for this CPU")
+
+
+# -- what cannot be read
+
+
+def rows(path: Path) -> dict[str, str]:
+    """Return the labels of a submission by id."""
+    return dict(line.split(",") for line in path.read_text().splitlines()[1:])
+
+
+def test_a_test_image_that_is_missing_or_broken_gets_the_mean_prediction(
+    trained, loaded, competition, tmp_path
+):
+    """It is named, and every other image gets its own."""
+    lines: list[str] = []
+    (competition / "test" / "e004.png").unlink()
+    (competition / "test" / "e007.png").write_bytes(b"<html>")
+
+    found = inference.infer(loaded, competition, tmp_path / "out", show=lines.append)
+
+    usual = loaded.target.best(loaded.prior[None])[0]
+    broken = {"e004": "it is missing", "e007": "it is text, not an image: '<html>'"}
+    assert dict(found.broken) == broken
+    assert all(np.array_equal(found.values[found.ids.index(name)], loaded.prior) for name in broken)
+    (said,) = (line for line in lines if line.startswith("Warning"))
+    assert "2 of 21 inputs cannot be read" in said and "'e004': it is missing" in said
+    wanted = dict(zip(found.ids, truth(found.ids), strict=True))
+    assert rows(tmp_path / "out" / "submission.csv") == wanted | dict.fromkeys(broken, usual)
+
+
+def test_more_than_one_in_ten_broken_test_images_are_refused(
+    loaded, competition, tmp_path, monkeypatch
+):
+    """Someone can fix it; in the scored rerun nobody can."""
+    infer = partial(inference.infer, loaded, competition, tmp_path / "out", show=str)
+    broken = {"e001", "e002", "e003"}
+    for name in broken:
+        (competition / "test" / f"{name}.png").write_bytes(b"")
+
+    with pytest.raises(DataError, match=r"3 of 21 images cannot be used: 'e0.*it is empty"):
+        infer()
+    mean = loaded.target.best(loaded.prior[None])
+    assert set(rows(tmp_path / "out" / "submission.csv").values()) == set(mean)
+
+    monkeypatch.setenv(image_files.RERUN, "1")
+    assert set(infer().broken) == broken
+
+
+def test_an_older_submission_survives_an_inference_that_fails(loaded, competition, tmp_path):
+    """Yesterday's good file was once exchanged for the mean prediction, by a test set that could
+    not be read.
+    """
+    lines, older = list[str](), tmp_path / "submission.csv"
+    for path in (competition / "test").iterdir():
+        path.write_bytes(b"<html>")
+    older.write_text("yesterday's")
+
+    with pytest.raises(DataError, match="21 images cannot be used"):
+        inference.infer(loaded, competition, tmp_path, show=lines.append)
+
+    assert older.read_text() == "yesterday's"
+    assert lines[-1] == f"Warning: {older} is as it was before."
+
+
+def test_predictions_that_are_all_the_same_are_told(loaded, competition, tmp_path):
+    lines: list[str] = []
+    for path in (competition / "test").iterdir():
+        shutil.copyfile(competition / "train" / "r000.png", path)
+
+    inference.infer(loaded, competition, tmp_path, show=lines.append)
+
+    (warning,) = [line for line in lines if line.startswith("Warning")]
+    assert "all 21 rows have the same prediction" in warning
+
+
+# -- time
+
+
+@pytest.fixture
+def three(loaded, monkeypatch) -> tuple[artifact.Artifact, members.Clock]:
+    """Return an artifact of three folds, all of them the trained model, two views, and the clock
+    that its predictions move, in six blocks.
+    """
+    config = replace(loaded.config, folds=3, views=2)
+    made = replace(loaded, config=config, weights=artifact.joined([loaded.weights] * 3))
+    return made, members.Clock(monkeypatch, 4)
+
+
+@pytest.mark.parametrize(
+    ("seconds", "told", "left"),
+    [
+        (30, ["1 of 2 views, 3 of 3 folds from row 4 on"], 0),
+        (9, ["1 of 2 views, 1 of 3 folds from row 4 on", "rows have the mean prediction"], 17),
+        (0, ["rows have the mean prediction"], 21),
+    ],
+)
+def test_where_time_is_short_views_are_left_out_and_then_folds_and_then_rows(
+    three, trained, tmp_path, seconds, told, left
+):
+    """The end is kept, and a submission for every id is there in any case."""
+    loaded, clock = three
+    lines: list[str] = []
+    end = clock.now + 3 + seconds  # the golden inputs are computed first
+
+    found = inference.infer(
+        loaded, trained[0], tmp_path, seconds=seconds + 3, clock=clock, show=lines.append
+    )
+
+    assert clock.now <= end and found.left_out == left
+    assert all(any(said in line for line in lines) for said in told)
+    assert any("Warning" in line for line in lines) == bool(left)
+    assert (found.values[21 - left :] == loaded.prior).all()
+    assert list(found.labels[: 21 - left]) == truth(found.ids)[: 21 - left]
+    assert rows(tmp_path / "submission.csv") == dict(zip(found.ids, found.labels, strict=True))
+
+
+def test_a_session_has_its_hours_and_no_more(three, trained, tmp_path):
+    """Without `seconds` the config says how long there is, and what was spent before counts."""
+    loaded, clock = three
+    short = replace(loaded.config, folds=None, session_hours=12 / 3600)
+
+    found = inference.infer(loaded, trained[0], tmp_path, config=short, clock=clock, show=str)
+
+    assert found.left_out > 0 and clock.now <= 12
+
+
+# -- several views of an image
+
+
+def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, loaded, tmp_path):
+    """The unchanged image first; five ways to move it, since this training moved its images and
+    mirrored none. The config of today says how many.
+    """
+    models, test = restoring.restore(loaded)[0], read_test(trained[0], loaded.config)
+    pixels = test.inputs(np.arange(21))
+    moved = np.zeros_like(pixels)
+    moved[:, 1:] = pixels[:, :-1]
+    one, other = (restoring.averaged(loaded, models, images, 32) for images in (pixels, moved))
+    data = replace(loaded.config.data, flip=True)
+
+    infer = partial(inference.infer, loaded, trained[0], tmp_path, show=str)
+    found = infer(config=replace(loaded.config, views=2, data=data))
+
+    assert found.values == pytest.approx((one + other) / 2, abs=8 * EPS)
+    assert np.abs(one - other).max() > 100 * EPS
+    with pytest.raises(ConfigError, match="views=10 cannot work: expected at most 5"):
+        infer(config=replace(loaded.config, views=10, data=data))
+
+
+# -- several processes
+
+
+# TensorFlow splits a device only before it uses one.
+BUNDLED = """
+import json, subprocess, sys
+from pathlib import Path
+
+import pipeline
+import tensorflow as tf
+from pipeline import artifact
+from pipeline.infer import inference, restoring
+from pipeline.runtime import devices
+
+folder, competition = map(Path, sys.argv[1:])
+lines, seen = [], []
+
+class Popen(subprocess.Popen):
+    def __init__(self, *words, env, **more):
+        seen.append(env)
+        super().__init__(*words, env=env, **more)
+
+def show(line):
+    lines.append(line)
+    if "21 rows go to 2 processes" in line:
+        half, cpu = tf.config.LogicalDeviceConfiguration(), tf.config.list_physical_devices("CPU")
+        tf.config.set_logical_device_configuration(cpu[0], [half, half])
+
+restoring.restore = None  # the parent builds no model
+subprocess.Popen = Popen
+devices.share_memory()
+found = inference.infer(artifact.load(folder), competition, Path("out"), processes=2, show=show)
+print(json.dumps([*pipeline.__path__, found.ids, found.labels, lines, seen]))
+"""
+EACH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
+
+
+@pytest.mark.slow
+def test_two_processes_of_a_bundle_compute_every_row(trained, written_config, tiny, tmp_path):
+    """What they are started by travels with the modules that are imported. The parent builds no
+    model, uses no device before they begin, and has nothing to warn of. Each process sees one GPU,
+    and takes its memory as it needs it.
+    """
+    folder, expect = tmp_path / "notebook", {"run_id": "r1", "weights_sha256": "ab"}
+    given = {"config": str(written_config(tiny)), "competition": "digits", "owner": "ann"}
+    built = bundle.build("infer-gpu", **given, out=tmp_path / "bundle", expect=expect)
+    for cell in json.loads(built.notebook.read_text())["cells"]:
+        first, _, text = cell["source"].partition("\n")
+        if first.startswith("%%writefile "):
+            file = folder / first.removeprefix("%%writefile ")
+            file.parent.mkdir(parents=True, exist_ok=True)
+            file.write_text(text)
+    # The checkout is on the path of every other Python that a test starts.
+    path = f"{folder}{os.pathsep}{ROOT / 'tests' / 'guard'}"
+    environment = {name: text for name, text in os.environ.items() if name not in EACH}
+    environment |= {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": path}
+    words = [sys.executable, "-c", BUNDLED, trained[1] / "artifact", trained[0]]
+
+    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    package, ids, labels, lines, seen = json.loads(done.stdout.splitlines()[-1])
+    assert package == str(folder / "pipeline")
+    assert len(ids) == 21 and labels == truth(ids)
+    assert any("21 rows go to 2 processes" in line for line in lines)
+    assert not any("Warning" in line or "computed here" in line for line in lines)
+    assert [each["CUDA_VISIBLE_DEVICES"] for each in seen] == ["0", "1"]
+    assert all(EACH.items() <= each.items() for each in seen)
+
+
+def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(
+    trained, loaded, bound, tmp_path, monkeypatch
+):
+    """The second one cannot even start; where no time is left all rows have the mean prediction, in
+    a valid file.
+    """
+    lines, start = list[str](), multi_gpu._start
+    infer = partial(inference.infer, loaded, trained[0], processes=2, show=lines.append)
+
+    def started(job: Path, number: int) -> subprocess.Popen[bytes]:
+        (job / multi_gpu.LOG).touch()
+        return subprocess.Popen(words) if number or "sleep" in words else start(job, number)
+
+    monkeypatch.setattr(multi_gpu, "_start", started)
+    words = ["false"]
+    found = infer(tmp_path / "out")
+
+    assert any("process 2 ended with 1 after 0 of 11 rows" in line for line in lines)
+    assert "Rows 10 to 20 are computed here" in lines
+    assert found.values == pytest.approx(predicted(trained[0], loaded).values, abs=bound)
+
+    words = ["sleep", "600"]
+    late = infer(tmp_path / "late", seconds=0.5)
+    assert late.left_out == 21 and (late.values == loaded.prior).all()
+    assert len(rows(tmp_path / "late" / "submission.csv")) == 21
+
+
+def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_golden_inputs_on(
+    trained, loaded, tmp_path, monkeypatch
+):
+    """And where not even one row fits, that is said, and not by a traceback."""
+    room, compiled = [8], forward_pass._compiled
+
+    def small(model):
+        call = compiled(model)
+
+        def fits(weights, inputs):
+            if len(inputs) > room[0]:
+                raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
+            return call(weights, inputs)
+
+        return fits
+
+    monkeypatch.setattr(forward_pass, "_compiled", small)
+
+    found = inference.infer(loaded, trained[0], tmp_path, show=str)
+    room[0] = 0
+
+    assert truth(found.ids) == list(found.labels)
+    with pytest.raises(DeviceError, match="Not even one row fits"):
+        restoring.restore(loaded)[0]
+
+
+def test_programs_without_optimizations_are_those_of_inference_alone():
+    """They give other bits, with which a training would begin."""
+    doubled = jax.jit(lambda number: number * 2)
+    with pytest.raises(KeyError), restoring._unoptimized():
+        doubled(1.0)
+        raise KeyError
+
+    assert not jax.config.read("jax_disable_most_optimizations")
+    doubled(1.0)
+    assert doubled._cache_size() == 2  # compiled again
+
+
+def on_a_gpu(monkeypatch):
+    here = replace(devices.found(), platform="gpu")
+    monkeypatch.setattr(restoring.devices, "found", lambda: here)
+
+
+def test_a_gpu_computes_in_float16_if_the_golden_outputs_agree(
+    trained, loaded, monkeypatch, float16
+):
+    """A CPU never does by itself: it has no fast float16."""
+    lines: list[str] = []
+    assert restoring.restore(loaded)[1].precision == "float32"
+
+    on_a_gpu(monkeypatch)
+    checked = restoring.restore(loaded, show=lines.append)[1]
+    swapped = replace(loaded, golden_outputs=loaded.golden_outputs[::-1])
+    with pytest.raises(ArtifactError, match="in float32"):
+        restoring.restore(swapped, show=lines.append)
+    lenient = replace(loaded.config, golden_tolerance=2.0)
+    other_classes = restoring.restore(replace(swapped, config=lenient))[1]
+
+    assert checked.precision == "mixed_float16" and not checked.asked
+    assert other_classes.precision == "float32"
+    assert 0 < checked.difference < checked.tolerance
+    assert len(lines) == 1 and "float32 is used" in lines[0]
+
+
+@pytest.mark.parametrize(("every", "time"), [(2, True), (21, False)])
+def test_what_is_too_large_for_float16_is_computed_in_float32(
+    trained, loaded, tmp_path, monkeypatch, float16, every, time
+):
+    """However many rows; where no time is left, the others keep their predictions."""
+    on_a_gpu(monkeypatch)
+    wanted, passes = predicted(trained[0], loaded), []
+    mean, restore, fill = block_prediction.mean, restoring.restore, block_prediction.fill
+
+    def overflowing(given, found):
+        values = mean(given, found)
+        if passes == ["mixed_float16"] and len(values) > len(loaded.golden_inputs):
+            values[::every] = np.nan
+        return values
+
+    def restored(*given):
+        forward, checked = restore(*given)
+        passes.append(checked.precision)
+        return forward, checked
+
+    def filled(*given, limit, **words):
+        return fill(*given, limit=limit if time or len(passes) < 2 else Limit(0.0), **words)
+
+    monkeypatch.setattr(restoring, "restore", restored)
+    monkeypatch.setattr(block_prediction, "mean", overflowing)
+    monkeypatch.setattr(block_prediction, "fill", filled)
+    found = inference.infer(loaded, trained[0], tmp_path, show=str, processes=1)
+
+    assert passes == ["mixed_float16", "float32"] and found.left_out == 0
+    strange = [wanted.ids.index(name) for name in found.broken]
+    assert bool(strange) != time and len(strange) <= 2
+    others = np.delete(np.arange(21), strange)
+    assert np.abs(found.values[others] - wanted.values[others]).max() <= (0 if time else 0.02)
+    assert (found.values[strange] == loaded.prior).all()
+
+
+def test_a_difference_that_the_config_accepts_is_written_beside_the_submission(
+    trained, loaded, tmp_path
+):
+    """For its lineage."""
+    altered = replace(loaded, golden_outputs=loaded.golden_outputs * np.float32(0.99))
+    with pytest.raises(ArtifactError, match=r"set golden_tolerance=0\.0\d? in the config"):
+        restoring.restore(altered)
+
+    accepting = replace(loaded.config, golden_tolerance=0.05)
+    inference.infer(altered, trained[0], tmp_path, config=accepting, show=str)
+
+    (told,) = json.loads((tmp_path / "golden.json").read_text())
+    assert told["asked"] and told["tolerance"] == 0.05
+    assert 0.001 < told["difference"] < 0.05
+
+
+def test_another_precision_is_refused_by_name(loaded):
+    with pytest.raises(ConfigError, match="float32, mixed_float16"):
+        restoring.restore(loaded, "int8")
+
+
+@pytest.mark.parametrize(
+    "altered", [lambda golden: golden[:, ::-1], lambda golden: golden * np.nan]
+)
+def test_a_model_that_answers_otherwise_than_when_it_was_trained_is_refused(loaded, altered):
+    """Weights and hashes agree, and still the outputs differ, or the difference is not a number:
+    other code, or a library with a fault.
+    """
+    altered = replace(loaded, golden_outputs=altered(loaded.golden_outputs))
+
+    with pytest.raises(ArtifactError, match="other outputs here"):
+        restoring.restore(altered)[0]

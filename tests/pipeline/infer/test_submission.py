@@ -1,0 +1,351 @@
+"""A submission says what the metric scores, and is equal to the sample in ids, order, columns and
+kinds, or it is refused, and nothing is lost.
+"""
+
+import csv
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline import config as configs
+from pipeline.data.labels import Target
+from pipeline.errors import DataError, SubmissionError
+from pipeline.evaluate import metrics
+from pipeline.infer import prediction_format, submission_csv
+from pipeline.infer.prediction_format import Form
+from workbench.rehearse import scoring
+
+IDS = ("001", "NA", "c,d", "ü", "1e5")
+
+
+@pytest.fixture
+def sample(tmp_path: Path) -> Path:
+    """Return a sample with awkward ids and whole-number placeholders."""
+    return labelled(tmp_path / "sample_submission.csv", dict.fromkeys(IDS, "0"))
+
+
+def written(path: Path, rows: list[tuple[str, ...]], **options) -> Path:
+    with path.open("w", newline="", encoding=options.pop("encoding", "utf-8")) as file:
+        csv.writer(file, **options).writerows(rows)
+    return path
+
+
+def labelled(path: Path, values: dict[str, str], **options) -> Path:
+    """Write a value for each id."""
+    return written(path, [("id", "label"), *values.items()], **options)
+
+
+def many(value) -> dict[str, str]:
+    return {f"r{n}": str(value(n)) for n in range(30)}
+
+
+def test_many_rows_that_are_all_alike_are_refused_unless_they_are_meant_so(tmp_path):
+    """Of a few that can be by chance."""
+    sample = labelled(tmp_path / "sample.csv", many(lambda n: 0.5))
+    path = labelled(tmp_path / "s.csv", many(lambda n: 0.25))
+
+    with pytest.raises(SubmissionError, match=r"all 30 rows .*'0\.25'.*--constant"):
+        submission_csv.check(path, sample)
+    assert submission_csv.check(path, sample, constant=True) == 30
+
+
+def test_all_problems_are_named_at_once(tmp_path, sample):
+    """One correction, not one submission a problem. Out of range is a number only where there is
+    a range.
+    """
+    path = labelled(tmp_path / "s.csv", {"001": "x", "new": ""})
+    with path.open("a") as file:
+        file.write("001,1\n")
+    halves = labelled(tmp_path / "sample.csv", many(lambda n: 0.5))
+    out = labelled(tmp_path / "out.csv", many(lambda n: "nan" if n == 29 else n / 20))
+
+    with pytest.raises(SubmissionError, match=r"(?s)missing.*unknown.*repeated.*whole numbers"):
+        submission_csv.check(path, sample)
+    with pytest.raises(SubmissionError, match=r"(?s)1 values .* not finite.*8 values .*'1\.05'"):
+        submission_csv.check(out, halves, within=(0, 1))
+
+
+def test_predictions_are_written_in_the_sample_s_order_or_the_older_file_stays(tmp_path):
+    """Whatever order they come in and whatever their ids hold; and no other file is beside it."""
+    ids = [*IDS, "a\rb", "\r", "a\r\nb", "a\nb", 'a"b', " a", "a ", "'", "\u2028", "\x0b"]
+    sample = labelled(tmp_path / "sample.csv", dict.fromkeys(ids, "0"))
+    path = tmp_path / "submission.csv"
+    values = [str(number) for number in range(len(ids))]
+
+    assert submission_csv.write(path, sample, ids[::-1], values[::-1]) == len(ids)
+    with pytest.raises(SubmissionError):
+        submission_csv.write(path, sample, ids[1:], values[1:])
+
+    with path.open(newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file)) == [
+            ["id", "label"],
+            *map(list, zip(ids, values, strict=True)),
+        ]
+    assert submission_csv.check(path, sample) == len(ids)
+    assert {one.name for one in tmp_path.iterdir()} == {"sample.csv", path.name}
+
+
+MUTATIONS = {
+    "rows are in another order": lambda rows: [rows[0], *rows[:0:-1]],
+    "a column is missing": lambda rows: [row[:1] for row in rows],
+    "columns are exchanged": lambda rows: [row[::-1] for row in rows],
+    "every row has a field too many": lambda rows: [rows[0], *(("junk", *row) for row in rows[1:])],
+    "a row ends with a comma": lambda rows: [*rows[:-1], (*rows[-1], "")],
+    "it has only a header": lambda rows: rows[:1],
+}
+
+
+@pytest.mark.parametrize("mutation", MUTATIONS)
+def test_a_file_that_kaggle_would_refuse_is_refused_here(tmp_path, sample, mutation):
+    """Before a submission is spent."""
+    rows = [("id", "label"), *((name, "1") for name in IDS)]
+    path = written(tmp_path / "submission.csv", MUTATIONS[mutation](rows))
+
+    with pytest.raises(SubmissionError) as caught:
+        submission_csv.check(path, sample)
+
+    assert str(path) in str(caught.value) and caught.value.exit_code == 1
+
+
+@settings(max_examples=40)
+@given(data=st.data())
+def test_whatever_is_accepted_equals_the_sample_in_ids_and_order(tmp_path_factory, data):
+    """No mixture of changes goes through."""
+    folder = tmp_path_factory.mktemp("s")
+    sample = labelled(folder / "sample.csv", dict.fromkeys(IDS, "0"))
+    some = st.lists(st.sampled_from([*IDS, "1", "x", ""]), max_size=6)
+    names = data.draw(st.just([*IDS]) | st.permutations(IDS) | some)
+    spelled = st.just("1") | st.sampled_from(["2.0", "", "a", "-3", "nan"])
+    values = [data.draw(spelled) for _ in names]
+    path = written(folder / "s.csv", [("id", "label"), *zip(names, values, strict=True)])
+
+    try:
+        submission_csv.check(path, sample)
+        accepted = True
+    except SubmissionError:
+        accepted = False
+
+    assert accepted == (tuple(names) == IDS and set(values) <= {"1", "-3"})
+
+
+@pytest.mark.parametrize(
+    "options", [{"encoding": "utf-8-sig"}, {"lineterminator": "\n"}, {"quoting": csv.QUOTE_ALL}]
+)
+def test_a_file_that_differs_only_in_spelling_is_accepted(tmp_path, sample, options):
+    """A BOM, line ends and quotes mean nothing."""
+    path = labelled(tmp_path / "s.csv", dict.fromkeys(IDS, "7"), **options)
+
+    assert submission_csv.check(path, sample) == 5
+
+
+NO_NUMBERS = ("1_0", "٣", " 1", "nan", "inf", "", "x")  # some of which Python reads as numbers
+
+
+@pytest.mark.parametrize(
+    ("placeholder", "good", "bad"),
+    [
+        ("0", ["7", "-1"], ["1.5", *NO_NUMBERS]),
+        ("0.5", ["1", "-0.5", "+.5", "1.", "1e-3", "2E+05"], ["1e999", "0x1", ".", *NO_NUMBERS]),
+        ("dog", ["lynx", "nano"], ["nan", "NULL", "None", "", "  ", "n/a", "<NA>"]),
+        ("None", ["None", "cat"], ["nan", ""]),
+    ],
+)
+def test_a_value_is_of_the_sample_s_own_kind(tmp_path, placeholder, good, bad):
+    """What scores is another program: it reads fewer numbers than Python, and with pandas some
+    texts as missing ones, unless the sample has them itself.
+    """
+    sample = labelled(tmp_path / "sample.csv", {"a": placeholder})
+    refused = []
+    for value in [*good, *bad]:
+        try:
+            submission_csv.check(labelled(tmp_path / "s.csv", {"a": value}), sample)
+        except SubmissionError:
+            refused.append(value)
+
+    assert refused == bad
+
+
+def test_what_is_missing_or_has_no_rows_is_named(tmp_path, sample):
+    """An empty submission would be equal to such a sample."""
+    empty = labelled(tmp_path / "empty.csv", {})
+
+    with pytest.raises(DataError, match="no rows"):
+        submission_csv.check(empty, empty)
+    with pytest.raises(DataError, match=r"nothing\.csv is missing"):
+        submission_csv.check(tmp_path / "nothing.csv", sample)
+
+
+TWO, THREE = Target("classes", ("no", "yes")), Target("classes", ("a", "b", "c"))
+TAGS = Target("multilabel", ("a", "b", "c"))
+BARS = replace(TAGS, separator="|")
+PRICE = Target("regression", ("price",), (0.0,), (1.0,))
+POINT = Target("regression", ("x", "y"), (0.0, 0.0), (1.0, 1.0))
+FATE = Target("classes", ("dead", "recovered"))
+GRADE = Target("ordinal", ("0", "1", "2"))
+DIGITS = configs.load("digits")
+
+
+def two_rows(folder: Path, header: str, row: str) -> Path:
+    """Write a sample of two ids, "7" and "05", in this order."""
+    path = folder / "sample_submission.csv"
+    path.write_text(f"{header}\n7,{row}\n05,{row}\n")
+    return path
+
+
+OF_THREE = [[0.1, 0.6, 0.3], [0.5, 0.2, 0.3]]
+HALVES, QUARTERS = [[0.75, 0.25], [0.5, 0.5]], [[0.5, 0.25, 0.75], [0, 1, 0]]
+SURE = [[0.9, 0.1, 0.8], [0, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "header", "row", "values", "seven", "five"),
+    [
+        (THREE, "accuracy", "id,label", "a", OF_THREE, "b", "a"),
+        (TWO, "auc", "id,target", "0", HALVES, "0.25", "0.5"),
+        (THREE, "map@2", "id,label", "a b", OF_THREE, "b c", "a c"),
+        (THREE, "log_loss", "id,c,a,b", "0,0,0", QUARTERS, "0.75,0.5,0.25", "0,0,1"),
+        (GRADE, "qwk", "id,grade", "0", [[0.1, 0.2, 0.7], [1, 0, 0]], "2", "0"),
+        (TAGS, "f1", "id,tags", "a b", SURE, "a c", "b"),
+        (TAGS, "f1", "id,tags", "a b", [[0.1, 0.4, 0.2], [0.5] * 3], "b", "a"),  # no empty text
+        (BARS, "f1", "id,tags", "a|b", SURE, "a|c", "b"),
+        (BARS, "f1", "id,tags", '"a, b"', SURE, '"a, c"', "b"),
+        (TAGS, "f1", "id,a,b,c", "0,0,0", SURE, "1,0,1", "0,1,0"),
+        (PRICE, "rmse", "Id,SalePrice", "0", [[1e6], [-2.5]], "1000000", "-2.5"),
+        (POINT, "mae", "id,y,x", "0,0", [[1, 2], [3, 4]], "2,1", "4,3"),
+        # By rounding, the mean of probabilities may be the next float beyond 1.
+        (TWO, "log_loss", "id,no,yes", "0,0", [[1 + 1e-7, -1e-7], [0, 1]], "1,0", "0,1"),
+    ],
+)
+def test_each_kind_of_submission_has_its_form(
+    tmp_path, target, metric, header, row, values, seven, five
+):
+    """In the sample's order of ids and columns, whatever the order of the predictions."""
+    path, out = two_rows(tmp_path, header, row), tmp_path / "out.csv"
+
+    rows = Form(target, metric, path).write(out, ["05", "7"], np.array(values[::-1]))
+
+    assert rows == 2
+    assert out.read_text().splitlines() == [header, f"7,{seven}", f"05,{five}"]
+    assert submission_csv.check(out, path, numbers=metric not in ("accuracy", "qwk")) == 2
+
+
+@pytest.mark.parametrize(
+    ("positive", "column", "place"),
+    [("dead", "has_died", 0), (None, "has_died", 1), (None, "dead", 0), ("recovered", "dead", 1)],
+)
+def test_a_column_of_probabilities_is_about_the_label_that_the_config_names(
+    tmp_path, positive, column, place
+):
+    """And is scored as such: alone, neither the name of the column nor the alphabet can tell."""
+    path = two_rows(tmp_path, f"id,{column}", "0.5")
+    values = np.array([[0.75, 0.25], [0.5, 0.5]], np.float32)
+
+    texts = Form(FATE, "auc", path, positive).texts(values)
+
+    assert [float(text) for text in texts[column]] == list(values[:, place])
+    found = scoring.predictions(FATE, metrics.find("auc", "classes"), texts, positive)
+    assert np.array_equal(found, values)
+
+
+def test_a_positive_label_that_is_none_is_refused(tmp_path):
+    path = two_rows(tmp_path, "id,has_died", "0.5")
+    with pytest.raises(SubmissionError, match=r"'ded' is no label.* one of 'dead', 'recovered'"):
+        Form(FATE, "auc", path, "ded")
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "header", "said"),
+    [
+        (THREE, "log_loss", "id,p", "columns p .* expected one, or one for each of a, b, c"),
+        (THREE, "accuracy", "id,a,b", "target='classes', metric='accuracy'"),
+        (TAGS, "auc", "id,tags", "columns tags"),
+        (POINT, "mae", "id,y,other", "for each of x, y"),  # by position they would be exchanged
+        (THREE, "accuracy", "id", "expected one"),
+    ],
+)
+def test_a_sample_of_another_form_is_refused(tmp_path, target, metric, header, said):
+    """Before anything is predicted, with the columns and the edit."""
+    path = two_rows(tmp_path, header, ",".join("0" * header.count(",")))
+
+    with pytest.raises(SubmissionError, match=f"{said}(.|\n)*Correct target, metric"):
+        Form(target, metric, path)
+
+
+@pytest.mark.parametrize(
+    ("values", "bounds"),
+    [
+        ({}, None),
+        ({"metric": "log_loss"}, (0, 1)),
+        ({"target": "multilabel"}, (0, 1)),
+        ({"target": "regression", "num_classes": 0, "metric": "mae"}, None),
+    ],
+)
+def test_a_placeholder_of_0_stands_for_any_number_where_scores_are_asked_for(values, bounds):
+    """A sample full of zeros does not make probabilities, or a regression, whole numbers."""
+    config = replace(DIGITS, **values)
+
+    assert prediction_format.bounds(config) == bounds
+    any_number = bounds is not None or config.target == "regression"
+    assert prediction_format.takes_any_number(config) == any_number
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "header"),
+    [
+        (TWO, "accuracy", "id,x"),
+        (THREE, "log_loss", "id,a,b,c"),
+        (TAGS, "f1", "id,x"),
+        (POINT, "rmse", "id,x,y"),
+        (GRADE, "qwk", "id,x"),
+    ],
+)
+def test_predictions_that_are_not_one_number_in_range_each_are_refused(
+    tmp_path, target, metric, header
+):
+    """Of NaNs a label could be made like of others, and a metric would refuse a probability beyond
+    0 and 1, or clip it in silence. The older file stays.
+    """
+    path, out = two_rows(tmp_path, header, ",".join("0" * header.count(","))), tmp_path / "out.csv"
+    out.write_text("older")
+    values = np.linspace(0.1, 0.9, 2 * len(target.names), dtype=np.float32).reshape(2, -1)
+    shapes = [values[:1], np.vstack([values, values]), values[:, 1:], values[:0]]
+    numbers = [np.nan, np.inf] + [1.5, -0.25] * (target.kind != "regression")
+
+    for bad in [*shapes, *(np.where(values == values.max(), one, values) for one in numbers)]:
+        with pytest.raises(SubmissionError, match=r"(?s)out\.csv would hold .* Infer again"):
+            Form(target, metric, path).write(out, ["7", "05"], bad)
+
+    assert sorted(file.name for file in tmp_path.iterdir()) == ["out.csv", path.name]
+    assert out.read_text() == "older"
+
+
+MISSING = Target("classes", ("NA", "yes"))
+
+
+@pytest.mark.parametrize(
+    ("target", "metric", "header", "row", "wrong"),
+    [
+        (MISSING, "accuracy", "id,label", "yes", "NA"),
+        (MISSING, "accuracy", "id,label", "NA", ""),
+        (Target("multilabel", ("a", "None")), "f1", "id,tags", "a", "None"),
+        # Blanks stand between the labels of a ranking.
+        (Target("classes", ("big cat", "elk")), "map@2", "id,label", "elk elk", "big cat"),
+        (MISSING, "auc", "id,label", "0.5", ""),
+        (PRICE, "rmse", "id,price", "0", ""),
+    ],
+)
+def test_labels_that_cannot_be_submitted_are_told_before_they_are_predicted(
+    target, metric, header, row, wrong, tmp_path
+):
+    """A sample that says such a text itself is read by a metric that keeps it; and where numbers
+    are asked for, no label is written.
+    """
+    made = Form(target, metric, two_rows(tmp_path, header, row))
+
+    with pytest.raises(SubmissionError, match=f"'{wrong}'") if wrong else nullcontext():
+        made.check_labels()

@@ -1,0 +1,95 @@
+"""A run for which the devices have too little memory."""
+
+from dataclasses import replace
+
+import jax
+import pytest
+
+from pipeline.errors import DeviceError
+from pipeline.evaluate import held_out_outputs
+from pipeline.train import feed, out_of_memory, training
+from pipeline.train.batch_cuts import Cut
+from pipeline.train.train_step import Step
+
+
+class Small:
+    """What the text names of a step."""
+
+    micro_batch, smaller = 64, [Cut(2)]
+
+
+def test_memory_that_runs_out_after_the_first_call_says_which_edit_changes_no_result():
+    with (
+        pytest.raises(DeviceError, match="out of memory after a call that did fit") as found,
+        out_of_memory.later_calls(Small()),
+    ):
+        jax.numpy.ones((1 << 50,), "float32").block_until_ready()
+
+    assert "set a micro_batch below 64 in the config, which changes no result" in str(found.value)
+    assert "resumes from the last checkpoint" in str(found.value)
+
+
+def test_another_refusal_of_the_devices_stays_what_it_is():
+    said = "INVALID_ARGUMENT: no"
+    with pytest.raises(jax.errors.JaxRuntimeError, match=said), out_of_memory.later_calls(Small()):
+        raise jax.errors.JaxRuntimeError(said)
+
+
+@pytest.mark.slow
+def test_what_fitted_is_kept_for_later_folds_and_sessions(competition, tiny, tmp_path, monkeypatch):
+    """Each would compile first what does not fit, which takes minutes on a TPU."""
+    train, tried = Step.train, []
+
+    def starved(self, *given):
+        tried.append(self.micro_batch)
+        if self.micro_batch > 8:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return train(self, *given)
+
+    monkeypatch.setattr(Step, "train", starved)
+    replicas = jax.device_count()
+    config = replace(tiny, batch=16 * replicas, folds=2, epochs=2)
+    compute, evaluated = held_out_outputs.compute, []
+
+    def interrupted(*given, batch, **words):
+        evaluated.append(batch // replicas)
+        return compute(*given, batch=batch, **words) if len(evaluated) > 1 else None
+
+    monkeypatch.setattr(held_out_outputs, "compute", interrupted)
+    for session, steps in enumerate((1, None, None)):
+        lines = []
+        # What says nothing of the memory may change between sessions.
+        config = replace(config, session_hours=9.0 - session)
+        training.train(config, competition, tmp_path / "out", max_steps=steps, show=lines.append)
+        assert sum("retrying" in line for line in lines) == (steps == 1)
+        assert any("as fitted before" in line for line in lines) == (steps is None)
+
+    assert tried.count(16) == 1 and set(tried) == {16, 8}
+    # A session ended in an evaluation; the last one had nothing else left of the first fold.
+    assert len(evaluated) > 2 and set(evaluated) == {8}
+
+
+def test_images_leave_the_devices_before_a_cut_that_changes_results(
+    competition, tiny, tmp_path, monkeypatch
+):
+    """They may take a quarter of the memory."""
+    train, held = Step.train, []
+
+    def starved(self, tree, images, *given):
+        held.append(bool(images))
+        if images:
+            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
+        return train(self, tree, images, *given)
+
+    monkeypatch.setattr(Step, "train", starved)
+    monkeypatch.setattr(feed, "way", lambda *_: ("device", "they fit"))
+    lines = []
+    training.train(tiny, competition, tmp_path / "out", max_steps=2, show=lines.append)
+
+    assert held.index(False) >= 1 and not held[-1]
+    assert any("the inputs leave the devices" in line for line in lines)
+    assert not any("changes results" in line for line in lines)
+
+    asked = replace(tiny, feed="device")
+    with pytest.raises(DeviceError, match="does not fit"):
+        training.train(asked, competition, tmp_path / "asked", show=lines.append)

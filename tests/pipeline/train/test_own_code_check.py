@@ -1,0 +1,193 @@
+"""What is wrong with a competitor's own functions is said before a run spends anything."""
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import pipeline.configs
+from localkaggle import competitions
+from pipeline import config as configs
+from pipeline.config import config_files, own_code
+from pipeline.configs import orders
+from pipeline.data import dataset
+from pipeline.errors import CheckpointError, ConfigError, DataError
+from pipeline.evaluate import competition_metric
+from pipeline.models import architectures
+from pipeline.train import own_code_check, training
+from tests.pipeline.handmade import without_numbers
+
+ROOT = Path(__file__).resolve().parents[3]
+ORDERS = Path(orders.__file__)
+# The example of docs/own-code.md, with the rest of the config as in that of digits.
+(EXAMPLE, *_) = re.findall(
+    r"```python\n(.*?)```", (ROOT / "docs/own-code.md").read_text(), re.DOTALL
+)
+REST = "    # and the rest, as in pipeline/configs/digits.py\n"
+FIELDS = ("competition", "num_classes", "data", "optimizer", "batch", "epochs")
+DIGITS = (ROOT / "pipeline/configs/digits.py").read_text().splitlines()
+WHOLE = EXAMPLE.replace(REST, "\n".join(x for x in DIGITS if x.strip().startswith(FIELDS)) + "\n")
+
+LOGITS = 'layers.Dense(num_classes, dtype="float32")(x)'
+LOSS = "(1 - keras.ops.exp(-losses)) ** 2 * losses"
+RECALL = "sum((labels[truth == k] == k).mean() for k in set(truth)) / len(set(truth))"
+ERASED = "jax.lax.dynamic_update_slice_in_dim(image, 0 * image[:4], row, 0)"
+FLOATS = "to_numpy(np.float32)"
+# Of a config with functions of its own, and of one with readers of its own: a text that is replaced
+# by another one, and what the refusal says; DEF is the line of the function.
+BROKEN = [
+    (LOGITS, LOGITS.replace("num_classes", "7"), r"DEF\).*shape \(None, 7\), not \(None, 10"),
+    (LOSS, f"keras.ops.mean({LOSS})", r"DEF\) returns float32 \(\) for 16 rows"),
+    (RECALL, RECALL.replace("set(truth)", "range(10)"), "DEF.* fails where rows of a class are"),
+    (RECALL, "float(len(truth))", r"DEF\) gives 20 to the truth and 20 to the worst"),
+    (RECALL, f"{RECALL} / 'a'", r"DEF\) \(line \d+\) ended with TypeError"),
+    (ERASED, "image[1:]", r"DEF\) returns uint8 \(7, 8, 1\)"),
+    (ERASED, "image + __import__('random').randint(0, 99)", r"DEF\) gives two results"),
+]
+READERS = [
+    ("table.loc[list(ids)]", "table.iloc[: len(ids)]", r"DEF\) returns rows of other ids"),
+    ("ids=list(table.index)", "ids=['a', *table.index[1:-1], 'a']", r"1197 ids, 1196 .*, as 'a'"),
+    ("np.stack(pictures)[..., None]", "np.stack(pictures)", r"\(1197, 8, 8\); expected uint8"),
+    (FLOATS, "to_numpy()", r"the input 'numbers' is float64 \(1197, 2\)"),
+    (FLOATS, f"{FLOATS} * np.float32('nan')", "the input 'numbers' is not finite in row 0"),
+    ('labels=table["size"]', 'labels=table["size"][1:]', r"the shape \(1196,\); expected \(1197"),
+    ("state=state)", "state=table)", r"DEF\) returns a state that JSON cannot hold"),
+    ("found = inputs(", "found = outputs(", r"DEF\) ended with NameError \(line \d+\)"),
+]
+
+
+@pytest.fixture
+def own(tmp_path):
+    """Return a function: the config of the example's file, in which texts are replaced."""
+
+    def made(*changes):
+        text = WHOLE
+        for before, after in changes:
+            assert before in text
+            text = text.replace(before, after)
+        (tmp_path / "leaves.py").write_text(text)
+        return configs.load(str(tmp_path / "leaves.py"))
+
+    return made
+
+
+@pytest.mark.slow
+def test_the_example_of_the_page_works_and_is_told_with_file_and_line(own):
+    told = []
+
+    own_code_check.check(own(), told.append)
+
+    assert [line.split(" (")[0] for line in told[:4]] == [
+        "augment='erased'", "loss='focal'", "metric='macro_recall'", "model='squeeze_net'"
+    ]  # fmt: skip
+    assert "greater is better; it gets classes" in told[2]
+    assert "TensorFlow computes the same outputs" in told[4]
+
+
+@pytest.fixture(scope="module")
+def orders_folder(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("orders") / "orders"
+    competitions.EMBEDDED["orders"]().write(folder)
+    return folder
+
+
+# One of the broken metrics gets no rows.
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value encountered")
+@pytest.mark.parametrize(
+    ("name", "text", "before", "after", "says"),
+    [("leaves.py", WHOLE, *row) for row in BROKEN]
+    + [(ORDERS.name, ORDERS.read_text(encoding="utf-8"), *row) for row in READERS],
+)
+def test_what_cannot_work_is_refused_with_file_line_and_edit(
+    name, text, before, after, says, tmp_path, orders_folder
+):
+    assert text.count(before) == 1
+    path = tmp_path / name
+    path.write_text(text.replace(before, after), encoding="utf-8")
+    line = text[: text.index(before)].rpartition("\ndef ")[0].count("\n") + 2
+
+    with pytest.raises((ConfigError, DataError), match=says.replace("DEF", f"line {line}")) as said:
+        config = configs.load(str(path))
+        if name == ORDERS.name:
+            dataset.read_training(orders_folder, config)
+        own_code_check.by_jax(config, str)
+
+    assert name in str(said.value) and "\n" in str(said.value)
+
+
+def test_what_can_work_is_not_refused(own):
+    """Each way to write a function that is read from its signature or its file."""
+    kept = "import dataclasses\n@dataclasses.dataclass\nclass Kept:\n    b: int\n\n\ndef focal("
+    config = own(
+        ("(truth, labels)", "(truth, labels, beta: float = 2.0)"),
+        ("*, width: int = 16", "width: int = 24, **more"),
+        ("import keras\n", "from __future__ import annotations\nimport keras\n"),
+        ("def focal(", kept),
+    )
+
+    assert competition_metric.of(config).greater_is_better
+    with without_numbers():
+        assert architectures.build(replace(config, model_options={"other": 1})).count_params()
+
+
+def test_a_module_beside_the_file_counts_as_its_code(own, tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(tmp_path))
+    (tmp_path / "beside_it.py").write_text("FACTOR = 1\n")
+    first = own(("import keras\n", "import keras\nfrom beside_it import FACTOR\n")).code
+    (tmp_path / "beside_it.py").write_text("FACTOR = 2\n")
+
+    assert own_code.fingerprint(tmp_path / "leaves.py") != first
+
+
+def test_functions_that_are_not_those_of_the_training_are_refused(own):
+    """An artifact's config has their sha256 only."""
+    trained = configs.from_json(own().to_json())
+    assert own_code.function(trained, "loss") is not None
+
+    with pytest.raises(ConfigError, match=r"expected pipeline/configs/nowhere.py"):
+        own_code.function(replace(trained, name="nowhere", code="0" * 64), "loss")
+    for name, has in (("digits", "none"), ("cells", "begins with [0-9a-f]{12};")):
+        elsewhere = replace(trained, name=name, code="0" * 64)
+        with pytest.raises(
+            ConfigError, match=f"not those of the training.*{has}.*expected 0{{12}}"
+        ):
+            own_code.function(elsewhere, "loss")
+
+
+def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
+    """With the sha256 of all of them."""
+    folder = tmp_path / "several"
+    folder.mkdir()
+    start, rest = WHOLE.replace('name="leaves"', 'name="several"').split("def focal", 1)
+    body, rest = rest.split("def macro_recall", 1)
+    focal = f"import keras\n\n\ndef focal{body}"
+    (folder / "losses.py").write_text(focal)
+    (folder / "__init__.py").write_text(
+        f"{start}\nfrom pipeline.configs.several.losses import focal\ndef macro_recall{rest}"
+    )
+    monkeypatch.setattr(config_files, "CONFIGS", tmp_path)
+    monkeypatch.setattr(pipeline.configs, "__path__", [str(tmp_path)])
+
+    config = configs.load("several")
+
+    assert own_code.function(config, "loss").__module__ == "pipeline.configs.several.losses"
+    assert own_code.elsewhere(config) == ""
+    (folder / "losses.py").write_text(focal.replace("** 2", "** 3"))
+    assert own_code.fingerprint(folder / "__init__.py") != config.code
+
+
+@pytest.mark.slow
+def test_a_run_with_own_functions_resumes_and_not_with_others(own, competition, tiny, tmp_path):
+    """tests/pipeline/data/test_own_rows.py infers with a reader of its own, by two processes."""
+    names = ("name", "loss", "metric", "augment", "code")  # a model compiles longer
+    example, quiet, out = own(), {"show": lambda line: None}, tmp_path / "out"
+    config = replace(tiny, epochs=2, **{name: getattr(example, name) for name in names})
+    training.train(config, competition, out, max_steps=3, **quiet)
+    trained = training.train(config, competition, out, **quiet)
+    assert "validation_macro_recall" in trained.manifest["metrics"]
+    assert trained.manifest["config"]["code"] == example.code
+
+    changed = replace(config, code=own(("** 2", "** 3")).code)
+    with pytest.raises(CheckpointError, match=r"changed since: code: '.*' then, '.*' now"):
+        training.train(changed, competition, out, **quiet)

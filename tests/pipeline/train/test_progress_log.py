@@ -1,0 +1,98 @@
+"""Progress is appended to, and what a kill cut off is neither kept nor in the way."""
+
+import csv
+import json
+import resource
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from formats.errors import DiskError
+from pipeline.train.progress_log import WORDS, Progress, columns, in_words, readable
+
+
+def going_on(folder: Path, step: int) -> Progress:
+    """Return the progress of a run that begins, or goes on, at a step."""
+    words = {"seconds": 0, "total_steps": 100, "batch": 16, "figure": "accuracy"}
+    return Progress(folder, step=step, show=lambda line: None, **words)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    """Return the output of a run that wrote three epochs of ten steps, and a line at each."""
+    progress = going_on(tmp_path, 0)
+    for epoch in (1, 2, 3):
+        progress.epoch(
+            {**dict.fromkeys(columns("accuracy"), 0.5), "epoch": epoch, "step": 10 * epoch}
+        )
+        progress.line(10 * epoch, {"loss": 0.5})
+    return tmp_path
+
+
+def steps(folder: Path) -> tuple[list[int], list[int]]:
+    """Return the steps of history.csv and of progress.jsonl."""
+    with (folder / "history.csv").open(newline="") as file:
+        rows = [int(row["step"]) for row in csv.DictReader(file)]
+    return rows, [
+        json.loads(line)["step"] for line in (folder / "progress.jsonl").read_text().splitlines()
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "torn"),
+    [
+        *(("history.csv", torn) for torn in ("4,", "\0\r\n", "\xff")),
+        ("history.csv", "4,x" + ",1" * 7 + "\r\n"),
+        ("history.csv", "1" + ",1" * 20 + "\r\n"),
+        *(("progress.jsonl", torn) for torn in ('{"step": 40}', "[]\n", "{}\n", "\xff\n")),
+        *(("progress.jsonl", torn) for torn in ('{"step": null}\n', "[" * 99_999 + "\n")),
+    ],
+)
+def test_what_a_kill_cut_off_is_dropped(folder, name, torn):
+    """Wherever it was cut, and whatever else is none of ours."""
+    with (folder / name).open("a", newline="", encoding="latin-1") as file:
+        file.write(torn)
+
+    going_on(folder, 50)
+
+    assert steps(folder) == ([10, 20, 30], [10, 20, 30])
+    going_on(folder, 20)  # what is past the checkpoint comes again
+    assert steps(folder) == ([10, 20], [10, 20])
+
+
+JSON = st.integers() | st.floats() | st.text() | st.booleans() | st.lists(st.integers())
+
+
+def test_a_full_disk_leaves_the_history_as_it_was(folder):
+    """It is written anew beside its place, and renamed."""
+    before = (folder / "history.csv").read_bytes()
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (10, limits[1]))
+        with pytest.raises(DiskError):
+            going_on(folder, 20)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+
+    assert (folder / "history.csv").read_bytes() == before
+
+
+@given(st.dictionaries(st.sampled_from([*WORDS, "eta_seconds", "other"]), JSON))
+def test_any_line_of_a_log_reads_as_one_line_of_text(line):
+    """A log may hold what anybody wrote."""
+    words = in_words(line)
+
+    assert words.isprintable() and len(words) < 300
+
+
+def test_a_line_of_progress_is_shown_in_words_and_any_other_as_it_is():
+    """What a person sees on a terminal."""
+    line = json.dumps(
+        {"fold": 2, "folds": 5, "step": 43, "steps": 337, "images_per_second": 1834.5}
+    )
+
+    assert readable(line) == "fold 2 of 5  step 43 of 337  1,834 images/s"
+    for other in ("Devices: 2 x cpu (cpu)", "[1]", '{"a": 1}', ""):
+        assert readable(other) == other

@@ -1,0 +1,155 @@
+"""A session takes exactly what the session before it left, under every layout, or says what is
+mounted in its place.
+"""
+
+import hashlib
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pipeline.errors import CheckpointError
+from pipeline.train import checkpoint, resume
+
+NEWEST = "checkpoints/step-00000040"
+
+
+def left(folder: Path, run_id: str = "r1", step: int = 40, fold: str = "") -> Path:
+    """Write what a session leaves."""
+    place = folder / fold
+    checkpoint.save(place / "checkpoints", step, {"w": np.arange(5.0) + step}, {"run_id": run_id})
+    (place / "history.csv").write_text("epoch,step\n1,40\n")
+    (place / "progress.jsonl").write_text('{"step": 40, "steps": 120}\n')
+    return folder
+
+
+def expected(
+    folder: Path, run_id: str = "r1", step: int = 40, newest: str = NEWEST
+) -> dict[str, Any]:
+    """Return what the bundle carries of it."""
+    files = {
+        path.relative_to(folder).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+    return {"run_id": run_id, "step": step, "checkpoint": newest, "files": files}
+
+
+def flat(folder: Path, target: Path) -> None:
+    """Lay it out as a dataset, which has no folders."""
+    target.mkdir(parents=True)
+    for path in folder.rglob("*"):
+        if path.is_file():
+            (target / path.relative_to(folder).as_posix().replace("/", "--")).write_bytes(
+                path.read_bytes()
+            )
+
+
+def taken(expect: dict[str, Any], inputs: Path, output: Path) -> list[str]:
+    shown: list[str] = []
+    output.mkdir(exist_ok=True)
+    assert resume.restore(expect, inputs, output, show=shown.append)
+    return shown
+
+
+@pytest.mark.parametrize(
+    ("place", "lay"),
+    [
+        ("notebooks/ann/digits-train-tpu", shutil.copytree),
+        ("digits-train-tpu", shutil.copytree),
+        ("datasets/ann/digits-checkpoint", flat),
+        ("digits-checkpoint", flat),
+    ],
+)
+def test_what_a_session_left_is_taken_under_every_layout(tmp_path, place, lay):
+    """File by file, so that training finds its folders as it left them: one a fold."""
+    folder, working = tmp_path / "left", tmp_path / "working"
+    left(left(folder, step=120, fold="fold-1"), fold="fold-2")
+    expect = expected(folder, newest=f"fold-2/{NEWEST}")
+    lay(folder, tmp_path / "input" / place)
+
+    told = taken(expect, tmp_path / "input", working)
+
+    found = checkpoint.latest(working / "fold-2" / "checkpoints")
+    assert found is not None and found.step == 40
+    assert expected(working)["files"] == expect["files"]
+    assert told == ["Resuming from step 40 of run r1: 8 files, checksums verified."]
+    assert resume.progress(working) == "fold-1 step 120 of 120, fold-2 step 40 of 120"
+
+
+@pytest.mark.parametrize(
+    ("mount", "said"),
+    [
+        (lambda place: left(place, step=20), r"Expected step 40 of run r1(.|\n)*step 20 of run r1"),
+        (lambda place: left(place, run_id="r2"), "step 40 of run r2"),
+        (Path.mkdir, r"has not mounted step 40(.|\n)*notebooks/ann/x/"),
+        (lambda place: (left(place) / "history.csv").unlink(), r"lacks history\.csv"),
+    ],
+    ids=["an older output", "the same step of another run", "nothing", "a file is missing"],
+)
+def test_what_is_not_expected_is_named_and_refused(tmp_path, mount, said):
+    """Plausible, and a session lost: with what is there, and ways on."""
+    expect, place = expected(left(tmp_path / "left")), tmp_path / "input" / "notebooks/ann/x"
+    place.parent.mkdir(parents=True)
+    mount(place)
+
+    with pytest.raises(CheckpointError, match=said) as refused:
+        resume.restore(expect, tmp_path / "input", tmp_path / "working")
+
+    assert "--fresh" in str(refused.value) or "lacks" in said
+    assert not (tmp_path / "working").exists()
+
+
+def test_a_file_that_was_changed_is_refused_and_not_taken(tmp_path, flipped):
+    """By one bit; where nothing is expected, a run begins, whatever is mounted."""
+    folder, working = left(tmp_path / "input" / "digits-train-tpu"), tmp_path / "working"
+    expect = expected(folder)
+    flipped(folder / NEWEST / "state.npz", 99)
+
+    with pytest.raises(CheckpointError, match="the bundle expects"):
+        resume.restore(expect, tmp_path / "input", working)
+
+    assert not (working / NEWEST / "state.npz").exists()
+    assert not resume.restore({}, tmp_path / "input", working, show=print)
+
+
+def test_a_cell_that_is_run_twice_takes_nothing_back(tmp_path):
+    """The run is further by then."""
+    expect = expected(left(tmp_path / "input" / "digits-train-tpu"))
+    taken(expect, tmp_path / "input", tmp_path / "working")
+    left(tmp_path / "working", step=80)
+
+    taken(expect, tmp_path / "input", tmp_path / "working")
+
+    assert resume.progress(tmp_path / "working") == "step 80 of 120"
+
+
+def test_the_end_of_a_run_says_how_far_it_is_or_what_it_made(tmp_path):
+    """A partial one has no artifact to tell of, and says how it goes on."""
+    told = resume.summary("partial", None, left(tmp_path))
+
+    assert "partial, step 40 of 120" in told and "invoke push-train --until-done" in told
+    made = json.loads(resume.summary("complete", {"run_id": "r1", "files": {}}, tmp_path))
+    assert made == {"run_id": "r1"}
+
+
+@pytest.mark.parametrize("name", ["../evil", "checkpoints/../../evil", "{top}/evil"])
+def test_a_name_that_leads_out_of_the_working_folder_is_refused(tmp_path, name):
+    """The file is there, with the right bytes, and is written nowhere else."""
+    folder = left(tmp_path / "input" / "x")
+    name = name.format(top=tmp_path)
+    (tmp_path / "input" / "evil").write_text("evil")
+    (tmp_path / "evil").write_text("evil")
+    expect = expected(folder)
+    expect["files"][name] = hashlib.sha256(b"evil").hexdigest()
+    before = sorted(tmp_path.rglob("*"))
+
+    with pytest.raises(
+        CheckpointError, match=r"(?s)evil'; expected names inside the working folder.*push-train"
+    ):
+        resume.restore(expect, tmp_path / "input", tmp_path / "working", show=lambda line: None)
+
+    assert sorted(tmp_path.rglob("*")) == before

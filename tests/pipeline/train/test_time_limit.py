@@ -1,0 +1,173 @@
+"""A session ends itself in time, when it is asked to, and when it hangs; a checkpoint goes with
+each of these.
+"""
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from pipeline.train import checkpoint, time_limit, training
+from pipeline.train.time_limit import STALLED, Session, age
+
+ROOT = Path(__file__).resolve().parents[3]
+FOR_EVER = 100_000  # epochs
+
+
+@pytest.fixture
+def trap() -> Iterator[object]:
+    """Take the signals that nobody takes: they fail a test, and do not end its process. What a
+    shell starts in the background ignores Ctrl-C.
+    """
+    kinds = signal.SIGTERM, signal.SIGINT
+    before = [signal.signal(kind, signal.default_int_handler) for kind in kinds]
+    yield signal.default_int_handler
+    for kind, handler in zip(kinds, before, strict=True):
+        signal.signal(kind, handler)
+
+
+@pytest.mark.parametrize("why", ["session_hours", "SIGTERM"])
+def test_a_run_that_has_to_end_saves_its_state_and_says_why(competition, tiny, tmp_path, trap, why):
+    """Its session is nearly over, or a scheduler is about to kill it."""
+    said: list[str] = []
+
+    def show(line: str) -> None:
+        said.append(line)
+        if why == "SIGTERM" and '"step"' in line:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    # A session's margin is a twentieth of it; it began when this process did.
+    hours = (age() + 1) / 0.95 / 3600 if why == "session_hours" else None
+    config = replace(tiny, epochs=FOR_EVER, session_hours=hours)
+    run = training.train(config, competition, tmp_path / "out", show=show)
+
+    assert run.status == "partial"
+    found = checkpoint.latest(tmp_path / "out" / "checkpoints")
+    assert found is not None and f"Stopped at step {found.step} of" in said[-1]
+    reasons = {"session_hours": f"{hours or 0:g} is nearly over", "SIGTERM": "asked to stop (SIG"}
+    assert reasons[why] in said[-1] and "the same command again resumes from there" in said[-1]
+    assert signal.getsignal(signal.SIGTERM) is trap
+
+
+def test_ctrl_c_saves_what_was_trained(trap, competition, tiny, written_config, tmp_path):
+    """The first one; whoever presses it every minute still gets further. TensorFlow, which takes
+    seconds to import and looks for accelerators, is not imported.
+    """
+    words = ["--config", written_config(replace(tiny, epochs=FOR_EVER)), "--input", competition]
+    words += ["--output", tmp_path / "out", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "pipeline", "train", *words],
+        cwd=ROOT,
+        text=True,
+        stdout=subprocess.PIPE,
+        stderr=(tmp_path / "errors").open("w"),
+        env={**os.environ, "XLA_FLAGS": ""},
+    ) as child:
+        assert child.stdout is not None
+        next(line for line in child.stdout if '"step"' in line)
+        child.send_signal(signal.SIGINT)
+        said, _ = child.communicate(timeout=600)
+
+    error = (tmp_path / "errors").read_text()
+    found = checkpoint.latest(tmp_path / "out" / "checkpoints")
+    assert child.returncode == 130 and found is not None
+    assert f"Stopped at step {found.step} of" in said and "asked to stop (Ctrl-C)" in said
+    assert "once more to end at once" in error and "resumes from what was saved" in error
+    imported = re.findall(r"^import time:.*\| +(keras|tensorflow)$", error, re.MULTILINE)
+    assert imported == ["keras"]
+
+
+def test_ctrl_c_pressed_twice_ends_at_once(trap, tmp_path):
+    """And means again what it meant before."""
+    with pytest.raises(KeyboardInterrupt), Session(None, 1800, tmp_path) as session:
+        os.kill(os.getpid(), signal.SIGINT)
+        assert session.over(0) == "asked to stop (Ctrl-C)"
+        os.kill(os.getpid(), signal.SIGINT)
+        pytest.fail("the second one is an interrupt where it strikes")
+    assert signal.getsignal(signal.SIGINT) is trap
+
+
+HANG = """
+import os, sys, time
+from pathlib import Path
+time.sleep(0.5)
+from pipeline.train.time_limit import Session, age
+print(age())
+with Session(None, 0.5, Path(sys.argv[1])) as session:
+    os.read(os.pipe()[0], 1)
+"""
+
+
+@pytest.mark.parametrize("in_the_way", [False, True])
+def test_a_run_that_hangs_says_where_and_ends(tmp_path, in_the_way):
+    """Reading from a pipe that nobody writes to is as good as a dead device; and it ends even if it
+    cannot write where. Its age is that of the process: a notebook imports this minutes later.
+    """
+    (tmp_path / "hang.py").write_text(HANG)
+    if in_the_way:
+        (tmp_path / STALLED).mkdir()
+
+    command = [sys.executable, tmp_path / "hang.py", tmp_path]
+    run = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=600)
+
+    assert run.returncode == 1 and 0.5 <= float(run.stdout) < 600
+    assert "no step was finished for" in run.stderr and "(stall_seconds=0.5)" in run.stderr
+    assert ("It could not be written: Is a directory" in run.stderr) == in_the_way
+    assert in_the_way or "hang.py" in (tmp_path / STALLED).read_text()
+
+
+def test_a_run_that_goes_on_is_left_alone(tmp_path, monkeypatch):
+    """Progress moves the clock of the watchdog: 30 s and 30 s are no minute."""
+    now, looked, ended = [0.0], threading.Semaphore(0), threading.Event()
+
+    def clock() -> float:
+        looked.release()
+        return now[0]
+
+    monkeypatch.setattr(time_limit.time, "monotonic", clock)
+    monkeypatch.setattr(time_limit.os, "_exit", lambda code: ended.set())
+    monkeypatch.setattr(time_limit, "min", lambda *_: 0.01, raising=False)
+    with Session(None, 60, tmp_path) as session:
+        for _ in range(3):
+            now[0] += 30
+            while looked.acquire(blocking=False):
+                pass  # looks from before
+            for _ in range(3):
+                looked.acquire()
+            assert not ended.is_set()
+            session.progress()
+        now[0] += 60
+        assert ended.wait(600)
+
+
+@pytest.mark.parametrize(("hours", "margin"), [(9.0, 300.0), (60 / 3600, 3.0)])
+def test_the_margin_is_five_minutes_and_of_a_short_session_a_twentieth(tmp_path, hours, margin):
+    session = Session(hours, 1800, tmp_path)
+
+    assert session.margin == pytest.approx(margin)
+    left = hours * 3600 - age() - margin
+    assert session.over(left - 2) is None
+    assert "is nearly over" in session.over(left + 2)
+
+
+def test_a_session_in_another_thread_goes_without_signals(tmp_path):
+    """Python lets only the main thread take them."""
+    before, said = signal.getsignal(signal.SIGTERM), []
+
+    def enter() -> None:
+        with Session(None, 1800, tmp_path) as session:
+            said.append(session.over(0))
+
+    thread = threading.Thread(target=enter)
+    thread.start()
+    thread.join()
+
+    assert said == [None]
+    assert signal.getsignal(signal.SIGTERM) == before

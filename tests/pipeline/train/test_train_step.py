@@ -1,0 +1,320 @@
+"""The batch decides what a step computes; replicas and micro-batches decide only how it fits."""
+
+import hashlib
+import json
+import re
+from dataclasses import replace
+
+import jax
+import keras
+import numpy as np
+import pytest
+
+from pipeline.data.dataset import Weighted
+from pipeline.errors import ConfigError
+from pipeline.models import architectures
+from pipeline.runtime import replicas as replication
+from pipeline.train import learning_rate
+from pipeline.train.batch_cuts import Cut
+from pipeline.train.train_step import Step
+from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
+from tests.pipeline.rounding import EPS
+
+BATCH = 32
+compiled, computed = {}, {}  # by what `begun` and `after` were asked for
+
+
+@pytest.fixture
+def small(tiny):
+    """A batch of 32 images in 4 groups of 8, and one layer: the sums are those of any model."""
+    return replace(
+        tiny,
+        batch=BATCH,
+        warmup_epochs=0,  # a first step with a learning rate of 0 would show little
+        model_options={"width": 8, "depth": 1, "dropout": 0.5},
+        optimizer=replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=8),
+    )
+
+
+def drawn(size=BATCH):
+    """Return images uint8 (1, size, 8, 8, 1) and labels int32 (1, size)."""
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (1, size, 8, 8, 1), np.uint8)
+    return images, random.integers(0, 4, (1, size)).astype(np.int32)
+
+
+@pytest.fixture
+def batch():
+    """Return images and labels of a batch."""
+    return drawn()
+
+
+def made(config, replicas=1, change=lambda model: None):
+    """Return (step, state) of a fresh model, which may be changed, on so many of the devices."""
+    distribution = None
+    if replicas > 1:
+        distribution = keras.distribution.DataParallel(
+            devices=keras.distribution.list_devices()[:replicas]
+        )
+    keras.distribution.set_distribution(distribution)
+    try:
+        architectures.seed(config.seed)
+        applied = learning_rate.apply(config, 320)
+        built = architectures.build(config, applied.batchnorm_momentum)
+        change(built)
+        step = Step(config, applied, built, replication.mesh())
+        state = step.initial()
+        if distribution is None:
+            # Tests see eight devices; without a distribution all of it lies on the first.
+            state.tree = jax.device_put(state.tree, jax.devices()[0])
+        return step, state
+    finally:
+        keras.distribution.set_distribution(None)
+
+
+def begun(config, replicas):
+    """Return (step, state, arrays at the start); it is compiled once for all tests."""
+    asked = json.dumps([config.to_json(), replicas])
+    if asked not in compiled:
+        step, state = made(config, replicas)
+        compiled[asked] = step, state, state.arrays()
+    return compiled[asked]
+
+
+def given(step, batch):
+    """Return what a call takes: the batch with the draws of the first step, on the devices."""
+    draws = np.stack([step.augmentation.draws(0)] * len(batch[0]))
+    return replication.put(step.mesh, *batch, draws, axis=1)
+
+
+def after(config, batch, replicas=1, steps=1, seed=None):
+    """Return the state's arrays by name after some steps with the same batch, computed once for all
+    tests; `seed`: from nudged weights.
+    """
+    hashes = [hashlib.sha256(array).hexdigest() for array in jax.tree.leaves(batch)]
+    asked = json.dumps([config.to_json(), hashes, replicas, steps, seed])
+    if asked not in computed:
+        step, state, arrays = begun(config, replicas)
+        if seed is not None:
+            weights = {name: arrays[name] for name in arrays if name.startswith("trainable/")}
+            arrays = arrays | nudged(weights, seed)
+        state = state.restored(arrays)
+        for _ in range(steps):
+            state.tree, _ = step.train(state.tree, (), given(step, batch), 1)
+        computed[asked] = state.arrays()
+    return computed[asked]
+
+
+def rounding(config, batch, steps=1):
+    """Return how far the state after some steps may be from that of another order of additions."""
+    whole = after(config, batch, steps=steps)
+    nudges = (after(config, batch, steps=steps, seed=seed) for seed in SEEDS)
+    return TIMES * max(apart(other, whole) for other in nudges)
+
+
+def test_images_that_lie_on_one_device_train_as_those_that_are_sent(small, batch):
+    """In any order."""
+    (images,), labels = batch
+    places = np.random.default_rng(1).permutation(len(images)).astype(np.int32)
+    step, state = made(small)
+    state = state.restored(begun(small, 1)[2])
+    held = (replication.hold(None, images[np.argsort(places)], None),)
+
+    state.tree, _ = step.train(state.tree, held, given(step, (places[None], labels)), 1)
+
+    assert apart(state.arrays(), after(small, batch)) < rounding(small, batch)
+
+
+def test_micro_batches_add_up_to_the_batch(small, batch):
+    """BatchNorm and dropout included, since both belong to a group and not to a micro-batch."""
+    whole, parts = after(small, batch), after(replace(small, micro_batch=8), batch)
+
+    assert apart(parts, whole) < rounding(small, batch)
+    assert all(
+        np.array_equal(parts[name], whole[name]) for name in whole if whole[name].dtype.kind in "iu"
+    )
+
+
+@pytest.mark.parametrize(
+    ("size", "group", "replicas"),
+    [
+        pytest.param(32, None, 8, id="a group spans replicas"),
+        pytest.param(32, 8, 4, id="a group each", marks=pytest.mark.slow),
+        pytest.param(48, 16, 2, id="a group begins within a replica", marks=pytest.mark.slow),
+    ],
+)
+def test_replicas_add_up_to_the_batch(small, size, group, replicas):
+    config, batch = replace(small, batch=size, batchnorm_batch=group), drawn(size)
+
+    assert apart(after(config, batch, replicas), after(config, batch)) < rounding(config, batch)
+
+
+def test_labels_are_mixed_as_images_are(small, batch):
+    """Where both partners are one image, a mixture changes the labels alone."""
+    plain = replace(small, data=replace(small.data, crop_padding=0, flip=False))
+    mixing = replace(plain, data=replace(plain.data, mixup=0.4))
+    pairs = batch[0][:, ::2].repeat(2, axis=1), batch[1]
+
+    assert apart(after(mixing, pairs), after(plain, pairs)) > 10 * rounding(plain, pairs)
+
+
+@pytest.mark.parametrize(
+    ("target", "loss"),
+    [("multilabel", "focal"), pytest.param("classes", "", marks=pytest.mark.slow)],
+)
+def test_a_row_of_weight_two_counts_as_two_also_where_it_is_mixed(small, batch, target, loss):
+    """Each share of a mixture counts as much as the row that it is of; one of weight 0 has no say
+    in its partner's. The focal loss is not linear in the labels.
+    """
+    mixing = replace(small.data, mixup=0.4)
+    config = replace(small, target=target, loss=loss, data=mixing, batch=8)
+    images, numbers = (array[:, :8] for array in batch)
+    weights = np.array([[0, 0.5, 3, 0, 0, 2, 1, 0]], np.float32)
+
+    def total(numbers, weights=None):
+        labels = numbers if target == "classes" else np.eye(4, dtype=np.float32)[numbers]
+        asked = replace(config, name="plain" if weights is None else "weighted")  # two programs
+        labels = labels if weights is None else Weighted(labels, weights)
+        return after(asked, (images, labels))["totals/loss"]
+
+    near = {"rel": 64 * EPS}
+    assert total(numbers, np.ones_like(weights)) == pytest.approx(total(numbers), **near)
+    assert total(numbers, 2 * weights) == pytest.approx(2 * total(numbers, weights), **near)
+    others = np.where(weights > 0, numbers, (numbers + 1) % 4)
+    assert total(others, weights) == total(numbers, weights) != total(others, np.roll(weights, 1))
+
+
+def branched(images, num_classes, batchnorm_momentum, *, drop_path=0.0):
+    """Return logits of a residual block of one pixel, which has regularizers."""
+    penalty = keras.regularizers.L2(0.01)
+    x = keras.layers.Flatten(name="flat")(images)
+    x = keras.layers.Dense(8, activation="gelu", kernel_regularizer=penalty, name="first")(x)
+    x = keras.layers.Reshape((1, 1, 8), name="pixel")(x)
+    branch = keras.layers.Dense(8, activity_regularizer=penalty, name="branch")(x)
+    x = keras.layers.Flatten(name="end")(architectures._added(x, branch, drop_path, "block"))
+    return keras.layers.Dense(num_classes, dtype="float32", name="logits")(x)
+
+
+@pytest.mark.slow
+def test_all_options_of_a_recipe_are_the_same_whatever_the_machine(small, batch, monkeypatch):
+    """Every image, weight of a row, dropped branch and norm of a gradient is the batch's own."""
+    monkeypatch.setitem(architectures.MODELS, "branched", branched)
+    plain = replace(small, model="branched", model_options={}, drop_path=0.3)
+    augmented = {"flip_vertical": True, "rotate": True, "crop_scale": 0.3}
+    augmented |= {"mixup": 0.4, "cutmix": 1.0}
+    optimizer = {"schedule": "one_cycle", "clip_norm": 0.01, "layer_decay": 0.5}
+    recipe = replace(
+        plain,
+        data=replace(plain.data, flip=True, **augmented),
+        optimizer=replace(plain.optimizer, weight_decay=0.01, **optimizer),
+        warmup_epochs=1,
+        label_smoothing=0.1,
+    )
+    images, labels = batch
+    weights = np.random.default_rng(0).random(labels.shape, np.float32)
+    batch = images, Weighted(labels, weights)
+    whole, bound = after(recipe, batch, steps=2), rounding(recipe, batch, steps=2)
+
+    parts = after(replace(recipe, micro_batch=8), batch, replicas=2, steps=2)
+
+    assert apart(parts, whole) < bound
+
+
+@pytest.mark.parametrize(
+    ("changes", "replicas", "said"),
+    [
+        ({"micro_batch": 4}, 1, "micro_batch=4 .* expected one of 32, 16, 8"),
+        ({"micro_batch": 24}, 1, "micro_batch=24 .* expected one of 32, 16, 8"),
+        ({"batch": 6, "mixup": 0.4}, 2, "an even number: batch=6 gives each of 2 3"),
+    ],
+)
+def test_a_batch_that_cannot_be_cut_so_is_refused(small, changes, replicas, said):
+    mixup = changes.pop("mixup", 0.0)
+
+    with pytest.raises(ConfigError, match=said):
+        made(replace(small, **changes, data=replace(small.data, mixup=mixup)), replicas)
+
+
+def test_dropout_differs_between_places_and_between_steps(small, batch):
+    """Equal images, so that only dropout can tell them apart: without it their gradients would be
+    equal, and the first group's would be a quarter of all.
+    """
+    equal = tuple(np.concatenate([array[:, :8]] * 4, axis=1) for array in batch)
+    one = after(small, equal)
+
+    bound = rounding(small, equal)
+    assert apart(one, after(small, equal, 8)) < bound
+    # With the weights of the first step, the second one drops other units.
+    step, state, arrays = begun(small, 1)
+    weights = {name: arrays[name] for name in arrays if name.startswith("trainable/")}
+    again = state.restored(one | weights)
+    again.tree, _ = step.train(again.tree, (), given(step, equal), 1)
+    loss, both = (float(found["totals/loss"]) for found in (one, again.arrays()))
+    assert abs(both / (2 * loss) - 1) > 10 * bound
+    state = state.restored(arrays)
+    group = *(array[0, :8] for array in equal), None, None
+    found = jax.jit(lambda first: step._loss(*state.tree[:2], group, first + np.arange(8), None)[0])
+    assert abs(float(found(0)) / float(found(8)) - 1) > 10 * bound
+
+
+def test_a_step_has_one_all_reduce_whatever_the_accumulation(small, batch):
+    """Micro-batches are added up where they are; only the sum travels."""
+    step, state, _ = begun(replace(small, micro_batch=8), 2)
+
+    program = step.lowered(state.tree, (), given(step, batch)).compile().as_text()
+
+    assert step.cut.accumulation == 2
+    assert len(re.findall(r" all-reduce(-start)?\(", program)) == 1
+
+
+def test_a_call_of_several_steps_makes_only_those_it_is_asked_for(small, batch):
+    """The last call of an epoch is padded, since another shape would be compiled again."""
+    several = tuple(np.concatenate([array] * 4) for array in batch)
+    step, state = made(replace(small, steps_per_call=4))
+    state.tree, totals = step.train(state.tree, (), given(step, several), 3)
+
+    assert int(totals[2]) == 3 * BATCH
+    assert apart(state.arrays(), after(small, batch, steps=3)) < rounding(small, batch, steps=3)
+
+
+def test_a_step_takes_less_and_less_memory_until_a_group_is_left(small):
+    """Any micro-batch of whole groups is taken first, also one that is no half of a half. Of a
+    table a part of a group would have too few numbers for statistics of its own.
+    """
+    step, _ = made(replace(small, batch=96, batchnorm_batch=16, micro_batch=32))
+    found = [(step.micro_batch, step.cut.remat, step.cut.passes)]
+    while step.smaller and step.begin_with(step.smaller[0]):
+        found.append((step.micro_batch, step.cut.remat, step.cut.passes))
+
+    assert found == [(32, False, 1), (16, False, 1), (16, True, 1)]
+
+
+def test_rematerialization_changes_no_result(small, batch):
+    """The same operations, some of them twice."""
+    _, state, arrays = begun(small, 1)
+    again, _ = made(small)
+    while not again.cut.remat:
+        again.begin_with(again.smaller[0])
+    state = state.restored(arrays)
+    state.tree, _ = again.train(state.tree, (), given(again, batch), 1)
+
+    assert apart(state.arrays(), after(small, batch)) < rounding(small, batch)
+
+
+def test_parts_of_a_group_are_normalized_by_the_group_s_statistics(small, batch):
+    """One layer of it: its inputs do not depend on statistics, so that those of the first pass are
+    exact, and so are all predictions, the loss, and the gradient of what follows the layer.
+    """
+    whole = after(small, batch)
+    step, state = made(small, replicas=2)
+    step._set(Cut(4, passes=2))
+    state = state.restored(begun(small, 1)[2])
+    state.tree, _ = step.train(state.tree, (), given(step, batch), 1)
+    parts = state.arrays()
+
+    def part(arrays, of_layer):
+        return {name: arrays[name] for name in arrays if ("layer1_dense" in name) == of_layer}
+
+    bound = rounding(small, batch)
+    assert apart(part(parts, False), part(whole, False)) < bound
+    assert apart(part(parts, True), part(whole, True)) > bound

@@ -1,0 +1,217 @@
+"""A run begins with another run's weights to the bit, or says which layer they do not fit."""
+
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline import artifact
+from pipeline.errors import ArtifactError, CheckpointError, ConfigError
+from pipeline.models import architectures, backbones, weight_names
+from pipeline.runtime import mounts
+from pipeline.train import checkpoint, training, warm_start
+
+
+def quiet(line: str) -> None:
+    """Take a line that a user would see."""
+
+
+def begun(config, first, fold=None, show=quiet):
+    """Return a model's weights after a warm start, and what is said of them."""
+    model = architectures.build(config)
+    told = warm_start.begin(model, first, config, fold, show)
+    return artifact.weights_of(model), told
+
+
+@pytest.fixture(scope="module")
+def first(trained):
+    """Return the run that is trained once for many tests, as a first stage."""
+    return warm_start.FirstStage(artifact.load(trained[1] / "artifact"), "first")
+
+
+def with_weights(first, weights, **more):
+    """Return a first stage with these weights."""
+    return warm_start.FirstStage(replace(first.artifact, weights=weights, **more), "first")
+
+
+def test_a_second_stage_begins_with_the_weights_of_the_first_to_the_bit(trained, tiny, tmp_path):
+    """Also on eight devices, and the run that it came from is in the manifest and in each
+    checkpoint, so that it resumes without the folder.
+    """
+    theirs = artifact.load(trained[1] / "artifact")
+    folder, output, lines = tmp_path / "first", tmp_path / "out", []
+    shutil.copytree(trained[1] / "artifact", folder)
+    # A rate of nearly nothing: what a step adds to a weight is below its last bit.
+    still = replace(tiny.optimizer, name="sgd", base_rate=1e-30, momentum=0.0)
+    second = replace(tiny, optimizer=still, epochs=1, init_from=str(folder))
+
+    training.train(second, trained[0], output, max_steps=2, show=lines.append)
+    shutil.rmtree(folder)
+    done = training.train(second, trained[0], output, show=quiet)
+
+    ours = artifact.load(output / "artifact")
+    assert ours.weights.keys() == theirs.weights.keys()
+    trained_names = [name for name in ours.weights if "moving_" not in name]
+    assert len(trained_names) < len(ours.weights)
+    assert all(np.array_equal(ours.weights[name], theirs.weights[name]) for name in trained_names)
+    told = done.manifest["init_from"]
+    same = {name: theirs.manifest[name] for name in ("run_id", "weights_sha256")}
+    rest = {"fold": None, "new": [], "left": [], "may_have_seen_held_out": False}
+    assert told == same | rest | {"source": str(folder), "taken": len(theirs.weights)}
+    saved = checkpoint.latest(output / "checkpoints")
+    assert saved is not None and saved.details["init_from"] == told
+    assert any(f"Starting from run {told['run_id']}" in line for line in lines)
+    assert not any("held out here" in line for line in lines)  # the same rows are
+    with pytest.raises(CheckpointError, match=r"init_from: .*first' then, '' now"):
+        training.train(replace(second, init_from=""), trained[0], output, show=quiet)
+    with pytest.raises(ConfigError, match="no such folder"):
+        training.train(second, trained[0], output, fresh=True, show=quiet)
+
+
+def test_what_only_one_of_the_two_has_starts_at_random_and_is_told(first, tiny):
+    """A head of another number of classes, or the layers of a deeper network; and nothing else.
+    Published weights would be replaced, so they are not fetched.
+    """
+    lines: list[str] = []
+    theirs = first.artifact.weights
+    deeper = replace(tiny, model_options={**tiny.model_options, "depth": 2})
+
+    found, told = begun(replace(tiny, num_classes=7), first, show=lines.append)
+    _, of_deeper = begun(deeper, first, show=lines.append)
+
+    same = {name for name in found if np.array_equal(found[name], theirs.get(name))}
+    assert {name for name in found if " logits/" not in name} <= same
+    assert told["new"] == told["left"] == ["logits"] and len(found) == told["taken"] + 2
+    assert "The head logits starts at random: it has 7 outputs here, and 4 there" in lines
+    assert of_deeper["new"] and of_deeper["left"] == []
+    assert any(f"start at random: {of_deeper['new'][0]}" in line for line in lines)
+    options = {"pretrained": "imagenet"}
+    model, asked = architectures.build(tiny), replace(tiny, model_options=options)
+    warm_start.begin(model, first, asked, None, lines.append)
+    assert "These weights take the place of model_options['pretrained']='imagenet'" in lines
+    assert backbones.published(replace(asked, model="convnext_tiny", init_from="first")) is None
+
+
+def test_a_layer_of_another_shape_is_refused_with_its_name(first, tiny):
+    """With both shapes and the edit, whatever the head has."""
+    wider = replace(tiny, num_classes=7, model_options={**tiny.model_options, "width": 24})
+    name = next(iter(first.artifact.weights))
+
+    with pytest.raises(ConfigError, match="cannot work") as refused:
+        begun(wider, first)
+
+    assert f"{weight_names.name(name)} has (64, 16) there and (64, 24) here" in str(refused.value)
+    assert "'width': 16" in str(refused.value)
+
+
+def test_a_head_of_another_shape_and_a_model_that_shares_no_layer_are_refused(first, tiny):
+    """Where the outputs are as many, it is no other number of classes that makes the head differ;
+    and what shares no layer would begin at random, which nobody asked for.
+    """
+    weights = dict(first.artifact.weights)
+    name = next(name for name in weights if " logits/" in name and weights[name].ndim == 2)
+    other = {f"0 other/{name}": array for name, array in weights.items()}
+    weights[name] = np.zeros((3, 4), np.float32)
+
+    with pytest.raises(ConfigError, match=rf"{weight_names.name(name)} has \(3, 4\) there"):
+        begun(tiny, with_weights(first, weights))
+    with pytest.raises(ConfigError, match="no layer of mlp, its model, is in mlp"):
+        begun(tiny, with_weights(first, other))
+
+
+def test_the_same_fold_is_taken_and_other_folds_are_refused(first, tiny):
+    """A model would be validated on rows that it was trained on."""
+    weights = [
+        {name: array + fold for name, array in first.artifact.weights.items()} for fold in (0, 1)
+    ]
+    manifest = {**first.artifact.manifest, "held_out": ["a", "b"]}
+    two = replace(first.artifact.config, folds=2)
+    folded = with_weights(first, artifact.joined(weights), manifest=manifest, config=two)
+    ours, meant = replace(tiny, folds=2), (first.artifact.target, None)
+
+    warm_start.compare(folded, ours, ["a", "b"], meant, quiet)
+    found, told = begun(ours, folded, fold=2)
+
+    assert told["fold"] == 2
+    assert all(np.array_equal(found[name], weights[1][name]) for name in found)
+    for config, held in ((ours, ["a", "c"]), (replace(tiny, folds=3), ["a", "b"]), (tiny, ["a"])):
+        with pytest.raises(ConfigError, match="2 folds, and this one"):
+            warm_start.compare(folded, config, held, meant, quiet)
+
+
+def test_other_held_out_rows_other_classes_and_another_table_are_told(first, tiny):
+    """Each may be meant, and none is to be overlooked."""
+    lines: list[str] = []
+    renamed = replace(first.artifact.target, names=("a", "b", "c", "d"))
+
+    elsewhere, same = replace(tiny, competition="elsewhere"), first.artifact.target
+    for config, target in ((tiny, renamed), (elsewhere, same)):
+        warm_start.compare(first, config, ["other rows"], (target, None), lines.append)
+
+    assert len(lines) == 2 and "held out here" in lines[0] and "other classes" in lines[1]
+
+
+def test_rows_that_an_earlier_stage_has_seen_are_told_in_every_later_one(first, tiny):
+    """The second stage holds out the rows that the first one was trained on; a third, that begins
+    with the second, holds out the same as it.
+    """
+    held, meant = first.artifact.manifest["held_out"], (first.artifact.target, None)
+    second = warm_start.compare(first, tiny, ["others"], meant, quiet)
+    _, told = begun(tiny, second)
+    manifest = {**first.artifact.manifest, "init_from": told}
+    saved = warm_start.FirstStage(replace(first.artifact, manifest=manifest), "second")
+    lines: list[str] = []
+
+    third = warm_start.compare(saved, tiny, held, meant, lines.append)
+
+    assert told["may_have_seen_held_out"] and third.may_have_seen_held_out
+    assert len(lines) == 1 and "held out here" in lines[0]
+    assert not warm_start.compare(first, tiny, held, meant, quiet).may_have_seen_held_out
+
+
+def test_checkpoints_of_another_run_below_the_output_are_not_its_own(trained, tiny, tmp_path):
+    """The first stage in a folder of the second one's output."""
+    (tmp_path / "first" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    config = replace(tiny, init_from=str(trained[1]))
+
+    assert warm_start.find(config, tmp_path, fresh=False) is not None
+    (tmp_path / "checkpoints" / "step-00000001").mkdir(parents=True)
+    assert warm_start.find(config, tmp_path, fresh=False) is None
+
+
+def test_a_dataset_is_found_where_it_is_mounted(trained, tiny, tmp_path, monkeypatch, flipped):
+    """In either layout, with a version or without; changed bytes are refused."""
+    monkeypatch.setattr(mounts, "root", lambda: tmp_path)
+    source = replace(tiny, init_from="ann/first-stage/3")
+    with pytest.raises(ConfigError, match=r"init_from='ann/first-stage/3'.*no such dataset"):
+        warm_start.find(source, tmp_path / "out", fresh=False)
+    place = tmp_path / "input" / "datasets" / "ann" / "first-stage"
+    shutil.copytree(trained[1] / "artifact", place)
+
+    found = warm_start.find(source, tmp_path / "out", fresh=False)
+
+    assert found is not None
+    assert found.artifact.manifest == artifact.load(trained[1] / "artifact").manifest
+    flipped(place / "weights.npz", 999)
+    with pytest.raises(ArtifactError, match="other bytes"):
+        warm_start.find(source, tmp_path / "out", fresh=False)
+
+
+def test_with_folds_a_copy_stays_for_the_folds_that_begin_later(trained, tiny, tmp_path):
+    """Another session may be without the folder."""
+    folder, output = tmp_path / "first", tmp_path / "out"
+    shutil.copytree(trained[1] / "artifact", folder)
+    folded = replace(tiny, folds=2, init_from=str(folder))
+    whole = warm_start.find(folded, output, fresh=False)
+    (output / "fold-1" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    shutil.rmtree(folder)
+
+    again = warm_start.find(folded, output, fresh=False)
+
+    assert whole is not None and again is not None
+    assert again.artifact.manifest == whole.artifact.manifest
+    assert Path(again.source) == folder
+    with pytest.raises(ConfigError, match="no such folder"):
+        warm_start.find(folded, output, fresh=True)

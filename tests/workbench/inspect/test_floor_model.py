@@ -1,0 +1,134 @@
+"""A floor is what a simple model reaches on rows that it has not seen, by the config's metric."""
+
+import json
+import re
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from localkaggle.competitions import EMBEDDED
+from pipeline import config as configs
+from pipeline.config import Data, from_json
+from pipeline.data.dataset import Examples, read_training
+from pipeline.data.labels import Target
+from pipeline.errors import DataError
+from tests.workbench.inspect.test_inspection import columns, pictures, png, put
+from workbench.__main__ import main
+from workbench.inspect import config_proposal, floor_model, inspection
+
+RANDOM = np.random.default_rng(0)
+DIGITS = configs.load("digits")
+
+
+def coloured(labels: np.ndarray) -> np.ndarray:
+    """Return noise whose mean colour tells the label: uint8 (n, 16, 16, 3)."""
+    noise = RANDOM.integers(0, 120, (len(labels), 16, 16, 3), np.uint8)
+    return noise + (40 * labels[:, None, None, None]).astype(np.uint8)
+
+
+def examples(labels: np.ndarray, inputs: np.ndarray, kind: str = "classes") -> Examples:
+    names = tuple("abcd"[: 4 if labels.ndim == 1 else labels.shape[1]])
+    numbers = (0.0,) * len(names), (1.0,) * len(names)
+    target = Target(kind, names, *(numbers if kind == "regression" else ((), ())))
+    return Examples(tuple(map(str, range(len(labels)))), inputs, labels, target)
+
+
+@pytest.mark.parametrize(("kind", "metric"), [("multilabel", "auc"), ("regression", "r2")])
+def test_a_forest_learns_colours_and_boosting_a_number(kind, metric):
+    """What thumbnails and histograms show, and each of several columns."""
+    shades, names = np.arange(96) % 4, ("a", "b")
+    labels = np.stack([shades > 0, shades > 1], axis=1).astype(np.float32)
+    data = replace(DIGITS.data, label_column=names)
+    config = replace(DIGITS, target=kind, num_classes=0, metric=metric, data=data)
+    table = replace(config, data=Data(kind="table", label_column=names, numeric_columns=("x",)))
+    rows = np.stack([shades, np.zeros(96)], axis=1).astype(np.float32)
+
+    of_pictures = floor_model.fit(config, examples(labels, coloured(shades), kind))
+    of_table = floor_model.fit(table, examples(labels, rows, kind))
+
+    assert (of_pictures.metric, of_pictures.rows, of_table.rows) == (metric, 96, 96)
+    assert (of_pictures.model, of_table.model) == (floor_model.FOREST, floor_model.BOOSTING)
+    assert of_pictures.score > 0.8 and of_table.score > 0.5
+
+
+def test_a_floor_of_labels_that_mean_nothing_is_chance():
+    """Each row is predicted by a model that has not seen it: one that had would be right."""
+    labels = np.array([0, 1] * 100, np.int32)
+    noise = RANDOM.integers(0, 255, (200, 8, 8, 1), np.uint8)
+    config = replace(DIGITS, num_classes=4)
+
+    floor = floor_model.fit(config, examples(labels, noise))
+
+    assert abs(floor.score - 0.5) < 5 * floor.error
+    assert floor.error == pytest.approx((0.25 / 200) ** 0.5, rel=0.2)
+
+
+def test_rows_of_a_group_are_never_on_both_sides():
+    """Else a forest would know a group's colours, which say nothing of other groups."""
+    groups = np.repeat(np.arange(30), 4).astype(np.int32)
+    labels = (groups % 2).astype(np.int32)
+    inputs = np.tile(RANDOM.integers(0, 255, (30, 1, 1, 3), np.uint8)[groups], (1, 8, 8, 1))
+    alike = examples(labels, inputs)
+    config = replace(DIGITS, num_classes=4)
+
+    known = floor_model.fit(config, alike).score
+    apart = floor_model.fit(config, replace(alike, groups=groups)).score
+
+    assert known > 0.95 > apart
+
+
+def test_too_few_rows_have_no_floor():
+    labels = np.array([0, 1, 0, 1], np.int32)
+
+    with pytest.raises(DataError, match="too few rows"):
+        floor_model.fit(replace(DIGITS, num_classes=4), examples(labels, coloured(labels)))
+
+
+def test_a_gap_is_a_gap_to_boosting_and_not_the_mean(tmp_path):
+    """The label is whether the number is missing."""
+    files = columns(80, gap=lambda n: (n % 2 and n / 7) or "", sold=lambda n: n % 2)
+    found = inspection.inspect(put(tmp_path, files))
+    config = config_proposal.propose(found, "sold", "sold").config
+
+    floor = floor_model.fit(config, read_training(tmp_path, config))
+
+    assert floor.score > 0.95
+
+
+def test_inspect_writes_the_floor_into_the_config_and_skips_broken_files(tmp_path, capsys):
+    """So that training, report and describe can show it."""
+    labels = np.arange(240) % 3
+    drawn = coloured(labels)
+    files = pictures(train=240) | {f"train/a{n}.png": png(drawn[n]) for n in range(240)}
+    files["train/a17.png"] = b"torn"
+    folder = put(tmp_path / "leaves", files | {f"test/b{n}.png": png(drawn[n]) for n in range(6)})
+
+    code = main(["inspect", str(folder), "--write", f"{tmp_path}/leaves.py", "--json"])
+
+    end = json.loads(capsys.readouterr().out.splitlines()[-1])
+    config = configs.load(f"{tmp_path}/leaves.py")
+    assert code == 0 and config == from_json(end["proposed"])
+    assert config.floor is not None and config.floor.rows == 239
+    said = next(line["text"] for line in end["findings"] if line["about"] == "floor")
+    assert said == f"{config.floor}; a model has to beat it"
+    assert f"Floor     {config.floor.metric}" in (tmp_path / "leaves.py").read_text()
+
+
+@pytest.mark.slow  # it trains; tests/e2e has an inspection of a table
+def test_of_a_table_inspect_says_which_of_boosting_and_network_it_would_take(tmp_path):
+    """By what both reach on the same rows."""
+    EMBEDDED["breast-cancer"]().write(tmp_path)
+    found = inspection.inspect(tmp_path)
+    proposal = config_proposal.propose(found, "cancer", "cancer")
+    short = replace(proposal, config=replace(proposal.config, epochs=2, folds=2, warmup_epochs=1))
+
+    (said,) = (
+        line.text
+        for line in config_proposal.with_floor(short, found).findings
+        if line.about == "boosting"
+    )
+
+    assert "gradient boosting usually wins on tables" in said
+    assert "Out of fold on 369 rows: HistGradientBoosting" in said
+    assert re.search(r"By these numbers take [^.]+", said)

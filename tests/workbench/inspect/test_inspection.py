@@ -1,0 +1,805 @@
+"""A folder that nobody has described is described: what it holds, what is wrong with it, and a
+config that runs as it is.
+"""
+
+import io
+import json
+import shlex
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from itertools import combinations, product
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from PIL import Image, ImageDraw
+
+from localkaggle.competitions import EMBEDDED
+from pipeline import config as configs
+from pipeline.config import Config, Data
+from pipeline.data import dataset
+from pipeline.data.test_set import read_test
+from pipeline.errors import DataError, PipelineError, SubmissionError
+from workbench.__main__ import main
+from workbench.inspect import config_proposal, config_writer, inspection, inspection_page
+from workbench.inspect.inspection import Inspection
+from workbench.inspect.tables import Given
+
+# The others have readers of their own.
+DESCRIBED = [slug for slug in EMBEDDED if configs.load(slug.replace("-", "_")).data.kind != "own"]
+RANDOM = np.random.default_rng(0)
+SHAPE = "kind height width channels train_csv test_csv sample_submission id_column label_column"
+COLUMNS = "numeric_columns categorical_columns suffix train_images test_images resize"
+
+
+def png(pixels: np.ndarray, kind: str = "PNG") -> bytes:
+    file = io.BytesIO()
+    Image.fromarray(pixels).save(file, kind, **({"quality": 95} if kind == "JPEG" else {}))
+    return file.getvalue()
+
+
+def noise(*shape: int) -> np.ndarray:
+    return RANDOM.integers(0, 255, shape, dtype=np.uint8)
+
+
+def csv(*rows: object) -> bytes:
+    lines = [row if isinstance(row, str) else ",".join(map(str, row)) for row in rows]
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def size(n: int) -> float:
+    """Return a number that reveals nothing of a label."""
+    return n * 37 % 101 / 8
+
+
+def put(folder: Path, files: Mapping[str, bytes]) -> Path:
+    for name, content in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_bytes(content)
+    return folder
+
+
+def pictures(*, train: int = 24, test: int = 6, ending: str = ".png") -> dict[str, bytes]:
+    """Return the files of a competition of images 12x12, three labels, ids without ending."""
+    kind = "JPEG" if ending == ".jpg" else "PNG"
+    return {
+        "train.csv": csv("id,kind", *((f"a{n}", "xyz"[n % 3]) for n in range(train))),
+        "sample_submission.csv": csv("id,kind", *((f"b{n}", "x") for n in range(test))),
+        **{f"train/a{n}{ending}": png(noise(12, 12), kind) for n in range(train)},
+        **{f"test/b{n}{ending}": png(noise(12, 12), kind) for n in range(test)},
+    }
+
+
+Column = Callable[[int], object]
+
+
+def columns(
+    rows=60, tests=9, *, label="sold", sold=lambda n: n * 5 % 2, sample=0, ids=int, alone="", **more
+) -> dict[str, bytes]:
+    """Return the files of a competition of a table: a number and `more` columns, by the number of a
+    row, and a label of two; one of the columns is in the training table alone.
+    """
+    shared = [column for column in more if column != alone]
+    labelled = ([ids(n), size(n), *(of(n) for of in more.values()), sold(n)] for n in range(rows))
+    asked = ([1000 + n, n / 8, *(more[one](rows + n) for one in shared)] for n in range(tests))
+    return {
+        "train.csv": csv(["id", "size", *more, label], *labelled),
+        "test.csv": csv(["id", "size", *shared], *asked),
+        "sample_submission.csv": csv(["id", label], *((1000 + n, sample) for n in range(tests))),
+    }
+
+
+def table(rows: int = 60) -> dict[str, bytes]:
+    return columns(rows, colour=lambda n: "rgb"[n * 7 % 3])
+
+
+def proposed(folder: Path, given: Given | None = None) -> tuple[Inspection, Config]:
+    """Return what was found and the config, after it has read the folder as training and inference
+    do.
+    """
+    found = inspection.inspect(folder, given)
+    made = config_proposal.propose(found, *config_proposal.names(folder, None, ""))
+    checks = config_proposal.check(made, found)
+    assert "would be accepted" in checks[-1].text
+    return replace(found, findings=(*found.findings, *checks)), made.config
+
+
+def texts(found: Inspection, level: str) -> str:
+    return "\n".join(f"{line.about}: {line.text}" for line in found.findings if line.level == level)
+
+
+def told(found: Inspection, config: Config) -> str:
+    """Return what inspect says, line by line, and the config that it proposes."""
+    said = [f"{line.level} {line.about}: {line.text}" for line in found.findings]
+    return "\n".join([*said, repr(config)])
+
+
+# What is proposed
+
+
+@pytest.mark.parametrize("slug", DESCRIBED)
+def test_an_embedded_competition_is_described_as_it_was_by_hand(slug, tmp_path):
+    """The inspection does not read the configs. A clean folder gets no warning, and the file of a
+    config loads as the config, and `invoke check` passes with it.
+    """
+    EMBEDDED[slug]().write(tmp_path / slug)
+    by_hand = configs.load(slug.replace("-", "_"))
+    found = inspection.inspect(tmp_path / slug)
+    made = config_proposal.propose(found, *config_proposal.names(tmp_path / slug, None, ""))
+    path = config_proposal.place(str(tmp_path / f"{made.config.name}.py"))
+
+    assert config_proposal.write(path, config_proposal.text(found, made, given=True)) == made.config
+    ruff = f"{sys.executable} -m ruff format --check --config line-length=100 {path}".split()
+    done = subprocess.run(ruff, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for name in f"{SHAPE} {COLUMNS}".split():
+        assert getattr(made.config.data, name) == getattr(by_hand.data, name)
+    for name in ("name", "competition", "num_classes", "target", "model"):
+        assert getattr(made.config, name) == getattr(by_hand, name)
+    assert made.config.metric == (by_hand.metric or "accuracy")
+    assert texts(found, "warning") == ""
+
+
+NAMES = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
+
+
+@settings(max_examples=20)
+@given(names=st.lists(NAMES, min_size=3, max_size=12, unique=True))
+def test_any_config_can_be_written_as_a_file(names):
+    """Whatever its columns are called."""
+    first, label, *numbers = names
+    data = Data(kind="table", id_column=first, label_column=label, numeric_columns=tuple(numbers))
+    config = replace(configs.load("digits"), data=data)
+    held: dict[str, object] = {}
+
+    doc = [f'a """ and \\ {first!r}']
+    text = config_writer.write(config, doc, {"metric": "a comment"})
+    exec(text, held)  # noqa: S102 - our own text
+
+    assert held["CONFIG"] == config
+
+
+CELLS = st.one_of(
+    st.sampled_from(["", "NA", "0", "1", "2", "a", "b", "1.5"]),
+    st.integers(-50, 300).map(str),
+    st.text("ab 1.,", max_size=4),
+)
+COLUMN = st.sampled_from([CELLS, st.sampled_from(["0", "1"]), st.floats(0, 1).map(str)])
+
+
+@settings(max_examples=12)
+@given(data=st.data())
+def test_a_config_that_is_proposed_reads_its_folder_or_there_is_a_message(data, tmp_path_factory):
+    """Whatever is in the cells: nothing else is raised, and nothing is proposed that training or
+    inference would refuse.
+    """
+    rows, width = data.draw(st.integers(1, 40)), data.draw(st.integers(1, 4))
+    columns = [
+        data.draw(st.lists(data.draw(COLUMN), min_size=rows + 3, max_size=rows + 3))
+        for _ in range(width + 1)
+    ]
+    cells = [[f'"{cell}"' for cell in row] for row in zip(*columns, strict=True)]
+    sample = [data.draw(st.sampled_from(["0", "0.5", "a"])) for _ in range(3)]
+    names = [f"c{n}" for n in range(width)]
+    files = {
+        "train.csv": csv(["id", *names, "goal"], *([n, *cells[n]] for n in range(rows))),
+        "test.csv": csv(["id", *names], *([900 + n, *cells[rows + n][:-1]] for n in range(3))),
+        "sample_submission.csv": csv("id,goal", *((900 + n, sample[n]) for n in range(3))),
+    }
+    folder = put(tmp_path_factory.mktemp("any"), files)
+
+    try:
+        proposed(folder)
+    except PipelineError as error:
+        assert len(str(error).splitlines()) > 1
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "train_files", "test_files", "wanted"),
+    [
+        # As cameras write them, alone and among others.
+        ("a{}", "b{}", "train/a{}.JPG", "test/b{}.JPG", {"suffix": ".JPG"}),
+        ("a{}", "b{}", "train/a{}.JPG train/a{}.jpg", "test/b{}.JPG", {"suffix": "*"}),
+        ("a{}.png", "b{}.png", "all/a{}.png", "all/b{}.png", {"suffix": "", "test_images": "all"}),
+        # As many tables do, with a path for each image: it is below a folder of the config.
+        ("x/a{}", "y/z/b{}", "x/a{}.png", "y/z/b{}.png", {"train_images": ".", "test_images": "."}),
+        ("train/x/a{}.png", "test/b{}.png", "train/x/a{}.png", "test/b{}.png", {"suffix": ""}),
+        ("a{}", "y/b{}", "x/a{}.png", "y/b{}.png", {"train_images": "x", "test_images": "."}),
+    ],
+)
+def test_images_are_found_by_their_ids(tmp_path, train, test, train_files, test_files, wanted):
+    """And training and inference read them. Long ones are padded."""
+    files = {
+        "train.csv": csv("id,kind", *((train.format(n), "xy"[n % 2]) for n in range(20))),
+        "sample_submission.csv": csv("id,kind", *((test.format(n), "x") for n in range(5))),
+    }
+    for names, count in ((train_files.split(), 20), (test_files.split(), 5)):
+        for n in range(count):
+            name = names[n % len(names)].format(n)
+            kind = "PNG" if name.endswith("png") else "JPEG"
+            files[name] = png(noise(10 + 2 * n, 50 - 2 * n), kind)
+
+    _, config = proposed(put(tmp_path, files))
+
+    data = config.data
+    assert {name: getattr(data, name) for name in wanted} == wanted
+    assert (data.resize, data.channels) == ("pad", 1) and data.height == data.width
+    assert len(dataset.read_training(tmp_path, config)) == 20
+    assert len(read_test(tmp_path, config)) == 5
+
+
+def test_arrays_are_found_by_their_shapes_and_their_rows_by_the_test_table(tmp_path):
+    """Whatever that is called. The sample's order is another one: without the table, each id would
+    get the prediction of another's image.
+    """
+    files = {
+        "train_labels.csv": csv("label,row", *((n % 2, n) for n in range(30))),
+        "metadata_test.csv": csv("row,age", *((n, 1) for n in (3, 0, 2, 1))),
+        "sample_submission.csv": csv("row,label", *((n, 0) for n in range(4))),
+    }
+    put(tmp_path, files)
+    images, known = noise(4, 9, 7, 3), noise(30, 9, 7, 3)
+    known[5] = images[0]
+    np.save(tmp_path / "x_train.npy", known)
+    np.savez(tmp_path / "x_test.npz", images=images)
+
+    found, config = proposed(tmp_path)
+
+    data = config.data
+    assert (data.kind, data.train_array, data.test_array) == ("arrays", "x_train.npy", "x_test.npz")
+    assert data.shape == (9, 7, 3)
+    assert "the same content as a training example: 5 and 3." in texts(found, "warning")
+    assert (read_test(tmp_path, config).inputs(np.arange(4)) == images[[1, 3, 2, 0]]).all()
+
+
+def numbered(letter: str, value: Column) -> dict[str, bytes]:
+    """Return files of a table with 64 columns that are called by their number."""
+    rows = [[value(n * 37 + place * 11) for place in range(64)] for n in range(39)]
+    names = [f"{letter}{place}" for place in range(64)]
+    return columns(30) | {
+        "train.csv": csv(["id", "sold", *names], *([n, n % 2, *rows[n]] for n in range(30))),
+        "test.csv": csv(["id", *names], *([1000 + n, *rows[30 + n]] for n in range(9))),
+    }
+
+
+# Without ids the test set is found by its columns and rows; two numbers in a name need no square.
+NAMED = [f"{row}x{column}" for row in range(6) for column in range(10)]
+PIXELS = {
+    "known.csv": csv(["label", *NAMED], *([n % 2, *noise(60)] for n in range(20))),
+    "asked.csv": csv(NAMED, *(noise(60) for _ in range(4))),
+    "sample_submission.csv": csv("ImageId,Label", *((n + 1, 0) for n in range(4))),
+}
+
+
+def goal(labels: Column, sample: str) -> dict[str, bytes]:
+    """Return files of a table with these labels, and a sample submission with one."""
+    return columns(30, label="goal", sold=labels, sample=sample)
+
+
+def labels_of(*labels: object, header: str = "id,kind") -> dict[str, bytes]:
+    """Return files of images with these labels; of a tuple, a column each."""
+    rows = [label if isinstance(label, tuple) else (label,) for label in labels]
+    return pictures() | {"train.csv": csv(header, *((f"a{n}", *row) for n, row in enumerate(rows)))}
+
+
+def sample_of(header: str, *values: object) -> dict[str, bytes]:
+    """Return files of images with another sample."""
+    return pictures() | {
+        "sample_submission.csv": csv(header, *((f"b{n}", *values) for n in range(6)))
+    }
+
+
+def several(value: Column) -> dict[str, bytes]:
+    """Return files of a table with two columns of labels."""
+    files = columns(30, one=value, label="two", sold=lambda n: value(n + n // 2), alone="one")
+    sample = csv("id,one,two", *((1000 + n, 0.5, 0.5) for n in range(9)))
+    return files | {"sample_submission.csv": sample}
+
+
+def spoiled(name: str, old: bytes, new: bytes) -> dict[str, bytes]:
+    files = columns(60, 60, weight=lambda n: n / 8 + 0.01)
+    return files | {name: files[name].replace(old, new, 1)}
+
+
+def of_two(*labels: object) -> dict[str, bytes]:
+    """Return files of a table whose submission holds the probability of one of two labels."""
+    files = columns(30, label="goal", sold=lambda n: labels[n % 2], sample=0.5)
+    sample = files["sample_submission.csv"].replace(b"goal", b"has_died")
+    return files | {"sample_submission.csv": sample}
+
+
+def without(*words):
+    """Return a change that removes the files with one of the words in their names."""
+    return lambda files: {
+        name: files[name] for name in files if not any(word in name for word in words)
+    }
+
+
+# The files of the masks and of the other set have the same names as the images.
+WITH_MASKS = {
+    "train.csv": csv("id,kind", *((n, "xy"[n % 2]) for n in range(20))),
+    "sample_submission.csv": csv("id,kind", *((n, "x") for n in range(20))),
+    **{
+        f"{folder}/{n}.png": png(noise(12, 12))
+        for folder in ("train_images", "train_masks", "test")
+        for n in range(20)
+    },
+}
+PICTURES = pictures()
+LABELS = ("cat", "dog", "big owl")
+# Labels that are folders, called by a label of the sample.
+IN_FOLDERS = {
+    "sample_submission.csv": csv("id,animal", *((f"{n}", "cat") for n in range(5))),
+    **{f"train/{k}/{n}.png": png(noise(12, 12)) for k in LABELS for n in range(12)},
+    **{f"test/{n}.png": png(noise(12, 12)) for n in range(5)},
+}
+EACH = csv(["id", *LABELS], *((f"{n}.png", 0.3, 0.3, 0.4) for n in range(5)))
+# Two folders of training images, PNG and JPEG, colours in some, ids without ending.
+MIXED = {
+    "labels/all.csv": csv("name,kind", *((f"a{n}", "xy"[n % 2]) for n in range(20))),
+    "sample.csv": csv("name,kind", *((f"b{n}", "x") for n in range(5))),
+    **{f"part_{n % 2}/a{n}.png": png(noise(90, 120, 3)) for n in range(9)},
+    **{f"part_{n % 2}/a{n}.jpg": png(noise(90, 120, 3), "JPEG") for n in range(9, 20)},
+    **{f"held/b{n}.png": png(noise(120, 90)) for n in range(5)},
+}
+CHOSEN = [" ".join(row) for row in combinations(("1", "3", "9", "27", "81", "243"), 4)]
+SENTENCES = [
+    f"the quick fox jumps over {' '.join(letters)} and runs away"
+    for letters in product("abcde", "fghij", "klmno")
+]
+SEVERAL = [[LABELS[k] for k in range(3) if 1 + n % 7 & 1 << k] for n in range(42)]
+UNUSED = {
+    "same": lambda n: 3,
+    "none": lambda n: "",
+    "name": lambda n: f"name {n}",
+    "count": lambda n: n + 1,
+    "later": lambda n: n % 2,
+    "tall": lambda n: f'"{n + 1},5"',
+}
+LEFT_OUT = (
+    "chosen left out: same: the same in every row",
+    "chosen left out: none: no value in any row",
+    "chosen left out: later: in the training table alone",
+    "chosen left out: name: 60 distinct texts in 60 rows: almost none repeats",
+    "chosen left out: count: it counts the rows",
+    "warning commas: tall is left out: numbers with commas, such as '1,5'",
+    "numeric_columns=('size',), categorical_columns=()",
+)
+REGRESSION = ("target='regression', metric='rmse'", "num_classes=0")
+SINGLE = "warning single: 1 labels have only one row"
+SPOILED = "chosen left out: weight: numbers, except 'oops': correct the tables"
+
+
+@pytest.mark.parametrize(
+    ("files", "facts"),
+    [
+        # The target follows from labels and sample, whose form suggests the metric.
+        (
+            goal(lambda n: f"t{n % 3} t{n % 2}x", "t0"),
+            ("target='multilabel', metric='f1'", "num_classes=5", "each text is one label"),
+        ),
+        (goal(lambda n: "ab"[n % 2] + " " + "xyz"[n // 2 % 3], "a x"), ("num_classes=6, t",)),
+        (goal(lambda n: ("no", "yes")[n % 2], "0.5"), ("target='classes', metric='auc'",)),
+        (goal(lambda n: "abc"[n % 3], "a b c"), ("target='classes', metric='map@3'",)),
+        (
+            goal(lambda n: n % 5, "0"),
+            (
+                *("target='classes', metric='accuracy'", 'target="ordinal"'),
+                "is only on the competition page",
+            ),
+        ),
+        (goal(lambda n: n % 5, "0.0"), REGRESSION),
+        (goal(lambda n: n % 5 if n < 26 else n * n, "0"), REGRESSION),
+        (goal(lambda n: n / 7, "0"), REGRESSION),
+        # A few such numbers do not make a regression; more than fifty are likelier amounts.
+        (labels_of(*"uvw" * 7, *"uvx"), (SINGLE, "num_classes=4")),
+        (labels_of(*(n % 3 for n in range(23)), 9), (SINGLE, "num_classes=4, target='classes'")),
+        (
+            columns(180, sold=lambda n: n % 60),
+            ("unknown labels: if each of the 60 numbers",),
+        ),
+        (several(lambda n: n % 2), ("label_column=('one', 'two')", "'multilabel'", "'auc'")),
+        (
+            several(lambda n: n / 3),
+            ("label_column=('one', 'two')", "'regression'", "metric='rmse'"),
+        ),
+        (sample_of("id,x,y,z", 0.3, 0.3, 0.3), ("metric='log_loss'", "label_column='kind'")),
+        (sample_of("image,kind", "x"), ("chosen ids: 'id': 100% of its texts are names of image",)),
+        (of_two("dead", "recovered"), ("unknown positive: ", "data.positive_label='dead'")),
+        (columns(80, price=lambda n: f'"{n % 20},50"'), ("warning commas: price is read as a",)),
+        (
+            MIXED,
+            (
+                *("train_csv='labels/all.csv'", "train_images=('part_0', 'part_1')", "suffix='*'"),
+                *("test_images='held'", "id_column='name', label_column='kind'", "RGB 20, L 5"),
+                *("height=160, width=224, channels=3", "resize='stretch'", "reduced to 64 pixels"),
+            ),
+        ),
+        (
+            IN_FOLDERS,
+            (
+                *("train_csv=None", "train_images='train'", "label_column='animal'"),
+                *("each of 3 folders in train/ is a label", "suffix='.png'", "test_images='test'"),
+                *("36 examples", "num_classes=3", "5 to predict"),
+            ),
+        ),
+        (
+            IN_FOLDERS | {f"val/cat/{n}.png": png(noise(12, 12)) for n in range(4)},
+            ("unknown folders: val hold folders of these labels, too", "36 examples"),
+        ),
+        (
+            IN_FOLDERS | {"sample_submission.csv": EACH},
+            ("metric='log_loss'", "label_column='label'", "suffix=''", "36 examples"),
+        ),
+        (
+            # A list of the classes is no table of labels.
+            IN_FOLDERS
+            | {"classes.csv": csv("number,animal_name", (0, "cat"), (1, "dog"))}
+            | {"train/loose.png": png(noise(12, 12))},
+            ("train_csv=None", "1 images of train/ are in no folder of a label"),
+        ),
+        *(
+            (
+                goal(lambda n, between=between: f'"{between.join(SEVERAL[n])}"', '"cat"'),
+                ("target='multilabel'", "num_classes=3", f"label_separator={between!r}"),
+            )
+            for between in (",", "; ", "|")
+        ),
+        # Columns that are only numbered are pixels only if they hold levels.
+        (numbered("", lambda n: n / 8 - 3), ("kind='table'",)),
+        (numbered("x", lambda n: n % 2), ("kind='table'",)),
+        (numbered("x", lambda n: n % 256), ("kind='pixels'",)),
+        (PIXELS, ("kind='pixels'", "height=6, width=10, channels=1")),
+        # The others train; nobody is left to think that a text is read. Numbers that are several
+        # labels repeat from row to row; run lengths do not.
+        (
+            columns(100, text=lambda n: SENTENCES[n]),
+            ("text is left out, since text is not supported", "numeric_columns=('size',)"),
+        ),
+        (
+            columns(60, label="tags", sold=lambda n: CHOSEN[n % 15], sample="1 3"),
+            ("target='multilabel'", "num_classes=6"),
+        ),
+        (columns(**UNUSED, alone="later"), LEFT_OUT),
+        (spoiled("train.csv", b",2.51,", b",oops,"), (SPOILED, "numeric_columns=('size',)")),
+        (spoiled("test.csv", b",7.51\n", b",oops\n"), (SPOILED, "numeric_columns=('size',)")),
+        # What reveals the label: ids by their order or beginning; or the number of a ticket.
+        (columns(sold=lambda n: n // 30), ("warning ids: in the order of the numbers in the ids",)),
+        (
+            columns(ids=lambda n: f"{'ab'[n * 5 % 2]}{n * 7919 % 1000}"),
+            ("warning ids: the beginning of the id predicts the label of 100%",),
+        ),
+        (
+            columns(boat=lambda n: "xyuv"[n * 5 % 2 + 2 * (n % 2)]),
+            ("warning leak: 'boat' alone reveals the label of every row",),
+        ),
+        (columns(tax=lambda n: 99 * (n * 5 % 2) + size(n)), ("warning leak: 'tax' alone reveals",)),
+        (
+            labels_of(*(("xyz"[n % 3], f"p{n // 4}") for n in range(24)), header="id,kind,patient"),
+            ("unknown groups: ", "set data.group_column='patient'", "group_column=None"),
+        ),
+        (WITH_MASKS, ("unknown folders: train_masks/ has files", "train_images='train_images'")),
+        # A copy in the test set is no reason to group.
+        (PICTURES | {"test/b1.png": PICTURES["train/a4.png"]}, ("group_duplicates=False",)),
+        (without("b3")(pictures(test=12)), ("warning missing: 1 of 12 test images have no file",)),
+    ],
+)
+def test_what_a_person_has_to_know_of_a_folder_is_found(files, facts, tmp_path):
+    """In what inspect says, or in the config that it proposes."""
+    said = told(*proposed(put(tmp_path, files)))
+
+    assert [fact for fact in facts if fact not in said] == []
+
+
+def test_of_0_and_1_nobody_is_asked_which_a_probability_is_about(tmp_path):
+    assert "positive_label=" not in texts(proposed(put(tmp_path, of_two(0, 1)))[0], "unknown")
+
+
+# What is wrong with it
+
+
+def test_what_is_planted_among_images_is_found(tmp_path):
+    """The same file twice with two labels, one in the test set, a picture saved again, a corrupt
+    file.
+    """
+    files = pictures(train=240)
+    files["train/a7.png"] = files["train/a0.png"]
+    files["test/b1.png"] = files["train/a4.png"]
+    bright = np.clip(noise(12, 12).astype(int) // 2 + 40, 0, 255).astype(np.uint8)
+    files["train/a9.png"], files["train/a12.png"] = png(bright), png(bright + 1)
+    files["train/a2.png"] = files["train/a2.png"][:60]
+
+    found, _ = proposed(put(tmp_path, files))
+
+    pairs = set()
+    for d in found.duplicates:
+        other = (found.test_ids if d.test else found.ids)[d.other]
+        pairs.add((found.ids[d.one], other, d.near, d.conflicting))
+    near = ("a9", "a12", True, False)
+    assert pairs == {("a0", "a7", False, True), ("a4", "b1", False, False), near}
+    assert set(found.inputs.broken) == {"a2"}
+    said = texts(found, "warning")
+    assert "1 test examples have the same content as a training example: a4 and b1" in said
+    assert "1 of these pairs have different labels" in said
+    assert "1 training and 0 test images cannot be decoded: a2: " in said
+    page = inspection_page.write(found, found.findings, "", tmp_path / "page.html").read_text()
+    assert 'training row 3"' not in page and 'training row 4"' in page
+
+
+# What cannot be described
+
+
+def replaced(name, change):
+    """Return a change of the bytes of one file."""
+    return lambda files: files | {name: change(files[name])}
+
+
+def train(row, header="id,size,sold", rows=9):
+    """Return a change that writes another training table."""
+    return lambda files: files | {"train.csv": csv(header, *map(row, range(rows)))}
+
+
+def commas_everywhere(files):
+    """Write the only column that a model could read with commas in both tables."""
+    tests = csv("id,size", *((1000 + n, f'"{n},5"') for n in range(9)))
+    return train(lambda n: (n, f'"{n},25"', n % 2), rows=40)(files | {"test.csv": tests})
+
+
+def unclear_label(files):
+    """Ask for a label that no column is called by, beside two columns that the test set lacks."""
+    sample = csv("id,answer", *((1000 + n, 0) for n in range(9)))
+    labelled = files["train.csv"].replace(b"colour", b"shape")
+    return files | {"sample_submission.csv": sample, "train.csv": labelled}
+
+
+def labelled(label, rows=9):
+    """Return a change that gives each row this label."""
+    return train(lambda n: (n, size(n), label(n)), rows=rows)
+
+
+def unfit(files):
+    """Make a text a label that cannot be one, where a submission holds labels."""
+    sample = csv("id,sold", *((1000 + n, "yes") for n in range(9)))
+    change = labelled(lambda n: ("yes", "no", "NA")[n % 3], rows=61)
+    return change(files) | {"sample_submission.csv": sample}
+
+
+def masks(header: str, *rows: object) -> dict[str, bytes]:
+    """Return the files of a segmentation, whose submission has the header of its table."""
+    return {
+        "train.csv": csv(header, *rows),
+        "sample_submission.csv": csv(header, *((90 + n, "1 1") for n in range(4))),
+        **{f"train/images/{n}.png": png(noise(9, 9)) for n in range(20)},
+    }
+
+
+RUNS = [" ".join(f"{start} {2 + n % 3}" for start in range(n + 1, 80, 9)) for n in range(20)]
+HALVES = [(n // 2, RUNS[n]) for n in range(20)]
+MASK_FILES = {
+    "train.csv": csv("id", *((n,) for n in range(20))),
+    "sample_submission.csv": csv("id,label", *((90 + n, 0) for n in range(4))),
+    **{f"train/images/{n}.png": png(noise(9, 9)) for n in range(20)},
+    **{f"train/masks/{n}.png": png(noise(9, 9)) for n in range(20)},
+}
+
+
+SENTENCES_ALONE = {
+    "train.csv": csv("id,text,goal", *((n, SENTENCES[n], n % 2) for n in range(100))),
+    "test.csv": csv("id,text", *((900 + n, SENTENCES[100 + n]) for n in range(25))),
+    "sample_submission.csv": csv("id,goal", *((900 + n, 0) for n in range(25))),
+}
+ANSWERS = [
+    (n, size(n), "rgb"[n % 3], " ".join(f"{word}{n}" for word in "abcdef")) for n in range(40)
+]
+FIRST_THREE = [f"train_images/{n}." for n in range(3)]
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda files: {}, "expected tables (.csv), and found none"),
+        (lambda files: {"train.zip": b"PK", "notes.txt": b"x"}, "train.zip: unpack archives"),
+        (without("sample"), "page, or write one: the ids of the test set, and a column for each"),
+        (
+            lambda files: files | {"my_submission.csv": files["sample_submission.csv"]},
+            "--sample my_submission.csv",
+        ),
+        (without("train.csv"), "Complete the download, or make a table"),
+        (
+            replaced("train.csv", lambda text: text.partition(b"\n")[2]),
+            "Write a line of names above it",
+        ),
+        (replaced("train.csv", lambda text: text.partition(b"\n")[0]), "a header and no rows"),
+        (train(lambda n: (n // 2, n, n % 2), rows=40), "repeats 20 ids"),
+        (labelled(lambda n: 1), "the same label in"),
+        (labelled(lambda n: f"kind {max(n, 3)}"), "in only one row"),
+        (labelled(lambda n: f'"{n},5"', rows=40), "with commas in 'sold', such as '0,5'"),
+        (labelled(lambda n: "" if n else 1), "without a label"),
+        (unfit, "1 labels that cannot be submitted, for example 'NA'"),
+        (lambda _: without(*FIRST_THREE)(WITH_MASKS), "3 of 20 images are missing in"),
+        (lambda _: pictures(ending=".Jpg"), "is called 'a0.Jpg', an id 'a0'"),
+        (train(lambda n: (n, n, n % 2), "id,other,sold"), "nothing to learn from"),
+        (commas_everywhere, "can read none of them: size: numbers with commas, such as '0,25'"),
+        (unclear_label, "with commas between: --label shape"),
+        # It is told by what it is, not by what is missing for something else.
+        (lambda _: masks("id,EncodedPixels", *HALVES), "looks like a segmentation competition"),
+        (lambda _: MASK_FILES, "docs/segmentation.md"),
+        (lambda _: without("train.csv")(MASK_FILES), "docs/segmentation.md"),
+        (lambda _: SENTENCES_ALONE, "docs/text.md"),
+        (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "looks like a text competition"),
+    ],
+)
+def test_what_cannot_be_described_is_one_clear_message(change, said, tmp_path):
+    put(tmp_path, change(table()))
+
+    with pytest.raises((DataError, SubmissionError)) as refused:
+        proposed(tmp_path)
+
+    assert said in str(refused.value) and len(str(refused.value).splitlines()) > 1
+
+
+# Pictures in the alpha channel
+
+
+def drawn(number: int, colour: int) -> bytes:
+    """Return a drawing whose colours are flat: only the alpha channel shows it."""
+    alpha = Image.new("L", (16, 16))
+    ImageDraw.Draw(alpha).line((number % 16, 0, 15 - number % 7, 15), fill=255, width=4)
+    image = Image.new("RGBA", (16, 16), (colour, colour, colour, 0))
+    image.putalpha(alpha)
+    return png(np.asarray(image))
+
+
+@pytest.mark.parametrize(("colour", "background"), [(0, "white"), (255, "black")])
+def test_a_picture_in_the_alpha_channel_is_noticed_and_read(colour, background, tmp_path):
+    """Laid on the colour that shows it, in training and in inference."""
+    images = [name for name in pictures() if name.endswith(".png")]
+    files = pictures() | {name: drawn(n, colour) for n, name in enumerate(images)}
+
+    found, config = proposed(put(tmp_path, files))
+
+    assert config.data.alpha == background
+    assert "the picture is in the alpha channel of 30 images" in texts(found, "chosen")
+    trained = dataset.read_training(tmp_path, config).inputs
+    for inputs in (trained, read_test(tmp_path, config).inputs(np.arange(6))):
+        assert (inputs.std(axis=(1, 2, 3)) > 50).all()
+
+
+@pytest.mark.parametrize("opaque", [True, False])
+def test_colours_that_show_a_picture_are_read_as_they_are_stored(opaque, tmp_path):
+    """A finding says that there is an alpha channel; opaque images have none."""
+    pixels = noise(30, 12, 12, 4)
+    pixels[..., 3] = 255 if opaque else pixels[..., 3]
+    images = [name for name in pictures() if name.endswith(".png")]
+    files = pictures() | {name: png(pixels[n]) for n, name in enumerate(images)}
+
+    found, config = proposed(put(tmp_path, files))
+
+    assert config.data.alpha == "drop"
+    said = "30 images have an alpha channel, which is dropped" in texts(found, "unknown")
+    assert said != opaque and ("alpha" in texts(found, "unknown")) != opaque
+
+
+# What is ambiguous can be given
+
+# A folder whose name and labels say nothing.
+UNNAMED = {
+    name.replace("train/", "a/b/").replace("cat", "x"): IN_FOLDERS[name] for name in IN_FOLDERS
+}
+MORE = {
+    "my_submission.csv": table()["sample_submission.csv"],
+    "train_more.csv": table()["train.csv"].replace(b"sold", b"gone"),
+}
+BOTH = [(n, RUNS[n], n % 2) for n in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("files", "given", "facts"),
+    [
+        (UNNAMED, Given(train="a/b"), ("train_csv=None", "train_images='a/b'")),
+        (
+            table() | MORE,
+            Given("sample_submission.csv", "train_more.csv", "test.csv", ("gone",)),
+            ("train_csv='train_more.csv'", "label_column='gone'"),
+        ),
+        (
+            masks("id,rle_mask", *BOTH)
+            | {"train.csv": csv("id,rle_mask,coat", *BOTH)}
+            | {f"test/{n}.png": png(noise(9, 9)) for n in range(90, 94)},
+            Given(labels=("coat",)),
+            ("target='classes'", "label_column='coat'"),
+        ),
+    ],
+)
+def test_what_is_ambiguous_can_be_given(files, given, facts, tmp_path):
+    """By the options that the messages name."""
+    with pytest.raises((DataError, SubmissionError)):
+        proposed(put(tmp_path, files))
+
+    said = told(*proposed(tmp_path, given))
+
+    assert [fact for fact in facts if fact not in said] == []
+
+
+# The command
+
+
+def test_the_command_writes_config_and_page_and_never_over_a_config(tmp_path, capsys):
+    """The next command, which it prints, can be pasted: a path may hold a space."""
+    place = tmp_path / "my data"
+    folder, config = put(place / "leaves", pictures()), place / "leaves.py"
+    words = ["inspect", str(folder), "--write", str(config), "--page", str(place / "page.html")]
+
+    first = main([*words, "--json"])
+    *lines, following, last = capsys.readouterr().out.splitlines()
+    end = json.loads(last)
+    again = main([*words, "--json"])
+
+    assert (first, again) == (0, 2)
+    (assumed,) = [line for line in lines if line.startswith("unknown  competition")]
+    assert "assumed 'leaves'" in assumed
+    assert {str(folder), str(config)} <= set(shlex.split(following))
+    refused = json.loads(capsys.readouterr().out.splitlines()[-1])
+    assert "exists; expected a new file" in refused["error"]
+    assert configs.from_json(end["proposed"]) == configs.load(end["written"])
+    assert end["competition"] == "leaves"
+    assert {"found", "chosen", "unknown"} <= {line["level"] for line in end["findings"]}
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        ("n" * 300, "no such folder"),
+        (". --write NotAName", "lower-case letters"),
+        (". --write digits", "exists; expected a new file"),
+        (". --write no/such/folder.py", "there is no folder"),
+        (". --competition a&b", "competition='a&b'"),
+        (". --for gpu", "one of tpu-v5e-8, cpu"),
+        (". --budget soon", "from 30s to 240h"),
+        (". --page no/such/page.html", "mkdir -p no/such"),
+        (". --sample ../outside.csv", "no such table"),
+        (". --train no.csv", "--train no.csv: there is no such table"),
+        (". --label gone", "has no column gone beside its ids; it has"),
+    ],
+)
+def test_an_argument_that_cannot_work_is_refused(words, said, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(put(tmp_path, table()))
+
+    assert main(["inspect", *words.split()]) == 2
+    assert said in capsys.readouterr().err
+
+
+def test_the_page_escapes_what_the_folder_says(tmp_path):
+    """Labels, ids and columns come from somebody else."""
+    bad = "<script>alert(1)</script>"
+    labels = [(bad, "</pre>", "z")[n % 3] for n in range(24)]
+    files = sample_of("id,kind", "z") | {"train.csv": labels_of(*labels)["train.csv"]}
+    folder = put(tmp_path / bad.replace("/", ""), files)
+    words = ["--competition", "leaves", "--page", str(tmp_path / "page.html")]
+
+    assert main(["inspect", str(folder), *words]) == 0
+
+    page = (tmp_path / "page.html").read_text()
+    assert "<script" not in page and "&lt;script&gt;" in page and "default-src 'none'" in page
+    assert page.count("<img") == 24 and "http" not in page.replace("http-equiv", "")
+
+
+def test_a_folder_that_does_not_run_is_reported_all_the_same(tmp_path, capsys):
+    """The page shows what was found, and the reason; no config is written."""
+    files = pictures() | {
+        "sample_submission.csv": csv("id,one,two", *((f"b{n}", 0, 0) for n in range(6)))
+    }
+    put(tmp_path / "leaves", files)
+
+    words = f"inspect {tmp_path}/leaves --write {tmp_path}/x.py --page {tmp_path}/x.html"
+    code = main(words.split())
+
+    shown = capsys.readouterr()
+    assert (code, (tmp_path / "x.py").exists()) == (1, False)
+    assert "has the columns one, two beside the id" in shown.err
+    assert "image files: train/ to train" in shown.out
+    assert "The proposed config does not run" in (tmp_path / "x.html").read_text()

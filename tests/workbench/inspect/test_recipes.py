@@ -1,0 +1,147 @@
+"""What is proposed fits the budget of the machine that it is for, and says why."""
+
+import re
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipeline.config import Config, Data
+from pipeline.models import architectures, backbones
+from tests.pipeline.handmade import without_numbers
+from workbench.inspect import image_networks, recipes, training_speed
+from workbench.inspect.image_headers import Headers
+from workbench.inspect.recipes import Task
+from workbench.inspect.training_speed import CPU, TPU, Plan, Speed
+
+GIVEN = {"name": "leaves", "competition": "leaves", "num_classes": 7, "target": "classes"}
+
+
+def task(rows: int, side: int, channels: int = 3, *, photographs: int = 0) -> Task:
+    """Return a task of images; `photographs`: a side of files that can be read at any size."""
+    headers = None
+    if photographs:
+        headers = Headers(
+            Counter({(photographs, photographs): rows}), Counter(RGB=rows), Counter(JPEG=rows)
+        )
+    data = Data(height=side, width=side, channels=channels)
+    return Task({**GIVEN, "metric": ""}, data, rows, rows // 7, headers)
+
+
+def speeds(seconds: float, setup: float):
+    """Return what measures a network: seconds for each 10 million operations of an image."""
+
+    def measure(config: Config) -> Speed:
+        networks = image_networks.for_cpu(config.data, 5000)
+        mine = next(each for each in networks if each.options == config.model_options)
+        return Speed(seconds * mine.operations / 1e7, setup)
+
+    return measure
+
+
+@settings(max_examples=60)
+@given(
+    rows=st.integers(20, 100_000),
+    side=st.integers(8, 64),
+    seconds=st.floats(1e-4, 0.1),
+    setup=st.floats(0.5, 20),
+    budget=st.integers(30, 7200),
+)
+def test_a_cpu_trains_as_long_as_the_budget_says(rows, side, seconds, setup, budget):
+    """By the measured speed, compiling, validating and all folds included; or for one epoch, if not
+    even that fits. One epoch more would not fit, or there are as many as are of use.
+    """
+    given, measure = task(rows, side), speeds(seconds, setup)
+
+    made = recipes.recipe(given, Plan(CPU, budget), measure)
+
+    config = made.config
+    assert made.seconds <= budget or config.epochs == 1
+    assert made.seconds <= budget or "raise --budget" in made.reasons["model"]
+    folds, more = config.folds or 1, config.epochs + 1
+    longer = measure(config).seconds(*given.split(folds), more, folds)
+    rounding = 1e-9 * budget
+    filled = longer > training_speed.FILLED * budget - rounding
+    assert filled or config.epochs == image_networks.MOST_EPOCHS
+
+
+@pytest.mark.parametrize(
+    ("seconds", "options"),
+    [(1e-2, {"stride": 4, "width": 32}), (1e-5, {"stride": 2, "width": 48})],
+)
+def test_a_faster_cpu_gets_a_larger_network(seconds, options):
+    """5,000 pictures of 48 pixels, in eight minutes."""
+    made = recipes.recipe(task(5000, 48), Plan(CPU, 480), speeds(seconds, 5.0))
+
+    assert made.config.model_options.items() >= options.items()
+
+
+def test_networks_for_a_cpu_grow_and_can_be_built():
+    """The first is the fastest, so that measuring can stop at one that is too slow."""
+    given = task(600, 34)
+    networks = list(image_networks.for_cpu(given.data, given.rows))
+
+    assert len(networks) == 4
+    assert sorted(networks, key=lambda each: each.operations) == networks
+    config = recipes.recipe(given, Plan(CPU, 480), speeds(1e-2, 5.0)).config
+    with without_numbers():
+        assert architectures.count(architectures.build(config))["trainable"] > 10_000
+
+
+@pytest.mark.parametrize(
+    ("photographs", "side", "model", "size"),
+    [
+        (300, 64, "convnext_tiny", 288),
+        (0, 128, "convnext_tiny", 128),
+        (48, 48, "wide_resnet", 48),
+        (0, 8, "small_cnn", 8),
+    ],
+)
+def test_a_tpu_gets_a_pretrained_network_unless_images_are_tiny(photographs, side, model, size):
+    """At the largest usual size that the files have; arrays stay as they are."""
+    made = recipes.recipe(task(5000, side, photographs=photographs), Plan())
+
+    config = made.config
+    assert (config.model, config.data.height) == (model, size)
+    assert (config.model in backbones.BACKBONES) == ("weights" in made.reasons)
+    assert config.optimizer.ema_momentum and config.warmup_epochs and config.folds == 5
+    assert config.batch % 8 == 0 and config.views > 1
+
+
+def test_a_small_budget_of_a_tpu_takes_a_smaller_network_and_no_folds():
+    """90,000 photographs in eight minutes, and in nine hours."""
+    given = task(90_000, 64, photographs=400)
+
+    large = recipes.recipe(given, Plan(TPU, 9 * 3600)).config
+    small = recipes.recipe(given, Plan(TPU, 480)).config
+
+    assert large.model == "convnext_tiny" and large.folds == 5
+    assert small.folds is None
+    assert small.data.height < large.data.height or small.epochs < large.epochs
+
+
+def test_both_numbers_that_no_flips_need_are_said():
+    """More views than training made of an image are refused. And of numbers there is no cutmix: a
+    part of a picture has no part of its number.
+    """
+    numbers = {**GIVEN, "num_classes": 0, "target": "regression", "metric": ""}
+    given = task(5000, 64, photographs=400)
+
+    made, other = (recipes.recipe(one, Plan()) for one in (given, replace(given, given=numbers)))
+
+    views = re.search(r"set flip=False and views=(\d+)", made.reasons["augmentation"])
+    assert made.config.data.flip and views
+    replace(made.config, views=int(views[1]), data=replace(made.config.data, flip=False))
+    assert (other.config.data.cutmix, other.config.data.mixup) == (0.0, 0.2)
+
+
+def test_the_speed_of_a_network_is_measured_on_steps_of_a_training(tiny):
+    """On all devices, at the same program; the distribution is as it was afterwards."""
+    import keras
+
+    speed = training_speed.on_this_cpu(tiny, least_seconds=0.0)
+
+    assert 0 < speed.image < speed.setup
+    assert keras.distribution.distribution() is None

@@ -1,0 +1,376 @@
+"""A rehearsal hides labelled rows: sessions get everything else, and the score is the metric's."""
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from pipeline.config import Config
+from pipeline.data import dataset, tfrecords
+from pipeline.data.labels import Target
+from pipeline.data.test_set import read_test
+from pipeline.errors import DataError, SubmissionError
+from pipeline.evaluate import metrics
+from pipeline.infer.prediction_format import Form
+from tests.pipeline.data.test_tfrecords import example, written
+from tests.small_competition import write_competition
+from workbench.rehearse import scoring, served_folder
+from workbench.rehearse.hidden_test import HiddenTest
+
+Made = tuple[Config, Path]
+
+
+def as_images(folder: Path, config: Config) -> Config:
+    return config
+
+
+def stacked(folder: Path, part: str, ids: list[str]) -> np.ndarray:
+    return np.stack([np.asarray(Image.open(folder / part / f"{name}.png")) for name in ids])
+
+
+def as_array(folder: Path, config: Config) -> Config:
+    for part, ids in (("train", labelled(folder)), ("test", asked(folder))):
+        np.save(folder / f"{part}.npy", stacked(folder, part, ids))
+    return replace(config, data=replace(config.data, kind="arrays"))
+
+
+def as_pixels(folder: Path, config: Config) -> Config:
+    labels = pd.read_csv(folder / "train.csv", dtype=str)["label"]
+    for part, ids in (("train", labelled(folder)), ("test", asked(folder))):
+        table = pd.DataFrame(stacked(folder, part, ids).reshape(len(ids), -1)).add_prefix("p")
+        table.insert(0, "id", ids)
+        if part == "train":
+            table.insert(1, "label", labels)
+        table.to_csv(folder / f"{part}.csv", index=False)
+    return replace(config, data=replace(config.data, kind="pixels"))
+
+
+def as_records(folder: Path, config: Config) -> Config:
+    labels = dict(pd.read_csv(folder / "train.csv", dtype=str).to_numpy())
+    for part, ids in (("train", labelled(folder)), ("test", asked(folder))):
+        records = []
+        for name in ids:
+            image = (folder / part / f"{name}.png").read_bytes()
+            label = {"label": labels[name]} if part == "train" else {}
+            records.append(example(id=name, image=image, **label))
+        for shard in range(2):
+            written(folder / f"{part}{shard}.tfrec", records[shard::2])
+    (folder / "train.csv").unlink()
+    return replace(config, data=replace(config.data, kind="tfrecords"))
+
+
+def as_class_folders(folder: Path, config: Config) -> Config:
+    for name, label in pd.read_csv(folder / "train.csv", dtype=str).to_numpy():
+        (folder / "train" / label).mkdir(exist_ok=True)
+        (folder / "train" / f"{name}.png").rename(folder / "train" / label / f"{name}.png")
+    (folder / "train.csv").unlink()
+    return replace(config, data=replace(config.data, train_csv=None))
+
+
+def labelled(folder: Path) -> list[str]:
+    return list(pd.read_csv(folder / "train.csv", dtype=str)["id"])
+
+
+def asked(folder: Path) -> list[str]:
+    return list(pd.read_csv(folder / "sample_submission.csv", dtype=str)["id"])
+
+
+KINDS: dict[str, Callable[[Path, Config], Config]] = {
+    "images": as_images,
+    "class folders": as_class_folders,
+    "arrays": as_array,
+    "pixels": as_pixels,
+    "tfrecords": as_records,
+}
+
+
+@pytest.fixture(params=KINDS)
+def made(request, competition, tiny) -> Made:
+    """Return a config and its folder, with its inputs in each of the ways that there are."""
+    return KINDS[request.param](competition, tiny), competition
+
+
+@pytest.fixture(scope="module", params=KINDS)
+def played(request, tiny, tmp_path_factory) -> Iterator[tuple[Made, HiddenTest, Path]]:
+    """Return such a folder, with files beside that name rows, the hidden test, and the folder of
+    what its sessions get; no test changes them.
+    """
+    folder, place = tmp_path_factory.mktemp("made") / "in", tmp_path_factory.mktemp("written")
+    config = KINDS[request.param](write_competition(folder), tiny)
+    ids = [Path(name).stem for name in dataset.read_training(folder, config).ids]
+    (folder / "meta.csv").write_text("id,fold\n" + "".join(f"train_{name},1\n" for name in ids))
+    (folder / "masks").mkdir()
+    for name in ids:
+        (folder / "masks" / f"{name}_small.png").write_bytes(b"of " + name.encode())
+    (folder / "crops" / "A b").mkdir(parents=True)
+    (folder / "crops" / "A b" / "1.png").write_bytes(b"?")
+    (folder / "names.txt").write_text("ant\n")
+    (folder / "labels.pkl").write_bytes(b"?")
+    hidden = HiddenTest(config, folder)
+    hidden.write(place / "seen")
+    hidden.write(place / "rerun", hidden=True)
+    yield (config, folder), hidden, place
+    shutil.rmtree(place)
+
+
+def test_sessions_train_on_the_rows_that_are_not_hidden_and_predict_those_that_are(played):
+    """A test set has its rows in the order of the sample."""
+    (config, folder), hidden, place = played
+    every = dataset.read_training(folder, config)
+    for part in ("seen", "rerun"):
+        read = dataset.read_training(place / part, config)
+        assert np.array_equal(read.inputs, every.inputs[hidden.train])
+        assert read.classes == every.classes
+        assert np.array_equal(read.labels, every.labels[hidden.train])
+    tests = read_test(place / "rerun", config)
+    assert np.array_equal(tests.inputs(np.arange(len(tests))), every.inputs[hidden.hidden])
+    own, whole = read_test(place / "seen", config), read_test(folder, config)
+    assert own.ids == whole.ids
+    assert np.array_equal(own.inputs(np.arange(21)), whole.inputs(np.arange(21)))
+    assert sorted([*hidden.train, *hidden.hidden]) == list(range(len(every)))
+    if config.data.kind == "pixels":
+        found = list(pd.read_csv(place / "rerun" / "test.csv")["id"])
+        assert found == asked(place / "rerun")
+    if config.data.kind == "tfrecords":
+        _, table = tfrecords.read(place / "rerun", "test*.tfrec", "image", ("id",))
+        assert list(table["id"]) == asked(place / "rerun")
+
+
+def test_no_file_of_a_session_has_the_id_of_a_hidden_row(played):
+    (config, folder), hidden, place = played
+    ids = [Path(name).stem for name in dataset.read_training(folder, config).ids]
+    names = [ids[row].encode() for row in hidden.hidden]
+    for path in (path for path in (place / "rerun").rglob("*") if path.is_file()):
+        content = path.name.encode() + path.read_bytes()
+        # Three letters and digits come about by chance in what is compressed.
+        if path.suffix in (".csv", ".txt") or path.parent.name == "masks":
+            assert not [name for name in names if name in content], path
+    said = "\n".join(hidden.left_out)
+    assert "meta.csv: it names a hidden row" in said
+    assert "labels.pkl: nothing here can read" in said
+    assert "crops/A b/1.png: it is in a folder with the name of a label" in said
+    assert f"and {len(names) - 3} more: its name has a word of a hidden row" in said
+    assert "train.csv" not in said
+
+
+def test_the_second_folder_links_to_what_both_have_and_the_first_to_the_users_own(played):
+    (config, folder), _, place = played
+    every = [path for path in (place / "rerun").rglob("*") if path.is_file()]
+    shared = [path for path in every if path.name.startswith("train") or "train" in path.parts]
+    assert shared
+    for path in [*shared, place / "rerun" / "names.txt"]:
+        assert path.samefile(place / "seen" / path.relative_to(place / "rerun"))
+    if config.data.kind == "images" and config.data.train_csv:
+        linked = next((place / "seen" / "train").iterdir())
+        assert linked.samefile(folder / "train" / linked.name)
+
+
+def test_names_and_order_are_drawn_anew_but_not_which_rows_are_hidden(competition, tiny):
+    one, two = HiddenTest(tiny, competition), HiddenTest(tiny, competition)
+    for hidden in (one, two):
+        hidden.limit(50, 12)
+    assert set(one.hidden) == set(two.hidden)
+    assert list(one.hidden) != list(two.hidden)
+    named = [{key for column in each.solution.values() for key in column} for each in (one, two)]
+    assert not named[0] & named[1]
+    assert not (named[0] | named[1]) & set(dataset.read_training(competition, tiny).ids)
+
+
+def test_copies_share_nothing_with_the_users_files(made, tmp_path):
+    config, folder = made
+    (folder / "names.txt").write_text("ant\n")
+    hidden = HiddenTest(config, folder, copied=True)
+    hidden.write(tmp_path / "seen")
+    hidden.write(tmp_path / "rerun", hidden=True)
+    for place in ("seen", "rerun"):
+        files = [path for path in (tmp_path / place).rglob("*") if path.is_file()]
+        assert tmp_path / place / "names.txt" in files
+        assert {path.stat().st_nlink for path in files} == {1}
+        assert not [path for path in files if path.is_symlink()]
+
+
+def test_sources_are_the_folders_that_links_lead_to(competition, tiny, tmp_path):
+    assert HiddenTest(tiny, competition).sources == ()
+    for name, place in (("train", "big/pictures"), ("train.csv", "tables/labels.csv")):
+        elsewhere = tmp_path / place
+        elsewhere.parent.mkdir()
+        (competition / name).rename(elsewhere)
+        (competition / name).symlink_to(elsewhere)
+    (competition / "train" / "again").symlink_to(competition)  # a circle
+    (competition / "names.txt").symlink_to("train.csv")
+    hidden = HiddenTest(tiny, competition)
+    assert hidden.sources == (tmp_path / "big" / "pictures", tmp_path / "tables")
+    hidden.write(tmp_path / "seen")
+    assert len(dataset.read_training(tmp_path / "seen", tiny)) == len(hidden.train)
+
+
+def test_a_file_that_the_config_writes_otherwise_is_not_overwritten(competition, tiny, tmp_path):
+    path = competition / "train.csv"
+    before = path.read_bytes()
+    config = replace(tiny, data=replace(tiny.data, train_csv=".//train.csv"))
+    HiddenTest(config, competition).write(tmp_path / "rerun", hidden=True)
+    assert path.read_bytes() == before
+    assert (tmp_path / "rerun" / path.name).read_bytes() != before
+
+
+def test_a_text_with_a_line_for_each_row_is_left_out(competition, tiny):
+    config = as_pixels(competition, tiny)
+    table = pd.read_csv(competition / "train.csv", dtype=str)
+    table.drop(columns="id").to_csv(competition / "train.csv", index=False)
+    (competition / "labels.txt").write_text("\n".join(table["label"]))
+    (competition / "names.txt").write_text("\n".join(sorted(set(table["label"]))))
+    hidden = HiddenTest(config, competition)
+    assert hidden.left_out[0] == "labels.txt: it may have a line for each labelled row"
+    assert "names.txt" not in str(hidden.left_out)
+
+
+def test_a_number_that_is_a_part_of_a_word_names_a_row(tmp_path):
+    (tmp_path / "meta.csv").write_text("name,survived\npatient012,yes\n")
+    assert served_folder.refusal(tmp_path, "meta.csv", {"12"}, (), 100) == "it names a hidden row"
+    assert not served_folder.refusal(tmp_path, "meta.csv", {"13"}, (), 100)
+
+
+TEST_FIELDS = {"images": "test_images", "arrays": "test_array", "tfrecords": "test_records"}
+
+
+def test_a_misspelt_test_set_or_sample_is_no_missing_one(made):
+    """A session of the full run would not find it, after hours of training."""
+    config, folder = made
+    field = TEST_FIELDS.get(config.data.kind, "test_csv")
+    wrong = {"test_records": "tset*.tfrec"}.get(field, "tset.npy" if "array" in field else "tset")
+    with pytest.raises(DataError, match=f"Correct data.{field} in the config"):
+        HiddenTest(replace(config, data=replace(config.data, **{field: wrong})), folder)
+    data = replace(config.data, sample_submission="sample.csv")
+    with pytest.raises(DataError, match=r"sample\.csv is missing; .* as sample_submission\.csv"):
+        HiddenTest(replace(config, data=data), folder)
+
+
+def test_what_a_session_would_refuse_is_refused_before_one_starts(competition, tiny):
+    with pytest.raises(DataError, match="96 of 96 images are missing"):
+        HiddenTest(replace(tiny, data=replace(tiny.data, train_images="trian")), competition)
+    with pytest.raises(DataError, match="Lower folds"):  # too few rows to hide any
+        HiddenTest(replace(tiny, folds=24), competition)
+
+
+def test_few_rows_are_chosen_without_broken_images(competition, tiny):
+    """One of 24 is more than the hundredth that may be broken, though it is one of 96 here."""
+    chosen = HiddenTest(tiny, competition)
+    chosen.limit(24, 8)
+    ids = dataset.read_training(competition, tiny).ids
+    broken = [int(chosen.train[0]), int(chosen.hidden[0])]
+    for row in broken:
+        (competition / "train" / f"{ids[row]}.png").write_bytes(b"?")
+    again = HiddenTest(tiny, competition)
+    again.limit(24, 8)
+    assert not {*again.train, *again.hidden} & set(broken)
+    assert (len(again.train), len(again.hidden)) == (len(chosen.train), len(chosen.hidden))
+    said = f"1 of 24 chosen rows are broken or missing, such as {ids[broken[0]]}"
+    assert said in str(again.made_up)
+
+
+def test_an_image_that_cannot_be_decoded_has_no_duplicates(tiny, tmp_path):
+    folder = write_competition(tmp_path / "broken", train=104)
+    (folder / "train" / "r050.png").write_bytes(b"?")
+    config = replace(tiny, data=replace(tiny.data, group_duplicates=True))
+    hidden = HiddenTest(config, folder)
+    assert sorted([*hidden.train, *hidden.hidden]) == list(range(104))
+
+
+def test_ids_may_have_another_column_in_the_test_set(competition, tiny, tmp_path):
+    config = as_pixels(competition, tiny)
+    table = pd.read_csv(competition / "train.csv", dtype=str).rename(columns={"id": "ID"})
+    table.to_csv(competition / "train.csv", index=False)
+    config = replace(config, data=replace(config.data, id_column="ID"))
+    hidden, every = HiddenTest(config, competition), dataset.read_training(competition, config)
+    hidden.limit(None, 8)
+    hidden.write(tmp_path / "rerun", hidden=True)
+    tests = read_test(tmp_path / "rerun", config)
+    assert np.array_equal(tests.inputs(np.arange(8)), every.inputs[hidden.hidden])
+
+
+def test_a_sample_without_rows_is_said_and_not_taken(competition, tiny, tmp_path):
+    (competition / "sample_submission.csv").write_text("id,label\n")
+    hidden = HiddenTest(tiny, competition)
+    assert "sample_submission.csv: it has a header and no rows" in hidden.left_out
+    hidden.write(tmp_path / "seen")
+    assert len(read_test(tmp_path / "seen", tiny)) == len(hidden.visible)
+
+
+def test_a_sample_that_is_made_up_has_a_column_for_each_scored_label(competition, tiny, tmp_path):
+    table = pd.read_csv(competition / "train.csv", dtype=str)
+    table["label"] = ["ant|bee", "bee|big cat", "big cat", "dog"] * 24
+    table.to_csv(competition / "train.csv", index=False)
+    (competition / "sample_submission.csv").unlink()
+    data = replace(tiny.data, label_separator="|")
+    config = replace(tiny, target="multilabel", metric="auc", data=data)
+    HiddenTest(config, competition).write(tmp_path / "seen")
+    target = dataset.read_training(competition, config).target
+    Form(target, "auc", tmp_path / "seen" / "sample_submission.csv").check_labels()
+
+
+def test_where_there_is_no_test_set_labelled_rows_become_one(made, tmp_path):
+    """Its images are copies without times, which might tell which rows they were."""
+    config, folder = made
+    (folder / "sample_submission.csv").unlink()
+    for path in folder.rglob("*.png"):
+        os.utime(path, (1.0, 1.0))
+    hidden = HiddenTest(config, folder)
+    assert len(hidden.visible)
+    assert not set(hidden.visible) & {*hidden.hidden, *hidden.train}
+    every = dataset.read_training(folder, config)
+    for place, rows in (("seen", hidden.visible), ("rerun", hidden.hidden)):
+        hidden.write(tmp_path / place, hidden=place == "rerun")
+        tests = read_test(tmp_path / place, config)
+        assert np.array_equal(tests.inputs(np.arange(len(tests))), every.inputs[rows])
+        stats = [path.stat() for path in (tmp_path / place / "test").glob("*")]
+        assert {(stat.st_nlink, stat.st_mtime > 1) for stat in stats} <= {(1, True)}
+        assert bool(stats) == (config.data.kind == "images")
+
+
+def test_a_perfect_submission_has_the_best_score(competition, tiny):
+    hidden = HiddenTest(tiny, competition)
+    assert hidden.score(hidden.solution) == 1.0
+    unknown = {name: dict.fromkeys(column, "?") for name, column in hidden.solution.items()}
+    with pytest.raises(SubmissionError, match="no label"):
+        hidden.score(unknown)
+
+
+TARGETS = {
+    "accuracy": (Target("classes", ("a", "b", "c")), ["id", "kind"]),
+    "log_loss": (Target("classes", ("a", "b", "c")), ["id", "c", "a", "b"]),
+    "map@2": (Target("classes", ("a", "b", "c")), ["id", "kind"]),
+    "auc": (Target("classes", ("a", "b")), ["id", "kind"]),
+    "qwk": (Target("ordinal", ("0", "1", "2")), ["id", "grade"]),
+    "f1": (Target("multilabel", ("a", "b", "c")), ["id", "tags"]),
+    "rmse": (Target("regression", ("y",), (0.0,), (1.0,)), ["id", "y"]),
+    "mae": (Target("regression", ("y", "z"), (0.0, 0.0), (1.0, 1.0)), ["id", "z", "y"]),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_the_score_of_a_written_submission_is_that_of_its_predictions(tmp_path, name, seed):
+    target, columns = TARGETS[name]
+    random, metric = np.random.default_rng(seed), metrics.find(name, target.kind)
+    values = random.dirichlet(np.ones(len(target.names)), 12).astype(np.float32)
+    truth: np.ndarray = np.arange(12) % len(target.names)
+    if target.kind == "multilabel":
+        truth = (random.random(values.shape) < 0.5).astype(np.float32)
+        truth[:2] = [[1, 0, 1], [0, 1, 0]]
+        values = random.uniform(0.6, 1, values.shape).astype(np.float32)
+    elif target.kind == "regression":
+        truth = random.normal(size=values.shape)
+    (tmp_path / "sample.csv").write_text(",".join(columns) + "\n")
+    ids = [f"r{row}" for row in range(12)]
+    texts = Form(target, name, tmp_path / "sample.csv").texts(values)
+    written = {column: dict(zip(ids, each, strict=True)) for column, each in texts.items()}
+
+    found = scoring.score(target, metric, ids, truth, written)
+
+    # Nine digits are written, which give back each float32.
+    assert found == pytest.approx(metric(truth, values), rel=1e-6)

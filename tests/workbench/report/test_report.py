@@ -1,0 +1,370 @@
+"""A report shows what the files of a run say, and nothing in them becomes anything but text."""
+
+import base64
+import hashlib
+import json
+import pickle
+import re
+import shutil
+from contextlib import suppress
+from functools import partial
+from html.parser import HTMLParser
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from invoke.main import program
+
+from deploy.client import secrets
+from formats import checksums
+from pipeline.errors import ConfigError, PipelineError, ReportError
+from pipeline.evaluate import hard_examples
+from tests.pipeline.handmade import AWKWARD, manifest, progress, run, validation
+from workbench import __main__ as command_line
+from workbench.pages import charts
+from workbench.plan.laws import Interval
+from workbench.plan.outlook import Outlook
+from workbench.plan.plan import Plan
+from workbench.report import report
+
+ROOT = Path(__file__).resolve().parents[3]
+DRAWN: dict[bytes, str] = {}
+
+
+@pytest.fixture(autouse=True)
+def drawn_once(monkeypatch):
+    """Draw a chart of the same numbers once: that takes most of the time of a page."""
+
+    def remembered(draw, *numbers):
+        key = pickle.dumps((draw.__name__, numbers))
+        DRAWN[key] = DRAWN.get(key) or draw(*numbers)
+        return DRAWN[key]
+
+    for name in ("curves", "rate", "reliability", "scatter", "throughput"):
+        monkeypatch.setattr(charts, name, partial(remembered, getattr(charts, name)))
+
+
+class Page(HTMLParser):
+    """What a browser would make of a page: its elements with their attributes, and its texts, those
+    of <bdi> also alone.
+    """
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.elements: list[tuple[str, dict[str, str | None]]] = []
+        self.texts: list[str] = []
+        self.quoted: list[str] = []
+        self._open: list[str] = []
+        self.feed(path.read_text(encoding="utf-8"))
+        self.close()
+        assert not self._open, f"not closed: {self._open}"
+
+    def handle_starttag(self, tag, attrs):
+        """Note an element."""
+        self.elements.append((tag, dict(attrs)))
+        if tag not in {"img", "meta", "br"}:
+            self._open.append(tag)
+
+    def handle_endtag(self, tag):
+        """Refuse an end that is not that of what was opened last."""
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        """Note a text, unless it is the style."""
+        if self._open and self._open[-1] != "style":
+            self.texts.append(data)
+            self.quoted += [data] if self._open[-1] == "bdi" else []
+
+    def all(self, tag):
+        """Return the attributes of all elements of this name."""
+        return [attributes for name, attributes in self.elements if name == tag]
+
+    @property
+    def text(self):
+        """The whole page's text, with single blanks."""
+        return " ".join(" ".join(self.texts).split())
+
+
+def test_the_page_needs_nothing_beside_itself(tmp_path):
+    """It may fetch nothing and run nothing; its one style is known by its hash; each name inside of
+    it is one element's. Of the same run it has the same bytes.
+    """
+    run(tmp_path)
+    pixels = np.zeros((4, 8, 8, 1), np.uint8)
+    hard_examples.keep_examples(tmp_path, np.arange(4), np.ones(4), pixels)
+    path = report.write(tmp_path)
+    text, shown = path.read_text(encoding="utf-8"), Page(path)
+
+    policy = next(meta["content"] for meta in shown.all("meta") if "http-equiv" in meta)
+    style = text.partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    ids = [attributes["id"] for _, attributes in shown.elements if "id" in attributes]
+    used = re.findall(r'(?:href="|url\()#([\w-]+)', text)
+    assert policy.startswith("default-src 'none'; ") and f"style-src 'sha256-{digest}'" in policy
+    assert "script" not in policy and "unsafe" not in policy
+    assert not re.search(r"https?:|//[a-z]|@import|url\((?!#)", text.replace(policy, ""))
+    assert not [attributes for _, attributes in shown.elements if "style" in attributes]
+    sources = [image["src"] for image in shown.all("img")]
+    assert len(sources) == 4 and all(each.startswith("data:image/png;") for each in sources)
+    assert len(ids) == len(set(ids)) and set(used) <= set(ids) and len(used) > 20
+    DRAWN.clear()  # all is drawn anew
+    assert report.write(tmp_path).read_text(encoding="utf-8") == text
+
+
+def harmless(shown: Page) -> bool:
+    """Return whether a page holds only elements and attributes that we write."""
+    names = {name for name, _ in shown.elements}
+    attributes = {key for _, given in shown.elements for key in given}
+    links = [given["href"] or "" for _, given in shown.elements if "href" in given]
+    return (
+        not names & {"script", "iframe", "object", "embed", "form", "base", "link", "b"}
+        and not [key for key in attributes if key.startswith("on")]
+        and all(link.startswith("#") for link in links)
+        and len(shown.all("style")) == len(shown.all("title")) == 1
+    )
+
+
+def test_no_text_of_a_run_becomes_markup(tmp_path):
+    """Labels, ids, names: the page shows what the files hold, letter for letter, and has no
+    element more than with plain texts.
+    """
+    plain, odd = tmp_path / "plain", tmp_path / "odd"
+    names = [f"{number} {'x' * (len(text) - 2)}" for number, text in enumerate(AWKWARD)]
+    run(plain, names=names, rows=70)
+    run(odd, names=AWKWARD, rows=70, name="<b>\ud800", devices="</dd>", versions={"<i>": "</td>"})
+    text = (odd / "validation.csv").read_text()
+    (odd / "validation.csv").write_text(text.replace("r003", "<img src=x onerror=alert(1)>"))
+
+    expected = Page(report.write(plain))
+    shown = Page(report.write(odd, title="<script>\u202e</title>"))
+
+    assert harmless(shown)
+    assert [name for name, _ in shown.elements] == [name for name, _ in expected.elements]
+    quoted = {"<script>\u202e</title>", "</dd>", "<i>", "</td>", "a␁b␊c\ufffd"}
+    assert quoted.union(AWKWARD[:3]) <= set(shown.quoted)
+    assert max(map(len, shown.quoted)) <= 80
+    title = shown.texts[0]
+    assert title.startswith("<script></title> ·")
+    outside = [text for text in shown.texts[1:] if text not in shown.quoted]
+    assert not [text for text in outside if "\u202e" in text]
+
+
+def with_folds(folder):
+    folds = [{"steps": 60, "metrics": {"validation_accuracy": share}} for share in (0.25, 0.75)]
+    run(folder, folds=folds)
+    for number in (1, 2):
+        progress(folder / f"fold-{number}", epochs=4 + number)
+    table = pd.read_csv(folder / "validation.csv")
+    table.assign(fold=1 + np.arange(len(table)) % 2).to_csv(folder / "validation.csv", index=False)
+
+
+def partial_run(folder):
+    """A kill interrupted the last line of each file; the files are not corrupt."""
+    progress(folder)
+    for name in ("history.csv", "progress.jsonl"):
+        with (folder / name).open("a") as file:
+            file.write('{"step": 7')
+
+
+def begun(folder):
+    """The name of the run is in its first checkpoint; a later one is corrupt."""
+    config = {"name": "tiny", "competition": "insects"}
+    origin = {"config": config, "devices": "8 x tpu", "precision": "float32"}
+    whole = checksums.sealed({"details": {"run_id": "tiny-1", "origin": origin}})
+    for step, content in ((2, whole), (3, b"corrupt")):
+        checkpoint = folder / "checkpoints" / f"step-{step:08d}"
+        checkpoint.mkdir(parents=True)
+        (checkpoint / "manifest.json").write_bytes(content)
+
+
+def pulled_artifact(folder):
+    scores = {"validation_accuracy": 0.75, "validation_loss": 0.5, "validation_qwk": 0.875}
+    manifest(folder, metric="qwk", metrics=scores)
+    validation(folder, "classes", ("ant", "bee", "cat"), 9)
+    (folder / "validation.csv").unlink()
+
+
+def with_submission(folder):
+    (run(folder) / "submission.csv").write_text("id,label\n1,ant\n2,bee\n")
+
+
+def without(name):
+    return lambda folder: (run(folder) / name).unlink()
+
+
+def many_classes(folder):
+    run(folder, names=[f"species {number:03d}" for number in range(130)], rows=400)
+
+
+def of_another_floor(folder):
+    floor = {"metric": "rmse", "score": 0.5}
+    run(folder, metric="accuracy", config={"name": "tiny", "floor": floor}, floor=None)
+
+
+@pytest.mark.parametrize(
+    ("made", "facts"),
+    [
+        # The kind of target follows from the columns.
+        (partial(run, target="regression"), ["root mean squared error in validation", "Residuals"]),
+        (
+            partial(run, target="multilabel"),
+            ["mean F1 of the labels in validation 95 % interval", "Calibration"],
+        ),
+        (with_folds, ["out of fold, 2 folds", "epochs 5, 6 of 6, 2 folds", "0.2500", "0.7500"]),
+        # A table of ten thousand rows is not read.
+        (many_classes, ["The 100 of 130 classes with the lowest F1", "Most frequent confusions"]),
+        (
+            partial_run,
+            ["0.9000 accuracy in validation after epoch 6 not final", "Not shown: valid"],
+        ),
+        (begun, ["No epoch has ended yet.", "tiny", "insects", "tiny-1", "8 x tpu"]),
+        (pulled_artifact, ["0.8750 validation_qwk"]),
+        (without("progress.jsonl"), ["progress.jsonl : throughput"]),
+        (without("validation.csv"), ["validation.csv : everything about single classes"]),
+        (without("validation.npz"), ["validation.npz : the exact loss"]),
+        # Two runs' files in one folder are the commonest mistake.
+        (
+            lambda folder: run(folder, metrics={"validation_accuracy": 0.5}),
+            ["it and validation.csv are of different runs"],
+        ),
+        (with_submission, ["2 rows, sha256 "]),
+        (of_another_floor, ["The floor is in rmse and the run's metric is accuracy"]),
+    ],
+)
+def test_a_page_says_what_the_run_is_and_what_is_missing(tmp_path, made, facts):
+    """The rest is shown."""
+    made(tmp_path)
+
+    shown = Page(report.write(tmp_path))
+
+    assert [fact for fact in facts if fact not in shown.text] == []
+    assert made != many_classes or "matrix" not in str(shown.all("table"))
+
+
+MANIFEST = "artifact/manifest.json"
+HISTORY = b"epoch,loss,validation_loss,learning_rate\n"
+ROWS = b"id,label,prediction,confidence\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (MANIFEST, b"[" * 100_000, "not the manifest of a run"),
+        (MANIFEST, {"seconds": {"total": "long"}}, "seconds.total is not a finite number"),
+        (MANIFEST, {"classes": 3}, "classes is a int"),
+        (MANIFEST, {"target": {"kind": "regression"}}, "of a run with the target regression"),
+        (MANIFEST, {"classes": ["dog"]}, "expected one of the manifest's classes"),
+        ("history.csv", b"\xff\xfe\n", "is not a text"),
+        ("history.csv", b"epoch,loss\n1,2\n", "has no column validation_loss"),
+        ("history.csv", HISTORY + b"x,1,1,1\n", "is not what a training writes"),
+        ("progress.jsonl", b"null\n", "line 1, is no line of progress"),
+        ("validation.csv", ROWS + b"1,ant,bee,2\n", "'2' is not a number from 0 to 1"),
+        ("validation.csv", ROWS + b"1,ant,bee,\n", "column confidence: a value is empty"),
+        ("validation.csv", ROWS, "has no rows"),
+        ("validation.npz", b"PK", "is not what a training writes beside"),
+        ("examples.npz", b"", "is not what keep_examples writes"),
+    ],
+)
+def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content, said):
+    """A page without it, and without a word, would seem complete."""
+    run(tmp_path)
+    broken = content if isinstance(content, bytes) else checksums.sealed(content)
+    (tmp_path / name).write_bytes(broken)
+
+    with pytest.raises(ReportError) as caught:
+        report.write(tmp_path)
+
+    assert said in str(caught.value) and "pull the run again" in str(caught.value).lower()
+    assert not (tmp_path / "report.html").exists()
+
+
+@given(st.data())
+@settings(max_examples=8)
+def test_whatever_a_file_holds_there_is_a_page_or_a_message(tmp_path, data):
+    """Cut off, or with other bytes in the middle."""
+    output = tmp_path / "run"
+    shutil.rmtree(output, ignore_errors=True)
+    run(output, data.draw(st.sampled_from(["classes", "regression", "multilabel"])), rows=12)
+    names = ["history.csv", "progress.jsonl", "validation.csv", MANIFEST]
+    name = data.draw(st.sampled_from(names))
+    content = (output / name).read_bytes()
+    start = data.draw(st.integers(0, len(content)))
+    odd = st.sampled_from([b"9" * 400, b"-", b",", b'"', b"e999", b"nan", b"inf"])
+    more = data.draw(st.binary(max_size=4) | odd)
+    end = start + data.draw(st.sampled_from([0, len(more), 10**6]))
+    changed = content[:start] + more + content[end:]
+    if name.endswith(".json"):
+        with suppress(ValueError, AttributeError):  # else its seal does not fit
+            changed = checksums.sealed(json.loads(changed))
+    (output / name).write_bytes(changed)
+
+    try:
+        assert harmless(Page(report.write(output)))
+    except PipelineError as error:
+        assert str(output) in str(error)
+
+
+@pytest.mark.parametrize(("runtime", "shown"), [("cpu", True), ("tpu-v5e-8", False)])
+def test_a_run_stands_beside_its_plan_if_that_was_of_its_machine(tmp_path, runtime, shown):
+    run(tmp_path, devices="2 x cpu (cpu)", seconds={"total": 150.0})
+    one = Outlook(
+        runtime, "a machine", "", 64, "float32", 1e9, step=Interval(0.032, 0.032, 0.032),
+        total=Interval(120.0, 120.0, 120.0), time_basis="measured",
+    )  # fmt: skip
+    made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
+    path = tmp_path / "plan.json" if shown else tmp_path.with_name(f"{tmp_path.name}-plan.json")
+    path.write_text(json.dumps(made.to_json()))
+
+    page = Page(report.write(tmp_path))
+
+    assert "ants: batch 64, 3 epochs, 9 images" in page.text
+    assert ("beside the plan planned was training 2 min, measured 2 min" in page.text) is shown
+    assert ("images a second 2,000" in page.text) is shown
+
+
+def test_what_is_no_run_is_refused(tmp_path):
+    """Most likely it is the folder above, or a wrong one; a plan beside a run may be broken."""
+    with pytest.raises(ConfigError, match="holds nothing of a training"):
+        report.write(tmp_path)
+    with pytest.raises(ConfigError, match="is no folder"):
+        report.write(tmp_path / "nowhere")
+    run(tmp_path)
+    for content in (b"{}", b"[" * 100_000, b'{"outlooks": [{"runtime": "cpu", "total": 3}]}'):
+        (tmp_path / "plan.json").write_bytes(content)
+        with pytest.raises(ReportError, match=r"is no plan: (.|\n)*Remove it"):
+            report.write(tmp_path)
+
+
+def test_the_command_prints_the_path(tmp_path, capsys):
+    """Or one JSON object; an error too."""
+    run(tmp_path)
+    path = str(tmp_path / "report.html")
+
+    words = ([str(tmp_path)], [str(tmp_path), "--json"], [str(tmp_path / "no"), "--json"])
+    codes = [command_line.main(["report", "--output", *more]) for more in words]
+    printed = capsys.readouterr().out.splitlines()
+
+    assert codes == [0, 0, 2]
+    assert (printed[0], json.loads(printed[1])) == (path, {"report": path})
+    assert json.loads(printed[2])["exit_code"] == 2
+
+
+def test_the_task_leaves_a_pulled_folder_as_it_is(tmp_path, monkeypatch, capsys):
+    """The next pull compares it with what the run wrote; the page lies beside it."""
+    output = run(tmp_path / "insects-train-tpu-v3")
+    pulled = {"run": "ann/insects-train-tpu/3", "server": "s", "at": "a"}
+    (output / ".pulled.json").write_text(json.dumps(pulled))
+    before = sorted(output.rglob("*"))
+
+    monkeypatch.setattr(secrets, "guard_tracebacks", lambda: None)  # those of this process
+    command = ["invoke", "--search-root", str(ROOT), "report", "--run", str(output), "--json"]
+    program.run(command, exit=False)
+
+    printed = capsys.readouterr().out
+    result = json.loads(printed.splitlines()[-1])
+    assert result["report"] == str(tmp_path / "insects-train-tpu-v3-report.html")
+    assert Path(result["report"]).is_file() and sorted(output.rglob("*")) == before
+    assert f"The training in {output}" in printed

@@ -1,0 +1,121 @@
+"""The competition's metric: inspect measures in it, and a config that exists can follow it."""
+
+import re
+from contextlib import redirect_stdout
+from dataclasses import replace
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from pipeline import config as configs
+from pipeline.config import Floor
+from pipeline.config.config_files import load
+from pipeline.evaluate import floor_comparison
+from workbench.__main__ import main
+from workbench.inspect import config_edits, config_proposal
+from workbench.inspect.tables import FOUND, Finding
+
+
+@pytest.fixture(scope="module")
+def prices(tmp_path_factory) -> Path:
+    """Return a folder with 60 stones, their weights and prices."""
+    folder, random = tmp_path_factory.mktemp("prices"), np.random.default_rng(0)
+    carat = random.lognormal(-0.4, 0.5, 70).round(2)
+    price = (4000 * carat**1.7 * random.lognormal(0, 0.1, 70)).round(1)
+    table = pd.DataFrame({"id": range(70), "carat": carat, "price": price})
+    table[:60].to_csv(folder / "train.csv", index=False)
+    table[60:].drop(columns="price").to_csv(folder / "test.csv", index=False)
+    table[60:].drop(columns="carat").to_csv(folder / "sample_submission.csv", index=False)
+    return folder
+
+
+@pytest.fixture(scope="module", autouse=True)
+def untrained():
+    """No network is trained beside boosting: test_floor_model.py looks at that."""
+    with pytest.MonkeyPatch.context() as patch:
+        none = Finding(FOUND, "boosting", "")
+        patch.setattr(config_proposal, "_beside_boosting", lambda *given: none)
+        yield
+
+
+@pytest.fixture(scope="module")
+def written(prices, untrained, tmp_path_factory) -> tuple[Path, str]:
+    """Return a config that inspect wrote without knowing the metric, and what was shown."""
+    path, shown = tmp_path_factory.mktemp("configs") / "stones.py", StringIO()
+    with redirect_stdout(shown):
+        assert main(["inspect", str(prices), "--write", str(path)]) == 0
+    return path, shown.getvalue()
+
+
+def test_a_metric_that_is_not_given_is_asked_for_with_its_option(prices, written, capsys):
+    (line,) = [each for each in written[1].splitlines() if " metric  " in each]
+    assert "only on the competition page" in line and "--metric NAME" in line
+    assert main(["inspect", str(prices), "--write", str(written[0])]) == 2  # it exists
+    assert "--metric NAME" in capsys.readouterr().err
+    assert main(["inspect", str(prices), "--metric", "accuracy"]) == 2
+    assert "rmse, rmsle" in capsys.readouterr().err  # which can score such labels
+
+
+def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, tmp_path, capsys):
+    """What its owner wrote into it stays, byte for byte."""
+    path = tmp_path / "stones.py"
+    before = written[0].read_text().replace("batch=", "batch = ", 1)  # as a person may write
+    before = re.sub("epochs=[0-9]+", "epochs=3", before)
+    before = before.replace("CONFIG =", "# my notes: é, 'x', \"y\"\nSEEN = 3  # mine\n\n\nCONFIG =")
+    path.write_text(before)
+    old = load(str(path))
+
+    code = main(["inspect", str(prices), "--metric", "rmsle", "--write", str(path)])
+
+    new = load(str(path))
+    assert code == 0 and "by HistGradientBoosting" in capsys.readouterr().out
+    assert new.floor is not None and (new.metric, new.floor.metric) == ("rmsle", "rmsle")
+    assert replace(new, metric=old.metric, floor=old.floor) == old
+    lines = [set(text.splitlines()) for text in (before, path.read_text())]
+    about = "metric", "floor=", "Floor  ", "by Hist", "score=", "error=", "model=", "rows=", "),"
+    assert [line for line in lines[0] ^ lines[1] if not any(word in line for word in about)] == []
+    assert "rmse " not in path.read_text()
+
+
+def test_a_config_without_a_floor_gets_one_with_the_import_that_it_needs():
+    floor = Floor(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60)
+    text = (
+        "from pipeline.config import Config, Data\n\nCONFIG = Config(\n    name='a',  # mine\n)\n"
+    )
+
+    new = config_edits.edited(text, {"metric": "rmsle", "floor": floor})
+
+    added = (
+        '    metric="rmsle",\n    floor=Floor(model="HistGradientBoosting", metric="rmse",'
+        " score=900, error=90, rows=60),\n)\n"
+    )
+    assert new == text.replace("Data\n", "Data, Floor\n").removesuffix(")\n") + added
+
+
+def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp_path, capsys):
+    """Its owner gets the two lines to write."""
+    path = tmp_path / "stones.py"
+    config = load(str(written[0])).to_json()
+    text = f"from pipeline.config import from_json\n\nCONFIG = from_json({config!r})\n"
+    path.write_text(text)
+
+    code = main(["inspect", str(prices), "--metric", "rmsle", "--write", str(path)])
+
+    said = capsys.readouterr().err
+    assert code == 2 and path.read_text() == text
+    assert 'metric="rmsle"' in said and 'floor=Floor(model="Hist' in said
+
+
+def test_scores_of_two_metrics_are_not_set_side_by_side():
+    """One line says how to renew the floor."""
+    config, none = replace(configs.load("diabetes"), metric="mae"), np.zeros(0)
+    lines: list[str] = []
+
+    assert floor_comparison.compare(config, None, none, none, lines.append) is None
+
+    (line,) = lines
+    assert "floor is in rmse" in line and "metric is mae" in line
+    assert line.endswith("invoke inspect --input DIR --metric mae --write diabetes")

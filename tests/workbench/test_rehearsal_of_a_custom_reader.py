@@ -1,0 +1,69 @@
+"""A folder that a custom reader reads is rehearsed: its hidden rows stay hidden."""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from localkaggle import competitions
+from pipeline import config as configs
+from pipeline.config import Config
+from pipeline.data import dataset
+from pipeline.data.test_set import read_test
+from pipeline.errors import ConfigError
+from tests.pipeline.handmade import with_data
+from workbench.rehearse.hidden_test import HiddenTest
+
+
+@pytest.fixture
+def orders(tmp_path: Path) -> tuple[Config, Path]:
+    """Return the config of a picture and columns, whose reader is its own, and a folder for it."""
+    competitions.EMBEDDED["orders"]().write(tmp_path / "orders")
+    return configs.load("orders"), tmp_path / "orders"
+
+
+def test_hidden_rows_of_a_custom_reader_are_in_no_file_of_a_session(orders, tmp_path):
+    config, folder = orders
+    ids = dataset.read_training(folder, config).ids
+    (folder / "notes.csv").write_text("id,by\n" + "".join(f"{name},ann\n" for name in ids))
+
+    hidden = written(config, folder, tmp_path)
+
+    away = {ids[row] for row in hidden.hidden}
+    for path in (*(tmp_path / "seen").rglob("*"), *(tmp_path / "rerun").rglob("*")):
+        assert path.stem not in away
+        if path.suffix == ".csv":
+            assert not away & set(re.split("[,\n]", path.read_text()))
+    assert len(away) == round(0.2 * len(ids))
+    assert any("notes.csv" in line for line in hidden.left_out)
+    assert hidden.score(hidden.solution) == 1
+
+
+def test_a_custom_reader_reads_the_hidden_rows_under_their_new_ids(orders, tmp_path):
+    config, folder = orders
+    whole = dataset.read_training(folder, config)
+    hidden = written(config, folder, tmp_path)
+
+    seen = dataset.read_training(tmp_path / "seen", config)
+    rerun = read_test(tmp_path / "rerun", config, seen.encoding)
+
+    assert seen.ids == tuple(whole.ids[row] for row in hidden.train)
+    found = rerun.inputs(np.arange(len(rerun)))
+    # A packed row begins with the picture; the numbers are scaled by the rows that are trained on.
+    assert np.array_equal(found[:, :64], whole.inputs[hidden.hidden][:, :64])
+
+
+def written(config: Config, folder: Path, output: Path) -> HiddenTest:
+    """Write what a session sees, and what its scored rerun does."""
+    hidden = HiddenTest(config, folder)
+    hidden.write(output / "seen")
+    hidden.write(output / "rerun", hidden=True)
+    return hidden
+
+
+def test_a_custom_reader_without_a_table_of_labels_is_refused(orders):
+    config, folder = orders
+
+    with pytest.raises(ConfigError, match=r"cannot be hidden: .*labels\.csv.*\nSet data\.train"):
+        HiddenTest(with_data(config, train_csv="labels.csv"), folder)

@@ -1,0 +1,208 @@
+"""What the check of the rate counts, and that it can fail."""
+
+import json
+import math
+from dataclasses import replace
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from pipeline import config as configs
+from pipeline.data.dataset import Examples
+from pipeline.data.labels import Target
+from pipeline.errors import ConfigError
+from pipeline.train import learning_rate, training
+from workbench import loss_curves, scale_check
+from workbench.__main__ import main
+from workbench.loss_curves import Compared
+from workbench.scale_check import Checked
+
+EPOCHS = 20
+
+
+def curves(
+    *, late: float = 0.0, noise: float = 0.01, seed: int = 0, times: float = 1.0
+) -> np.ndarray:
+    """Return losses (3, 20) that fall as exp(-epoch / 5), some epochs late or stretched, with noise
+    between seeds.
+    """
+    epochs = np.arange(1, EPOCHS + 1)
+    return (
+        np.exp(-(epochs / times - late) / 5)
+        + noise * np.random.default_rng(seed).normal(size=(3, EPOCHS)) / 10
+    )
+
+
+def test_arms_that_differ_by_noise_alone_mostly_hold():
+    """The means of three seeds differ by 0.8 s.d.; over 17 independent epochs the largest is below
+    2 s.d. in four checks of five.
+    """
+    holds = [
+        loss_curves.compare(curves(seed=seed), curves(seed=seed + 1000), 3).holds
+        for seed in range(200)
+    ]
+
+    assert 0.7 < np.mean(holds) < 0.9
+
+
+LATER_IN_ONE = (np.arange(3)[:, None] == 1) & (np.arange(EPOCHS) >= 9)
+DIVERGED = np.where(LATER_IN_ONE, math.nan, curves(seed=1))
+
+
+@pytest.mark.parametrize(
+    "other",
+    [curves(late=2.0, seed=1), curves(late=-2.0, seed=1), curves(times=8.0, seed=1), DIVERGED],
+    ids=["late", "early", "slow", "diverged"],
+)
+def test_an_arm_that_goes_another_way_does_not_hold(other):
+    assert not loss_curves.compare(curves(), other, 3).holds
+    assert not loss_curves.compare(other, curves(), 3).holds
+
+
+def test_the_gap_is_in_pooled_deviations_and_keeps_its_sign_and_epoch():
+    """Two seeds at ±d: their s.d. is d sqrt(2) at every epoch."""
+    fall = np.linspace(2, 1, 10)
+    base = np.array([fall - 0.1, fall + 0.1])
+    other = base.copy()
+    other[:, 6] -= 0.3
+
+    found = loss_curves.compare(base, other, 2)
+
+    assert found.gap == pytest.approx(-0.3 / (0.1 * math.sqrt(2)))
+    assert found.epoch == 7
+    assert found.spread == pytest.approx(1)
+
+
+GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
+
+
+@pytest.mark.parametrize(
+    ("scaled", "unscaled", "said"),
+    [
+        (GOOD, BAD, "Passed: on this data the linear rule carries the learning rate from batch 32"),
+        (GOOD, GOOD, "shows nothing"),
+        (BAD, BAD, "--batch 16 checks half of it"),
+        (replace(GOOD, gap=-2.5), BAD, "ahead by 2.5 s.d."),
+        (replace(GOOD, gap=-2.5, spread=4.0), BAD, "does not carry"),
+    ],
+)
+def test_a_check_passes_only_if_it_could_have_failed_and_says_what_follows(scaled, unscaled, said):
+    digits = configs.load("digits")
+    optimizer = replace(digits.optimizer, name="sgd", base_batch=32)
+    config = replace(digits, batch=256, optimizer=optimizer)
+
+    checked = Checked(scaled, unscaled, scale_check._advice(config, 32, scaled, unscaled))
+
+    assert said in checked.advice
+    assert checked.passed == (scaled == GOOD and unscaled == BAD)
+    assert json.loads(json.dumps(checked.to_json(), allow_nan=False))["passed"] is checked.passed
+
+
+def test_a_config_is_checked_at_the_batch_that_it_scales_to():
+    """One that scales nothing at 8 times; one that is no multiple is refused."""
+    sgd = configs.load("digits_sgd")  # tuned at 8
+
+    assert [scale_check.times(replace(sgd, batch=batch)) for batch in (32, 16, 8)] == [4, 2, 8]
+    with pytest.raises(ConfigError, match="times base_batch=8"):
+        scale_check.times(replace(sgd, batch=20))
+
+
+@pytest.mark.parametrize("name", ["sgd", "adamw"])
+def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(name):
+    digits = configs.load("digits")
+    more = {"name": name, "base_batch": 32, "ema_momentum": 0.99, "weight_decay": 1e-3}
+    config = replace(digits, optimizer=replace(digits.optimizer, **more), folds=5, micro_batch=8)
+    asked = replace(config, batch=256, batchnorm_batch=None)
+    arms = scale_check.arms(asked, 16, 1000)
+
+    applied = {arm: learning_rate.apply(config, 1000) for arm, config in arms.items()}
+    same = (
+        "peak_rate", "momentum", "beta_1", "beta_2", "epsilon", "weight_decay", "ema_momentum",
+        "batchnorm_momentum", "batchnorm_batch",
+    )  # fmt: skip
+    assert [arms[arm].batch for arm in ("base", "scaled", "unscaled")] == [16, 128, 128]
+    unscaled, base = ([getattr(applied[arm], one) for one in same] for arm in ("unscaled", "base"))
+    assert unscaled == pytest.approx(base)
+    assert applied["scaled"].peak_rate > 2 * applied["base"].peak_rate
+    assert applied["unscaled"].total_steps == applied["scaled"].total_steps
+
+
+def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(
+    tiny, tmp_path, monkeypatch
+):
+    """Its missing epochs would count as infinite losses, for good."""
+    classes = Target("classes", ("x", "y"))
+    pixels, labels = np.zeros((1, 8, 8, 1), np.uint8), np.zeros(1, np.int32)
+    images = Examples(("a",), pixels, labels, classes)
+    stopped = training.Trained(tmp_path, "partial", learning_rate.apply(tiny, 88), None, {})
+    monkeypatch.setattr(training, "train", lambda *given, **more: stopped)
+
+    with pytest.raises(KeyboardInterrupt):
+        scale_check._losses(tiny, tmp_path, tmp_path, images, print)
+
+    assert not (tmp_path / "losses.json").exists()
+
+
+@pytest.mark.parametrize("text", ['{"origin": {', "{}", "[" * 100_000])
+def test_losses_of_a_check_that_a_kill_cut_off_are_refused_by_name(tiny, tmp_path, text):
+    """What was left of them once ended every later check in a traceback."""
+    (tmp_path / "losses.json").write_text(text)
+    examples = SimpleNamespace(fingerprint=lambda: "x")
+
+    with pytest.raises(ConfigError, match=r"(?s)losses\.json is not what a check writes.*Remove"):
+        scale_check._losses(tiny, tmp_path, tmp_path, examples, str)
+
+
+@pytest.mark.slow
+def test_the_command_writes_curves_and_says_what_came_out(
+    trained, tiny, written_config, tmp_path, capsys, monkeypatch
+):
+    """The same command again trains nothing; another config is not mixed with the first."""
+    monkeypatch.setattr(scale_check, "SEEDS", 2)
+    # One layer, which compiles soon.
+    short = replace(tiny, epochs=2, model="mlp", model_options={"width": 8, "depth": 1})
+
+    def run(config):
+        words = ["--config", written_config(config), "--input", trained[0], "--json"]
+        words += ["--output", tmp_path / "out"]
+        code = main(["scale-check", *map(str, words)])
+        return code, capsys.readouterr()
+
+    code, first = run(short)
+    again_code, again = run(short)
+    other_code, other = run(replace(short, epochs=3))
+
+    told = json.loads(first.out.splitlines()[-1])
+    kept = json.loads((tmp_path / "out" / "scaling.json").read_text())
+    assert code == again_code == (0 if told["passed"] else 1)
+    batches = {name: arm["batch"] for name, arm in kept["arms"].items()}
+    assert batches == {"base": 8, "scaled": 16, "unscaled": 16}
+    assert np.array([arm["losses"] for arm in kept["arms"].values()], float).shape == (3, 2, 2)
+    assert (tmp_path / "out" / "scaling.png").is_file()
+    assert "in the last epoch" in first.out and "in the last epoch" not in again.out
+    assert json.loads(again.out.splitlines()[-1]) == told
+    assert other_code == 2 and "another check" in other.err
+
+
+@pytest.mark.parametrize(
+    ("batch", "epochs", "said"),
+    [
+        ("64", 8, "Give --batch 44 or less"),
+        ("0", 8, "batch=0"),
+        ("9", 8, "Give --batch 8"),
+        ("8", 1, "warmup_epochs=1 of epochs=1 leave no epoch"),
+    ],
+)
+def test_what_cannot_be_checked_is_refused_before_nine_runs(
+    trained, tiny, written_config, tmp_path, capsys, batch, epochs, said
+):
+    config = written_config(replace(tiny, epochs=epochs))
+    words = ["--config", config, "--input", trained[0], "--batch", batch]
+    words += ["--output", tmp_path / "out"]
+
+    code = main(["scale-check", *map(str, words)])
+
+    assert code == 2
+    assert said in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

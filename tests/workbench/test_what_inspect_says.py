@@ -1,0 +1,219 @@
+"""What inspect says of an ordinary folder is true of the training with its config."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from pipeline.data import folds
+from pipeline.data.dataset import read_training
+from pipeline.errors import DataError
+from workbench.inspect import config_proposal, inspection
+
+
+def pictures(folder, labels, images, column="kind"):
+    """Write a competition of PNG files; the last four images are its test set."""
+    for part in ("train", "test"):
+        (folder / part).mkdir(parents=True)
+    for number, image in enumerate(images):
+        part = "train" if number < len(labels) else "test"
+        Image.fromarray(image).save(folder / part / f"p{number}.png")
+    tests = dict.fromkeys(range(len(labels), len(images)), labels[0])
+    for name, rows in (("train", dict(enumerate(labels))), ("sample_submission", tests)):
+        lines = [f"id,{column}", *(f"p{number},{label}" for number, label in rows.items())]
+        (folder / f"{name}.csv").write_text("\n".join(lines) + "\n")
+    return folder
+
+
+def noise(*shape, seed=0):
+    return np.random.default_rng(seed).integers(0, 255, shape, np.uint8)
+
+
+def near(number, side=24, seed=0):
+    """Return so many pictures that are nearly the same, uint8 (number, side, side, 3)."""
+    base = np.kron(noise(4, 4, 3, seed=seed), np.ones((side // 4, side // 4, 1)))
+    apart = np.random.default_rng(seed).integers(-4, 5, (number, side, side, 3))
+    return (base + apart).clip(0, 255).astype(np.uint8)
+
+
+def said(folder):
+    """Return the lines of inspect after a config was proposed and checked, and the config."""
+    found = inspection.inspect(folder)
+    made = config_proposal.propose(found, "pictures", "pictures")
+    lines = [*found.findings, *made.findings, *config_proposal.check(made, found)]
+    return "\n".join(f"{line.level} {line.about}: {line.text}" for line in lines), made.config
+
+
+def test_copies_that_a_split_cannot_keep_together_are_named_and_not_grouped(tmp_path):
+    """Each class is one picture, nearly; grouped, no class could both train and validate."""
+    images = [image for seed in range(5) for image in near(6, seed=seed)]
+    labels = [f"w{number // 6}" for number in range(30)]
+    folder = pictures(tmp_path, labels, [*images, *near(4, seed=99)])
+
+    text, config = said(folder)
+
+    assert not config.data.group_duplicates
+    assert "5 groups of duplicates" in text
+    assert "warning group_duplicates: False, since" in text
+    assert "30 examples, 3 of them held out" in text
+
+
+def test_the_held_out_rows_of_inspect_are_those_of_the_training(tmp_path):
+    """In another size, and where test pictures join training pictures that are not near."""
+    random = np.random.default_rng(1)
+    images = np.kron(random.integers(0, 255, (60, 4, 4, 3)), np.ones((40, 40, 1)))
+    for number in range(0, 40, 2):  # a little brighter, again and again: a chain
+        images[number + 1] = np.clip(images[number] + random.integers(0, 9), 0, 255)
+    folder = pictures(tmp_path, ["a", "b", "b", "a"] * 14, images.astype(np.uint8))
+
+    text, config = said(folder)
+
+    assert config.data.group_duplicates and config.data.height != 64
+    assert "chosen group_duplicates: True: the copies stay on one side" in text
+    read = read_training(folder, config)
+    assert f" {len(folds.splits(read, config)[0][1])} of them held out" in text
+    assert inspection.inspect(folder).groups(config.data).tolist() == read.groups.tolist()
+
+
+# Masks
+
+
+LONG = " ".join(map(str, range(1, 40_001)))
+
+
+def test_masks_as_numbers_are_told_and_their_example_is_named(tmp_path):
+    texts = ["", LONG, LONG, "", LONG]  # no runs of pixels, but long
+    folder = pictures(tmp_path, texts, noise(9, 8, 8, 3), "shape")
+
+    with pytest.raises(DataError, match="masks as run lengths in 'shape'") as refused:
+        inspection.inspect(folder)
+
+    said = str(refused.value)
+    assert len(said) < 700 and "docs/segmentation.md" in said and "remove those rows" not in said
+    assert "2 rows are empty: images without a mask" in said
+
+
+# Columns that the test set shares no value of
+
+
+def columns(folder, rows, tested):
+    """Write a competition of columns; `rows`: with a label in "sold", the last `tested` without."""
+    table = pd.DataFrame(rows)
+    table.insert(0, "id", range(len(table)))
+    table[:-tested].to_csv(folder / "train.csv", index=False)
+    table[-tested:].drop(columns="sold").to_csv(folder / "test.csv", index=False)
+    table[-tested:][["id", "sold"]].to_csv(folder / "sample_submission.csv", index=False)
+    return folder
+
+
+def test_a_date_before_those_of_the_test_set_is_left_out_and_may_group_the_rows(tmp_path):
+    random = np.random.default_rng(0)
+    days = pd.date_range("2017-06-01", periods=50).strftime("%Y-%m-%d").repeat(4)
+    table = pd.DataFrame({"date": days, "location": [*"abcd"] * 50})
+    table["size"] = random.normal(size=200)
+    folder = columns(tmp_path, table.assign(sold=random.normal(size=200).round(3)), 40)
+
+    text, config = said(folder)
+
+    assert config.data.categorical_columns == ("location",)
+    assert "chosen left out: date: none of its values is in the test set" in text
+    assert "set data.group_column='date'\n" in text
+    assert "set data.group_column='location', and take it out of categorical_columns" in text
+    data = replace(config.data, group_column="date", group_duplicates=False)
+    read = read_training(folder, replace(config, data=data))
+    for train, held in folds.splits(read, replace(config, data=data)):
+        assert not set(read.groups[train]) & set(read.groups[held])
+
+
+# Which table is the test set
+
+
+def amounts(rows=80):
+    random = np.random.default_rng(0)
+    table = pd.DataFrame({"size": random.normal(size=rows), "other": random.normal(size=rows)})
+    return table.assign(sold=(table["size"] > 0).astype(int))
+
+
+@pytest.mark.parametrize("rows", [80, 140])  # fewer test rows than labelled ones, and more
+def test_a_test_table_may_have_an_empty_target(rows, tmp_path):
+    folder = columns(tmp_path, amounts(rows), rows - 50)
+    tested = pd.read_csv(folder / "test.csv")
+    tested.assign(sold="").to_csv(folder / "test.csv", index=False)
+
+    text, config = said(folder)
+
+    assert (config.data.train_csv, config.data.test_csv) == ("train.csv", "test.csv")
+    assert config.data.numeric_columns == ("size", "other")
+    assert f"50 examples, 10 of them held out, {rows - 50} to predict" in text
+
+
+def test_a_test_table_with_fewer_ids_than_the_sample_is_named(tmp_path):
+    folder = columns(tmp_path, amounts(), 30)
+    with (folder / "sample_submission.csv").open("a") as file:
+        file.write("9001,0\n9002,0\n")
+
+    with pytest.raises(DataError, match=r"test\.csv .* lacks 2 of the 32"):
+        inspection.inspect(folder)
+
+
+@pytest.mark.parametrize(("ending", "command"), [(".gz", "gunzip"), (".zip", "unzip")])
+def test_a_sample_submission_in_an_archive_is_to_be_unpacked(ending, command, tmp_path):
+    sample = columns(tmp_path, amounts(), 30) / "sample_submission.csv"
+    packed = sample.rename(f"{sample}{ending}")
+
+    with pytest.raises(DataError) as refused:
+        inspection.inspect(tmp_path)
+
+    assert f"the sample submission as sample_submission.csv{ending}" in str(refused.value)
+    assert f"Unpack it: {command} {packed}" in str(refused.value)
+
+
+DRAW = np.random.default_rng(0)
+SIGNS = "signs: x is read as a category: numbers with signs, such as"
+MIXED = "mixed: x is read as a category: mostly numbers"
+
+
+@pytest.mark.parametrize(
+    ("values", "says", "category"),
+    [
+        (["40%", "7.5%", "61%", "3%"] * 20, SIGNS, True),
+        (["$1,200", "$900", "$88.50", "$7"] * 20, SIGNS, True),
+        # One-hot columns by the hundred made an embedding each, which compiled for minutes.
+        ([None, 0, 1, 1] * 20, "", False),
+        (["1.0", "0"] * 40, "", False),
+        ([1, 2] * 40, "", True),
+        ([*["unknown", "<2", "n/a"] * 4, *map(str, DRAW.integers(2, 22, 68))], MIXED, True),
+    ],
+    ids=["percent", "money", "gaps", "floats", "one and two", "a few texts"],
+)
+def test_a_column_is_numbers_or_a_category_and_what_is_nearly_numbers_is_named(
+    values, says, category, tmp_path
+):
+    text, config = said(columns(tmp_path, amounts().assign(x=values), 30))
+
+    assert says in text
+    assert config.data.categorical_columns == (("x",) if category else ())
+    assert config.data.numeric_columns == ("size", "other") + (() if category else ("x",))
+
+
+@pytest.mark.parametrize("name", ["", "Unnamed: 0"])
+def test_a_column_without_a_name_is_left_out_and_named(name, tmp_path):
+    table = amounts().assign(**{name: DRAW.permutation(1000)[:80]})
+
+    text, config = said(columns(tmp_path, table, 30))
+
+    assert f"chosen left out: {name!r}: a column without a name" in text
+    assert config.data.numeric_columns == ("size", "other")
+
+
+def test_boxes_in_a_coco_file_are_said_to_be_not_supported(tmp_path):
+    folder = pictures(tmp_path, ["a", "b"] * 4, [image for n in range(3) for image in near(4)])
+    (folder / "train.csv").unlink()
+    boxes = [{"image_id": number, "bbox": [1, 2, 3, 4]} for number in range(8)]
+    (folder / "train.json").write_text(json.dumps({"images": [], "annotations": boxes}))
+
+    with pytest.raises(DataError, match=r"has detection \(boxes\), in train\.json, which is not"):
+        inspection.inspect(folder)

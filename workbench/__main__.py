@@ -1,0 +1,127 @@
+"""python -m workbench inspect|plan|report|scale-check|bench|bench-report: what stays at home."""
+
+import argparse
+import signal
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipeline import config as config_module
+from pipeline.command_line import FOLDER, Commands, refuse_missing_input, show
+from pipeline.runtime import backend
+from workbench.benchmark import bench_command
+from workbench.inspect import inspect_command
+from workbench.plan import plan_command
+
+EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page leaves.html
+  python -m workbench plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
+  python -m workbench report --output out
+  python -m workbench scale-check --config digits_sgd --input data/digits --output check
+  python -m workbench bench --config cifar100_wrn --batch 256,1024 --output bench
+  python -m workbench bench-report bench-on-tpu bench-on-gpu --output page
+"""
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Run one command and return its exit code (docs/design.md)."""
+    commands = Commands("python -m workbench", str(__doc__), EXAMPLES)
+    about = "describe a competition folder that has no config yet, and propose a config"
+    inspected = commands.add("inspect", _inspect, about, commands.common)
+    inspected.add_argument("input", type=Path, help=FOLDER)
+    for option, words in inspect_command.OPTIONS.items():
+        inspected.add_argument(f"--{option}", default="", help=words)
+    about = "say what a training takes on each runtime"
+    planned = commands.add("plan", _plan, about, commands.config)
+    for option, words in plan_command.OPTIONS.items():
+        planned.add_argument(f"--{option}", default="", help=words)
+    planned.add_argument("--largest", action="store_true", help=plan_command.LARGEST)
+    about = "write one page of a training, complete or not"
+    report = commands.add("report", _report, about, commands.common)
+    report.add_argument(
+        "--output", required=True, type=Path, help="of the training; gets report.html"
+    )
+    report.add_argument("--title", help="of the page; default: the config's name")
+    about = "check the scaled learning rate, in nine runs; exit 1 if it does not hold"
+    commands.add("scale-check", _scale_check, about, commands.run).add_argument(
+        "--batch", type=int, help="rows per step to scale from; default: the config's base_batch"
+    )
+    about = "time trainings on these devices, beside Keras' fit"
+    bench_command.add_options(commands.add("bench", _bench, about, commands.config))
+    about = "write one page of what any runs of bench measured, beside the benchmark of 2018"
+    page = commands.add("bench-report", _bench_report, about, commands.common)
+    bench_command.add_report_options(page)
+    return commands.main(arguments, resuming=(_scale_check, _bench))
+
+
+def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
+    return scale_check(options.config, options.input, options.output, options.batch)
+
+
+def scale_check(
+    name: str,
+    folder: Path,
+    output: Path,
+    batch: int | None = None,
+    show: Callable[[str], None] = print,
+) -> dict[str, Any]:
+    """Check a config's learning rate (`workbench.scale_check`), draw the result, and return it with
+    its exit code.
+    """
+    backend.choose("jax")
+    config = config_module.load(name)
+    refuse_missing_input(folder)
+    backend.use_every_core(batch or config.optimizer.base_batch)
+    from pipeline.figures import training_figures
+    from workbench import scale_check as scaling
+
+    checked = scaling.check(config, folder, output, batch=batch, show=show)
+    for line in scaling.lines(checked):
+        show(line)
+    pictures = training_figures.of_scaling(output, show=show)
+    return {
+        **checked.to_json(),
+        "output": str(output),
+        "pictures": [str(path) for path in pictures],
+        "exit_code": 0 if checked.passed else 1,
+    }
+
+
+def _report(options: argparse.Namespace) -> dict[str, Any]:
+    from workbench.report import report
+
+    path = report.write(options.output, title=options.title)
+    if not options.json:
+        print(path)
+    return {"report": str(path)}
+
+
+def _inspect(options: argparse.Namespace) -> dict[str, Any]:
+    refuse_missing_input(options.input)
+    given = {name: getattr(options, name) for name in inspect_command.OPTIONS}
+    return inspect_command.run(options.input, given, print)
+
+
+def _bench(options: argparse.Namespace) -> dict[str, Any]:
+    if options.input is not None:
+        refuse_missing_input(options.input)
+    return bench_command.bench(options, show)
+
+
+def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
+    return bench_command.report(options, show)
+
+
+def _plan(options: argparse.Namespace) -> dict[str, Any]:
+    backend.choose("jax")
+    # A compiler runs for minutes and never looks whether Python was interrupted.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    given = {name: getattr(options, name) for name in plan_command.OPTIONS}
+    said = print if not options.json else lambda line: print(line, file=sys.stderr)
+    return plan_command.run(
+        config_module.load(options.config), given, said, largest=options.largest
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,165 @@
+"""Competitions that no config here can describe, told apart so that one message says so:
+segmentation (a mask for each image), text, audio, video and detection (boxes).
+"""
+
+import re
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+import pandas as pd
+
+from pipeline.data import class_folders
+from pipeline.errors import DataError, reading
+from workbench.inspect.folder_files import ADVICE, Images, shortened
+
+SUPPORTED = (
+    "Expected labels or numbers to predict, of images or of a table of numbers and categories.\n"
+    "Write the config by hand, as {} shows."
+)
+ENDINGS = {  # of files that nothing here reads
+    "audio": (".wav", ".mp3", ".ogg", ".flac", ".m4a"),
+    "video": (".mp4", ".avi", ".mov", ".mkv", ".webm"),
+}
+BOXES, LOOKED_AT = b'"bbox"', 1 << 16  # bytes at each end of a file, which may have gigabytes
+MASKS = re.compile("mask|segmentation", re.IGNORECASE)
+ENCODED = re.compile(r"rle|encoding|encoded.?pixels|mask|segmentation", re.IGNORECASE)
+NUMBERS = re.compile(r"\d+( \d+)+")
+LONG = 400  # characters of numbers: longer than the name of any class
+MOST = 1000  # texts of a column that are looked at
+SHARE = 0.9  # of the texts that are run lengths
+WORDS = 5  # of the median text: with fewer it is a name or a code
+REPEATS = 2  # rows for each distinct text: with more it may be a category
+
+
+def segmentation(what: str) -> DataError:
+    """Return the error that says that inspect cannot describe masks; `what` shows them."""
+    return DataError(
+        f"{what}. This looks like a segmentation competition (a mask for each image), for which "
+        f"inspect has no config.\n{SUPPORTED.format('docs/segmentation.md')} If a column has other "
+        "labels, name it: --label COLUMN"
+    )
+
+
+def text(what: str) -> DataError:
+    """Return the error that says that inspect cannot describe texts; `what` shows them."""
+    return DataError(
+        f"{what}. This looks like a text competition, for which inspect has no config.\n"
+        f"{SUPPORTED.format('docs/text.md')}"
+    )
+
+
+def refuse_kind(folder: Path) -> None:
+    """Raise `DataError` if a folder in which nothing to learn from was found has audio, video, or
+    the boxes of a detection.
+    """
+    paths = [inside / name for inside, names in class_folders.walk(folder) for name in names]
+    found = {
+        kind: [path for path in paths if path.name.lower().endswith(ends)]
+        for kind, ends in ENDINGS.items()
+    }
+    jsons = [path for path in paths if path.name.lower().endswith(".json")]
+    found["detection (boxes)"] = [path for path in jsons if _has_boxes(folder / path)]
+    for kind, files in found.items():
+        if files:
+            raise DataError(
+                f"{folder} has {kind}, in {shortened(list(map(str, files)), 3)}, which is not "
+                f"supported yet (README.md).\n{SUPPORTED.format('docs/own-code.md')}"
+            )
+
+
+def _has_boxes(path: Path) -> bool:
+    """Return whether a JSON file has boxes, as COCO writes them, near one of its ends."""
+    with reading(path, DataError, ADVICE), path.open("rb") as file:
+        first = file.read(LOOKED_AT)
+        file.seek(max(0, path.stat().st_size - LOOKED_AT))
+        return BOXES in first or BOXES in file.read()
+
+
+def refuse_masks(
+    path: Path,
+    table: pd.DataFrame,
+    columns: Sequence[str],
+    *,
+    sample: bool = False,
+    called: bool = False,
+) -> None:
+    """Raise `DataError` if some of these columns are masks, as numbers of pixels and run lengths.
+
+    Args:
+        path: of the table, for the message.
+        table: of texts.
+        columns: to look at.
+        sample: whether the texts are placeholders of a sample submission, which count only in a
+            column that is called as masks are.
+        called: whether something else than its name says that a column may hold masks, as rows
+            without a label do: then one run is enough.
+    """
+    for name in columns:
+        texts = table[name].map(str.strip)
+        likely = called or bool(ENCODED.search(name))
+        filled = texts[~texts.isin(("", "-1"))][:MOST]
+        if (likely and all(map(_are_runs, filled))) or (not sample and _run_lengths(filled)):
+            shown = f", such as {filled.iloc[0][:40]!r}" if len(filled) else ""
+            empty = 0 if sample else int((texts == "").sum())
+            without = f" ({empty:,} rows are empty: images without a mask)" if empty else ""
+            raise segmentation(f"{path} has masks as run lengths in {name!r}{shown}{without}")
+
+
+def mask_folder(images: Images) -> str:
+    """Return a folder of masks: called so, with names of other images; "" if there is none.
+
+    >>> mask_folder({"a/images": frozenset(["1.png"]), "a/masks": frozenset(["1.png"])})
+    'a/masks'
+    """
+    for place, names in sorted(images.items()):
+        if MASKS.search(PurePosixPath(place).name):
+            stems = {name.rpartition(".")[0] for name in names}
+            for other, theirs in images.items():
+                shared = stems & {name.rpartition(".")[0] for name in theirs}
+                if other != place and 2 * len(shared) > len(stems):
+                    return place
+    return ""
+
+
+def prose(texts: pd.Series, least: int = WORDS) -> int:
+    """Return the words of the median text of a column; 0 if they are names, codes or categories.
+
+    Args:
+        texts: of the column.
+        least: words of a median text that is no name.
+
+    >>> prose(pd.Series(["it was the best of times", "it was the worst of times"]))
+    6
+    >>> prose(pd.Series(["Mr. Owen Harris", "Miss Laina Heikkinen"]))
+    0
+    """
+    if len(texts) >= REPEATS * texts.nunique():
+        return 0
+    words = [sum(any(map(str.isalpha, word)) for word in text.split()) for text in texts[:MOST]]
+    middle = int(np.median(words)) if words else 0
+    return middle if middle >= least else 0
+
+
+def _run_lengths(texts: pd.Series) -> bool:
+    """Return whether texts are run lengths. Labels that are numbers repeat from row to row."""
+    long = [text for text in texts if len(text) >= LONG and NUMBERS.fullmatch(text)]
+    if len(long) >= max(SHARE * len(texts), 1):
+        return True  # damaged, or of another form
+    runs = [text.split() for text in set(texts) if _are_runs(text)]
+    if len(runs) < max(SHARE * len(texts), 1) or np.median(list(map(len, runs))) < 4:
+        return False
+    return len({start for row in runs for start in row[::2]}) >= len(runs)
+
+
+def _are_runs(text: str) -> bool:
+    """Return whether a text is starts and lengths of runs that rise and do not overlap.
+
+    >>> [_are_runs(text) for text in ("3 2 9 1", "3 2 4 1", "3 2 9", "a b")]
+    [True, False, False, False]
+    """
+    numbers = list(map(int, text.split())) if NUMBERS.fullmatch(text) else [0]
+    if len(numbers) % 2:
+        return False
+    ends = [start + length for start, length in zip(numbers[::2], numbers[1::2], strict=True)]
+    return all(end <= start for end, start in zip(ends, numbers[2::2], strict=False))

@@ -1,0 +1,106 @@
+"""Scores a submission of a rehearsal with the config's metric.
+
+It reads what `pipeline.infer.prediction_format` writes.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from pipeline.data import labels
+from pipeline.data.labels import Target
+from pipeline.errors import SubmissionError
+from pipeline.evaluate.metrics import Metric
+from pipeline.infer import prediction_format
+
+Columns = Mapping[str, Mapping[str, str]]
+"""{column: {id: value}}: a table without its ids. Values are text, as in the file."""
+
+
+def score(
+    target: Target,
+    metric: Metric,
+    ids: Sequence[str],
+    truth: np.ndarray,
+    given: Columns,
+    positive: str | None = None,
+) -> float:
+    """Return the metric of a submission.
+
+    Args:
+        target: of the config, with the separator that the submission has between several labels.
+        metric: of the config.
+        ids: of the rows of the truth.
+        truth: as `metric` takes it.
+        given: the columns of the submission beside the ids, in any order of ids.
+        positive: the config's `data.positive_label`.
+
+    Raises:
+        SubmissionError: if a value cannot be read.
+        DataError: if the metric has no value.
+    """
+    texts = {name: [column[key] for key in ids] for name, column in given.items()}
+    return metric(truth, predictions(target, metric, texts, positive))
+
+
+def predictions(
+    target: Target,
+    metric: Metric,
+    texts: Mapping[str, Sequence[str]],
+    positive: str | None = None,
+) -> np.ndarray:
+    """Return what the columns of a submission predict: float64 (n, k), as metrics take it.
+
+    A label counts as a probability of 1, and a place in a ranking as a falling score.
+
+    Raises:
+        SubmissionError: if a text is no number, or no label.
+
+    >>> from pipeline.evaluate import metrics
+    >>> target = Target("classes", ("cat", "dog"))
+    >>> predictions(target, metrics.find("accuracy", "classes"), {"kind": ["dog"]}).tolist()
+    [[0.0, 1.0]]
+    >>> predictions(target, metrics.find("auc", "classes"), {"dog": ["0.25"]}).tolist()
+    [[0.75, 0.25]]
+    """
+    names, columns = target.names, list(texts)
+    several = target.kind == "multilabel"
+    if len(columns) > 1:
+        # By name, or in their order, as the submission is written.
+        order = names if set(columns) == set(names) else columns
+        return np.array([_numbers(texts[name], name) for name in order]).T
+    column, (name,) = texts[columns[0]], columns
+    if target.kind == "regression":
+        return _numbers(column, name)[:, None]
+    if metric.takes == "scores" and not several:
+        place = prediction_format.positive_code(names, name, positive)
+        likely = _numbers(column, name)
+        return np.stack([likely if code == place else 1 - likely for code in (0, 1)], axis=1)
+    found = np.zeros((len(column), len(names)))
+    codes = {text: code for code, text in enumerate(names)}
+    for row, text in enumerate(column):
+        parts = labels.parts(text, target.separator) if several else [text]
+        if metric.takes == "ranking":  # with blanks between labels that have none
+            parts = text.split()
+        unknown = [part for part in parts if part not in codes]
+        if unknown:
+            raise SubmissionError(
+                f"{name!r} holds {unknown[0][:80]!r}, which is no label; expected"
+                f" {', '.join(names[:12])}.\nCorrect the prediction."
+            )
+        for place, part in enumerate(parts):
+            found[row, codes[part]] = 1 / (1 + place) if metric.takes == "ranking" else 1
+    return found
+
+
+def _numbers(texts: Sequence[str], name: str) -> np.ndarray:
+    try:
+        numbers = [float(text) for text in texts]
+    except ValueError as error:
+        raise SubmissionError(
+            f"{name!r} holds a text that is no number: {error}.\nCorrect the prediction."
+        ) from error
+    if not all(map(math.isfinite, numbers)):
+        raise SubmissionError(f"{name!r} holds numbers that are not finite.\nCorrect them.")
+    return np.array(numbers)

@@ -1,0 +1,268 @@
+"""What a report says of the predictions: by class, how far to trust them, and the worst rows.
+
+In   `Results` with a validation.csv
+Out  `Predictions`, which the template shows
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from markupsafe import Markup
+from sklearn.metrics import confusion_matrix
+
+from pipeline.evaluate.hard_examples import FILE, MOST, worst
+from workbench.pages import charts, statistics
+from workbench.pages.html import picture, quoted
+from workbench.pages.statistics import Estimate
+from workbench.report.run_results import CLASSES, PROBABILITIES, REGRESSION, Results
+
+MATRIX = 30  # classes: a larger confusion matrix cannot be read
+ROWS, PAIRS = 100, 10  # of the table of classes, and of that of confusions
+HALF = 0.5  # a label with a larger probability is chosen
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """What a report says of a model's predictions.
+
+    Attributes:
+        title: of the first section.
+        estimate: the headline's number.
+        measures: further ones, by name.
+        worst: the rows with the largest losses: `note`, `head`, `rows` and `numbers` of a table,
+            and `cards` with pictures.
+        note: below the first section.
+        classes: `head`, `rows` and `note` of the table of classes or labels; of classes that
+            exclude each other also `pairs`, the most frequent confusions, and the `matrix` with
+            its `names`.
+        charts: (title, chart, caption).
+        calibration: `error`, `note`, `chart`, and `rows` of the table of bins.
+    """
+
+    title: str
+    estimate: Estimate
+    measures: dict[str, str]
+    worst: dict[str, Any]
+    note: str = ""
+    classes: dict[str, Any] | None = None
+    charts: Sequence[tuple[str, Markup, str]] = ()
+    calibration: dict[str, Any] | None = None
+
+
+def describe(results: Results) -> Predictions | None:
+    """Return what a report says of a run's validation rows, or None where there are none."""
+    if results.validation is None:
+        return None
+    if results.target == REGRESSION:
+        return _regression(results, results.validation)
+    return (_classes if results.target == CLASSES else _multilabel)(results, results.validation)
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Return a measure as the page shows it.
+
+    >>> number(0.98347), number(float("nan")), number(0.00004), number(1234567.0)
+    ('0.9835', '–', '4e-05', '1.235e+06')
+    """
+    if np.isnan(value):
+        return "–"
+    return f"{value:.{digits}f}" if value == 0 or 1e-3 <= abs(value) < 10 else f"{value:.{digits}g}"
+
+
+def _classes(results: Results, rows: pd.DataFrame) -> Predictions:
+    labels, predictions = rows["label"].to_numpy(), rows["prediction"].to_numpy()
+    right, confidence = labels == predictions, rows["confidence"].to_numpy()
+    names, probabilities = results.classes, results.probabilities
+    found = statistics.by_class(labels, predictions, len(names))
+    measures = {
+        "wrong": f"{int((~right).sum()):,} of {len(rows):,}",
+        "mean recall": number(found["recall"].mean()),
+        "mean F1": number(found["f1"].mean()),
+    }
+    note = "The rows of validation.csv whose label got the smallest probability."
+    if probabilities is None:
+        losses = statistics.least_losses(right, confidence)
+        note += f" The losses are lower bounds, since {PROBABILITIES} is missing."
+    else:
+        losses = statistics.losses(labels, probabilities)
+        measures["log loss"] = number(float(losses.mean()))
+    pairs = [
+        (quoted(names[label], 40), quoted(names[prediction], 40), f"{times:,}")
+        for label, prediction, times in statistics.confusions(labels, predictions)
+        .head(PAIRS)
+        .itertuples(index=False)
+    ]
+    classes = _table(found, names) | {"pairs": pairs, "names": names, "matrix": []}
+    if len(names) <= MATRIX:
+        counts = confusion_matrix(labels, predictions, labels=range(len(names)))
+        classes["matrix"] = _matrix(counts)
+
+    def cells(row: int) -> list[str]:
+        true, predicted = quoted(names[labels[row]]), quoted(names[predictions[row]])
+        return [true, predicted, number(confidence[row])]
+
+    return Predictions(
+        "Classes",
+        statistics.accuracy(right),
+        measures,
+        _worst(results, rows, losses, ("true", "predicted", "confidence", "loss"), cells, note),
+        classes=classes,
+        calibration=_calibration(confidence, right, "the probability of the predicted class"),
+    )
+
+
+def _multilabel(results: Results, rows: pd.DataFrame) -> Predictions:
+    names = results.classes
+    truth = rows[[f"label_{name}" for name in names]].to_numpy(float) == 1
+    probabilities = rows[[f"prediction_{name}" for name in names]].to_numpy(float)
+    chosen = probabilities > HALF
+    losses = statistics.binary_losses(truth, probabilities)
+
+    def listed(row: np.ndarray) -> str:
+        some = [quoted(names[place], 30) for place in np.flatnonzero(row)[:6]]
+        rest = f" and {row.sum() - 6} more" if row.sum() > 6 else ""
+        return Markup(", ").join(some) + rest if some else "none"
+
+    return Predictions(
+        "Labels",
+        statistics.multilabel(truth, chosen),
+        {
+            "rows with every label right": number(float((truth == chosen).all(axis=1).mean())),
+            "log loss of a label": number(float(losses.mean()) / len(names)),
+            "labels of a row": number(float(truth.sum(axis=1).mean()), 3),
+        },
+        _worst(
+            results,
+            rows,
+            losses,
+            ("labels", "chosen", "loss"),
+            lambda row: [listed(truth[row]), listed(chosen[row])],
+            "The rows with the largest cross-entropy, summed over the labels.",
+        ),
+        note=f"A label is chosen if its probability is more than {HALF}.",
+        classes=_table(statistics.by_label(truth, chosen), names),
+        calibration=_calibration(
+            np.maximum(probabilities, 1 - probabilities).ravel(),
+            (truth == chosen).ravel(),
+            "the probability that a row has a label, or that it has it not",
+        ),
+    )
+
+
+def _regression(results: Results, rows: pd.DataFrame) -> Predictions:
+    labels, predictions = rows["label"].to_numpy(), rows["prediction"].to_numpy()
+    estimate, measures = statistics.regression(labels, predictions)
+    errors = predictions - labels
+    shown = len(charts.sample(len(rows)))
+    which = f"{shown:,} of {len(rows):,} rows" if shown < len(rows) else f"{len(rows):,} rows"
+    below = "predicted minus true"
+    scatter = charts.scatter(labels, predictions)
+    histogram = charts.histogram(errors, "residuals", "number of rows by error", below, zero=True)
+    return Predictions(
+        "Predictions",
+        estimate,
+        {name: number(value) for name, value in measures.items()},
+        _worst(
+            results,
+            rows,
+            np.abs(errors),
+            ("true value", "predicted value", "absolute error"),
+            lambda row: [f"{labels[row]:.6g}", f"{predictions[row]:.6g}"],
+            "The rows with the largest errors.",
+        ),
+        charts=[
+            ("Predicted against true", scatter, f"{which}; on the line they are equal"),
+            ("Residuals", histogram, f"{below}, of all rows"),
+        ],
+    )
+
+
+def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
+    """Return the CSS class and the text of each cell: blue on the diagonal, orange elsewhere, and
+    darker for a larger share of the row.
+    """
+    shares = counts / np.maximum(counts.sum(axis=1, keepdims=True), 1)
+    # A reader has to see one wrong row in a hundred, and not one right row more.
+    depths = np.where(np.eye(len(counts), dtype=bool), shares, shares**0.5)
+    levels = np.minimum((depths * 4).astype(int) + 1, 4)
+    return [
+        [
+            (f"{'r' if row == column else 'w'}{levels[row, column]}", f"{count:,}")
+            if count
+            else ("", "")
+            for column, count in enumerate(line)
+        ]
+        for row, line in enumerate(counts.tolist())
+    ]
+
+
+def _table(found: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
+    """Return the table of classes or labels, and a note if these are not all."""
+    confused, note = "times" in found, ""
+    if len(found) > ROWS:
+        note = f"The {ROWS} of {len(found):,} classes with the lowest F1."
+        found = found.sort_values("f1", kind="stable").head(ROWS)
+    head = ["class" if confused else "label", "rows", "precision", "recall", "F1", ""]
+    rows: list[list[object]] = []
+    row: Any
+    for row in found.itertuples():
+        measures = number(row.precision), number(row.recall), number(row.f1)
+        line = [quoted(names[row.Index]), f"{row.rows:,}", *measures, np.nan_to_num(row.f1)]
+        if confused:
+            # "5 × 3" would not separate the class from the number.
+            more = Markup(" ({:,} {})").format(row.times, "row" if row.times == 1 else "rows")
+            line.append(quoted(names[row.confused_with], 40) + more if row.times else "–")
+        rows.append(line)
+    return {"head": head + ["most confused with"] * confused, "rows": rows, "note": note}
+
+
+def _calibration(confidence: np.ndarray, right: np.ndarray, what: str) -> dict[str, Any]:
+    found = statistics.calibration(confidence, right)
+    rows = [
+        (f"{low:.2f} to {high:.2f}", f"{int(count):,}", number(mean), number(share))
+        for low, high, count, mean, share in found.bins.to_numpy(float).tolist()
+    ]
+    note = f"over {statistics.BINS} bins (Guo et al., 2017); the confidence is {what}"
+    chart = charts.reliability(found)
+    return {"error": number(found.error), "note": note, "chart": chart, "rows": rows}
+
+
+def _worst(
+    results: Results,
+    rows: pd.DataFrame,
+    losses: np.ndarray,
+    head: Sequence[str],
+    cells: Callable[[int], list[str]],
+    note: str,
+) -> dict[str, Any]:
+    """Return the rows with the largest losses, with their pictures where training kept them.
+    `cells`: gives a row's truth and prediction, and for classes the confidence.
+    """
+    kept = results.examples
+    chosen = (worst(losses, MOST) if kept is None else kept.indices).tolist()
+    ids, costs = rows["id"], [number(cost, 3) for cost in losses[chosen].tolist()]
+    if kept is None:
+        note += f" Their pictures are missing, since {FILE} is."
+    lines, cards = [], []
+    for place, (row, cost) in enumerate(zip(chosen, costs, strict=True)):
+        given = cells(row)
+        lines.append([quoted(ids.iloc[row], 40), *given, cost])
+        if kept is not None and kept.pixels is not None:
+            cards.append(
+                {
+                    "picture": picture(kept.pixels[place], f"validation row {row}"),
+                    "true": given[0],
+                    "predicted": given[1],
+                    "wrong": results.target != CLASSES
+                    or rows["label"].iloc[row] != rows["prediction"].iloc[row],
+                    "confidence": given[2] if len(given) > 2 else None,
+                    "loss": f"{head[-1]} {cost}",
+                    "id": quoted(ids.iloc[row], 30),
+                }
+            )
+    texts = ("true", "predicted", "labels", "chosen")
+    numbers = [place for place, name in enumerate(head, start=1) if name not in texts]
+    return {"note": note, "head": ("id", *head), "rows": lines, "numbers": numbers, "cards": cards}
