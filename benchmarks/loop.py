@@ -23,13 +23,16 @@ if TYPE_CHECKING:
     from pipeline.train.loop import Loop
 
 SEED, IMAGES = 20261125, 60_000
-ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
+ORIGIN = {
+    "config": {"name": "pace"},
+    **dict.fromkeys(("data", "batches", "precision", "devices", "code"), ""),
+}
 MLP: dict[str, Any] = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.2}}
 SMALL = {"batch": 32, "batchnorm_batch": 32}
 CNN: dict[str, Any] = {"model_options": {"width": 44, "dropout": 0.3}, **SMALL}
 # Changes of the config, steps per turn, turns. Where a step takes 1 ms, our loop makes 16 per call.
 SIZES: dict[str, tuple[dict[str, Any], int, int]] = {
-    "A step of about 1 ms (MLP, batch 64)": ({**MLP, "steps_per_call": 16}, 960, 15),
+    "A step of about 1 ms (MLP, batch 64)": (MLP, 960, 15),
     "A step of about 20 ms (CNN, batch 32)": (CNN, 100, 15),
 }
 
@@ -86,8 +89,9 @@ def made(config: "Config", found: "Examples", output: Path) -> "Loop":
     import keras
 
     from pipeline.data.dataset import Batches
+    from pipeline.models import architectures
     from pipeline.train import learning_rate
-    from pipeline.train.loop import Loop
+    from pipeline.train.loop import HeldOut, Loop
 
     output.mkdir(parents=True)
     rows = np.arange(len(found) - 100)
@@ -95,7 +99,8 @@ def made(config: "Config", found: "Examples", output: Path) -> "Loop":
     keras.utils.set_random_seed(0)
     held = np.arange(len(rows), len(found))
     applied = learning_rate.apply(config, len(rows))
-    return Loop(config, applied, batches, held, output, lambda line: None, {})
+    model = architectures.build(config, applied.batchnorm_momentum)
+    return Loop(config, applied, model, batches, HeldOut(held), output, lambda line: None)
 
 
 def variants(
@@ -104,27 +109,28 @@ def variants(
     """Return the loops: each makes so many steps and returns its ms per step."""
     import jax
 
-    from pipeline.train.time_limit import Session
+    from pipeline.train.session import Session
 
     config = replace(settings(32, 64), **change)
     run = made(config, found, folder / "ours")
-    single = made(replace(config, steps_per_call=1), found, folder / "bare")
-    given = single._feed()._call(0, 1, single.batches.at(0)[0][None])
+    single = made(config, found, folder / "bare")
+    single.compiled.steps_per_call = 1
+    batch = single._feed()._call(0, 1, single.batches.at(0)[0][None])
 
     def ours() -> float:
         run.seconds.clear()
-        with Session(None, 1800, run.output) as session:
-            most = run.step + steps + config.steps_per_call  # the first step may compile
-            run.go(ORIGIN, session, max_steps=most, fresh=False)
+        with Session(None, run.output) as session:
+            most = run.step + steps + run.compiled.steps_per_call  # the first step may compile
+            run.run(ORIGIN, session, max_steps=most)
         return run.seconds["train"] / steps * 1e3
 
     def bare() -> float:
-        tree = jax.tree.map(lambda leaf: leaf + 0, single.state.tree)
-        jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
+        state = jax.tree.map(lambda leaf: leaf + 0, single.state)
+        jax.block_until_ready(state)  # type: ignore[no-untyped-call]
         begun = time.perf_counter()
         for _ in range(steps):
-            tree, _totals = single.compiled.train(tree, (), given, 1)
-        jax.block_until_ready(tree)  # type: ignore[no-untyped-call]
+            state, _report = single.compiled.train(state, (), batch, 1)
+        jax.block_until_ready(state)  # type: ignore[no-untyped-call]
         return (time.perf_counter() - begun) / steps * 1e3
 
     return {"ours": ours, "a bare loop": bare, "Keras' fit": fit(config, run, steps)}

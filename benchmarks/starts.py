@@ -52,16 +52,16 @@ def start(folder: Path) -> float:
 
 def saved() -> tuple[float, float]:
     """Return the seconds that checkpoints took of a run in this process, and those of the run."""
-    from pipeline.train.time_limit import Session
+    from pipeline.train.session import Session
 
     with tempfile.TemporaryDirectory() as folder:
         config = loop.settings(128, 16, checkpoint_seconds=None, epochs=2)
         run = loop.made(config, loop.images(6_000), Path(folder) / "run")
-        with Session(None, 1800, run.output) as session:
-            run.go(loop.ORIGIN, session, max_steps=2, fresh=False)  # compiled
+        with Session(None, run.output) as session:
+            run.run(loop.ORIGIN, session, max_steps=2)  # compiled
             run.seconds.clear()
             begun = time.monotonic()
-            run.go(loop.ORIGIN, session, max_steps=None, fresh=False)
+            run.run(loop.ORIGIN, session, max_steps=None)
         return run.seconds["checkpoints"], time.monotonic() - begun
 
 

@@ -44,7 +44,7 @@ LONG = (
     "localkaggle/test_serve.py",
     "faults/test_known_failures.py",
     "pipeline/data/test_folds.py",
-    "pipeline/train/test_time_limit.py",
+    "pipeline/train/test_session.py",
     "commands/test_dashboard.py",
     "doors/test_pipeline.py",
     "test_each_config.py",

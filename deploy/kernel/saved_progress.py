@@ -17,7 +17,7 @@ from formats import checksums
 
 CHECKPOINTS, COMPILED = output.CHECKPOINTS, "compiled"
 HISTORY, PROGRESS = "history.csv", "progress.jsonl"
-KEPT = ("memory.json", "held-out.npz")  # as training writes them
+KEPT = ("held-out.npz",)  # as training writes them
 STEP = re.compile(r"step-(\d{8,})(\.replaced)?")
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})(?:\.replaced)?/manifest\.json")
 # Decoded images, whole once this file is there (`pipeline.data.decoded_images`).

@@ -68,8 +68,6 @@ class Config:
             memory while a group fits.
         micro_batch: images per forward and backward pass on one replica; None takes what fits,
             beginning with a replica's whole share.
-        steps_per_call: steps in one call to the devices; more than 1 pays where a step takes less
-            than a millisecond.
         keep: "last" puts the weights of the last step into the artifact, "best" those of the epoch
             with the best validation score by the competition's metric, of equals that with the
             smallest validation loss.
@@ -97,7 +95,6 @@ class Config:
         session_hours: of wall clock, from the start of the process, before whose end the run saves
             itself and ends as "partial". None: no limit. Kaggle ends a TPU session after 9 hours.
         infer_hours: that the competition allows an inference; None: as session_hours.
-        stall_seconds: without a finished step, after which the run says where it hangs, and ends.
         progress_seconds: least time between two progress lines.
         checkpoint_seconds: least time between two checkpoints; None: as the cost of one says.
         floor: what a simple model scores, which the run is compared with at its end; None: it is
@@ -129,7 +126,6 @@ class Config:
     batchnorm_momentum: float = 0.99
     batchnorm_batch: int | None = None
     micro_batch: int | None = None
-    steps_per_call: int = 1
     seed: int = 0
     keep: str = "last"
     patience: int | None = None
@@ -145,7 +141,6 @@ class Config:
     checkpoint_seconds: float | None = None
     session_hours: float | None = 9.0
     infer_hours: float | None = None
-    stall_seconds: float = 1800.0
     floor: Floor | None = None
 
     def __post_init__(self) -> None:
@@ -215,8 +210,6 @@ class Config:
         )
         if self.golden_tolerance is not None:
             within("golden_tolerance", self.golden_tolerance, 0, 10, open_ends=True)
-        within("stall_seconds", self.stall_seconds, 1, 3600 * 9)
-        whole("steps_per_call", self.steps_per_call, 1, 10_000)
         for name, low, high in (
             ("batchnorm_batch", 1, self.batch),
             ("micro_batch", 1, self.batch),

@@ -19,7 +19,7 @@ from pipeline.data import dataset, image_files, parallel_decoding
 from pipeline.data.image_decoding import Shape
 from pipeline.errors import ConfigError
 from pipeline.runtime.mounts import PREPARED
-from pipeline.train.time_limit import Session
+from pipeline.train.session import Session
 
 # What Kaggle keeps of a session: 20 GB, of which some is left to the notebook, and 500 files.
 MOST_BYTES, MOST_FILES = 19.5e9, 500
@@ -58,7 +58,7 @@ def prepare(
     show(f"Decoding {len(paths):,} images to {_in_words(form)}, in {count} shards")
     decoded, longest, begun = 0, 0.0, time.monotonic()
     hours = min(config.session_hours or HOURS, HOURS)
-    with Session(hours, config.stall_seconds, output) as session:
+    with Session(hours, output) as session:
 
         def alive(line: str) -> None:
             session.progress()

@@ -17,7 +17,7 @@ import numpy as np
 from formats import atomic_file, npz
 from pipeline.data.row_gathering import blocks
 from pipeline.runtime import replicas
-from pipeline.train.time_limit import Session
+from pipeline.train.session import Session
 
 FILE = "held-out.npz"
 SAVE_SECONDS = 60.0

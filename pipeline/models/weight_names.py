@@ -11,6 +11,8 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from pipeline.models.layer_tree import children
+
 COUNT = re.compile(r"_\d+$")
 # Keras counts the variables of the whole process in the names of an optimizer's (dense_12_kernel).
 COUNTED = re.compile(r"_\d+(?=_|$)")
@@ -33,9 +35,7 @@ def keys(model: Any) -> dict[int, str]:
 
 
 def _walk(layer: Any, place: str, path: str, found: dict[int, str]) -> None:
-    # `layers` of Keras is public for models alone.
-    layers = list(layer._flatten_layers(include_self=False, recursive=False))
-    holding = [one for one in layers if one.weights]
+    holding = [one for one in children(layer) if one.weights]
     inside = {id(weight) for one in holding for weight in one.weights}
     own = [weight for weight in layer.weights if id(weight) not in inside]
     names = _distinct(COUNT.sub("", w.name) if _unnamed(w, "variable") else w.name for w in own)

@@ -52,7 +52,7 @@ def use_cores(batch: int) -> bool:
     """Let JAX split this CPU into as many devices as it has cores. Call it before JAX computes.
 
     JAX makes one device of a CPU, and many operations of a small model use one core. Replicas
-    change only the order of additions (`pipeline.train.train_step`). A number that the user
+    change only the order of additions (`pipeline.train.step`). A number that the user
     chose stays, and so do the devices of a process in which JAX computes already.
 
     Args:

@@ -26,7 +26,7 @@ from pipeline.data.file_images import FileImages
 from pipeline.data.row_gathering import Gatherer, take
 from pipeline.errors import DeviceError
 from pipeline.runtime import devices, replicas
-from pipeline.train.train_step import Step
+from pipeline.train.step import Batch, TrainStep
 
 WORDS = {
     "device": "the devices hold all inputs and gather each batch",
@@ -39,7 +39,7 @@ SHARE = 0.25
 THREADED = 4 << 20
 AHEAD = 2  # calls whose batches are begun before they are needed
 
-Given = tuple[Any, ...]
+Held = tuple[Any, ...]  # what lies on the devices: nothing, or all inputs
 
 
 def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
@@ -68,7 +68,7 @@ def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
 def begin(
     config: Config,
     batches: Batches,
-    step: Step,
+    step: TrainStep,
     show: Callable[[str], None],
     *,
     needed: bool = True,
@@ -82,11 +82,11 @@ def begin(
         DeviceError: if the config wants the images on the devices, and they do not fit.
     """
     if not needed:
-        return Feed(batches, step, config.steps_per_call, "host")
+        return Feed(batches, step, "host")
     chosen, why = way(config.feed, batches.inputs, step.replicas)
     show(f"Feed: {WORDS[chosen]} ({why})")
     try:
-        return Feed(batches, step, config.steps_per_call, chosen, asked=config.feed)
+        return Feed(batches, step, chosen, asked=config.feed)
     except jax.errors.JaxRuntimeError as error:
         if chosen != "device" or not devices.exhausted(error):
             raise
@@ -96,7 +96,7 @@ def begin(
                 'Set feed="host" or "auto" in the config; batches stay the same.'
             ) from error
     show(f"The devices have no room for the inputs after all: {WORDS['host']}")
-    return Feed(batches, step, config.steps_per_call, "host")
+    return Feed(batches, step, "host")
 
 
 def _bytes(number: float) -> str:
@@ -109,21 +109,19 @@ class Feed:
     Args:
         batches: of training.
         step: places arrays on the devices, and draws what augmentation needs.
-        calls: the most steps that one call takes.
         way: one of `WORDS`. asked: `feed` of the config.
 
     Attributes:
         held: what lies on the devices: nothing, or the images.
     """
 
-    def __init__(
-        self, batches: Batches, step: Step, calls: int, way: str, *, asked: str = "auto"
-    ) -> None:
-        self._batches, self._step, self._several, self._asked = batches, step, calls, asked
-        self.held: Given = ()
+    def __init__(self, batches: Batches, step: TrainStep, way: str, *, asked: str = "auto") -> None:
+        self._batches, self._step, self._asked = batches, step, asked
+        self._steps = step.steps_per_call
+        self.held: Held = ()
         # The places of a batch that this process computes.
         self._part = replicas.part(step.mesh, batches.batch)
-        shape = (calls, self._part.stop - self._part.start, *batches.inputs.shape[1:])
+        shape = (self._steps, self._part.stop - self._part.start, *batches.inputs.shape[1:])
         self._shape, self._kind = shape, batches.inputs.dtype
         self._large = int(np.prod(shape)) * self._kind.itemsize >= THREADED
         self._gatherer: Gatherer | None = None
@@ -141,8 +139,8 @@ class Feed:
         if self._gatherer:
             self._gatherer.__exit__()
 
-    def calls(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[Given, int]]:
-        """Yield what `Step.train` takes and the number of steps, for each (first step, number)."""
+    def calls(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[Batch, int]]:
+        """Yield batches and the number of steps of each call, for each (first step, number)."""
         if self._gatherer is None:
             for first, number in spans:
                 yield self._call(first, number, self._images(first, number)), number
@@ -158,11 +156,9 @@ class Feed:
             self._used.append((first + number, images))
             yield self._call(first, number, images), number
 
-    def release(
-        self, first: int, number: int, show: Callable[[str], None]
-    ) -> tuple[Given, Given] | None:
-        """Take the images off the devices, and return what `Step.train` takes of a call; None if
-        there are none, or the config wants them there.
+    def release(self, steps: range, show: Callable[[str], None]) -> Batch | None:
+        """Take the inputs off the devices, and return the batches of a call; None if there are
+        none, or the config wants them there.
         """
         if not self.held or self._asked == "device":
             return None
@@ -170,16 +166,17 @@ class Feed:
         self.held = ()
         if self._large:
             self._gatherer = Gatherer(self._batches.inputs)
-        return (), self._call(first, number, self._images(first, number))
+        first, number = steps.start, len(steps)
+        return self._call(first, number, self._images(first, number))
 
     def ended(self, step: int) -> None:
         """Note that the devices have done all steps before this one: their buffers are free."""
         while self._used and self._used[0][0] <= step:
             self._free.append(self._used.popleft()[1])
 
-    def _call(self, first: int, number: int, images: np.ndarray) -> Given:
-        """Return a call's arrays on the devices. Padding to one shape is not computed."""
-        steps, more = range(first, first + number), self._several - number
+    def _call(self, first: int, number: int, images: np.ndarray) -> Batch:
+        """Return a call's batches on the devices. Padding to one shape is not computed."""
+        steps, more = range(first, first + number), self._steps - number
         labels = [self._batches.labels_of(step) for step in steps]
         draws = [self._step.augmentation.draws(step) for step in steps]
         padded = [
@@ -191,13 +188,13 @@ class Feed:
             placed = replicas.put(mesh, images, axis=None)
         else:
             placed = replicas.put_part(mesh, images, self._batches.batch, axis=1)
-        return *placed, *replicas.put(mesh, *padded, axis=1)
+        return Batch(*placed, *replicas.put(mesh, *padded, axis=1))
 
     def _images(self, first: int, number: int) -> np.ndarray:
         """Return a call's images, or where they lie on the devices."""
         steps = range(first, first + number)
         if self.held:
-            found = np.zeros((self._several, self._batches.batch), np.int32)
+            found = np.zeros((self._steps, self._batches.batch), np.int32)
             for place, step in enumerate(steps):
                 found[place] = self._batches.indices(step)
             return found

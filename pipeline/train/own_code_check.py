@@ -219,7 +219,7 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
     import jax
     import jax.numpy as jnp
 
-    from pipeline.models import architectures, batch_layers, weight_names
+    from pipeline.models import architectures, group_layers, weight_names
 
     architectures.seed(config.seed)
     model = architectures.build(config)
@@ -235,8 +235,8 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
     def outputs_of(weights: Any, images: Any, **words: Any) -> Any:
         # As a step computes them, since layers that draw or normalize are then computed otherwise.
         rows = np.arange(len(images))
-        part = batch_layers.Part(rows, len(rows), 1, **words)
-        with batch_layers.computing(model, part):
+        part = group_layers.MicroBatch(rows, len(rows), 1, **words)
+        with group_layers.computing(model, part):
             return model.stateless_call(weights, other, images, training=True)[0]
 
     def loss(weights: Any, labels: Any) -> Any:
@@ -247,10 +247,10 @@ def _check_gradients(config: Config, images: np.ndarray) -> str:
     with own_code.telling(config, "model"):
         sizes: list[list[tuple[str, int]]] = [[], []]
         for seen, given in zip(sizes, (images, np.concatenate([images, images])), strict=True):
-            jax.eval_shape(partial(outputs_of, seen=seen), weights, given)
+            jax.eval_shape(partial(outputs_of, sizes=seen), weights, given)
         for (name, once), (_, twice) in zip(*sizes, strict=True):
             if twice != 2 * once:  # of another axis than the batch
-                raise batch_layers.first_axis(name)
+                raise group_layers.first_axis(name)
     if own_code.function(config, "model"):
         _refuse_mixed_rows(config, model)
     with own_code.telling(config, "model"):
@@ -287,7 +287,7 @@ def _refuse_mixed_rows(config: Config, model: Any) -> None:
     from keras import Sequential
     from keras.layers import BatchNormalization
 
-    from pipeline.models import batch_layers
+    from pipeline.models import group_layers, layer_tree
 
     called: list[Any] = []
 
@@ -311,22 +311,17 @@ def _refuse_mixed_rows(config: Config, model: Any) -> None:
     def alone(layer: Any, inputs: Any, training: Any = None, mask: Any = None) -> Any:
         return type(layer).call(layer, inputs, training=False, mask=mask)  # it has its groups
 
-    every = batch_layers.layers_of(model)
+    every = layer_tree.descendants(model)
 
     def computed(images: Any) -> list[Any]:
         seen: list[Any] = []
-        try:
-            for layer in every:
-                if isinstance(layer, BatchNormalization):
-                    layer.__dict__["call"] = partial(alone, layer)
-            for layer in layers(model):
-                layer.__dict__["call"] = partial(watched, layer, seen)
+        norms = [layer for layer in every if isinstance(layer, BatchNormalization)]
+        calls = [(layer, partial(alone, layer)) for layer in norms]
+        calls += [(layer, partial(watched, layer, seen)) for layer in layers(model)]
+        with group_layers.replaced_calls(calls):
             weights, other = model.trainable_variables, model.non_trainable_variables
             values = [[one.value for one in part] for part in (weights, other)]
             outputs, _ = model.stateless_call(*values, images, training=True)
-        finally:
-            for layer in every:
-                layer.__dict__.pop("call", None)
         return [*seen, ([], first(outputs))]
 
     images, others = _images(config), _images(config, 1)

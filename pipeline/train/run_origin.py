@@ -5,7 +5,6 @@ An origin has "config", "data" and "batches" (their version), which must stay th
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -14,58 +13,36 @@ from pipeline.errors import CheckpointError
 from pipeline.train.checkpoint import Checkpoint
 
 # Of the session that began the run; later sessions may have others.
-FIRST = ("precision", "devices", "code")
+MAY_CHANGE = ("precision", "devices", "code")
+DETAILS = ("run_id", "metrics", "best", "seconds", "init_from", "fitted")
 START_OVER = "start over with --fresh (which sets the old checkpoints aside)."
 
 
-@dataclass(frozen=True)
-class Earlier:
-    """What a checkpoint says of the run that wrote it.
-
-    Attributes:
-        origin: the origin of this session, with the `FIRST` of the session that began the run.
-        run_id, metrics, best: as the loop had them.
-        seconds: of training until then.
-    """
-
-    origin: dict[str, Any]
-    run_id: str
-    metrics: dict[str, float]
-    best: dict[str, Any]
-    seconds: float
-
-
-def earlier(found: Checkpoint, folder: Path, origin: dict[str, Any]) -> Earlier:
-    """Return what the checkpoint says of its run, which has to be the run of `origin`.
+def earlier(found: Checkpoint, folder: Path, origin: dict[str, Any]) -> dict[str, Any]:
+    """Return this session's origin, with what may change as it was when the run began.
 
     Raises:
-        CheckpointError: if it is of another program, config or data.
+        CheckpointError: if the checkpoint is of another program, config or data.
     """
     try:
-        theirs, details = found.details["origin"], found.details
-        first = {name: theirs.get(name, origin[name]) for name in FIRST if name in origin}
-        read = Earlier(
-            {**origin, **first},
-            str(details["run_id"]),
-            dict(details["metrics"]),
-            dict(details["best"]),
-            float(details.get("seconds", 0.0)),
-        )
-        changed, ours = changes(theirs["config"], origin["config"]), origin["config"].get("name")
-        name = theirs["config"].get("name", ours)
-        versions = [int(one.get("batches", 1)) for one in (theirs, origin)]
+        theirs = found.details["origin"]
+        merged = {**origin, **{name: theirs[name] for name in MAY_CHANGE}}
+        changed = changes(theirs["config"], origin["config"])
+        name, versions = theirs["config"]["name"], [theirs["batches"], origin["batches"]]
         if theirs["data"] != origin["data"]:
             changed.append("the inputs or labels, or which of them validate")
+        if missing := [name for name in DETAILS if name not in found.details]:
+            raise ValueError(f"it lacks {', '.join(missing)}")
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise CheckpointError(
             f"{folder} holds step {found.step} of no run of this project:"
             f" {type(error).__name__}: {error}.\n"
             "Expected what `train` writes. Choose another --output, or start over with --fresh."
         ) from error
-    if name != ours:
+    if name != origin["config"]["name"]:
         raise CheckpointError(
-            f"{folder} holds step {found.step} of the config {name!r}, and this is {ours!r};"
-            " expected a folder of its own.\n"
+            f"{folder} holds step {found.step} of the config {name!r}, and this is"
+            f" {origin['config']['name']!r}; expected a folder of its own.\n"
             f"Choose another --output, or {START_OVER}"
         )
     if versions[0] != versions[1]:
@@ -80,7 +57,7 @@ def earlier(found: Checkpoint, folder: Path, origin: dict[str, Any]) -> Earlier:
             f" {'; '.join(changed)}.\n"
             f"Undo the change to resume, choose another --output, or {START_OVER}"
         )
-    return read
+    return merged
 
 
 def refuse_differing(names: Sequence[str], found: Checkpoint, folder: Path) -> None:
@@ -93,29 +70,19 @@ def refuse_differing(names: Sequence[str], found: Checkpoint, folder: Path) -> N
         )
 
 
-def refuse_other_metric(
-    best: dict[str, Any], metric: str, target: str, found: Checkpoint, folder: Path
-) -> None:
-    """Raise CheckpointError if the best epoch of a run was chosen by another metric.
-
-    Args:
-        best: as the loop keeps it; one that names no metric is of a run that compared the accuracy,
-            or without one the loss.
-        metric: by which this run compares epochs.
-    """
-    accuracy = "accuracy" if target in ("classes", "ordinal") else "the validation loss"
-    theirs = best.get("metric", accuracy)
-    if theirs != metric:
+def refuse_other_metric(theirs: str, ours: str, found: Checkpoint, folder: Path) -> None:
+    """Raise CheckpointError if the best epoch of a run was chosen by another metric."""
+    if theirs != ours:
         raise CheckpointError(
             f"{folder} holds step {found.step} of a run whose best epoch was chosen by {theirs};"
-            f" this one would choose by {metric}.\n"
+            f" this one would choose by {ours}.\n"
             f"Finish it with the metric and the commit that began it, or {START_OVER}"
         )
 
 
 def differences(first: dict[str, Any], now: dict[str, Any]) -> Iterator[str]:
     """Yield a line for each way in which this session differs from the one that began the run."""
-    if first.get("code") != now.get("code"):
+    if first["code"] != now["code"]:
         yield (
             "Warning: the code in pipeline/ is not the one that the run began with;"
             " two ways of training may be mixed."

@@ -38,9 +38,9 @@ def arrays(mark: int) -> dict[str, np.ndarray]:
     """Return the arrays of a state, different ones for each mark."""
     draw = np.random.default_rng(mark)
     return {
-        "trainable/kernel": draw.standard_normal((60, 80)).astype(np.float32),
-        "trainable/bias": draw.standard_normal(7).astype(np.float32),
-        "optimizer/iteration": np.array(mark, np.int32),
+        "params/kernel": draw.standard_normal((60, 80)).astype(np.float32),
+        "params/bias": draw.standard_normal(7).astype(np.float32),
+        "opt_state/iteration": np.array(mark, np.int32),
         "empty": np.zeros((0, 3), np.float32),
     }
 

@@ -139,8 +139,8 @@ def test_a_checkpoint_is_a_sealed_manifest_and_its_arrays(trained):
     assert manifest["details"]["run_id"] == json.loads(trained[2][-1])["run_id"]
     held = dict(zip(manifest["names"], state.values(), strict=True))
     weights = arrays(trained[1] / "artifact" / "weights.npz")
-    for name in ARRAYS.keys() & {name.removeprefix("trainable/") for name in held}:
-        np.testing.assert_array_equal(held[f"trainable/{name}"], weights[name])
+    for name in ARRAYS.keys() & {name.removeprefix("params/") for name in held}:
+        np.testing.assert_array_equal(held[f"params/{name}"], weights[name])
 
 
 def test_progress_is_a_json_line_a_report_and_a_table_row_an_epoch(trained):

@@ -29,8 +29,8 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "checkpoint and resume": (
         [
             *("pipeline/train/checkpoint.py", "pipeline/train/resume.py"),
-            *("pipeline/train/checkpoint_schedule.py", "pipeline/train/run_origin.py"),
-            "pipeline/train/train_state.py",
+            *("pipeline/train/checkpoint.py", "pipeline/train/run_origin.py"),
+            "pipeline/train/state.py",
         ],
         ["tests/pipeline/train", "tests/crash", "tests/doors"],
     ),
@@ -51,9 +51,9 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "step": (
         [
-            *("pipeline/train/train_step.py", "pipeline/train/batch_cuts.py"),
+            *("pipeline/train/step.py", "pipeline/train/accumulation.py"),
             *("pipeline/train/learning_rate.py", "pipeline/evaluate/losses.py"),
-            "pipeline/models/batch_layers.py",
+            "pipeline/models/group_layers.py",
         ],
         ["tests/pipeline/train", "tests/numerics", "tests/doors"],
     ),

@@ -11,12 +11,13 @@ from pipeline import config as configs
 from pipeline.data import dataset
 from pipeline.models import architectures
 from pipeline.train import checkpoint, learning_rate
-from pipeline.train.loop import Loop
-from pipeline.train.time_limit import Session
+from pipeline.train.loop import HeldOut, Loop
+from pipeline.train.session import Session
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 
 IMAGES, BATCH, GROUP = 1010, 64, 8  # an epoch does not end with a step
-ORIGIN = {"config": {}, "data": "", "precision": "", "devices": ""}
+SAME = ("data", "batches", "precision", "devices", "code")
+ORIGIN = {"config": {"name": "moved"}, **dict.fromkeys(SAME, "")}
 
 
 def smooth(images, num_classes, batchnorm_momentum, *, width=8):
@@ -58,24 +59,27 @@ def trained(config, output, devices, step):
     several = keras.distribution.DataParallel(devices=chosen) if devices > 1 else None
     keras.distribution.set_distribution(several)
     output.mkdir(exist_ok=True)
-    with jax.default_device(jax.devices()[0]), Session(None, 1800, output) as session:
+    with jax.default_device(jax.devices()[0]), Session(None, output) as session:
         try:
             architectures.seed(config.seed)
             applied = learning_rate.apply(config, IMAGES)
             rows = np.arange(32)
-            loop = Loop(config, applied, batches, rows, output, lambda line: None, {})
+            model = architectures.build(config, applied.batchnorm_momentum)
+            held_out = HeldOut(rows)
+            loop = Loop(config, applied, model, batches, held_out, output, lambda line: None)
         finally:
             keras.distribution.set_distribution(None)
-        loop.go(ORIGIN, session, max_steps=step, fresh=False)
+        loop.run(ORIGIN, session, max_steps=step)
     found = checkpoint.latest(output / "checkpoints")
     assert (found.step, loop.compiled.replicas) == (step, devices)
-    assert loop.compiled.cut.accumulation == config.batch // (config.micro_batch or config.batch)
+    whole = config.micro_batch or config.batch
+    assert loop.compiled.accumulation.micro_batches == config.batch // whole
     return found
 
 
 def weights(found):
     """Return the weights of a checkpoint."""
-    return {name: found.arrays[name] for name in found.arrays if name.startswith("trainable/")}
+    return {name: found.arrays[name] for name in found.arrays if name.startswith("params/")}
 
 
 @pytest.mark.slow

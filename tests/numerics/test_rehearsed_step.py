@@ -18,7 +18,7 @@ from pipeline.config.rehearsal import with_changes
 from pipeline.models import architectures
 from pipeline.runtime import replicas
 from pipeline.train import learning_rate
-from pipeline.train.train_step import Step
+from pipeline.train.step import Batch, TrainStep
 from workbench.rehearse import short_run
 
 ROWS, TESTS, BUDGET = 20_000, 2_000, 120.0
@@ -75,8 +75,8 @@ def step(config):
     keras.distribution.set_distribution(keras.distribution.DataParallel())
     try:
         model = architectures.build(config, applied.batchnorm_momentum)
-        made = Step(config, applied, model, replicas.mesh())
-        several = config.steps_per_call
+        made = TrainStep(config, applied, model, replicas.mesh())
+        several = made.steps_per_call
         placed = replicas.put(
             made.mesh,
             np.zeros((several, config.batch, *config.data.shape), np.uint8),
@@ -84,7 +84,7 @@ def step(config):
             np.stack([made.augmentation.draws(0)] * several),
             axis=1,
         )
-        text = inlined(made.lowered(made.initial().tree, (), placed).as_text())
+        text = inlined(made.lowered(made.initial(), (), Batch(*placed)).as_text())
     finally:
         keras.distribution.set_distribution(None)
     return text, config.batch // made.replicas / applied.batchnorm_batch

@@ -115,7 +115,7 @@ def whole(folder):
     by_one(folder, "first", EPOCHS, 1)
     found, distances = checkpoint.latest(folder / "first" / "checkpoints"), []
     for seed in SEEDS:
-        names = [name for name in found.arrays if name.startswith("trainable/")]
+        names = [name for name in found.arrays if name.startswith("params/")]
         moved = nudged({name: found.arrays[name] for name in names}, seed)
         output = folder / f"nudged-{seed}"
         checkpoint.save(output / "checkpoints", found.step, found.arrays | moved, found.details)

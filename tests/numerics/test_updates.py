@@ -10,7 +10,7 @@ import pytest
 from pipeline import config as configs
 from pipeline.models import architectures
 from pipeline.train import learning_rate
-from pipeline.train.train_step import Step
+from pipeline.train.step import Batch, TrainStep
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 
 BATCH, STEPS = 16, 3
@@ -73,17 +73,18 @@ def built(config):
 def by_us(config, seed, nudges=()):
     """Return the weights after the steps, by the start's nudge; that of None is the plain start."""
     model, applied = built(config)
-    step, found = Step(config, applied, model, None), {}
+    step, found = TrainStep(config, applied, model, None), {}
     state = step.initial()
-    start = state.arrays()
-    weights = {name: start[name] for name in start if name.startswith("trainable/")}
+    start = step.layout.to_arrays(state)
+    weights = {name: start[name] for name in start if name.startswith("params/")}
     for nudge in (None, *nudges):
-        state = state.restored(start if nudge is None else start | nudged(weights, nudge))
+        arrays = start if nudge is None else start | nudged(weights, nudge)
+        state = step.layout.from_arrays(arrays, state)
         for number, batch in enumerate(batches(seed)):
             images, labels = (array[None] for array in batch)
             draws = step.augmentation.draws(number)[None]
-            state.tree, _ = step.train(state.tree, (), (images, labels, draws), 1)
-        found[nudge] = named(model, state.tree[0])
+            state, _ = step.train(state, (), Batch(images, labels, draws), 1)
+        found[nudge] = named(model, state.params)
     return found
 
 

@@ -7,7 +7,7 @@ from functools import cache
 
 EVENT = "/jax/core/compile/backend_compile_duration"
 # What JAX calls a step and an evaluation of Keras' fit, and of ours.
-STEPS = ("jit(train_step)", "jit(test_step)", "jit(_several)", "jit(_evaluated)")
+STEPS = ("jit(train_step)", "jit(test_step)", "jit(_train_steps)", "jit(_evaluated)")
 Program = tuple[str, float]
 
 

@@ -23,8 +23,8 @@ from pipeline.runtime import replicas
 from pipeline.train import feed as feeding
 from pipeline.train import learning_rate
 from pipeline.train.async_dispatch import EVALUATIONS, CallQueue
-from pipeline.train.train_state import State
-from pipeline.train.train_step import Step
+from pipeline.train.state import Totals, TrainState
+from pipeline.train.step import TrainStep
 from workbench.benchmark import compilations
 from workbench.benchmark.cells import PATTERNS, UNSCALED, Cell
 from workbench.benchmark.epochs import Epoch, Times
@@ -58,25 +58,25 @@ def train(
         applied = learning_rate.apply(config, len(batches))
         architectures.seed(config.seed)
         model = architectures.build(config, applied.batchnorm_momentum)
-        step = Step(config, applied, model, replicas.mesh())
+        step = TrainStep(config, applied, model, replicas.mesh())
         state = step.initial()
         ends = [-(-len(batches) * number // config.batch) for number in range(1, epochs + 1)]
         done, seen, kept = 0, 0, list[Epoch]()
         calls = CallQueue(several=step.replicas > 1 and jax.devices()[0].platform == "cpu")
         with feeding.begin(config, batches, step, _quiet) as feed:
             before, began = time.monotonic() - begun, time.monotonic()
-            for given, number in feed.calls(_spans(ends, config.steps_per_call)):
+            for given, number in feed.calls(_spans(ends, step.steps_per_call)):
                 called = calls.begin()
-                state.tree, totals = step.train(state.tree, feed.held, given, number)
+                state, report = step.train(state, feed.held, given, number)
                 done += number
-                calls.add(done, totals, called)
+                calls.add(done, report, called)
                 sent = sum(array.nbytes for array in jax.tree.leaves(given))
                 for ended, _ in calls.ended(sent):
                     feed.ended(ended)
                 if done < ends[len(kept)]:
                     continue
                 calls.pause()
-                _, right, trained = (float(value) for value in totals[:3])
+                _, right, trained = (float(value) for value in report.totals)
                 accuracy = _validate(step, state, images) if pattern.validation else None
                 feed.ended(done)
                 now, compiled = time.monotonic(), found.programs[seen:]
@@ -92,7 +92,7 @@ def train(
                         compiled=compilations.steps(compiled),
                     )
                 )
-                state.tree = (*state.tree[:-1], _zeros(state.tree[-1]))
+                state = state._replace(totals=_zeros(state.totals))
                 calls.restart()
                 began = time.monotonic()
     return Times(before, tuple(kept))
@@ -143,16 +143,16 @@ def decoded(folder: Path, data: Data) -> tuple[Any, np.ndarray]:
     return pixels, table[data.labels[0]].to_numpy().astype(np.int32)
 
 
-def _validate(step: Step, state: State, images: Images) -> float:
+def _validate(step: TrainStep, state: TrainState, images: Images) -> float:
     """Return the accuracy on the test images."""
-    trainable, other = state.inferring()
+    params, buffers = step.layout.for_inference(state)
     size, found = step.micro_batch * step.replicas, list[Any]()
     starts = range(0, len(images.test), size)
     for start, (pixels, real) in zip(starts, padded(images.test, size), strict=True):
         expected = np.zeros(size, np.int32)
         expected[:real] = images.test_labels[start : start + real]
         placed = replicas.put(step.mesh, pixels, expected)
-        found.append(step.evaluate(trainable, other, *placed, real)[1])
+        found.append(step.evaluate(params, buffers, *placed, real)[1])
         if len(found) > EVALUATIONS:
             found[-EVALUATIONS] = jax.device_get(found[-EVALUATIONS])
     return float(sum(map(float, found))) / len(images.test)
@@ -162,5 +162,5 @@ def _quiet(line: str) -> None:
     """Leave it out: the grid has a line for each cell."""
 
 
-def _zeros(totals: Sequence[Any]) -> tuple[Any, ...]:
-    return tuple(replicas.placed(np.zeros((), one.dtype), one.sharding) for one in totals)
+def _zeros(totals: Totals) -> Totals:
+    return Totals(*(replicas.placed(np.zeros((), one.dtype), one.sharding) for one in totals))

@@ -23,7 +23,7 @@ PIPELINE = Path(__file__).resolve().parents[1]
 # changes, images held on the devices, is said by what is computed.
 NOTHING = (
     "name", "competition", "epochs", "seed", "folds", "views", "keep", "patience", "handoff",
-    "session_hours", "infer_hours", "stall_seconds", "progress_seconds", "checkpoint_seconds",
+    "session_hours", "infer_hours", "progress_seconds", "checkpoint_seconds",
     "floor", "metric", "feed",
 )  # fmt: skip
 

@@ -40,7 +40,7 @@ def of(config: Config, devices: Sequence[Any], policy: str, images: int = 0) -> 
     from pipeline.models import architectures
     from pipeline.runtime import replicas
     from pipeline.train import learning_rate
-    from pipeline.train.train_step import Step
+    from pipeline.train.step import Batch, TrainStep
 
     mesh = Mesh(np.array(devices), (replicas.AXIS,))
 
@@ -54,8 +54,8 @@ def of(config: Config, devices: Sequence[Any], policy: str, images: int = 0) -> 
     try:
         applied = learning_rate.apply(config, 1000 * config.batch)
         model = architectures.build(config, applied.batchnorm_momentum)
-        step = Step(config, applied, model, mesh)
-        tree = jax.tree.map(there, step.initial().tree)
+        step = TrainStep(config, applied, model, mesh)
+        state = jax.tree.map(there, step.initial())
         pixels, *rest = _given(config, step)
         split = partial(jax.tree.map, lambda array: there(array, None, replicas.AXIS))
         placed = [split(array) for array in (pixels, *rest)]
@@ -66,7 +66,7 @@ def of(config: Config, devices: Sequence[Any], policy: str, images: int = 0) -> 
             shape = (mesh.size * part, *config.data.shape)
             held = (there(struct(shape, pixels.dtype), replicas.AXIS),)
             placed[0] = there(struct(pixels.shape[:2], np.int32))
-        return step.lowered(tree, held, tuple(placed))
+        return step.lowered(state, held, Batch(*placed))
     finally:
         keras.config.set_dtype_policy(before)
 
@@ -76,7 +76,7 @@ def _given(config: Config, step: Any) -> tuple[Any, ...]:
 
     from pipeline.data.dataset import Weighted
 
-    size = config.steps_per_call, config.batch
+    size = step.steps_per_call, config.batch
     whole = config.target in ("classes", "ordinal")
     labels: Any = (size, np.int32) if whole else ((*size, config.outputs), np.float32)
     if config.target == "own":
@@ -112,7 +112,7 @@ def compiled_bytes(config: Config, images: int, group: int, policy: str) -> floa
         images: a multiple of `group`, which BatchNorm normalizes together.
     """
     small = replace(
-        config, batch=images, batchnorm_batch=group, micro_batch=None, steps_per_call=1,
+        config, batch=images, batchnorm_batch=group, micro_batch=None,
         optimizer=replace(config.optimizer, base_batch=images),
     )  # fmt: skip
     return of_step(small, 1, policy)[0]

@@ -62,7 +62,7 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
     from pipeline.train import feed as feeding
     from pipeline.train import learning_rate
     from pipeline.train.async_dispatch import ALONE, CallQueue
-    from pipeline.train.train_step import Step
+    from pipeline.train.step import TrainStep
 
     data = config.data
     if files is None:
@@ -79,20 +79,20 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
         keras.distribution.set_distribution(distribution)
         architectures.seed(config.seed)
         model = architectures.build(config, applied.batchnorm_momentum)
-        compiled = Step(config, applied, model, replicas.mesh())
-        tree = compiled.initial().tree
-        several = config.steps_per_call
+        compiled = TrainStep(config, applied, model, replicas.mesh())
+        state = compiled.initial()
+        several = compiled.steps_per_call
         calls = CallQueue(several=compiled.replicas > 1 and here.platform == "cpu")
         alone: list[float] = []
         with feeding.begin(config, batches, compiled, lambda line: None) as feed:
             spans = ((first, several) for first in count(0, several))
             for made, (given, number) in enumerate(feed.calls(spans)):
                 began = calls.begin()
-                tree, totals = compiled.train(tree, feed.held, given, number)
+                state, report = compiled.train(state, feed.held, given, number)
                 if made <= ALONE:  # the first one compiles
-                    jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
+                    jax.block_until_ready(report)  # type: ignore[no-untyped-call]
                     alone.append(time.monotonic() - began)
-                calls.add(made * several, totals, began if made else None)
+                calls.add(made * several, report, began if made else None)
                 if made == 0:
                     setup = time.monotonic() - begun
                 elif made == ALONE:
@@ -103,7 +103,7 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
                     feed.ended(done)
                 if made >= ALONE + CALLS and time.monotonic() - timed >= least_seconds:
                     break
-            jax.block_until_ready(totals)  # type: ignore[no-untyped-call]
+            jax.block_until_ready(report)  # type: ignore[no-untyped-call]
             seconds, waits = time.monotonic() - timed, calls.idle()
     finally:
         keras.distribution.set_distribution(None)

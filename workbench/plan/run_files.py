@@ -5,8 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from pipeline.config import Config
-from pipeline.train import checkpoint_schedule
-from pipeline.train.checkpoint_schedule import SLOWEST_BYTES_PER_SECOND
+from pipeline.train.checkpoint import SLOWEST_BYTES_PER_SECOND, interval
 from workbench.plan.operation_counts import Counts
 
 CHECKPOINTS = 3  # two are kept while the next one is written
@@ -44,7 +43,7 @@ def of(config: Config, counts: Counts, images: int) -> Files:
     decoded = 0.0 if config.feed == "files" else images * image_bytes(config)
     return Files(
         checkpoint,
-        checkpoint_schedule.interval(cost) if every is None else every,
+        interval(cost) if every is None else every,
         decoded,
         CHECKPOINTS * checkpoint,
     )

@@ -268,7 +268,7 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
     idle = sum(share * steps for share, steps in waits) / max(sum(steps for _, steps in waits), 1)
     verdict = (
         f" The run was input-bound: the devices waited {idle:.0%} of the time for the host."
-        ' A feed other than "files", a larger steps_per_call for short steps, or more CPU cores'
+        ' A feed other than "files", or more CPU cores'
         " help."
     )
     return charts.throughput(lines, noun), (

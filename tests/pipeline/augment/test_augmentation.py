@@ -18,7 +18,7 @@ from pipeline.augment.augmentation import Augmentation
 from pipeline.data import labels as target
 from pipeline.errors import ConfigError
 from pipeline.infer import test_time_augmentation
-from pipeline.train.train_step import Step
+from pipeline.train.step import Examples, TrainStep
 from tests.pipeline.handmade import with_data
 from tests.pipeline.rounding import EPS
 
@@ -383,9 +383,10 @@ def test_with_mixup_and_cutmix_each_image_gets_one_of_them():
 
 def judging(kind):
     """Return a step of which only the loss is used, for this kind of target."""
-    step = object.__new__(Step)
+    step = object.__new__(TrainStep)
     step.config = replace(DIGITS, num_classes=4)
     object.__setattr__(step.config, "target", kind)
+    step.mesh = step.together = None
     return step
 
 
@@ -414,7 +415,7 @@ def test_the_loss_of_a_mixture_has_the_gradient_of_the_mixed_truth(kind):
     step, others = judging(kind), neighbour(labels)
 
     def judged(values):
-        return step._judged(labels, others, values, own)[0].sum()
+        return step._losses(Examples(None, labels, others, own, None), values)[0].sum()
 
     found, expected = (jax.jit(jax.grad(each))(logits) for each in (judged, by_hand))
 
@@ -426,7 +427,8 @@ def test_the_label_of_the_greater_share_counts_as_right():
     labels, logits = np.array([1, 2], np.int32), np.eye(10, dtype=np.float32)[[1, 1]]
     shares = np.array([0.6, 0.3], np.float32)
 
-    _, figures = judging("classes")._judged(labels, neighbour(labels), logits, shares)
+    mixed = Examples(None, labels, neighbour(labels), shares, None)
+    _, figures = judging("classes")._losses(mixed, logits)
 
     assert figures.tolist() == [1.0, 1.0]
     assert target.figure("classes", labels, logits).tolist() == [1.0, 0.0]

@@ -88,13 +88,12 @@ def test_a_loss_that_compares_rows_is_the_same_whatever_the_machine(custom, rows
         assert apart(other, after(config, rows)) < bound
 
 
-def test_out_of_memory_cuts_no_group_of_a_loss_that_compares_rows(custom):
+def test_out_of_memory_divides_no_group_of_a_loss_that_compares_rows(custom):
     compares, _ = made(custom(NET + CONTRAST, **CONTRASTED))
     alone, _ = made(custom(NET + FOCAL, **(CONTRASTED | {"loss": "focal"})))
 
-    cuts = [(cut.accumulation, cut.passes) for cut in compares.smaller]
-    assert cuts == [(2, 1), (4, 1), (4, 1)]
-    assert max(cut.accumulation for cut in alone.smaller) == 64
+    assert [smaller.micro_batches for smaller in compares.smaller] == [2, 4, 4]
+    assert max(smaller.micro_batches for smaller in alone.smaller) == 64
 
 
 @pytest.mark.parametrize(

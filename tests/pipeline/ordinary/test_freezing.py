@@ -15,7 +15,7 @@ from pipeline.errors import ConfigError
 from pipeline.models import architectures, weight_names
 from pipeline.models.backbones import BACKBONES, Backbone
 from pipeline.train import learning_rate, own_code_check, training
-from pipeline.train.train_step import Step
+from pipeline.train.step import Batch, TrainStep
 from tests.pipeline.rounding import EPS
 from workbench.plan import lowered_step
 
@@ -93,26 +93,29 @@ def test_a_frozen_backbone_has_no_optimizer_state_and_clips_nothing(pretrained):
     """Else the head would go less far than the clipped norm, since the backbone had a share."""
     architectures.seed(0)
     applied = learning_rate.apply(pretrained, 800)
-    step = Step(pretrained, applied, architectures.build(pretrained), None)
+    step = TrainStep(pretrained, applied, architectures.build(pretrained), None)
     state = step.initial()
-    kept = [name for name in state.names if name.startswith(("trainable/", "optimizer/"))]
+    kept = [name for name in step.layout.names if name.startswith(("params/", "opt_state/"))]
     assert [name.split("/", 1)[1].split()[1] for name in kept] == [
         "logits/kernel", "logits/bias", "iteration"
     ]  # fmt: skip
-    state.tree = jax.device_put(state.tree, jax.devices()[0])
-    before = state.arrays()
+    state = jax.device_put(state, jax.devices()[0])
+    before = step.layout.to_arrays(state)
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (1, 8, 32, 32, 3), np.uint8)
-    given = images, np.arange(8, dtype=np.int32)[None], step.augmentation.draws(0)[None]
-    state.tree, _ = step.train(state.tree, (), given, 1)
-    after = state.arrays()
+    labels = np.arange(8, dtype=np.int32)[None]
+    batch = Batch(images, labels, step.augmentation.draws(0)[None])
+    state, _ = step.train(state, (), batch, 1)
+    after = step.layout.to_arrays(state)
 
-    moved = [after[name] - before[name] for name in before if name.startswith("trainable/")]
+    moved = [after[name] - before[name] for name in before if name.startswith("params/")]
     norm = np.sqrt(sum(np.square(one).sum() for one in moved))
     # A weight near 1 loses up to half an EPS of what is added to it.
     lost = EPS * np.sqrt(sum(one.size for one in moved))
     assert norm == pytest.approx(0.1 * 1e-3, abs=lost)
-    real = [name for name in before if name.startswith("other/") and before[name].dtype.kind == "f"]
+    real = [
+        name for name in before if name.startswith("buffers/") and before[name].dtype.kind == "f"
+    ]
     assert real and all(np.array_equal(before[name], after[name]) for name in real)
 
 

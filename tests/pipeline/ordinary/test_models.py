@@ -12,7 +12,7 @@ from keras import layers
 from pipeline import artifact
 from pipeline.__main__ import main
 from pipeline.errors import ConfigError
-from pipeline.models import architectures, batch_layers, weight_names
+from pipeline.models import architectures, group_layers, weight_names
 from pipeline.train import own_code_check, training
 from tests.pipeline import rounding
 from tests.pipeline.handmade import without_numbers
@@ -196,7 +196,7 @@ def test_recurrent_dropout_draws_for_each_row(written):
     inputs = keras.Input((2, 32))
     model = keras.Model(inputs, lstm(inputs))
 
-    with batch_layers.computing(model, batch_layers.Part(np.arange(8), 8, 1)):
+    with group_layers.computing(model, group_layers.MicroBatch(np.arange(8), 8, 1)):
         found = np.asarray(model(np.ones((8, 2, 32), np.float32), training=True))
 
     assert len(np.unique(found.round(4), axis=0)) == 8

@@ -11,7 +11,7 @@ import pytest
 from pipeline import config as configs
 from pipeline.models import architectures
 from pipeline.train import learning_rate
-from pipeline.train.train_step import Step
+from pipeline.train.step import TrainStep
 from workbench.plan import lowered_step, tpu_compiler
 from workbench.plan.accelerators import RUNTIMES
 
@@ -53,10 +53,12 @@ def test_validation_is_computed_as_the_golden_outputs_are():
     """Else validation and inference would be those of two models."""
     assert keras.config.dtype_policy().name == "float32"
     applied = learning_rate.apply(TABLE, 320)
-    step = Step(TABLE, applied, architectures.build(TABLE), None)
-    tree = step.initial().tree
+    step = TrainStep(TABLE, applied, architectures.build(TABLE), None)
+    state = step.initial()
     rows = jax.ShapeDtypeStruct((8, *TABLE.data.shape), TABLE.data.dtype)
     labels = jax.ShapeDtypeStruct((8,), "int32")
 
-    assert precisions(step.forward.lower(tree[0], tree[1], rows)) == {"HIGHEST"}
-    assert precisions(step.evaluate.lower(tree[0], tree[1], rows, labels, 8)) == {"HIGHEST"}
+    assert precisions(step.forward.lower(state.params, state.buffers, rows)) == {"HIGHEST"}
+    assert precisions(step.evaluate.lower(state.params, state.buffers, rows, labels, 8)) == {
+        "HIGHEST"
+    }

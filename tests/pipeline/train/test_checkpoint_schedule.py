@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import DiskError
-from pipeline.train.checkpoint_schedule import FIRST_SECONDS, SHARE, Saver
+from pipeline.train.checkpoint import FIRST_SECONDS, SHARE, Saver
 
 
 def costing(*seconds: float) -> Saver:

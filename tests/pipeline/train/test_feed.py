@@ -20,7 +20,8 @@ ROWS = np.random.default_rng(1).permutation(50)[:37]
 class Drawing:
     """What a feed needs of a step."""
 
-    def __init__(self, devices):
+    def __init__(self, devices, steps_per_call=1):
+        self.steps_per_call = steps_per_call
         self.mesh = devices and jax.sharding.Mesh(np.array(jax.devices()[:devices]), ("batch",))
         self.augmentation = self
 
@@ -31,11 +32,11 @@ class Drawing:
 
 def fed(way, devices, calls=1, monkeypatch=None):
     """Return the images, labels and draws of each call over two epochs, as a step sees them."""
-    step = Drawing(devices)
+    step = Drawing(devices, calls)
     batches = Batches(IMAGES, np.arange(50), batch=16, seed=3, rows=ROWS)
     spans = [(first, min(calls, 5 - first)) for first in range(0, 5, calls)]
     found = []
-    with Feed(batches, step, calls, way) as feed:
+    with Feed(batches, step, way) as feed:
         for given, number in feed.calls(iter(spans)):
             images, *rest = given
             if feed.held:

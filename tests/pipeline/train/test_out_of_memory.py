@@ -8,14 +8,14 @@ import pytest
 from pipeline.errors import DeviceError
 from pipeline.evaluate import held_out_outputs
 from pipeline.train import feed, out_of_memory, training
-from pipeline.train.batch_cuts import Cut
-from pipeline.train.train_step import Step
+from pipeline.train.accumulation import Accumulation
+from pipeline.train.step import TrainStep
 
 
 class Small:
     """What the text names of a step."""
 
-    micro_batch, smaller = 64, [Cut(2)]
+    micro_batch, smaller = 64, [Accumulation(2)]
 
 
 def test_memory_that_runs_out_after_the_first_call_says_which_edit_changes_no_result():
@@ -38,7 +38,7 @@ def test_another_refusal_of_the_devices_stays_what_it_is():
 @pytest.mark.slow
 def test_what_fitted_is_kept_for_later_folds_and_sessions(competition, tiny, tmp_path, monkeypatch):
     """Each would compile first what does not fit, which takes minutes on a TPU."""
-    train, tried = Step.train, []
+    train, tried = TrainStep.train, []
 
     def starved(self, *given):
         tried.append(self.micro_batch)
@@ -46,7 +46,7 @@ def test_what_fitted_is_kept_for_later_folds_and_sessions(competition, tiny, tmp
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
         return train(self, *given)
 
-    monkeypatch.setattr(Step, "train", starved)
+    monkeypatch.setattr(TrainStep, "train", starved)
     replicas = jax.device_count()
     config = replace(tiny, batch=16 * replicas, folds=2, epochs=2)
     compute, evaluated = held_out_outputs.compute, []
@@ -69,11 +69,11 @@ def test_what_fitted_is_kept_for_later_folds_and_sessions(competition, tiny, tmp
     assert len(evaluated) > 2 and set(evaluated) == {8}
 
 
-def test_images_leave_the_devices_before_a_cut_that_changes_results(
+def test_inputs_leave_the_devices_before_activations_are_computed_again(
     competition, tiny, tmp_path, monkeypatch
 ):
     """They may take a quarter of the memory."""
-    train, held = Step.train, []
+    train, held = TrainStep.train, []
 
     def starved(self, tree, images, *given):
         held.append(bool(images))
@@ -81,14 +81,14 @@ def test_images_leave_the_devices_before_a_cut_that_changes_results(
             raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
         return train(self, tree, images, *given)
 
-    monkeypatch.setattr(Step, "train", starved)
+    monkeypatch.setattr(TrainStep, "train", starved)
     monkeypatch.setattr(feed, "way", lambda *_: ("device", "they fit"))
     lines = []
     training.train(tiny, competition, tmp_path / "out", max_steps=2, show=lines.append)
 
     assert held.index(False) >= 1 and not held[-1]
     assert any("the inputs leave the devices" in line for line in lines)
-    assert not any("changes results" in line for line in lines)
+    assert not any("computing again" in line for line in lines)
 
     asked = replace(tiny, feed="device")
     with pytest.raises(DeviceError, match="does not fit"):

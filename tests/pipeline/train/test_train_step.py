@@ -15,8 +15,7 @@ from pipeline.errors import ConfigError
 from pipeline.models import architectures
 from pipeline.runtime import replicas as replication
 from pipeline.train import learning_rate
-from pipeline.train.batch_cuts import Cut
-from pipeline.train.train_step import Step
+from pipeline.train.step import Batch, Examples, TrainStep
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 from tests.pipeline.rounding import EPS
 
@@ -62,11 +61,11 @@ def made(config, replicas=1, change=lambda model: None):
         applied = learning_rate.apply(config, 320)
         built = architectures.build(config, applied.batchnorm_momentum)
         change(built)
-        step = Step(config, applied, built, replication.mesh())
+        step = TrainStep(config, applied, built, replication.mesh())
         state = step.initial()
         if distribution is None:
             # Tests see eight devices; without a distribution all of it lies on the first.
-            state.tree = jax.device_put(state.tree, jax.devices()[0])
+            state = jax.device_put(state, jax.devices()[0])
         return step, state
     finally:
         keras.distribution.set_distribution(None)
@@ -77,14 +76,14 @@ def begun(config, replicas):
     asked = json.dumps([config.to_json(), replicas])
     if asked not in compiled:
         step, state = made(config, replicas)
-        compiled[asked] = step, state, state.arrays()
+        compiled[asked] = step, state, step.layout.to_arrays(state)
     return compiled[asked]
 
 
 def given(step, batch):
     """Return what a call takes: the batch with the draws of the first step, on the devices."""
     draws = np.stack([step.augmentation.draws(0)] * len(batch[0]))
-    return replication.put(step.mesh, *batch, draws, axis=1)
+    return Batch(*replication.put(step.mesh, *batch, draws, axis=1))
 
 
 def after(config, batch, replicas=1, steps=1, seed=None):
@@ -96,12 +95,12 @@ def after(config, batch, replicas=1, steps=1, seed=None):
     if asked not in computed:
         step, state, arrays = begun(config, replicas)
         if seed is not None:
-            weights = {name: arrays[name] for name in arrays if name.startswith("trainable/")}
+            weights = {name: arrays[name] for name in arrays if name.startswith("params/")}
             arrays = arrays | nudged(weights, seed)
-        state = state.restored(arrays)
+        state = step.layout.from_arrays(arrays, state)
         for _ in range(steps):
-            state.tree, _ = step.train(state.tree, (), given(step, batch), 1)
-        computed[asked] = state.arrays()
+            state, _ = step.train(state, (), given(step, batch), 1)
+        computed[asked] = step.layout.to_arrays(state)
     return computed[asked]
 
 
@@ -117,12 +116,12 @@ def test_images_that_lie_on_one_device_train_as_those_that_are_sent(small, batch
     (images,), labels = batch
     places = np.random.default_rng(1).permutation(len(images)).astype(np.int32)
     step, state = made(small)
-    state = state.restored(begun(small, 1)[2])
+    state = step.layout.from_arrays(begun(small, 1)[2], state)
     held = (replication.hold(None, images[np.argsort(places)], None),)
 
-    state.tree, _ = step.train(state.tree, held, given(step, (places[None], labels)), 1)
+    state, _ = step.train(state, held, given(step, (places[None], labels)), 1)
 
-    assert apart(state.arrays(), after(small, batch)) < rounding(small, batch)
+    assert apart(step.layout.to_arrays(state), after(small, batch)) < rounding(small, batch)
 
 
 def test_micro_batches_add_up_to_the_batch(small, batch):
@@ -246,14 +245,20 @@ def test_dropout_differs_between_places_and_between_steps(small, batch):
     assert apart(one, after(small, equal, 8)) < bound
     # With the weights of the first step, the second one drops other units.
     step, state, arrays = begun(small, 1)
-    weights = {name: arrays[name] for name in arrays if name.startswith("trainable/")}
-    again = state.restored(one | weights)
-    again.tree, _ = step.train(again.tree, (), given(step, equal), 1)
-    loss, both = (float(found["totals/loss"]) for found in (one, again.arrays()))
+    weights = {name: arrays[name] for name in arrays if name.startswith("params/")}
+    again = step.layout.from_arrays(one | weights, state)
+    again, _ = step.train(again, (), given(step, equal), 1)
+    loss, both = (float(found["totals/loss"]) for found in (one, step.layout.to_arrays(again)))
     assert abs(both / (2 * loss) - 1) > 10 * bound
-    state = state.restored(arrays)
-    group = *(array[0, :8] for array in equal), None, None
-    found = jax.jit(lambda first: step._loss(*state.tree[:2], group, first + np.arange(8), None)[0])
+    state = step.layout.from_arrays(arrays, state)
+    images, labels = (array[0, :8] for array in equal)
+
+    @jax.jit
+    def found(first):
+        group = Examples(images, labels, None, None, first + np.arange(8))
+        outputs = step._forward(state.params, state.buffers, group)[0]
+        return step._losses(group, outputs)[0].sum()
+
     assert abs(float(found(0)) / float(found(8)) - 1) > 10 * bound
 
 
@@ -261,60 +266,41 @@ def test_a_step_has_one_all_reduce_whatever_the_accumulation(small, batch):
     """Micro-batches are added up where they are; only the sum travels."""
     step, state, _ = begun(replace(small, micro_batch=8), 2)
 
-    program = step.lowered(state.tree, (), given(step, batch)).compile().as_text()
+    program = step.lowered(state, (), given(step, batch)).compile().as_text()
 
-    assert step.cut.accumulation == 2
+    assert step.accumulation.micro_batches == 2
     assert len(re.findall(r" all-reduce(-start)?\(", program)) == 1
 
 
 def test_a_call_of_several_steps_makes_only_those_it_is_asked_for(small, batch):
     """The last call of an epoch is padded, since another shape would be compiled again."""
     several = tuple(np.concatenate([array] * 4) for array in batch)
-    step, state = made(replace(small, steps_per_call=4))
-    state.tree, totals = step.train(state.tree, (), given(step, several), 3)
+    step, state = made(small)
+    state, report = step.train(state, (), given(step, several), 3)
 
-    assert int(totals[2]) == 3 * BATCH
-    assert apart(state.arrays(), after(small, batch, steps=3)) < rounding(small, batch, steps=3)
+    assert int(report.totals.count) == 3 * BATCH
+    assert apart(step.layout.to_arrays(state), after(small, batch, steps=3)) < rounding(
+        small, batch, steps=3
+    )
 
 
 def test_a_step_takes_less_and_less_memory_until_a_group_is_left(small):
-    """Any micro-batch of whole groups is taken first, also one that is no half of a half. Of a
-    table a part of a group would have too few numbers for statistics of its own.
-    """
+    """Any micro-batch of whole groups is taken first, also one that is no half of a half."""
     step, _ = made(replace(small, batch=96, batchnorm_batch=16, micro_batch=32))
-    found = [(step.micro_batch, step.cut.remat, step.cut.passes)]
-    while step.smaller and step.begin_with(step.smaller[0]):
-        found.append((step.micro_batch, step.cut.remat, step.cut.passes))
+    found = [(step.micro_batch, step.accumulation.remat)]
+    while step.smaller and step.use(step.smaller[0]):
+        found.append((step.micro_batch, step.accumulation.remat))
 
-    assert found == [(32, False, 1), (16, False, 1), (16, True, 1)]
+    assert found == [(32, False), (16, False), (16, True)]
 
 
 def test_rematerialization_changes_no_result(small, batch):
     """The same operations, some of them twice."""
     _, state, arrays = begun(small, 1)
     again, _ = made(small)
-    while not again.cut.remat:
-        again.begin_with(again.smaller[0])
-    state = state.restored(arrays)
-    state.tree, _ = again.train(state.tree, (), given(again, batch), 1)
+    while not again.accumulation.remat:
+        again.use(again.smaller[0])
+    state = again.layout.from_arrays(arrays, state)
+    state, _ = again.train(state, (), given(again, batch), 1)
 
-    assert apart(state.arrays(), after(small, batch)) < rounding(small, batch)
-
-
-def test_parts_of_a_group_are_normalized_by_the_group_s_statistics(small, batch):
-    """One layer of it: its inputs do not depend on statistics, so that those of the first pass are
-    exact, and so are all predictions, the loss, and the gradient of what follows the layer.
-    """
-    whole = after(small, batch)
-    step, state = made(small, replicas=2)
-    step._set(Cut(4, passes=2))
-    state = state.restored(begun(small, 1)[2])
-    state.tree, _ = step.train(state.tree, (), given(step, batch), 1)
-    parts = state.arrays()
-
-    def part(arrays, of_layer):
-        return {name: arrays[name] for name in arrays if ("layer1_dense" in name) == of_layer}
-
-    bound = rounding(small, batch)
-    assert apart(part(parts, False), part(whole, False)) < bound
-    assert apart(part(parts, True), part(whole, True)) > bound
+    assert apart(again.layout.to_arrays(state), after(small, batch)) < rounding(small, batch)

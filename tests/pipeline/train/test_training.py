@@ -18,10 +18,10 @@ import pytest
 
 from pipeline import artifact
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
-from pipeline.train import checkpoint, fold_training, training
+from pipeline.train import checkpoint, training
 from pipeline.train.async_dispatch import EVALUATIONS
 from pipeline.train.loop import Loop
-from pipeline.train.train_step import Step
+from pipeline.train.step import TrainStep
 from tests.pipeline.rounding import EPS
 from tests.small_competition import write_competition
 
@@ -230,9 +230,9 @@ def test_an_average_of_the_weights_is_what_is_inferred_with(competition, tiny, t
     assert state is not None
     weights = artifact.load(tmp_path / "out" / "artifact").weights
     for name in weights:
-        assert np.array_equal(weights[name], state.arrays[f"average/{name}"])
+        assert np.array_equal(weights[name], state.arrays[f"ema/{name}"])
     kernel = "2.0 logits/kernel"
-    assert not np.array_equal(weights[kernel], state.arrays[f"trainable/{kernel}"])
+    assert not np.array_equal(weights[kernel], state.arrays[f"params/{kernel}"])
     # 44 steps at 0.9998 would leave it at its random beginning.
     assert run.manifest is not None
     assert run.manifest["metrics"]["validation_accuracy"] == 1.0
@@ -244,7 +244,7 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
     """Of a step of a minute, five lie between the last look at the clock and the checkpoint."""
     kept = []
 
-    class Watched(fold_training.Session):
+    class Watched(training.Session):
         def over(self, reserve):
             kept.append(reserve)
             return super().over(reserve)
@@ -252,8 +252,8 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
     def slowly(work, seconds):
         return lambda *given: (time.sleep(seconds), work(*given))[1]
 
-    monkeypatch.setattr(fold_training, "Session", Watched)
-    monkeypatch.setattr(Step, "train", slowly(Step.train, 0.1))
+    monkeypatch.setattr(training, "Session", Watched)
+    monkeypatch.setattr(TrainStep, "train", slowly(TrainStep.train, 0.1))
     monkeypatch.setattr(Loop, "_validate", slowly(Loop._validate, 0.5))
 
     training.train(replace(tiny, epochs=2), competition, tmp_path / "out", show=quiet)
@@ -265,7 +265,7 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
 def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypatch):
     """Several devices of one CPU would wait for each other for ever (docs/dev/findings.md)."""
     flying, most = [], []
-    cut = Step._set
+    use = TrainStep._set
 
     @jax.jit
     def slow(images):
@@ -278,10 +278,10 @@ def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypa
         return flying[-1], flying[-1], None
 
     def with_slow_evaluation(self, chosen):
-        cut(self, chosen)
+        use(self, chosen)
         self.evaluate = evaluate
 
-    monkeypatch.setattr(Step, "_set", with_slow_evaluation)
+    monkeypatch.setattr(TrainStep, "_set", with_slow_evaluation)
     folder = write_competition(tmp_path / "competition", train=320)
     config = replace(tiny, batch=8, data=replace(tiny.data, validation_fraction=0.9))
 
@@ -317,7 +317,7 @@ def test_patience_and_keep_follow_the_competition_s_metric(
     metrics, kernel = run.manifest["metrics"], "2.0 logits/kernel"
     assert metrics["validation_loss"] == pytest.approx((4 - epoch) / 10)
     assert metrics["loss"] == pytest.approx(rows[epoch - 1]["loss"], rel=1e-5)
-    same = np.array_equal(kept[kernel], state.arrays[f"trainable/{kernel}"])
+    same = np.array_equal(kept[kernel], state.arrays[f"params/{kernel}"])
     assert same == (keep == "last")
     assert state.details["best"]["epoch"] == 1
     if keep == "best":

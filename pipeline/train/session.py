@@ -20,6 +20,7 @@ from pipeline.runtime import processes
 # copying. Of a short session a twentieth.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
 STALLED = "stalled.txt"
+STALL_SECONDS = 1800.0  # no step, validation or read takes longer
 PRESSED = (
     b"\nCtrl-C: the current step is finished and saved. Press it once more to end at once, "
     b"which loses everything since the last checkpoint.\n"
@@ -34,20 +35,22 @@ class Session:
 
     Args:
         hours: of wall clock since the process began; None: no limit.
-        stall_seconds: without `progress`, after which the stacks of all threads are written to
-            `output`/stalled.txt and the process exits with 1.
         output: the folder of the run.
+        stall_seconds: without `progress`, after which `output` gets the stacks of all threads, in
+            stalled.txt, and the process exits with 1.
 
     Attributes:
         margin: seconds kept free at the end, for what follows the last checkpoint.
     """
 
-    def __init__(self, hours: float | None, stall_seconds: float, output: Path) -> None:
+    def __init__(
+        self, hours: float | None, output: Path, stall_seconds: float = STALL_SECONDS
+    ) -> None:
         self._hours = hours
         seconds = (hours or 0.0) * 3600
         self.margin = min(MARGIN_SECONDS, MARGIN_SHARE * seconds)
         self._end = None if hours is None else time.monotonic() + seconds - age() - self.margin
-        self._stall, self._output = stall_seconds, output
+        self._output, self._stall_seconds = output, stall_seconds
         self._request, self._pressed = "", False
         self._agreement = processes.Agreement()
         self._last_progress = time.monotonic()
@@ -107,13 +110,13 @@ class Session:
         os.write(2, PRESSED)  # `print` may be what was interrupted
 
     def _watch(self) -> None:
-        while not self._ended.wait(min(self._stall / 4, 30.0)):
+        while not self._ended.wait(min(self._stall_seconds / 4, 30.0)):
             seconds = time.monotonic() - self._last_progress
-            if seconds < self._stall:
+            if seconds < self._stall_seconds:
                 continue
             text = (
-                f"Error: no step was finished for {seconds:.0f} s (stall_seconds={self._stall:g}); "
-                "the run ends here, and resumes from its last checkpoint.\n"
+                f"Error: no step was finished for {seconds:.0f} s; the "
+                "run ends here, and resumes from its last checkpoint.\n"
                 f"The stacks of all threads are in {self._output / STALLED}."
             )
             # The main thread hangs: no exception and no output of a notebook would be seen.

@@ -67,8 +67,8 @@ def after(tiny, monkeypatch, layer, **changes):
     sgd = replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=GROUP)
     options = {"model": "own", "model_options": {}, "warmup_epochs": 0, "optimizer": sgd}
     step, state = made(replace(tiny, batch=SIZE, **options, **changes))
-    state.tree, _ = step.train(state.tree, (), given(step, drawn(SIZE)), 1)
-    return state.arrays()
+    state, _ = step.train(state, (), given(step, drawn(SIZE)), 1)
+    return step.layout.to_arrays(state)
 
 
 @pytest.mark.parametrize(
@@ -91,13 +91,15 @@ def test_a_layer_of_one_s_own_gives_the_same_for_any_micro_batch(tiny, monkeypat
             assert np.abs(array - parts[name]).max() <= bound, name
 
 
-FIRST = "trainable/0.0 first/kernel"
+FIRST = "params/0.0 first/kernel"
 
 
 def test_what_a_drawing_layer_adds_to_the_loss_and_keeps_is_not_lost(tiny, monkeypatch):
     arrays = after(tiny, monkeypatch, lambda: Drawing(name="own"))
 
-    kept = [array for name, array in arrays.items() if name.startswith("other/") and not array.ndim]
+    kept = [
+        array for name, array in arrays.items() if name.startswith("buffers/") and not array.ndim
+    ]
     assert 1.0 in [float(array) for array in kept]
     plain = after(tiny, monkeypatch, lambda: Around(Drawing(name="own"), name="around"))
     assert np.array_equal(arrays[FIRST], plain[FIRST])

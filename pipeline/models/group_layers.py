@@ -1,0 +1,280 @@
+"""Layers that see more than one image, or draw at random, when a batch is computed in parts.
+
+A step computes a part of its batch at a time, whatever fits on a replica. Two kinds of layers would
+then give another result with another size of the parts. BatchNormalization gets the statistics of
+its group of images here, wherever the group's images are. A layer that draws (Dropout and its like)
+draws for each image from (seed, step, place in the batch).
+
+Only sums over the pixels of an image are grouped, which are small. So convolutions see the whole
+part as it is, and groups cost neither memory nor traffic (docs/dev/findings.md).
+"""
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import keras
+from keras.layers import BatchNormalization
+
+from pipeline.errors import ConfigError
+from pipeline.models import rematerialization
+from pipeline.models.layer_tree import children, descendants
+
+KERAS = tuple(int(part) for part in keras.__version__.split(".")[:2])
+
+
+@dataclass
+class MicroBatch:
+    """Images of a batch that are computed together.
+
+    Attributes:
+        places: int32 (n,), in the batch, one after the other.
+        group: images that BatchNormalization normalizes together; group g has the places from
+            g * group on.
+        groups: of the whole batch.
+        axis: of the mesh, over which groups are spread; None: each group lies in this part.
+        sizes: takes the name of each layer that is computed here, and the size of its first axis.
+    """
+
+    places: Any
+    group: int
+    groups: int
+    axis: str | None = None
+    sizes: list[tuple[str, int]] | None = None
+
+    def per_image(self, layer: Any, size: int) -> int:
+        """Return how many windows, slices or steps of an image lie one after the other in a first
+        axis of this size; 1: it is the batch.
+
+        Raises:
+            ConfigError: if the first axis cannot be that of the images.
+        """
+        if self.sizes is not None:
+            self.sizes.append((layer.name, size))
+        count, rest = divmod(size, len(self.places))
+        if rest:
+            raise first_axis(layer.name)
+        return count
+
+    def sum_over_groups(self, values: Any) -> Any:
+        """Return for each image the sum over its group, (n, channels) as given."""
+        if self.axis is None:
+            number, channels = values.shape
+            sums = values.reshape(-1, self.group, channels).sum(1, keepdims=True)
+            repeated = jnp.broadcast_to(sums, (len(sums), self.group, channels))
+            return repeated.reshape(number, channels)
+        groups = self.places // self.group
+        sums = jax.ops.segment_sum(values, groups, self.groups, indices_are_sorted=True)
+        return jax.lax.psum(sums, self.axis)[groups]  # type: ignore[no-untyped-call]
+
+
+def first_axis(name: str) -> ConfigError:
+    """Return the error for a layer whose tensors have another axis first than the batch."""
+    return ConfigError(
+        f"The layer {name!r} cannot work: it draws at random or normalizes over the batch, and the"
+        " first axis of what it gets is not that of the batch.\nTranspose before it, so that the"
+        " batch comes first; windows or slices may be folded into it: ops.reshape(x, (-1, …))."
+    )
+
+
+def normalizes(model: Any) -> bool:
+    """Return whether a layer of the model normalizes with the statistics of a batch."""
+    return any(
+        isinstance(layer, BatchNormalization) and layer.trainable for layer in descendants(model)
+    )
+
+
+@contextmanager
+def replaced_calls(calls: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[None]:
+    """Let each layer call another function, until the context ends.
+
+    Args:
+        calls: (layer, function of the arguments of its `call`); of a layer that comes twice, the
+            last one counts.
+    """
+    try:
+        for layer, call in calls:
+            layer.call = call
+        yield
+    finally:
+        for layer in {id(layer): layer for layer, _ in calls}.values():
+            vars(layer).pop("call", None)
+
+
+@contextmanager
+def computing(model: Any, part: MicroBatch, kept: Sequence[Any] = ()) -> Iterator[None]:
+    """Let the model's layers compute this part of a batch, while a training step is traced.
+
+    Args:
+        kept: layers whose outputs `rematerialization.policy` keeps.
+    """
+    layers = descendants(model)
+    drawing = [layer for layer in layers if _draws(layer)]
+    inside = {id(inner) for layer in drawing for inner in descendants(layer)}
+    calls: dict[int, tuple[Any, Callable[..., Any]]] = {}
+    for layer in layers:
+        _refuse(layer, inside)
+        if isinstance(layer, BatchNormalization):
+            calls[id(layer)] = layer, partial(_normalize, layer, part)
+    calls |= {
+        id(layer): (layer, partial(_draw, layer, part))
+        for layer in drawing
+        if id(layer) not in inside
+    }
+    for layer in kept:
+        _, call = calls.get(id(layer), (layer, layer.call))
+        calls[id(layer)] = layer, partial(_keep, call)
+    with replaced_calls(list(calls.values())):
+        yield
+
+
+def _refuse(layer: Any, inside: set[int]) -> None:
+    """Raise `ConfigError` for a layer whose result would depend on the size of the parts.
+
+    Args:
+        inside: ids of the layers inside of layers that draw.
+    """
+    problem = ""
+    if isinstance(layer, BatchNormalization):
+        if id(layer) in inside:
+            problem = "BatchNormalization inside a layer that draws at random"
+        elif type(layer).call is not BatchNormalization.call:
+            problem = "BatchNormalization with a call of its own"
+        elif getattr(layer, "renorm", False):
+            problem = "BatchNormalization with renorm=True"
+    elif layer.activity_regularizer is not None and KERAS < (3, 15):
+        # Later versions divide it by the batch (3.15.0 does, 3.13.2 does not; read 2026-11-22).
+        problem = f"activity_regularizer with Keras {keras.__version__} before 3.15"
+    if problem:
+        raise ConfigError(
+            f"The layer {layer.name!r} cannot work: {problem} is not the same for every"
+            " micro-batch.\nLeave that out, or replace the layer (LayerNormalization for"
+            " BatchNormalization)."
+        )
+
+
+def _keep(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return rematerialization.named(call(*args, **kwargs))
+
+
+def _normalize(
+    layer: Any, part: MicroBatch, inputs: Any, training: bool | None = None, mask: Any = None
+) -> Any:
+    """Compute a BatchNormalization as Keras does, with each group's own statistics."""
+    if not (training and layer.trainable):
+        return type(layer).call(layer, inputs, training=training, mask=mask)
+    if mask is not None:
+        raise ConfigError(
+            f"The layer {layer.name!r} cannot work: BatchNormalization with a mask is not computed"
+            " in groups.\nLeave it out, or use LayerNormalization."
+        )
+    dtype, shape = jnp.promote_types(inputs.dtype, jnp.float32), inputs.shape
+    axis, number = layer.axis % inputs.ndim, part.per_image(layer, len(inputs))
+    if number > 1:  # they are as pixels of their image
+        inputs, axis = inputs.reshape(-1, number, *shape[1:]), axis + 1
+    values = inputs.astype(dtype)
+    pixels = tuple(place for place in range(1, inputs.ndim) if place != axis)
+    count = part.group * (inputs[0].size // inputs.shape[axis])
+
+    def wide(numbers: Any) -> Any:  # (n, channels) or (channels,), in the shape of the inputs
+        return jnp.expand_dims(numbers, tuple(place - inputs.ndim for place in pixels))
+
+    if part.axis is None:
+        mean = part.sum_over_groups(values.sum(pixels)) / count
+        variance = part.sum_over_groups(jnp.square(values - wide(mean)).sum(pixels)) / count
+    else:
+        # Around the moving mean both sums can be taken at once, so that replicas wait once for each
+        # other, and little is lost to rounding.
+        near = jax.lax.stop_gradient(jnp.asarray(layer.moving_mean.value, dtype))
+        apart = values - wide(near)
+        sums = jnp.concatenate([apart.sum(pixels), jnp.square(apart).sum(pixels)], axis=1)
+        first, second = jnp.split(part.sum_over_groups(sums) / count, 2, axis=1)
+        mean, variance = first + near, jnp.maximum(second - jnp.square(first), 0)
+    for moving, value in ((layer.moving_mean, mean), (layer.moving_variance, variance)):
+        before = jnp.asarray(moving.value)
+        moving.assign(before * layer.momentum + value.mean(0) * (1 - layer.momentum))
+    factor = jax.lax.rsqrt(variance + layer.epsilon)
+    offset = -mean * factor
+    if layer.gamma is not None:
+        gamma = jnp.asarray(layer.gamma.value, dtype)
+        factor, offset = factor * gamma, offset * gamma
+    if layer.beta is not None:
+        offset = offset + jnp.asarray(layer.beta.value, dtype)
+    return (values * wide(factor) + wide(offset)).astype(layer.compute_dtype).reshape(shape)
+
+
+def is_seed(variable: Any) -> bool:
+    """Return whether a variable of Keras is the state of a `keras.random.SeedGenerator`."""
+    return str(variable.dtype) == "uint32" and tuple(variable.shape) == (2,)
+
+
+def _seeds(layer: Any) -> list[Any]:
+    """Return the states of the generators that a layer holds itself, also in lists and dicts."""
+    inner = {id(variable) for child in children(layer) for variable in child.variables}
+    return [one for one in layer.variables if is_seed(one) and id(one) not in inner]
+
+
+def _draws(layer: Any) -> bool:
+    """Return whether a layer draws at random. A recurrent one does what its cell does, since it
+    makes its cell's masks, before the first step, for all that it gets.
+    """
+    cells = descendants(layer) if isinstance(layer, keras.layers.RNN) else []
+    return any(map(_seeds, [layer, *cells]))
+
+
+def _draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
+    """Compute a layer that draws, image by image, each with the random numbers of its place.
+
+    What it adds to the loss, and what it keeps, is the mean over the images.
+    """
+    seeds = [variable for variable in layer.variables if is_seed(variable)]
+    statistics = [
+        variable
+        for variable in layer.non_trainable_variables
+        if jnp.issubdtype(variable.dtype, jnp.floating)
+    ]
+    before = [(variable, variable.value) for variable in layer.variables]
+    leaves, structure = jax.tree.flatten((args, kwargs))
+    sizes = [leaf.shape[0] if isinstance(leaf, jax.Array) and leaf.ndim else 0 for leaf in leaves]
+    # Of the first one; of one for all images, as of places, those that are of each image.
+    first = next(filter(None, sizes), 1)
+    batch = first if first > 1 else len(part.places)
+    number = part.per_image(layer, batch)
+    of_images = [size == batch for size in sizes]
+
+    def one_image(place: Any, *slices: Any) -> Any:
+        own_seeds = [(seed, folded(seed.value, place)) for seed in seeds]
+        rest = iter(slices)
+        mixed = [
+            next(rest) if sliced else leaf for leaf, sliced in zip(leaves, of_images, strict=True)
+        ]
+        own_args, own_kwargs = jax.tree.unflatten(structure, mixed)
+        with keras.StatelessScope([*before, *own_seeds], collect_losses=True) as scope:
+            outputs = type(layer).call(layer, *own_args, **own_kwargs)
+        losses = list(scope.losses)
+        return outputs, losses, [scope.get_current_value(variable) for variable in statistics]
+
+    outputs, losses, after = jax.vmap(one_image)(
+        part.places,
+        *(
+            leaf.reshape(-1, number, *leaf.shape[1:])
+            for leaf, sliced in zip(leaves, of_images, strict=True)
+            if sliced
+        ),
+    )
+    outputs = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), outputs)
+    layer.add_loss([loss.mean() for loss in losses])
+    for variable, values in zip(statistics, after, strict=True):
+        variable.assign(values.mean(0))
+    for seed in seeds:  # a layer that is called again draws other numbers
+        seed.assign(folded(seed.value, 2**32 - 1))
+    return outputs
+
+
+def folded(seed: Any, number: Any) -> Any:
+    """Return a generator's state for one place: uint32 (2,)."""
+    return jax.random.key_data(jax.random.fold_in(jax.random.wrap_key_data(seed), number))

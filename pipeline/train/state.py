@@ -1,0 +1,173 @@
+"""Train state: everything that a step changes, on the devices, and as arrays by name in a
+checkpoint.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import NamedSharding, PartitionSpec
+
+from pipeline.models import group_layers, weight_names
+from pipeline.models.layer_tree import descendants
+from pipeline.runtime import replicas
+
+Arrays = list[Any]  # of JAX
+
+
+class Totals(NamedTuple):
+    """Sums over the examples of the epoch so far.
+
+    Attributes:
+        loss: float32.
+        metric: what is shown beside the loss: right answers (int32), or a sum of errors (float32).
+        count: int32, examples.
+    """
+
+    loss: Any
+    metric: Any
+    count: Any
+
+
+class TrainState(NamedTuple):
+    """What a step takes and returns.
+
+    Attributes:
+        params: the trainable weights, in the model's order.
+        buffers: the other variables: BatchNorm's statistics, and seeds of what draws.
+        opt_state: the optimizer's variables.
+        ema: moving averages of the weights and statistics (`StateLayout.averaged`); empty: none.
+        totals: of the epoch so far.
+        step: int32, the steps done.
+    """
+
+    params: Arrays
+    buffers: Arrays
+    opt_state: Arrays
+    ema: Arrays
+    totals: Totals
+    step: Any
+
+
+class StateLayout:
+    """What each array of a model's `TrainState` is.
+
+    Args:
+        model, optimizer: of Keras, built.
+        ema: keep moving averages.
+
+    Attributes:
+        names: of all arrays in their order, the same in every process that builds the model.
+        statistics: for each buffer, whether a step moves it as a mean over groups: BatchNorm's
+            statistics. A frozen one stays the same to the bit, which a mean over groups would not.
+        seeds: for each buffer, whether it is the state of a generator of random numbers.
+    """
+
+    def __init__(self, model: Any, optimizer: Any, *, ema: bool) -> None:
+        self._model, self._optimizer, self._ema = model, optimizer, ema
+        buffers = model.non_trainable_variables
+        frozen = {
+            id(variable)
+            for layer in descendants(model)
+            if not layer.trainable
+            for variable in layer.variables
+        }
+        self.statistics = [is_real(one.value) and id(one) not in frozen for one in buffers]
+        self.seeds = [group_layers.is_seed(one) for one in buffers]
+        keys = weight_names.keys(model)
+        weights = model.trainable_variables
+        self.names = [
+            *(f"params/{keys[id(one)]}" for one in weights),
+            # Keras numbers seeds and an optimizer's variables through a process (adam_2/…); their
+            # places are what stays the same.
+            *(f"buffers/{weight_names.of_optimizer(*one)}" for one in enumerate(buffers)),
+            *(
+                f"opt_state/{weight_names.of_optimizer(*one)}"
+                for one in enumerate(optimizer.variables)
+            ),
+            *(f"ema/{keys[id(one)]}" for one in self.averaged(weights, buffers) if ema),
+            *(f"totals/{name}" for name in Totals._fields),
+            "step",
+        ]
+
+    def averaged(self, params: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
+        """Return what an average is kept of: the weights, and the statistics, which belong to the
+        weights that they were seen with.
+        """
+        moving = zip(buffers, self.statistics, strict=True)
+        return [*params, *(value for value, moves in moving if moves)]
+
+    def initial(self, *, counted: bool) -> TrainState:
+        """Return the state before the first step, of the model's weights as they are now.
+
+        Args:
+            counted: the metric is a whole number of right answers.
+        """
+        params, buffers, opt_state = (
+            [variable.value for variable in variables]
+            for variables in (
+                self._model.trainable_variables,
+                self._model.non_trainable_variables,
+                self._optimizer.variables,
+            )
+        )
+        where = params[0].sharding
+        if isinstance(where, NamedSharding):  # on all devices, like the weights
+            where = NamedSharding(where.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
+        loss, metric, count, step = (
+            replicas.placed(np.zeros((), dtype), where)
+            for dtype in (jnp.float32, jnp.int32 if counted else jnp.float32, jnp.int32, jnp.int32)
+        )
+        ema = list(map(jnp.array, self.averaged(params, buffers))) if self._ema else []
+        return TrainState(params, buffers, opt_state, ema, Totals(loss, metric, count), step)
+
+    def for_inference(self, state: TrainState) -> tuple[Arrays, Arrays]:
+        """Return (params, buffers) to validate and infer with: averages where there are any."""
+        if not state.ema:
+            return state.params, state.buffers
+        statistics = iter(state.ema[len(state.params) :])
+        return state.ema[: len(state.params)], [
+            next(statistics) if moves else value
+            for value, moves in zip(state.buffers, self.statistics, strict=True)
+        ]
+
+    def to_arrays(self, state: TrainState) -> dict[str, np.ndarray]:
+        """Return every array of a state by name, copied from the devices."""
+        return dict(zip(self.names, map(np.asarray, jax.tree.leaves(state)), strict=True))
+
+    def from_arrays(self, arrays: Mapping[str, np.ndarray], state: TrainState) -> TrainState:
+        """Return the state of these arrays, each where that of `state` is now."""
+        leaves, structure = jax.tree.flatten(state)
+        placed = [
+            replicas.placed(arrays[name], leaf.sharding)
+            for name, leaf in zip(self.names, leaves, strict=True)
+        ]
+        return jax.tree.unflatten(structure, placed)  # type: ignore[no-any-return]
+
+    def differing(self, arrays: Mapping[str, np.ndarray], state: TrainState) -> list[str]:
+        """Return the names that only `arrays` or only a state has, and those whose shape or type
+        differs.
+        """
+        leaves = dict(zip(self.names, jax.tree.leaves(state), strict=True))
+        return [
+            name
+            for name in {**leaves, **arrays}
+            if name not in leaves
+            or name not in arrays
+            or arrays[name].shape != leaves[name].shape
+            or arrays[name].dtype != leaves[name].dtype
+        ]
+
+
+def is_real(value: Any) -> bool:
+    """Return whether an array holds real numbers; a seed generator's state holds whole ones."""
+    return bool(jnp.issubdtype(value.dtype, jnp.floating))
+
+
+def not_finite(arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """Return the names of arrays that hold an infinity or a NaN."""
+    return [
+        name for name, array in arrays.items() if is_real(array) and not np.isfinite(array).all()
+    ]

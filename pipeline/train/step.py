@@ -1,0 +1,490 @@
+"""The training step: what one batch changes, for any model and any number of devices.
+
+To change how a run trains, change `TrainStep.train_step`: it is the whole update of the weights.
+Below it stands how the sums over a batch are computed. The batch alone decides the result; replicas
+and micro-batches decide only how it fits.
+
+- BatchNorm normalizes each group of `batchnorm_batch` images by itself (ghost batches, Hoffer et
+  al. 2017, 1705.08741) and moves its statistics by the mean over groups.
+- Augmentation and dropout draw from (seed, step, place in the batch).
+- A custom loss that compares rows (contrastive, of ranks) gets the outputs and labels of whole
+  groups.
+
+So the result is the same sum over images, whether one replica adds it up in many micro-batches
+(gradient accumulation) or eight do it in one: only the order of additions differs. Each replica
+adds up its own images, and one all-reduce adds up the replicas. A group that is larger than a
+replica's share of the batch spans several replicas, which then all-reduce BatchNorm's sums.
+"""
+
+from collections.abc import Callable
+from functools import wraps
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import keras
+import numpy as np
+from jax.sharding import PartitionSpec
+
+from pipeline.augment import mixup
+from pipeline.augment.augmentation import Augmentation
+from pipeline.config import Config, own_code
+from pipeline.data import labels as target
+from pipeline.data.dataset import Weighted
+from pipeline.errors import ConfigError
+from pipeline.evaluate import losses
+from pipeline.models import backbones, group_layers, rematerialization
+from pipeline.models.layer_tree import descendants
+from pipeline.runtime import devices, replicas
+from pipeline.train import accumulation, learning_rate, own_code_check
+from pipeline.train.accumulation import Accumulation
+from pipeline.train.learning_rate import Applied
+from pipeline.train.state import StateLayout, Totals, TrainState
+
+# A step of fewer multiplications than this, on a replica, takes about a millisecond, and then the
+# host's part of a call counts. Several steps share a call, if an epoch still has some calls.
+QUICK_STEP, MOST_STEPS, CALLS_PER_EPOCH = 2**24, 16, 4
+
+
+class Batch(NamedTuple):
+    """What a step takes.
+
+    Attributes:
+        inputs: (batch, …); where inputs lie on the devices their rows, int32 (batch,).
+        labels: (batch, …), or `Weighted`.
+        draws: int32 (batch, k), the numbers that augmentation drew.
+    """
+
+    inputs: Any
+    labels: Any
+    draws: Any
+
+
+class Examples(NamedTuple):
+    """A micro-batch, augmented.
+
+    Attributes:
+        inputs: (n, …). labels: (n, …), or `Weighted`.
+        other_labels: of what each example is mixed with; None: nothing is mixed.
+        share: float32 (n,), how much of each mixture is the example's own.
+        places: int32 (n,), in the batch.
+    """
+
+    inputs: Any
+    labels: Any
+    other_labels: Any
+    share: Any
+    places: Any
+
+
+class Sums(NamedTuple):
+    """Sums over examples: of the loss, of the metric beside it, and of the moved statistics."""
+
+    loss: Any
+    metric: Any
+    statistics: list[Any]
+
+
+class Report(NamedTuple):
+    """The totals after a call, and the learning rate of its last step, copied."""
+
+    totals: Totals
+    learning_rate: Any
+
+
+class TrainStep:
+    """The jitted training and evaluation of a built model.
+
+    Args:
+        config, applied: the run and its numbers.
+        model: of Keras, built.
+        mesh: of JAX, with the axis `replicas.AXIS`; None for one device.
+
+    Attributes:
+        layout: what each array of a state is.
+        optimizer: of Keras.
+        replicas: accelerator cores that share the work.
+        accumulation: how a share of the batch is computed now.
+        steps_per_call: the most steps of a call to the devices.
+        together: images that the loss compares; None: it is that of each by itself.
+        evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
+    """
+
+    evaluate: Any
+    forward: Any
+    accumulation: Accumulation
+    _program: Any
+
+    def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
+        self.config, self.applied, self.model, self.mesh = config, applied, model, mesh
+        self.optimizer = learning_rate.optimizer(applied, model.trainable_variables)
+        self.optimizer.build(model.trainable_variables)
+        self.layout = StateLayout(model, self.optimizer, ema=applied.ema_momentum is not None)
+        self._schedule = learning_rate.schedule(applied)
+        self._rate_factors = backbones.learning_rate_factors(model, config)
+        self.replicas = mesh.size if mesh else 1
+        self._platform = replicas.platform(mesh)
+        self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
+        self._share, self._group = config.batch // self.replicas, applied.batchnorm_batch
+        self._groups_span_replicas = self._share % self._group != 0
+        custom = own_code.function(config, "augment")
+        self.augmentation = Augmentation(config.data, config.seed, config.batch, custom)
+        if self.augmentation.mixes and self._share % 2:
+            raise ConfigError(
+                "data.mixup and data.cutmix mix an image with its neighbour, so each replica needs"
+                f" an even number: batch={config.batch} gives each of {self.replicas}"
+                f" {self._share}.\n"
+                f"Set batch in pipeline/configs/{config.name}.py to a multiple of"
+                f" {2 * self.replicas}, or leave them out."
+            )
+        # XLA's CPU compiler makes convolutions fast only outside of loops (docs/dev/findings.md),
+        # but frees no memory between micro-batches there. So a CPU loops only after it
+        # ran out of memory.
+        self._loops = self._platform != "cpu"
+        compares = own_code_check.compares_rows(config, tuple(model.output.shape[1:]))
+        self.together = self._group if compares else None
+        grouped = compares or group_layers.normalizes(model)
+        self._choices = accumulation.choices(
+            config, self.replicas, self._group if grouped else None
+        )
+        self.steps_per_call = steps_per_call(config, applied, model, self._share)
+        self._set(self._choices[0])
+
+    def initial(self) -> TrainState:
+        """Return the state before the first step: of the model's weights as they are now."""
+        kind = self.config.target
+        counted = target.FIGURE[kind] == "accuracy" and kind != "multilabel"
+        return self.layout.initial(counted=counted)
+
+    @property
+    def micro_batch(self) -> int:
+        """Images per forward and backward pass on one replica."""
+        return self._share // self.accumulation.micro_batches
+
+    @property
+    def smaller(self) -> list[Accumulation]:
+        """What needs less memory than the present way, in the order to try it."""
+        return self._choices[self._choices.index(self.accumulation) + 1 :]
+
+    def use(self, smaller: Accumulation) -> bool:
+        """Take a way that needs less memory than the present one; return whether it is one."""
+        possible = smaller in self.smaller
+        if possible:
+            self._loops = True
+            self._set(smaller)
+        return possible
+
+    def train(
+        self, state: TrainState, held: tuple[Any, ...], batches: Batch, number: int
+    ) -> tuple[TrainState, Report]:
+        """Take `number` steps, and return the state after them.
+
+        Args:
+            state: its memory is that of the new state afterwards.
+            held: the inputs that lie on the devices, if they do.
+            batches: of `steps_per_call` steps, each array with one axis more in front.
+            number: at most that many.
+        """
+        if self._program is None:
+            self.compile(state, held, batches)
+        return self._program(state, held, batches, np.int32(number))  # type: ignore[no-any-return]
+
+    def compile(self, state: Any, held: Any, batches: Batch) -> None:
+        """Compile the training step for arrays of these shapes, at these places."""
+        self._program = self.lowered(state, held, batches).compile()
+
+    def lowered(self, state: Any, held: Any, batches: Batch) -> Any:
+        """Return the training step for such arrays as JAX lowers it, not compiled."""
+        # XLA may write the new state over the old one; it stays where it is, on all devices.
+        places = jax.tree.map(lambda leaf: leaf.sharding, state), None
+        steps = self._exact(self._train_steps)
+        train = jax.jit(steps, donate_argnums=0, out_shardings=places, keep_unused=True)
+        return train.lower(state, held, batches, np.int32(0))
+
+    def _set(self, accumulation: Accumulation) -> None:
+        self.accumulation, self._program = accumulation, None
+        remat = accumulation.remat
+        self._kept_layers = rematerialization.kept_layers(self.model) if remat else []
+        where = replicas.everywhere(self.mesh)
+        self.evaluate, self.forward = (
+            jax.jit(self._exact(function), out_shardings=where)
+            for function in (self._evaluated, self._outputs)
+        )
+
+    def _exact(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a function that multiplies float32 in float32 when it is traced, if that is the
+        policy.
+        """
+
+        @wraps(function)
+        def traced(*args: Any) -> Any:
+            with jax.default_matmul_precision(self._matmul):
+                return function(*args)
+
+        return traced
+
+    # What is compiled
+
+    def train_step(self, state: TrainState, batch: Batch, held: tuple[Any, ...]) -> TrainState:
+        """Return the state after one step.
+
+        Everything here is traced by JAX. `_over_the_batch` adds up gradients and sums over all
+        micro-batches and replicas, so what follows it runs once, on whole numbers of the batch, the
+        same on each replica.
+        """
+        size = self.config.batch
+
+        def loss_fn(params: Any, buffers: Any, examples: Examples) -> tuple[Any, Sums]:
+            """Return what is minimized, summed over a micro-batch, and what is reported."""
+            outputs, statistics, penalty = self._forward(params, buffers, examples)
+            each, metrics = self._losses(examples, outputs)
+            # What a layer adds to the loss is a mean over images, as in Keras.
+            number = len(examples.places)
+            sums = Sums(each.sum(), metrics.sum(), [value * number for value in statistics])
+            return sums.loss + penalty * number, sums
+
+        grads, sums = self._over_the_batch(loss_fn, state, batch, held)
+        grads = [grad / size for grad in grads]
+        params, opt_state = self.optimizer.stateless_apply(state.opt_state, grads, state.params)
+        if self._rate_factors:
+            # What a step adds is the learning rate times something, with SGD, Adam and AdamW alike.
+            # So a share of it is a smaller learning rate.
+            params = [
+                new if factor == 1 else old + factor * (new - old)
+                for old, new, factor in zip(state.params, params, self._rate_factors, strict=True)
+            ]
+        buffers = self._next_buffers(state.buffers, [value / size for value in sums.statistics])
+        ema = state.ema
+        if ema:
+            # The average begins at random weights, which a long one would keep to the end of a
+            # short run. TensorFlow's rule for ExponentialMovingAverage(num_updates) forgets them
+            # first.
+            ramp = (1.0 + state.step) / (10.0 + state.step)
+            momentum = jnp.minimum(self.applied.ema_momentum, ramp)  # type: ignore[arg-type]
+            values = self.layout.averaged(params, buffers)
+            ema = [momentum * a + (1 - momentum) * v for a, v in zip(ema, values, strict=True)]
+        totals = Totals(
+            state.totals.loss + sums.loss.astype(state.totals.loss.dtype),
+            state.totals.metric + sums.metric.astype(state.totals.metric.dtype),
+            state.totals.count + size,
+        )
+        return TrainState(params, buffers, opt_state, ema, totals, state.step + 1)
+
+    def _train_steps(
+        self, state: TrainState, held: tuple[Any, ...], batches: Batch, number: Any
+    ) -> tuple[TrainState, Report]:
+        def body(state: TrainState, part: tuple[Any, Batch]) -> tuple[TrainState, None]:
+            place, batch = part
+            after = jax.lax.cond(
+                place < number, lambda: self.train_step(state, batch, held), lambda: state
+            )
+            return after, None
+
+        steps = len(batches.inputs)
+        if steps == 1:
+            batch = jax.tree.map(lambda array: array[0], batches)
+            state = self.train_step(state, batch, held)
+        else:
+            state, _ = jax.lax.scan(body, state, (jnp.arange(steps), batches))
+        # The totals are copied, since the next step takes the state's memory.
+        totals = jax.tree.map(jnp.copy, state.totals)
+        return state, Report(totals, self._schedule(state.step - 1))
+
+    def _next_buffers(self, buffers: list[Any], statistics: list[Any]) -> list[Any]:
+        """Return the buffers with moved statistics; each generator moves on by one."""
+        moved = iter(statistics)
+        return [
+            next(moved) if moves else (value + jnp.array([0, 1], value.dtype) if seed else value)
+            for value, moves, seed in zip(
+                buffers, self.layout.statistics, self.layout.seeds, strict=True
+            )
+        ]
+
+    def _over_the_batch(
+        self, loss_fn: Callable[..., Any], state: TrainState, batch: Batch, held: tuple[Any, ...]
+    ) -> Any:
+        """Return (gradients, `Sums`) over all images of a batch, on every replica."""
+        grad_fn = jax.grad(loss_fn, has_aux=True)
+        if self.mesh is None:
+            if held:
+                rows = jnp.take(held[0], batch.inputs, axis=0, mode="clip")
+                batch = batch._replace(inputs=rows)
+            return self._over_micro_batches(grad_fn, state.params, state.buffers, batch, 0)
+        every, split = PartitionSpec(), PartitionSpec(replicas.AXIS)  # type: ignore[no-untyped-call]
+
+        def of_replica(params: Any, buffers: Any, held: Any, inputs: Any, rest: Any) -> Any:
+            first = jax.lax.axis_index(replicas.AXIS) * self._share
+            share = Batch(replicas.gathered(held[0], inputs) if held else inputs, *rest)
+            sums = self._over_micro_batches(grad_fn, params, buffers, share, first)
+            return replicas.added_up(sums, self._platform)
+
+        # After psum the sums are the same on every replica, which JAX need not prove.
+        return jax.shard_map(
+            of_replica,
+            mesh=self.mesh,
+            in_specs=(every, every, split, every if held else split, split),
+            out_specs=every,
+            check_vma=False,
+        )(state.params, state.buffers, held, batch.inputs, tuple(batch[1:]))
+
+    def _over_micro_batches(
+        self, grad_fn: Callable[..., Any], params: Any, buffers: Any, share: Batch, first: Any
+    ) -> Any:
+        """Return (gradients, `Sums`) over a replica's share, which begins at place `first`."""
+        number, size = self.accumulation.micro_batches, self.micro_batch
+        examples = self._augmented(share, first + jnp.arange(self._share))
+        if number == 1:
+            return grad_fn(params, buffers, examples)
+        parts = jax.tree.map(lambda a: a.reshape(number, size, *a.shape[1:]), examples)
+        shapes = jax.eval_shape(
+            grad_fn, params, buffers, jax.tree.map(lambda array: array[0], parts)
+        )
+        zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
+
+        def add(sums: Any, part: Examples) -> Any:
+            return jax.tree.map(jnp.add, sums, grad_fn(params, buffers, part)), None
+
+        total, _ = jax.lax.scan(add, zeros, parts, unroll=1 if self._loops else number)
+        return total
+
+    def _augmented(self, share: Batch, places: Any) -> Examples:
+        """Return the share as the model sees it."""
+        inputs, labels, draws = share
+        if self.config.target == "own":  # its labels change with its inputs
+            if self.augmentation.own:
+                weighted = isinstance(labels, Weighted)
+                truth = labels.labels if weighted else labels
+                inputs, truth = self.augmentation.changed(inputs, draws, truth)
+                labels = labels._replace(labels=truth) if weighted else truth
+            return Examples(inputs, labels, None, None, places)
+        inputs, share_of_own = self.augmentation.applied(inputs, draws)
+        others = None if share_of_own is None else jax.tree.map(mixup.neighbours, labels)
+        return Examples(inputs, labels, others, share_of_own, places)
+
+    def _forward(self, params: Any, buffers: Any, examples: Examples) -> tuple[Any, list[Any], Any]:
+        """Return outputs, BatchNorm's moved statistics, and what layers add to the loss."""
+        axis = replicas.AXIS if self.mesh is not None and self._groups_span_replicas else None
+        groups = self.config.batch // self._group
+
+        def forward(params: Any, inputs: Any) -> Any:
+            part = group_layers.MicroBatch(examples.places, self._group, groups, axis)
+            with group_layers.computing(self.model, part, self._kept_layers):
+                outputs, after, added = self.model.stateless_call(
+                    params, buffers, inputs, training=True, return_losses=True
+                )
+            moving = zip(after, self.layout.statistics, strict=True)
+            return outputs, [value for value, moves in moving if moves], sum(added)
+
+        if self.accumulation.remat:
+            forward = jax.checkpoint(forward, policy=rematerialization.policy())
+        outputs, statistics, penalty = forward(params, examples.inputs)
+        return _float32(outputs), statistics, penalty
+
+    def _losses(self, examples: Examples, outputs: Any) -> tuple[Any, Any]:
+        """Return the loss and the metric of each example, (n,).
+
+        Each loss of `pipeline.data.labels` is linear in the labels (for numbers: but for a term
+        that no weight changes), so the loss of a mixture is the mixture of both losses. The class
+        with the greater share counts as right.
+        """
+        # A validation sees all replicas at once.
+        axis = replicas.AXIS if self.mesh is not None and self._groups_span_replicas else None
+        loss = self._in_groups(losses.of(self.config, training=True), axis)
+        kind, share = self.config.target, examples.share
+        truth, weights = _with_weights(examples.labels)
+
+        def weighted(labels: Any) -> Any:
+            labels, weights = _with_weights(labels)
+            each = loss(labels, outputs)
+            return each if weights is None else weights * each
+
+        if share is None:
+            return weighted(examples.labels), target.figure(kind, truth, outputs)
+        others, _ = _with_weights(examples.other_labels)
+        if truth.ndim > 1:
+            mixed = share[:, None] * truth + (1 - share[:, None]) * others
+            # A named loss need not be linear in the labels, nor take any between 0 and 1.
+            if not self.config.loss and weights is None:
+                return weighted(mixed), target.figure(kind, mixed, outputs)
+        else:
+            mixed = jnp.where(share >= 0.5, truth, others)
+        each = share * weighted(examples.labels) + (1 - share) * weighted(examples.other_labels)
+        return each, target.figure(kind, mixed, outputs)
+
+    def _in_groups(self, loss: Callable[[Any, Any], Any], axis: str | None) -> Callable[..., Any]:
+        """Return a loss that gives each row its number in its group, if the loss compares rows.
+
+        Args:
+            axis: over which groups are spread; None: they are whole here.
+        """
+        if self.together is None:
+            return loss
+
+        def each(labels: Any, outputs: Any) -> Any:
+            number = len(outputs)
+            if axis is not None:
+                labels, outputs = jax.lax.all_gather((labels, outputs), axis, tiled=True)
+            parts = [a.reshape(-1, self.together, *a.shape[1:]) for a in (labels, outputs)]
+            values = jax.vmap(loss)(*parts).reshape(-1)
+            if axis is not None:
+                first = jax.lax.axis_index(axis) * number
+                values = jax.lax.dynamic_slice_in_dim(values, first, number)
+            return values
+
+        return each
+
+    def _outputs(self, params: Any, buffers: Any, inputs: Any) -> Any:
+        outputs, _ = self.model.stateless_call(params, buffers, inputs, training=False)
+        return _float32(outputs)
+
+    def _evaluated(
+        self, params: Any, buffers: Any, inputs: Any, labels: Any, real: Any
+    ) -> tuple[Any, Any, Any]:
+        """Return the sums of the losses and of the metric (`pipeline.data.labels`) over the first
+        `real` examples of a batch, and the outputs of all of it, where epochs are compared.
+        """
+        outputs = self._outputs(params, buffers, inputs)
+        counts = jnp.arange(labels.shape[0]) < real
+        each = self._in_groups(losses.of(self.config, training=False), None)(labels, outputs)
+        metrics = target.figure(self.config.target, labels, outputs)
+        sums = (jnp.where(counts, values, 0).sum() for values in (each, metrics))
+        return *sums, outputs if self.config.compares_epochs else None  # type: ignore[return-value]
+
+
+def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> int:
+    """Return how many steps a call to the devices takes at most.
+
+    It follows from the model and the data alone, so that each session computes the same program.
+    A model whose layers see images or sequences uses each weight many times, so it is never quick.
+
+    Args:
+        share: examples of a batch on each replica.
+    """
+    flat = all(
+        len(getattr(tensor, "shape", ())) <= 2
+        for layer in descendants(model)
+        if layer.weights
+        for tensor in jax.tree.leaves(_output_of(layer))
+    )
+    if not flat or model.count_params() * share > QUICK_STEP:
+        return 1
+    steps = applied.total_steps // config.epochs
+    return min(max(steps // CALLS_PER_EPOCH, 1), MOST_STEPS)
+
+
+def _output_of(layer: Any) -> Any:
+    """Return a layer's symbolic output; where Keras does not know it, a shape like an image's."""
+    try:
+        return layer.output
+    except (AttributeError, ValueError):
+        return np.zeros((1, 1, 1))
+
+
+def _with_weights(labels: Any) -> tuple[Any, Any]:
+    """Return labels, and the weights of their rows, or None."""
+    return labels if isinstance(labels, Weighted) else (labels, None)
+
+
+def _float32(outputs: Any) -> Any:
+    """Return outputs in float32 at least."""
+    return outputs.astype(jnp.promote_types(outputs.dtype, jnp.float32))
