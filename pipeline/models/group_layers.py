@@ -121,7 +121,7 @@ def computing(model: Any, part: MicroBatch, kept: Sequence[Any] = ()) -> Iterato
         if isinstance(layer, BatchNormalization):
             calls[id(layer)] = layer, partial(_normalize, layer, part)
     calls |= {
-        id(layer): (layer, partial(_draw, layer, part))
+        id(layer): (layer, partial(draw, layer, part))
         for layer in drawing
         if id(layer) not in inside
     }
@@ -226,7 +226,7 @@ def _draws(layer: Any) -> bool:
     return any(map(_seeds, [layer, *cells]))
 
 
-def _draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
+def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
     """Compute a layer that draws, image by image, each with the random numbers of its place.
 
     What it adds to the loss, and what it keeps, is the mean over the images.
