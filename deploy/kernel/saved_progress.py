@@ -13,13 +13,12 @@ from pathlib import Path
 from typing import Any
 
 from deploy.kernel import artifact_manifest, output
-from formats import checksums
+from formats import checkpoint_folder, checksums
 
 CHECKPOINTS, COMPILED = output.CHECKPOINTS, "compiled"
 HISTORY, PROGRESS = "history.csv", "progress.jsonl"
 KEPT = ("held-out.npz",)  # as training writes them
-STEP = re.compile(r"step-(\d{8,})(\.replaced)?")
-LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})(?:\.replaced)?/manifest\.json")
+LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})/manifest\.json")
 # Decoded images, whole once this file is there (`pipeline.data.decoded_images`).
 SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})-[0-9a-f]{32}\.json")
 FOLD = "fold-"
@@ -209,21 +208,11 @@ def _can_be_missed(name: str) -> bool:
 
 
 def _newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:
-    """Return the newest whole checkpoint and its manifest; ".replaced" is the older of one step."""
-    named = [(STEP.fullmatch(path.name), path) for path in folder.glob("step-*") if path.is_dir()]
-    order = sorted(
-        ((int(name[1]), name[2] is None, path) for name, path in named if name), reverse=True
-    )
-    for step, _, path in order:
+    """Return the newest whole checkpoint and its manifest."""
+    for path in checkpoint_folder.newest_first(folder):
         try:
-            content = (path / artifact_manifest.NAME).read_bytes()
-            manifest = json.loads(content)
-            if (
-                checksums.sealed(manifest) == content
-                and manifest["step"] == step
-                and manifest["sha256"] == checksums.sha256(path / "state.npz")
-                and manifest["details"]["run_id"]
-            ):
+            manifest = checkpoint_folder.verified(path)
+            if manifest["details"]["run_id"]:
                 return path, manifest
         except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
             continue

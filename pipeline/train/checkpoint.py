@@ -1,17 +1,13 @@
 """The whole state of a run as arrays, saved so that a kill at any moment leaves a good checkpoint.
 
-A checkpoint is a folder `step-<8 digits>` with state.npz and manifest.json (sha256 of the state and
-of itself, the step, and what the run was made from). It is written under a temporary name, flushed
-to the disk, and renamed; the two newest valid ones are kept. While a step is saved again, its older
-checkpoint is `step-<8 digits>.replaced`, where it is still found.
-
-`Saver` writes them while the run continues, as often as their cost allows.
+A checkpoint (`formats.checkpoint_folder`) is written under a temporary name, flushed to the disk,
+and renamed; the two newest valid ones are kept. `Saver` writes them while the run continues, as
+often as their cost allows.
 """
 
 import fcntl
 import math
 import os
-import re
 import shutil
 import tempfile
 import time
@@ -28,13 +24,12 @@ import numpy as np
 
 from formats import npz
 from formats.atomic_file import sync_folder, write_synced
-from formats.checksums import opened, read, sealed, sha256
+from formats.checkpoint_folder import MANIFEST, STATE, newest_first, verified
+from formats.checksums import sealed, sha256
 from formats.errors import writing
 from pipeline.errors import CheckpointError, reading
 
 KEPT = 2
-# Nothing else in the folder is a checkpoint: not "step-00000002 (copy)", and no file.
-NAME = re.compile(r"step-(\d{8,})(\.replaced)?")
 UNFINISHED = ".writing-"
 # The folders that this process writes into, as (device, inode): a rename keeps them.
 _OURS: set[tuple[int, int]] = set()
@@ -84,11 +79,13 @@ def save(
     """
     target = folder / f"step-{step:08d}"
     with writer(folder), writing(target):
+        if _is_valid(target):
+            return target
         for orphan in folder.glob(f"{UNFINISHED}*"):  # of a save that was killed
             shutil.rmtree(orphan, ignore_errors=True)
         fresh = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
         try:
-            state = fresh / "state.npz"
+            state = fresh / STATE
             with state.open("wb") as file:
                 # np.savez leaves its archive open when the disk is full; Python warns of that.
                 with zipfile.ZipFile(file, "w") as archive:
@@ -103,12 +100,10 @@ def save(
                 "sha256": sha256(state),
                 "details": dict(details),
             }
-            write_synced(fresh / "manifest.json", sealed(manifest))
+            write_synced(fresh / MANIFEST, sealed(manifest))
             sync_folder(fresh)  # the names of the two; else the rename may outlive them
-            if target.exists():
-                aside = target.with_name(f"{target.name}.replaced")
-                shutil.rmtree(aside, ignore_errors=True)
-                target.rename(aside)
+            # A run comes to a step again only if what it saved there was not whole.
+            shutil.rmtree(target, ignore_errors=True)
             fresh.rename(target)
             sync_folder(folder)  # before anything older is removed
             sync_folder(folder.parent)  # whoever made the folder, and however long ago
@@ -126,7 +121,9 @@ def latest(folder: Path) -> Checkpoint | None:
             run.
     """
     problems: list[str] = []
-    for path in _newest_first(folder):
+    with reading(folder, CheckpointError, "Restore the folder, or choose another --output."):
+        paths = newest_first(folder)
+    for path in paths:
         try:
             return replace(_load(path), skipped=tuple(problems))
         except Exception as error:  # a corrupt file makes json, zipfile, numpy raise a dozen kinds
@@ -164,7 +161,7 @@ def writer(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise CheckpointError(
-                f"{folder} is written by {_holder(status.st_ino)}; expected one run at a time.\n"
+                f"{folder} is written by another process; expected one run at a time.\n"
                 "Wait for its end, end it, or choose another --output."
             ) from error
         except OSError:
@@ -202,21 +199,9 @@ def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
             path.rename(target / path.name)
 
 
-def _verified(path: Path) -> dict[str, Any]:
-    """Return the manifest of a valid checkpoint; raise an exception of any kind for another."""
-    manifest = opened(read(path / "manifest.json"))
-    found, expected = sha256(path / "state.npz"), manifest["sha256"]
-    if found != expected:
-        raise ValueError(f"state.npz has sha256 {found[:12]}…, expected {expected[:12]}…")
-    named = NAME.fullmatch(path.name)
-    if named is None or manifest["step"] != int(named[1]):
-        raise ValueError(f"it holds step {manifest['step']}")
-    return manifest
-
-
 def _load(path: Path) -> Checkpoint:
-    manifest = _verified(path)
-    members = npz.read(path / "state.npz")
+    manifest = verified(path)
+    members = npz.read(path / STATE)
     arrays = {name: members[f"{index:05d}"] for index, name in enumerate(manifest["names"])}
     return Checkpoint(manifest["step"], arrays, dict(manifest["details"]))
 
@@ -224,10 +209,10 @@ def _load(path: Path) -> Checkpoint:
 def _prune(folder: Path, newest: Path) -> None:
     """Remove all but the checkpoint just written and the newest other valid ones."""
     kept = 1
-    for path in _newest_first(folder):
+    for path in newest_first(folder):
         if path == newest:
             continue
-        if kept < KEPT and path.name != f"{newest.name}.replaced" and _is_valid(path):
+        if kept < KEPT and _is_valid(path):
             kept += 1
         else:
             shutil.rmtree(path, ignore_errors=True)
@@ -235,36 +220,10 @@ def _prune(folder: Path, newest: Path) -> None:
 
 def _is_valid(path: Path) -> bool:
     try:
-        _verified(path)
+        verified(path)
     except Exception:  # as in `latest`
         return False
     return True
-
-
-def _newest_first(folder: Path) -> list[Path]:
-    with reading(folder, CheckpointError, "Restore the folder, or choose another --output."):
-        if not folder.is_dir():
-            return []
-        found = [(NAME.fullmatch(path.name), path) for path in folder.iterdir() if path.is_dir()]
-    # Of one step the newer first: the one without ".replaced".
-    order = [(int(name[1]), name[2] is None, path) for name, path in found if name]
-    return [path for _, _, path in sorted(order, reverse=True)]
-
-
-def _holder(inode: int) -> str:
-    """Return who holds the lock on a folder, or "another process" where Linux does not tell.
-
-    It does not tell of another machine, nor of processes outside a container.
-    """
-    try:
-        held = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
-        number = next(
-            int(line[4]) for line in held if line[1] == "FLOCK" and line[5].endswith(f":{inode}")
-        )
-        command = Path(f"/proc/{number}/cmdline").read_text(encoding="utf-8", errors="replace")
-    except (OSError, ValueError, LookupError, StopIteration):
-        return "another process"
-    return f"process {number} ({' '.join(command.replace(chr(0), ' ').split())[:200]})"
 
 
 def interval(cost: float) -> float:

@@ -12,10 +12,10 @@ from pathlib import Path, PurePosixPath
 from typing import Any
 
 from formats.atomic_file import sync_folder
+from formats.checkpoint_folder import NAME
 from formats.errors import writing
 from pipeline.errors import CheckpointError, reading
 from pipeline.runtime import mounts
-from pipeline.train.checkpoint import NAME
 
 CHUNK = 2**20
 SHOWN = ("run_id", "weights_sha256", "metrics", "versions", "seconds")

@@ -184,7 +184,7 @@ with checkpoint.writer(Path(sys.argv[1])):
 @pytest.mark.parametrize(
     "end", [lambda other: other.communicate("\n"), lambda other: (other.kill(), other.wait())]
 )
-def test_a_second_process_is_kept_out_and_told_of_the_first(tmp_path, end):
+def test_a_second_process_is_kept_out(tmp_path, end):
     """Two runs in one folder would remove each other's checkpoints. It is free once the first has
     ended, also after kill -9.
     """
@@ -197,7 +197,7 @@ def test_a_second_process_is_kept_out_and_told_of_the_first(tmp_path, end):
         text=True,
     ) as other:
         assert other.stdout is not None and other.stdout.readline() == "writing\n"
-        with pytest.raises(CheckpointError, match=rf"process {other.pid} \(.*python.*\)"):
+        with pytest.raises(CheckpointError, match="by another process; expected one run"):
             saved(folder, 1)
         (folder / "step-00000001").mkdir()
         with pytest.raises(CheckpointError, match="one run at a time"):

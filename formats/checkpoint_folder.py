@@ -1,0 +1,41 @@
+"""Folders of checkpoints: `step-<8 digits>` with state.npz and a sealed manifest.json.
+
+The manifest has the step, the sha256 of state.npz, and what the run was made from ("details").
+"""
+
+import re
+from pathlib import Path
+from typing import Any
+
+from formats.checksums import opened, read, sha256
+
+STATE, MANIFEST = "state.npz", "manifest.json"
+# Nothing else in the folder is a checkpoint: not "step-00000002 (copy)", and no file.
+NAME = re.compile(r"step-(\d{8,})")
+
+
+def newest_first(folder: Path) -> list[Path]:
+    """Return the folders of checkpoints, whole or not; none if there is no such folder.
+
+    Raises:
+        OSError: if it cannot be listed.
+    """
+    if not folder.is_dir():
+        return []
+    named = [path for path in folder.iterdir() if NAME.fullmatch(path.name) and path.is_dir()]
+    return sorted(named, key=lambda path: int(path.name.removeprefix("step-")), reverse=True)
+
+
+def verified(path: Path) -> dict[str, Any]:
+    """Return the manifest of a whole checkpoint.
+
+    Raises:
+        Exception: of several kinds, from JSON and the system, if it is not whole.
+    """
+    manifest = opened(read(path / MANIFEST))
+    found, expected = sha256(path / STATE), manifest["sha256"]
+    if found != expected:
+        raise ValueError(f"{STATE} has sha256 {found[:12]}…, expected {expected[:12]}…")
+    if manifest["step"] != int(path.name.removeprefix("step-")):
+        raise ValueError(f"it holds step {manifest['step']}")
+    return manifest
