@@ -1,7 +1,7 @@
 """Build a bundle: one notebook with the package inside it, and its kernel-metadata.json.
 
-Comes in: kernels/<kernel>/notebook.py and kernel-metadata.json, a config, and what these import
-(`deploy.bundle.imports`). Goes out: <out>/<kernel>/<kernel>.ipynb and kernel-metadata.json.
+Comes in: kernels/<kernel>/notebook.py and kernel-metadata.json, a config, and what travels with it
+(`deploy.bundle.travelling`). Goes out: <out>/<kernel>/<kernel>.ipynb and kernel-metadata.json.
 
 Code and notebook are one version, so that they always match. The same commit gives the same bytes.
 """
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from deploy.bundle import imports, kernel_metadata, push_rules
+from deploy.bundle import kernel_metadata, push_rules, travelling
 from deploy.errors import UsageError
 from formats.errors import writing
 
@@ -202,13 +202,14 @@ def build(
         for cell in jupytext.read(source / "notebook.py", fmt="py:percent").cells
     ]
     name, chosen = _config(root, config)
-    notebook_text = imports.read(source / "notebook.py")
     # Of a config that is gone the artifact says all; only its own functions would be missed.
     theirs, known = {each["config"] for each in members} - {name}, _configs(root)
     others = [(each, known[each]) for each in sorted(theirs) if each in known]
-    files = _needed(root, [(name, chosen), *others], f"{kernel}/notebook.py", notebook_text)
+    files = travelling.files(root, kernel, {name: chosen, **dict(others)})
     # %%writefile refuses an empty cell, and ends each file with a newline.
-    modules = {name: imports.read(path).rstrip("\n") or "# empty" for name, path in files.items()}
+    modules = {
+        name: travelling.read(path).rstrip("\n") or "# empty" for name, path in files.items()
+    }
     metadata = kernel_metadata.read(source / "kernel-metadata.json")
     sources = [competition] if mounts else []
     metadata |= {"id": handle, "title": title(handle), "competition_sources": sources}
@@ -301,31 +302,6 @@ def build(
         described = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
         (folder / "kernel-metadata.json").write_text(described, encoding="utf-8", newline="\n")
     return Bundle(kernel, handle, folder, path, metadata, sha256, code_sha256, commit, dirty, text)
-
-
-def _needed(
-    root: Path, configs: Sequence[tuple[str, Path]], where: str, cells: str
-) -> dict[str, Path]:
-    """Return {path in the bundle: file} of configs, and of all that they and the cells import."""
-    sources, mine = {where: cells}, dict[str, Path]()
-    for name, config in configs:
-        package = config.name == "__init__.py"
-        place = config.parent if package else config
-        folder = (root / "pipeline" / "configs").resolve()
-        own = place.resolve().parent == folder
-        # `pipeline.configs` finds the config. One of its own files may import its neighbours by a
-        # dot.
-        sources[f"the config {name}"] = f"import pipeline.configs{f'.{name}' if own else ''}"
-        # All files of a package count in the sha256 of its code, also one that nothing imports.
-        found = sorted(place.rglob("*.py")) if package else [config]
-        # But for copies that an editor keeps in hidden folders.
-        inside = {file: file.relative_to(config.parent).as_posix() for file in found}
-        files = [file for file in found if "/." not in f"/{inside[file]}"]
-        above = place.parent if own else config.parent
-        for file in files if package or not own else ():
-            sources[str(file)] = imports.read(file)
-        mine |= {f"pipeline/configs/{file.relative_to(above).as_posix()}": file for file in files}
-    return dict(sorted((imports.needed(root, sources) | mine).items()))
 
 
 def _config(root: Path, config: str) -> tuple[str, Path]:

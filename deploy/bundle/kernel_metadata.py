@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from deploy.bundle import imports
+from deploy.bundle import travelling
 from deploy.errors import UsageError
 
 # A dataset, or one version of it.
@@ -22,7 +22,7 @@ def read(path: Path) -> dict[str, Any]:
             dataset.
     """
     try:
-        metadata = json.loads(imports.read(path))
+        metadata = json.loads(travelling.read(path))
     except json.JSONDecodeError as error:
         raise UsageError(f"{path} is not JSON: {error}.\nFix that line.") from error
     if not isinstance(metadata, dict):

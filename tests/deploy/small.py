@@ -94,7 +94,7 @@ def write_project(folder: Path) -> Path:
         "configs/digits.py": "CONFIG = 1\n",
     }.items():
         (package / name).write_text(text)
-    home = ("configs/other.py", ".hidden.py", "notes.txt", "unused.py", "__pycache__/model.py")
+    home = ("configs/other.py", ".hidden.py", "notes.txt", "__pycache__/model.pyc")
     for path in (*(package / name for name in home), root / ".env"):
         path.write_text("KEPT = 'stays at home'\n")
     write_kernel(root, "train-tpu", TRAIN)
