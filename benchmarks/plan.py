@@ -1,7 +1,7 @@
 """What `python -m workbench plan --for cpu` predicts, beside trainings on this machine.
 
-Three networks that ship, in two precisions and with two feeds. Plan and training
-take turns. `python -m benchmarks.plan CONFIG DATA OUT` trains in a process of its own.
+Three networks that ship, in two precisions and with two feeds. Plan and training take turns.
+`python -m benchmarks.plan CONFIG DATA OUT` trains in a process of its own.
 """
 
 import gc
@@ -42,7 +42,7 @@ def main() -> None:
         for case in cases:
             found.append(compared(Path(folder), data, *case))
             print(f"  {' '.join(case)}: {found[-1]}", file=sys.stderr, flush=True)
-    order = f"In the order of the columns: {'; '.join(map(' '.join, cases))}."
+    order = f"The numbers of the last column are of: {'; '.join(map(' '.join, cases))}."
     tables = [
         Table(title, unit, {name: [one[unit, name] for one in found] for name in NAMES}, order)
         for title, unit in (

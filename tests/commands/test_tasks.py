@@ -254,7 +254,6 @@ def test_a_rehearsal_on_a_full_disk_says_so(tmp_path):
     assert "The disk is full: 6 MB are free" in done.stderr
 
 
-@pytest.mark.slow
 def test_a_rehearsal_that_ran_out_of_time_says_that_it_begins_again(copied):
     """Unlike a run on Kaggle, of which nothing is lost."""
     code, shown, _ = copied("dry-run", "--minutes", "0.01", "--json")

@@ -64,6 +64,7 @@ with open("submission.csv", "w", newline="") as file:
 seal()
 exec(asked["after"])
 """
+FOLLOW: tuple[str, dict[str, int], int] = ("submit --constant", {}, 2)  # spends nothing: no --yes
 # In this order: a task, what it sends, and how often it asks at most, beside what it waits for.
 CHAIN: tuple[tuple[str, dict[str, int], int], ...] = (
     ("push-train --yes", {"SaveKernel": 1}, 8),
@@ -79,7 +80,7 @@ CHAIN: tuple[tuple[str, dict[str, int], int], ...] = (
     ("watch --kernel infer-gpu", {}, 3),
     ("pull --kernel infer-gpu", {}, 2),
     ("submit --yes --constant", {"CreateCodeSubmission": 1}, 7),
-    ("submit --yes --constant", {}, 2),
+    FOLLOW,
     ("status", {}, 3),
 )
 KERNELS = ("train-tpu", "infer-gpu")
@@ -163,7 +164,7 @@ def test_the_status_shows_each_push_and_the_score(world, chain):
 
     runs = [["now", f"rehearsal/digits-{kernel}/1", "COMPLETE"] for kernel in KERNELS]
     assert [line for line in lines if line[0] == "now"] == runs
-    assert "0.5" in chain[CHAIN.index(("submit --yes --constant", {}, 2))][1]
+    assert "0.5" in chain[CHAIN.index(FOLLOW)][1]
     assert world.counts() == (2, 2, 1)  # the other dataset is the one of others
 
 

@@ -4,9 +4,8 @@
     python tests/mutation/faults.py run --only 3,17
 
 `check` takes a second: each fault still fits the code, and each test exists; it lists their
-numbers. `run` copies the files
-that git knows or does not ignore into a temporary folder, runs the tests once as they are, and then
-each test with its fault.
+numbers. `run` copies the files that git knows or does not ignore into a temporary folder, runs the
+tests once as they are, and then each test with its fault.
 """
 
 import argparse
@@ -26,11 +25,11 @@ ROOT = Path(__file__).resolve().parents[2]
 LIST = "docs/dev/faults.md"
 FAULT = re.compile(
     r"^### (?P<title>.+)\n"
-    r"Found by `(?P<test>[^`\n]+)`(?P<slow> \(slow\))?\n"
+    r"Found by `(?P<test>[^`\n]+)`\n"
     r"```diff\n--- (?P<file>.+)\n(?P<diff>(?:[-+ ].*\n)+)```$",
     re.MULTILINE,
 )
-PYTEST = (sys.executable, "-m", "pytest", "-qx", "-n", "0", "-p", "no:cacheprovider")
+PYTEST = (sys.executable, "-m", "pytest", "-q", "-n", "0", "-p", "no:cacheprovider")
 FAILED = 1  # pytest's exit code where tests failed; others mean that it ran none, or was stopped
 
 
@@ -41,13 +40,12 @@ class Fault:
     Attributes:
         number: its place in the list, from 1.
         title: what a competitor suffers.
-        test: the id of the test that finds it. slow: whether that one is marked slow.
+        test: the id of the test that finds it.
     """
 
     number: int
     title: str
     test: str
-    slow: bool
     file: str
     old: str
     new: str
@@ -59,8 +57,7 @@ def listed(root: Path = ROOT) -> list[Fault]:
     for number, found in enumerate(FAULT.finditer((root / LIST).read_text("utf-8")), start=1):
         lines = found["diff"].splitlines(keepends=True)
         old, new = ("".join(x[1:] for x in lines if x[0] in signs) for signs in (" -", " +"))
-        title, test, slow, file = (found[name] for name in ("title", "test", "slow", "file"))
-        faults.append(Fault(number, title, test, bool(slow), file, old, new))
+        faults.append(Fault(number, found["title"], found["test"], found["file"], old, new))
     return faults
 
 
@@ -92,10 +89,10 @@ def copy(target: Path) -> None:
             shutil.copy2(ROOT / name, target / name)
 
 
-def tried(tree: Path, tests: list[str], mark: str) -> tuple[int, str]:
-    """Run tests in the copy; return pytest's exit code and the end of what it printed."""
+def tried(tree: Path, *tests: str) -> tuple[int, str]:
+    """Run tests in the copy; return pytest's exit code and what it printed."""
     done = subprocess.run(
-        [*PYTEST, "-m", mark, *dict.fromkeys(tests)],
+        [*PYTEST, *dict.fromkeys(tests)],
         cwd=tree,
         env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -103,32 +100,32 @@ def tried(tree: Path, tests: list[str], mark: str) -> tuple[int, str]:
         timeout=1800,
         check=False,
     )
-    return done.returncode, (done.stdout + done.stderr)[-2000:]
+    return done.returncode, done.stdout + done.stderr
 
 
-def run(faults: list[Fault], mark: str) -> int:
+def run(faults: list[Fault]) -> int:
     """Try each fault, print what came of it, and return how many were not found."""
     lost = 0
     with tempfile.TemporaryDirectory(prefix="faults-") as folder:
         tree = Path(folder)
         copy(tree)
         print(f"The tests of {len(faults)} faults, without them first", flush=True)
-        code, said = tried(tree, [one.test for one in faults], mark)
+        code, said = tried(tree, "-x", *(one.test for one in faults))
         if code:
-            print(f"{said}\nThe tests do not pass without a fault, so nothing was tried.")
+            print(f"{said[-2000:]}\nThe tests do not pass without a fault, so nothing was tried.")
             return len(faults)
         for one in faults:
             path, start = tree / one.file, time.monotonic()
             text = path.read_text("utf-8")
             path.write_text(text.replace(one.old, one.new), "utf-8")
-            code, said = tried(tree, [one.test], mark)
+            code, said = tried(tree, "-x", one.test)
             path.write_text(text, "utf-8")
             word = "found" if code == FAILED else f"NOT FOUND (pytest ended with {code})"
             lost += code != FAILED
             seconds = time.monotonic() - start
             print(f"{one.number:>3}  {seconds:5.1f} s  {word:<6} {one.title}", flush=True)
             if code != FAILED:
-                print(said)
+                print(said[-2000:])
     print(f"{len(faults) - lost} of {len(faults)} faults were found.")
     return lost
 
@@ -140,7 +137,6 @@ def main() -> int:
     )
     parser.add_argument("command", choices=("check", "run"))
     parser.add_argument("--only", metavar="N,N", help="numbers of faults, from 1; all if not given")
-    parser.add_argument("--tests", choices=("default", "slow"), default="default")
     given = parser.parse_args()
     faults, wrong = {str(one.number): one for one in listed()}, list(problems())
     if wrong or given.command == "check":
@@ -149,10 +145,7 @@ def main() -> int:
     asked = given.only.replace(" ", "").split(",") if given.only else list(faults)
     if unknown := set(asked).difference(faults):
         parser.error(f"no faults {', '.join(sorted(unknown))}; expected 1 to {len(faults)}")
-    slow = given.tests == "slow"
-    if not (chosen := [faults[number] for number in asked if faults[number].slow == slow]):
-        parser.error(f"none of these faults has a {given.tests} test")
-    return bool(run(chosen, "slow" if slow else "not slow"))
+    return bool(run([faults[number] for number in asked]))
 
 
 if __name__ == "__main__":

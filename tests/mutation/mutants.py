@@ -5,9 +5,9 @@
     python tests/mutation/mutants.py run mutants.jsonl --tree COPY --times tests.xml >results.jsonl
 
 The first line runs in COPY, a clone in which nobody works. The sample is drawn per subject, from
-the files of the current folder, the project's. `run` edits files of COPY. Of the
-tests that reach a line (by COPY/.coverage), it runs the quick ones first, and stops at the first
-that fails. A mutant survives if all of them pass. Needs pytest-cov.
+the files of the current folder, the project's. `run` edits files of COPY. Of the tests that reach a
+line (by COPY/.coverage), it runs the quick ones first, and stops at the first that fails. A mutant
+survives if all of them pass. Needs pytest-cov.
 """
 
 import argparse

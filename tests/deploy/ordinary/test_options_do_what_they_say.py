@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,11 +18,11 @@ from invoke.parser import Parser
 
 import tasks
 from commands import console
+from deploy import errors
 from deploy.client import credentials
 from deploy.journal import Journal
 from tests.deploy import invoked
 from tests.deploy.small import copied
-from tests.faults import world as worlds
 from tests.faults.world import competition
 
 # relay.toml names another config, or none, and then it is digits.
@@ -169,30 +170,40 @@ def test_each_command_in_an_error_is_about_the_config_that_was_given(prompt, loc
     assert hints(console.about(CONFIG, credentials.HOW)) == ["invoke dry-run"]
 
 
-def test_a_run_that_is_named_is_of_the_config_that_pushed_it(prompt, copy, local):
-    """Without --config it was taken for one of the default config, and so was what comes next."""
-    handle, _, version = RUN.rpartition("/")
-    with Journal(copy / "runs" / "journal.sqlite").recording("pushes", config=CONFIG) as made:
+@pytest.fixture
+def journal(copy: Path, local) -> Iterator[Journal]:
+    """Return the journal of that copy, in which the inference RUN was pushed."""
+    journal, (handle, _, version) = Journal(copy / "runs" / "journal.sqlite"), RUN.rpartition("/")
+    with journal.recording("pushes", config=CONFIG) as made:
         made.update(kernel="infer-gpu", handle=handle, version=int(version))
-
-    code, _, said = prompt("submit", "--yes", "--run", RUN)
+    yield journal
     shutil.rmtree(copy / "runs")
+
+
+def test_a_run_that_is_named_is_of_the_config_that_pushed_it(prompt, journal):
+    """Without --config it was taken for one of the default config, and so was what comes next."""
+    code, _, said = prompt("submit", "--yes", "--run", RUN)
 
     assert code and [about(hint) for hint in hints(said)] == [CONFIG], said
 
 
-@pytest.mark.slow
-def test_a_submission_is_followed_without_a_terminal_and_a_new_one_is_not_made(prompt, copy):
+@pytest.mark.parametrize(
+    ("end", "known", "asks"),
+    [
+        (errors.DeadlinePassed, {"sent": 1, "ref": 7}, False),
+        (errors.Ambiguous, {"sent": 1}, False),  # its answer was lost
+        (errors.Refused, {"sent": 1}, True),
+        (errors.RunFailed, {"sent": 1, "ref": 7}, True),
+    ],
+)
+def test_a_submission_is_followed_without_a_terminal(prompt, journal, end, known, asks):
     """As by cron, where nobody can be asked and nobody has to be."""
-    with worlds.temporary("submit") as world:
-        shutil.copytree(world.folder / "runs", copy / "runs")
-        world.local.faults.say("GetSubmission", ["400"])  # after it was submitted
-        words = ("submit", "--now", "--config", "digits")
+    handle, _, version = RUN.rpartition("/")
+    where = {"config": CONFIG, "handle": handle, "kernel_version": int(version)}
+    with suppress(end), journal.recording("submissions", **where) as made:
+        journal.note("submissions", made["id"], **known)
+        raise end("")
 
-        told = [prompt(*words), prompt(*words, "--yes"), prompt(*words)]
+    code, _, said = prompt("submit", "--run", RUN)
 
-        assert [code for code, *_ in told] == [2, 4, 0], told
-        assert "There is no terminal to ask" in told[0][2]
-        assert "was submitted before" in told[2][1]
-        assert len(world.local.submissions.submissions) == 1
-    shutil.rmtree(copy / "runs")
+    assert (code, "There is no terminal to ask" in said) == (2, asks), said

@@ -2,10 +2,12 @@
 
 import re
 from dataclasses import replace
+from types import SimpleNamespace
 
 import keras
 import numpy as np
 import pytest
+from keras.src.utils import rng_utils
 
 from pipeline import config as configs
 from pipeline.errors import ConfigError
@@ -74,9 +76,10 @@ def test_a_model_that_cannot_be_built_is_refused_by_name(changes, said):
         architectures.build(replace(DIGITS, **changes))
 
 
-@pytest.mark.slow
-def test_a_seed_gives_the_weights_and_the_dropout_that_keras_own_function_gives():
+def test_a_seed_gives_the_weights_and_the_dropout_that_keras_own_function_gives(monkeypatch):
     """Another seed gives others: a repetition with it would else repeat half of the chance."""
+    # Keras would seed TensorFlow, too, and import it for that.
+    monkeypatch.setattr(rng_utils, "tf", SimpleNamespace(available=False))
     options = {"width": 4, "depth": 1, "dropout": 0.1}
     config = replace(DIGITS, model="mlp", model_options=options)
 

@@ -12,8 +12,8 @@ from keras import layers
 from pipeline import artifact
 from pipeline.__main__ import main
 from pipeline.errors import ConfigError
-from pipeline.models import architectures, group_layers, weight_names
-from pipeline.train import own_code_check, training
+from pipeline.models import architectures, batch_layers, weight_names
+from pipeline.training import own_code_check, training
 from tests.pipeline import rounding
 from tests.pipeline.handmade import without_numbers
 
@@ -189,15 +189,14 @@ def test_weights_that_are_not_the_model_s_alone_are_refused_before_training(code
         own_code_check.by_jax(written(code), lambda line: None)
 
 
-@pytest.mark.slow
-def test_recurrent_dropout_draws_for_each_row(written):
+def test_recurrent_dropout_draws_for_each_row():
     """A recurrent layer makes its cell's masks for all rows at once, before the first step."""
-    lstm = layers.LSTM(8, dropout=0.5, seed=1)
-    inputs = keras.Input((2, 32))
-    model = keras.Model(inputs, lstm(inputs))
+    inputs = keras.Input((1, 32))
+    model = keras.Model(inputs, layers.SimpleRNN(8, dropout=0.5, seed=1)(inputs))
 
-    with group_layers.computing(model, group_layers.MicroBatch(np.arange(8), 8, 1)):
-        found = np.asarray(model(np.ones((8, 2, 32), np.float32), training=True))
+
+    with batch_layers.computing(model, batch_layers.Part(np.arange(8), 8, 1)):
+        found = np.asarray(model(np.ones((8, 1, 32), np.float32), training=True))
 
     assert len(np.unique(found.round(4), axis=0)) == 8
 

@@ -35,7 +35,6 @@ def test_another_refusal_of_the_devices_stays_what_it_is():
         raise jax.errors.JaxRuntimeError(said)
 
 
-@pytest.mark.slow
 def test_what_fitted_is_kept_for_later_folds_and_sessions(competition, tiny, tmp_path, monkeypatch):
     """Each would compile first what does not fit, which takes minutes on a TPU."""
     train, tried = TrainStep.train, []
