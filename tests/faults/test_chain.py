@@ -75,7 +75,7 @@ class Chain(RuleBasedStateMachine):
 class TestSomeChains(Chain.TestCase):
     """What everybody runs."""
 
-    settings = settings(max_examples=2, stateful_step_count=6)
+    settings = settings(max_examples=3, stateful_step_count=6)
 
 
 @pytest.mark.slow
