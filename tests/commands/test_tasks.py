@@ -30,15 +30,8 @@ TASKS = sorted(Collection.from_module(tasks).task_names)
 
 
 @pytest.fixture(scope="module")
-def prompt() -> Iterator[Prompt]:
-    """Return one process for commands in this project."""
-    with Prompt() as prompt:
-        yield prompt
-
-
-@pytest.fixture(scope="module")
-def copied(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prompt]:
-    """Return one for commands in a copy, whose records may change."""
+def prompt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prompt]:
+    """Return one process for commands in a copy of this project, whose records may change."""
     with Prompt(copy_project(tmp_path_factory.mktemp("copy"))) as prompt:
         yield prompt
 
@@ -118,9 +111,9 @@ def test_a_python_that_cannot_run_notebooks_is_named_with_the_command_that_fixes
     assert "-m pip install -e . -c constraints/gpu-image.txt" in said
 
 
-def test_a_notebook_is_built_without_an_account(copied):
+def test_a_notebook_is_built_without_an_account(prompt):
     """Nothing is sent, so nobody has to be logged in; the placeholder is named."""
-    code, shown, _ = copied("build", "--json")
+    code, shown, _ = prompt("build", "--json")
 
     told = json.loads(shown.splitlines()[-1])
     assert (code, told["handle"]) == (0, "owner/digits-train-tpu")
@@ -254,9 +247,9 @@ def test_a_rehearsal_on_a_full_disk_says_so(tmp_path):
     assert "The disk is full: 6 MB are free" in done.stderr
 
 
-def test_a_rehearsal_that_ran_out_of_time_says_that_it_begins_again(copied):
+def test_a_rehearsal_that_ran_out_of_time_says_that_it_begins_again(prompt):
     """Unlike a run on Kaggle, of which nothing is lost."""
-    code, shown, _ = copied("dry-run", "--minutes", "0.01", "--json")
+    code, shown, _ = prompt("dry-run", "--minutes", "0.01", "--json")
 
     told = json.loads(shown.splitlines()[-1])["error"]
     assert code == 5
