@@ -194,7 +194,6 @@ def test_recurrent_dropout_draws_for_each_row():
     inputs = keras.Input((1, 32))
     model = keras.Model(inputs, layers.SimpleRNN(8, dropout=0.5, seed=1)(inputs))
 
-
     with batch_layers.computing(model, batch_layers.Part(np.arange(8), 8, 1)):
         found = np.asarray(model(np.ones((8, 1, 32), np.float32), training=True))
 
