@@ -18,7 +18,6 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
-pytest_plugins = ["tests.small_competition"]
 ROOT = Path(__file__).resolve().parents[1]
 GUARD = Path(__file__).resolve().parent / "guard"
 HOME = Path(tempfile.mkdtemp(prefix="relay-tests-"))
@@ -30,23 +29,22 @@ DEAD = "http://127.0.0.1:9"
 # wait.
 LONG = (
     "doors/test_dry_run.py",
-    "pipeline/train/test_training.py",
-    "faults/test_matrix.py",
-    "pipeline/train/test_train_step.py",
-    "pipeline/models/test_backbones.py",
-    "pipeline/infer/test_inference.py",
     "doors/test_kaggle.py",
+    "faults/test_matrix.py",
+    "doors/test_pipeline.py",
+    "pipeline/training/test_training.py",
+    "pipeline/inference/test_inference.py",
     "deploy/relay/test_chained_sessions.py",
     "commands/test_tasks.py",
-    "pipeline/ordinary/test_models.py",
     "localkaggle/sessions/test_session.py",
     "deploy/relay/test_competition_kinds.py",
     "localkaggle/test_serve.py",
     "faults/test_known_failures.py",
     "pipeline/data/test_folds.py",
-    "pipeline/train/test_session.py",
+    "pipeline/session/test_time_limit.py",
     "commands/test_dashboard.py",
-    "doors/test_pipeline.py",
+    "pipeline/training/test_train_step.py",
+    "pipeline/ordinary/test_models.py",
     "test_each_config.py",
 )
 
