@@ -152,7 +152,7 @@ def _page(folders: list[Path], output: Path, pattern: int, accuracy: str) -> dic
     from pipeline.runtime import backend
 
     backend.choose("jax")
-    from workbench.benchmark import bench_report
+    from workbench.benchmark_page import bench_report
 
     share = {"accuracy": number("accuracy", accuracy, 0.01, 0.999)} if accuracy else {}
     made = bench_report.write(folders, output, show, pattern=pattern, **share)

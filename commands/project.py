@@ -80,25 +80,27 @@ def check_own_code(config: str, artifact: Path | None = None) -> None:
     """
     from deploy.errors import UsageError
     from pipeline import config as configs
+    from pipeline.config import own_code
 
     settings = configs.load(config)
     if artifact is not None:
         manifest = artifact / "manifest.json"
         if not manifest.is_file():
             return  # what needs it says so
-        theirs = json.loads(manifest.read_text())["config"]
-        trained = theirs.get("code", "")
-        if theirs["name"] != settings.name:  # a member of an ensemble
+        theirs = json.loads(manifest.read_text())
+        trained, name = theirs.get("custom_code", ""), theirs["config"]["name"]
+        if name != settings.name:  # a member of an ensemble
             if not trained:
                 return
-            settings = configs.load(theirs["name"])
-        if trained != settings.code:
+            settings = configs.load(name)
+        here = own_code.digest(settings)
+        if trained != here:
             raise UsageError(
                 f"The functions in {settings.name}.py are not those that {manifest} was trained"
-                f" with: their sha256 begins with {settings.code[:12] or 'nothing'}; expected"
+                f" with: their sha256 begins with {here[:12] or 'nothing'}; expected"
                 f" {trained[:12] or 'nothing'}.\nRestore the file as it was, or train again."
             )
-    elif settings.code:
+    elif own_code.functions(settings):
         show(f"Checking the functions of {settings.name}.py with JAX and TensorFlow")
         done = subprocess.run(  # noqa: S603 - our own words
             [sys.executable, "-m", "pipeline", "check", "--config", config, "--json"],
@@ -183,15 +185,12 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], in
         constant: allow one and the same prediction in all rows.
     """
     from pipeline import config as configs
-    from pipeline.infer import prediction_format
-    from pipeline.infer import submission_csv as rules
+    from pipeline.infer import submission as rules
 
-    settings = configs.load(config)
-    numbers = prediction_format.takes_any_number(settings)
-    within = prediction_format.bounds(settings)
+    limits = rules.limits(configs.load(config))
 
     def check(submission: Path, sample: Path) -> int:
-        return rules.check(submission, sample, numbers=numbers, within=within, constant=constant)
+        return rules.check(submission, sample, **limits, constant=constant)
 
     return check
 

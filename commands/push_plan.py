@@ -160,7 +160,7 @@ def judge(made: dict[str, Any], left: float | None, config: str, *, resumes: boo
         UsageError: if the TPU's compiler says that a step does not fit.
     """
     from deploy.errors import UsageError
-    from pipeline.config.budget import shown
+    from workbench.budget import shown
     from workbench.plan.outlook import COMPILED
 
     (one,) = made["outlooks"]

@@ -70,7 +70,7 @@ def several_budgets(budget: str) -> float:
     >>> several_budgets("2m"), several_budgets("1h"), several_budgets("240h") == TWO_WEEKS
     (60, 240.0, True)
     """
-    from pipeline.config import budget as budgets
+    from workbench import budget as budgets
 
     return min(max(MINUTES, TIMES * budgets.seconds(budget) / 60), TWO_WEEKS)
 
@@ -365,10 +365,10 @@ def hosted_folder(
     from localkaggle.sessions.session import namespaces
     from pipeline import config as configs
     from pipeline.command_line import refuse_missing_input
-    from pipeline.config import budget as budgets
     from pipeline.config import rehearsal
     from pipeline.errors import PipelineError
-    from pipeline.evaluate import floor_comparison
+    from pipeline.evaluate import held_out_results
+    from workbench import budget as budgets
     from workbench.rehearse import short_run
     from workbench.rehearse.hidden_test import HiddenTest
 
@@ -403,7 +403,7 @@ def hosted_folder(
     tests = max(len(made.hidden), len(made.visible), len(made.test_ids))
     share = min((len(made.train) + tests) / made.labelled, 1.0)
     # A floor in another metric would be a number that says nothing beside this one's score.
-    other = floor_comparison.differing(settings)
+    other = held_out_results.differing(settings)
     lines = (
         f"{len(made.hidden):,} of {made.labelled:,} labelled rows are the hidden test set",
         *((SEEN,) if copied else ()),

@@ -11,6 +11,7 @@ from typing import Any
 
 from pipeline import config as config_module
 from pipeline.command_line import Commands, refuse_missing, refuse_missing_input, show
+from pipeline.config import own_code
 from pipeline.errors import ConfigError
 from pipeline.runtime import backend, devices, processes
 
@@ -109,13 +110,13 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
 def _check(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("jax")
     config = config_module.load(options.config)
-    if not config.code:
+    if not own_code.functions(config):
         show(f"{config.name} has no functions of its own; nothing to check")
         return {"config": config.name, "code": ""}
-    from pipeline.train import own_code_check
+    from pipeline.train import custom_check
 
-    own_code_check.check(config, show)
-    return {"config": config.name, "code": config.code}
+    custom_check.check(config, show)
+    return {"config": config.name, "code": own_code.digest(config)}
 
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:
@@ -134,10 +135,11 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
         )
     processes.join(options.processes, options.process_id, options.coordinator)
     asked = {"--max-steps": options.max_steps, "--fresh": options.fresh}
+    asked["custom_code"] = own_code.digest(config)
     edit = "Start each process with the same config and options."
     processes.refuse_differences("the run", config.to_json() | asked, edit)
     from pipeline.figures import training_figures
-    from pipeline.train import own_code_check, training
+    from pipeline.train import custom_check, training
 
     with processes.folder(options.output) as output:
         trained = training.train(
@@ -146,7 +148,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
             output,
             max_steps=options.max_steps,
             fresh=options.fresh,
-            check=own_code_check.check if processes.first() else own_code_check.by_jax,
+            check=custom_check.check if processes.first() else custom_check.by_jax,
             show=show if processes.first() else lambda line: None,
         )
     if trained.manifest is None or not processes.first():
@@ -167,9 +169,9 @@ def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
         config_module.load(own)
     for folder in options.runs:
         refuse_missing("RUN", folder, "Expected the output of a complete training.")
-    from pipeline.evaluate import ensemble_search
+    from pipeline.infer import ensemble
 
-    return ensemble_search.run(options.runs, options.output, seed=options.seed, show=show)
+    return ensemble.find(options.runs, options.output, seed=options.seed, show=show)
 
 
 def _infer(options: argparse.Namespace) -> dict[str, Any]:

@@ -6,25 +6,19 @@ models that 3.13.2 on its GPU image cannot load, and loading a model can run cod
 or written.
 """
 
-import errno
 import json
-import os
-import re
-import shutil
-import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from formats import npz
-from formats.atomic_file import sync_folder, write_synced
-from formats.checksums import file_entry, opened, sealed
-from formats.errors import writing
+from formats import npz, sealed_folder
+from formats.checksums import opened
 from pipeline import config as config_module
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 from pipeline.data import image_files, own_rows
 from pipeline.data.labels import Target
 from pipeline.data.own_rows import State
@@ -32,22 +26,10 @@ from pipeline.data.table_features import Encoding
 from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading
 from pipeline.models import weight_names
 
-MANIFEST, WEIGHTS, GOLDEN = "manifest.json", "weights.npz", "golden.npz"
+MANIFEST, WEIGHTS, GOLDEN = sealed_folder.MANIFEST, "weights.npz", "golden.npz"
 KEYS = (
-    "run_id",
-    "status",
-    "config",
-    "classes",
-    "target",
-    "encoding",
-    "prior",
-    "versions",
-    "git_commit",
-    "bundle_sha256",
-    "weights_sha256",
-    "metrics",
-    "golden",
-    "files",
+    *("run_id", "status", "config", "custom_code", "classes", "target", "encoding", "prior"),
+    *("versions", "git_commit", "bundle_sha256", "weights_sha256", "metrics", "golden"),
 )
 AGAIN = "Pull or download the artifact again."
 
@@ -147,7 +129,7 @@ def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     }
 
 
-def save(
+def save(  # noqa: PLR0913 - an artifact has these parts
     folder: Path,
     *,
     model: Any,
@@ -161,10 +143,7 @@ def save(
     golden_file: bytes | None = None,
     details: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Write the artifact folder beside its place, rename it there, and return its manifest.
-
-    An older artifact is renamed to `.<name>-old` first and removed last. If the second rename fails
-    it gets its name back; after a kill between the two, the next save gives it back.
+    """Write the artifact folder in place of an older one, and return its manifest.
 
     Args:
         folder: of the artifact; its parent exists.
@@ -180,71 +159,41 @@ def save(
         DiskError: if it cannot be written; an older artifact stays.
     """
     weights = joined(folds) if folds else weights_of(model)
-    wrong = [
-        name
-        for name, array in {**weights, "golden outputs": golden_outputs}.items()
-        if not np.isfinite(array).all()
-    ]
+    every = {**weights, "golden outputs": golden_outputs}
+    wrong = [name for name, array in every.items() if not np.isfinite(array).all()]
     if wrong:
         raise DivergedError(
             f"{len(wrong)} arrays of the trained model are not finite, "
             f"for example {', '.join(wrong[:3])} "
             f"(optimizer.base_rate={config.optimizer.base_rate:g})"
         )
-    old = folder.with_name(f".{folder.name}-old")
-    with writing(folder):
-        if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
-        if old.exists() and not folder.exists():
-            old.rename(folder)
-        for orphan in folder.parent.glob(f".{folder.name}-*"):  # of a save that was killed
-            shutil.rmtree(orphan, ignore_errors=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        try:
-            golden = {"inputs": golden_inputs, "outputs": golden_outputs.astype(np.float32)}
-            decoded_by = None
-            if golden_file is not None:
-                golden["file"] = np.frombuffer(golden_file, np.uint8)
-                decoded_by = image_files.shape(config.data).rules
-            write_synced(fresh / WEIGHTS, npz.to_bytes(weights))
-            write_synced(fresh / GOLDEN, npz.to_bytes(golden))
-            files = {name: file_entry(fresh / name) for name in (WEIGHTS, GOLDEN)}
-            manifest: dict[str, Any] = {
-                **details,
-                "config": config.to_json(),
-                "classes": list(target.names),
-                "target": target.to_json(),
-                "encoding": None if encoding is None else encoding.to_json(),
-                "prior": prior.astype(float).tolist(),
-                "weights_sha256": files[WEIGHTS]["sha256"],
-                "golden": {
-                    "file": GOLDEN,
-                    "rows": len(golden_inputs),
-                    "outputs": "predictions, float32",
-                    "decoded_by": decoded_by,
-                },
-                "files": files,
-            }
-            missing = [key for key in KEYS if key not in manifest]
-            if missing:
-                raise ValueError(f"The manifest lacks {missing}")
-            content = sealed(manifest)
-            write_synced(fresh / MANIFEST, content)
-            fresh.chmod(0o755)
-            sync_folder(fresh)
-            if folder.exists():
-                folder.rename(old)
-            try:
-                fresh.rename(folder)
-            except OSError:
-                if old.exists():
-                    old.rename(folder)
-                raise
-            sync_folder(folder.parent)
-            shutil.rmtree(old, ignore_errors=True)
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-    return opened(content)
+    golden, decoded_by = (
+        {"inputs": golden_inputs, "outputs": golden_outputs.astype(np.float32)},
+        None,
+    )
+    if golden_file is not None:
+        golden["file"] = np.frombuffer(golden_file, np.uint8)
+        decoded_by = image_files.shape(config.data).rules
+    files = {WEIGHTS: npz.to_bytes(weights), GOLDEN: npz.to_bytes(golden)}
+    manifest: dict[str, Any] = {
+        **details,
+        "config": config.to_json(),
+        "custom_code": own_code.digest(config),
+        "classes": list(target.names),
+        "target": target.to_json(),
+        "encoding": None if encoding is None else encoding.to_json(),
+        "prior": prior.astype(float).tolist(),
+        "weights_sha256": sha256(files[WEIGHTS]).hexdigest(),
+        "golden": {
+            "file": GOLDEN,
+            "rows": len(golden_inputs),
+            "outputs": "predictions, float32",
+            "decoded_by": decoded_by,
+        },
+    }
+    if missing := [key for key in KEYS if key not in manifest]:
+        raise ValueError(f"The manifest lacks {missing}")
+    return sealed_folder.write(folder, files, manifest)
 
 
 def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
@@ -260,7 +209,20 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
             says, or the parts do not fit each other.
     """
     path = folder / MANIFEST
-    content, manifest, files = _read_manifest(path)
+    with reading(path, ArtifactError, AGAIN):
+        if not path.is_file():
+            raise ArtifactError(
+                f"{folder} has no {MANIFEST}; "
+                "expected an artifact as `python -m pipeline train` writes it.\n"
+                "Correct --artifact, or train first."
+            )
+        content = path.read_bytes()
+    try:
+        manifest = opened(content)
+        # Half of a surrogate pair could be neither shown nor written.
+        json.dumps(manifest, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise ArtifactError(f"{path} cannot be trusted: {error}.\n{AGAIN}") from error
     for key, value in (expect or {}).items():
         if manifest.get(key) != value:
             raise ArtifactError(
@@ -269,147 +231,84 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
                 "An old version of the dataset is mounted, or the files were exchanged. "
                 "Publish the run again, then push infer again."
             )
-    # After `expect`, so that the artifact of another run is called that.
     try:
-        opened(content)
-    except ValueError as error:
-        raise ArtifactError(
-            f"{path} cannot be trusted: {error}.\n{AGAIN} "
-            "If an older version wrote it, use the commit that it names, or train again."
-        ) from error
-    for name, entry in files.items():
-        _verify(folder, name, entry)
-    listed = files.keys() >= {WEIGHTS, GOLDEN}
-    if not listed or manifest["weights_sha256"] != files[WEIGHTS]["sha256"]:
-        raise ArtifactError(f"{path} contradicts itself about {WEIGHTS} or {GOLDEN}.\n{AGAIN}")
-    try:
-        config = config_module.from_json(manifest["config"])
-        target = _target(manifest, config)
-        encoding = own_rows.encoding_of(manifest["encoding"], config.data)
-        prior = np.array(manifest["prior"], np.float32)
-        weights, golden = npz.read(folder / WEIGHTS), npz.read(folder / GOLDEN)
-        file = golden["file"].tobytes() if "file" in golden else None
-        if (file is None) != (manifest["golden"]["decoded_by"] is None):
-            raise ValueError("the golden file and what it was decoded by do not belong together")
-        metrics = manifest["metrics"]
-        if not isinstance(metrics, dict) or any(
-            isinstance(number, str | list | dict) for number in metrics.values()
-        ):
-            raise ValueError(f"metrics={str(metrics)[:80]} are not numbers by name")
-        arrays = golden["inputs"], golden["outputs"]
-        found = Artifact(manifest, config, target, encoding, prior, weights, *arrays, file)
+        for name, entry in manifest["files"].items():
+            with reading(folder / name, ArtifactError, AGAIN):
+                sealed_folder.verify(folder, name, entry)
+        artifact = _parsed(folder, manifest)
+        _refuse_contradictions(artifact)
     except PipelineError as error:
-        raise ArtifactError(f"{path}: {error}") from error
+        raise (
+            error if isinstance(error, ArtifactError) else ArtifactError(f"{path}: {error}")
+        ) from error
     except Exception as error:  # files of others make zipfile and numpy raise a dozen kinds
         raise ArtifactError(
-            f"{folder} cannot be read: {type(error).__name__}: {str(error)[:300]}.\n{AGAIN}"
+            f"{folder} cannot be used: {type(error).__name__}: {str(error)[:300]}.\n{AGAIN}"
         ) from error
-    problem = _problem(found)
-    if problem:
-        raise ArtifactError(f"{folder} contradicts itself: {problem}.\n{AGAIN}")
-    return found
+    return artifact
 
 
-def _read_manifest(path: Path) -> tuple[bytes, dict[str, Any], dict[str, dict[str, Any]]]:
-    """Return the bytes of manifest.json, what it says, and {"sha256", "size"} of each file."""
-    with reading(path, ArtifactError, AGAIN):
-        if not path.is_file():
-            raise ArtifactError(
-                f"{path.parent} has no {MANIFEST}; "
-                "expected an artifact as `python -m pipeline train` writes it.\n"
-                "Correct --artifact, or train first."
-            )
-        try:
-            content = path.read_bytes()
-            manifest = json.loads(content.decode())
-            # Half of a surrogate pair could be neither shown nor written.
-            json.dumps(manifest, ensure_ascii=False).encode()
-            files = {
-                name: {"sha256": entry["sha256"], "size": entry["size"]}
-                for name, entry in manifest.get("files", {}).items()
-            }
-            for name, entry in files.items():
-                if not isinstance(entry["sha256"], str) or not isinstance(entry["size"], int):
-                    raise ValueError(f"files[{name!r}] is {entry}")
-        except (ValueError, TypeError, AttributeError, KeyError, RecursionError) as error:
-            raise ArtifactError(f"{path} is not a manifest: {error}.\n{AGAIN}") from error
-    missing = [key for key in KEYS if key not in manifest]
-    if missing:
-        raise ArtifactError(f"{path} lacks {', '.join(missing)}.\n{AGAIN}")
-    return content, manifest, files
-
-
-def _verify(folder: Path, name: str, entry: Mapping[str, Any]) -> None:
-    """Refuse a file that is not there with these bytes."""
-    file = folder / name
-    # The name comes over the network, so it may not be a path. A link could change its target after
-    # this check.
-    good = re.fullmatch(r"[\w .-]{1,200}", name)
-    with reading(file, ArtifactError, AGAIN):
-        if not good or not file.is_file() or file.is_symlink():
-            raise ArtifactError(f"{folder / name[:200]} is missing; {MANIFEST} lists it.\n{AGAIN}")
-        found = file_entry(file)
-    if found != entry:
-        raise ArtifactError(
-            f"{file} has other bytes than {MANIFEST} says: "
-            f"{found['size']} bytes, sha256 {found['sha256'][:12]}…; "
-            f"expected {entry['size']} bytes, {entry['sha256'][:12]}….\n"
-            f"It was changed or is not complete. {AGAIN}"
-        )
-
-
-def _target(manifest: Mapping[str, Any], config: Config) -> Target:
-    """Return what the outputs mean, if the classes are in the order of `pipeline.data.labels`.
-
-    In any other order, each prediction would get the name of another class.
-    """
-    target, value = Target.from_json(manifest["target"]), manifest["classes"]
-    if config.target == target.kind == "own" and value == []:
-        return target
-    number = config.num_classes or config.outputs
-    order = float if config.target == "ordinal" else str
-    sorts = config.target != "regression" and len(config.data.labels) == 1
-    if (
-        isinstance(value, list)
-        and all(isinstance(name, str) for name in value)
-        and len(set(value)) == len(value) == number
-        and (value == sorted(value, key=order) if sorts else value == list(config.data.labels))
-        and (target.kind, target.names) == (config.target, tuple(value))
-    ):
-        return target
-    raise ArtifactError(
-        f"classes={str(value)[:200]}, target={str(manifest['target'])[:200]}; "
-        f"expected {number} different texts, in order.\n{AGAIN}"
+def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
+    """Return the artifact of a verified folder."""
+    config = config_module.from_json(manifest["config"])
+    golden = npz.read(folder / GOLDEN)
+    return Artifact(
+        manifest,
+        config,
+        Target.from_json(manifest["target"]),
+        own_rows.encoding_of(manifest["encoding"], config.data),
+        np.array(manifest["prior"], np.float32),
+        npz.read(folder / WEIGHTS),
+        golden["inputs"],
+        golden["outputs"],
+        golden["file"].tobytes() if "file" in golden else None,
     )
 
 
-def _problem(found: Artifact) -> str | None:
-    """Return why weights and golden arrays do not fit the config; None if they do."""
-    config, inputs, outputs = found.config, found.golden_inputs, found.golden_outputs
-    shape = config.data.shape
-    dtype = np.dtype(config.data.dtype)
-    if inputs.dtype != dtype or inputs.ndim < 1 or not len(inputs) or inputs.shape[1:] != shape:
-        expected = f"{dtype} (1 or more, {', '.join(map(str, shape))})"
-        return f"golden inputs are {inputs.dtype} {inputs.shape}; expected {expected}"
-    if not np.isfinite(inputs).all():
-        return "golden inputs are not finite"
-    shape = outputs.shape[1:] if config.target == "own" else (len(found.classes),)
-    if outputs.dtype != np.float32 or outputs.shape != (len(inputs), *shape):
-        expected = f"float32 {(len(inputs), *shape)}"
-        return f"golden outputs are {outputs.dtype} {outputs.shape}; expected {expected}"
-    if found.prior.shape != shape or not np.isfinite(found.prior).all():
-        return f"the prior is {str(found.manifest['prior'])[:200]}; expected finite numbers {shape}"
-    for name, array in {**found.weights, "golden outputs": outputs}.items():
-        if array.dtype != np.float32 or not np.isfinite(array).all():
-            return f"{name} is not finite float32"
-    if config.folds is None:
-        return "it has folds, and its config none" if "folds" in found.manifest else None
-    listed, first = found.manifest.get("folds"), found.folds[0] if found.folds else {}
+def _refuse_contradictions(artifact: Artifact) -> None:
+    """Raise `ValueError` unless the parts fit each other: somebody's own code may have written
+    them.
+    """
+    manifest, config, target = artifact.manifest, artifact.config, artifact.target
+    if manifest["weights_sha256"] != manifest["files"][WEIGHTS]["sha256"]:
+        raise ValueError(f"weights_sha256 is not that of {WEIGHTS}")
+    if any(not isinstance(value, int | float | None) for value in manifest["metrics"].values()):
+        raise ValueError(f"metrics={str(manifest['metrics'])[:80]} are not numbers by name")
+    if (artifact.golden_file is None) != (manifest["golden"]["decoded_by"] is None):
+        raise ValueError("the golden file and what it was decoded by do not belong together")
+    # In any other order, each prediction would get the name of another class.
+    names, order = target.names, float if config.target == "ordinal" else str
+    expected = tuple(sorted(set(names), key=order))
+    if config.target == "regression" or (names and len(config.data.labels) > 1):
+        expected = config.data.labels
+    count = 0 if config.target == "own" else config.num_classes or config.outputs
+    kind = target.kind, list(names), len(names)
+    if names != expected or kind != (config.target, manifest["classes"], count):
+        raise ValueError(
+            f"classes={str(manifest['classes'])[:200]}, target={str(manifest['target'])[:200]};"
+            f" expected {count} different texts, in order"
+        )
+    rows, shape = len(artifact.golden_inputs), (len(names),)
+    if config.target == "own":
+        shape = artifact.golden_outputs.shape[1:]
+    expected_forms: dict[str, tuple[np.ndarray, str, tuple[int, ...]]] = {
+        "golden inputs": (artifact.golden_inputs, config.data.dtype, (rows, *config.data.shape)),
+        "golden outputs": (artifact.golden_outputs, "float32", (rows, *shape)),
+        "the prior": (artifact.prior, "float32", shape),
+        **{name: (array, "float32", array.shape) for name, array in artifact.weights.items()},
+    }
+    for name, (array, dtype, wanted) in expected_forms.items():
+        good = rows > 0 and array.dtype == dtype and array.shape == wanted
+        if not good or not np.isfinite(array).all():
+            raise ValueError(
+                f"{name}: {array.dtype} {array.shape}; expected finite {dtype} {wanted}"
+            )
+    parts, listed = artifact.folds, manifest.get("folds")
+    names_of_weights = joined([parts[0]] * config.folds) if config.folds else parts[0]
+    shapes = {tuple(array.shape for array in part.values()) for part in parts}
     if (
-        not isinstance(listed, list)
-        or len(listed) != config.folds
-        or list(found.weights) != list(joined([first] * config.folds))
+        (None if listed is None else len(listed)) != config.folds
+        or list(artifact.weights) != list(names_of_weights)
+        or len(shapes) > 1
     ):
-        return f"the weights are not those of {config.folds} folds of one model"
-    shapes = {tuple(array.shape for array in part.values()) for part in found.folds}
-    return "the weights of two folds differ in shape" if len(shapes) > 1 else None
+        raise ValueError(f"the weights are not those of {config.folds or 'no'} folds of one model")

@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, settings
 
+pytest_plugins = ["tests.small_competition"]
 ROOT = Path(__file__).resolve().parents[1]
 GUARD = Path(__file__).resolve().parent / "guard"
 HOME = Path(tempfile.mkdtemp(prefix="relay-tests-"))
@@ -32,20 +33,16 @@ LONG = (
     "doors/test_kaggle.py",
     "faults/test_matrix.py",
     "doors/test_pipeline.py",
-    "pipeline/training/test_training.py",
-    "pipeline/inference/test_inference.py",
+    "pipeline/train/test_training.py",
+    "pipeline/infer/test_inference.py",
     "deploy/relay/test_chained_sessions.py",
     "commands/test_tasks.py",
     "localkaggle/sessions/test_session.py",
-    "deploy/relay/test_competition_kinds.py",
-    "localkaggle/test_serve.py",
     "faults/test_known_failures.py",
     "pipeline/data/test_folds.py",
-    "pipeline/session/test_time_limit.py",
-    "commands/test_dashboard.py",
-    "pipeline/training/test_train_step.py",
+    "pipeline/train/test_session.py",
+    "pipeline/train/test_train_step.py",
     "pipeline/ordinary/test_models.py",
-    "test_each_config.py",
 )
 
 # What XLA compiled, for all workers and every Python that they start: half of the time was spent

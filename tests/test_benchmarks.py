@@ -3,7 +3,6 @@
 import time
 
 from benchmarks import measure
-from benchmarks.__main__ import SUBJECTS, named
 from benchmarks.measure import Table
 
 
@@ -26,10 +25,6 @@ def test_each_turn_begins_with_another_variant_and_the_first_does_not_count():
 
     assert order == list("abbaab")
     assert taken == {"a": [4, 5], "b": [3, 6]}
-
-
-def test_without_a_name_the_usual_subjects_run():
-    assert named([]) == SUBJECTS and named(["plan", "gpu"]) == ["plan", "gpu"]
 
 
 def test_a_script_replaces_its_own_section_alone(tmp_path, monkeypatch, capsys):

@@ -4,9 +4,10 @@ import pytest
 
 from deploy.bundle import bundle
 from pipeline import config as configs
+from pipeline.config import own_code
 from pipeline.config.config_files import CONFIGS
 from pipeline.models import architectures
-from pipeline.train import own_code_check
+from pipeline.train import custom_check
 from tests.pipeline.handmade import without_numbers
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("[!_]*") if path.stem.isidentifier())
@@ -19,8 +20,8 @@ def test_its_model_is_built_and_its_custom_functions_work(name):
 
     with without_numbers():
         assert architectures.build(config).count_params()
-    if config.code:
-        own_code_check.by_jax(config, print)
+    if own_code.functions(config):
+        custom_check.by_jax(config, print)
 
 
 def test_its_notebook_is_built(name, tmp_path):

@@ -50,7 +50,10 @@ def main(arguments: list[str] | None = None) -> int:
     bench_command.add_options(commands.add("bench", _bench, about, commands.config))
     about = "write one page of what any runs of bench measured, beside the benchmark of 2018"
     page = commands.add("bench-report", _bench_report, about, commands.common)
-    bench_command.add_report_options(page)
+    page.add_argument("runs", nargs="*", type=Path, help="the output folders of bench")
+    page.add_argument("--output", required=True, type=Path, help="gets the page and its pictures")
+    page.add_argument("--pattern", type=int, default=0, choices=range(1, 9), help="to compare")
+    page.add_argument("--accuracy", type=float, default=0.5, help="to reach; default: 0.5")
     return commands.main(arguments, resuming=(_scale_check, _bench))
 
 
@@ -72,13 +75,13 @@ def scale_check(
     config = config_module.load(name)
     refuse_missing_input(folder)
     backend.use_every_core(batch or config.optimizer.base_batch)
-    from pipeline.figures import training_figures
     from workbench import scale_check as scaling
+    from workbench import scaling_figure
 
     checked = scaling.check(config, folder, output, batch=batch, show=show)
     for line in scaling.lines(checked):
         show(line)
-    pictures = training_figures.of_scaling(output, show=show)
+    pictures = scaling_figure.draw(output, show=show)
     return {
         **checked.to_json(),
         "output": str(output),
@@ -109,7 +112,12 @@ def _bench(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
-    return bench_command.report(options, show)
+    backend.choose("jax")
+    from workbench.benchmark_page import bench_report
+
+    return bench_report.write(
+        options.runs, options.output, show, pattern=options.pattern, accuracy=options.accuracy
+    )
 
 
 def _plan(options: argparse.Namespace) -> dict[str, Any]:

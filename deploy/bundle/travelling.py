@@ -11,7 +11,12 @@ from deploy.errors import UsageError
 
 WHOLE = ("formats", "pipeline")
 # What the notebook of a kernel needs beside these.
-MORE = {"bench": ("workbench/benchmark", "workbench/pages", "workbench/plan")}
+MORE = {
+    "bench": (
+        *("workbench/__init__.py", "workbench/budget.py", "workbench/benchmark/*.py"),
+        *(f"workbench/plan/{name}.py" for name in ("__init__", "kept_plans", "operation_counts")),
+    )
+}
 CONFIGS = "pipeline/configs"
 # These stay at home: they speak to Kaggle, or stand in for it.
 HOME = frozenset({"commands", "deploy", "localkaggle", "benchmarks", "tasks", "tests", "workbench"})
@@ -31,16 +36,14 @@ def files(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[str, Pat
     """
     found = {
         name: path
-        for folder in (*WHOLE, *MORE.get(kernel, ()))
-        for name, path in _sources(root, folder)
+        for pattern in (*(f"{folder}/**/*.py" for folder in WHOLE), *MORE.get(kernel, ()))
+        for name, path in _sources(root, pattern)
         if not name.startswith(f"{CONFIGS}/") or name == f"{CONFIGS}/__init__.py"
     }
-    if kernel in MORE:
-        found |= {"workbench/__init__.py": root / "workbench" / "__init__.py"}
     for name, config in configs.items():
         package = config.name == "__init__.py"
         # All files of a package travel, also one that nothing imports.
-        inside = [path for _, path in _sources(config.parent, ".")] if package else [config]
+        inside = [path for _, path in _sources(config.parent, "**/*.py")] if package else [config]
         above = config.parent.parent if package else config.parent
         for path in inside:
             place = f"{CONFIGS}/{path.relative_to(above).as_posix()}"
@@ -110,8 +113,7 @@ def read(path: Path) -> str:
         ) from error
 
 
-def _sources(root: Path, folder: str) -> list[tuple[str, Path]]:
-    """Return (path below the root, file) of the Python files in a folder, but for hidden ones."""
-    paths = sorted((root / folder).rglob("*.py"))
-    named = [(path.relative_to(root).as_posix(), path) for path in paths]
+def _sources(root: Path, pattern: str) -> list[tuple[str, Path]]:
+    """Return (path below the root, file) of the files that a pattern names, but for hidden ones."""
+    named = [(path.relative_to(root).as_posix(), path) for path in sorted(root.glob(pattern))]
     return [(name, path) for name, path in named if "/." not in f"/{name}"]

@@ -11,8 +11,6 @@ TIME_UP = r"exceeded [\d.]+ seconds|maximum allowed execution time"
 CRASHES = {
     NotMounted.words: "In the first run after a source was attached Kaggle may not mount it."
     " Nothing has to be edited. Push the same again:",
-    r"This session has no internet": "Kaggle gave the session no internet. Verify the phone at"
-    " kaggle.com/settings, and push again.",
     r"Asked for \w+|Unable to initialize backend 'tpu'": "Kaggle gave another machine. Verify the"
     " account at kaggle.com/settings, remove any docker pin, and push again.",
     r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError": "Memory ran out. Use a smaller model,"

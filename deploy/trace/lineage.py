@@ -142,7 +142,6 @@ def _golden(folder: Path) -> list[Link]:
         GOLDEN,
         lambda one: (
             f"{one['precision']}, {one['difference']:.1e} apart, {one['tolerance']:.1e} allowed"
-            f"{' by the config' if one['asked'] else ''}"
             + (f", of {one['run_id']}" if "run_id" in one else "")
         ),
     )

@@ -8,8 +8,8 @@
 
 # %% [markdown]
 # # Train on the TPU, or on the pair of T4
-# The first cell checks that the accelerator is there, and the internet where pretrained weights
-# come from it. Without one the run stops here, before it costs quota.
+# The first cell checks that the accelerator is there, and fetches pretrained weights. If one of
+# them is missing, the run stops here, before it costs quota.
 
 # %%
 import os
@@ -22,14 +22,13 @@ from pathlib import Path
 from pipeline import config
 from pipeline.config import rehearsal
 from pipeline.models import backbones
-from pipeline.runtime import devices, internet, provenance
+from pipeline.runtime import devices, provenance
 
 origin = provenance.from_bundle(Path("bundle.json"))
 print(devices.prove(origin.machine_shape))
 print(provenance.versions_line())
 settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
-if needed_for := backbones.fetched(settings):
-    print(internet.prove(needed_for))
+backbones.published(settings)  # or says that the internet is off, or what is not mounted
 
 # %% [markdown]
 # ## The configuration, as applied

@@ -1,32 +1,73 @@
-"""Augmentation: all random changes of a config, as numbers for each place of a batch."""
+"""Augmentation: all random changes of a config, in the order of one table.
+
+To add one: a field in `pipeline.config.data_layout`, a stream, and a row in `CHANGES`.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from functools import cached_property
+from itertools import accumulate
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pipeline.augment import crop_and_flip, mixup, rand_augment, resized_crop, turns
+from pipeline.augment import geometry, mixup, rand_augment
+from pipeline.augment.streams import Stream
 from pipeline.config.data_layout import Data, Form, sizes
 from pipeline.data import packed_inputs
 from pipeline.errors import ConfigError
 
-OWN_STREAM = 8  # of random numbers from one seed (`pipeline.data.dataset.ORDER`)
-KEY = 2  # numbers of a key
+
+class Change(NamedTuple):
+    """A row of the table: one kind of change.
+
+    Attributes:
+        fields: of `Data`; one that is set switches the change on.
+        stream: of its random numbers.
+        draw: on the host; takes a generator, the number of images n and the data, and returns
+            int32 (n, k).
+        apply: on the devices; takes images, uint8 (n, height, width, channels), what was drawn and
+            the data, and returns changed images.
+    """
+
+    fields: tuple[str, ...]
+    stream: Stream
+    draw: Callable[[np.random.Generator, int, Data], np.ndarray]
+    apply: Callable[[Any, Any, Data], Any]
+
+
+def _draw_keys(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
+    """Return int32 (batch, 2): a key of JAX's random numbers for each image."""
+    return random.integers(-(2**31), 2**31, (batch, 2), np.int32)
+
+
+# A competitor's function is no field of `Data`; `Augmentation.changed` applies it.
+CUSTOM = Change((), Stream.CUSTOM, _draw_keys, lambda images, *_: images)
+MIX = Change(("mixup", "cutmix"), Stream.MIXTURES, mixup.draw, mixup.mixed)
+# In the order in which images change.
+CHANGES = (
+    Change(("crop_scale",), Stream.RESIZED_CROPS, geometry.draw_windows, geometry.enlarge),
+    Change(("rotate",), Stream.QUARTER_TURNS, geometry.draw_quarters, geometry.turn),
+    Change(("flip_vertical",), Stream.VERTICAL_FLIPS, geometry.draw_flips, geometry.flip_vertical),
+    Change(("crop_padding", "flip"), Stream.CROPS, geometry.draw_crops, geometry.crop_and_flip),
+    Change(("rand_augment",), Stream.RAND_AUGMENT, rand_augment.draw, rand_augment.operated),
+    CUSTOM,
+    MIX,
+)
 
 
 @dataclass(frozen=True)
 class Augmentation:
-    """The changes that `data` names; a table has none.
+    """The changes that a config names; a table has none.
 
     Attributes:
         data: of a config.
         seed: of the run.
         batch: images of a step, over all replicas.
-        own: a competitor's function of an image and a key of JAX's random numbers; with
-            target="own" of an image, its labels and a key.
+        own: a custom function of an image and a key of JAX's random numbers; with target="own" of
+            an image, its labels and a key.
     """
 
     data: Data
@@ -41,94 +82,86 @@ class Augmentation:
 
     def draws(self, step: int) -> np.ndarray:
         """Return the numbers of a step's places: int32 (batch, k), k = 0 without changes."""
-        data, given = self.data, (self.seed, step, self.batch)
-        parts = [np.zeros((self.batch, 0), np.int32)]
-        if self._moves:
-            parts.append(crop_and_flip.draws(*given, data.crop_padding, flip=data.flip))
-        if data.rand_augment:
-            changes = data.rand_augment, data.rand_magnitude
-            parts.append(rand_augment.draws(*given, data.shape, *changes))
-        if self.mixes:
-            parts.append(mixup.draws(*given, data.shape, data.mixup, data.cutmix))
-        if data.crop_scale:
-            parts.append(resized_crop.draws(*given, data.shape, data.crop_scale))
-        if self._turns:
-            parts.append(turns.draws(*given, flip=data.flip_vertical, rotate=data.rotate))
-        if self.own:
-            random = np.random.default_rng((self.seed, OWN_STREAM, step))
-            parts.append(random.integers(-(2**31), 2**31, (self.batch, KEY), np.int32))
-        return np.concatenate(parts, axis=1)
+        parts = [self._draw(change, step, self.batch) for change in self._changes]
+        return np.concatenate([np.zeros((self.batch, 0), np.int32), *parts], axis=1)
 
     def applied(self, images: Any, draws: Any) -> tuple[Any, Any]:
         """Return the changed images of some places, and the share of each that is its own: float32
         (n,), or None if nothing is mixed.
         """
-        own, widths = None, (3 * self._moves, rand_augment.COLUMNS * self.data.rand_augment)
-        moves, operations, mixes = jnp.split(draws, np.cumsum(widths), axis=1)
-        place = sum(widths) + mixup.COLUMNS * self.mixes
-        if self.data.crop_scale:
-            images = resized_crop.applied(images, draws[:, place:])
-            place += resized_crop.COLUMNS
-        if self._turns:
-            images = turns.applied(images, draws[:, place:])
-        if self._moves:
-            images = crop_and_flip.applied(images, moves, self.data.crop_padding)
-        if self.data.rand_augment:
-            images = rand_augment.applied(images, operations)
-        if self.own:
-            images = self.changed(images, draws)[0]
-        if self.mixes:
-            images, own = mixup.applied(images, mixes)
-        return images, own
+        shares = None
+        for change, columns in self._columns.items():
+            images = change.apply(images, draws[:, columns], self.data)
+            if change is CUSTOM:
+                (images,) = self.changed(images, draws)
+            elif change is MIX:
+                shares = mixup.shares(draws[:, columns], self.data)
+        return images, shares
 
     def changed(self, inputs: Any, draws: Any, *labels: Any) -> tuple[Any, ...]:
-        """Return inputs, and labels if they are given, changed by the competitor's function."""
-        own: Any = self.own
-        forms, keys = self.data.own_inputs, _keys(draws[:, -KEY:])
+        """Return inputs, and labels if there are some, changed by the custom function.
 
-        def one(given: Any, key: Any, *labels: Any) -> Any:
-            if len(forms) > 1:
-                named = packed_inputs.unpacked(given[None], forms)
-                given = {name: part[0] for name, part in named.items()}
-            found = own(given, *labels, key)
-            several = isinstance(found, tuple) and len(found) == 2
-            changed, *rest = found if labels and several else (found,)
-            if len(rest) != len(labels) or (len(forms) > 1 and not isinstance(changed, dict)):
+        Raises:
+            ConfigError: if it returns something else.
+        """
+        custom: Any = self.own
+        forms = self.data.own_inputs if len(self.data.own_inputs) > 1 else {}
+
+        def change(example: Any, key: Any, *labels: Any) -> Any:
+            if forms:
+                named = packed_inputs.unpacked(example[None], forms)
+                example = {name: part[0] for name, part in named.items()}
+            result = custom(example, *labels, key)
+            is_pair = isinstance(result, tuple) and len(result) == 2
+            changed, *rest = result if labels and is_pair else (result,)
+            if len(rest) != len(labels) or (forms and not isinstance(changed, dict)):
                 raise ConfigError(
-                    f"augment={getattr(own, '__name__', own)!r} returns a {type(found).__name__};"
+                    f"{_called(custom)} returns a {type(result).__name__};"
                     f" expected {'(inputs, labels)' if labels else 'a dict of the inputs'}.\n"
                     "Return them, changed or as they came."
                 )
-            if len(forms) > 1:
+            if forms:
                 for name, form in forms.items():
-                    _check_form(own, name, changed.get(name), form)
-                named = {name: changed[name][None] for name in forms}
-                changed = packed_inputs.packed(named)[0]
+                    _check_form(custom, name, changed.get(name), form)
+                changed = packed_inputs.packed({name: changed[name][None] for name in forms})[0]
             return changed, *rest
 
-        changed: tuple[Any, ...] = jax.vmap(one)(inputs, keys, *labels)
-        return changed
+        numbers = jax.lax.bitcast_convert_type(draws[:, self._columns[CUSTOM]], jnp.uint32)
+        keys = jax.random.wrap_key_data(numbers, impl="threefry2x32")
+        results: tuple[Any, ...] = jax.vmap(change)(inputs, keys, *labels)
+        return results
 
-    @property
-    def _turns(self) -> bool:
-        return self.data.flip_vertical or self.data.rotate
+    @cached_property
+    def _changes(self) -> tuple[Change, ...]:
+        """The rows of the table that are switched on."""
+        return tuple(
+            change
+            for change in CHANGES
+            if any(getattr(self.data, name) for name in change.fields)
+            or (change is CUSTOM and self.own)
+        )
 
-    @property
-    def _moves(self) -> bool:
-        return bool(self.data.crop_padding or self.data.flip)
+    @cached_property
+    def _columns(self) -> dict[Change, slice]:
+        """Where the numbers of each change are in a row of `draws`."""
+        widths = [self._draw(change, 0, 1).shape[1] for change in self._changes]
+        ends = list(accumulate(widths, initial=0))
+        return dict(zip(self._changes, map(slice, ends, ends[1:]), strict=True))
+
+    def _draw(self, change: Change, step: int, images: int) -> np.ndarray:
+        random = np.random.default_rng((self.seed, change.stream, step))
+        return change.draw(random, images, self.data)
 
 
-def _keys(numbers: Any) -> Any:
-    words = jax.lax.bitcast_convert_type(numbers, jnp.uint32)
-    return jax.random.wrap_key_data(words, impl="threefry2x32")
+def _called(custom: Callable[..., Any]) -> str:
+    return f"augment={getattr(custom, '__name__', custom)!r}"
 
 
-def _check_form(own: Any, name: str, found: Any, form: Form) -> None:
+def _check_form(custom: Callable[..., Any], name: str, found: Any, form: Form) -> None:
     """Raise `ConfigError` for an input of another form: its bytes would be other numbers."""
     kind, shape = (str(getattr(found, part, "nothing")) for part in ("dtype", "shape"))
     if (kind, shape) != (form[0], str(sizes(form))):
         raise ConfigError(
-            f"augment={getattr(own, '__name__', own)!r} returns {kind} {shape} for the input"
-            f" {name!r}; expected {form[0]} {sizes(form)}.\nReturn .astype({form[0]!r}) of it, in"
-            " its own size."
+            f"{_called(custom)} returns {kind} {shape} for the input {name!r}; expected {form[0]}"
+            f" {sizes(form)}.\nReturn .astype({form[0]!r}) of it, in its own size."
         )

@@ -18,27 +18,20 @@ import jax.numpy as jnp
 import numpy as np
 
 from pipeline.augment.resampling import ONE, interpolated
+from pipeline.config import Data
 
-STREAM = 5  # of random numbers from one seed (`pipeline.data.dataset.ORDER`)
 LEVELS = 256
-# A row of `draws` for each operation: its number, and six numbers for it.
+# What is drawn for each operation: its number, and six numbers for it.
 COLUMNS = 7
 
 
-def draws(
-    seed: int, step: int, batch: int, shape: tuple[int, ...], operations: int, magnitude: float
-) -> np.ndarray:
-    """Return int32 (batch, 7 x operations), drawn anew for each place and step.
-
-    Args:
-        shape: height and width of the images, and more.
-        operations: on each image, one after the other.
-        magnitude: how strong they are, 0 to 1; the sign is random.
+def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
+    """Return int32 (batch, 7 x data.rand_augment): operations on each image, one after the other,
+    as strong as `data.rand_magnitude`; the sign is random.
     """
-    random = np.random.default_rng((seed, STREAM, step))
-    chosen = random.integers(0, len(OPERATIONS), (batch, operations))
-    strengths = magnitude * (2 * random.integers(0, 2, chosen.shape) - 1)
-    return numbers(chosen, strengths, shape).reshape(batch, -1)
+    chosen = random.integers(0, len(OPERATIONS), (batch, data.rand_augment))
+    strengths = data.rand_magnitude * (2 * random.integers(0, 2, chosen.shape) - 1)
+    return numbers(chosen, strengths, data.shape).reshape(batch, -1)
 
 
 def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -> np.ndarray:
@@ -56,7 +49,7 @@ def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -
     across = (1 / cosine, sine / cosine, start - sine / cosine * down[2])
     shear, bits = 0.3 * strengths, np.round(4 * np.abs(strengths))
     factor = 1 + 0.9 * strengths
-    given = {
+    values = {
         "rotate": (*across, *down),
         "solarize": (np.round(LEVELS * (1 - np.abs(strengths))) / ONE,),
         "posterize": (2.0**bits / ONE,),
@@ -66,30 +59,29 @@ def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -
         "translate_x": (one, zero, 0.45 * strengths * width),
         "translate_y": (zero, one, 0.45 * strengths * height),
     }
-    found = np.zeros((*chosen.shape, COLUMNS))
+    rows = np.zeros((*chosen.shape, COLUMNS))
     for number, name in enumerate(OPERATIONS):
-        for column, values in enumerate(given.get(name, ())):
-            found[..., 1 + column] = np.where(chosen == number, values, found[..., 1 + column])
-    found = np.round(ONE * found)
-    found[..., 0] = chosen
-    return found.astype(np.int32)
+        for column, value in enumerate(values.get(name, ()), start=1):
+            rows[..., column] = np.where(chosen == number, value, rows[..., column])
+    rows = np.round(ONE * rows)
+    rows[..., 0] = chosen
+    return rows.astype(np.int32)
 
 
-def applied(images: Any, draws: Any) -> Any:
-    """Return the images, uint8 (n, height, width, 1 or 3), after what `draws` returned.
+def operated(images: Any, numbers: Any, data: Data) -> Any:
+    """Return the images, uint8 (n, height, width, 1 or 3), after the operations that were drawn.
 
     They are computed one after the other: so each takes the time of its own operations alone.
     """
-    rows = draws.reshape(len(draws), -1, COLUMNS)
+    rows = numbers.reshape(len(numbers), -1, COLUMNS)
 
-    def one(given: tuple[Any, Any]) -> Any:
-        image, operations = given
-        for row in range(rows.shape[1]):
-            number, *values = operations[row]
+    def operate(row: tuple[Any, Any]) -> Any:
+        image, operations = row
+        for number, *values in operations:
             image = jax.lax.switch(number, list(OPERATIONS.values()), image, values)
         return image
 
-    return jax.lax.map(one, (images, rows))
+    return jax.lax.map(operate, (images, rows))
 
 
 def _autocontrast(image: Any, _: Any) -> Any:
@@ -140,8 +132,8 @@ def _grey(image: Any) -> Any:
 
 
 def _blended(image: Any, other: Any, factor: Any) -> Any:
-    found = other + ((factor * (image.astype(jnp.int32) - other)) >> 16)
-    return jnp.clip(found, 0, LEVELS - 1).astype(jnp.uint8)
+    blend = other + ((factor * (image.astype(jnp.int32) - other)) >> 16)
+    return jnp.clip(blend, 0, LEVELS - 1).astype(jnp.uint8)
 
 
 def _color(image: Any, values: Any) -> Any:

@@ -4,12 +4,16 @@ A TPU has no fast gather of single pixels, and multiplies matrices instead: rows
 Products of 8-bit numbers are exact in bfloat16 with float32 sums. So both ways give the same bits.
 """
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 
 ONE = 1 << 16  # of a position in 16.16 fixed point
+# Products of (n, new places, old places) with images, along rows and along columns.
+SUMS = {1: "nij,njwc->niwc", 2: "nij,nhjc->nhic"}
 
 
 def taken(images: Any, places: Any, axis: int) -> Any:
@@ -27,17 +31,13 @@ def taken(images: Any, places: Any, axis: int) -> Any:
     size = images.shape[axis]
 
     def gather(images: Any, places: Any) -> Any:
-        one_line = [slice(None), None, None, None]
-        one_line[axis] = slice(None)
-        lines = jnp.clip(places, 0, size - 1)[tuple(one_line)]
-        found = jnp.take_along_axis(images, lines, axis, mode="promise_in_bounds")
-        inside = ((places >= 0) & (places < size))[tuple(one_line)]
-        return jnp.where(inside, found, 0).astype(jnp.uint8)
+        pixels = _gathered(images, _per_line(jnp.clip(places, 0, size - 1), axis), axis)
+        inside = _per_line((places >= 0) & (places < size), axis)
+        return jnp.where(inside, pixels, 0).astype(jnp.uint8)
 
     def multiply(images: Any, places: Any) -> Any:
-        ones = (places[:, :, None] == jnp.arange(size)).astype(jnp.bfloat16)
-        product = "nij,njwc->niwc" if axis == 1 else "nij,nhjc->nhic"
-        return _product(product, ones, images).astype(jnp.uint8)
+        ones = places[:, :, None] == jnp.arange(size)
+        return _product(SUMS[axis], ones, images).astype(jnp.uint8)
 
     return jax.lax.platform_dependent(images, places, tpu=multiply, default=gather)
 
@@ -56,31 +56,8 @@ def resized(images: Any, positions: Any, axis: int) -> Any:
     >>> resized(line, jnp.array([[0, ONE // 4, 2 * ONE]]), 2).ravel().tolist()
     [0, 25, 200]
     """
-    size = images.shape[axis]
-    first, part = positions >> 16, (positions >> 8) & 255
-    second = jnp.minimum(first + 1, size - 1)
-
-    def gather(images: Any, first: Any, second: Any, part: Any) -> Any:
-        one_line = [slice(None), None, None, None]
-        one_line[axis] = slice(None)
-        at, own = tuple(one_line), 256 - part
-        found = 0
-        for side, share in ((first, own), (second, part)):
-            pixels = jnp.take_along_axis(images, side[at], axis, mode="promise_in_bounds")
-            found += share[at] * pixels.astype(jnp.int32)
-        return found
-
-    def multiply(images: Any, first: Any, second: Any, part: Any) -> Any:
-        weights = sum(
-            jnp.where(side[..., None] == jnp.arange(size), share[..., None], 0)
-            for side, share in ((first, 256 - part), (second, part))
-        )
-        product = "nij,njwc->niwc" if axis == 1 else "nij,nhjc->nhic"
-        return _product(product, jnp.asarray(weights, jnp.bfloat16), images).astype(jnp.int32)
-
-    ways = {"tpu": multiply, "default": gather}
-    found = jax.lax.platform_dependent(images, first, second, part, **ways)
-    return ((found + 128) >> 8).astype(jnp.uint8)
+    spread = partial(_per_line, axis=axis)
+    return _rounded(_interpolated(images, positions, axis, spread, SUMS[axis]))
 
 
 def interpolated(image: Any, positions: Any) -> Any:
@@ -98,35 +75,57 @@ def interpolated(image: Any, positions: Any) -> Any:
     size = image.shape[1]
     # As if rounded to the next pixel: half a pixel around the image still belongs to it.
     inside = (positions >= -(ONE // 2)) & (positions < size * ONE - ONE // 2)
-    first, part = positions >> 16, (positions >> 8) & 255
+    sums = _interpolated(image, positions, 1, lambda values: values[..., None], "hij,hjc->hic")
+    return jnp.where(inside[..., None], _rounded(sums), 0)
 
-    def gather(image: Any, first: Any, part: Any) -> Any:
-        sides = [
-            jnp.take_along_axis(
-                image,
-                jnp.clip(first + one, 0, size - 1)[..., None],
-                1,
-                mode="promise_in_bounds",
-            ).astype(jnp.int32)
-            for one in (0, 1)
-        ]
-        return sides[0] * (256 - part)[..., None] + sides[1] * part[..., None]
 
-    def multiply(image: Any, first: Any, part: Any) -> Any:
-        sides = jnp.clip(first, 0, size - 1), jnp.clip(first + 1, 0, size - 1)
-        own, other = (
-            jnp.where(side[..., None] == jnp.arange(size), share[..., None], 0)
-            for side, share in zip(sides, (256 - part, part), strict=True)
+def _interpolated(
+    images: Any, positions: Any, axis: int, spread: Callable[[Any], Any], sums: str
+) -> Any:
+    """Return the pixels at positions along an axis, times 256: int32, of the images' form.
+
+    Args:
+        spread: gives positions the form of the images.
+        sums: the product of weights (…, new places, old places) with the images.
+    """
+    size, part = images.shape[axis], (positions >> 8) & 255
+    first, second = (jnp.clip((positions >> 16) + shift, 0, size - 1) for shift in (0, 1))
+
+    def gather(images: Any, first: Any, second: Any, part: Any) -> Any:
+        return sum(
+            spread(share) * _gathered(images, spread(side), axis).astype(jnp.int32)
+            for side, share in ((first, 256 - part), (second, part))
         )
-        weights = (own + other).astype(jnp.bfloat16)
-        return _product("hij,hjc->hic", weights, image).astype(jnp.int32)
 
-    found = jax.lax.platform_dependent(image, first, part, tpu=multiply, default=gather)
-    return jnp.where(inside[..., None], (found + 128) >> 8, 0).astype(jnp.uint8)
+    def multiply(images: Any, first: Any, second: Any, part: Any) -> Any:
+        weights = sum(
+            jnp.where(side[..., None] == jnp.arange(size), share[..., None], 0)
+            for side, share in ((first, 256 - part), (second, part))
+        )
+        return _product(sums, weights, images).astype(jnp.int32)
+
+    ways = {"tpu": multiply, "default": gather}
+    return jax.lax.platform_dependent(images, first, second, part, **ways)
+
+
+def _rounded(sums: Any) -> Any:
+    return ((sums + 128) >> 8).astype(jnp.uint8)
+
+
+def _per_line(values: Any, axis: int) -> Any:
+    """Return values (n, size) in a form that repeats them for each line along an axis of images."""
+    return values[:, :, None, None] if axis == 1 else values[:, None, :, None]
+
+
+def _gathered(images: Any, places: Any, axis: int) -> Any:
+    return jnp.take_along_axis(images, places, axis, mode="promise_in_bounds")
 
 
 def _product(sums: str, weights: Any, images: Any) -> Any:
     """Return a product of whole numbers up to 256, exactly: float32."""
     return jnp.einsum(
-        sums, weights, images.astype(jnp.bfloat16), preferred_element_type=jnp.float32
+        sums,
+        jnp.asarray(weights, jnp.bfloat16),
+        images.astype(jnp.bfloat16),
+        preferred_element_type=jnp.float32,
     )

@@ -1,24 +1,27 @@
-"""Loads a config from its Python file."""
+"""Loads a config from its Python file, or from JSON, and writes it as JSON."""
 
 import difflib
 import importlib
 import importlib.util
+import json
 import os
 import random
 import re
 import sys
+from collections.abc import Iterable, Mapping
 from dataclasses import fields
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 from pipeline.config import own_code
-from pipeline.config.config import Config
+from pipeline.config.config import Config, Floor
 from pipeline.config.data_layout import Data
-from pipeline.config.floor import Floor
 from pipeline.config.optimizer import Optimizer
 from pipeline.errors import ConfigError, place
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
+PARTS = {"data": Data, "optimizer": Optimizer, "floor": Floor}
 
 
 def load(config: str) -> Config:
@@ -38,10 +41,9 @@ def load(config: str) -> Config:
     path = named_files().get(config) if named else Path(config)
     # Not Path.is_file, which raises for a long name.
     if path is None or not (named or os.path.isfile(config)):  # noqa: PTH113
-        alike = difflib.get_close_matches(Path(config).stem, named_files(), n=1)
-        meant = f" Did you mean {alike[0]}?" if alike else ""
         raise ConfigError(
-            f"--config {config!r}: there is no such config.{meant} Expected one of"
+            f"--config {config!r}: there is no such config."
+            f"{_did_you_mean(Path(config).stem, named_files())} Expected one of"
             f" {', '.join(named_files())}, or the path of a .py file of the same form.\n"
             "Correct the name, or describe a folder: invoke inspect --input DIR --write NAME"
         )
@@ -54,7 +56,7 @@ def load(config: str) -> Config:
     except (Exception, SystemExit) as error:
         raise ConfigError(
             f"{path}{place(error, path)} could not be read: {type(error).__name__}: {error}."
-            f"{_meant(str(error))}\n"
+            f"{_suggested_field(str(error))}\n"
             "Expected a Python file of the form of pipeline/configs/digits.py. Correct that line."
         ) from error
     finally:
@@ -72,18 +74,8 @@ def load(config: str) -> Config:
             "notebooks and manifests find the file by the name.\n"
             f"Set name={expected!r}, or rename the file."
         )
-    return own_code.attached(value, module, path)
-
-
-def _meant(message: str) -> str:
-    """Return the field that a misspelt one resembles, in words; "" if there is none."""
-    found = re.match(r"(\w+)\.__init__\(\) got an unexpected keyword argument '(\w+)'", message)
-    kinds = {kind.__name__: kind for kind in (Config, Data, Floor, Optimizer)}
-    if found is None or found[1] not in kinds:
-        return ""
-    names = [each.name for each in fields(kinds[found[1]])]
-    alike = difflib.get_close_matches(found[2], names, n=1)
-    return f" Did you mean {alike[0]}?" if alike else ""
+    own_code.register(value, module, path)
+    return value
 
 
 def named_files() -> dict[str, Path]:
@@ -91,6 +83,43 @@ def named_files() -> dict[str, Path]:
     files = {path.stem: path for path in CONFIGS.glob("[!_.]*.py")}
     packages = {path.parent.name: path for path in CONFIGS.glob("[!_.]*/__init__.py")}
     return dict(sorted((files | packages).items()))  # as Python imports them
+
+
+def to_text(config: Config) -> str:
+    """Return the config as indented JSON, keys sorted: equal configs give equal texts."""
+    return json.dumps(config.to_json(), indent=2, sort_keys=True)
+
+
+def from_json(value: Mapping[str, Any]) -> Config:
+    """Return the `Config` that `Config.to_json` wrote.
+
+    Raises:
+        ConfigError: if a key is unknown or missing, or a value cannot work.
+
+    >>> from pipeline import config
+    >>> config.from_json(config.load("digits").to_json()) == config.load("digits")
+    True
+    """
+    try:
+        parts = {name: kind(**value[name]) for name, kind in PARTS.items() if value.get(name)}
+        return Config(**{**value, **parts})
+    except (TypeError, AttributeError) as error:  # a field is missing or unknown, or no object
+        raise ConfigError(
+            f"The JSON of a config cannot work: {error}.{_suggested_field(str(error))}\n"
+            "Correct the spelling, or add what is missing."
+        ) from error
+
+
+def _suggested_field(message: str) -> str:
+    """Return the field that an unknown argument resembles, in words; "" if there is none."""
+    unknown = re.search(r"__init__\(\) got an unexpected keyword argument '(\w+)'", message)
+    names = [field.name for kind in (Config, *PARTS.values()) for field in fields(kind)]
+    return _did_you_mean(unknown[1], names) if unknown else ""
+
+
+def _did_you_mean(name: str, names: Iterable[str]) -> str:
+    alike = difflib.get_close_matches(name, names, n=1)
+    return f" Did you mean {alike[0]}?" if alike else ""
 
 
 def _run(path: Path) -> ModuleType:

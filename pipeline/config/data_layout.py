@@ -3,13 +3,26 @@
 import hashlib
 import json
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Annotated, Any
 
-from pipeline.config.field_checks import expect, file_name, one_of, text, truth, whole, within
+from pipeline.config.rules import (
+    FILE,
+    FREE,
+    TEXT,
+    Checked,
+    Conflict,
+    Rule,
+    choice,
+    is_text,
+    number,
+    whole,
+)
 
 KINDS = ("images", "pixels", "arrays", "table", "tfrecords", "own")
-# Number types of what an own reader returns, with the bytes of a number.
+TABLE_COLUMNS = ("numeric_columns", "categorical_columns")  # the inputs of kind="table"
+# Number types of what a custom reader returns, with the bytes of a number.
 TYPES = {"uint8": 1, "int32": 4, "float32": 4}
 Form = tuple[str | int, ...]
 RESIZES = ("exact", "stretch", "crop", "pad")
@@ -21,7 +34,6 @@ AUGMENTATIONS = (
 )  # fmt: skip
 _SMALL = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 ENDINGS = (*_SMALL, *map(str.upper, _SMALL))  # of image files
-SUFFIXES = (*ENDINGS, "", "*")
 # Pixels a side. Decoding smaller images again takes less time than checking a cache.
 CACHED_ABOVE = 64
 # What decides the pixels of an image file: the fields of `pipeline.data.image_decoding.Shape`.
@@ -33,10 +45,53 @@ DECODING = (
     "train_csv", "train_images", "train_records", "image_feature", "id_column",
 )  # fmt: skip
 MOST_PIXELS = 10_000  # far above any need, and far below what ends a run for lack of memory
+FORM = ("uint8", 28, 28, 1)  # an example for messages
+
+
+def _each(value: Any) -> tuple[Any, ...]:
+    return value if isinstance(value, tuple) else (value,)
+
+
+def _is_form(form: object) -> bool:
+    kind, *sizes = form if isinstance(form, tuple) and form else ("",)
+    return kind in tuple(TYPES) and len(sizes) > 0 and all(map(whole(1, 10**7).allows, sizes))
+
+
+def _one_or_more(rule: Rule) -> Rule:
+    """Return the rule for what `rule` allows, or a tuple of it that is not empty."""
+
+    def allows(value: object) -> bool:
+        return value != () and all(map(rule.allows, _each(value)))
+
+    return replace(rule, allows=allows, expected=f"{rule.expected}, or a tuple of several")
+
+
+INPUTS = Rule(
+    lambda value: isinstance(value, tuple) and all(map(is_text, value)), "a tuple of names"
+)
+
+
+A_FORM = Rule(
+    _is_form, f"a type and a shape, as {FORM}", "Types are uint8, int32, float32; sizes 1 or more."
+)
+FORMS = Rule(
+    lambda value: isinstance(value, Mapping) and all(str(name).isidentifier() for name in value),
+    f"names, types and shapes, as {{'image': {FORM}}}",
+    values=A_FORM,
+)
+LABEL_FORM = replace(A_FORM, allows=lambda value: value == () or _is_form(value))
+CHANNELS = Rule(lambda value: whole(0, 3).allows(value) and value != 2, "1 (grey) or 3 (colour)")
+# Where files are may change when a run resumes: their content is compared.
+Path = Annotated[str, FILE, FREE]
+Paths = Annotated[str | tuple[str, ...], _one_or_more(FILE), FREE]
+Side = Annotated[int, whole(0, MOST_PIXELS)]
+Share = Annotated[float, number(0, 1)]
+Alpha = Annotated[float, number(0, 10)]
+Column = Annotated[str | None, TEXT]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Data:
+class Data(Checked):
     """Where the inputs and labels of a competition are, and how they are augmented.
 
     Attributes:
@@ -44,7 +99,7 @@ class Data:
             rows, as in Digit Recognizer), "arrays" (images in one .npy or .npz file, in the order
             of the tables), "table" (numbers and categories), "tfrecords" (image files within
             TFRecord files, each a tf.train.Example) or "own" (what `Config.read_training` returns).
-        own_inputs: of "own", the type and shape of each input of one example, by name:
+        own_inputs: with kind="own", the type and shape of each input of one example, by name:
             {"image": ("uint8", 28, 28, 1), "ages": ("float32", 3)}. Types: uint8, int32, float32.
         own_labels: the same of the labels of one example: ("uint8", 28, 28). With target="own".
         height, width: pixels of every image that a model gets; a table has none.
@@ -94,7 +149,7 @@ class Data:
         flip_vertical: turn half of the images upside down.
         rotate: turn images by 0 to 3 quarters, each as often; they must be square.
         crop_scale: the least share of an image's area that a random window of it has, which is
-            enlarged to the whole size (`pipeline.augment.resized_crop`); 0.08 for much data
+            enlarged to the whole size (`pipeline.augment.geometry`); 0.08 for much data
             and many epochs, 0.5 for less; 0: no window.
         rand_augment: operations of RandAugment on each image, of 14
             (pipeline.augment.rand_augment); 2 is usual; 0: none.
@@ -116,211 +171,117 @@ class Data:
             reads it, which has no data to count; None: it says that it does not know.
     """
 
-    kind: str = "images"
-    own_inputs: Mapping[str, Form] = field(default_factory=dict, hash=False)
-    own_labels: Form = ()
-    height: int = 0
-    width: int = 0
-    channels: int = 0
-    resize: str = "exact"
-    decode: str = "full"
-    alpha: str = "drop"
-    white: float | None = None
-    train_csv: str | None = "train.csv"
-    test_csv: str = "test.csv"
-    train_images: str | tuple[str, ...] = "train"
-    test_images: str | tuple[str, ...] = "test"
-    train_array: str = "train.npy"
-    test_array: str = "test.npy"
-    train_records: str | tuple[str, ...] = "train*.tfrec"
-    test_records: str | tuple[str, ...] = "test*.tfrec"
-    image_feature: str = "image"
-    sample_submission: str = "sample_submission.csv"
-    id_column: str = "id"
-    label_column: str | tuple[str, ...] = "label"
-    label_separator: str = " "
-    positive_label: str | None = None
-    numeric_columns: tuple[str, ...] = ()
-    categorical_columns: tuple[str, ...] = ()
-    most_categories: int = 64
-    suffix: str = ".png"
-    crop_padding: int = 0
+    prefix = "data."
+
+    kind: Annotated[str, choice(*KINDS)] = "images"
+    own_inputs: Annotated[Mapping[str, Form], FORMS] = field(default_factory=dict, hash=False)
+    own_labels: Annotated[Form, LABEL_FORM] = ()
+    height: Side = 0
+    width: Side = 0
+    channels: Annotated[int, CHANNELS] = 0
+    resize: Annotated[str, choice(*RESIZES)] = "exact"
+    decode: Annotated[str, choice(*DECODES)] = "full"
+    alpha: Annotated[str, choice(*ALPHAS)] = "drop"
+    white: Annotated[float | None, number(0, 2**32, open_ends=True)] = None
+    train_csv: Annotated[str | None, FILE, FREE] = "train.csv"
+    test_csv: Path = "test.csv"
+    train_images: Paths = "train"
+    test_images: Paths = "test"
+    train_array: Path = "train.npy"
+    test_array: Path = "test.npy"
+    train_records: Paths = "train*.tfrec"
+    test_records: Paths = "test*.tfrec"
+    image_feature: Annotated[str, TEXT] = "image"
+    sample_submission: Path = "sample_submission.csv"
+    id_column: Annotated[str, TEXT] = "id"
+    label_column: Annotated[str | tuple[str, ...], _one_or_more(TEXT)] = "label"
+    label_separator: Annotated[str, TEXT] = " "
+    positive_label: Annotated[str | None, TEXT, FREE] = None
+    numeric_columns: Annotated[tuple[str, ...], INPUTS] = ()
+    categorical_columns: Annotated[tuple[str, ...], INPUTS] = ()
+    most_categories: Annotated[int, whole(2, 10**5)] = 64
+    suffix: Annotated[str, choice(*ENDINGS, "", "*")] = ".png"
+    crop_padding: Side = 0
     flip: bool = False
     flip_vertical: bool = False
     rotate: bool = False
-    crop_scale: float = 0.0
-    rand_augment: int = 0
-    rand_magnitude: float = 0.3
-    mixup: float = 0.0
-    cutmix: float = 0.0
-    validation_fraction: float = 0.1
-    group_column: str | None = None
-    weight_column: str | None = None
+    crop_scale: Share = 0.0
+    rand_augment: Annotated[int, whole(0, 14)] = 0
+    rand_magnitude: Share = 0.3
+    mixup: Alpha = 0.0
+    cutmix: Alpha = 0.0
+    validation_fraction: Annotated[float, number(0, 1, open_ends=True)] = 0.1
+    group_column: Column = None
+    weight_column: Column = None
     group_duplicates: bool = False
-    labelled: int | None = None
+    labelled: Annotated[int | None, whole(1, 10**12), FREE] = None
 
     def __post_init__(self) -> None:
-        places = ("train_images", "test_images", "train_records", "test_records")
-        for name in (*places, "label_column", "numeric_columns", "categorical_columns"):
-            if isinstance(getattr(self, name), list):  # what JSON makes of a tuple
-                object.__setattr__(self, name, tuple(getattr(self, name)))
-        one_of("data.kind", self.kind, KINDS)
-        self._check_own()
-        one_of("data.resize", self.resize, RESIZES)
-        one_of("data.decode", self.decode, DECODES)
-        one_of("data.alpha", self.alpha, ALPHAS)
-        if self.white is not None:
-            within("data.white", self.white, 0, 2**32, open_ends=True)
-        one_of("data.suffix", self.suffix, SUFFIXES)
-        self._check_shape()
-        self._check_columns()
-        for name in ("train_csv", "test_csv", "train_array", "test_array", "sample_submission"):
-            if name != "train_csv" or self.train_csv is not None:
-                file_name(f"data.{name}", getattr(self, name))
-        expect(
-            not self.sample_submission.lower().endswith(".parquet"),
-            "data.sample_submission",
-            self.sample_submission,
-            "a CSV, as Kaggle takes one",
-            "Write its ids and columns to a CSV.",
-        )
-        for name in places:
-            value = getattr(self, name)
-            expected = (
-                f"the name of {'a folder' if name.endswith('images') else 'files'}, or several"
-            )
-            expect(value != (), f"data.{name}", value, expected, "Name at least one.")
-            for place in value if isinstance(value, tuple) else (value,):
-                file_name(f"data.{name}", place)
-        text("data.image_feature", self.image_feature)
-        text("data.label_separator", self.label_separator)
-        if self.positive_label is not None:
-            text("data.positive_label", self.positive_label)
-        whole("data.most_categories", self.most_categories, 2, 10**5)
-        whole("data.crop_padding", self.crop_padding, 0, MOST_PIXELS)
-        for name in ("flip", "flip_vertical", "rotate"):
-            truth(f"data.{name}", getattr(self, name))
-        expect(
-            not self.rotate or self.shape[:1] == self.shape[1:2],
-            "data.rotate",
-            self.rotate,
-            f"False with images of the shape {self.shape}: a quarter turn swaps height and width",
-            "Leave rotate out, or make the images square.",
-        )
-        within("data.crop_scale", self.crop_scale, 0, 1)
-        whole("data.rand_augment", self.rand_augment, 0, 14)
-        within("data.rand_magnitude", self.rand_magnitude, 0, 1)
-        within("data.mixup", self.mixup, 0, 10)
-        within("data.cutmix", self.cutmix, 0, 10)
-        within("data.validation_fraction", self.validation_fraction, 0, 1, open_ends=True)
-        expect(
-            self.group_column is None or self.validation_fraction <= 0.5,
-            "data.validation_fraction",
-            self.validation_fraction,
-            "0.5 or less with group_column, which makes one of two or more equal parts the "
-            "held-out set",
-            "Lower it in the config.",
-        )
-        truth("data.group_duplicates", self.group_duplicates)
-        if self.labelled is not None:
-            whole("data.labelled", self.labelled, 1, 10**12)
-        expect(
-            not self.group_duplicates or self.kind not in ("table", "own"),
-            "data.group_duplicates",
-            self.group_duplicates,
-            f'False with kind="{self.kind}", whose rows may be equal by chance',
-            "Leave group_duplicates out, or name a group_column.",
-        )
-
-    def _check_own(self) -> None:
-        own = self.kind == "own"
-        given = isinstance(self.own_inputs, Mapping) and bool(self.own_inputs) == own
-        example = 'own_inputs={"image": ("uint8", 28, 28, 1)}'
-        expected = (
-            f"names, types and shapes, as {example}" if own else 'nothing but with kind="own"'
-        )
-        expect(given, "data.own_inputs", self.own_inputs, expected, f"Write {example}.")
-        for name, form in self.own_inputs.items():
-            good = isinstance(name, str) and name.isidentifier() and _is_form(form)
-            expect(
-                good,
-                f"data.own_inputs[{name!r}]",
-                form,
-                f"a name and a form, as {example}",
-                "Types are uint8, int32 and float32; each size is 1 or more.",
-            )
+        super().__post_init__()
         # Sorted, as JSON's keys are: several inputs travel as bytes in this order.
-        forms = {name: tuple(self.own_inputs[name]) for name in sorted(self.own_inputs)}
-        object.__setattr__(self, "own_inputs", forms)
-        labels = self.own_labels
-        expect(
-            labels in ((), []) or _is_form(labels),
-            "data.own_labels",
-            labels,
-            'a type and a shape, as ("uint8", 28, 28)',
-            "Correct it, or leave own_labels out.",
-        )
-        object.__setattr__(self, "own_labels", tuple(labels))
+        object.__setattr__(self, "own_inputs", dict(sorted(self.own_inputs.items())))
 
-    def _check_shape(self) -> None:
+    def _conflicts(self) -> Iterator[Conflict]:
+        yield from self._input_conflicts()
+        yield from self._file_conflicts()
+        yield from self._column_conflicts()
+        if self.group_column is not None and self.validation_fraction > 0.5:
+            expected = "0.5 or less with group_column, which holds out one of two or more parts"
+            yield Conflict("validation_fraction", expected, "Lower it in the config.")
+        if self.group_duplicates and self.kind in ("table", "own"):
+            expected = f'False with kind="{self.kind}", whose rows may be equal by chance'
+            yield Conflict("group_duplicates", expected, "Leave {name} out; name a group_column.")
+
+    def _input_conflicts(self) -> Iterator[Conflict]:
+        """Yield what does not fit the kind and the shape of the inputs."""
+        if bool(self.own_inputs) != (self.kind == "own"):
+            expected = f'{FORMS.expected}, with kind="own", and else nothing'
+            yield Conflict("own_inputs", expected, "Write {name}, or correct data.kind.")
         if not self.images or self.own_labels:
-            what = "own_labels" if self.own_labels else "inputs that are no images"
+            inputs = "own_labels" if self.own_labels else "inputs that are no images"
             for name in AUGMENTATIONS:
-                value, edit = getattr(self, name), f"Leave {name} out."
-                expect(not value, f"data.{name}", value, f"nothing with {what}", edit)
-        if self.kind in ("table", "own"):
-            for name in ("height", "width", "channels"):
-                value, edit = getattr(self, name), f"Leave {name} out."
-                expect(not value, f"data.{name}", value, f'nothing with kind="{self.kind}"', edit)
-            return
-        whole("data.height", self.height, 1, MOST_PIXELS)
-        whole("data.width", self.width, 1, MOST_PIXELS)
-        good = type(self.channels) is int and self.channels in (1, 3)
-        edit = "Set channels to 1 or 3."
-        expect(good, "data.channels", self.channels, "1 (grey) or 3 (colour)", edit)
+                if getattr(self, name):
+                    yield Conflict(name, f"nothing with {inputs}")
+        flat = self.kind in ("table", "own")
+        for name in ("height", "width", "channels"):
+            if bool(getattr(self, name)) == flat:
+                expected = f'{"nothing" if flat else "1 or more"} with kind="{self.kind}"'
+                yield Conflict(name, expected, "Correct {name} in the config.")
+        if self.rotate and self.shape[:1] != self.shape[1:2]:
+            expected = f"False with the shape {self.shape}: a quarter turn swaps height and width"
+            yield Conflict("rotate", expected, "Leave rotate out, or make the images square.")
 
-    def _check_columns(self) -> None:
-        text("data.id_column", self.id_column)
-        several = "a column's name, or several"
-        expect(self.labels != (), "data.label_column", self.label_column, several, "Name one.")
-        if self.train_csv is None:
+    def _file_conflicts(self) -> Iterator[Conflict]:
+        if self.sample_submission.lower().endswith(".parquet"):
+            edit = "Write its ids and columns to a CSV."
+            yield Conflict("sample_submission", "a CSV, as Kaggle takes one", edit)
+        alone = len(self.labels) == 1 and not self.row_columns
+        if self.train_csv is None and not (alone and self.kind in ("images", "own")):
             edit = 'Name a table, or set kind="images" and leave the other columns out.'
-            alone = self.group_column is None and self.weight_column is None
-            one = self.kind in ("images", "own") and len(self.labels) == 1 and alone
             expected = "a table, except for images in a folder for each label"
-            expect(one, "data.train_csv", None, expected, edit)
+            yield Conflict("train_csv", expected, edit)
+
+    def _column_conflicts(self) -> Iterator[Conflict]:
+        """Yield columns that are named twice, and inputs of a table that are missing."""
+        named = ["label_column", *TABLE_COLUMNS, "group_column", "weight_column"]
         seen = {self.id_column: "id_column"}
-        named = [("image_feature", self.image_feature)] if self.kind == "tfrecords" else []
-        named += [("label_column", name) for name in self.labels]
-        for kind in ("numeric_columns", "categorical_columns"):
-            columns, edit = getattr(self, kind), f"Write {kind}=('…', '…')."
-            expect(isinstance(columns, tuple), f"data.{kind}", columns, "a tuple of names", edit)
-            named += [(kind, name) for name in columns]
-        for kind in ("group_column", "weight_column"):
-            if getattr(self, kind) is not None:
-                named.append((kind, getattr(self, kind)))
-        for kind, name in named:
-            text(f"data.{kind}", name)
-            expect(
-                name not in seen,
-                f"data.{kind}",
-                getattr(self, kind),
-                f"another name than that of {seen.get(name)}",
-                "Name each column once.",
-            )
-            seen[name] = kind
-        inputs = self.numeric_columns + self.categorical_columns
-        if self.kind == "table":
+        for name in ["image_feature", *named] if self.kind == "tfrecords" else named:
+            for column in filter(None, _each(getattr(self, name))):
+                if column in seen:
+                    expected = f"another name than that of {seen[column]}"
+                    yield Conflict(name, expected, "Name each column once.")
+                seen[column] = name
+        if self.kind == "table" and not (self.numeric_columns or self.categorical_columns):
             edit = "Name them, or some categorical_columns."
-            expect(inputs != (), "data.numeric_columns", (), "the inputs of the model", edit)
-        else:
-            expected = 'nothing, except with kind="table"'
-            expect(inputs == (), "data.numeric_columns", inputs, expected, "Leave them out.")
+            yield Conflict("numeric_columns", "the inputs of the model", edit)
+        for name in TABLE_COLUMNS:
+            if self.kind != "table" and getattr(self, name):
+                yield Conflict(name, 'nothing, except with kind="table"')
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The label columns, one or several."""
-        return self.label_column if isinstance(self.label_column, tuple) else (self.label_column,)
+        return _each(self.label_column)
 
     @property
     def row_columns(self) -> tuple[str, ...]:
@@ -331,7 +292,7 @@ class Data:
     def shape(self) -> tuple[int, ...]:
         """The shape of one input: (height, width, channels), or (features,) of a table.
 
-        Several own inputs travel as the bytes of all, one after the other.
+        Several custom inputs travel as the bytes of all, one after the other.
         """
         if self.kind == "table":
             return (2 * len(self.numeric_columns) + len(self.categorical_columns),)
@@ -397,9 +358,3 @@ def sizes(form: Form) -> tuple[int, ...]:
 def bytes_of(form: Form) -> int:
     """Return the number of bytes of a form."""
     return TYPES[str(form[0])] * math.prod(sizes(form))
-
-
-def _is_form(form: object) -> bool:
-    if not isinstance(form, tuple | list) or len(form) < 2 or not isinstance(form[0], str):
-        return False
-    return form[0] in TYPES and all(type(n) is int and 0 < n <= 10**7 for n in form[1:])

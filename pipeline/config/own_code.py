@@ -1,85 +1,79 @@
-"""Own code: a competitor's functions, which stand in the file of the config that names them.
+"""Custom code: a competitor's functions, which stand in the file of the config that names them.
 
 `CONFIG` names a function where it could name one of ours: `model="se_resnet"`, `loss="focal"`,
 `metric="weighted_dice"`, `augment="erased"`. A name is looked up in the config's own file first. A
 config of several files is a package, pipeline/configs/<name>/.
 
-`Config.code` is the sha256 of what that code computes: another comment or docstring makes no other
-code. It leaves out `CONFIG` itself, so that a changed number there makes none either, and the
-functions that no weight follows from, so that an error in them costs no training. It is in
-checkpoint, artifact and journal. A process that has only the config's JSON finds the file by the
-config's name, and compares.
+The digest of this code is in checkpoints and artifacts. It leaves out what no weight follows from:
+`CONFIG`, comments and docstrings, and functions that only a metric, a reader of the test set or a
+writer of the submission call. So an error in these costs no training. Code runs from the file
+alone, never from an artifact.
 """
 
 import ast
-import dataclasses
 import hashlib
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from pipeline.config.config import Config
 from pipeline.errors import ConfigError, PipelineError, place
 
 FIELDS = (
-    "model",
-    "loss",
-    "metric",
-    "augment",
-    "read_training",
-    "read_test",
-    "write_submission",
-)
+    "model", "loss", "metric", "augment", "read_training", "read_test", "write_submission"
+)  # fmt: skip
 # Of these, the functions that no weight follows from.
 AFTER_TRAINING = ("metric", "read_test", "write_submission")
-# The fields in which only an own function can stand, but for OUR_LOSSES.
-OWN_ONLY = ("loss", "augment", "read_training", "read_test", "write_submission")
+# The fields in which only a custom function can stand, but for OUR_LOSSES.
+CUSTOM_ONLY = ("loss", "augment", "read_training", "read_test", "write_submission")
 # Losses of `pipeline.evaluate.losses`, with the targets that they suit.
 OUR_LOSSES = {"focal": ("classes", "multilabel")}
 
-_loaded: dict[str, tuple[Path, ModuleType]] = {}  # by the sha256 of the code
+
+class CustomFile(NamedTuple):
+    """A config's file as it was when it was loaded: its path, its module and its digest."""
+
+    path: Path
+    module: ModuleType
+    digest: str
 
 
-def attached(config: Config, module: ModuleType, path: Path) -> Config:
-    """Return the config with the sha256 of the code in its file; as it is, if it names none.
+_loaded: dict[str, CustomFile] = {}  # by the config's name
 
-    Args:
-        module: that holds it. path: of its file.
+
+def register(config: Config, module: ModuleType, path: Path) -> None:
+    """Keep the file of a config, whose functions it may name.
 
     Raises:
         ConfigError: if it names a function that the file does not have.
     """
-    named = {field: getattr(config, field) for field in FIELDS}
-    found = {field for field, name in named.items() if callable(getattr(module, name, None))}
-    for field in (*OWN_ONLY, *(("metric",) if config.target == "own" else ())):
-        ours = field == "loss" and named[field] in OUR_LOSSES
-        if named[field] and field not in found and not ours:
-            functions = [name for name, value in vars(module).items() if _own(value, module)]
+    named = _named(config, module)
+    for field in (*CUSTOM_ONLY, *(("metric",) if config.target == "own" else ())):
+        name = getattr(config, field)
+        if name and field not in named and not (field == "loss" and name in OUR_LOSSES):
+            own = [key for key, value in vars(module).items() if _is_in(value, module)]
             raise ConfigError(
-                f"{field}={named[field]!r} cannot work: {path} has no such function; it has"
-                f" {', '.join(functions) or 'none'}.\nWrite it there, correct the name, or leave"
+                f"{field}={name!r} cannot work: {path} has no such function; it has"
+                f" {', '.join(own) or 'none'}.\nWrite it there, correct the name, or leave"
                 f" {field} out."
             )
-    if config.loss and "loss" not in found:
+    if config.loss and "loss" not in named:
         check_our_loss(config)
-    if not found:
-        return config
+    training = {getattr(config, field) for field in named if field not in AFTER_TRAINING}
     try:
-        code = fingerprint(path, *_after_training(config, module))
+        sha256 = fingerprint(path, training) if named else ""
     except (SyntaxError, UnicodeDecodeError) as error:
         raise ConfigError(
             f"A file beside {path} could not be read: {error}.\nCorrect it, or move it away."
         ) from error
-    _loaded[code] = path, module
-    return dataclasses.replace(config, code=code)
+    _loaded[config.name] = CustomFile(path, module, sha256)
 
 
 def check_our_loss(config: Config) -> None:
-    """Raise `ConfigError` unless a loss that is no own function is one of ours, for the target."""
-    suited = OUR_LOSSES.get(config.loss, ())
-    if config.target not in suited:
+    """Raise `ConfigError` unless a loss that is not custom is one of ours, for the target."""
+    if config.target not in OUR_LOSSES.get(config.loss, ()):
         raise ConfigError(
             f"loss={config.loss!r} cannot work with target={config.target!r}: expected a function"
             f" of the config's own file, or 'focal' with {' or '.join(OUR_LOSSES['focal'])}.\n"
@@ -87,35 +81,65 @@ def check_our_loss(config: Config) -> None:
         )
 
 
+def functions(config: Config) -> dict[str, Callable[..., Any]]:
+    """Return the custom functions that a loaded config names, by field."""
+    return _named(config, _loaded[config.name].module) if config.name in _loaded else {}
+
+
 def function(config: Config, field: str) -> Callable[..., Any] | None:
-    """Return the own function that a field of the config names; None if it is one of ours.
+    """Return the custom function that a field of the config names; None if it is one of ours."""
+    return functions(config).get(field)
+
+
+def digest(config: Config) -> str:
+    """Return the digest of a config's custom functions; "" if it names none."""
+    return _loaded[config.name].digest if functions(config) else ""
+
+
+def require(config: Config, trained: str) -> None:
+    """Load the custom functions of a config that was read from an artifact or a checkpoint.
+
+    Args:
+        trained: the digest of those that it was trained with; "" if there were none.
 
     Raises:
-        ConfigError: if the code is not the one that the config was made with.
+        ConfigError: if they are not here, or others than in training.
     """
-    if not config.code or not (name := getattr(config, field)):
-        return None
-    found: Callable[..., Any] | None = getattr(_module(config)[1], name, None)
-    return found
+    from pipeline.config import config_files
+
+    if config.name not in _loaded and trained:
+        if config.name not in config_files.named_files():
+            raise ConfigError(
+                f"The functions of the config {config.name!r} are not here; expected"
+                f" pipeline/configs/{config.name}.py.\nCopy it there, or give the path to --config."
+            )
+        config_files.load(config.name)
+    if digest(config) != trained:
+        raise ConfigError(
+            f"The functions of the config {config.name!r} are not those of the training: their"
+            f" sha256 begins with {digest(config)[:12] or 'nothing (there are none)'}; expected"
+            f" {trained[:12] or 'nothing'}.\nRestore {_loaded[config.name].path} as it was in"
+            " training, or train again."
+        )
 
 
 def file(config: Config) -> Path:
-    """Return the file of the own code of a config that has some."""
-    return _module(config)[0]
+    """Return the file of a loaded config."""
+    return _loaded[config.name].path
 
 
 def elsewhere(config: Config) -> str:
-    """Return the path of own code that no other process finds by the config's name; else ""."""
-    if not config.code:
-        return ""
+    """Return the path of custom code that no other process finds by the config's name; else ""."""
     from pipeline.config import config_files
 
+    if not functions(config):
+        return ""
     path = file(config).resolve()
     return "" if path == config_files.named_files().get(config.name) else str(path)
 
 
 def described(config: Config, field: str) -> str:
-    """Return an own function in words, with file and line: "loss='focal' (leaves.py, line 12)"."""
+    """Return a custom function in words: "loss='focal' (leaves.py, line 12)"."""
     code = getattr(function(config, field), "__code__", None)
     where = f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
     return f"{field}={getattr(config, field)!r}{where}"
@@ -123,7 +147,7 @@ def described(config: Config, field: str) -> str:
 
 @contextmanager
 def telling(config: Config, field: str) -> Iterator[None]:
-    """Tell what breaks in an own function with its file and line."""
+    """Report what breaks in a custom function with its file and line."""
     try:
         yield
     except PipelineError:
@@ -144,68 +168,59 @@ def telling(config: Config, field: str) -> Iterator[None]:
         ) from error
 
 
-def _after_training(config: Config, module: ModuleType) -> tuple[set[tuple[Path, str]], set[str]]:
-    """Return files and names of functions that may be corrected when a training has ended, since no
-    weight follows from them; and the names of those that train.
+def _named(config: Config, module: ModuleType) -> dict[str, Callable[..., Any]]:
+    values = {field: getattr(module, getattr(config, field) or "", None) for field in FIELDS}
+    return {field: value for field, value in values.items() if callable(value)}
+
+
+def fingerprint(path: Path, training: Collection[str]) -> str:
+    """Return the sha256 of the code that trains: in a config's file and in modules beside it that
+    it imports, or in all files of its package.
+
+    A function counts if it is one of `training`, or is decorated, or if what counts reads its name.
+    Other statements count, but for `CONFIG` and docstrings.
     """
-    training = {getattr(config, field) for field in FIELDS if field not in AFTER_TRAINING}
-    names = {getattr(config, field) for field in AFTER_TRAINING} - training
-    codes = (getattr(getattr(module, name, None), "__code__", None) for name in names if name)
-    return {(Path(code.co_filename), code.co_name) for code in codes if code}, training
-
-
-def fingerprint(
-    path: Path, spared: Collection[tuple[Path, str]] = (), training: Collection[str] = ()
-) -> str:
-    """Return the sha256 of the code in a config's file and in modules beside it that it imports, or
-    of all files of its package.
-
-    `CONFIG`, what computes nothing (comments, docstrings, line breaks), and functions in `spared`
-    with those that only they call, do not count, unless code that counts refers to them.
-
-    Args:
-        spared: (file, name) of functions.
-        training: names of the functions that train.
-    """
-    texts = {each: each.read_text(encoding="utf-8") for each in _files(path)}
-    parts = [
-        (each, part)
-        for each, text in texts.items()
-        for part in ast.parse(text).body
-        if "CONFIG" not in _targets(part) and not _is_text(part)
+    statements = [
+        (file.relative_to(path.parent).as_posix(), statement)
+        for file in _files(path)
+        for statement in ast.parse(file.read_text(encoding="utf-8")).body
+        if not _is_text(statement) and "CONFIG" not in _assigned(statement)
     ]
-    left, kept = set(spared), set[str]()
 
-    def is_left(one: tuple[Path, ast.stmt]) -> bool:
-        return isinstance(one[1], ast.FunctionDef) and (one[0], one[1].name) in left
+    def counts(statement: ast.stmt, names: Collection[str]) -> bool:
+        if not isinstance(statement, ast.FunctionDef):
+            return True
+        return statement.name in names or bool(statement.decorator_list)
 
-    def counted() -> list[tuple[Path, ast.stmt]]:
-        return [one for one in parts if not is_left(one)]
+    names, before = set(training), None
+    while names != before:  # until no further function counts
+        before = names
+        counted = [(file, each) for file, each in statements if counts(each, names)]
+        names = names.union(*(_names_read(each) for _, each in counted))
+    text = "\n".join(f"{file}: {_meaning(each)}" for file, each in counted)
+    return hashlib.sha256(text.encode()).hexdigest()
 
-    reads = {id(part): _names(part) for _, part in parts}
 
-    def read_by(some: Iterable[tuple[Path, ast.stmt]]) -> set[str]:
-        return set().union(*(reads[id(part)] for _, part in some))
-
-    before = None
-    while left and left != before:  # until nothing changes
-        before = set(left)
-        kept |= {one[1] for one in left if one[1] in read_by(counted())}
-        left = {one for one in left if one[1] not in kept}
-        own = [one for one in parts if is_left(one)]
-        helpers = {(each, part.name) for each, part in parts if isinstance(part, ast.FunctionDef)}
-        for helper in helpers - left:
-            others = [one for one in counted() if (one[0], getattr(one[1], "name", "")) != helper]
-            free = helper[1] not in {*kept, *training} and helper[1] not in read_by(others)
-            if free and helper[1] in read_by(own):
-                left.add(helper)
-    digest = hashlib.sha256()
-    for each in texts:
-        digest.update(each.relative_to(path.parent).as_posix().encode() + b"\0")
-        for file, part in counted():
-            if file == each:
-                digest.update(_meaning(part).encode() + b"\n")
-    return digest.hexdigest()
+def _files(path: Path) -> list[Path]:
+    """Return the files of a config: those of its package, or its own with those that it imports."""
+    folder = path.parent
+    if path.name == "__init__.py":
+        # An editor keeps copies in hidden folders.
+        inner = (file.relative_to(folder) for file in folder.rglob("*.py"))
+        return sorted(folder / file for file in inner if not any(p[0] == "." for p in file.parts))
+    files, waiting = {path}, [path]
+    while waiting:
+        modules: set[str] = set()
+        for node in ast.walk(ast.parse(waiting.pop().read_text(encoding="utf-8"))):
+            if isinstance(node, ast.Import):
+                modules |= {alias.name for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                modules.add(node.module or "")
+        names = {name.removeprefix("pipeline.configs.").split(".")[0] for name in modules} - {""}
+        new = {file for name in names if (file := folder / f"{name}.py").is_file()} - files
+        files |= new
+        waiting += new
+    return sorted(files)
 
 
 def _meaning(node: Any) -> str:
@@ -213,8 +228,7 @@ def _meaning(node: Any) -> str:
     blank lines or line breaks, and with every version of Python.
     """
     if isinstance(node, list):
-        told = (each for each in node if not _is_text(each))
-        return f"[{' '.join(map(_meaning, told))}]"
+        return f"[{' '.join(_meaning(each) for each in node if not _is_text(each))}]"
     if not isinstance(node, ast.AST):
         return repr(node)
     # Versions differ in the fields that they leave empty, and in how they are printed.
@@ -223,64 +237,24 @@ def _meaning(node: Any) -> str:
     return f"{type(node).__name__}({inner})"
 
 
-def _is_text(node: Any) -> bool:
+def _is_text(node: object) -> bool:
     """Return whether a statement is a constant alone, as a docstring is."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 
-def _names(part: ast.stmt) -> set[str]:
-    """Return all names that a statement reads, but for what it imports."""
-    if isinstance(part, ast.Import | ast.ImportFrom):
-        return {alias.name for alias in part.names if alias.asname}
-    nodes = list(ast.walk(part))
-    return {node.id for node in nodes if isinstance(node, ast.Name)} | {
-        node.attr for node in nodes if isinstance(node, ast.Attribute)
-    }
+def _names_read(statement: ast.stmt) -> set[str]:
+    """Return all names that a statement reads, but for what it imports under the same name."""
+    if isinstance(statement, ast.Import | ast.ImportFrom):
+        return {alias.name for alias in statement.names if alias.asname}
+    nodes = list(ast.walk(statement))
+    names = {node.id for node in nodes if isinstance(node, ast.Name)}
+    return names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
 
 
-def _files(path: Path) -> list[Path]:
-    folder = path.parent
-    if path.name == "__init__.py":
-        # An editor keeps copies in hidden folders.
-        seen = (file.relative_to(folder) for file in folder.rglob("*.py"))
-        return sorted(folder / file for file in seen if not any(p[0] == "." for p in file.parts))
-    files, new = {path}, [path]
-    while new:
-        for node in ast.walk(ast.parse(new.pop().read_text(encoding="utf-8"))):
-            found = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-            found += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
-            names = (name.removeprefix("pipeline.configs.").split(".")[0] for name in found)
-            beside = {folder / f"{name}.py" for name in names if name}
-            more = {file for file in beside - files if file.is_file()}
-            files |= more
-            new += more
-    return sorted(files)
+def _assigned(statement: ast.stmt) -> list[str]:
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    return [target.id for target in targets if isinstance(target, ast.Name)]
 
 
-def _targets(part: ast.stmt) -> list[str]:
-    found = part.targets if isinstance(part, ast.Assign) else [getattr(part, "target", None)]
-    return [each.id for each in found if isinstance(each, ast.Name)]
-
-
-def _own(value: Any, module: ModuleType) -> bool:
+def _is_in(value: object, module: ModuleType) -> bool:
     return callable(value) and getattr(value, "__module__", "") == module.__name__
-
-
-def _module(config: Config) -> tuple[Path, ModuleType]:
-    if config.code not in _loaded:
-        from pipeline.config import config_files
-
-        if config.name not in config_files.named_files():
-            raise ConfigError(
-                f"The functions of the config {config.name!r} are not here; expected"
-                f" pipeline/configs/{config.name}.py.\nCopy it there, or give the path to --config."
-            )
-        there = config_files.load(config.name)
-        if there.code != config.code:
-            raise ConfigError(
-                f"The functions of the config {config.name!r} are not those of the training: their"
-                f" sha256 begins with {there.code[:12] or 'nothing (there are none)'}; expected"
-                f" {config.code[:12]}.\nRestore pipeline/configs/{config.name}.py as it was in"
-                " training, or train again."
-            )
-    return _loaded[config.code]

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from pipeline.config.config import Config
+from pipeline.config.config_files import from_json
 from pipeline.errors import ConfigError
 
 VARIABLE = "LOCALKAGGLE_REHEARSAL"
@@ -44,7 +45,8 @@ def shortened(
         )
     changes = json.loads(os.environ.get(VARIABLE) or "{}")
     for name, value in changes.items():
-        show(f"Rehearsal: {name} is {value!r} in place of {_value(config, name)!r}")
+        part, field = _within(config.to_json(), name)
+        show(f"Rehearsal: {name} is {value!r} in place of {part.get(field)!r}")
     return with_changes(config, changes) if changes else config
 
 
@@ -67,20 +69,14 @@ def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
             f"A rehearsal would change {', '.join(unknown)}; expected {', '.join(AMOUNTS)}.\n"
             "Change the config itself."
         )
-    parts: dict[str, dict[str, Any]] = {}
+    fields = config.to_json()
     for name, value in changes.items():
-        part, _, field = name.rpartition(".")
-        parts.setdefault(part, {})[field] = value
-    whole = parts.pop("", {})
-    options = dict(config.model_options) | parts.pop("model_options", {})
-    whole["model_options"] = options
-    for part, fields in parts.items():
-        whole[part] = dataclasses.replace(getattr(config, part), **fields)
-    return dataclasses.replace(config, **whole)
+        part, field = _within(fields, name)
+        part[field] = value
+    return from_json(fields)
 
 
-def _value(config: Config, name: str) -> Any:
+def _within(fields: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
+    """Return the part of a config's JSON that "data.height" is in, and "height"."""
     part, _, field = name.rpartition(".")
-    if part == "model_options":
-        return config.model_options.get(field)
-    return getattr(getattr(config, part) if part else config, field)
+    return (fields[part] if part else fields), field

@@ -2,7 +2,7 @@
 
 import os
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import pandas as pd
@@ -35,23 +35,19 @@ def read(
     Raises:
         DataError: if a folder cannot be read, or holds no folder with images.
     """
-    paths: list[str] = []
     rows: list[tuple[str, str]] = []
-    loose: list[str] = []
-    skipped: list[str] = []
+    loose, skipped = list[str](), list[str]()
     for place in several(data.train_images):
-        before = len(paths)
+        before = len(rows)
         for inside, names in walk(folder / place):
             if not inside.parts:
                 loose += images(names)
                 continue
             skipped += [str(inside / name) for name in others(names)]
-            for name in images(names):
-                # No Path: a hundred thousand of them cost seconds.
-                path = os.path.normpath(os.path.join(place, inside, name))  # noqa: PTH118
-                paths.append(os.path.join(folder, path))  # noqa: PTH118
-                rows.append((path, inside.parts[0]))
-        if len(paths) == before:
+            # No Path: a hundred thousand of them cost seconds.
+            paths = [os.path.join(place, inside, name) for name in images(names)]  # noqa: PTH118
+            rows += [(os.path.normpath(path), inside.parts[0]) for path in paths]
+        if len(rows) == before:
             raise DataError(
                 f"{folder / place} holds no folder with images; expected a folder for each label, "
                 "as train/cats/1.jpg, since data.train_csv is None.\n"
@@ -62,21 +58,22 @@ def read(
         left_out.append(f"{len(loose):,} images in no folder of a label, for example {loose[0]}")
     if left_out and show is not None:
         show(f"Not read from {', '.join(several(data.train_images))}: {'; '.join(left_out)}")
-    return paths, pd.DataFrame(rows, columns=[data.id_column, *data.labels], dtype=object)
+    table = pd.DataFrame(rows, columns=[data.id_column, *data.labels], dtype=object)
+    return [os.path.join(folder, path) for path, _ in rows], table  # noqa: PTH118
 
 
-def images(names: list[str]) -> list[str]:
+def images(names: Iterable[str]) -> list[str]:
     """Return the names of image files among these, sorted, without a system's hidden ones."""
-    return sorted(
-        name for name in names if name.lower().endswith(ENDINGS) and not name.startswith(".")
-    )
+    return sorted(name for name in _visible(names) if name.lower().endswith(ENDINGS))
 
 
-def others(names: list[str]) -> list[str]:
+def others(names: Iterable[str]) -> list[str]:
     """Return the names of files that are no images, without a system's hidden ones."""
-    return [
-        name for name in names if not name.lower().endswith(ENDINGS) and not name.startswith(".")
-    ]
+    return [name for name in _visible(names) if not name.lower().endswith(ENDINGS)]
+
+
+def _visible(names: Iterable[str]) -> Iterator[str]:
+    return (name for name in names if not name.startswith("."))
 
 
 def described(names: Sequence[str]) -> str:

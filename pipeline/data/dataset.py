@@ -14,7 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
+from pipeline.augment.streams import Stream
 from pipeline.config import Config, own_code
+from pipeline.config.data_layout import Data
 from pipeline.data import (
     class_folders,
     duplicates,
@@ -23,7 +25,7 @@ from pipeline.data import (
     labels,
     own_rows,
     parallel_decoding,
-    row_checksum,
+    row_gathering,
     table_features,
     tfrecords,
 )
@@ -32,9 +34,6 @@ from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError
 
-# One seed gives independent streams of random numbers: drawing from one never moves another.
-# `pipeline.data.folds` and the modules of `pipeline.augment` have others.
-ORDER = 1
 # Of how a seed becomes batches, augmentation and dropout. 1: by Pillow, on the host, and dropout by
 # groups (until commit 07ff1c6 and shortly after). A run ends as it began.
 BATCHES_VERSION = 2
@@ -55,7 +54,7 @@ class Examples:
         target: what the labels mean.
         groups: int32 (n,), equal for examples of one group; None without `data.group_column` and
             `data.group_duplicates`.
-        encoding: of a table, or the state of an own reader; None for images.
+        encoding: of a table, or the state of a custom reader; None for images.
         broken: the reason for each id that is skipped, since its image cannot be decoded.
         weights: float64 (n,), of `data.weight_column`; None without.
         first_file: the bytes of the image file that the first input was decoded from; None where
@@ -84,12 +83,12 @@ class Examples:
     def fingerprint(self) -> str:
         """A sha256 over ids, inputs, labels, groups and weights: equal data, equal text."""
         if self.first_file is None:
-            inputs = row_checksum.of_rows(self.inputs)
+            inputs = row_gathering.checksum(self.inputs)
         else:  # by row, since images that stay in their files know these digests
             rows = b"".join(duplicates.row_digests(self.inputs))
             inputs = f"{self.inputs.shape} {hashlib.sha256(rows).hexdigest()}"
         arrays = [each for each in (self.labels, self.groups, self.weights) if each is not None]
-        lines = [*self.ids, inputs, *map(row_checksum.of_rows, arrays)]
+        lines = [*self.ids, inputs, *map(row_gathering.checksum, arrays)]
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
 
@@ -117,16 +116,14 @@ def read_training(
         DataError: if a file is missing, too many images are broken, or labels or columns are not
             what the config says.
     """
-    data = config.data
+    data, show_line = config.data, show or (lambda line: None)
     if data.kind == "own":
-        return _own(folder, config, show or print)
-    path, table, ids, parts = _rows(folder, config, show)
-    names = _columns(config)
+        return _from_reader(folder, config, show or print)
+    path, table, ids, sources = _rows(folder, config, show)
     encoding, broken, first = None, {}, None
     if data.kind in ("images", "tfrecords"):
-        paths = parts or image_files.find(folder, data.train_images, ids, data)
         inputs, reasons = image_files.read(
-            paths,
+            sources,
             data,
             cache,
             show,
@@ -141,10 +138,10 @@ def read_training(
             kept = np.setdiff1d(np.arange(len(ids)), list(reasons))
             inputs, table = file_images.some(inputs, kept), table.iloc[kept]
             ids = tuple(ids[row] for row in kept)
-        whole = (one for row, one in enumerate(paths) if row not in reasons)
+        whole = (source for row, source in enumerate(sources) if row not in reasons)
         first = next(map(parallel_decoding.readable, whole), None)
     elif data.kind == "pixels":
-        inputs = table_features.pixels(path, data, (data.id_column, *names), ADVICE)
+        inputs = table_features.pixels(path, data, (data.id_column, *_columns(data)), ADVICE)
     elif data.kind == "arrays":
         advice = "Set data.train_array in the config."
         inputs = table_features.array(folder / data.train_array, data, len(ids), advice)
@@ -155,58 +152,62 @@ def read_training(
     groups, weights = _groups_and_weights(table, config, path)
     if data.group_duplicates:
         groups = duplicates.groups(inputs, groups)
-        if show is not None:
-            number = len(np.unique(groups))
-            show(f"{len(ids):,} images in {number:,} groups of duplicates, which no split divides")
+        number = len(np.unique(groups))
+        show_line(f"{len(ids):,} images in {number:,} groups of duplicates, which no split divides")
     return Examples(ids, inputs, values, target, groups, encoding, broken, weights, first)
 
 
 def training_images(folder: Path, config: Config) -> parallel_decoding.Paths:
     """Return where each training image is, in the order of `read_training`; raises as it does."""
-    _, _, ids, parts = _rows(folder, config)
-    return parts or image_files.find(folder, config.data.train_images, ids, config.data)
+    return _rows(folder, config).sources
 
 
-def _columns(config: Config) -> list[str]:
-    data = config.data
+class _Rows(NamedTuple):
+    """The rows of a training set: where they stand, and where their images are, if in files."""
+
+    path: Path
+    table: pd.DataFrame
+    ids: tuple[str, ...]
+    sources: parallel_decoding.Paths
+
+
+def _columns(data: Data) -> list[str]:
     return [*data.labels, *data.numeric_columns, *data.categorical_columns, *data.row_columns]
 
 
-def _rows(
-    folder: Path, config: Config, show: Callable[[str], None] | None = None
-) -> tuple[Path, pd.DataFrame, tuple[str, ...], parallel_decoding.Paths | None]:
-    """Return the path of the table, the table, its ids, and where images lie, if no id says it."""
-    data, names = config.data, _columns(config)
-    parts: parallel_decoding.Paths | None = None
+def _rows(folder: Path, config: Config, show: Callable[[str], None] | None = None) -> _Rows:
+    data, names = config.data, _columns(config.data)
+    sources: parallel_decoding.Paths = ()
     if data.kind == "tfrecords":
         path = folder / ", ".join(tfrecords.several(data.train_records))
         features = (data.id_column, *names)
-        parts, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
+        sources, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
     elif data.train_csv is None:
         path = folder / ", ".join(tfrecords.several(data.train_images))
-        parts, table = class_folders.read(folder, data, show)
+        sources, table = class_folders.read(folder, data, show)
     else:
-        path = folder / data.train_csv
+        path, optional = folder / data.train_csv, (data.id_column,)
         # Only image files are found by id.
         needed = [data.id_column, *names] if data.kind == "images" else names
-        table = table_features.read_table(
-            path, needed, ADVICE, optional=(data.id_column,), data=data
-        )
+        table = table_features.read_table(path, needed, ADVICE, optional=optional, data=data)
     ids = tuple(map(str, range(len(table))))
     if data.id_column in table.columns:
         ids = table_features.unique_ids(table[data.id_column], path)
-    return path, table, ids, parts
+    if data.kind == "images" and not sources:
+        sources = image_files.find(folder, data.train_images, ids, data)
+    return _Rows(path, table, ids, sources)
 
 
-def _own(folder: Path, config: Config, show: Callable[[str], None]) -> Examples:
-    ids, inputs, values, columns, state = own_rows.read_training(folder, config)
-    path, target = Path(own_code.described(config, "read_training")), Target("own", ())
+def _from_reader(folder: Path, config: Config, show: Callable[[str], None]) -> Examples:
+    rows = own_rows.read_training(folder, config)
+    path = Path(own_code.described(config, "read_training"))
+    target, values = Target("own", ()), rows.labels
     if values is None:
-        target, values = labels.read(columns, config, path)
+        target, values = labels.read(rows.columns, config, path)
     if (folder / config.data.sample_submission).is_file():
-        own_rows.check_test(folder, config, state, show)
-    groups, weights = _groups_and_weights(columns, config, path)
-    return Examples(ids, inputs, values, target, groups, state, weights=weights)
+        own_rows.check_test(folder, config, rows.state, show)
+    groups, weights = _groups_and_weights(rows.columns, config, path)
+    return Examples(rows.ids, rows.inputs, values, target, groups, rows.state, weights=weights)
 
 
 def _groups_and_weights(
@@ -281,7 +282,7 @@ class Batches:
 
     def __post_init__(self) -> None:
         self._rows = np.arange(len(self.labels)) if self.rows is None else self.rows
-        self._order: tuple[int, np.ndarray] | None = None
+        self._order = -1, self._rows  # the last epoch's permutation
 
     @classmethod
     def of(
@@ -293,8 +294,8 @@ class Batches:
         **changes: int,
     ) -> "Batches":
         """Return the batches of a config; `changes` (batch, seed) replace its own."""
-        given = {"batch": config.batch, "seed": config.seed, **changes}
-        return cls(examples.inputs, examples.labels, rows=rows, weights=weights, **given)
+        settings = {"batch": config.batch, "seed": config.seed, **changes}
+        return cls(examples.inputs, examples.labels, rows=rows, weights=weights, **settings)
 
     def __len__(self) -> int:
         """Return the number of images in an epoch."""
@@ -302,8 +303,8 @@ class Batches:
 
     def order(self, epoch: int) -> np.ndarray:
         """Return the epoch's permutation of all images: int64 (n,)."""
-        if self._order is None or self._order[0] != epoch:
-            random = np.random.default_rng((self.seed, ORDER, epoch))
+        if self._order[0] != epoch:
+            random = np.random.default_rng((self.seed, Stream.ORDER, epoch))
             self._order = epoch, random.permutation(len(self))
         return self._order[1]
 
@@ -320,8 +321,7 @@ class Batches:
 
     def rows_of(self, step: int) -> np.ndarray:
         """Return which rows of `inputs` the step takes: int64 (batch,)."""
-        found: np.ndarray = self._rows[self.indices(step)]
-        return found
+        return np.asarray(self._rows[self.indices(step)])
 
     def labels_of(self, step: int) -> Any:
         """Return the step's labels, `Weighted` where rows have weights."""

@@ -1,40 +1,25 @@
-"""Decoded images on the disk: `<name>.npy` holds pixels, `<name>.json` what each came from.
+"""Decoded images on the disk: `<name>.npy` holds pixels, `<name>.json` which of them are broken.
 
-The .json comes last, with the sha256 of the pixels and its own: a run that is killed at any moment
-leaves whole images, or none that count.
+The .json is written last, with the sha256 of the pixels and its own: a run that is killed at any
+moment leaves all of the images, or none that count.
 """
 
 import os
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from itertools import pairwise
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from formats import checksums
-from pipeline.data import row_checksum
+from formats import atomic_file, checksums
+from formats.errors import writing
+from pipeline.data import row_gathering
 
 Show = Callable[[str], None]
-# Of a disk's free space, what decoded images may take: checkpoints need some, too.
-SHARE = 0.5
-PIXELS, BESIDE, WRITING = ".npy", ".json", ".writing"
-
-
-class Origin(NamedTuple):
-    """What an image was decoded from.
-
-    Attributes:
-        size: bytes of its file.
-        changed: when the file was changed last, in ns. Only a hint: another mount has other times.
-        sha256: of the bytes of the image.
-    """
-
-    size: int
-    changed: int
-    sha256: str
+SHARE = 0.5  # of a disk's free space that a cache may use: checkpoints need some, too
+ARRAY, DETAILS, UNFINISHED = ".npy", ".json", ".writing"
 
 
 class Decoded(NamedTuple):
@@ -43,141 +28,89 @@ class Decoded(NamedTuple):
     Attributes:
         pixels: uint8 (n, height, width, channels), read-only: a map of the file.
         broken: the reason for each row that could not be decoded, and is zeros.
-        origins: n.
     """
 
     pixels: np.ndarray
     broken: dict[int, str]
-    origins: list[Origin]
 
 
-def load(place: Path, form: tuple[int, ...], show: Show) -> Decoded | None:
-    """Return what `write` wrote; None if nothing is there, or if a file was changed.
+def load(path: Path, shape: tuple[int, ...], show: Show) -> Decoded | None:
+    """Return the images that `finish` wrote; None if there are none, or a file was changed.
 
     Args:
-        place: of both files, without an ending.
-        form: of the pixels: (n, height, width, channels).
-        show: is told of a file that was changed, or has another form.
+        path: of both files, without a suffix.
+        shape: (n, height, width, channels).
+        show: takes a line about a file that was changed, or has another shape.
     """
-    array, beside = place.with_suffix(PIXELS), place.with_suffix(BESIDE)
-    if not os.path.isfile(beside):  # noqa: PTH113 - a name may be too long for Path
+    array = path.with_suffix(ARRAY)
+    if not path.with_suffix(DETAILS).is_file():
         return None
     try:
-        told = checksums.opened(checksums.read(beside))
+        details = checksums.opened(checksums.read(path.with_suffix(DETAILS)))
         pixels = np.load(array, mmap_mode="r", allow_pickle=False)
-        if pixels.shape != form or pixels.dtype != np.uint8:
+        if pixels.shape != shape or pixels.dtype != np.uint8:
             raise ValueError(f"it holds {pixels.dtype} {pixels.shape}")
-        if row_checksum.of_rows(pixels) != told["sha256"]:
+        if row_gathering.checksum(pixels) != details["sha256"]:
             raise ValueError("its sha256 differs")
-        broken = {int(row): str(reason) for row, reason in told["broken"].items()}
-        split = [text.split() for text in told["origins"]]
-        origins = [Origin(int(size), int(changed), digest) for size, changed, digest in split]
-        if len(origins) != len(pixels) or any(not 0 <= row < len(pixels) for row in broken):
-            raise ValueError(f"{len(origins)} origins for {len(pixels)} images")
-    except Exception as error:  # of a corrupt file json and numpy raise a dozen kinds
-        show(f"{array} is corrupt ({error}): its images are decoded anew")
+        return Decoded(pixels, {int(row): why for row, why in details["broken"].items()})
+    except Exception as error:  # json and numpy raise a dozen kinds for a corrupt file
+        show(f"{array} is corrupt ({error}): its images are decoded again")
         return None
-    return Decoded(pixels, broken, origins)
-
-
-def load_parts(
-    places: Mapping[int, Sequence[Path]], form: tuple[int, ...], show: Show
-) -> Iterator[tuple[int, Decoded]]:
-    """Yield (first row, images) of each part of an array that is kept somewhere.
-
-    Args:
-        places: {first row: where the rows from there on may be}.
-        form: of the whole array.
-        show: as `load` takes it; and it is told how many images were found.
-    """
-    taken, number = 0, form[0]
-    for first, after in pairwise([*sorted(places), number]):
-        loaded = (load(place, (after - first, *form[1:]), show) for place in places[first])
-        found = next(filter(None, loaded), None)
-        if found is not None:
-            taken += after - first
-            yield first, found
-    folders = ", ".join(sorted({str(place.parent) for each in places.values() for place in each}))
-    if folders:
-        show(f"Found {taken:,} of {number:,} images decoded in {folders}")
-
-
-def save(place: Path, decoded: Decoded, show: Show) -> None:
-    """Write images as `write` does, or show why they are not kept."""
-    try:
-        write(place, decoded)
-    except OSError as error:
-        show(
-            f"Could not keep the decoded images in {place.parent}: {reason_of(error)}; the next run"
-            " decodes again"
-        )
-
-
-def write(place: Path, decoded: Decoded, share: float = SHARE) -> None:
-    """Write images, each file in one rename.
-
-    Args:
-        place: of both files, without an ending.
-        decoded: `pixels` may be what `create` made at this place.
-        share: of the disk's free space, what they may take.
-
-    Raises:
-        OSError: if they cannot be written, or would take more.
-    """
-    fresh, pixels = place.with_suffix(WRITING), decoded.pixels
-    beside = {
-        "sha256": row_checksum.of_rows(pixels),
-        "broken": decoded.broken,
-        "origins": [f"{size} {changed} {digest}" for size, changed, digest in decoded.origins],
-    }
-    try:
-        mapped = pixels if isinstance(pixels, np.memmap) else create(place, pixels.shape, share)
-        if mapped is not pixels:
-            copy(pixels, mapped)
-        mapped.flush()
-        fresh.rename(place.with_suffix(PIXELS))
-        fresh.write_bytes(checksums.sealed(beside))
-        fresh.rename(place.with_suffix(BESIDE))
-    finally:
-        fresh.unlink(missing_ok=True)
-
-
-def copy(pixels: np.ndarray, into: np.ndarray) -> None:
-    """Copy all images; every CPU copies a part."""
-    size = max(row_checksum.CHUNK * len(pixels) // max(pixels.nbytes, 1), 1)
-
-    def run(start: int) -> None:
-        into[start : start + size] = pixels[start : start + size]
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:
-        list(pool.map(run, range(0, len(pixels), size)))
 
 
 def create(
-    place: Path, form: tuple[int, ...], share: float = SHARE
+    path: Path, shape: tuple[int, ...], share: float = SHARE
 ) -> np.memmap[Any, np.dtype[np.uint8]]:
-    """Return an array in a new file, uint8 of this form, with its disk space reserved.
+    """Return an array in a new file, uint8 of this shape, with its disk space reserved.
+
+    Args:
+        path: as `load` takes it.
+        share: of the disk's free space that it may use.
 
     Raises:
-        OSError: as `write` does.
+        OSError: if it cannot be written, or would use more.
     """
-    path = place.with_suffix(WRITING)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    size, free = int(np.prod(form, dtype=object)), shutil.disk_usage(path.parent).free
+    unfinished = path.with_suffix(UNFINISHED)
+    unfinished.parent.mkdir(parents=True, exist_ok=True)
+    size, free = int(np.prod(shape, dtype=object)), shutil.disk_usage(unfinished.parent).free
     if size > free * share:
         part = "half of " if share < 1 else ""
         raise OSError(f"{gib(size)} are more than {part}the {gib(free)} that are free there")
     # Another process may have mapped the old file. To truncate it would take its pixels away.
-    path.unlink(missing_ok=True)
+    unfinished.unlink(missing_ok=True)
     try:
-        pixels = np.lib.format.open_memmap(path, "w+", np.uint8, form)
+        pixels = np.lib.format.open_memmap(unfinished, "w+", np.uint8, shape)
         # A disk that is full when a page is written would end the process without a word.
-        with path.open("rb+") as file:
-            os.posix_fallocate(file.fileno(), 0, path.stat().st_size)
+        with unfinished.open("rb+") as file:
+            os.posix_fallocate(file.fileno(), 0, unfinished.stat().st_size)
     except OSError:
-        path.unlink(missing_ok=True)
+        unfinished.unlink(missing_ok=True)
         raise
     return pixels
+
+
+@contextmanager
+def removed_on_error(path: Path | None) -> Iterator[None]:
+    """Remove the file of `create` if the context ends by an error: it may take gigabytes."""
+    try:
+        yield
+    except BaseException:
+        if path is not None:
+            path.with_suffix(UNFINISHED).unlink(missing_ok=True)
+        raise
+
+
+def finish(path: Path, pixels: np.memmap[Any, Any], broken: dict[int, str]) -> None:
+    """Give the array that `create` made its name, and write which of its rows are broken.
+
+    Raises:
+        DiskError: if they cannot be written.
+    """
+    with writing(path):
+        pixels.flush()
+        path.with_suffix(UNFINISHED).rename(path.with_suffix(ARRAY))
+    details = {"sha256": row_gathering.checksum(pixels), "broken": broken}
+    atomic_file.write(path.with_suffix(DETAILS), checksums.sealed(details))
 
 
 def gib(size: float) -> str:
@@ -187,8 +120,3 @@ def gib(size: float) -> str:
     '1.5 GiB'
     """
     return f"{size / 2**30:.1f} GiB"
-
-
-def reason_of(error: OSError) -> str:
-    """Return the system's words for an error."""
-    return error.strerror or str(error)

@@ -83,7 +83,7 @@ def equal(keys: Sequence[Hashable]) -> list[list[int]]:
     for place, key in enumerate(keys):
         if key is not None:
             places[key].append(place)
-    return [found for found in places.values() if len(found) > 1]
+    return [rows for rows in places.values() if len(rows) > 1]
 
 
 def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
@@ -110,17 +110,17 @@ def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int,
         thumbs: their `thumbnails`.
         pairs: int (k, 2), the lower place first.
     """
-    contrast, found = thumbs.std(axis=1), list[tuple[int, int]]()
+    contrast, close = thumbs.std(axis=1), list[tuple[int, int]]()
     for at in range(0, len(pairs), PAIRS):
         part = pairs[at : at + PAIRS]
-        one, other = part.T
-        apart = np.sqrt(((thumbs[one] - thumbs[other]) ** 2).mean(axis=1))
-        least = SHARE * np.minimum(contrast[one], contrast[other])
-        found += map(tuple, part[(apart <= ALIKE) & (apart < least)].tolist())
+        left, right = part.T
+        apart = np.sqrt(((thumbs[left] - thumbs[right]) ** 2).mean(axis=1))
+        least = SHARE * np.minimum(contrast[left], contrast[right])
+        close += map(tuple, part[(apart <= ALIKE) & (apart < least)].tolist())
     return sorted(
-        (one, other)
-        for one, other in found
-        if np.abs(pixels[one].astype(np.int16) - pixels[other].astype(np.int16)).mean() < CLOSE
+        (left, right)
+        for left, right in close
+        if np.abs(pixels[left].astype(np.int16) - pixels[right].astype(np.int16)).mean() < CLOSE
     )
 
 

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 
 from pipeline.data import duplicates, parallel_decoding
+from pipeline.data.decoded_images import Show
 from pipeline.data.image_decoding import Shape
-from pipeline.errors import DataError
 
 BLOCK = 1 << 26  # bytes of images that are looked at together before the first epoch
 
@@ -54,10 +54,10 @@ class FileImages:
         """Return one image, or those of a slice or of an array of rows."""
         chosen = np.arange(len(self))[rows]
         flat = np.atleast_1d(chosen)
-        found = np.zeros((len(flat), *self.shape[1:]), np.uint8)
-        for future in self.begin(self._pool, flat, found):
+        pixels = np.zeros((len(flat), *self.shape[1:]), np.uint8)
+        for future in self.begin(self._pool, flat, pixels):
             future.result()
-        return found if np.ndim(chosen) else found[0]
+        return pixels if np.ndim(chosen) else pixels[0]
 
     def subset(self, rows: np.ndarray) -> "FileImages":
         """Return some of the images, still in their files."""
@@ -71,30 +71,20 @@ class FileImages:
 
     def begin(
         self, pool: ThreadPoolExecutor, rows: np.ndarray, into: np.ndarray
-    ) -> Sequence[Future[None]]:
+    ) -> Sequence[Future[list[str]]]:
         """Begin to decode rows, and return what to wait for.
 
         Raises:
             DataError: by a future, if an image cannot be decoded any more.
         """
         sources = parallel_decoding.as_sources([self._paths[row] for row in rows])
-
-        def run(begin: int) -> None:
-            for place in range(begin, min(begin + parallel_decoding.RUN, len(sources))):
-                reason = parallel_decoding.decode_into(sources[place], self._form, into[place])
-                if reason:
-                    raise DataError(
-                        f"{sources[place]} could be decoded when this run began, and cannot any"
-                        f" more: {reason}.\nRestore the file. The same command resumes."
-                    )
-
-        return [pool.submit(run, begin) for begin in range(0, len(sources), parallel_decoding.RUN)]
+        return parallel_decoding.begin_decoding(pool, sources, self._form, into, strict=True)
 
 
 def checked(
     paths: parallel_decoding.Paths,
     form: Shape,
-    show: parallel_decoding.Show,
+    show: Show,
     most: float,
     why: str,
     *,
@@ -108,23 +98,23 @@ def checked(
         thumbnails: keep these too, for `pipeline.data.duplicates`.
     """
     images, broken, shown = FileImages(paths, form), dict[int, str](), time.monotonic()
-    digests, thumbs = list[bytes](), list[np.ndarray]()
+    digests, thumbnails_of_blocks = list[bytes](), list[np.ndarray]()
     show(
         f"{len(images):,} images ({images.nbytes / 1e6:,.0f} MB) are decoded as the run goes: {why}"
     )
     size = max(BLOCK * len(images) // max(images.nbytes, 1), 1)
-    for first, block, found in parallel_decoding.blocks(paths, form, size):
-        broken |= found
+    for first, block, reasons in parallel_decoding.blocks(paths, form, size):
+        broken |= reasons
         if len(broken) > most:
             return images, broken
         digests += duplicates.row_digests(block)
         if thumbnails:
-            thumbs.append(duplicates.thumbnails(block))
+            thumbnails_of_blocks.append(duplicates.thumbnails(block))
         if time.monotonic() - shown > parallel_decoding.SHOW_SECONDS:
             shown = time.monotonic()
             show(f"Looked at {first + size:,} of {len(images):,} images")
     images.row_digests = digests
-    images.thumbnails = np.concatenate(thumbs) if thumbs else None
+    images.thumbnails = np.concatenate(thumbnails_of_blocks) if thumbnails_of_blocks else None
     return images, broken
 
 

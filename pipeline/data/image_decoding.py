@@ -20,10 +20,15 @@ pages        several pages or frames are refused. Of a JPEG with more pictures b
 profiles     ICC profiles and gamma are ignored, as in the loaders above
 
 Equal bytes give equal pixels with one version of Pillow, and of OpenCV, which decodes some JPEGs
-where the config asks for speed. Another version's JPEG decoder may differ by a level.
+where the config asks for speed (decode="reduced"). Another version's JPEG decoder may differ by a
+level.
 """
 
+import functools
 import io
+import math
+import struct
+import threading
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
@@ -35,8 +40,6 @@ import PIL
 # These imports register TIFF and WebP. Without them Pillow would import every parser it has.
 from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 
-from pipeline.config.data_layout import ALPHAS, DECODES, RESIZES
-from pipeline.data import reduced_jpeg
 from pipeline.errors import ConfigError
 
 # Raise this with every change of the pixels, so that no cache keeps those of an older rule.
@@ -61,6 +64,9 @@ FILTER = Image.Resampling.BILINEAR
 GAP = 2.0
 # The same for decode="reduced" (docs/decisions/0011): 500x375 is decoded at half size for 224x224.
 REDUCED_GAP = 0.8
+# Bilinear takes four pixels for each new one. Up to 1.25 pixels a side it misses nothing visible;
+# beyond that Pillow resizes what OpenCV would.
+LEAST_SCALE = 0.8
 ORIENTATION = 0x0112
 # The EXIF orientations, for an array (height, width, …).
 TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
@@ -72,6 +78,19 @@ TURNS: dict[int, Callable[[np.ndarray], np.ndarray]] = {
     7: lambda pixels: np.rot90(pixels, 2).swapaxes(0, 1),
     8: np.rot90,
 }
+
+# The markers of a JPEG's header: the first with a length, those after it without one, the start of
+# the pixels, the frames of sequential and progressive files, and what may change how to show it.
+FIRST, BARE, SCAN = 0xC0, range(0xD0, 0xDA), 0xDA
+FRAMES, METADATA = (0xC0, 0xC1, 0xC2), (0xE1, 0xEE)
+MARKER, FRAME = struct.Struct(">BBH"), struct.Struct(">BHHB")
+JPEG_END = b"\xff\xd9"
+
+Size = tuple[int, int]  # width, height
+Box = tuple[float, float, float, float]  # left, top, right, bottom
+# A thread's resized image, overwritten by its next one. Otherwise the system allocates and frees
+# memory for each image, and threads wait for each other.
+_buffers = threading.local()
 
 # This module has a rule for unreadable EXIF and for images above half of MOST_PIXELS. Pillow's
 # warnings would name no file.
@@ -85,7 +104,7 @@ class BrokenImage(ValueError):
 
 @dataclass(frozen=True)
 class Shape:
-    """The shape that every image gets.
+    """The shape that every image gets, as `pipeline.config.data_layout.Data` has checked it.
 
     Attributes:
         height: pixels.
@@ -101,7 +120,7 @@ class Shape:
         white: the value of grey pixels with more than 8 bits that becomes 255; None: 65535.
 
     Raises:
-        ConfigError: if a value is none of these, or OpenCV is needed and missing.
+        ConfigError: if OpenCV is needed and missing.
     """
 
     height: int
@@ -113,16 +132,8 @@ class Shape:
     white: float | None = None
 
     def __post_init__(self) -> None:
-        known = self.resize in RESIZES and self.decode in DECODES and self.alpha in ALPHAS
-        if not known or self.channels not in (1, 3) or min(self.height, self.width) < 1:
-            raise ConfigError(
-                f"Images cannot get the shape {self}; expected height and width of 1 or more, 1 or "
-                f"3 channels, resize one of {', '.join(RESIZES)}, decode one of "
-                f"{', '.join(DECODES)}, and alpha one of {', '.join(ALPHAS)}.\nCorrect them in the "
-                "config."
-            )
         if self.may_use_opencv:
-            reduced_jpeg.opencv_version()
+            opencv_version()
 
     @property
     def may_use_opencv(self) -> bool:
@@ -132,7 +143,7 @@ class Shape:
     @property
     def rules(self) -> dict[str, Any]:
         """What the pixels depend on beside the file, as JSON holds it."""
-        opencv = {"OpenCV": reduced_jpeg.opencv_version()} if self.may_use_opencv else {}
+        opencv = {"OpenCV": opencv_version()} if self.may_use_opencv else {}
         return {"rules": RULES, "Pillow": PIL.__version__, **opencv, **asdict(self)}
 
 
@@ -166,34 +177,38 @@ def decode(content: bytes, shape: Shape, into: np.ndarray | None = None) -> np.n
     """
     kind = _format(content)
     opencv = kind == "JPEG" and shape.may_use_opencv
-    plain = reduced_jpeg.plain_size(content) if opencv else None
+    plain = plain_size(content) if opencv else None
     try:
         # Corrupt bytes make Pillow raise OSError, SyntaxError, ValueError, EOFError, struct.error,
         # zlib.error, IndexError and more.
         image = _open(content, kind) if plain is None else None
-        given, orientation = (plain or (0, 0), 1) if image is None else (image.size, _turn(image))
-        if given[0] * given[1] > MOST_PIXELS:
-            raise BrokenImage(f"it has {given[0]}x{given[1]} pixels, more than {MOST_PIXELS:,}")
+        original, orientation = (
+            (plain or (0, 0), 1) if image is None else (image.size, _turn(image))
+        )
+        if original[0] * original[1] > MOST_PIXELS:
+            raise BrokenImage(
+                f"it has {original[0]}x{original[1]} pixels, more than {MOST_PIXELS:,}"
+            )
         # From orientation 5 on the file's rows are the image's columns.
         wanted = shape.width, shape.height
-        size, box = _geometry(given, wanted[::-1] if orientation >= 5 else wanted, shape.resize)
-        least = _least_size(given, size, box, GAP if shape.decode == "full" else REDUCED_GAP)
-        found = None
+        size, box = _geometry(original, wanted[::-1] if orientation >= 5 else wanted, shape.resize)
+        least = _least_size(original, size, box, GAP if shape.decode == "full" else REDUCED_GAP)
+        resized = None
         if opencv and (image is None or image.mode == "RGB"):
-            found = reduced_jpeg.decode(content, given, least, box, size)
-        if found is None:
-            found = _resized(image or _open(content, kind), shape, least, box, size)
-        found = TURNS[orientation](found) if orientation in TURNS else found
+            resized = _by_opencv(content, original, least, box, size)
+        if resized is None:
+            resized = _resized(image or _open(content, kind), shape, least, box, size)
+        resized = TURNS[orientation](resized) if orientation in TURNS else resized
     except (BrokenImage, MemoryError):
         raise
     except Exception as error:
         raise BrokenImage(f"it cannot be decoded: {error or type(error).__name__}") from error
     form = (shape.height, shape.width, shape.channels)
     pixels = np.zeros(form, np.uint8) if into is None else into
-    if found.shape != form:
+    if resized.shape != form:
         pixels[:] = 0
-    top, left = (shape.height - found.shape[0]) // 2, (shape.width - found.shape[1]) // 2
-    pixels[top : top + found.shape[0], left : left + found.shape[1]] = found
+    top, left = (shape.height - resized.shape[0]) // 2, (shape.width - resized.shape[1]) // 2
+    pixels[top : top + resized.shape[0], left : left + resized.shape[1]] = resized
     return pixels
 
 
@@ -214,13 +229,7 @@ def _open(content: bytes, kind: str) -> Image.Image:
     return image
 
 
-def _resized(
-    image: Image.Image,
-    shape: Shape,
-    least: tuple[int, int],
-    box: reduced_jpeg.Box,
-    size: tuple[int, int],
-) -> np.ndarray:
+def _resized(image: Image.Image, shape: Shape, least: Size, box: Box, size: Size) -> np.ndarray:
     """Return the box of an image in another size. A JPEG is not decoded below `least`."""
     width = image.width
     drafted = image.draft(None, least)
@@ -232,8 +241,8 @@ def _resized(
         image = image.convert("L")
     left, top, right, bottom = (edge * reduced for edge in box)
     box = left, top, min(right, image.width), min(bottom, image.height)
-    found = np.asarray(image.resize(size, FILTER, box, GAP))
-    return found if found.ndim == 3 else found[:, :, None]
+    pixels = np.asarray(image.resize(size, FILTER, box, GAP))
+    return pixels if pixels.ndim == 3 else pixels[:, :, None]
 
 
 def laid_on(image: Image.Image, colour: str) -> Image.Image:
@@ -308,15 +317,13 @@ def _turn(image: Image.Image) -> int:
     if image.format == "TIFF":
         return 1
     try:
-        found = image.getexif().get(ORIENTATION)
+        orientation = image.getexif().get(ORIENTATION)
     except Exception:  # of corrupt EXIF; viewers show such images upright
         return 1
-    return found if isinstance(found, int) and found in TURNS else 1
+    return orientation if isinstance(orientation, int) and orientation in TURNS else 1
 
 
-def _geometry(
-    size: tuple[int, int], wanted: tuple[int, int], resize: str
-) -> tuple[tuple[int, int], reduced_jpeg.Box]:
+def _geometry(size: Size, wanted: Size, resize: str) -> tuple[Size, Box]:
     """Return the (width, height) to resize to, and the box of the image that is resized.
 
     >>> _geometry((400, 300), (100, 100), "crop"), _geometry((400, 300), (100, 100), "pad")
@@ -336,11 +343,95 @@ def _geometry(
     return wanted, (0, 0, width, height)
 
 
-def _least_size(
-    size: tuple[int, int], wanted: tuple[int, int], box: reduced_jpeg.Box, gap: float
-) -> tuple[int, int]:
-    """Return the least (width, height) of the whole image before its box is resized."""
+def _least_size(size: Size, wanted: Size, box: Box, gap: float) -> Size:
+    """Return the least size of the whole image before its box is resized."""
     across, down = (
         gap * new / (end - begin) for new, begin, end in zip(wanted, box[:2], box[2:], strict=True)
     )
     return max(int(np.ceil(size[0] * across)), 1), max(int(np.ceil(size[1] * down)), 1)
+
+
+def plain_size(content: bytes) -> Size | None:
+    """Return width and height of a plain JPEG: three colours of 8 bits, no EXIF, no inks.
+
+    Returns None for others. Pillow knows more, but holds the interpreter several times as long.
+
+    >>> frame = b"\\xff\\xc0\\x00\\x11\\x08\\x01\\x77\\x01\\xf4\\x03" + bytes(9)
+    >>> plain_size(b"\\xff\\xd8" + frame + b"\\xff\\xda" + bytes(9)), plain_size(b"\\xff\\xd8")
+    ((500, 375), None)
+    """
+    place, size = 2, None
+    while place + 10 <= len(content):
+        sign, kind, length = MARKER.unpack_from(content, place)
+        if sign != 0xFF or kind in METADATA or kind in BARE or not FIRST <= kind < 0xFF:
+            return None
+        if kind == SCAN:
+            return size
+        if kind in FRAMES:
+            bits, height, width, colours = FRAME.unpack_from(content, place + 4)
+            size = (width, height) if (bits, colours) == (8, 3) and width and height else None
+        place += 2 + length
+    return None
+
+
+def _by_opencv(
+    content: bytes, original: Size, least: Size, box: Box, size: Size
+) -> np.ndarray | None:
+    """Return the box of a colour JPEG in another size, in half of Pillow's time: decoded at a half,
+    a quarter or an eighth of its size, and resized. None where Pillow has to do it, which also
+    says what is wrong with a file.
+
+    Args:
+        original: size of the file's image.
+        least: to decode at.
+
+    Returns:
+        RGB, uint8 (height, width, 3); this thread's next call may overwrite it.
+    """
+    import cv2
+
+    reductions = {8: cv2.IMREAD_REDUCED_COLOR_8, 4: cv2.IMREAD_REDUCED_COLOR_4}
+    reductions[2] = cv2.IMREAD_REDUCED_COLOR_2
+    largest = min(original[0] // least[0], original[1] // least[1])
+    part = next((part for part in reductions if part <= largest), None)
+    if part is None or not content.endswith(JPEG_END):
+        return None
+    left, top, right, bottom = (edge / part for edge in box)
+    width, height = right - left, bottom - top
+    across, down = size[0] / width, size[1] / height
+    if min(across, down) < LEAST_SCALE:
+        return None
+    try:
+        flags = reductions[part] | cv2.IMREAD_IGNORE_ORIENTATION
+        whole = cv2.imdecode(np.frombuffer(content, np.uint8), flags)
+    except cv2.error:
+        return None
+    if whole is None or whole.shape != (-(-original[1] // part), -(-original[0] // part), 3):
+        return None
+    if left % 1 or top % 1:
+        matrix = np.array(
+            [[1 / across, 0, left + 0.5 / across - 0.5], [0, 1 / down, top + 0.5 / down - 0.5]]
+        )
+        flags, border = cv2.INTER_LINEAR | cv2.WARP_INVERSE_MAP, cv2.BORDER_REPLICATE
+        resized = cv2.warpAffine(whole, matrix, size, flags=flags, borderMode=border)
+    else:
+        # Faster. The file may hold only a part of the last row or column. Given the scale, and not
+        # the size, OpenCV moves nothing for it.
+        boxed = whole[int(top) :, int(left) :][: math.ceil(height), : math.ceil(width)]
+        resized = cv2.resize(boxed, None, getattr(_buffers, "resized", None), fx=across, fy=down)
+        _buffers.resized = resized
+    return np.asarray(cv2.cvtColor(resized[: size[1], : size[0]], cv2.COLOR_BGR2RGB))
+
+
+@functools.cache
+def opencv_version() -> str:
+    """Return OpenCV's version. Raises `ConfigError` if it is missing."""
+    try:
+        import cv2
+    except ImportError as error:
+        raise ConfigError(
+            f'data.decode="reduced" needs OpenCV, which cannot be imported here: {error}. Kaggle\'s'
+            ' images have it.\nSet data.decode="full" in the config, or install it:\n'
+            "pip install opencv-python-headless"
+        ) from error
+    return cv2.__version__

@@ -4,16 +4,15 @@ import errno
 import functools
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from os.path import isfile
 from pathlib import Path
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from formats import checksums
 from pipeline.config.data_layout import ENDINGS, PIXELS, Data
 from pipeline.data import class_folders, file_images, parallel_decoding, tfrecords
+from pipeline.data.decoded_images import Show
 from pipeline.data.image_decoding import Shape, differing
 from pipeline.data.tfrecords import several
 from pipeline.errors import DataError
@@ -34,15 +33,52 @@ def find(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[s
         DataError: if more ids than `most_skipped` have no file, or an id cannot be a file name.
     """
     paths = paths_of(folder, places, ids, data)
-    _check_missing(paths, most_skipped(len(ids)), folder, places, ids, data)
+    folders = [folder / place for place in several(places)]
+    _check_missing(paths, most_skipped(len(ids)), folders, ids, data)
     return [path or MISSING for path in paths]
+
+
+def find_test(
+    folder: Path, ids: Sequence[str], data: Data
+) -> Sequence[parallel_decoding.Source | None]:
+    """Return where each id's test image is, a file or a part of a TFRecord file; None: missing.
+
+    Raises:
+        DataError: if files have no id, or more than one id in ten (in the scored rerun: all) has
+            no file.
+    """
+    rerun, places = bool(os.environ.get(RERUN)), data.test_images
+    paths: Sequence[parallel_decoding.Source | None]
+    if data.kind == "tfrecords":
+        places = data.test_records
+        known = _records_by_id(folder, data)
+        paths = [known.get(name) for name in ids]
+        ids_by_place = {f"The test set ({places!r})": set(known)}
+    else:
+        paths = paths_of(folder, places, ids, data)
+        # A folder that holds training images, too, has files of other ids.
+        shared = not data.suffix or set(several(places)) & set(several(data.train_images))
+        folders = [] if shared else [folder / place for place in several(places)]
+        ids_by_place = {str(place): _ids_in(place, ids, data) for place in folders}
+    most = len(ids) - 1 if rerun else len(ids) * MOST_BROKEN
+    _check_missing(paths, most, [folder / place for place in several(places)], ids, data)
+    for where, names in ids_by_place.items():
+        extra = sorted(names - set(ids))
+        if extra and not rerun:
+            raise DataError(
+                f"{where} holds {len(names)} images and {data.sample_submission} asks for "
+                f"{len(ids)}: {len(extra)} images have no row, for example {', '.join(extra[:5])}."
+                "\nExpected one row per image. Take test set and sample_submission.csv from the "
+                "same download."
+            )
+    return paths
 
 
 def read(
     paths: parallel_decoding.Paths,
     data: Data,
     cache: Path | None,
-    show: parallel_decoding.Show | None,
+    show: Show | None,
     *,
     base: Path | None = None,
     prepared: Sequence[Path] = (),
@@ -63,87 +99,21 @@ def read(
     """
     show, form = show or (lambda line: None), shape(data)
     cache = cache if data.decoding else None
+    decoded: tuple[Any, dict[int, str]]
     if in_files or not parallel_decoding.fits(paths, form, cache):
         why = 'feed="files"' if in_files else "neither memory nor disk can hold them"
         why += "; what was prepared is not used" if prepared else ""
-        found: tuple[Any, dict[int, str]] = file_images.checked(
-            paths,
-            form,
-            show,
-            most_skipped(len(paths)),
-            why,
-            thumbnails=data.group_duplicates,
+        most = most_skipped(len(paths))
+        decoded = file_images.checked(
+            paths, form, show, most, why, thumbnails=data.group_duplicates
         )
     else:
-        prepared = [folder for folder in prepared if _is_like(folder, form, show)]
-        found = parallel_decoding.read(
+        prepared = [folder for folder in prepared if _has_rules(folder, form, show)]
+        decoded = parallel_decoding.read(
             paths, form, base=base, cache=cache, prepared=prepared, show=show
         )
-    pixels, broken = found
-    missing = {row: "it is missing" for row in broken if paths[row] == MISSING}
-    return pixels, broken | missing
-
-
-def _is_like(folder: Path, form: Shape, show: parallel_decoding.Show) -> bool:
-    """Return whether the images in a folder were decoded by these rules, or show why not."""
-    try:
-        rules = dict(checksums.opened(checksums.read(folder / PREPARED))["rules"])
-    except (OSError, ValueError, LookupError, RecursionError) as error:
-        show(f"{folder / PREPARED} is corrupt ({error}): the images there are not used")
-        return False
-    if rules != form.rules:
-        show(
-            f"{folder} is not used, since its images are decoded by other rules; "
-            f"{differing(rules, form.rules, 'there')}"
-        )
-    return bool(rules == form.rules)
-
-
-Block = tuple[int, np.ndarray, Mapping[int, str]]
-
-
-class Blocks(Protocol):
-    """Yields a test set in blocks: (first row, inputs, reason for each broken row)."""
-
-    def __call__(self, size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
-        """Yield blocks of `size` rows, from row `first` to before `last`; None: to the end."""
-
-
-def test_blocks(folder: Path, ids: Sequence[str], data: Data) -> Blocks:
-    """Return `pipeline.data.test_set.TestSet.blocks` for image files and TFRecords.
-
-    A missing image counts as broken.
-
-    Raises:
-        DataError: if files have no id, or more than one id in ten (in the scored rerun: all) has
-            no file.
-    """
-    rerun = bool(os.environ.get(RERUN))
-    paths: Sequence[str | parallel_decoding.Part | None]
-    if data.kind == "tfrecords":
-        places = data.test_records
-        paths = _find_records(folder, places, ids, data, rerun)
-    else:
-        places = data.test_images
-        paths = paths_of(folder, places, ids, data)
-    most = len(ids) - 1 if rerun else len(ids) * MOST_BROKEN
-    _check_missing(paths, most, folder, places, ids, data)
-    shared = set(several(places)) & set(several(data.train_images))  # holds training images too
-    if data.kind == "images" and not shared and not rerun:
-        _check_files_have_ids(folder, places, ids, data)
-    wanted = shape(data)
-
-    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
-        # A missing image is read as an empty file, so that its row keeps its place.
-        part = [path or MISSING for path in paths[first:last]]
-        for start, block, broken in parallel_decoding.blocks(part, wanted, size):
-            reasons = {
-                first + row: reason if paths[first + row] else "it is missing"
-                for row, reason in broken.items()
-            }
-            yield first + start, block, reasons
-
-    return blocks
+    pixels, broken = decoded
+    return pixels, broken | {row: "it is missing" for row in broken if paths[row] == MISSING}
 
 
 def shape(data: Data) -> Shape:
@@ -187,7 +157,7 @@ def paths_of(folder: Path, places: Places, ids: Sequence[str], data: Data) -> li
     """
     folders = [os.fspath(folder / place) for place in several(places)]
     endings = _endings(data)
-    names_in, folders_of = functools.cache(_names), functools.cache(_below)
+    names_in, folders_of = functools.cache(_names), functools.cache(_folders_below)
     paths: list[str | None] = []
     for name in ids:
         # The table comes from somebody else. An id must not lead out of its place.
@@ -196,66 +166,105 @@ def paths_of(folder: Path, places: Places, ids: Sequence[str], data: Data) -> li
                 f"{name[:80]!r} cannot be the id of an image: expected a file's name, or folders "
                 "and a name, as cats/1.\nCorrect the table."
             )
-        inside, _, own = name.rpartition("/")
+        inside, _, stem = name.rpartition("/")
         matching = (
             f"{path}/{name}{ending}"
             for path in folders
             for ending in endings
-            if f"{own}{ending}" in names_in(f"{path}/{inside}" if inside else path)
+            if f"{stem}{ending}" in names_in(f"{path}/{inside}" if inside else path)
         )
         deeper = (_only(folders_of(path), name, endings, path) for path in folders)
         paths.append(next(matching, None) or next(filter(None, deeper), None))
     return paths
 
 
-def _below(place: str) -> dict[str, list[str]]:
+def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
+    """Return with which endings the files of ids lie in folders, the most frequent first."""
+
+    @functools.cache
+    def endings_in(folder: str) -> dict[str, str]:
+        parts = (name.rpartition(".") for name in sorted(_names(folder)))
+        return {stem: f".{ending}" for stem, _, ending in parts if stem}
+
+    counts: Counter[str] = Counter()
+    for name in ids:
+        inside, _, stem = name.rpartition("/")
+        endings = (endings_in(os.fspath(folder / inside)).get(stem) for folder in folders)
+        counts.update(filter(None, [next(filter(None, endings), None)]))
+    return Counter(dict(counts.most_common()))
+
+
+def _has_rules(folder: Path, form: Shape, show: Show) -> bool:
+    """Return whether the images in a folder were decoded by these rules, or show why not."""
+    try:
+        rules = dict(checksums.opened(checksums.read(folder / PREPARED))["rules"])
+    except (OSError, ValueError, LookupError, RecursionError) as error:
+        show(f"{folder / PREPARED} is corrupt ({error}): the images there are not used")
+        return False
+    if rules != form.rules:
+        show(
+            f"{folder} is not used, since its images are decoded by other rules; "
+            f"{differing(rules, form.rules, 'there')}"
+        )
+    return bool(rules == form.rules)
+
+
+def _folders_below(place: str) -> dict[str, list[str]]:
     """Return the folders below a place by the names of their files; {} where the place has images
     of its own: those below may be other ones, as masks are.
     """
-    if not Path(place).is_dir() or class_folders.images(list(_names(place))):
+    if not Path(place).is_dir() or class_folders.images(_names(place)):
         return {}
-    found: dict[str, list[str]] = {}
+    folders: dict[str, list[str]] = {}
     for inside, names in class_folders.walk(Path(place)):
         for name in names if inside.parts else ():
-            found.setdefault(name, []).append(f"{place}/{inside}")
-    return found
+            folders.setdefault(name, []).append(f"{place}/{inside}")
+    return folders
 
 
 def _only(
     folders_of: Mapping[str, Sequence[str]], name: str, endings: Sequence[str], place: str
 ) -> str | None:
     """Return the path of an id's file in one of the folders below a place, or None."""
-    found = {  # of several endings in a folder the first one
+    paths = {  # of several endings in a folder the first one
         folder: f"{folder}/{name}{ending}"
         for ending in reversed(endings)
         for folder in folders_of.get(f"{name}{ending}", ())
     }
-    if len(found) > 1:
+    if len(paths) > 1:
         raise DataError(
-            f"{' and '.join(sorted(found)[:2])} both have an image of the id {name[:80]!r}; "
-            f"expected it in one folder below {place}.\n"
-            "Set train_images and test_images in the config to the folders to read, or remove the "
-            "copies."
+            f"{' and '.join(sorted(paths)[:2])} both have an image of the id {name[:80]!r}; "
+            f"expected it in one folder below {place}.\nSet train_images and test_images in the "
+            "config to the folders to read, or remove the copies."
         )
-    return next(iter(found.values()), None)
+    return next(iter(paths.values()), None)
 
 
-def _find_records(
-    folder: Path, places: Places, ids: Sequence[str], data: Data, rerun: bool
-) -> list[parallel_decoding.Part | None]:
-    """Return where each id's image lies within the test set's TFRecord files, or None."""
-    parts, table = tfrecords.read(folder, places, data.image_feature, (data.id_column,))
-    found: dict[str, parallel_decoding.Part] = {}
+def _records_by_id(folder: Path, data: Data) -> dict[str, parallel_decoding.Part]:
+    """Return where each image lies within the test set's TFRecord files."""
+    parts, table = tfrecords.read(folder, data.test_records, data.image_feature, (data.id_column,))
+    by_id: dict[str, parallel_decoding.Part] = {}
     for name, part in zip(table[data.id_column], parts, strict=True):
-        if name in found:
+        if name in by_id:
             raise DataError(
                 f"{part.path} has {name!r} as its {data.id_column!r} a second time; expected each "
                 "id once.\nCorrect test_records and id_column in the config."
             )
-        found[name] = part
-    if not rerun:
-        _check_extra(set(found), set(ids), f"The test set ({places!r})", data)
-    return [found.get(name) for name in ids]
+        by_id[name] = part
+    return by_id
+
+
+def _ids_in(place: Path, ids: Iterable[str], data: Data) -> set[str]:
+    """Return the ids that the image files of a place would have, in the folders that ids name."""
+    parents = {name.rpartition("/")[0] for name in ids}
+    names = set(_folders_below(os.fspath(place))) if parents == {""} else set()
+    for parent in parents:
+        inside = f"{parent}/" if parent else ""
+        names |= {inside + name for name in _names(os.fspath(place / parent))}
+    endings = _endings(data)
+    return {
+        name.removesuffix(ending) for name in names for ending in endings if name.endswith(ending)
+    }
 
 
 def _endings(data: Data) -> tuple[str, ...]:
@@ -277,10 +286,9 @@ def _names(folder: str) -> set[str]:
                 if not entry.name.startswith(".")
                 if entry.is_file(follow_symlinks=False) or isfile(entry.path)  # noqa: PTH113
             }
-    except (FileNotFoundError, NotADirectoryError):
-        return set()
     except OSError as error:
-        if error.errno == errno.ENAMETOOLONG:  # an id may be any text
+        # An id may be any text, as one that is too long for a name.
+        if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG):
             return set()
         raise DataError(
             f"Could not read {folder}: {error.strerror or error}.\n"
@@ -289,19 +297,13 @@ def _names(folder: str) -> set[str]:
 
 
 def _check_missing(
-    paths: Sequence[object],
-    most: float,
-    folder: Path,
-    places: Places,
-    ids: Sequence[str],
-    data: Data,
+    paths: Sequence[object], most: float, folders: Sequence[Path], ids: Sequence[str], data: Data
 ) -> None:
     """Raise `DataError` if more than `most` ids have no path."""
     missing = [name[:80] for name, path in zip(ids, paths, strict=True) if path is None]
     if len(missing) <= most:
         return
-    start = f"{len(missing)} of {len(ids)} images are"
-    where = ", ".join(str(folder / place) for place in several(places))
+    start, where = f"{len(missing)} of {len(ids)} images are", ", ".join(map(str, folders))
     if data.kind == "tfrecords":
         raise DataError(
             f"{start} in no record of {where}, for example {', '.join(missing[:3])}.\n"
@@ -309,71 +311,16 @@ def _check_missing(
             "complete the download."
         )
     ending = "" if data.suffix == "*" else data.suffix
-    shown = ", ".join(f"{name}{ending}" for name in missing[:3])
     expected = "the ending of an image" if data.suffix == "*" else f"suffix={data.suffix!r}"
-    found = other_endings(missing, [folder / place for place in several(places)])
-    if found:
-        readable = all(ending in ENDINGS for ending in found)
-        edit = (
-            'Set data.suffix="*" in the config, which reads all of these.'
-            if readable
-            else "Convert these files to PNG, or read them by a reader of your own."
-        )
-        raise DataError(
-            f"{start} missing in {where}, for example {shown}: {sum(found.values()):,} ids have a "
-            f"{' or '.join(found)}.\nExpected a file of an id and {expected} for every row. {edit}"
-        )
+    why = ""
+    edit = "Set train_images, test_images and suffix in the config, or complete the download."
+    if endings := other_endings(missing, folders):
+        why = f": {sum(endings.values()):,} ids have a {' or '.join(endings)}"
+        edit = "Convert these files to PNG, or read them by a reader of your own."
+        if all(ending in ENDINGS for ending in endings):
+            edit = 'Set data.suffix="*" in the config, which reads all of these.'
+    shown = ", ".join(f"{name}{ending}" for name in missing[:3])
     raise DataError(
-        f"{start} missing in {where}, for example {shown}.\nExpected a file of an id and {expected}"
-        " for every row. Set train_images, test_images and suffix in the config, or complete the "
-        "download."
+        f"{start} missing in {where}, for example {shown}{why}.\n"
+        f"Expected a file of an id and {expected} for every row. {edit}"
     )
-
-
-def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
-    """Return with which endings the files of ids lie in folders, the most frequent first."""
-    found: Counter[str] = Counter()
-    endings_in = functools.cache(_endings_by_stem)
-    for name in ids:
-        inside, _, own = name.rpartition("/")
-        endings = (endings_in(os.fspath(folder / inside)).get(own) for folder in folders)
-        found.update(filter(None, [next(filter(None, endings), None)]))
-    return Counter(dict(found.most_common()))
-
-
-def _endings_by_stem(folder: str) -> dict[str, str]:
-    parts = (name.rpartition(".") for name in sorted(_names(folder)))
-    return {stem: f".{ending}" for stem, _, ending in parts if stem}
-
-
-def _check_files_have_ids(folder: Path, places: Places, ids: Sequence[str], data: Data) -> None:
-    """Raise `DataError` if a place has image files that are of no id."""
-    if not data.suffix:
-        return
-    known = set(ids)
-    parents = {name.rpartition("/")[0] for name in known}
-    for place in several(places):
-        below = _below(os.fspath(folder / place)) if parents == {""} else {}
-        found = {
-            name.removesuffix(ending)
-            for ending in _endings(data)
-            for name in below
-            if name.endswith(ending)
-        } | {
-            f"{parent}/{name.removesuffix(ending)}" if parent else name.removesuffix(ending)
-            for parent in parents
-            for name in _names(os.fspath(folder / place / parent))
-            for ending in _endings(data)
-            if name.endswith(ending)
-        }
-        _check_extra(found, known, folder / place, data)
-
-
-def _check_extra(found: set[str], ids: set[str], where: object, data: Data) -> None:
-    extra = sorted(found - ids)
-    if extra:
-        raise DataError(
-            f"{where} holds {len(found)} images and {data.sample_submission} asks for {len(ids)}: "
-            f"{len(extra)} images have no row, for example {', '.join(extra[:5])}.\nExpected one "
-            "row an image. Take test set and sample_submission.csv from the same download."
-        )

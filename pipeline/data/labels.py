@@ -14,7 +14,6 @@
                 submission of the config's own; an output is what the model gives
 """
 
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import pairwise
@@ -70,18 +69,11 @@ class Target:
         Raises:
             KeyError, TypeError, ValueError: if it did not.
         """
-        names = tuple(str(name) for name in value["names"])
-        center, spread, *limits = (
-            tuple(map(float, value[name])) for name in ("center", "spread", "lowest", "highest")
-        )
-        numbers = len(names) if value["kind"] == "regression" else 0
-        unnamed = bool(names) == (value["kind"] == "own")
-        good = len(center) == len(spread) == numbers and {*map(len, limits)} in ({0}, {numbers})
-        good &= all(low <= high for low, high in zip(*limits, strict=False))
-        if value["kind"] not in FIGURE or unnamed or not good:
+        if value["kind"] not in FIGURE:
             raise ValueError(f"not a target: {value!r}")
-        log, separator = bool(value["log"]), str(value["separator"])
-        return Target(str(value["kind"]), names, center, spread, log, separator, *limits)
+        columns = ("center", "spread", "lowest", "highest")
+        numbers = {name: tuple(map(float, value[name])) for name in columns}
+        return Target(**{**value, **numbers, "names": tuple(map(str, value["names"]))})
 
     def limited(self, labels: np.ndarray) -> "Target":
         """Return this target of a regression with predictions limited to the range of `labels`.
@@ -223,12 +215,8 @@ class Target:
         if self.single:
             return [self.names[index] for index in predictions.argmax(axis=1)]
         if self.kind == "multilabel":
-            return [
-                self.separator.join(
-                    name for name, on in zip(self.names, row > 0.5, strict=True) if on
-                )
-                for row in predictions
-            ]
+            names = np.array(self.names, object)
+            return [self.separator.join(names[row > 0.5]) for row in predictions]
         return [" ".join(f"{value:.7g}" for value in row) for row in predictions]
 
 
@@ -238,8 +226,8 @@ def parts(text: str, separator: str) -> list[str]:
     >>> parts("big cat| dog", "|"), parts(" cat  dog", " "), parts("", "|")
     (['big cat', 'dog'], ['cat', 'dog'], [])
     """
-    found = (part.strip() for part in text.split(separator.strip() or None))
-    return [part for part in found if part]
+    labels = (part.strip() for part in text.split(separator.strip() or None))
+    return [part for part in labels if part]
 
 
 def labels_of(target: Target, labels: np.ndarray, rows: Sequence[int] | np.ndarray) -> list[str]:
@@ -313,22 +301,22 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
     Raises:
         DataError: if the labels are not as many as the config says, or not of its kind.
     """
-    columns = list(config.data.labels)
+    columns = table[list(config.data.labels)]
     if config.target == "regression":
-        return _read_numbers(table[columns], config, path)
+        return _read_numbers(columns, config, path)
+    if config.target == "multilabel" and len(columns.columns) > 1:
+        return _read_columns(columns, path)
     if config.target == "multilabel":
-        return _read_several(table[columns], config, path)
-    texts = table[columns[0]]
-    counts = Counter(texts)
-    if "" in counts:
+        return _read_several(columns.iloc[:, 0], config, path)
+    texts = columns.iloc[:, 0]
+    if empty := int((texts == "").sum()):
         raise DataError(
-            f"{path} has {counts['']} rows without a label in {columns[0]!r}; expected one in "
-            f"each.\n{FIX}"
+            f"{path} has {empty} rows without a label in {texts.name!r}; expected one in each."
+            f"\n{FIX}"
         )
-    names = sorted(counts)
+    names = sorted(set(texts))
     if config.target == "ordinal":
-        wrong = [text for text in names if _number(text) is None]
-        if wrong:
+        if wrong := [text for text in names if _number(text) is None]:
             raise DataError(
                 f"{path} has the label {wrong[0]!r}; expected numbers with target='ordinal'.\n{FIX}"
             )
@@ -345,52 +333,58 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
 
 
 def _read_numbers(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    numbers = np.array([_column(table[name], path) for name in table.columns]).T
     log = config.metric == "rmsle"
-    for name, column in zip(table.columns, numbers.T, strict=True):
+    for name in table:
+        texts = table[name]
+        wrong = [text for text in texts if _number(text) is None]
+        if wrong:
+            raise DataError(
+                f"{path} has {len(wrong)} labels in {name!r} that are not finite numbers: "
+                f"{', '.join(map(repr, wrong[:3]))}; expected numbers.\n{FIX}"
+            )
+    numbers = table.map(float).to_numpy()
+    for name, column in zip(table, numbers.T, strict=True):
         if np.abs(column).max() > MOST:
             raise DataError(
                 f"{path} has labels in {name!r} beyond {MOST:g}, which no prediction can reach in "
-                "32 bits; expected smaller ones.\nDivide them, and multiply the predictions. "
-                f"{FIX}"
+                f"32 bits; expected smaller ones.\nDivide them, and multiply the predictions. {FIX}"
             )
         if log and (column < 0).any():
             raise DataError(
                 f"{path} has labels below 0; the metric rmsle expects none.\n"
                 "Choose another metric, or correct the table."
             )
-    numbers = np.log1p(numbers) if log else numbers
-    for name, column in zip(table.columns, numbers.T, strict=True):
         if column.min() == column.max():
             raise DataError(
                 f"{path} has one and the same number in all of {name!r}; expected labels to learn."
                 f"\n{FIX}"
             )
+    numbers = np.log1p(numbers) if log else numbers
     center, spread = numbers.mean(axis=0), numbers.std(axis=0)
-    names, constants = tuple(table.columns), (tuple(center.tolist()), tuple(spread.tolist()))
-    target = Target("regression", names, *constants, log)
+    target = Target(
+        "regression", tuple(table.columns), tuple(center.tolist()), tuple(spread.tolist()), log
+    )
     return target, np.asarray((numbers - center) / spread, np.float32)
 
 
-def _read_several(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    if len(table.columns) > 1:
-        for name in table.columns:
-            for text in sorted(set(table[name])):
-                if _number(text) not in (0.0, 1.0):
-                    raise DataError(
-                        f"{path} has {text!r} in {name!r}; expected 0 or 1 in each label column."
-                        f"\n{FIX}"
-                    )
-        labels = table.to_numpy(str).astype(np.float32)
-        return Target("multilabel", tuple(table.columns)), labels
+def _read_columns(table: pd.DataFrame, path: Path) -> tuple[Target, np.ndarray]:
+    """Return several labels of a column each."""
+    for name in table:
+        for text in sorted(set(table[name])):
+            if _number(text) not in (0.0, 1.0):
+                raise DataError(
+                    f"{path} has {text!r} in {name!r}; expected 0 or 1 in each label column.\n{FIX}"
+                )
+    return Target("multilabel", tuple(table.columns)), table.to_numpy(str).astype(np.float32)
+
+
+def _read_several(texts: pd.Series, config: Config, path: Path) -> tuple[Target, np.ndarray]:
+    """Return several labels of one column, with a separator between them."""
     separator = config.data.label_separator
-    rows = [parts(text, separator) for text in table.iloc[:, 0]]
+    rows = [parts(text, separator) for text in texts]
     names = sorted({label for row in rows for label in row})
     _check_number(names, config, path)
-    codes = {name: code for code, name in enumerate(names)}
-    labels = np.zeros((len(rows), len(names)), np.float32)
-    for row, own in enumerate(rows):
-        labels[row, [codes[label] for label in own]] = 1
+    labels = np.array([[name in row for name in names] for row in map(set, rows)], np.float32)
     return Target("multilabel", tuple(names), separator=separator), labels
 
 
@@ -402,17 +396,6 @@ def _check_number(names: Sequence[str], config: Config, path: Path) -> None:
             f"num_classes={config.num_classes}, as in the config.\n"
             f"Set num_classes={len(names)}, or correct label_column."
         )
-
-
-def _column(texts: pd.Series, path: Path) -> list[float]:
-    numbers = [_number(text) for text in texts]
-    wrong = [text for text, number in zip(texts, numbers, strict=True) if number is None]
-    if wrong:
-        raise DataError(
-            f"{path} has {len(wrong)} labels in {texts.name!r} that are not finite numbers: "
-            f"{', '.join(map(repr, wrong[:3]))}; expected numbers.\n{FIX}"
-        )
-    return [number for number in numbers if number is not None]
 
 
 def _number(text: str) -> float | None:

@@ -1,4 +1,4 @@
-"""Own rows: what a config's own readers return, checked, as the arrays that all else works with.
+"""Custom rows: what a config's own readers return, checked, as the arrays that all else works with.
 
 `read_training(folder, config)` returns `Rows`. `read_test(folder, config, ids, state)` returns the
 inputs of the ids that it is given, in their order: a block of the sample submission's at a time.
@@ -9,14 +9,14 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import pandas as pd
 
 from pipeline.config import Config, own_code
 from pipeline.config.data_layout import Data, Form, sizes
-from pipeline.data import csv_files, image_files, packed_inputs
+from pipeline.data import csv_files, packed_inputs
 from pipeline.data.table_features import Encoding
 from pipeline.errors import DataError, PipelineError, place
 
@@ -25,13 +25,23 @@ CHECKED = 8  # ids whose inputs are read in two orders before a training
 Inputs = np.ndarray | Mapping[str, np.ndarray]
 
 
+Block = tuple[int, np.ndarray, Mapping[int, str]]
+
+
+class Blocks(Protocol):
+    """Yields a test set in blocks: (first row, inputs, reason for each broken row)."""
+
+    def __call__(self, size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
+        """Yield blocks of `size` rows, from row `first` to before `last`; None: to the end."""
+
+
 class NotFinite(DataError):
     """An input is infinite or NaN; of a test set such a row alone gets the mean prediction."""
 
 
 @dataclass(frozen=True)
 class Rows:
-    """What an own `read_training` returns.
+    """What a custom `read_training` returns.
 
     Attributes:
         ids: n texts, each once.
@@ -55,7 +65,7 @@ class Rows:
 
 @dataclass(frozen=True)
 class State:
-    """The `state` of an own reader, as an artifact carries it."""
+    """The `state` of a custom reader, as an artifact carries it."""
 
     value: Any
 
@@ -65,7 +75,7 @@ class State:
 
 
 def encoding_of(value: Any, data: Data) -> Encoding | State | None:
-    """Return what `to_json` of a table's encoding, or of an own reader's state, wrote.
+    """Return what `to_json` of a table's encoding, or of a custom reader's state, wrote.
 
     Raises:
         DataError, KeyError, TypeError, ValueError: if it did not.
@@ -75,71 +85,92 @@ def encoding_of(value: Any, data: Data) -> Encoding | State | None:
     return Encoding.from_json(value, data) if data.kind == "table" else None
 
 
-def read_training(
-    folder: Path, config: Config
-) -> tuple[tuple[str, ...], np.ndarray, np.ndarray | None, pd.DataFrame, State]:
-    """Return ids, packed inputs, labels, columns and state, checked.
+class Checked(NamedTuple):
+    """The rows of a custom reader, checked.
 
-    The labels are those of target="own". The columns are texts, as in a table: groups, weights, and
-    for any other target the labels.
+    Attributes:
+        ids: n texts.
+        inputs: packed.
+        labels: of target="own"; None for any other.
+        columns: texts, as in a table: groups, weights, and the labels of any other target.
+        state: of the reader.
+    """
+
+    ids: tuple[str, ...]
+    inputs: np.ndarray
+    labels: np.ndarray | None
+    columns: pd.DataFrame
+    state: State
+
+
+def read_training(folder: Path, config: Config) -> Checked:
+    """Return what the config's `read_training` returns, checked.
 
     Raises:
         ConfigError: if the reader breaks, with its file and line.
         DataError: if it returns something else than the config says.
     """
     read: Any = own_code.function(config, "read_training")
-    told = own_code.described(config, "read_training")
+    reader = own_code.described(config, "read_training")
     with own_code.telling(config, "read_training"):
         rows = read(folder, config)
     if not isinstance(rows, Rows):
         raise DataError(
-            f"{told} returns a {type(rows).__name__}; expected Rows.\n"
+            f"{reader} returns a {type(rows).__name__}; expected Rows.\n"
             "Return pipeline.data.own_rows.Rows(ids=…, inputs=…, labels=…)."
         )
-    ids = tuple(rows.ids)
-    if kinds := {type(name).__name__ for name in ids if not isinstance(name, str)}:
-        raise DataError(
-            f"{told} returns ids that are {', '.join(sorted(kinds))}; expected texts, as in the"
-            ' sample submission.\nRead them as texts: pd.read_csv(…, dtype={"id": str}).'
-        )
-    wrong = [name for name, times in Counter(ids).items() if times > 1 or not name]
-    if wrong or not ids:
-        raise DataError(
-            f"{told} returns {len(ids)} ids, {len(set(ids))} of them different, as"
-            f" {', '.join(map(repr, wrong[:3])) or 'none'}; expected texts, each once.\n"
-            "Return an id of its own for each row."
-        )
-    inputs = _checked(rows.inputs, config, len(ids), told)
+    ids = _ids(rows.ids, reader)
+    inputs = _packed(rows.inputs, config, len(ids), reader)
     labels, columns = None, pd.DataFrame(index=range(len(ids)))
     if config.target == "own":
-        what = f"{told}: labels"
+        what = f"{reader}: labels"
         labels = _array(rows.labels, config.data.own_labels, len(ids), what, "own_labels")
     else:
-        columns = _labels(rows.labels, config, len(ids), told)
-    for field, given in (("group", rows.groups), ("weight", rows.weights)):
-        name = getattr(config.data, f"{field}_column")
-        shape = None if given is None else np.shape(given)
-        if shape != (None if name is None else (len(ids),)) or (
-            pd.isna(np.array(given)).any() and (given is not None)
-        ):
+        columns = _labels(rows.labels, config, len(ids), reader)
+    for field in ("group", "weight"):
+        values, name = getattr(rows, f"{field}s"), getattr(config.data, f"{field}_column")
+        shape = None if values is None else np.shape(values)
+        missing = values is not None and pd.isna(np.array(values)).any()
+        if missing or shape != (None if name is None else (len(ids),)):
             has = "none" if shape is None else f"the shape {shape}, or some are missing"
             raise DataError(
-                f"{told} returns {field}s ({has}) for {len(ids)} ids, with"
-                f" data.{field}_column={name!r}; expected one a row with a name there, and none"
+                f"{reader} returns {field}s ({has}) for {len(ids)} ids, with"
+                f" data.{field}_column={name!r}; expected one per row with a name there, and none"
                 f" without.\nReturn Rows({field}s=…) and set data.{field}_column to any text, or"
                 " leave out both."
             )
-        if given is not None:
-            columns[name] = [str(value) for value in given]
+        if values is not None:
+            columns[name] = [str(value) for value in values]
+    return Checked(ids, inputs, labels, columns, State(_as_json(rows.state, reader)))
+
+
+def _ids(names: Sequence[str], reader: str) -> tuple[str, ...]:
+    ids = tuple(names)
+    if kinds := {type(name).__name__ for name in ids if not isinstance(name, str)}:
+        raise DataError(
+            f"{reader} returns ids that are {', '.join(sorted(kinds))}; expected texts, as in the"
+            ' sample submission.\nRead them as texts: pd.read_csv(…, dtype={"id": str}).'
+        )
+    if not ids or "" in ids or len(set(ids)) < len(ids):
+        repeated = [name for name, times in Counter(ids).items() if times > 1 or not name]
+        raise DataError(
+            f"{reader} returns {len(ids)} ids, {len(set(ids))} of them different, as"
+            f" {', '.join(map(repr, repeated[:3])) or 'none'}; expected texts, each once.\n"
+            "Return another id for each row."
+        )
+    return ids
+
+
+def _as_json(state: Any, reader: str) -> Any:
+    """Return a state as JSON gives it back."""
     try:
-        _refuse_other_keys(rows.state)
-        state = json.loads(json.dumps(rows.state, allow_nan=False))
+        _refuse_other_keys(state)
+        return json.loads(json.dumps(state, allow_nan=False))
     except (TypeError, ValueError) as error:
         raise DataError(
-            f"{told} returns a state that JSON cannot hold: {error}.\nReturn numbers, texts, lists"
-            " and dicts: array.tolist(), float(number)."
+            f"{reader} returns a state that JSON cannot hold: {error}.\n"
+            "Return numbers, texts, lists and dicts: array.tolist(), float(number)."
         ) from error
-    return ids, inputs, labels, columns, State(state)
 
 
 def _refuse_other_keys(value: Any) -> None:
@@ -148,43 +179,44 @@ def _refuse_other_keys(value: Any) -> None:
         for key in value:
             if not isinstance(key, str):
                 raise TypeError(f"the key {key!r} is no text")
-    parts = value.values() if isinstance(value, Mapping) else value
     if isinstance(value, Mapping | list | tuple):
-        for part in parts:
+        for part in value.values() if isinstance(value, Mapping) else value:
             _refuse_other_keys(part)
 
 
-def test_blocks(
-    folder: Path, config: Config, ids: Sequence[str], state: State
-) -> image_files.Blocks:
-    """Return `TestSet.blocks` of an own reader.
+def test_blocks(folder: Path, config: Config, ids: Sequence[str], state: State) -> Blocks:
+    """Return `TestSet.blocks` of a custom reader.
 
     Where a block cannot be read, its rows are read one by one: only those that cannot be read get
     the mean prediction.
     """
 
-    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[image_files.Block]:
+    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
         end = len(ids) if last is None else last
         for start in range(first, end, size):
-            some = ids[start : min(start + size, end)]
+            chosen = ids[start : min(start + size, end)]
             try:
-                yield start, _read(folder, config, some, state), {}
+                yield start, _read(folder, config, chosen, state), {}
                 continue
             except Exception as error:  # a competitor's reader may raise any
                 if isinstance(error, PipelineError) and not isinstance(error, NotFinite):
                     raise
-                if len(some) == 1:
-                    yield start, _zeros(config), {start: _why(config, error)}
+                if len(chosen) == 1:
+                    zeros = np.zeros((1, *config.data.shape), config.data.dtype)
+                    yield start, zeros, {start: _why(config, error)}
                     continue
-            inputs = []
-            broken: dict[int, str] = {}
-            for number, _ in enumerate(some, start):
-                for _, found, reasons in blocks(1, number, number + 1):
-                    inputs.append(found)
-                    broken |= reasons
-            yield start, np.concatenate(inputs), broken
+            singly = list(blocks(1, start, start + len(chosen)))
+            broken = {row: why for _, _, reasons in singly for row, why in reasons.items()}
+            yield start, np.concatenate([inputs for _, inputs, _ in singly]), broken
 
     return blocks
+
+
+def _why(config: Config, error: Exception) -> str:
+    if isinstance(error, NotFinite):
+        return str(error).splitlines()[0]
+    line = place(error, own_code.file(config))
+    return f"{config.read_test} ended with {type(error).__name__}{line}: {str(error)[:200]}"
 
 
 def check_test(folder: Path, config: Config, state: State, show: Callable[[str], None]) -> None:
@@ -199,72 +231,59 @@ def check_test(folder: Path, config: Config, state: State, show: Callable[[str],
     """
     sample = folder / config.data.sample_submission
     ids = tuple(csv_files.read(sample, DataError, "Correct it.").iloc[:CHECKED, 0])
-    told = own_code.described(config, "read_test")
+    reader = own_code.described(config, "read_test")
     with own_code.telling(config, "read_test"):
         try:
-            found = _read(folder, config, ids, state)
-            reverse = _read(folder, config, ids[::-1], state)
+            inputs = _read(folder, config, ids, state)
+            in_reverse = _read(folder, config, ids[::-1], state)
         except FileNotFoundError as error:  # some test sets come in the scored rerun alone
-            show(f"Warning: {told} could not be tried: {error.filename} is missing")
+            show(f"Warning: {reader} could not be tried: {error.filename} is missing")
             return
-    if not np.array_equal(found, reverse[::-1]):
+    if not np.array_equal(inputs, in_reverse[::-1]):
         raise DataError(
-            f"{told} returns rows of other ids: for {len(ids)} ids in reverse it does not return"
-            " the same rows in reverse.\nReturn a row for each of the ids that it is given, in"
-            " their order."
+            f"{reader} returns rows of other ids: for {len(ids)} ids in reverse it does not return "
+            "the same rows in reverse.\nReturn a row for each of the ids, in their order."
         )
 
 
 def _read(folder: Path, config: Config, ids: Sequence[str], state: State) -> np.ndarray:
     read: Any = own_code.function(config, "read_test")
-    found = read(folder, config, tuple(ids), state.value)
-    return _checked(found, config, len(ids), own_code.described(config, "read_test"))
+    inputs = read(folder, config, tuple(ids), state.value)
+    return _packed(inputs, config, len(ids), own_code.described(config, "read_test"))
 
 
-def _zeros(config: Config) -> np.ndarray:
-    return np.zeros((1, *config.data.shape), config.data.dtype)
-
-
-def _why(config: Config, error: Exception) -> str:
-    if isinstance(error, NotFinite):
-        return str(error).splitlines()[0]
-    line = place(error, own_code.file(config))
-    return f"{config.read_test} ended with {type(error).__name__}{line}: {str(error)[:200]}"
-
-
-def _checked(inputs: Any, config: Config, rows: int, told: str) -> np.ndarray:
+def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
     """Return inputs packed, if they are what `data.own_inputs` says."""
     forms = config.data.own_inputs
     if not isinstance(inputs, Mapping) and len(forms) == 1:
         inputs = {next(iter(forms)): inputs}
-    names = ", ".join(map(str, inputs)) if isinstance(inputs, Mapping) else type(inputs).__name__
     if not isinstance(inputs, Mapping) or set(inputs) != set(forms):
+        known = isinstance(inputs, Mapping)
+        names = ", ".join(map(str, inputs)) if known else type(inputs).__name__
         raise DataError(
-            f"{told} returns the inputs {names}; expected"
-            f" {', '.join(forms)}, as data.own_inputs.\nReturn these by name, or correct"
-            " data.own_inputs."
+            f"{reader} returns the inputs {names}; expected {', '.join(forms)}, as data.own_inputs."
+            "\nReturn these by name, or correct data.own_inputs."
         )
     return packed_inputs.pack(
         {
-            name: _array(inputs[name], form, rows, f"{told}: the input {name!r}", "own_inputs")
+            name: _array(inputs[name], form, rows, f"{reader}: the input {name!r}", "own_inputs")
             for name, form in forms.items()
         }
     )
 
 
-def _labels(labels: Any, config: Config, rows: int, told: str) -> pd.DataFrame:
+def _labels(labels: Any, config: Config, rows: int, reader: str) -> pd.DataFrame:
     names = list(config.data.labels)
-    array = np.asarray(labels)
-    if array.shape != (rows, len(names)) and (array.shape != (rows,) or len(names) > 1):
-        wanted = (rows, len(names)) if len(names) > 1 else (rows,)
+    array, wanted = np.asarray(labels), (rows, len(names)) if len(names) > 1 else (rows,)
+    if array.shape not in (wanted, (rows, len(names))):
         raise DataError(
-            f"{told} returns labels of the shape {array.shape}; expected {wanted}.\n"
-            "Return what stands in each label column, a row an id."
+            f"{reader} returns labels of the shape {array.shape}; expected {wanted}.\n"
+            "Return what stands in each label column, one row per id."
         )
     if missing := int(pd.isna(array).sum()):
         raise DataError(
-            f"{told} returns {missing} labels that are missing (None or NaN); expected one in each"
-            " row.\nLeave such rows out, or fill them in."
+            f"{reader} returns {missing} labels that are missing (None or NaN); expected one per "
+            "row.\nLeave such rows out, or fill them in."
         )
     if array.dtype.kind == "f" and (array == array.round()).all():
         array = array.astype(np.int64)  # pandas makes 1.0 of a 1 in a column with gaps

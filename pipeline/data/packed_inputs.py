@@ -37,15 +37,15 @@ def unpacked(inputs: Any, forms: Mapping[str, Form]) -> dict[str, Any]:
 
     if len(forms) == 1:
         return dict.fromkeys(forms, inputs)
-    found, start = {}, 0
+    tensors, start = {}, 0
     for name, form in forms.items():
         part, start = inputs[:, start : start + bytes_of(form)], start + bytes_of(form)
         if form[0] != "uint8":
             numbers = math.prod(sizes(form))
             part = keras.ops.reshape(part, (-1, numbers, bytes_of(form) // numbers))
             part = keras.ops.view(part, dtype=form[0])
-        found[name] = keras.ops.reshape(part, (-1, *sizes(form)))
-    return found
+        tensors[name] = keras.ops.reshape(part, (-1, *sizes(form)))
+    return tensors
 
 
 def packed(inputs: Mapping[str, Any]) -> Any:

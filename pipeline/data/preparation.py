@@ -1,8 +1,8 @@
 """Preparation: the training images, decoded in a session that needs no accelerator.
 
 They are kept in shards, each whole or not there. A session that ends early leaves those that are
-done, and the next one takes them. A training that has this output among its inputs decodes only
-what was changed since (`pipeline.data.parallel_decoding.read`).
+done, and the next one takes them. A training that has this output among its inputs decodes nothing
+else (`pipeline.data.parallel_decoding.read`).
 """
 
 import json
@@ -16,13 +16,13 @@ from formats import atomic_file, checksums
 from pipeline.config import Config
 from pipeline.config.data_layout import CACHED_ABOVE
 from pipeline.data import dataset, image_files, parallel_decoding
-from pipeline.data.image_decoding import Shape
 from pipeline.errors import ConfigError
 from pipeline.runtime.mounts import PREPARED
 from pipeline.train.session import Session
 
-# What Kaggle keeps of a session: 20 GB, of which some is left to the notebook, and 500 files.
-MOST_BYTES, MOST_FILES = 19.5e9, 500
+# Kaggle keeps 20 GB of a session, of which some is left to the notebook; and 500 files, which
+# shards never are.
+MOST_BYTES = 19.5e9
 HOURS = 12.0  # of a session on its CPU
 
 
@@ -50,12 +50,12 @@ def prepare(
     """
     require_images(config)
     paths, form = dataset.training_images(folder, config), image_files.shape(config.data)
+    _require_room(config, len(paths))
     count = len(parallel_decoding.shards(len(paths), form))
-    others = sum(path.is_file() and "-of-" not in path.name for path in output.rglob("*"))
-    _require_room(config, len(paths), 2 * count + others)
     marker = {"rules": form.rules, "images": len(paths), "shards": count}
     atomic_file.write(output / PREPARED, checksums.sealed(marker))
-    show(f"Decoding {len(paths):,} images to {_in_words(form)}, in {count} shards")
+    size = f"{form.height}x{form.width}x{form.channels}"
+    show(f"Decoding {len(paths):,} images to {size}, in {count} shards")
     decoded, longest, begun = 0, 0.0, time.monotonic()
     hours = min(config.session_hours or HOURS, HOURS)
     with Session(hours, output) as session:
@@ -65,8 +65,7 @@ def prepare(
             show(line)
 
         for number in range(1, count + 1):
-            why = session.over(longest)
-            if why:
+            if why := session.over(longest):
                 show(f"Stopped: {why}. {number - 1} of {count} shards are kept; to resume, type:")
                 show(f"invoke push-prepare --config {config.name}")
                 return "partial"
@@ -74,11 +73,11 @@ def prepare(
             decoded += parallel_decoding.keep(
                 paths, form, number, output, base=folder, earlier=earlier, show=alive
             )
+            session.progress()
             now = time.monotonic()
             longest = max(longest, now - before)
-            session.progress()
-            ahead = (now - begun) / number * (count - number)
-            line = {"step": number, "steps": count, "eta_seconds": round(ahead, 1)}
+            left = (now - begun) / number * (count - number)
+            line = {"step": number, "steps": count, "eta_seconds": round(left, 1)}
             show(json.dumps({**line, "decoded": decoded}))
     show(f"Prepared {len(paths):,} images: {decoded:,} decoded here, the others taken as they were")
     return "complete"
@@ -97,15 +96,10 @@ def require_images(config: Config) -> None:
         )
 
 
-def _require_room(config: Config, number: int, files: int) -> None:
-    """Raise `ConfigError` unless Kaggle keeps so many images, and so many files."""
+def _require_room(config: Config, number: int) -> None:
+    """Raise `ConfigError` unless Kaggle keeps that many images."""
     data = config.data
     size = int(np.prod((number, data.height, data.width, data.channels), dtype=object))
-    if size <= MOST_BYTES and files > MOST_FILES:  # shards alone are never so many
-        raise ConfigError(
-            f"{files} files would lie in the output; expected {MOST_FILES} at most, since Kaggle"
-            " keeps no more of a session.\nMove the others away, which are no shards of images."
-        )
     if size > MOST_BYTES:
         share = (MOST_BYTES / size) ** 0.5
         raise ConfigError(
@@ -116,7 +110,3 @@ def _require_room(config: Config, number: int, files: int) -> None:
             f" config {config.name}, or train without a preparation:\n"
             f"invoke push-train --config {config.name}"
         )
-
-
-def _in_words(form: Shape) -> str:
-    return f"{form.height}x{form.width}x{form.channels}"

@@ -1,30 +1,35 @@
-"""Row gathering: rows of a large array into batches, and into buffers that are used again, by every
+"""Rows of large arrays: into batches, into buffers that are used again, into a checksum, by every
 CPU.
 
 A thread copies as fast as `numpy.copyto`, and holds no interpreter meanwhile. Memory that is used
 again is there: a new array takes more than as long to come as to be filled (docs/dev/findings.md).
 """
 
+import hashlib
 import os
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
 # Rows below that together are copied by one thread: to hand them over takes longer.
 PART = 1 << 20
+CHUNK = 1 << 24  # bytes that a thread hashes at a time
 AHEAD = 2  # blocks that are read while the caller has one
+
+Item = TypeVar("Item")
+Started = TypeVar("Started")
 
 
 def take(inputs: np.ndarray, rows: np.ndarray, into: np.ndarray) -> None:
     """Copy rows of an array, in this thread.
 
-    >>> found = np.zeros((2, 3), np.uint8)
-    >>> take(np.arange(12, dtype=np.uint8).reshape(4, 3), np.array([3, 0]), into=found)
-    >>> found.tolist()
+    >>> buffer = np.zeros((2, 3), np.uint8)
+    >>> take(np.arange(12, dtype=np.uint8).reshape(4, 3), np.array([3, 0]), into=buffer)
+    >>> buffer.tolist()
     [[9, 10, 11], [0, 1, 2]]
     """
     if inputs.flags.c_contiguous:
@@ -51,7 +56,7 @@ class Gatherer:
 
     Args:
         inputs: (n, …), or an object that `begin`s itself (`pipeline.data.file_images`).
-        threads: None: one a CPU.
+        threads: None: one per CPU.
     """
 
     def __init__(self, inputs: Any, threads: int | None = None) -> None:
@@ -70,11 +75,23 @@ class Gatherer:
             begun: Sequence[Future[Any]] = self.inputs.begin(self._pool, rows, into)
             return begun
         parts = min(self._threads, max(into.nbytes // PART, 1))
-        cuts = np.linspace(0, len(rows), parts + 1).astype(int)
+        edges = np.linspace(0, len(rows), parts + 1).astype(int)
         return [
             self._pool.submit(take, self.inputs, rows[start:stop], into[start:stop])
-            for start, stop in pairwise(cuts)
+            for start, stop in pairwise(edges)
         ]
+
+
+def ahead(
+    begin: Callable[[Item], Started], items: Iterable[Item], count: int = AHEAD
+) -> Iterator[Started]:
+    """Yield begin(item) of each item in order, after the next `count` items were begun, too."""
+    begun: deque[Started] = deque()
+    for item in items:
+        begun.append(begin(item))
+        if len(begun) > count:
+            yield begun.popleft()
+    yield from begun
 
 
 def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
@@ -86,23 +103,31 @@ def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarr
     Args:
         inputs: as `Gatherer` takes them.
         rows: int64 (n,).
-        batch: rows of a block.
+        batch: rows per block.
 
     >>> [(block.tolist(), real) for block, real in blocks(np.arange(5), np.array([4, 0, 1]), 2)]
     [([4, 0], 2), ([1, 1], 1)]
     """
-    begun: deque[tuple[np.ndarray, int, Sequence[Future[Any]]]] = deque()
-    starts = iter(range(0, len(rows), batch))
     with Gatherer(inputs) as gatherer:
-        while True:
-            while len(begun) <= AHEAD and (start := next(starts, None)) is not None:
-                chosen = rows[start : start + batch]
-                block = np.empty((batch, *inputs.shape[1:]), inputs.dtype)
-                futures = gatherer.begin(np.resize(chosen, batch), block)
-                begun.append((block, len(chosen), futures))
-            if not begun:
-                return
-            block, real, futures = begun.popleft()
+
+        def begin(start: int) -> tuple[np.ndarray, int, Sequence[Future[Any]]]:
+            chosen = rows[start : start + batch]
+            block = np.empty((batch, *inputs.shape[1:]), inputs.dtype)
+            return block, len(chosen), gatherer.begin(np.resize(chosen, batch), block)
+
+        for block, real, futures in ahead(begin, range(0, len(rows), batch)):
             for future in futures:
                 future.result()
             yield block, real
+
+
+def checksum(array: np.ndarray) -> str:
+    """Return a sha256 over the type, the shape and the rows of an array."""
+    size = max(CHUNK * len(array) // max(array.nbytes, 1), 1)
+
+    def digest(start: int) -> bytes:
+        return hashlib.sha256(np.ascontiguousarray(array[start : start + size]).data).digest()
+
+    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing holds no interpreter
+        parts = b"".join(pool.map(digest, range(0, len(array), size)))
+    return hashlib.sha256(repr((array.dtype.str, array.shape)).encode() + parts).hexdigest()

@@ -11,10 +11,9 @@ the percentiles, so a column of mostly zeros keeps its range. One typo far out w
 the mean, the deviation and, behind a logarithm, the whole score.
 """
 
-import json
 import math
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -24,11 +23,10 @@ import pandas as pd
 from pandas.api.types import is_numeric_dtype
 
 from pipeline.config.data_layout import Data
-from pipeline.data import csv_files, parquet_files
+from pipeline.data import csv_files
 from pipeline.data.csv_files import MISSING
 from pipeline.errors import ConfigError, DataError, reading
 
-ROWS = 2048  # read at a time, as numbers, which take four times the memory of pixels
 MOST = 1e150  # of a number, so that its square is finite
 FARTHEST = 10.0  # from 0, of an input. A value in one row of 10,000 is 100 deviations away, and
 # would weigh as much as that; its column is divided by more.
@@ -65,16 +63,12 @@ def read_table(
                 f"{path} is missing; its folder holds: {', '.join(siblings) or 'nothing'}.\n"
                 f"Expected a table with the columns {', '.join(names)}. {advice}"
             )
+    numbers = data.numeric_columns if data else ()
+    categories = data.categorical_columns if data else ()
     table = csv_files.read(
-        path,
-        DataError,
-        advice,
-        {*names, *optional},
-        numbers=data.numeric_columns if data else (),
-        categories=data.categorical_columns if data else (),
+        path, DataError, advice, {*names, *optional}, numbers=numbers, categories=categories
     )
-    missing = [name for name in names if name not in table.columns]
-    if missing:
+    if missing := [name for name in names if name not in table.columns]:
         header = ", ".join(csv_files.header(path, DataError, advice)[:20])
         raise ConfigError(
             f"{path} has the columns {header[:1000]}; expected also {', '.join(missing)[:1000]}.\n"
@@ -82,7 +76,7 @@ def read_table(
         )
     if not len(table):
         raise DataError(
-            f"{path} has a header and no rows; expected one row an example.\n"
+            f"{path} has a header and no rows; expected one row per example.\n"
             f"Complete the download. {advice}"
         )
     return table
@@ -139,25 +133,17 @@ class Encoding:
         """Return the encoding that `to_json` wrote.
 
         Raises:
-            KeyError, TypeError, ValueError: if it did not, or for columns that are not in `data`.
+            KeyError, TypeError, ValueError: if it did not, or for other columns than in `data`.
         """
-        given, texts = dict(value["numbers"]), dict(value["categories"])
-        if set(given) != set(data.numeric_columns) or set(texts) != set(data.categorical_columns):
-            raise ValueError(f"no encoding of these columns: {json.dumps(value)[:200]}")
         # In the order of the config: JSON keeps none.
         numbers = {
-            name: Scale(*(float(given[name][part]) for part in Scale._fields))
+            name: Scale(*(float(value["numbers"][name][part]) for part in Scale._fields))
             for name in data.numeric_columns
         }
-        categories = {name: tuple(map(str, texts[name])) for name in data.categorical_columns}
-        if not all(
-            np.isfinite(scale).all() and scale.unit > 0 and scale.low <= scale.high
-            for scale in numbers.values()
-        ) or any(
-            not len(set(own)) == len(own) < data.most_categories for own in categories.values()
-        ):
-            raise ValueError(f"no encoding of a table: {json.dumps(value)[:200]}")
-        return Encoding(numbers, categories)
+        texts = {name: value["categories"][name] for name in data.categorical_columns}
+        if len(numbers) != len(value["numbers"]) or len(texts) != len(value["categories"]):
+            raise ValueError(f"no encoding of these columns: {value!r}"[:200])
+        return Encoding(numbers, {name: tuple(map(str, each)) for name, each in texts.items()})
 
 
 def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
@@ -237,18 +223,17 @@ def encode(
         DataError: if a numeric column has a text that is not a number.
     """
     numbers, categories = encoding.numbers, encoding.categories
-    found = np.empty((len(table), 2 * len(numbers) + len(categories)), np.float32)
+    inputs = np.empty((len(table), 2 * len(numbers) + len(categories)), np.float32)
     for column, (name, scale) in enumerate(numbers.items()):
         values = _numbers(table[name], path, lenient=lenient)
         missing = ~np.isfinite(values)
         scaled = (values.clip(scale.low, scale.high) - scale.mean) / scale.unit
-        found[:, column] = np.where(missing, 0.0, scaled)
-        found[:, len(numbers) + column] = missing
+        inputs[:, column] = np.where(missing, 0.0, scaled)
+        inputs[:, len(numbers) + column] = missing
     for column, (name, texts) in enumerate(categories.items(), start=2 * len(numbers)):
-        places = {text: place for place, text in enumerate(texts, start=1)}
-        known = _texts(table[name]).map(lambda text, own=places: own.get(text, 0))
-        found[:, column] = known.to_numpy(np.float32)
-    return found
+        places = pd.Index(texts, dtype=object).get_indexer(pd.Index(_texts(table[name])))
+        inputs[:, column] = places + 1  # -1 is none of them
+    return inputs
 
 
 def deviations(table: pd.DataFrame, encoding: Encoding, path: Path) -> dict[str, np.ndarray]:
@@ -284,65 +269,29 @@ def pixels(
             anything but whole numbers from 0 to 255.
     """
     size = data.height * data.width * data.channels
-    with reading(path, DataError, advice):
-        header = csv_files.header(path, DataError, advice)
-        names = [name for name in header if name not in others]
-        if len(names) != size:
-            raise DataError(
-                f"{path} has {len(names)} columns of pixels ({', '.join(names[:3])} …); expected "
-                f"{data.height} x {data.width} x {data.channels} = {size}.\nCorrect height, width "
-                "and channels in the config, or id_column and label_column."
-            )
-
-        def read(kind: type) -> list[np.ndarray]:
-            parts: Iterable[pd.DataFrame]
-            if parquet_files.is_one(path):
-                table = csv_files.read(path, DataError, advice, names, numbers=names)
-                parts = (table[start : start + ROWS] for start in range(0, len(table), ROWS))
-            else:
-                # pandas skips blank lines, as `pipeline.data.csv_files` does, which has already
-                # counted the fields of each row.
-                parts = pd.read_csv(
-                    path, usecols=names, dtype=kind, encoding="utf-8-sig", chunksize=ROWS
-                )
-            return [
-                _levels(
-                    part.apply(pd.to_numeric, errors="coerce") if kind is str else part,
-                    number * ROWS,
-                    path,
-                    broken,
-                )
-                for number, part in enumerate(parts)
-            ]
-
-        try:
-            found = read(np.float32)
-        except ValueError as error:
-            if broken is None:
-                wrong = f"{path} has pixels that are no numbers: {error}"
-                raise DataError(f"{wrong}.\n{advice}") from error
-            found = read(str)  # slower, and finds the rows
-    return np.concatenate(found).reshape(-1, data.height, data.width, data.channels)
-
-
-def _levels(
-    part: pd.DataFrame, first: int, path: Path, broken: dict[int, str] | None
-) -> np.ndarray:
-    """Return the pixels of some rows, uint8 (n, k)."""
-    values = part.to_numpy(np.float32)
+    header = csv_files.header(path, DataError, advice)
+    names = [name for name in header if name not in others]
+    if len(names) != size:
+        raise DataError(
+            f"{path} has {len(names)} columns of pixels ({', '.join(names[:3])} …); expected "
+            f"{data.height} x {data.width} x {data.channels} = {size}.\nCorrect height, width and "
+            "channels in the config, or id_column and label_column."
+        )
+    table = csv_files.read(path, DataError, advice, names, numbers=names)
+    values: np.ndarray = table.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64)
     wrong = ~((values >= 0) & (values <= 255) & (values == np.floor(values)))
-    if not wrong.any():
-        return values.astype(np.uint8)
-    if broken is None:
+    if broken is None and wrong.any():
         row, column = np.argwhere(wrong)[0]
         raise DataError(
             f"{path} has {int(wrong.sum())} pixels that are not whole numbers from 0 to 255, the "
-            f"first in row {first + row + 1}, {part.columns[column]!r}: {values[row, column]}.\n"
+            f"first in row {row + 1}, {names[column]!r}: {table.iat[row, column]!s}.\n"
             "Correct the table, or name that column in the config if it is not a pixel."
         )
-    for row in np.flatnonzero(wrong.any(axis=1)):
-        broken[first + int(row)] = f"{int(wrong[row].sum())} of its pixels are no levels"
-    return np.where(wrong.any(axis=1, keepdims=True), 0, values).astype(np.uint8)
+    if broken is not None:
+        for row in np.flatnonzero(wrong.any(axis=1)).tolist():
+            broken[row] = f"{int(wrong[row].sum())} of its pixels are no levels"
+    levels = np.where(wrong.any(axis=1, keepdims=True), 0, values).astype(np.uint8)
+    return levels.reshape(-1, data.height, data.width, data.channels)
 
 
 def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
@@ -360,17 +309,15 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
     """
     with reading(path, DataError, advice):
         try:
-            mode: Any = "r" if path.suffix == ".npy" else None
-            found: Any = np.load(path, mmap_mode=mode, allow_pickle=False)
-            if not isinstance(found, np.ndarray):
-                names = list(found)
+            images: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+            if not isinstance(images, np.ndarray):  # of a .npz file
+                names = list(images)
                 if len(names) != 1:
                     raise ValueError(
-                        f"it holds {len(names)} arrays ({', '.join(names[:5])}); expected one"
+                        f"it holds {len(names)} arrays ({', '.join(names[:5])}), not 1"
                     )
-                found = found[names[0]]
-                if not isinstance(found, np.ndarray):  # numpy returns the bytes of other members
-                    raise ValueError(f"{names[0]!r} in it is no array")
+                images = images[names[0]]
+            images = images[..., None] if images.ndim == 3 else images
         except FileNotFoundError:
             raise
         except Exception as error:  # of a foreign file numpy and zipfile raise a dozen kinds
@@ -378,21 +325,19 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
                 f"{path} is no array: {type(error).__name__}: {str(error)[:300]}.\n{advice}"
             ) from error
     shape = (rows, data.height, data.width, data.channels)
-    if found.ndim == 3:
-        found = found[..., None]
-    if found.dtype != np.uint8 or found.shape != shape:
+    if images.dtype != np.uint8 or images.shape != shape:
         edit = "Correct height, width and channels in the config, or convert the array."
-        if found.shape == shape:
+        if images.shape == shape:
             edit = (
                 "Save it as uint8, from 0 to 255, since its size is right. For numbers that are no"
                 " pixels set data.kind='own', data.own_inputs={'image': ('float32',"
                 f" {str(shape[1:])[1:]}}} and write the two readers (docs/own-code.md)."
             )
         raise DataError(
-            f"{path} holds {found.dtype} {found.shape}; expected uint8 {shape}, an image for each "
+            f"{path} holds {images.dtype} {images.shape}; expected uint8 {shape}, one image per "
             f"row of the table.\n{edit}"
         )
-    return np.asanyarray(found)
+    return np.asanyarray(images)
 
 
 def _texts(texts: pd.Series) -> pd.Series:

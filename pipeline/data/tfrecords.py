@@ -46,15 +46,28 @@ def read(
     for path in files(folder, patterns):
         for number, start, record in records(path):
             where = f"{path}, record {number}"
-            found = _features(record, (image, *features), where)
-            content = _bytes(found[image], image, where)
+            values = _features(record, where)
+            if missing := [name for name in (image, *features) if name not in values]:
+                raise DataError(
+                    f"{where}: it has no value of {', '.join(map(repr, missing))}; it has "
+                    f"{', '.join(map(repr, sorted(values))) or 'no feature'}.\nSet image_feature, "
+                    "id_column and label_column in the config to the names of features, or complete"
+                    " the download."
+                )
+            content = values[image][0]
+            if len(values[image]) != 1 or not isinstance(content, bytes):
+                raise DataError(
+                    f"{where}: {image!r} holds {len(values[image])} values, the first of type "
+                    f"{type(content).__name__}; expected the bytes of one image file.\n"
+                    "Set data.image_feature in the config to the feature with the encoded image."
+                )
             # The image is by far the longest part of a record. An equal part would be as good.
             parts.append(Part(str(path), start + record.index(content), len(content)))
-            rows.append([text(found[name], name, where) for name in features])
+            rows.append([text(values[name], name, where) for name in features])
     if not rows:
         raise DataError(
             f"The files of {', '.join(map(repr, several(patterns)))} in {folder} hold no record; "
-            "expected one an example.\nComplete the download."
+            "expected one per example.\nComplete the download."
         )
     return parts, pd.DataFrame(rows, columns=list(features), dtype=object)
 
@@ -72,12 +85,10 @@ def first_features(path: Path, most: int) -> list[dict[str, list[Any]]]:
     Raises:
         DataError: if the file is corrupt or compressed, or a record is not a `tf.train.Example`.
     """
-    found = []
-    for number, _, record in islice(records(path), most):
-        features = _parsed(record, f"{path}, record {number}")
-        values = {name: _values(features[name]) for name in sorted(features)}
-        found.append({name: list(held) for name, held in values.items() if held})
-    return found
+    return [
+        _features(record, f"{path}, record {number}")
+        for number, _, record in islice(records(path), most)
+    ]
 
 
 def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
@@ -86,10 +97,10 @@ def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
     Raises:
         DataError: if no file matches a pattern.
     """
-    found: list[Path] = []
+    paths: list[Path] = []
     for pattern in several(patterns):
         matching = sorted(
-            path for path in folder.glob(pattern) if path.is_file() and path not in found
+            path for path in folder.glob(pattern) if path.is_file() and path not in paths
         )
         if not matching:
             names = sorted(path.name for path in folder.iterdir())[:10] if folder.is_dir() else []
@@ -98,8 +109,8 @@ def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
                 f"{', '.join(names) or 'nothing'}.\nExpected TFRecord files. Set "
                 "data.train_records and data.test_records in the config, or complete the download."
             )
-        found += matching
-    return found
+        paths += matching
+    return paths
 
 
 def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
@@ -127,52 +138,23 @@ def _is_no_deprecation(line: logging.LogRecord) -> bool:
     return "tf_record_iterator" not in line.getMessage()
 
 
-def _features(record: bytes, names: Sequence[str], where: str) -> dict[str, Any]:
-    """Return the values of some features of a record: lists of bytes, whole numbers or floats."""
-    features = _parsed(record, where)
-    # Indexing a feature that is not there would add it.
-    found = {name: _values(features[name]) for name in names if name in features}
-    values = {name: held for name, held in found.items() if held}
-    missing = [name for name in names if name not in values]
-    if missing:
-        present = sorted(name for name in features if name not in missing)
-        raise DataError(
-            f"{where}: it has no value of {', '.join(map(repr, missing))}; it has "
-            f"{', '.join(map(repr, present)) or 'no feature'}.\nSet image_feature, id_column and "
-            "label_column in the config to the names of features, or complete the download."
-        )
-    return values
-
-
-def _parsed(record: bytes, where: str) -> Any:
-    """Return the features of a record by name."""
+def _features(record: bytes, where: str) -> dict[str, list[Any]]:
+    """Return the values of each feature that has some: bytes, whole numbers or floats."""
     import tensorflow as tf
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 
     try:
-        return tf.train.Example.FromString(record).features.feature
+        features = tf.train.Example.FromString(record).features.feature
     except DecodeError as error:
         raise DataError(
             f"{where}: it is not a tf.train.Example: {error}.\nExpected records with named "
             "features. Correct data.train_records and data.test_records, or convert the files."
         ) from error
-
-
-def _values(feature: Any) -> Sequence[Any]:
-    """Return the values of a feature; () for one of no kind."""
-    kind = feature.WhichOneof("kind")
-    values: Sequence[Any] = getattr(feature, kind).value if kind else ()
-    return values
-
-
-def _bytes(values: Sequence[Any], name: str, where: str) -> bytes:
-    if len(values) != 1 or not isinstance(values[0], bytes):
-        raise DataError(
-            f"{where}: {name!r} holds {len(values)} values, the first of type "
-            f"{type(values[0]).__name__}; expected the bytes of one image file.\n"
-            "Set data.image_feature in the config to the feature with the encoded image."
-        )
-    return values[0]
+    kinds = {name: features[name].WhichOneof("kind") for name in sorted(features)}
+    known = {
+        name: list(getattr(features[name], kind).value) for name, kind in kinds.items() if kind
+    }
+    return {name: values for name, values in known.items() if values}
 
 
 def text(values: Sequence[Any], name: str, where: str) -> str:

@@ -1,51 +1,26 @@
 """The competition's metric: one of `pipeline.evaluate.metrics`, or one of the config's own file.
 
-An own metric is `score` of a `Metric`, called as `score(truth, …)`. The name of its second
-parameter says what it gets: labels, probabilities or numbers. Whether greater is better
-it need not say, since the truth itself scores best. With target="own" it gets labels and the
-model's outputs, and says so: `def dice(truth, numbers, greater_is_better=True)`.
+A custom metric is the `score` of a `Metric`, called as `score(truth, …)`. The name of its second
+parameter says what it gets: labels, probabilities or numbers. Whether greater is better follows
+from what it gives to the truth itself. With target="own" it gets labels and the model's outputs,
+and says so: `def dice(truth, numbers, greater_is_better=True)`.
 """
 
 import inspect
-import math
 from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
 
 from pipeline.config import Config, own_code
-from pipeline.errors import ConfigError, DataError, PipelineError, place
+from pipeline.errors import ConfigError, PipelineError, place
 from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
 
-TAKES = {
-    "labels": "classes",
-    "probabilities": "scores",
-    "numbers": "scores",
-}
-
+TAKES = {"labels": "classes", "probabilities": "scores", "numbers": "scores"}
 # What every epoch measures, beside a metric of the competition.
-TAKEN = {"accuracy", "loss", "absolute_error", "mean_output"}
+MEASURES = {"accuracy", "loss", "absolute_error", "mean_output"}
 SURE = 1e-3  # apart from 0 and 1, of made-up probabilities: their logarithms are finite
-
-
-class _OfOutputs(Metric):
-    """A metric of target="own": it gets labels and outputs as they are, of any shape."""
-
-    def __call__(self, truth: np.ndarray, predicted: np.ndarray) -> float:
-        if len(truth) != len(predicted) or not np.isfinite(predicted).all():
-            raise DataError(
-                f"{self.name} was given {len(truth)} labels and {len(predicted)} outputs, finite:"
-                f" {bool(np.isfinite(predicted).all())}; expected a finite output for each label.\n"
-                "Look at the run that made them."
-            )
-        value = self.score(truth, predicted)
-        if not math.isfinite(value):
-            raise DataError(
-                f"{self.name} has no value for these {len(truth)} rows: it came out as {value}.\n"
-                "Let it return a finite number for any rows."
-            )
-        return value
 
 
 def of(config: Config, name: str = "") -> Metric:
@@ -55,8 +30,8 @@ def of(config: Config, name: str = "") -> Metric:
         ConfigError: if there is none, or it cannot work.
     """
     name = name or config.metric or metrics.default(config.target)
-    own = own_code.function(config, "metric") if name == config.metric else None
-    return metrics.find(name, config.target) if own is None else _own(own, config)
+    custom = own_code.function(config, "metric") if name == config.metric else None
+    return metrics.find(name, config.target) if custom is None else _custom(custom, config)
 
 
 def extremes(config: Config) -> list[tuple[np.ndarray, np.ndarray]]:
@@ -84,54 +59,55 @@ def best(config: Config, truth: np.ndarray) -> np.ndarray:
     return truth.clip(SURE, 1 - SURE) if config.target == "multilabel" else truth
 
 
-def _own(score: Callable[..., float], config: Config) -> Metric:
-    parameters = list(inspect.signature(score).parameters.values())
-    names = [one.name for one in parameters]
-    more = [
-        one for one in parameters[2:] if one.default is one.empty and one.kind < one.VAR_POSITIONAL
+def _custom(score: Callable[..., float], config: Config) -> Metric:
+    described = own_code.described(config, "metric")
+    parameters = inspect.signature(score).parameters
+    takes, second = ", ".join(parameters), [*parameters, "", ""][1]
+    required = [
+        each
+        for each in list(parameters.values())[2:]
+        if each.default is each.empty and each.kind < each.VAR_POSITIONAL
     ]
-    if len(names) < 2 or names[1] not in TAKES or more:
+    if second not in TAKES or required:
         gets = "labels" if config.target in metrics.CLASSES else "numbers"
         raise ConfigError(
-            f"{own_code.described(config, 'metric')} takes ({', '.join(names)}); expected (truth,"
-            f" {'), (truth, '.join(TAKES)}).\nName the second parameter after what it gets. A"
-            f" function of a package wants a wrapper: def my_{config.metric}(truth, {gets}): return"
-            f" {config.metric}(truth, {gets}), and metric='my_{config.metric}'."
+            f"{described} takes ({takes}); expected (truth, {'), (truth, '.join(TAKES)}).\nName the"
+            " second parameter after what it gets. A function of a package wants a wrapper: def"
+            f" my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}), and"
+            f" metric='my_{config.metric}'."
         )
-
-    if config.metric in TAKEN:
+    if config.metric in MEASURES:
         raise ConfigError(
-            f"{own_code.described(config, 'metric')} has the name of another measure; expected none"
-            f" of {', '.join(sorted(TAKEN))}.\nRename the function and the field."
+            f"{described} has the name of another measure; expected none of"
+            f" {', '.join(sorted(MEASURES))}.\nRename the function and the field."
         )
 
-    def told(truth: np.ndarray, predicted: np.ndarray) -> float:
+    def scored(truth: np.ndarray, predicted: np.ndarray) -> float:
         try:
             return float(score(truth, predicted))
         except PipelineError:
             raise
         except Exception as error:
             raise ConfigError(
-                f"{own_code.described(config, 'metric')}{place(error, own_code.file(config))} ended"
-                f" with {type(error).__name__}: {error}, for {len(truth)} rows.\nCorrect that line."
+                f"{described}{place(error, own_code.file(config))} ended with"
+                f" {type(error).__name__}: {error}, for {len(truth)} rows.\nCorrect that line."
             ) from error
 
-    metric = Metric(config.metric, told, True, TAKES[names[1]], frozenset(metrics.DEFAULTS))
     if config.target == "own":
-        greater = getattr(
-            inspect.signature(score).parameters.get("greater_is_better"), "default", None
-        )
-        if names[1] != "numbers" or not isinstance(greater, bool):
+        last = parameters.get("greater_is_better")
+        if second != "numbers" or last is None or not isinstance(last.default, bool):
             raise ConfigError(
-                f"{own_code.described(config, 'metric')} takes ({', '.join(names)}); expected"
-                " (truth, numbers, greater_is_better=True) or False, with target='own'.\n"
+                f"{described} takes ({takes}); expected (truth, numbers,"
+                " greater_is_better=True) or False, with target='own'.\n"
                 "Write so: outputs do not tell which score is better."
             )
-        return _OfOutputs(config.metric, told, greater, "scores", frozenset({"own"}))
+        return Metric(config.metric, scored, last.default, TAKES[second], metrics.OWN)
+    targets = frozenset(metrics.DEFAULTS)
+    metric = Metric(config.metric, scored, True, TAKES[second], targets)
     right, wrong = (metric(*each) for each in extremes(config))
     if right == wrong:
         raise ConfigError(
-            f"{own_code.described(config, 'metric')} gives {right:g} to the truth and {wrong:g} to"
-            " the worst predictions; expected two values.\nLet it compare truth and predictions."
+            f"{described} gives {right:g} to the truth and {wrong:g} to the worst predictions;"
+            " expected two values.\nLet it compare truth and predictions."
         )
     return replace(metric, greater_is_better=right > wrong)

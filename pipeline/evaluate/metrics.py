@@ -33,6 +33,7 @@ DEFAULTS = {"classes": "accuracy", "ordinal": "qwk", "multilabel": "auc", "regre
 CLASSES = frozenset({"classes", "ordinal"})
 LABELS = CLASSES | {"multilabel"}
 NUMBERS = frozenset({"regression"})
+OWN = frozenset({"own"})  # labels and outputs of any shape, given to the metric as they are
 # What stands for a number in a name: its regular expression, its type, and its description.
 PARAMETERS: dict[str, tuple[str, Callable[[str], float], str]] = {
     "<k>": (r"[1-9][0-9]{0,5}", int, "a whole number from 1 to 999999"),
@@ -63,6 +64,11 @@ class Metric:
     greater_is_better: bool
     takes: str
     targets: frozenset[str]
+
+    @property
+    def sign(self) -> int:
+        """1 if greater is better, else -1."""
+        return 1 if self.greater_is_better else -1
 
     def __call__(self, truth: np.ndarray, predicted: np.ndarray) -> float:
         """Return the value of the predictions, a finite float.
@@ -97,25 +103,24 @@ def find(name: str, target: str) -> Metric:
     default(target)
     shown = repr(name)[:200]
     suited = ", ".join(metric.name for metric in METRICS.values() if target in metric.targets)
-    for metric in METRICS.values():
-        stem, opened, rest = metric.name.partition("<")
+    parts = [(metric, *metric.name.partition("<")) for metric in METRICS.values()]
+    for metric, stem, opened, rest in parts:
         if name != stem and not (opened and str(name).startswith(stem)):
             continue
         if target not in metric.targets:
             raise ConfigError(
                 f"metric={shown} cannot work with target={target!r}: expected one of {suited}.\n"
-                "Set metric to one of these, "
-                f"or target to one of {', '.join(sorted(metric.targets))}."
+                f"Set metric to one of these, or target to one of"
+                f" {', '.join(sorted(metric.targets))}."
             )
         if not opened:
             return metric
         form, kind, meaning = PARAMETERS[opened + rest]
-        number = name[len(stem) :]
+        number = name.removeprefix(stem)
         if not re.fullmatch(form, number):
             raise ConfigError(
-                f"metric={shown} cannot work: "
-                f"expected {metric.name}, where {opened + rest} is {meaning}.\n"
-                f'Set metric in the config to a name such as "{stem}2".'
+                f"metric={shown} cannot work: expected {metric.name}, where {opened + rest} is"
+                f' {meaning}.\nSet metric in the config to a name such as "{stem}2".'
             )
         score: Any = partial(metric.score, **{rest.strip(">"): kind(number)})
         return replace(metric, name=name, score=score)
@@ -202,26 +207,9 @@ def _prepared(
     metric: Metric, truth: np.ndarray, predicted: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray]:
     """Return both as `metric.score` takes them; refuse other forms."""
-    truth, predicted = np.asarray(truth), np.asarray(predicted, np.float64)
-    one_each = truth.ndim == 1
-    columns = predicted.shape[1] if predicted.ndim == 2 else 0
-    forms = []
-    if metric.targets & CLASSES:
-        forms.append("truth (n,) with probabilities (n, k), k of 2 or more")
-    if metric.targets - CLASSES:
-        forms.append("(n, k) for both")
-    if one_each:
-        fits = bool(metric.targets & CLASSES) and columns > 1 and len(truth) == len(predicted)
-    else:
-        fits = bool(metric.targets - CLASSES) and columns > 0 and truth.shape == predicted.shape
-    if not (fits and len(truth)):
-        raise DataError(
-            f"{metric.name} was given truth of the shape {truth.shape} "
-            f"and predictions of the shape {predicted.shape}.\n"
-            f"Expected {', or '.join(forms)}, and at least one row. "
-            "Give one row of predictions for each row of the truth."
-        )
-    bad = np.flatnonzero(~np.isfinite(predicted).all(axis=1))
+    truth, predicted = np.asarray(truth), np.asarray(predicted)
+    _refuse_shapes(metric, truth, predicted)
+    bad = np.flatnonzero(~np.isfinite(predicted).all(axis=tuple(range(1, predicted.ndim))))
     if len(bad):
         raise DataError(
             f"{len(bad)} of {len(truth)} rows of the predictions are not finite, "
@@ -229,10 +217,14 @@ def _prepared(
             "Look at the run that made them. If its training diverged, "
             "lower optimizer.base_rate in the config."
         )
-    if one_each:
-        expected = f"whole numbers from 0 to {columns - 1}"
-        good = truth.dtype.kind in "iu" and truth.min() >= 0 and truth.max() < columns
-    elif metric.targets & NUMBERS:
+    if metric.targets == OWN:
+        return truth, predicted
+    one_label, numbers = truth.ndim == 1, bool(metric.targets & NUMBERS)
+    if one_label:
+        classes = predicted.shape[1]
+        expected = f"whole numbers from 0 to {classes - 1}"
+        good = truth.dtype.kind in "iu" and truth.min() >= 0 and truth.max() < classes
+    elif numbers:
         expected, good = "finite numbers", np.isfinite(truth).all()
     else:
         expected, good = "0 or 1", np.isin(truth, (0, 1)).all()
@@ -242,31 +234,44 @@ def _prepared(
             f"that {metric.name} does not take; expected {expected}.\n"
             "Correct the labels, or target in the config."
         )
-    truth = truth.astype(np.float64 if metric.targets & NUMBERS and not one_each else np.int64)
+    truth = truth.astype(np.float64 if numbers and not one_label else np.int64)
+    predicted = predicted.astype(np.float64)
     if metric.takes == "classes":
-        predicted = predicted.argmax(axis=1) if one_each else (predicted > 0.5).astype(np.int64)
+        predicted = predicted.argmax(axis=1) if one_label else (predicted > 0.5).astype(np.int64)
     elif metric.takes == "ranking":
         predicted = np.argsort(-predicted, axis=1, kind="stable")
     return truth, predicted
 
 
-def of_sklearn(name: str) -> Callable[[np.ndarray, np.ndarray], float]:
-    """Return a function of sklearn.metrics by its name; the first call imports scikit-learn."""
+def _refuse_shapes(metric: Metric, truth: np.ndarray, predicted: np.ndarray) -> None:
+    """Raise `DataError` unless there are as many predictions as the metric takes."""
+    columns = predicted.shape[1] if predicted.ndim == 2 else 0
+    if metric.targets == OWN:
+        fits = len(truth) == len(predicted)
+    elif truth.ndim == 1:
+        fits = bool(metric.targets & CLASSES) and columns > 1 and len(truth) == len(predicted)
+    else:
+        fits = bool(metric.targets - CLASSES) and columns > 0 and truth.shape == predicted.shape
+    if not (fits and len(truth)):
+        raise DataError(
+            f"{metric.name} was given truth of the shape {truth.shape} and predictions of the shape"
+            f" {predicted.shape}.\nExpected at least one row, and one row of predictions for each:"
+            " truth (n,) with probabilities (n, k), k of 2 or more; for labels or numbers (n, k)"
+            " for both."
+        )
 
-    def score(truth: np.ndarray, predicted: np.ndarray) -> float:
-        from sklearn import metrics
 
-        return float(getattr(metrics, name)(truth, predicted))
+def sklearn(name: str, truth: np.ndarray, predicted: np.ndarray, **options: Any) -> float:
+    """Return the value of a function of sklearn.metrics; the first call imports scikit-learn."""
+    from sklearn import metrics
 
-    return score
+    return float(getattr(metrics, name)(truth, predicted, **options))
 
 
 def balanced_accuracy(truth: np.ndarray, predicted: np.ndarray) -> float:
     """Return the mean of each class's share of right rows, over the classes in the truth."""
-    from sklearn.metrics import recall_score
-
     # scikit-learn's own balanced_accuracy_score warns of a class that is predicted and never true.
-    return float(recall_score(truth, predicted, labels=np.unique(truth), average="macro"))
+    return sklearn("recall_score", truth, predicted, labels=np.unique(truth), average="macro")
 
 
 def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float:
@@ -276,11 +281,10 @@ def f_beta(truth: np.ndarray, predicted: np.ndarray, beta: float = 1.0) -> float
     competitions take the second class alone. A class or label that is neither true nor predicted in
     any row is left out; NaN if all are.
     """
-    from sklearn.metrics import fbeta_score
-
     # With "macro", scikit-learn takes the 0 and 1 of a single column for two classes.
     average = "binary" if truth.shape[1:] == (1,) else "macro"
-    return float(fbeta_score(truth, predicted, beta=beta, average=average, zero_division=np.nan))
+    options = {"beta": beta, "average": average, "zero_division": np.nan}
+    return sklearn("fbeta_score", truth, predicted, **options)
 
 
 def qwk(truth: np.ndarray, predicted: np.ndarray) -> float:
@@ -288,13 +292,11 @@ def qwk(truth: np.ndarray, predicted: np.ndarray) -> float:
 
     1 is agreement, and 0 is what chance gives.
     """
-    from sklearn.metrics import cohen_kappa_score
-
     if truth.min() == truth.max():
         return math.nan
     # Without `labels`, a class that does not occur would not count in the distance of two others.
     every = np.arange(max(truth.max(), predicted.max()) + 1)
-    return float(cohen_kappa_score(truth, predicted, labels=every, weights="quadratic"))
+    return sklearn("cohen_kappa_score", truth, predicted, labels=every, weights="quadratic")
 
 
 def auc(truth: np.ndarray, predicted: np.ndarray) -> float:
@@ -328,8 +330,6 @@ def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
     Raises:
         DataError: if a prediction is no probability, or all of a row are 0.
     """
-    from sklearn import metrics
-
     totals = predicted.sum(axis=1, keepdims=True)
     if predicted.min() < 0 or predicted.max() > 1.001 or (truth.ndim == 1 and totals.min() == 0):
         raise DataError(
@@ -339,8 +339,8 @@ def log_loss(truth: np.ndarray, predicted: np.ndarray) -> float:
         )
     if truth.ndim == 1:
         every = np.arange(predicted.shape[1])
-        return float(metrics.log_loss(truth, predicted / totals, labels=every))
-    return float(metrics.log_loss(truth.ravel(), np.minimum(predicted, 1).ravel(), labels=[0, 1]))
+        return sklearn("log_loss", truth, predicted / totals, labels=every)
+    return sklearn("log_loss", truth.ravel(), np.minimum(predicted, 1).ravel(), labels=[0, 1])
 
 
 def average_precision_at(truth: np.ndarray, ranking: np.ndarray, k: int) -> float:
@@ -355,15 +355,13 @@ def rmsle(truth: np.ndarray, predicted: np.ndarray) -> float:
     Raises:
         DataError: if the truth is negative anywhere.
     """
-    from sklearn.metrics import root_mean_squared_log_error
-
     if truth.min() < 0:
         raise DataError(
             f"rmsle was given a truth of {truth.min():.6g}; "
             "expected 0 or more, since it takes logarithms.\n"
             'Set metric="rmse" in the config, or correct the labels.'
         )
-    return float(root_mean_squared_log_error(truth, np.maximum(predicted, 0)))
+    return sklearn("root_mean_squared_log_error", truth, np.maximum(predicted, 0))
 
 
 def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
@@ -371,10 +369,8 @@ def r2(truth: np.ndarray, predicted: np.ndarray) -> float:
 
     NaN if none does.
     """
-    from sklearn.metrics import r2_score
-
     varied = truth.min(axis=0) < truth.max(axis=0)
-    return float(r2_score(truth[:, varied], predicted[:, varied])) if varied.any() else math.nan
+    return sklearn("r2_score", truth[:, varied], predicted[:, varied]) if varied.any() else math.nan
 
 
 METRICS: dict[str, Metric] = {
@@ -382,7 +378,7 @@ METRICS: dict[str, Metric] = {
     for metric in (
         # name, function, greater is better, what it takes, targets. Accuracy of several labels
         # counts a row as right if all its columns are; the error of several columns is their mean.
-        Metric("accuracy", of_sklearn("accuracy_score"), True, "classes", LABELS),
+        Metric("accuracy", partial(sklearn, "accuracy_score"), True, "classes", LABELS),
         Metric("balanced_accuracy", balanced_accuracy, True, "classes", CLASSES),
         Metric("f1", f_beta, True, "classes", LABELS),
         Metric("f_beta:<beta>", f_beta, True, "classes", LABELS),
@@ -390,9 +386,9 @@ METRICS: dict[str, Metric] = {
         Metric("auc", auc, True, "scores", LABELS),
         Metric("log_loss", log_loss, False, "scores", LABELS),
         Metric("map@<k>", average_precision_at, True, "ranking", CLASSES),
-        Metric("rmse", of_sklearn("root_mean_squared_error"), False, "scores", NUMBERS),
+        Metric("rmse", partial(sklearn, "root_mean_squared_error"), False, "scores", NUMBERS),
         Metric("rmsle", rmsle, False, "scores", NUMBERS),
-        Metric("mae", of_sklearn("mean_absolute_error"), False, "scores", NUMBERS),
+        Metric("mae", partial(sklearn, "mean_absolute_error"), False, "scores", NUMBERS),
         Metric("r2", r2, True, "scores", NUMBERS),
     )
 }

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from pipeline.figures import drawing
-from pipeline.infer.predictions import Predictions
+from pipeline.infer.inference import Predictions
 
 
 def least_sure(

@@ -9,7 +9,7 @@ import jax
 import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
-from sklearn.metrics import confusion_matrix
+from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
 
 from pipeline.augment.augmentation import Augmentation
 from pipeline.config import Config, own_code
@@ -63,15 +63,6 @@ def of_training(
     return drawing.draw_each(pictures, show)
 
 
-def of_scaling(output: Path, *, show: Callable[[str], None] = print) -> list[Path]:
-    """Draw scaling.png from scaling.json: the mean loss of each arm, and the range of its seeds."""
-
-    def draw(path: Path) -> None:
-        _arms(json.loads((output / "scaling.json").read_text(encoding="utf-8")), path)
-
-    return drawing.draw_each({output / "scaling.png": draw}, show)
-
-
 def training_sample(
     examples: dataset.Examples,
     config: Config,
@@ -89,8 +80,8 @@ def training_sample(
     def draw(path: Path) -> None:
         size = rows * drawing.COLUMNS
         pixels, labels = dataset.Batches.of(examples, config, batch=size).at(0)
-        own = own_code.function(config, "augment")
-        changes = Augmentation(config.data, config.seed, size, own)
+        custom = own_code.function(config, "augment")
+        changes = Augmentation(config.data, config.seed, size, custom)
         pixels = np.asarray(jax.jit(changes.applied)(pixels, changes.draws(0))[0])
         captions = targets.labels_of(examples.target, labels, np.arange(len(labels)))
         title = f"{len(pixels)} of {len(examples)} training images as the model sees them"
@@ -141,52 +132,17 @@ def _curves(histories: Sequence[pd.DataFrame], path: Path) -> None:
     drawing.save(figure, path)
 
 
-def _arms(checked: Mapping[str, Any], path: Path) -> None:
-    figure, axis = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
-    colors = {"base": drawing.BLUE, "scaled": drawing.ORANGE, "unscaled": drawing.GREY}
-    for name, arm in checked["arms"].items():
-        losses = np.array(arm["losses"], float)  # None, after a run diverged, becomes NaN: no line
-        epochs = np.arange(1, losses.shape[1] + 1)
-        label, color = f"{name}, batch {arm['batch']}", colors[name]
-        if name != "base":
-            label += ": holds" if checked[name]["holds"] else ": does not hold"
-        axis.plot(epochs, losses.mean(axis=0), color=color, label=label)
-        ends = losses.min(axis=0), losses.max(axis=0)
-        axis.fill_between(epochs, *ends, color=color, alpha=0.2, lw=0)
-    warmup: dict[str, Any] = {
-        "color": drawing.GREY,
-        "alpha": 0.1,
-        "lw": 0,
-        "label": "warm-up, not counted",
-    }
-    axis.axvspan(0, checked["warmup_epochs"], **warmup)
-    if checked["target"] is not None:
-        axis.axhline(checked["target"], color=drawing.BLUE, lw=0.8, ls=":", label="target")
-    config = checked["config"]
-    what = f"{config['name']}, {config['optimizer']['name']}"
-    axis.set(
-        title=f"{what}: mean and range of {len(losses)} seeds",
-        xlabel="epoch",
-        ylabel="training loss",
-        yscale="log",
-        xlim=(0, None),
-    )
-    axis.legend(frameon=False)
-    drawing.save(figure, path)
-
-
 def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> None:
     counts = confusion_matrix(validation["label"], validation["prediction"], labels=classes)
     size = min(max(len(classes) * 0.42, 4), 14)
     figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
-    axis.imshow(counts, cmap="Blues")
-    if len(classes) <= 30:
-        places, shown = range(len(classes)), [drawing.escape(name) for name in classes]
-        axis.set(xticks=places, yticks=places, xticklabels=shown, yticklabels=shown)
-        for row, column in np.argwhere(counts).tolist():
-            count = counts[row, column]
-            color = "white" if count > counts.max() / 2 else "black"
-            axis.text(column, row, count, ha="center", va="center", color=color, fontsize=8)
+    if len(classes) > 30:  # too many for names and numbers
+        axis.imshow(counts, cmap="Blues")
+    else:
+        shown = ConfusionMatrixDisplay(counts, display_labels=list(map(drawing.escape, classes)))
+        shown.plot(ax=axis, cmap="Blues", colorbar=False, text_kw={"fontsize": 8})
+        for text in shown.text_[counts == 0]:
+            text.remove()
     right, what = int(np.trace(counts)), "Out of fold" if "fold" in validation else "Validation"
     title = f"{what}: {right} of {len(validation)} right"
     axis.set(xlabel="predicted", ylabel="true", title=title)

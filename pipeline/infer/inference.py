@@ -1,18 +1,20 @@
-"""Inference: artifacts and a test set → one prediction an id, in time. Runs on TensorFlow or JAX.
+"""Inference: artifacts and a test set → submission.csv, in time. Runs on TensorFlow or JAX.
 
 First it writes a valid file with the mean prediction for every id, which stays if anything fails.
-Before it predicts, it decodes the artifact's golden file, recomputes the golden outputs, and
-compares both with those of the training run. Then it computes the test set block by block, so that
-memory grows with predictions alone; meanwhile it decodes the next blocks. Each of several GPUs has
-a process (`pipeline.infer.multi_gpu`). Members of an ensemble are computed one after the other.
+Then it checks each artifact (`pipeline.infer.check`) and predicts the test set
+(`pipeline.infer.predict`), by a process for each of several GPUs (`pipeline.infer.gpus`). Members
+of an ensemble are computed one after the other.
+
+An input that cannot be read gets the mean prediction and is named: no id is ever dropped.
 """
 
 import json
-import time
-from collections.abc import Sequence
-from dataclasses import asdict, replace
+import math
+import os
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -21,27 +23,61 @@ from formats.errors import writing
 from pipeline.artifact import Artifact
 from pipeline.config import Config, config_files, own_code
 from pipeline.config.data_layout import PIXELS
+from pipeline.data import image_files
 from pipeline.data.test_set import TestSet, read_test
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import competition_metric
-from pipeline.infer import ensemble, prediction_format, restoring
-from pipeline.infer.block_prediction import Show
-from pipeline.infer.prediction_format import Form
-from pipeline.infer.predictions import (
-    SHARE,
-    Clock,
-    Predictions,
-    Work,
-    mean_of,
-    of_member,
-    refuse_broken,
-    warn,
-)
-from pipeline.infer.time_budget import Limit
+from pipeline.infer import check, ensemble, gpus, predict, submission
+from pipeline.infer.check import Checked
+from pipeline.infer.gpus import Job
+from pipeline.infer.predict import NOT_FINITE, Block, Deadline, Show
+from pipeline.infer.submission import Form
 from pipeline.runtime import devices
 
 # For the submission's lineage: what was compared, and which members of an ensemble counted.
 GOLDEN, MEMBERS = "golden.json", "members.json"
+# The share of the time that predicting may take: the rest is for writing, and what follows.
+SHARE = 0.9
+# Of a member's config, the fields that today's file decides; and of its data, those that the
+# training decided: what decides pixels, which views there may be, columns, and shapes.
+OF_TODAY = (
+    *("session_hours", "infer_hours", "views", "infer_precision"),
+    *("read_test", "write_submission"),
+)
+OF_TRAINING = (
+    *("kind", *PIXELS),
+    *("flip", "flip_vertical", "crop_padding"),
+    *("numeric_columns", "categorical_columns", "most_categories"),
+    *("own_inputs", "own_labels"),
+)
+
+
+@dataclass(frozen=True)
+class Predictions:
+    """The predictions of a test set.
+
+    Attributes:
+        test: the test set, from which the inputs can be read again.
+        values: float32 (n, …), as `pipeline.data.labels.Target.predictions` returns them.
+        labels: a text per row.
+        broken: why a row has the mean prediction, by its id.
+        left_out: how many rows there was no time for.
+        checked: the golden checks before them.
+        first_block: when the first block was there, by `predict.clock`.
+    """
+
+    test: TestSet
+    values: np.ndarray
+    labels: tuple[str, ...]
+    broken: Mapping[str, str]
+    left_out: int
+    checked: tuple[Checked, ...] = ()
+    first_block: float = math.inf
+
+    @property
+    def ids(self) -> tuple[str, ...]:
+        """The ids, in the order of the sample."""
+        return self.test.ids
 
 
 def infer(
@@ -52,16 +88,13 @@ def infer(
     weights: Sequence[float] | None = None,
     config: Config | None = None,
     precision: str = "",
-    seconds: float | None = None,
-    batch: int | None = None,
     processes: int | None = None,
-    clock: Clock = time.monotonic,
     show: Show = print,
 ) -> Predictions:
     """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions.
 
     Several artifacts are the members of an ensemble, and their predictions are averaged. The best
-    by its validation is computed first. If time runs short, views are skipped first, then whole
+    by its validation is computed first. Where time is short, views are left out first, then whole
     members, then folds and rows of the best.
 
     Args:
@@ -73,193 +106,258 @@ def infer(
         config: says how long a session lasts, and for artifacts of its name where in the folder the
             test set is and how many `views` each image gets; None: the artifact's own. For a member
             of another config, that one's file says so, if it is here, else its artifact.
-        precision: one of `restoring.PRECISIONS`; "": that of the config.
-        seconds: there are from now on; None: those of `infer_hours`.
-        batch: as for `predict`.
-        processes: that share the rows, each with one GPU; None: one a GPU. Several do not use
-            `clock`.
-        clock: in seconds.
+        precision: one of `check.PRECISIONS`; "": that of the config.
+        processes: that share the rows, each with one GPU; None: one per GPU.
+        show: takes each line of text.
 
     Raises:
-        ConfigError: if the config is for another competition, or own code is not here.
-        ArtifactError, DataError: as `restoring.restore`, `read_test` and `predict` say; if too
-            many predictions are not finite, in float32 too; and if members predict different
-            things.
+        ConfigError: if the config is for another competition, or custom code is not here.
+        ArtifactError: if a model gives other outputs here than in training, or members predict
+            different things.
+        DataError: if the test set cannot be read, or too many predictions are not finite, in
+            float32 too.
         SubmissionError: if the predictions are not what the sample asks for.
     """
-    begun = clock()
-    given = [artifact] if isinstance(artifact, Artifact) else artifact
-    several = len(given) > 1
-    members = ensemble.best_first(given, weights)
-    files = [_file(each, config) for each, _ in members]
-    if config is not None and not any(each.config.name == config.name for each, _ in members):
-        show(
-            f"Warning: no model was trained with the config {config.name}; only its hours count."
-            " The files and views of each are those of its own config."
-        )
-    placed = [
-        replace(each, config=_placed(each.config, file))
-        for (each, _), file in zip(members, files, strict=True)
-    ]
-    shares = [weight for _, weight in members]
-    for each, weight in members:
-        folds = f" of {each.config.folds} folds, averaged" if each.config.folds else ""
-        counts = f", counts {weight:.2f}" if several else ""
-        show(
-            f"Artifact {each.manifest['run_id']}: {each.config.name},"
-            f" weights {each.manifest['weights_sha256'][:12]}{folds}{counts}"
-        )
+    started = predict.clock()
+    artifacts = [artifact] if isinstance(artifact, Artifact) else artifact
+    members, shares = _members(artifacts, weights, config, show)
+    first, path = members[0], output / "submission.csv"
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
-    tests = [read_test(folder, each.config, each.encoding) for each in placed]
+    tests = [read_test(folder, each.config, each.encoding) for each in members]
     if any(test.ids != tests[0].ids for test in tests):
         raise DataError(
             "The sample submissions of the members' configs have different ids; expected the same."
             "\nSet data.sample_submission alike in all of them."
         )
-    first, test, path = placed[0], tests[0], output / "submission.csv"
-    metric = competition_metric.of(first.config, str(first.manifest["metric"]))
-    data = first.config.data
-    writer, sample = prediction_format.writer_of(first.config), folder / data.sample_submission
-    form = Form(first.target, metric, sample, data.positive_label, writer)
-    with writing(path):
-        before = path.read_bytes() if path.is_file() else None
-    writes = clock()
-    means = [mean_of(each, len(test)) for each in placed]
-    form.write(path, test.ids, first.target.mean(means, shares))
-    writes = clock() - writes
-    limits = config or first.config
-    hours = limits.infer_hours or limits.session_hours
-    if seconds is None and hours is not None:
-        seconds = hours * 3600
-    # Writing takes as long again, and as much is kept for a slow disk.
-    until = None if seconds is None else begun + min(seconds * SHARE, seconds - 2 * writes)
+    form = _form(first, folder)
+    hours = (config or first.config).infer_hours or (config or first.config).session_hours
+    end = math.inf if hours is None else started + SHARE * hours * 3600
     if processes is None:
         here = devices.found()
         processes = here.count if here.platform == "gpu" else 1
-    work = Work(folder, precision, batch, processes, clock, show)
-    try:
-        for each in placed:
-            restoring.check_decoding(each, show)
-        predictions, had, checked = _averaged(placed, tests, shares, until, work)
-        warn(predictions, show)
-        refuse_broken(predictions.broken, len(test), len(test), first.config)
-        written = form.write(path, predictions.ids, predictions.values)
-        atomic_file.write(output / GOLDEN, json.dumps(checked, indent=1).encode())
-        if several:
-            told = json.dumps(ensemble.used(members, had), indent=1)
-            atomic_file.write(output / MEMBERS, told.encode())
+    with _kept_if_it_fails(path, show):
+        means = [_mean_prediction(each, len(tests[0])) for each in members]
+        form.write(path, tests[0].ids, first.target.mean(means, shares))
+        jobs = [Job(each, folder.absolute(), precision, Deadline(end)) for each in members]
+        for each in members:
+            check.check_decoding(each, show)
+        predictions, used, golden = _averaged(jobs, tests, shares, processes, show)
+        _warn(predictions, show)
+        _refuse_broken(predictions.broken, len(tests[0]), len(tests[0]), first.config)
+        rows = form.write(path, predictions.ids, predictions.values)
+        atomic_file.write(output / GOLDEN, json.dumps(golden, indent=1).encode())
+        if len(members) > 1:
+            lineage = ensemble.lineage(members, shares, used)
+            atomic_file.write(output / MEMBERS, json.dumps(lineage, indent=1).encode())
         else:
             (output / MEMBERS).unlink(missing_ok=True)  # of an earlier run
-    except BaseException:
-        if before is not None:
-            atomic_file.write(path, before)
-        mean = "holds the mean prediction for every id, and not the model's"
-        show(f"Warning: {path} {mean if before is None else 'is as it was before'}.")
-        raise
-    values = predictions.values
-    if len(values) > 1 and not np.ptp(values, axis=0).any():
-        show(
-            f"Warning: all {len(values):,} rows have the same prediction;"
-            " look at the inputs and the training"
-        )
-    show(f"Wrote {written} rows to {path}")
+    show(f"Wrote {rows} rows to {path}")
     return predictions
 
 
-def _averaged(
-    members: Sequence[Artifact],
-    tests: Sequence[TestSet],
-    shares: Sequence[float],
-    until: float | None,
-    work: Work,
-) -> tuple[Predictions, list[float], list[dict[str, Any]]]:
-    """Return the mean over the members that there is time for, the weight that each member has in
-    it, and their golden checks.
-
-    Args:
-        members: the best first, each with its test set and its weight.
-        until: by the clock, when all has to be computed; None: no limit.
-    """
-    had = [shares[0], *[0.0] * (len(members) - 1)]
-    limit = Limit(until, _share(until, len(members), work))
-    mean, golden, slowest = of_member(members[0], tests[0], limit, work)
-    checked = [(members[0], each) for each in golden]
-    for place in range(1, len(members)):
-        member, found = members[place], None
-        # No clock interrupts the building and checking of a model, nor its first block.
-        late = until is not None and work.clock() + slowest >= until
-        if not late and not mean.left_out:
-            limit = Limit(until, _share(until, len(members) - place, work), whole=True)
-            found, golden, starting = of_member(member, tests[place], limit, work)
-            slowest = max(slowest, starting)
-            checked += [(member, each) for each in golden]
-        if found is None or found.left_out:
-            run = member.manifest["run_id"]
-            work.show(f"Warning: time was up; the member {run} is left out, the others count more")
-            continue
-        values = member.target.mean([mean.values, found.values], [sum(had), shares[place]])
-        mean = replace(mean, values=values, broken={**found.broken, **mean.broken})
-        had[place] = shares[place]
-    labels = tuple(members[0].target.best(mean.values))
-    named = [
-        asdict(each) | ({"run_id": member.manifest["run_id"]} if len(members) > 1 else {})
-        for member, each in checked
+def _members(
+    artifacts: Sequence[Artifact],
+    weights: Sequence[float] | None,
+    config: Config | None,
+    show: Show,
+) -> tuple[list[Artifact], list[float]]:
+    """Return the members and their weights, the best first, each with the config to infer with."""
+    pairs = ensemble.best_first(artifacts, weights)
+    configs = [_config(each, config) for each, _ in pairs]
+    if config is not None and not any(each.config.name == config.name for each, _ in pairs):
+        show(
+            f"Warning: no model was trained with the config {config.name}; only its hours count."
+            " The files and views of each are those of its own config."
+        )
+    for each, weight in pairs:
+        folds = f" of {each.config.folds} folds, averaged" if each.config.folds else ""
+        counts = f", counts {weight:.2f}" if len(artifacts) > 1 else ""
+        show(
+            f"Artifact {each.manifest['run_id']}: {each.config.name},"
+            f" weights {each.manifest['weights_sha256'][:12]}{folds}{counts}"
+        )
+    members = [
+        replace(each, config=config) for (each, _), config in zip(pairs, configs, strict=True)
     ]
-    return replace(mean, labels=labels), [each / sum(had) for each in had], named
+    return members, [weight for _, weight in pairs]
 
 
-def _share(until: float | None, members: int, work: Work) -> float | None:
-    """Return until when a member may have several views: each gets as much time as those after."""
-    if until is None:
-        return None
-    now = work.clock()
-    return now + (until - now) / members
-
-
-def _file(member: Artifact, given: Config | None) -> Config | None:
-    """Return what the file of a member's config says now; None if it is not here.
+def _config(member: Artifact, config: Config | None) -> Config:
+    """Return the config of a member's training, with the files where its config's file says today.
 
     Args:
-        given: the config of the inference, which is that of members of its name.
+        config: of the inference, which is that of members of its name.
 
     Raises:
         ConfigError: if the config is for another competition, or if the member's functions are not
             here, or others than in training.
     """
-    name = member.config.name
-    if given is not None and given.competition != member.config.competition:
+    trained = member.config
+    if config is not None and config.competition != trained.competition:
         raise ConfigError(
-            f"The config {given.name!r} is for the competition {given.competition}, and the"
-            f" artifact {member.manifest['run_id']} for {member.config.competition}; expected one"
-            f" competition.\nGive the config {name!r}, or another artifact."
+            f"The config {config.name!r} is for the competition {config.competition}, and the"
+            f" artifact {member.manifest['run_id']} for {trained.competition}; expected one"
+            f" competition.\nGive the config {trained.name!r}, or another artifact."
         )
-    if given is not None and given.name != name:
-        given = config_files.load(name) if name in config_files.named_files() else None
-    if given is None and member.config.code:
-        own_code.file(member.config)  # now, and not when the mean prediction is written
-    if given is not None and given.code != member.config.code:
-        raise ConfigError(
-            f"The functions of the config {given.name!r} are not those of the training: their"
-            f" sha256 begins with {given.code[:12] or 'nothing (there are none)'}; expected"
-            f" {member.config.code[:12] or 'nothing'}.\nRestore them as they were, or train"
-            " again."
-        )
-    return given
-
-
-def _placed(trained: Config, given: Config | None) -> Config:
-    """Return the config of the training, with the files where the given one says that they are."""
-    if given is None:
+    if config is not None and config.name != trained.name:
+        here = trained.name in config_files.named_files()
+        config = config_files.load(trained.name) if here else None
+    # Now, and not when the mean prediction is written.
+    own_code.require(trained, member.manifest["custom_code"])
+    if config is None:
         return trained
-    images = ("kind", *PIXELS)
-    views = ("flip", "flip_vertical", "crop_padding")  # which views there may be
-    tables = ("numeric_columns", "categorical_columns", "most_categories")
-    own = ("own_inputs", "own_labels")
-    kept = {name: getattr(trained.data, name) for name in (*images, *views, *tables, *own)}
-    data = replace(given.data, **kept)
-    own_functions = ("read_test", "write_submission")
-    here = ("session_hours", "infer_hours", "views", "infer_precision", "golden_tolerance")
-    return replace(
-        trained, data=data, **{name: getattr(given, name) for name in (*here, *own_functions)}
-    )
+    data = replace(config.data, **{name: getattr(trained.data, name) for name in OF_TRAINING})
+    return replace(trained, data=data, **{name: getattr(config, name) for name in OF_TODAY})
+
+
+def _form(artifact: Artifact, folder: Path) -> Form:
+    config = artifact.config
+    metric = competition_metric.of(config, str(artifact.manifest["metric"]))
+    sample, writer = folder / config.data.sample_submission, submission.writer_of(config)
+    return Form(artifact.target, metric, sample, config.data.positive_label, writer)
+
+
+@contextmanager
+def _kept_if_it_fails(path: Path, show: Show) -> Iterator[None]:
+    """Restore an older submission if what follows fails."""
+    with writing(path):
+        before = path.read_bytes() if path.is_file() else None
+    try:
+        yield
+    except BaseException:
+        if before is not None:
+            atomic_file.write(path, before)
+            show(f"Warning: {path} is as it was before.")
+        elif path.is_file():
+            show(f"Warning: {path} holds the mean prediction for every id, and not the model's.")
+        raise
+
+
+def _averaged(
+    jobs: Sequence[Job],
+    tests: Sequence[TestSet],
+    weights: Sequence[float],
+    processes: int,
+    show: Show,
+) -> tuple[Predictions, list[float], list[dict[str, object]]]:
+    """Return the mean over the members that there is time for, the weight that each of them has in
+    it, and their golden checks.
+
+    The best has to be there. Another member is computed as a whole, or left out. Each has as much
+    time for its views as those after it.
+
+    Args:
+        jobs: the members, the best first, each with its test set and its weight.
+    """
+    used, starts = [weights[0], *[0.0] * (len(jobs) - 1)], list[float]()
+    golden: list[dict[str, object]] = []
+
+    def computed(place: int) -> Predictions:
+        job, begun = jobs[place], predict.clock()
+        views_end = begun + (job.deadline.end - begun) / (len(jobs) - place)
+        deadline = Deadline(job.deadline.end, views_end, whole=place > 0)
+        predictions = _predicted(job._replace(deadline=deadline), tests[place], processes, show)
+        starts.append(predictions.first_block - begun)
+        member = {"run_id": job.artifact.manifest["run_id"]} if len(jobs) > 1 else {}
+        golden.extend(each._asdict() | member for each in dict.fromkeys(predictions.checked))
+        return predictions
+
+    mean = computed(0)
+    for place in range(1, len(jobs)):
+        # No clock interrupts the building and checking of a model, nor its first block.
+        late = predict.clock() + max(starts) >= jobs[place].deadline.end
+        predictions = None if late or mean.left_out else computed(place)
+        target = jobs[place].artifact.target
+        if predictions is None or predictions.left_out:
+            run_id = jobs[place].artifact.manifest["run_id"]
+            show(f"Warning: time was up; the member {run_id} is left out, the others count more")
+            continue
+        values = target.mean([mean.values, predictions.values], [sum(used), weights[place]])
+        broken = {**predictions.broken, **mean.broken}
+        mean = replace(mean, values=values, labels=tuple(target.best(values)), broken=broken)
+        used[place] = weights[place]
+    return mean, [each / sum(used) for each in used], golden
+
+
+def _predicted(job: Job, test: TestSet, processes: int, show: Show) -> Predictions:
+    """Return an artifact's predictions. What is too large for float16 is computed in float32."""
+    predictions = gathered(job.artifact, test, gpus.results(job, test, processes, show))
+    in_half = any(each.precision == check.HALF for each in predictions.checked)
+    wanted = job.precision or job.artifact.config.infer_precision
+    if wanted == "auto" and in_half and NOT_FINITE in predictions.broken.values():
+        show("Some predictions are too large for float16; all rows are computed in float32")
+        job = job._replace(precision=check.FULL)
+        predictions = gathered(
+            job.artifact, test, gpus.results(job, test, processes, show), predictions
+        )
+    return predictions
+
+
+def gathered(
+    artifact: Artifact,
+    test: TestSet,
+    results: Iterable[Checked | Block],
+    before: Predictions | None = None,
+) -> Predictions:
+    """Return all predictions.
+
+    Args:
+        results: as `gpus.results` yields them.
+        before: predictions that the rows of no block keep; None: the mean prediction.
+
+    Raises:
+        DataError: as soon as too many inputs cannot be read. What is not finite counts later: a
+            higher precision may compute it.
+    """
+    if before is None:
+        before = Predictions(test, _mean_prediction(artifact, len(test)), (), {}, len(test))
+    values, broken, checked = before.values.copy(), dict(before.broken), list(before.checked)
+    done, first_block = 0, before.first_block
+    for each in results:
+        if isinstance(each, Checked):
+            checked.append(each)
+            continue
+        first_block = min(first_block, predict.clock())
+        rows = range(each.start, each.start + len(each.values))
+        values[rows.start : rows.stop] = each.values
+        done += len(rows)
+        for row in rows:
+            broken.pop(test.ids[row], None)
+        broken |= {test.ids[row]: why for row, why in each.broken.items()}
+        unread = {name: why for name, why in broken.items() if why != NOT_FINITE}
+        _refuse_broken(unread, done, len(test), artifact.config)
+    labels, left_out = tuple(artifact.target.best(values)), min(len(test) - done, before.left_out)
+    return Predictions(test, values, labels, broken, left_out, tuple(checked), first_block)
+
+
+def _mean_prediction(artifact: Artifact, rows: int) -> np.ndarray:
+    return np.repeat(artifact.prior[None], rows, axis=0)
+
+
+def _refuse_broken(broken: Mapping[str, str], done: int, total: int, config: Config) -> None:
+    """Raise `DataError` if that is too much: one in ten, or in the scored rerun, where nobody could
+    fix it, all.
+    """
+    most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
+    if len(broken) > most:
+        raise DataError(image_files.describe_broken(broken, done, config.data))
+
+
+def _warn(predictions: Predictions, show: Show) -> None:
+    """Say which rows have the mean prediction, and if all predictions are the same."""
+    rows, broken = len(predictions.test), predictions.broken
+    if broken:
+        listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])
+        show(
+            f"Warning: {len(broken)} of {rows} inputs cannot be read"
+            f" and get the mean prediction: {listed}"
+        )
+    if predictions.left_out:
+        left_out = f"{predictions.left_out:,} of {rows:,} rows"
+        show(f"Warning: time was up; {left_out} have the mean prediction")
+    if rows > 1 and not np.ptp(predictions.values, axis=0).any():
+        show(
+            f"Warning: all {rows:,} rows have the same prediction;"
+            " look at the inputs and the training"
+        )

@@ -22,7 +22,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from pipeline.config import Config, own_code
+from pipeline.config import Config, Data, own_code
 from pipeline.data import packed_inputs
 from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, place
@@ -80,9 +80,9 @@ def wide_resnet(
         num_classes: length of the logits.
         batchnorm_momentum: of every BatchNormalization.
         k: width factor.
-        n: blocks a stage.
+        n: blocks per stage.
         kernel_size: of the convolutions inside the blocks, in pixels.
-        drop_path: of the last block, as `_added` takes it.
+        drop_path: of the last block, as `_add` takes it.
     """
     x = images
     for stage, channels in enumerate((16 * k, 32 * k, 64 * k), start=1):
@@ -95,7 +95,7 @@ def wide_resnet(
                 name = f"stage{stage}_block{block}_{unit}"
                 x = _convolution(x, channels, kernel_size, batchnorm_momentum, name)
             rate = drop_path * ((stage - 1) * n + block) / (3 * n)
-            x = _added(start, x, rate, f"stage{stage}_block{block}")
+            x = _add(start, x, rate, f"stage{stage}_block{block}")
     x = layers.GlobalAveragePooling2D(name="pool")(x)
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
@@ -124,9 +124,9 @@ def strided_resnet(
         batchnorm_momentum: of every BatchNormalization.
         width: channels of the first stage; the others have twice and four times as many.
         stride: pixels a side that become one.
-        blocks: residual blocks a stage, of two 3x3 convolutions each.
+        blocks: residual blocks per stage, of two 3x3 convolutions each.
         dropout: share of the features dropped before the logits, in training.
-        drop_path: of the last block, as `_added` takes it.
+        drop_path: of the last block, as `_add` takes it.
     """
     x = _squares_to_channels(images, stride, "stem")
     x = _convolution(x, width, 3, batchnorm_momentum, "stem", use_bias=False)
@@ -141,7 +141,7 @@ def strided_resnet(
                 name = f"stage{stage}_block{block}_{unit}"
                 x = _convolution(x, channels, 3, batchnorm_momentum, name, use_bias=False)
             rate = drop_path * ((stage - 1) * blocks + block) / (3 * blocks)
-            x = _added(start, x, rate, f"stage{stage}_block{block}")
+            x = _add(start, x, rate, f"stage{stage}_block{block}")
     x = layers.GlobalAveragePooling2D(name="pool")(x)
     x = layers.Dropout(dropout, name="dropout")(x)
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
@@ -201,20 +201,20 @@ def _convolution(
     return layers.Activation("relu", name=f"{name}_relu")(x)
 
 
-def _added(start: Any, branch: Any, drop_path: float, name: str) -> Any:
+def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
     """Return the sum of a block's input and its branch, which a share of the images goes without.
 
-    The branch of the others grows as much as keeps the mean: stochastic depth, Huang et al. 2016,
-    arXiv:1603.09382, whose share grows linearly with the depth of a block.
+    The branch of the others grows by as much as keeps the mean: stochastic depth, Huang et al.
+    2016, arXiv:1603.09382, whose share grows linearly with the depth of a block.
 
     Args:
         drop_path: that share, in training, drawn for each image.
     """
     if drop_path:
-        one_an_image = (None, 1, 1, 1)
-        drop = layers.Dropout(drop_path, noise_shape=one_an_image, name=f"{name}_drop_path")
-        branch = drop(branch)
-    return layers.Add(name=f"{name}_add")([start, branch])
+        per_image = (None, 1, 1, 1)
+        dropped = layers.Dropout(drop_path, noise_shape=per_image, name=f"{name}_drop_path")
+        branch = dropped(branch)
+    return layers.Add(name=f"{name}_add")([x, branch])
 
 
 MODELS: dict[str, Callable[..., Any]] = {
@@ -223,9 +223,6 @@ MODELS: dict[str, Callable[..., Any]] = {
     "strided_resnet": strided_resnet,
     "mlp": mlp,
 }
-
-
-FAILURES = TypeError, ValueError, ArithmeticError, MemoryError, RuntimeError
 
 
 def seed(number: int) -> None:
@@ -249,51 +246,52 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     Raises:
         ConfigError: if the model does not exist, or refuses `config.model_options`.
     """
-    own = own_code.function(config, "model")
-    function = own or MODELS.get(config.model)
-    if function is None:
-        if config.model not in backbones.BACKBONES:
-            raise ConfigError(
-                f"model={config.model!r} cannot work: expected one of "
-                f"{', '.join((*MODELS, *backbones.BACKBONES))}.\n"
-                "Correct it, or write the function into the config's own file (docs/own-code.md)."
-            )
-        function = partial(backbones.logits, backbones.BACKBONES[config.model])
+    custom = own_code.function(config, "model")
+    function = custom or _template_model(config)
     options = _checked_options(config, function)
-    inputs, prepared = _inputs(config)
+    inputs, prepared = _inputs(config, scaled=bool(custom) or config.model in MODELS)
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
-    told = own_code.described(config, "model") if own else config.model
-    file = own_code.file(config) if own else Path(__file__)
-    more = ""
     try:
         logits = function(prepared, config.outputs, momentum, **options)
         model = keras.Model(inputs, logits, name=config.model)
-        weight_names.keys(model)  # refuses weights that no artifact would hold
-        # Keras 3.15 refuses a pooling to no pixels. Keras 3.13 does not, and the loss is NaN.
-        empty = [
-            layer.name
-            for layer in model.layers
-            if any(0 in one.shape for one in keras.tree.flatten(layer.output))
-        ]
-        if empty:
-            raise ValueError(f"nothing is left of the image in {empty[0]}")
-        shape = tuple(logits.shape)
-        if shape != (None, config.outputs) and (config.target != "own" or shape[0] is not None):
-            if own and config.target != "own":
-                more = " For outputs of another form set target='own' (docs/own-code.md)."
-            raise ValueError(f"its outputs have the shape {shape}, not (None, {config.outputs})")
-        if "float" not in logits.dtype:
-            raise ValueError(f"its outputs are {logits.dtype}, not float32")
+        _check_outputs(config, model, logits)
     except Exception as error:
-        if own is None and not isinstance(error, FAILURES):
-            raise
-        given = "" if own else f"model_options={dict(config.model_options)!r} cannot work: "
+        file = own_code.file(config) if custom else Path(__file__)
+        name = own_code.described(config, "model") if custom else f"model={config.model!r}"
         raise ConfigError(
-            f"{given}{told}{place(error, file)} ended with {type(error).__name__}: {error}.\n"
-            f"Correct {'model_options' if own else 'model_options, height and width'} in the"
-            f" config, or {'the function in' if own else 'that line of'} {file.name}.{more}"
+            f"{name}{place(error, file)} ended with {type(error).__name__}: {error}.\n"
+            f"Correct model_options={dict(config.model_options)!r}, height and width in the config,"
+            f" or the function in {file.name}. For outputs of another form set target='own'"
+            " (docs/own-code.md)."
         ) from error
     return model
+
+
+def _template_model(config: Config) -> Callable[..., Any]:
+    """Return the function of a model that this package has."""
+    if config.model in backbones.BACKBONES:
+        return partial(backbones.logits, backbones.BACKBONES[config.model])
+    if config.model in MODELS:
+        return MODELS[config.model]
+    raise ConfigError(
+        f"model={config.model!r} cannot work: expected one of"
+        f" {', '.join((*MODELS, *backbones.BACKBONES))}.\n"
+        "Correct it, or write the function into the config's own file (docs/own-code.md)."
+    )
+
+
+def _check_outputs(config: Config, model: Any, logits: Any) -> None:
+    """Raise `ValueError` for a model that no run could train or save."""
+    weight_names.keys(model)  # refuses weights that no artifact would hold
+    # Keras 3.15 refuses a pooling to no pixels. Keras 3.13 does not, and the loss is NaN.
+    for layer in model.layers:
+        if any(0 in tensor.shape for tensor in keras.tree.flatten(layer.output)):
+            raise ValueError(f"nothing is left of the image in {layer.name}")
+    shape, expected = tuple(logits.shape), (None, config.outputs)
+    if shape != expected and (config.target != "own" or shape[0] is not None):
+        raise ValueError(f"its outputs have the shape {shape}, not {expected}")
+    if "float" not in logits.dtype:
+        raise ValueError(f"its outputs are {logits.dtype}, not float32")
 
 
 def _checked_options(config: Config, function: Callable[..., Any]) -> dict[str, Any]:
@@ -302,41 +300,44 @@ def _checked_options(config: Config, function: Callable[..., Any]) -> dict[str, 
     Raises:
         ConfigError: unless they are what it takes.
     """
-    given = config.model_options
-    more = {"drop_path": config.drop_path} if config.drop_path else {}
-    parameters = list(inspect.signature(function).parameters.values())
-    if any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters):
-        return {**given, **more}  # the function itself says what it takes
-    by_name = inspect.Parameter.KEYWORD_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD
-    options = {
-        one.name: one
-        for place, one in enumerate(parameters)
-        if one.kind is by_name[0] or (one.kind is by_name[1] and place > 2)
-    }
-    if options.pop("drop_path", None) is None and more:
+    options = dict(config.model_options)
+    parameters = inspect.signature(function).parameters
+    any_option = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
+    if config.drop_path and not any_option and "drop_path" not in parameters:
         raise ConfigError(
             f"drop_path={config.drop_path:g} cannot work: {config.model} has no residual branches"
             " that could be dropped, or no argument of that name.\nLeave drop_path out, choose"
             " wide_resnet or strided_resnet, or let your own function take drop_path."
         )
-    needed = {name for name, one in options.items() if one.default is inspect.Parameter.empty}
-    problems = (("unknown", set(given) - set(options)), ("missing", needed - set(given)))
-    said = [f"; {what}: {', '.join(sorted(names))}" for what, names in problems if names]
-    if said:
+    allowed = [one for one in parameters.values() if one.name != "drop_path"]
+    try:
+        inspect.Signature(allowed).bind(None, None, None, **options)
+    except TypeError as error:
         raise ConfigError(
-            f"model_options={dict(given)!r} cannot work: {config.model} takes "
-            f"{', '.join(options) or 'none'}{''.join(said)}.\nCorrect model_options in the config."
-        )
-    for name, value in given.items():
-        # Keras takes a width of True or "4", and builds another model.
-        kind = options[name].annotation
-        wanted: Any = {int: int, float: (int, float), bool: bool, str: str}.get(kind, object)
-        if not isinstance(value, wanted) or (isinstance(value, bool) and kind in (int, float)):
+            f"model_options={options!r} cannot work: {config.model} takes"
+            f" {', '.join(one.name for one in allowed[3:]) or 'none'}, and {error}.\n"
+            "Correct model_options in the config."
+        ) from error
+    for name, value in options.items():
+        if name in parameters and not _has_type(value, parameters[name].annotation):
             raise ConfigError(
                 f"model_options[{name!r}]={value!r} cannot work: {config.model} expects "
-                f"{options[name]}.\nCorrect it in the config."
+                f"{parameters[name]}.\nCorrect it in the config."
             )
-    return {**given, **more}
+    return {**options, **({"drop_path": config.drop_path} if config.drop_path else {})}
+
+
+def _has_type(value: Any, annotation: Any) -> bool:
+    """Return whether an option has its type. Keras takes a width of True or "4", and builds another
+    model.
+
+    >>> _has_type(3, float), _has_type(True, int), _has_type("4", int), _has_type("4", "int")
+    (True, False, False, True)
+    """
+    if annotation in (int, float) and isinstance(value, bool):
+        return False
+    kinds: Any = {int: int, float: (int, float), bool: bool, str: str}
+    return isinstance(value, kinds.get(annotation, object))
 
 
 def count(model: Any) -> dict[str, int]:
@@ -356,32 +357,36 @@ def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
     )
 
 
-def _inputs(config: Config) -> tuple[Any, Any]:
+def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
     """Return the model's input, and what its function takes.
 
-    This is an image from 0 to 1 (for a backbone as it is), the numbers of a table, the effect of
-    missing ones and the embedded categories, or own inputs: one, or several by name, of which bytes
-    (uint8) are from 0 to 1, too. Layers without weights are called relay_…, since Keras refuses
-    a name that a function of the user's own gives to another one.
+    This is an image from 0 to 1, a table's numbers, effects of missing ones and embedded
+    categories, or custom inputs: one, or several by name. Layers without weights are called
+    relay_…, since Keras refuses a name that a custom function gives to another one.
+
+    Args:
+        scaled: whether the function takes bytes (uint8) from 0 to 1; False: as they are.
     """
     data = config.data
-    if data.kind == "own":
-        inputs = keras.Input(data.shape, dtype=data.dtype, name="relay_inputs")
-        if config.model in backbones.BACKBONES and not own_code.function(config, "model"):
-            return inputs, inputs
-        several = packed_inputs.unpacked(inputs, data.own_inputs)
-        for name, form in data.own_inputs.items():
-            if form[0] == "uint8":
-                several[name] = layers.Rescaling(1 / 255, name=f"relay_{name}_to_unit")(
-                    several[name]
-                )
-        return inputs, several if len(several) > 1 else next(iter(several.values()))
-    if data.kind != "table":
-        inputs = keras.Input(data.shape, dtype="uint8", name="relay_images")
-        if config.model in backbones.BACKBONES and not own_code.function(config, "model"):
-            return inputs, inputs
+    if data.kind == "table":
+        inputs = keras.Input(data.shape, dtype="float32", name="relay_features")
+        return inputs, _joined_columns(data, inputs)
+    custom = data.kind == "own"
+    name = "relay_inputs" if custom else "relay_images"
+    inputs = keras.Input(data.shape, dtype=data.dtype if custom else "uint8", name=name)
+    if not scaled:
+        return inputs, inputs
+    if not custom:
         return inputs, layers.Rescaling(1 / 255, name="relay_to_unit")(inputs)
-    inputs = keras.Input(data.shape, dtype="float32", name="relay_features")
+    parts = packed_inputs.unpacked(inputs, data.own_inputs)
+    for name, form in data.own_inputs.items():
+        if form[0] == "uint8":
+            parts[name] = layers.Rescaling(1 / 255, name=f"relay_{name}_to_unit")(parts[name])
+    return inputs, parts if len(parts) > 1 else next(iter(parts.values()))
+
+
+def _joined_columns(data: Data, rows: Any) -> Any:
+    """Return a table's numbers, the effects of missing ones, and embedded categories."""
     numbers = len(data.numeric_columns)
     parts = []
     if numbers:
@@ -390,10 +395,10 @@ def _inputs(config: Config) -> tuple[Any, Any]:
         factor = layers.EinsumDense(
             "bi,i->bi", numbers, kernel_initializer="zeros", name="missing_factor"
         )
-        parts = [inputs[:, :numbers], factor(inputs[:, numbers : 2 * numbers])]
+        parts = [rows[:, :numbers], factor(rows[:, numbers : 2 * numbers])]
     codes = data.most_categories
     for number in range(len(data.categorical_columns)):
-        code = keras.ops.cast(inputs[:, 2 * numbers + number], "int32")
+        code = keras.ops.cast(rows[:, 2 * numbers + number], "int32")
         embedding = layers.Embedding(
             codes,
             min(16, (codes + 1) // 2),
@@ -401,7 +406,7 @@ def _inputs(config: Config) -> tuple[Any, Any]:
             name=f"category{number + 1}_embedding",
         )
         parts.append(embedding(code))
-    return inputs, layers.Concatenate(name="relay_joined")(parts) if len(parts) > 1 else parts[0]
+    return layers.Concatenate(name="relay_joined")(parts) if len(parts) > 1 else parts[0]
 
 
 def _zero_for_unknown(shape: tuple[int, ...], dtype: Any = None) -> Any:

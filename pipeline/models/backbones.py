@@ -11,18 +11,16 @@ import functools
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import h5py
 import keras
 import numpy as np
 from keras import layers
 
 from formats.checksums import sha256
 from pipeline.config import Config
-from pipeline.errors import ConfigError, reading
+from pipeline.errors import ConfigError
 from pipeline.runtime import mounts
 
 LEAST_PIXELS = 32  # a side; keras.applications refuses smaller images
@@ -32,19 +30,18 @@ MOUNT = (
     'kernels/train-tpu/kernel-metadata.json ("dataset_sources": ["owner/slug"]). Then set '
     'pretrained="owner/slug/file".'
 )
-HEAD = "logits/"
+HEAD, POOL_NORM = "logits/", "pool_norm"
 PARTS = 12  # of a network's layers, for optimizer.layer_decay
 
 
-@dataclass(frozen=True)
-class Backbone:
+class Backbone(NamedTuple):
     """A network of keras.applications.
 
     It was trained with pixels x scale + offset, of pixels from 0 to 255 (red, green, blue).
 
     Attributes:
         application: its name in keras.applications.
-        scale: one factor, or one a colour.
+        scale: one factor, or one per colour.
         offset: the same.
         prepares: whether the application would do so itself, and must be told not to.
     """
@@ -59,13 +56,13 @@ class Published(NamedTuple):
     """Weights that a backbone starts with.
 
     Attributes:
-        arrays: the weights of each layer that has some, by name; None in place of the name that
-            Keras counts up (the last normalization).
+        arrays: the weights of each layer that has some, by name; "pool_norm" for a last
+            normalization, whose name Keras counts up.
         origin: for the manifest: source ("imagenet", or the file as the config names it),
             file_sha256, and arrays_sha256, of all numbers in order.
     """
 
-    arrays: dict[str | None, list[np.ndarray]]
+    arrays: dict[str, list[np.ndarray]]
     origin: dict[str, str | None]
 
 
@@ -142,13 +139,13 @@ def logits(
     scale, offset = np.array(backbone.scale, np.float32), np.array(backbone.offset, np.float32)
     # In float32 under every policy: bfloat16 has too few digits for 255 levels around a mean.
     pixels = layers.Rescaling(scale, offset, dtype="float32", name="prepared")(images)
-    given: dict[str, Any] = {"include_preprocessing": False} if backbone.prepares else {}
+    raw: dict[str, Any] = {"include_preprocessing": False} if backbone.prepares else {}
     network = getattr(keras.applications, backbone.application)(
         include_top=False,
         weights=None,
         input_tensor=pixels,
         input_shape=tuple(pixels.shape[1:]),
-        **given,
+        **raw,
     )
     frozen = batchnorm == "frozen" or (batchnorm == "auto" and pretrained != RANDOM)
     for layer in network.layers:
@@ -164,17 +161,10 @@ def logits(
     x = layers.GlobalAveragePooling2D(name="pool")(norm.input if ends else network.output)
     if ends:
         x = layers.LayerNormalization(
-            epsilon=norm.epsilon, trainable=bool(backbone_rate), name="pool_norm"
+            epsilon=norm.epsilon, trainable=bool(backbone_rate), name=POOL_NORM
         )(x)
     x = layers.Dropout(dropout, name="head_dropout")(x)
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
-
-
-def fetched(config: Config) -> str:
-    """Return what a training fetches from the internet, in words; "" for nothing."""
-    source = config.model_options.get("pretrained", IMAGENET)
-    starts = config.model in BACKBONES and not config.init_from
-    return f"model_options['pretrained']={source!r}" if starts and source == IMAGENET else ""
 
 
 def published(config: Config) -> Published | None:
@@ -188,10 +178,10 @@ def published(config: Config) -> Published | None:
     Raises:
         ConfigError: if there is no internet, no such file, or one of another network.
     """
-    if config.model not in BACKBONES or config.init_from:  # which begins with other weights
+    if config.model not in BACKBONES or config.init_from:  # which starts with other weights
         return None
-    source = config.model_options.get("pretrained", IMAGENET)
-    return None if source == RANDOM else _read(config.model, str(source))
+    source = str(config.model_options.get("pretrained", IMAGENET))
+    return None if source == RANDOM else _read(BACKBONES[config.model].application, source)
 
 
 def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
@@ -200,40 +190,39 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
     Returns:
         Where they came from; None if there are none.
     """
-    found = published(config)
-    if found is None:
+    weights = published(config)
+    if weights is None:
         return None
-    for name, arrays in found.arrays.items():
-        model.get_layer(name or "pool_norm").set_weights(arrays)
-    return dict(found.origin)
+    for name, arrays in weights.arrays.items():
+        model.get_layer(name).set_weights(arrays)
+    return dict(weights.origin)
 
 
 def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
     """Return the learning rate's factor for each trainable variable; None: 1 for all.
 
-    For `optimizer.layer_decay` the layers with weights, in the order of computation, are cut into
+    For `optimizer.layer_decay` the layers with weights, in the order of computation, are split into
     12 equal parts, whatever the network (fewer layers: a part each). The head, which is the last
     such layer, has the factor 1, the part before it layer_decay, the one before that layer_decay^2,
     and so on: Clark et al. 2020, arXiv:2003.10555; with 12 parts, Liu et al. 2022 (ConvNeXt),
     arXiv:2201.03545. A backbone's own factor, `backbone_rate`, comes on top.
     """
     variables, decay = model.trainable_variables, config.optimizer.layer_decay
-    of = {id(one): id(layer) for layer in _layers(model) for one in layer.trainable_variables}
-    layers_of = [of[id(variable)] for variable in variables]
-    decaying = list(dict.fromkeys(layers_of))[:-1]  # all but the head
+    layer_of = {id(one): id(layer) for layer in _layers(model) for one in layer.trainable_variables}
+    decaying = list(dict.fromkeys(layer_of[id(one)] for one in variables))[:-1]  # all but the head
     parts = min(PARTS, len(decaying))
     factors = {
         layer: decay ** (parts - place * parts // len(decaying))
         for place, layer in enumerate(decaying)
     }
-    found = [factors.get(layer, 1.0) for layer in layers_of]
+    rate = 1.0
     if config.model in BACKBONES:
         rate = float(config.model_options.get("backbone_rate", 1.0))
-        found = [
-            factor * (1.0 if variable.path.startswith(HEAD) else rate)
-            for factor, variable in zip(found, variables, strict=True)
-        ]
-    return None if set(found) == {1.0} else found
+    result = [
+        factors.get(layer_of[id(one)], 1.0) * (1.0 if one.path.startswith(HEAD) else rate)
+        for one in variables
+    ]
+    return None if set(result) == {1.0} else result
 
 
 def _layers(model: Any) -> Iterator[Any]:
@@ -243,16 +232,16 @@ def _layers(model: Any) -> Iterator[Any]:
 
 
 @functools.lru_cache(maxsize=1)  # each fold starts with them
-def _read(model: str, source: str) -> Published:
-    application = BACKBONES[model].application
-    problem = f"model_options['pretrained']={source!r} cannot work"
-    path = Path(source)
+def _read(application: str, source: str) -> Published:
+    problem, path = f"model_options['pretrained']={source!r} cannot work", Path(source)
     if source != IMAGENET:
-        # `Path.is_file` would raise for a long name.
-        if not path.is_absolute() and not os.path.isfile(path):  # noqa: PTH113
+        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a long name
             path = mounts.file(mounts.root() / "input", source) or path
-        with reading(path, ConfigError, MOUNT):
-            _refuse_links(path, problem)
+        if not os.path.isfile(path):  # noqa: PTH113
+            raise ConfigError(
+                f"{problem}: there is no such file. Expected 'imagenet', 'none', or a file of"
+                f" weights, as owner/slug/path.\n{MOUNT}"
+            )
     try:
         # Weights do not depend on the size of the images.
         network = getattr(keras.applications, application)(
@@ -261,25 +250,26 @@ def _read(model: str, source: str) -> Published:
             input_shape=(2 * LEAST_PIXELS, 2 * LEAST_PIXELS, 3),
         )
     except Exception as error:  # Keras raises Exception itself if it cannot download
-        problem += f": {type(error).__name__}: {error}"
+        advice = (
+            f"Expected the weights of {application} without its top, as keras.applications"
+            " publishes them (…_notop.h5) or as save_weights writes them (….weights.h5).\n"
+            "Correct model, or the path."
+        )
         if source == IMAGENET:
-            raise ConfigError(
-                f"{problem}.\nExpected the internet, for the weights of {application}. Turn it on "
-                "for the train notebook (enable_internet; for invoke dry-run --internet), or mount "
-                "the file whose address is above; 'none' starts with random weights.\n"
-                f"{MOUNT}"
-            ) from error
-        raise ConfigError(
-            f"{problem}.\nExpected the weights of {application} without its top, as "
-            "keras.applications publishes them (…_notop.h5) or as save_weights writes them "
-            "(….weights.h5). Correct model, or the path."
-        ) from error
+            advice = (
+                f"Expected the internet, for the weights of {application}. Turn it on for the train"
+                " notebook (enable_internet; for invoke dry-run --internet), or mount the file"
+                " whose address is above; 'none' starts with random weights. Kaggle gives no"
+                " internet to an account whose phone is not verified (kaggle.com/settings), and"
+                f" does not say so.\n{MOUNT}"
+            )
+        raise ConfigError(f"{problem}: {type(error).__name__}: {error}.\n{advice}") from error
     digest, arrays = hashlib.sha256(), {}
     for layer in network.layers:
         if layer.weights:
             last = layer is network.layers[-1] and isinstance(layer, layers.LayerNormalization)
             values = [np.asarray(weight.numpy(), np.float32) for weight in layer.weights]
-            arrays[None if last else layer.name] = values
+            arrays[POOL_NORM if last else layer.name] = values
             for value in values:
                 digest.update(np.ascontiguousarray(value).data)
     origin = {
@@ -288,35 +278,3 @@ def _read(model: str, source: str) -> Published:
         "arrays_sha256": digest.hexdigest(),
     }
     return Published(arrays, origin)
-
-
-def _refuse_links(path: Path, problem: str) -> None:
-    """Raise `ConfigError` for a file that is not HDF5, or that links to other files.
-
-    A reader would follow the link (CVE-2026-1669).
-    """
-    if not path.is_file():
-        raise ConfigError(
-            f"{problem}: there is no such file. Expected 'imagenet', 'none', or a file of weights, "
-            f"as owner/slug/path.\n{MOUNT}"
-        )
-    try:
-        with h5py.File(path, "r") as file:
-            groups = [file]
-            while groups:
-                group = groups.pop()
-                for name in group:
-                    link = group.get(name, getlink=True)
-                    inside = group[name] if isinstance(link, h5py.HardLink) else None
-                    if inside is None or (isinstance(inside, h5py.Dataset) and inside.external):
-                        raise ConfigError(
-                            f"{problem}: {name!r} in it points to another file. Expected arrays "
-                            "and nothing else.\nDownload the published file."
-                        )
-                    if isinstance(inside, h5py.Group):
-                        groups.append(inside)
-    except (OSError, RuntimeError, KeyError, ValueError) as error:
-        raise ConfigError(
-            f"{problem}: {type(error).__name__}: {error}. Expected an HDF5 file of weights.\n"
-            "Download it again, or correct the path."
-        ) from error

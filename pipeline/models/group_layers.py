@@ -37,14 +37,12 @@ class MicroBatch:
             g * group on.
         groups: of the whole batch.
         axis: of the mesh, over which groups are spread; None: each group lies in this part.
-        sizes: takes the name of each layer that is computed here, and the size of its first axis.
     """
 
     places: Any
     group: int
     groups: int
     axis: str | None = None
-    sizes: list[tuple[str, int]] | None = None
 
     def per_image(self, layer: Any, size: int) -> int:
         """Return how many windows, slices or steps of an image lie one after the other in a first
@@ -53,8 +51,6 @@ class MicroBatch:
         Raises:
             ConfigError: if the first axis cannot be that of the images.
         """
-        if self.sizes is not None:
-            self.sizes.append((layer.name, size))
         count, rest = divmod(size, len(self.places))
         if rest:
             raise first_axis(layer.name)

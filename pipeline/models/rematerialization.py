@@ -15,47 +15,34 @@ NAME = "kept"
 
 
 def kept_layers(model: Any) -> list[Any]:
-    """Return the layers whose outputs are kept: each is all that later layers need of earlier ones,
-    and together they take the least memory.
+    """Return the layers whose outputs are kept: each is all that later layers need of earlier ones.
+
+    Stretches of s numbers keep total / s outputs of the usual size m. The sum of both, s + total x
+    m / s, is least for s = sqrt(total x m).
     """
     try:
         inputs = [jax.tree.leaves(layer.input) for layer in model.layers]
         outputs = [jax.tree.leaves(layer.output) for layer in model.layers]
     except AttributeError:  # Keras knows one input of a layer only if it is called once
         return []
-    made = {id(tensor): place for place, some in enumerate(outputs) for tensor in some}
-    needed = dict.fromkeys(range(len(outputs)), 0)
-    for place, some in enumerate(inputs):
-        for tensor in some:
-            source = made.get(id(tensor), place)
-            needed[source] = max(needed[source], place)
-    sizes = [sum(math.prod(tensor.shape[1:]) for tensor in some) for some in outputs]
-    narrow, furthest = [], 0
-    for place in range(len(outputs) - 1):
-        if place >= furthest:
-            narrow.append(place)
-        furthest = max(furthest, needed[place])
-    return [model.layers[place] for place in _cheapest(narrow, sizes)]
-
-
-def _cheapest(narrow: list[int], sizes: list[int]) -> list[int]:
-    """Return those of the narrow places whose kept outputs and largest stretch are least together.
-
-    >>> _cheapest([1, 3, 5, 7], [8, 1] * 5)
-    [1, 3, 5, 7]
-    """
-    best: tuple[float, list[int]] = (sum(sizes), [])
-    for limit in sorted({sum(sizes[: place + 1]) for place in narrow}):
-        chosen, stretches, since = [], [0], 0
-        for place, size in enumerate(sizes):
-            since += size
-            if place in narrow and since >= limit:
-                chosen.append(place)
-                stretches.append(since)
-                since = 0
-        kept = sum(sizes[place] for place in chosen)
-        best = min(best, (kept + max(*stretches, since), chosen))
-    return best[1]
+    maker = {id(tensor): place for place, tensors in enumerate(outputs) for tensor in tensors}
+    last_use = list(range(len(outputs)))
+    for place, tensors in enumerate(inputs):
+        for tensor in tensors:
+            source = maker.get(id(tensor), place)
+            last_use[source] = max(last_use[source], place)
+    sizes = [sum(math.prod(tensor.shape[1:]) for tensor in tensors) for tensors in outputs]
+    narrow = [n for n in range(1, len(sizes) - 1) if max(last_use[:n]) <= n]
+    if not narrow:
+        return []
+    stretch = math.sqrt(sum(sizes) * sum(sizes[n] for n in narrow) / len(narrow))
+    kept, since = [], 0
+    for place, size in enumerate(sizes):
+        since += size
+        if place in narrow and since >= stretch:
+            kept.append(model.layers[place])
+            since = 0
+    return kept
 
 
 def policy() -> Any:

@@ -7,8 +7,7 @@ and layers without a name stay apart, and arrays from elsewhere are matched by p
 """
 
 import re
-from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pipeline.models.layer_tree import children
@@ -26,49 +25,54 @@ def keys(model: Any) -> dict[int, str]:
     Raises:
         ValueError: if a weight lies in no layer of the model.
     """
-    found: dict[int, str] = {}
-    _walk(model, "", "", found)
-    outside = [weight.path for weight in model.weights if id(weight) not in found]
+    keys: dict[int, str] = {}
+    _add_keys(keys, model, "", "")
+    outside = [weight.path for weight in model.weights if id(weight) not in keys]
     if outside:
         raise ValueError(f"the weights {', '.join(outside[:5])} are in none of its layers")
-    return {id(weight): found[id(weight)] for weight in model.weights}
+    return {id(weight): keys[id(weight)] for weight in model.weights}
 
 
-def _walk(layer: Any, place: str, path: str, found: dict[int, str]) -> None:
-    holding = [one for one in children(layer) if one.weights]
-    inside = {id(weight) for one in holding for weight in one.weights}
-    own = [weight for weight in layer.weights if id(weight) not in inside]
-    names = _distinct(COUNT.sub("", w.name) if _unnamed(w, "variable") else w.name for w in own)
-    for number, (weight, name) in enumerate(zip(own, names, strict=True)):
-        found.setdefault(id(weight), f"{place}{number} {path}{name}")
-    names = _distinct(
-        COUNT.sub("", one.name) if _unnamed(one, type(one).__name__) else one.name
-        for one in holding
-    )
-    for number, (one, name) in enumerate(zip(holding, names, strict=True)):
-        _walk(one, f"{place}{number}.", f"{path}{name}/", found)
+def _add_keys(keys: dict[int, str], layer: Any, place: str, path: str) -> None:
+    """Add the keys of a layer's weights.
 
-
-def _unnamed(named: Any, kind: str) -> bool:
-    """Return whether Keras chose a name: that of the class (forward_gru_7, too), and a count over
-    the process.
+    Args:
+        place: of the layer, with a dot at its end; "" of the model.
+        path: its name and those of the layers that hold it, each with a slash; "" of the model.
     """
-    return bool(COUNT.sub("", named.name).replace("_", "").endswith(kind.lower()))
+    inner = [child for child in children(layer) if child.weights]
+    theirs = {id(weight) for child in inner for weight in child.weights}
+    weights = [weight for weight in layer.weights if id(weight) not in theirs]
+    names = _distinct(_name(weight, "variable") for weight in weights)
+    for number, (weight, name) in enumerate(zip(weights, names, strict=True)):
+        keys.setdefault(id(weight), f"{place}{number} {path}{name}")
+    names = _distinct(_name(child, type(child).__name__.lower()) for child in inner)
+    for number, (child, name) in enumerate(zip(inner, names, strict=True)):
+        _add_keys(keys, child, f"{place}{number}.", f"{path}{name}/")
 
 
-def _distinct(names: Iterable[str]) -> Iterator[str]:
-    """Yield the names, of which the second and later equal ones get a number.
-
-    >>> list(_distinct(["dense", "norm", "dense", "dense"]))
-    ['dense', 'norm', 'dense_1', 'dense_2']
+def _name(named: Any, kind: str) -> str:
+    """Return the name of a weight or layer, without its number if Keras chose it: that of the class
+    (forward_gru_7, too), and a count over the process.
     """
-    seen, given = Counter[str](), set[str]()
+    name = str(COUNT.sub("", named.name))
+    return name if name.replace("_", "").endswith(kind) else str(named.name)
+
+
+def _distinct(names: Iterable[str]) -> list[str]:
+    """Return the names, of which the second and later equal ones get a number.
+
+    >>> _distinct(["dense", "norm", "dense", "dense", "norm_1"])
+    ['dense', 'norm', 'dense_1', 'dense_2', 'norm_1']
+    """
+    distinct: dict[str, None] = {}
     for name in names:
-        while (one := f"{name}_{seen[name]}" if seen[name] else name) in given:
-            seen[name] += 1
-        seen[name] += 1
-        given.add(one)
-        yield one
+        new, number = name, 0
+        while new in distinct:
+            number += 1
+            new = f"{name}_{number}"
+        distinct[new] = None
+    return list(distinct)
 
 
 def of_optimizer(number: int, variable: Any) -> str:

@@ -1,4 +1,4 @@
-"""Which accelerator is here, and whether it is the one that was requested.
+"""The accelerator of this machine, and whether it is the one that was requested.
 
 Kaggle silently gives a CPU when a TPU push carries a docker pin, when the account is not verified,
 or when a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-21).
@@ -6,10 +6,10 @@ or when a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-2
 
 import os
 from dataclasses import dataclass
-from importlib import metadata
 from pathlib import Path
 
 from pipeline.errors import DeviceError
+from pipeline.runtime import provenance
 
 # Kaggle's name of the machine: platform in JAX or TensorFlow, number of devices. Names as of
 # kaggle 2.2.5; NvidiaTeslaT4 is the machine with two.
@@ -79,7 +79,7 @@ def share_memory() -> None:
     """Let this process take a GPU's memory as it needs it. Call it before Keras computes.
 
     TensorFlow and JAX would take nearly all of each GPU at once, and leave none to the processes
-    that predict (`pipeline.infer.multi_gpu`). What the user chose stays.
+    that predict (`pipeline.infer.gpus`). What the user chose stays.
     """
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -138,30 +138,26 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
 
     Args:
         shape: Kaggle's name of the machine, as in kernel-metadata.json; a key of `SHAPES`.
-        least: so many devices will do; None: all that the machine has.
+        least: number of devices that suffices; None: all that the machine has.
 
     Raises:
         DeviceError: if they are not, or there is no such shape.
     """
     if shape not in SHAPES:
         raise DeviceError(
-            f"machine_shape {shape!r} cannot be proven; expected one of {', '.join(SHAPES)}.\n"
+            f"machine_shape {shape!r} cannot be checked; expected one of {', '.join(SHAPES)}.\n"
             "Correct kernel-metadata.json, or add the shape to pipeline/runtime/devices.py."
         )
     platform, count = SHAPES[shape]
     here = found()
-    count = least or count
-    if here.platform == "cpu":
-        good = here.simulated == shape and here.count >= count
-    else:
-        good = here.platform == platform and here.count >= count
-    if good:
+    right = here.simulated == shape if here.platform == "cpu" else here.platform == platform
+    if right and here.count >= (least or count):
         return here
-    image = f"  - the image: {_in_words(jax_versions())};\n" if platform == "gpu" else ""
     raise DeviceError(
-        f"Asked for {shape} ({count} x {platform}); found {here.count} x {here.kind} "
+        f"Asked for {shape} ({least or count} x {platform}); found {here.count} x {here.kind} "
         f"({here.platform}), accelerator given: {here.simulated or 'none (a CPU session)'}.\n"
-        f"The run stops here, before it spends quota. The usual causes:\n{image}"
+        "The run stops here, before it spends quota. The usual causes:\n"
+        f"{_missing_plugin() if platform == 'gpu' else ''}"
         "  - the account is not verified: kaggle.com/settings, Phone and identity verification;\n"
         "  - the notebook carries a docker pin: push it with `invoke push-train`, which removes "
         "it;\n"
@@ -169,26 +165,12 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
     )
 
 
-def jax_versions() -> dict[str, str]:
-    """Return the versions of what JAX needs for an NVIDIA GPU, by package; "": it is not there."""
-    found = {}
-    for name in ("jax", "jaxlib", *PLUGINS):
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            found[name] = ""
-    return found
-
-
-def _in_words(versions: dict[str, str]) -> str:
-    """Return which packages are there, and what JAX lacks for a GPU.
-
-    >>> _in_words({"jax": "0.7.2", "jaxlib": "0.7.2", **dict.fromkeys(PLUGINS, "")})
-    'it has jax 0.7.2, jaxlib 0.7.2; JAX lacks jax-cuda13-plugin or jax-cuda12-plugin for a GPU'
-    """
-    there = ", ".join(f"{name} {version}" for name, version in versions.items() if version)
-    able = any(versions[name] for name in PLUGINS)
-    return f"it has {there}" + ("" if able else f"; JAX lacks {' or '.join(PLUGINS)} for a GPU")
+def _missing_plugin() -> str:
+    """Return the line that the image's JAX sees no NVIDIA GPU; "" if it has a plugin for them."""
+    if provenance.installed(PLUGINS):
+        return ""
+    jax = provenance.installed(["jax"]).get("jax", "none")
+    return f"  - the image: it has jax {jax}, and JAX lacks {' or '.join(PLUGINS)} for a GPU;\n"
 
 
 def precision(wanted: str, here: Devices, *, table: bool = False) -> str:
@@ -202,16 +184,15 @@ def precision(wanted: str, here: Devices, *, table: bool = False) -> str:
     Args:
         table: the inputs are the numbers of a table.
     """
-    if wanted != "auto" or table:
-        return "float32" if wanted == "auto" else wanted
-    if here.platform == "tpu":
-        return "mixed_bfloat16"
+    if wanted != "auto":
+        return wanted
+    computes = here.platform == "tpu"
     if here.platform == "gpu":
         import jax
 
-        capability = str(getattr(jax.devices()[0], "compute_capability", "0"))
-        return "mixed_bfloat16" if float(capability or 0) >= 8.0 else "float32"
-    return "float32"
+        capability = getattr(jax.devices()[0], "compute_capability", None)
+        computes = float(capability or 0) >= 8.0
+    return "mixed_bfloat16" if computes and not table else "float32"
 
 
 def matmul_precision(policy: str) -> str | None:

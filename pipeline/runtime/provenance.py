@@ -5,6 +5,8 @@ import json
 import platform
 import subprocess
 import sys
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
@@ -20,18 +22,8 @@ DECIDING = tuple(
     for name in ("config.", "data.", "augment.", "models.", "train.", "runtime.replicas")
 )
 LIBRARIES = (
-    "keras",
-    "keras-hub",
-    "jax",
-    "jaxlib",
-    "tensorflow",
-    "tensorflow-cpu",
-    "numpy",
-    "pandas",
-    "pillow",
-    "scikit-learn",
-    "opencv-python-headless",
-    "opencv-python",
+    *("keras", "keras-hub", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "numpy", "pandas"),
+    *("pillow", "scikit-learn", "opencv-python-headless", "opencv-python"),
 )
 VERSIONS = "Versions: "  # begins the line that `invoke doctor` finds in a run's log
 
@@ -46,13 +38,13 @@ class Provenance:
         machine_shape: Kaggle's name of the machine that the bundle asks for, "" of a CPU; None when
             run from a checkout.
         session_seconds: of a session that is shorter than others; None: it is not.
-        options: with which a benchmark was pushed, as its command takes them.
         git_commit: 40 hex digits, or None outside a git checkout.
         git_dirty: whether the tree had uncommitted changes.
         bundle_sha256: of the bundle that carried the code; None when run from a checkout.
         expect: what the bundle pins: for inference an artifact (run_id, weights_sha256), for
             training a checkpoint to resume from (run_id, step, checkpoint, checkpoint_sha256,
             files), or nothing.
+        options: with which a benchmark was pushed, as its command takes them.
     """
 
     config: str | None = None
@@ -79,14 +71,13 @@ def from_bundle(path: Path) -> Provenance:
             "or run `invoke build` and use the file in build/."
         )
     names = ("config", "competition", "git_commit", "git_dirty", "bundle_sha256", "expect")
+    optional = ("machine_shape", "session_seconds", "options")
     again = "Push the notebook again, or run `invoke build` and use the file in build/."
     with reading(path, ConfigError, again):
         try:
             value = json.loads(path.read_text(encoding="utf-8"))
-            given = {name: value[name] for name in names}
-            # Older bundles do not name these.
-            later = {name: value.get(name) for name in ("machine_shape", "session_seconds")}
-            return Provenance(**given, **later, options=value.get("options") or {})
+            more = {name: value[name] for name in optional if name in value}
+            return Provenance(**{name: value[name] for name in names}, **more)
         except (ValueError, KeyError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"{path} is not what the bundler writes: {type(error).__name__}: {error}.\n"
@@ -152,10 +143,14 @@ def versions_line() -> str:
 
 def versions() -> dict[str, str]:
     """Return the installed versions of Python and of every library that computes."""
-    found = {"python": platform.python_version()}
-    for name in LIBRARIES:
-        try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue  # jax and tensorflow come in several packages; one of them is here
-    return found
+    # jax and tensorflow come in several packages; one of them is here.
+    return {"python": platform.python_version(), **installed(LIBRARIES)}
+
+
+def installed(packages: Iterable[str]) -> dict[str, str]:
+    """Return the versions of those packages that are installed."""
+    versions = {}
+    for package in packages:
+        with suppress(metadata.PackageNotFoundError):
+            versions[package] = metadata.version(package)
+    return versions

@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec
 
 AXIS = "batch"  # of the mesh, as keras.distribution.DataParallel names it
@@ -29,29 +30,28 @@ def platform(mesh: Any) -> str:
     return str(device.platform)
 
 
+def _split(mesh: Any, axis: int | None) -> NamedSharding:
+    """Return the sharding of an array whose `axis` is split over the replicas; None: none is."""
+    axes = [] if axis is None else [*[None] * axis, AXIS]
+    return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
+
+
 def put(mesh: Any, *arrays: np.ndarray, axis: int | None = 0) -> tuple[Any, ...]:
     """Return the arrays on the devices, split along `axis` over the replicas (None: each gets all
     of them); a single CPU reads them where they are. Of several processes each sends its `part`.
     """
     if mesh is None:
         return arrays if platform(mesh) == "cpu" else tuple(map(jax.device_put, arrays))
-    axes = [] if axis is None else [*[None] * axis, AXIS]
-    where = NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
-    if jax.process_count() > 1:
-        return tuple(
-            jax.make_array_from_callback(array.shape, where, array.__getitem__) for array in arrays
-        )
-    return tuple(jax.device_put(array, where) for array in arrays)
+    return tuple(placed(array, _split(mesh, axis)) for array in arrays)
 
 
 def put_part(mesh: Any, array: np.ndarray, batch: int, *, axis: int) -> tuple[Any, ...]:
     """Return an array of which this process has its `part`, as `put` would return the whole."""
     if jax.process_count() == 1:
         return put(mesh, array, axis=axis)
-    where = NamedSharding(mesh, PartitionSpec(*[None] * axis, AXIS))  # type: ignore[no-untyped-call]
     shape = (*array.shape[:axis], batch, *array.shape[axis + 1 :])
     made: Any = jax.make_array_from_process_local_data
-    return (made(where, array, shape),)
+    return (made(_split(mesh, axis), array, shape),)
 
 
 def part(mesh: Any, batch: int) -> slice:
@@ -64,9 +64,7 @@ def part(mesh: Any, batch: int) -> slice:
 
 def everywhere(mesh: Any) -> Any:
     """Return the sharding of an array that each process reads as a whole; None: leave it to XLA."""
-    if jax.process_count() == 1:
-        return None
-    return NamedSharding(mesh, PartitionSpec())  # type: ignore[no-untyped-call]
+    return None if jax.process_count() == 1 else _split(mesh, None)
 
 
 def placed(array: np.ndarray, where: Any) -> Any:
@@ -84,20 +82,19 @@ def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
         rows: those that are wanted, in this order; None: all.
     """
     number, count = len(images) if rows is None else len(rows), mesh.size if mesh else 1
-    part = -(-number // count)
+    share = -(-number // count)
 
-    def of_replica(index: tuple[slice, ...]) -> np.ndarray:
+    def part_of(index: tuple[slice, ...]) -> np.ndarray:
         start = index[0].start or 0
-        mine = slice(start, max(min(start + part, number), start))
-        found = np.zeros((part, *images.shape[1:]), images.dtype)
-        found[: mine.stop - mine.start] = images[mine if rows is None else rows[mine]]
-        return found
+        mine = slice(start, max(min(start + share, number), start))
+        part = np.zeros((share, *images.shape[1:]), images.dtype)
+        part[: mine.stop - mine.start] = images[mine if rows is None else rows[mine]]
+        return part
 
     if mesh is None:
-        return jax.device_put(of_replica((slice(0, number),)), jax.devices()[0])
-    where = NamedSharding(mesh, PartitionSpec(AXIS))  # type: ignore[no-untyped-call]
-    shape: Any = (part * count, *images.shape[1:])
-    return jax.make_array_from_callback(shape, where, of_replica)  # type: ignore[arg-type]
+        return jax.device_put(part_of((slice(0, number),)), jax.devices()[0])
+    shape: Any = (share * count, *images.shape[1:])
+    return jax.make_array_from_callback(shape, _split(mesh, 0), part_of)  # type: ignore[arg-type]
 
 
 def gathered(held: Any, rows: Any) -> Any:
@@ -122,16 +119,14 @@ def added_up(sums: Any, platform: str) -> Any:
     """
     if platform != "cpu":
         return jax.lax.psum(sums, AXIS)  # type: ignore[no-untyped-call]
-    leaves, tree = jax.tree.flatten(sums)
-    small: dict[str, list[int]] = {}
+    leaves, structure = jax.tree.flatten(sums)
+    joined: dict[str, dict[int, Any]] = {}
     for place, leaf in enumerate(leaves):
-        if leaf.size <= SMALL:
-            small.setdefault(leaf.dtype.name, []).append(place)
-    large = {place: leaf for place, leaf in enumerate(leaves) if leaf.size > SMALL}
-    joined = [jnp.concatenate([leaves[n].reshape(-1) for n in some]) for some in small.values()]
-    large, joined = jax.lax.psum((large, joined), AXIS)  # type: ignore[no-untyped-call]
-    for places, flat in zip(small.values(), joined, strict=True):
-        ends = np.cumsum([leaves[place].size for place in places])[:-1]
-        large |= dict(zip(places, jnp.split(flat, ends), strict=True))
-    shaped = [large[place].reshape(leaf.shape) for place, leaf in enumerate(leaves)]
-    return jax.tree.unflatten(tree, shaped)
+        name = leaf.dtype.name if leaf.size <= SMALL else f"large {place}"
+        joined.setdefault(name, {})[place] = leaf
+    vectors, restore = zip(*map(ravel_pytree, joined.values()), strict=True)
+    added = jax.lax.psum(vectors, AXIS)  # type: ignore[no-untyped-call]
+    arrays: dict[int, Any] = {}
+    for vector, into_arrays in zip(added, restore, strict=True):
+        arrays |= into_arrays(vector)
+    return jax.tree.unflatten(structure, [arrays[place] for place in range(len(leaves))])

@@ -69,7 +69,7 @@ class Applied:
         schedule: as the config says. decay_steps: of "constant", the last steps, in which it falls.
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
         ema_momentum, batchnorm_momentum: as scaled.
-        decay_biases, clip_norm: as the config says.
+        clip_norm: as the config says.
         batchnorm_batch: images that BatchNorm normalizes together; it divides `batch`.
         warnings: where the rules are used outside what they were tested for.
     """
@@ -88,7 +88,6 @@ class Applied:
     beta_2: float
     epsilon: float
     weight_decay: float
-    decay_biases: bool
     clip_norm: float | None
     ema_momentum: float | None
     batchnorm_momentum: float
@@ -214,7 +213,6 @@ def apply(config: Config, num_images: int) -> Applied:
         beta_2=betas["beta_2"],
         epsilon=given.epsilon / root if adam else given.epsilon,
         weight_decay=given.weight_decay * (root if given.name == "adamw" else 1.0),
-        decay_biases=given.decay_biases,
         clip_norm=given.clip_norm,
         ema_momentum=None if given.ema_momentum is None else float(given.ema_momentum**kappa),
         batchnorm_momentum=float(config.batchnorm_momentum**kappa),
@@ -293,8 +291,7 @@ def optimizer(applied: Applied, variables: Sequence[Any] = ()) -> Any:
         words |= {"weight_decay": applied.weight_decay} if applied.optimizer == "adamw" else {}
     kinds = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
     made = getattr(keras.optimizers, kinds[applied.optimizer])(schedule(applied), **words)
-    if not applied.decay_biases:
-        made.exclude_from_weight_decay(var_list=without_decay(variables))
+    made.exclude_from_weight_decay(var_list=without_decay(variables))
     return made
 
 

@@ -22,7 +22,7 @@ from pipeline.data import dataset
 from pipeline.data.labels import FIGURE
 from pipeline.data.row_gathering import blocks
 from pipeline.errors import DivergedError
-from pipeline.evaluate.epoch_score import EpochScore
+from pipeline.evaluate.held_out_outputs import EpochScore
 from pipeline.models import weight_names
 from pipeline.runtime import devices, processes, replicas
 from pipeline.train import checkpoint, out_of_memory, run_origin

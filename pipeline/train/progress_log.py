@@ -1,5 +1,5 @@
-"""The log of a run: a line of ASCII JSON an interval, in progress.jsonl and on the screen, and a
-row an epoch in history.csv.
+"""The log of a run: a line of ASCII JSON per interval, in progress.jsonl and on the screen, and a
+row per epoch in history.csv.
 """
 
 import csv
@@ -7,7 +7,7 @@ import io
 import json
 import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -37,14 +37,14 @@ NOUNS = ("images", "rows", "examples")  # a line names the later two
 INPUT_BOUND = 0.1
 
 
-def columns(figure: str, score: str = "") -> tuple[str, ...]:
+def columns(metric: str, score: str = "") -> tuple[str, ...]:
     """Return the columns of history.csv.
 
     Args:
-        figure: what the target has beside its loss.
+        metric: what the target has beside its loss.
         score: what compares epochs; "": nothing does.
     """
-    means = ("loss", figure, "validation_loss", f"validation_{figure}")
+    means = ("loss", metric, "validation_loss", f"validation_{metric}")
     more = (score,) if score not in ("", *means) else ()
     return ("epoch", "step", *means, *more, "learning_rate", "images_per_second", "seconds")
 
@@ -68,18 +68,24 @@ def in_words(line: Mapping[str, Any]) -> str:
         if isinstance(value, (int, float)) and abs(value) < 1e9  # NaN is not, either
     }
     noun = line.get("noun") if line.get("noun") in NOUNS else NOUNS[0]
-    parts = [
+    text = "".join(
         words.format(numbers[name], noun=noun) for name, words in WORDS.items() if name in numbers
-    ]
+    )
     if numbers.get("idle", 0) >= INPUT_BOUND:
-        parts.append(f"  input-bound: devices wait {numbers['idle']:.0%}")
+        text += f"  input-bound: devices wait {numbers['idle']:.0%}"
     if numbers.get("eta_seconds", -1) >= 0:
-        parts.append(f"  {timedelta(seconds=int(numbers['eta_seconds']))} to go")
-    return "".join(parts).lstrip()
+        text += f"  {timedelta(seconds=int(numbers['eta_seconds']))} to go"
+    return text.lstrip()
 
 
 def readable(text: str) -> str:
-    """Return what `Progress` shows in words; any other line as it is."""
+    """Return what `Progress` shows in words; any other line as it is.
+
+    >>> readable('{"fold": 2, "folds": 5, "step": 43, "steps": 337, "images_per_second": 1834.5}')
+    'fold 2 of 5  step 43 of 337  1,834 images/s'
+    >>> [readable(line) for line in ("Devices: 2 x cpu (cpu)", "[1]", '{"a": 1}', "")]
+    ['Devices: 2 x cpu (cpu)', '[1]', '{"a": 1}', '']
+    """
     try:
         line = json.loads(text)
     except ValueError:
@@ -102,7 +108,7 @@ class Progress:
     Args:
         folder: gets progress.jsonl and history.csv.
         seconds: least time between two progress lines.
-        step, total_steps: where the run begins, and where it ends.
+        step, total_steps: where the run starts, and where it ends.
         batch: images per step.
         show: takes each line of text.
         figure: of the target, as `pipeline.data.labels.FIGURE` has it.
@@ -154,20 +160,17 @@ class Progress:
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
         """Write one line: step, steps, `values`, images_per_second and eta_seconds."""
-        now = time.monotonic()
-        rate = self.images_per_second(step)
-        elapsed = max(now - self._started, 1e-9)
-        done = max(step - self._first_step, 1)
+        self._last = time.monotonic()
+        elapsed = max(self._last - self._started, 1e-9) / max(step - self._first_step, 1)
         line = {
             **self._fold,
             "step": step,
             "steps": self._total,
             **{name: round(float(value), 6) for name, value in values.items()},
-            "images_per_second": round(rate, 1),
+            "images_per_second": round(self.images_per_second(step), 1),
             **self._noun,
-            "eta_seconds": round((self._last_step - step) * elapsed / done, 1),
+            "eta_seconds": round((self._last_step - step) * elapsed, 1),
         }
-        self._last = now
         text = json.dumps(line)
         with writing(self._lines), self._lines.open("a") as file:
             file.write(text + "\n")
@@ -182,45 +185,39 @@ class Progress:
 
     def epoch(self, row: Mapping[str, Any]) -> None:
         """Append one row to history.csv; its columns are those of `columns`."""
+        values = (row.get(name) for name in self._columns)  # a metric may have none after an epoch
         new = not self._history.exists()
         with writing(self._history), self._history.open("a", newline="") as file:
-            table = csv.DictWriter(file, self._columns)
+            table = csv.writer(file)
             if new:
-                table.writeheader()
-            table.writerow(
-                {
-                    # A metric may have no value after an epoch.
-                    name: f"{row[name]:.6g}" if isinstance(row.get(name), float) else row.get(name)
-                    for name in self._columns
-                }
-            )
+                table.writerow(self._columns)
+            table.writerow(f"{one:.6g}" if isinstance(one, float) else one for one in values)
 
     def _remove_after(self, step: int) -> None:
         """Remove incomplete lines, and what an interrupted run wrote past its checkpoint."""
         if self._history.exists():
             text = io.StringIO(newline="")
-            table = csv.DictWriter(text, self._columns)
-            table.writeheader()
-            rows = csv.DictReader(_whole_lines(self._history))
-            table.writerows(row for row in rows if self._is_row_until(step, row))
+            rows = csv.reader(_whole_lines(self._history))
+            kept = [row for row in rows if self._is_row_until(step, row)]
+            csv.writer(text).writerows([self._columns, *kept])
             atomic_file.write(self._history, text.getvalue().encode())
         if self._lines.exists():
-            kept = [line for line in _whole_lines(self._lines) if _is_line_until(step, line)]
-            atomic_file.write(self._lines, "".join(kept).encode())
+            lines = [line for line in _whole_lines(self._lines) if _is_line_until(step, line)]
+            atomic_file.write(self._lines, "".join(lines).encode())
 
-    def _is_row_until(self, step: int, row: Mapping[str, Any]) -> bool:
-        if set(row) != set(self._columns) or None in row.values():
-            return False
-        return bool(re.fullmatch(r"[0-9]{1,18}", row["step"])) and int(row["step"]) <= step
+    def _is_row_until(self, step: int, row: Sequence[str]) -> bool:
+        number = row[self._columns.index("step")] if len(row) == len(self._columns) else ""
+        return bool(re.fullmatch(r"[0-9]{1,18}", number)) and int(number) <= step
 
 
 def _is_line_until(step: int, line: str) -> bool:
+    """Return whether this is a line of progress."""
     try:
         value = json.loads(line)
     except (ValueError, RecursionError):
         return False
-    found = value.get("step") if isinstance(value, dict) else None
-    return isinstance(found, int) and found <= step
+    number = value.get("step") if isinstance(value, dict) else None
+    return isinstance(number, int) and number <= step
 
 
 def _whole_lines(path: Path) -> list[str]:

@@ -6,19 +6,18 @@ copied into the working folder, where `training.train` finds them.
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
-from formats.atomic_file import sync_folder
+from formats import atomic_file
 from formats.checkpoint_folder import NAME
 from formats.errors import writing
 from pipeline.errors import CheckpointError, reading
 from pipeline.runtime import mounts
 
-CHUNK = 2**20
 SHOWN = ("run_id", "weights_sha256", "metrics", "versions", "seconds")
+PUSH_AGAIN = "Push again:\ninvoke push-train"
 
 
 def restore(
@@ -31,7 +30,7 @@ def restore(
 
     Args:
         expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle; empty for a
-            run that begins.
+            run that starts.
         inputs: /kaggle/input.
         output: the working folder.
         show: takes each line of text.
@@ -46,28 +45,20 @@ def restore(
     if progress(output):
         show("The working folder already holds checkpoints: the run resumes from them.")
         return True
-    outside = [
-        name
-        for name in expect["files"]
-        if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts
-    ]
-    if outside:
-        raise CheckpointError(
-            f"The bundle expects the file {outside[0][:200]!r}; "
-            "expected names inside the working folder.\n"
-            "It was changed. Push again:\n"
-            "invoke push-train"
-        )
+    top = output.resolve()
+    for name in expect["files"]:
+        if not (top / name).resolve().is_relative_to(top):
+            raise CheckpointError(
+                f"The bundle expects the file {name[:200]!r}; expected names inside the working"
+                f" folder.\nIt was changed. {PUSH_AGAIN}"
+            )
     folders = {output}
     for name, source in mounts.previous(inputs, expect).items():
-        target = output / name
-        with writing(target):
-            target.parent.mkdir(parents=True, exist_ok=True)
-        _copy(source, target, expect["files"][name])
-        folders |= {parent for parent in target.parents if parent.is_relative_to(output)}
+        _copy(source, output / name, expect["files"][name])
+        folders |= {folder for folder in (output / name).parents if output in folder.parents}
     for folder in sorted(folders, reverse=True):
         with writing(folder):
-            sync_folder(folder)
+            atomic_file.sync_folder(folder)
     show(
         f"Resuming from step {expect['step']} of run {expect['run_id']}: "
         f"{len(expect['files'])} files, checksums verified."
@@ -76,29 +67,18 @@ def restore(
 
 
 def _copy(source: Path, target: Path, sha256: str) -> None:
-    digest = hashlib.sha256()
-    temporary = target.with_name(f"{target.name}.taking")
-    with (
-        reading(source, CheckpointError, "Push again:\ninvoke push-train"),
-        source.open("rb") as given,
-        writing(temporary),
-        temporary.open("wb") as file,
-    ):
-        while chunk := given.read(CHUNK):
-            digest.update(chunk)
-            file.write(chunk)
-        file.flush()
-        os.fsync(file.fileno())
-    found = digest.hexdigest()
-    if found != sha256:
-        temporary.unlink()
+    """Copy a file if it has this sha256."""
+    with reading(source, CheckpointError, PUSH_AGAIN):
+        content = source.read_bytes()
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != sha256:
         raise CheckpointError(
-            f"{source} has sha256 {found[:12]}…; the bundle expects {sha256[:12]}….\n"
-            "It is another run's, or was changed. Push again:\n"
-            "invoke push-train"
+            f"{source} has sha256 {digest[:12]}…; the bundle expects {sha256[:12]}….\n"
+            f"It is from a different run, or was changed. {PUSH_AGAIN}"
         )
     with writing(target):
-        temporary.replace(target)
+        target.parent.mkdir(parents=True, exist_ok=True)
+    atomic_file.write(target, content)
 
 
 def summary(status: str, manifest: Mapping[str, Any] | None, output: Path) -> str:
@@ -126,13 +106,10 @@ def progress(output: Path) -> str:
     shown = []
     for folder in sorted(output.glob("**/checkpoints")):
         names = [NAME.fullmatch(path.name) for path in folder.glob("step-*")]
-        steps = [int(name[1]) for name in names if name]
-        if not steps:
-            continue
-        total = _total_steps(folder.with_name("progress.jsonl"))
-        text = f"step {max(steps)}" + (f" of {total}" if total else "")
-        place = folder.parent.relative_to(output).as_posix()
-        shown.append(text if place == "." else f"{place} {text}")
+        if steps := [int(name[1]) for name in names if name]:
+            total = _total_steps(folder.with_name("progress.jsonl"))
+            fold = folder.parent.relative_to(output).as_posix().removeprefix(".")
+            shown.append(f"{fold} step {max(steps)}{f' of {total}' if total else ''}".lstrip())
     return ", ".join(shown)
 
 

@@ -1,7 +1,8 @@
 """Run origin: what a run is made from, compared with what a checkpoint was made from.
 
-An origin has "config", "data" and "batches" (their version), which must stay the same, and
-"precision", "devices" and "code", which may change with a message.
+An origin has "config", "custom_code" (sha256 of its functions), "data" and "batches" (their
+version), which must stay the same, and "precision", "devices" and "code", which may change with a
+message.
 """
 
 from collections.abc import Iterator, Sequence
@@ -27,7 +28,7 @@ def earlier(found: Checkpoint, folder: Path, origin: dict[str, Any]) -> dict[str
     try:
         theirs = found.details["origin"]
         merged = {**origin, **{name: theirs[name] for name in MAY_CHANGE}}
-        changed = changes(theirs["config"], origin["config"])
+        changed = changes(_settings(theirs), _settings(origin))
         name, versions = theirs["config"]["name"], [theirs["batches"], origin["batches"]]
         if theirs["data"] != origin["data"]:
             changed.append("the inputs or labels, or which of them validate")
@@ -58,6 +59,10 @@ def earlier(found: Checkpoint, folder: Path, origin: dict[str, Any]) -> dict[str
             f"Undo the change to resume, choose another --output, or {START_OVER}"
         )
     return merged
+
+
+def _settings(origin: dict[str, Any]) -> dict[str, Any]:
+    return {**origin["config"], "custom_code": origin["custom_code"]}
 
 
 def refuse_differing(names: Sequence[str], found: Checkpoint, folder: Path) -> None:

@@ -36,7 +36,7 @@ from pipeline.evaluate import losses
 from pipeline.models import backbones, group_layers, rematerialization
 from pipeline.models.layer_tree import descendants
 from pipeline.runtime import devices, replicas
-from pipeline.train import accumulation, learning_rate, own_code_check
+from pipeline.train import accumulation, custom_check, learning_rate
 from pipeline.train.accumulation import Accumulation
 from pipeline.train.learning_rate import Applied
 from pipeline.train.state import StateLayout, Totals, TrainState
@@ -141,7 +141,7 @@ class TrainStep:
         # but frees no memory between micro-batches there. So a CPU loops only after it
         # ran out of memory.
         self._loops = self._platform != "cpu"
-        compares = own_code_check.compares_rows(config, tuple(model.output.shape[1:]))
+        compares = custom_check.compares_rows(config, tuple(model.output.shape[1:]))
         self.together = self._group if compares else None
         grouped = compares or group_layers.normalizes(model)
         self._choices = accumulation.choices(

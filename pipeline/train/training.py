@@ -21,22 +21,20 @@ import numpy as np
 
 from formats.errors import writing
 from pipeline import artifact
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
 from pipeline.evaluate import (
     competition_metric,
-    few_rows,
-    floor_comparison,
     held_out_outputs,
     held_out_results,
     losses,
 )
-from pipeline.evaluate.epoch_score import EpochScore
-from pipeline.evaluate.hard_examples import keep_examples, worst
+from pipeline.evaluate.held_out_outputs import EpochScore
+from pipeline.evaluate.held_out_results import keep_examples, worst
 from pipeline.evaluate.metrics import Metric
-from pipeline.infer import prediction_format
-from pipeline.infer.prediction_format import Form
+from pipeline.infer import submission
+from pipeline.infer.submission import Form
 from pipeline.models import architectures, backbones
 from pipeline.runtime import compile_cache, devices, processes
 from pipeline.runtime import provenance as provenance_module
@@ -44,9 +42,9 @@ from pipeline.runtime.devices import Devices
 from pipeline.runtime.provenance import Provenance
 from pipeline.train import (
     checkpoint,
+    custom_check,
     learning_rate,
     out_of_memory,
-    own_code_check,
     warm_start,
 )
 from pipeline.train.accumulation import Accumulation
@@ -171,7 +169,7 @@ def train(
     provenance: Provenance | None = None,
     max_steps: int | None = None,
     fresh: bool = False,
-    check: Callable[[Config, Show], None] = own_code_check.by_jax,
+    check: Callable[[Config, Show], None] = custom_check.by_jax,
     show: Show = print,
 ) -> Trained:
     """Train, or resume from a checkpoint in `output`, and write the artifact.
@@ -236,7 +234,7 @@ def _prepare(
             path.mkdir(parents=True, exist_ok=True)
     metric = competition_metric.of(config)
     first = warm_start.find(config, output, fresh=fresh)
-    if config.code:
+    if own_code.functions(config):
         check(config, show)
     if examples is None:
         examples = read(config, folder, output / DECODED, show)
@@ -252,7 +250,7 @@ def _prepare(
         meaning = examples.target, examples.encoding
         first = warm_start.compare(first, config, held_out, meaning, show)
     for _, rows in pairs:
-        own_code_check.check_metric_of(config, examples.target.truth(examples.labels[rows]))
+        custom_check.check_metric_of(config, examples.target.truth(examples.labels[rows]))
     task = Task(
         config=config,
         output=output,
@@ -293,10 +291,10 @@ def _check_submission(
     """Refuse labels and functions whose predictions the sample submission could not take."""
     sample = folder / config.data.sample_submission
     if sample.is_file():
-        writer = prediction_format.writer_of(config)
+        writer = submission.writer_of(config)
         form = Form(examples.target, metric, sample, config.data.positive_label, writer)
         form.check_labels()
-        own_code_check.check_submission_of(config, sample)
+        custom_check.check_submission_of(config, sample)
 
 
 def _show_plan(task: Task) -> None:
@@ -418,6 +416,7 @@ def _fit(
         "precision": task.precision,
         "devices": str(task.here),
         "code": provenance_module.code(),
+        "custom_code": own_code.digest(config),
     }
     alike = {name: origin[name] for name in ("data", "batches", "precision", "code")}
     edit = "Give each the same --input, and the same version of this project."
@@ -633,8 +632,8 @@ def _evaluate(
         examples, task.pairs, steps_and_metrics, predictions, task.metric, task.show
     )
     lines: list[str] = []
-    few = few_rows.find(config, examples, folder, held_out, predictions, task.metric)
-    floor = floor_comparison.compare(
+    few = held_out_results.few_rows(config, examples, folder, held_out, predictions, task.metric)
+    floor = held_out_results.compare(
         config, examples, held_out, predictions, lines.append, few_rows=few is not None
     )
     if few is not None:

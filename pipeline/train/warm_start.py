@@ -1,4 +1,4 @@
-"""Warm start: a run that begins with the weights of another run's artifact (`Config.init_from`).
+"""Warm start: a run that starts from the weights of another run's artifact (`Config.init_from`).
 
 For progressive resizing, and for a second stage of training. Weights are taken by name, where name
 and shape are equal. Only the head may have another shape, and only for another number of outputs.
@@ -7,12 +7,10 @@ and shape are equal. Only the head may have another shape, and only for another 
 import os
 import re
 import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from formats.errors import writing
 from pipeline import artifact
@@ -28,12 +26,12 @@ DATASET = re.compile(r"([\w-]+/[\w-]+)(/\d+)?")  # owner/slug, perhaps with a ve
 
 @dataclass(frozen=True)
 class FirstStage:
-    """The run whose weights another one begins with.
+    """The run whose weights another one starts from.
 
     Attributes:
         artifact: of that run, verified.
         source: as the config names it.
-        may_have_seen_held_out: whether it, or a run that it began with, may have been trained on
+        may_have_seen_held_out: whether it, or a run that it started from, may have been trained on
             rows that this run holds out.
     """
 
@@ -45,7 +43,7 @@ class FirstStage:
 def find(config: Config, output: Path, *, fresh: bool) -> FirstStage | None:
     """Return the first stage of a run; None without one, or if checkpoints hold all there is.
 
-    With folds, `output` keeps a copy: a fold that begins later finds it there.
+    With folds, `output` keeps a copy: a fold that starts later finds it there.
 
     Args:
         output: of the run.
@@ -57,35 +55,33 @@ def find(config: Config, output: Path, *, fresh: bool) -> FirstStage | None:
     """
     if not config.init_from:
         return None
-    saved = ("checkpoints/step-*", "fold-*/checkpoints/step-*")
-    begun = not fresh and any(any(output.glob(pattern)) for pattern in saved)
-    if begun and not config.folds:
+    patterns = ("checkpoints/step-*", "fold-*/checkpoints/step-*")
+    resumes = not fresh and any(any(output.glob(pattern)) for pattern in patterns)
+    if resumes and not config.folds:
         return None
     kept = output / KEPT
-    if begun and kept.is_dir():
+    if resumes and kept.is_dir():
         return FirstStage(artifact.load(kept), config.init_from)
     folder = _folder(config.init_from)
-    found = artifact.load(folder)
+    first = FirstStage(artifact.load(folder), config.init_from)
     if config.folds:
         with writing(kept):
             shutil.rmtree(kept, ignore_errors=True)
             kept.mkdir(parents=True)
             # The manifest last: without it the copy is none.
-            for name in (*found.manifest["files"], artifact.MANIFEST):
+            for name in (*first.artifact.manifest["files"], artifact.MANIFEST):
                 shutil.copyfile(folder / name, kept / name)
-    return FirstStage(found, config.init_from)
+    return first
 
 
 def _folder(source: str) -> Path:
     """Return the folder with the manifest: of a path, or of a dataset that is mounted."""
-    named, inputs = Path(source), mounts.root() / "input"
-    places = [named / artifact.MANIFEST, named / "artifact" / artifact.MANIFEST]
+    inputs, names = mounts.root() / "input", (artifact.MANIFEST, f"artifact/{artifact.MANIFEST}")
+    places: list[Path | None] = [Path(source) / name for name in names]
     if dataset := DATASET.fullmatch(source):
-        inside = (f"{below}{artifact.MANIFEST}" for below in ("", "artifact/"))
-        found = (mounts.file(inputs, f"{dataset[1]}/{name}") for name in inside)
-        places += [place for place in found if place]
+        places += [mounts.file(inputs, f"{dataset[1]}/{name}") for name in names]
     for place in places:
-        if os.path.isfile(place):  # noqa: PTH113 - Path.is_file raises for a long name
+        if place and os.path.isfile(place):  # noqa: PTH113 - Path.is_file raises for a long name
             return place.parent
     raise ConfigError(
         f"init_from={source[:200]!r} cannot work: there is no such folder with {artifact.MANIFEST},"
@@ -102,8 +98,8 @@ def compare(
     target_and_encoding: tuple[Any, Any],
     show: Callable[[str], None],
 ) -> FirstStage:
-    """Refuse a first stage of other folds, say what else differs, and return it with whether it may
-    have seen rows that are held out here.
+    """Refuse a first stage with different folds, show what else differs, and return it with whether
+    it may have seen rows that are held out here.
 
     Args:
         held_out: of each fold of this run, as `pipeline.data.folds.held_out` returns it.
@@ -113,31 +109,31 @@ def compare(
     Raises:
         ConfigError: if its folds are not those of this run.
     """
-    theirs = first.artifact
-    held, what = theirs.manifest.get("held_out"), f"init_from={first.source!r}"
-    same = held == list(held_out)
-    if theirs.config.folds and not (theirs.config.folds == config.folds and same):
+    earlier, manifest = first.artifact.config, first.artifact.manifest
+    name = f"init_from={first.source!r}"
+    same = manifest.get("held_out") == list(held_out)
+    if earlier.folds and not (earlier.folds == config.folds and same):
+        folds = f"{config.folds} that hold out other rows" if config.folds else "none"
         raise ConfigError(
-            f"{what} cannot work: its run has {theirs.config.folds} folds, and this one"
-            f" {f'{config.folds} that hold out other rows' if config.folds else 'none'}; a model"
+            f"{name} cannot work: its run has {earlier.folds} folds, and this one {folds}; a model"
             " would be validated on rows that it was trained on.\n"
-            f"Expected the same folds: set folds={theirs.config.folds} and"
-            f" seed={theirs.config.seed} and keep the data, or start from a run without folds."
+            f"Expected the same folds: set folds={earlier.folds} and seed={earlier.seed} and keep"
+            " the data, or start from a run without folds."
         )
-    before = theirs.manifest.get("init_from") or {}
-    seen = theirs.config.competition == config.competition and not same
-    seen |= bool(before.get("may_have_seen_held_out"))  # by the weights that it began with
+    seen = earlier.competition == config.competition and not same
+    # By the weights that it started from.
+    seen |= bool((manifest.get("init_from") or {}).get("may_have_seen_held_out"))
     if seen:
         show(
-            f"Warning: {what} may have been trained on rows that are held out here; the validation"
+            f"Warning: {name} may have been trained on rows that are held out here; the validation"
             " is then better than what is hidden. Equal seed, folds and validation_fraction hold"
             " out the same rows."
         )
     target, encoding = target_and_encoding
-    if theirs.config.outputs == config.outputs and theirs.target.names != target.names:
-        show(f"Warning: {what} has other classes; its head is taken all the same")
-    if theirs.encoding is not None and theirs.encoding != encoding:
-        show(f"Warning: {what} encodes the columns of the table by other numbers")
+    if earlier.outputs == config.outputs and first.artifact.target.names != target.names:
+        show(f"Warning: {name} has other classes; its head is taken all the same")
+    if first.artifact.encoding not in (None, encoding):
+        show(f"Warning: {name} encodes the columns of the table by other numbers")
     return replace(first, may_have_seen_held_out=seen)
 
 
@@ -163,52 +159,47 @@ def begin(
     Raises:
         ConfigError: if a layer has another shape, or none is in both.
     """
-    theirs = first.artifact
-    own_fold = fold if theirs.config.folds else None
-    given = {
-        weight_names.name(key): array for key, array in theirs.folds[(own_fold or 1) - 1].items()
-    }
+    earlier = first.artifact.config
+    fold = fold if earlier.folds else None
+    arrays = first.artifact.folds[(fold or 1) - 1]
+    theirs = {weight_names.name(key): array for key, array in arrays.items()}
     keys = weight_names.keys(model)
     ours = {weight_names.name(keys[id(weight)]): weight for weight in model.weights}
-    head = _layer(list(ours)[-1]) if theirs.config.outputs != config.outputs else None
-    differing = [
-        name for name in ours.keys() & given.keys() if tuple(ours[name].shape) != given[name].shape
-    ]
-    other = {name: ours[name] for name in sorted(differing) if _layer(name) != head}
-    _refuse(first, config, other, given)
-    taken = ours.keys() & given.keys() - set(differing)
-    if not taken:
-        raise ConfigError(
-            f"init_from={first.source!r} cannot work: no layer of {theirs.config.model}, its model,"
-            f" is in {config.model}.\n"
-            "Expected a model with layers of the same names. Set model and model_options as in"
-            f" {theirs.config.name}, or correct init_from."
+    shared = ours.keys() & theirs.keys()
+    differing = {name for name in shared if tuple(ours[name].shape) != theirs[name].shape}
+    head = _layer(list(ours)[-1]) if earlier.outputs != config.outputs else None
+    if wrong := sorted(name for name in differing if _layer(name) != head):
+        shapes = "; ".join(
+            f"{name} has {theirs[name].shape} there and {tuple(ours[name].shape)} here"
+            for name in wrong[:3]
         )
+        _refuse(first, config, f"{len(wrong)} arrays have other shapes: {shapes}")
+    taken = shared - differing
+    if not taken:
+        _refuse(first, config, f"no layer of {earlier.model}, its model, is in {config.model}")
     for name in taken:
-        ours[name].assign(given[name])
-    new, left = (_layers(some, taken) for some in (ours, given))
-    run_id, digest = theirs.manifest["run_id"], theirs.manifest["weights_sha256"]
-    which = f", fold {own_fold}" if own_fold else ""
+        ours[name].assign(theirs[name])
+    new, left = (_layers(names, taken) for names in (ours, theirs))
+    origin = {name: first.artifact.manifest[name] for name in ("run_id", "weights_sha256")}
     show(
-        f"Starting from run {run_id} ({theirs.config.name}{which}), weights {digest[:12]}:"
-        f" {len(taken)} of {len(ours)} arrays taken"
+        f"Starting from run {origin['run_id']} ({earlier.name}{f', fold {fold}' if fold else ''}),"
+        f" weights {origin['weights_sha256'][:12]}: {len(taken)} of {len(ours)} arrays taken"
     )
     if (published := config.model_options.get("pretrained", "none")) != "none":
         show(f"These weights take the place of model_options['pretrained']={published!r}")
     if differing:
         show(
             f"The head {head} starts at random: it has {config.outputs} outputs here, and"
-            f" {theirs.config.outputs} there"
+            f" {earlier.outputs} there"
         )
     for what, names in (("New layers, which start at random", new), ("Layers not taken", left)):
         if rest := [name for name in names if name != head or not differing]:
-            shown = ", ".join(rest[:10])
-            show(f"{what}: {shown}{f' and {len(rest) - 10} more' if len(rest) > 10 else ''}")
+            more = f" and {len(rest) - 10} more" if len(rest) > 10 else ""
+            show(f"{what}: {', '.join(rest[:10])}{more}")
     return {
         "source": first.source,
-        "run_id": run_id,
-        "weights_sha256": digest,
-        "fold": own_fold,
+        **origin,
+        "fold": fold,
         "taken": len(taken),
         "new": new,
         "left": left,
@@ -216,26 +207,17 @@ def begin(
     }
 
 
-def _refuse(
-    first: FirstStage, config: Config, ours: Mapping[str, Any], given: Mapping[str, np.ndarray]
-) -> None:
-    """Raise `ConfigError` if there are layers of other shapes."""
-    if not ours:
-        return
-    listed = "; ".join(
-        f"{name} has {given[name].shape} there and {tuple(weight.shape)} here"
-        for name, weight in list(ours.items())[:3]
-    )
-    named = ""
+def _refuse(first: FirstStage, config: Config, problem: str) -> None:
+    """Raise `ConfigError` for layers that do not fit those of the first stage."""
+    earlier, named = first.artifact.config, ""
     if own_code.function(config, "model"):
         named = " Name the layers that both models share: Keras numbers the others."
-    theirs = first.artifact.config
     raise ConfigError(
-        f"init_from={first.source!r} cannot work: {len(ours)} arrays have other shapes: {listed}.\n"
-        "Expected equal shapes in all layers; the head alone may differ, if num_classes does. Set"
-        f" model={theirs.model!r}, model_options={dict(theirs.model_options)!r},"
-        f" data.channels={theirs.data.channels} (and of a network that flattens its images,"
-        f" data.height={theirs.data.height}, data.width={theirs.data.width}) as in that run, or"
+        f"init_from={first.source!r} cannot work: {problem}.\n"
+        "Expected layers with the same names and shapes; the head alone may differ, if num_classes"
+        f" does. Set model={earlier.model!r}, model_options={dict(earlier.model_options)!r},"
+        f" data.channels={earlier.data.channels} (and of a network that flattens its images,"
+        f" data.height={earlier.data.height}, data.width={earlier.data.width}) as in that run, or"
         f" choose another init_from.{named}"
     )
 
@@ -244,6 +226,6 @@ def _layer(weight: str) -> str:
     return weight.rpartition("/")[0]
 
 
-def _layers(weights: Mapping[str, Any], taken: set[str]) -> list[str]:
+def _layers(weights: Iterable[str], taken: set[str]) -> list[str]:
     """Return the layers of weights that were not taken, in their order."""
     return list(dict.fromkeys(_layer(name) for name in weights if name not in taken))

@@ -15,7 +15,7 @@ from pipeline import artifact
 from pipeline import config as configs
 from pipeline.data.labels import Target
 from pipeline.errors import ArtifactError, CheckpointError
-from pipeline.infer import submission_csv
+from pipeline.infer import submission
 from pipeline.train import checkpoint
 from tests.crash import disk
 
@@ -179,7 +179,8 @@ class Submission:
 
     def write(self, top: Path, label: str) -> None:
         """Write a submission of that label."""
-        submission_csv.write(top / "submission.csv", top / "sample.csv", ["b", "a"], [label] * 2)
+        columns = {"label": [label] * 2}
+        submission.write(top / "submission.csv", top / "sample.csv", ["b", "a"], columns)
 
     def problem(self, top: Path, returned: bool) -> str | None:
         """Return what is wrong with what a crash left."""

@@ -1,6 +1,5 @@
 """The model of a disk permits what POSIX permits, and the recorder misses no call."""
 
-import io
 import os
 from pathlib import Path
 
@@ -75,12 +74,3 @@ def test_a_write_that_is_not_watched_is_an_error(tmp_path):
 
     with pytest.raises(RuntimeError, match="do not give what is on the disk"):
         disk.record(tmp_path, lambda: os.truncate(tmp_path / "a", 3))
-
-
-def test_nothing_stays_replaced(tmp_path):
-    functions = (os.open, os.rename, io.open, open)
-
-    disk.record(tmp_path, lambda: (tmp_path / "a").write_text("ä", encoding="utf-8"))
-
-    assert (os.open, os.rename, io.open, open) == functions
-    assert (tmp_path / "a").read_text(encoding="utf-8") == "ä"

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from pipeline.config import Config, Data, Optimizer
 from pipeline.data.image_files import RERUN
 from pipeline.errors import PipelineError
-from pipeline.infer import submission_csv
+from pipeline.infer import submission
 from tests.hostile import bench, judge, mutants, pictures
 from tests.hostile.bench import SAMPLE, Subject
 from tests.hostile.judge import Said
@@ -179,7 +179,7 @@ def test_an_edited_submission_is_refused_in_words_or_one_that_kaggle_takes(tmp_p
         bench.put(files, path.name, [["id", "progression"], *rows])
         path.write_bytes(changes[what](files[path.name], random))
         try:
-            submission_csv.check(path, sample, numbers=True)
+            submission.check(path, sample, numbers=True)
         except PipelineError as error:
             said = Said(error.exit_code, f"Error: {error}")
             assert not judge.mute(said, [[path.name, SAMPLE]])

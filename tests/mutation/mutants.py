@@ -29,7 +29,7 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "checkpoint and resume": (
         [
             *("pipeline/train/checkpoint.py", "pipeline/train/resume.py"),
-            *("pipeline/train/checkpoint.py", "pipeline/train/run_origin.py"),
+            *("formats/checkpoint_folder.py", "pipeline/train/run_origin.py"),
             "pipeline/train/state.py",
         ],
         ["tests/pipeline/train", "tests/crash", "tests/doors"],
@@ -37,17 +37,16 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "artifact": (
         [
             *("pipeline/artifact.py", "formats/checksums.py"),
-            *("formats/atomic_file.py", "pipeline/infer/restoring.py"),
+            *("formats/atomic_file.py", "formats/sealed_folder.py", "pipeline/infer/check.py"),
         ],
         ["tests/pipeline/test_artifact.py", "tests/crash", "tests/hostile", "tests/doors"],
     ),
     "submission": (
         [
-            *("pipeline/infer/prediction_format.py", "pipeline/infer/submission_csv.py"),
-            *("pipeline/infer/predictions.py", "pipeline/infer/block_prediction.py"),
-            "pipeline/infer/test_time_augmentation.py",
+            *("pipeline/infer/submission.py", "pipeline/infer/inference.py"),
+            *("pipeline/infer/predict.py", "pipeline/infer/views.py"),
         ],
-        ["tests/pipeline/infer", "tests/pipeline/infer", "tests/doors"],
+        ["tests/pipeline/infer", "tests/doors"],
     ),
     "step": (
         [
@@ -82,7 +81,7 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "bundle": (
         [
-            *("deploy/bundle/bundle.py", "deploy/bundle/imports.py"),
+            *("deploy/bundle/bundle.py", "deploy/bundle/travelling.py"),
             *("deploy/bundle/kernel_metadata.py", "deploy/bundle/push_rules.py"),
             "deploy/kernel/bundle_versions.py",
         ],

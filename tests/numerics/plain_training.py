@@ -20,27 +20,21 @@ DROPOUT_SEED = 7
 
 
 class Trained(NamedTuple):
-    """Weights, BatchNorm's statistics, and the moving averages of both (empty: none were asked
-    for).
-    """
+    """Weights, BatchNorm's statistics, and the moving averages of both, if they are asked for."""
 
     params: list[Any]
     statistics: list[Any]
     ema: list[Any]
 
 
-def network(
-    images: Any, num_classes: int, batchnorm_momentum: float, *, dropout: float = 0.3
-) -> Any:
-    """Return logits of a network with BatchNorm and dropout, without a corner at which rounding
-    jumps.
-    """
-    layers = keras.layers
-    x = layers.Conv2D(6, 3, padding="same", use_bias=False, name="conv")(images)
+def network(images: Any, num_classes: int, batchnorm_momentum: float) -> Any:
+    """Return logits; no layer has a corner, at which rounding jumps."""
+    layers, penalty = keras.layers, keras.regularizers.L2(1e-3)
+    x = layers.Conv2D(6, 3, use_bias=False, kernel_regularizer=penalty, name="conv")(images)
     x = layers.BatchNormalization(momentum=batchnorm_momentum, name="norm")(x)
     x = layers.AveragePooling2D(2, name="pool")(keras.ops.gelu(x))
-    x = layers.Dropout(dropout, seed=DROPOUT_SEED, name="drop")(layers.Flatten(name="flat")(x))
-    return layers.Dense(num_classes, name="logits")(x)
+    x = layers.Dropout(0.3, seed=DROPOUT_SEED, name="drop")(layers.Flatten(name="flat")(x))
+    return layers.Dense(num_classes, kernel_regularizer=penalty, name="logits")(x)
 
 
 def model(applied: Applied, shape: Sequence[int], num_classes: int) -> keras.Model:
@@ -50,17 +44,24 @@ def model(applied: Applied, shape: Sequence[int], num_classes: int) -> keras.Mod
     return keras.Model(images, network(scaled, num_classes, applied.batchnorm_momentum))
 
 
-def optimizer(applied: Applied) -> Any:
-    """Return SGD with Nesterov's momentum, or Adam, by the applied numbers."""
+def optimizer(applied: Applied, variables: Sequence[Any]) -> Any:
+    """Return the optimizer; decay leaves out biases, and BatchNorm's scale and offset."""
     rate = keras.optimizers.schedules.CosineDecay(
         0.0,
         applied.total_steps - applied.warmup_steps,
         warmup_target=applied.peak_rate,
         warmup_steps=applied.warmup_steps,
     )
+    numbers = {"weight_decay": applied.weight_decay or None}
     if applied.optimizer == "sgd":
-        return keras.optimizers.SGD(rate, momentum=applied.momentum, nesterov=True)
-    return keras.optimizers.Adam(rate, applied.beta_1, applied.beta_2, applied.epsilon)
+        made = keras.optimizers.SGD(rate, momentum=applied.momentum, nesterov=True, **numbers)
+    else:
+        kind = {"adam": keras.optimizers.Adam, "adamw": keras.optimizers.AdamW}[applied.optimizer]
+        numbers |= {name: getattr(applied, name) for name in ("beta_1", "beta_2", "epsilon")}
+        made = kind(rate, **numbers)
+    made.exclude_from_weight_decay(var_list=[one for one in variables if one.ndim == 1])
+    made.build(variables)
+    return made
 
 
 def step(built: keras.Model, applied: Applied, update: Any) -> Any:
@@ -72,15 +73,16 @@ def step(built: keras.Model, applied: Applied, update: Any) -> Any:
     group = applied.batchnorm_batch
 
     def loss_fn(params: Any, moving: Any, seed: Any, images: Any, labels: Any) -> Any:
-        losses, statistics = [], []
+        losses, penalties, statistics = [], [], []
         for start in range(0, len(images), group):
             places = start + jnp.arange(group)
-            outputs, after = forward(built, params, moving, seed, images[places], places)
+            outputs, after, added = forward(built, params, moving, seed, images[places], places)
             chances = jax.nn.log_softmax(outputs)
             losses.append(-jnp.take_along_axis(chances, labels[places][:, None], axis=1))
+            penalties.append(sum(added))
             statistics.append(after)
         mean = jax.tree.map(lambda *each: sum(each) / len(each), *statistics)
-        return jnp.concatenate(losses).mean(), mean
+        return jnp.concatenate(losses).mean() + sum(penalties) / len(penalties), mean
 
     @jax.jit
     def updated(
@@ -101,8 +103,7 @@ def train(
     batches: Sequence[tuple[np.ndarray, np.ndarray]],
 ) -> Iterator[Trained]:
     """Train from each start on the batches, (images uint8, labels int32), and yield the ends."""
-    update = optimizer(applied)
-    update.build(built.trainable_variables)
+    update = optimizer(applied, built.trainable_variables)
     take = step(built, applied, update)
     for start in starts:
         built.set_weights(start)
@@ -123,8 +124,8 @@ def train(
 
 def forward(
     built: keras.Model, params: Any, moving: Any, seed: Any, images: Any, places: Any
-) -> tuple[Any, list[Any]]:
-    """Return outputs in training, and BatchNorm's moved statistics."""
+) -> tuple[Any, list[Any], list[Any]]:
+    """Return outputs in training, BatchNorm's moved statistics, and what regularizers add."""
     drop = built.get_layer("drop")
     variables = built.get_layer("norm").non_trainable_variables
     values = {id(one): value for one, value in zip(variables, moving, strict=True)}
@@ -132,9 +133,10 @@ def forward(
     norm, part = built.get_layer("norm"), group_layers.MicroBatch(places, len(images), 1)
     calls = [(drop, partial(group_layers.draw, drop, part)), (norm, partial(normalize, norm))]
     with group_layers.replaced_calls(calls):
-        outputs, after = built.stateless_call(params, buffers, images, training=True)
+        called = built.stateless_call(params, buffers, images, training=True, return_losses=True)
+    outputs, after, added = called
     kept = zip(built.non_trainable_variables, after, strict=True)
-    return outputs, [value for one, value in kept if id(one) in values]
+    return outputs, [value for one, value in kept if id(one) in values], added
 
 
 def normalize(layer: Any, inputs: Any, **_: Any) -> Any:

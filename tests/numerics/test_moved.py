@@ -13,26 +13,12 @@ from pipeline.models import architectures
 from pipeline.train import checkpoint, learning_rate
 from pipeline.train.loop import HeldOut, Loop
 from pipeline.train.session import Session
+from tests.numerics import plain_training
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 
 IMAGES, BATCH, GROUP = 1010, 64, 8  # an epoch does not end with a step
-SAME = ("data", "batches", "precision", "devices", "code")
+SAME = ("data", "batches", "precision", "devices", "code", "custom_code")
 ORIGIN = {"config": {"name": "moved"}, **dict.fromkeys(SAME, "")}
-
-
-def smooth(images, num_classes, batchnorm_momentum, *, width=8):
-    """Return logits with BatchNorm and dropout, by functions without a corner.
-
-    At a corner, as of ReLU and of the largest of four pixels, a last bit becomes a jump: two runs
-    that round differently are then a billionth or a thousandth apart, by chance.
-    """
-    layers, x = keras.layers, images
-    for number, filters in enumerate((width, 2 * width)):
-        x = layers.Conv2D(filters, 3, padding="same", use_bias=False, name=f"conv_{number}")(x)
-        x = layers.BatchNormalization(momentum=batchnorm_momentum, name=f"bn_{number}")(x)
-        x = layers.AveragePooling2D(2, name=f"pool_{number}")(keras.ops.gelu(x))
-    x = layers.Dropout(0.3, name="drop")(layers.Flatten(name="flat")(x))
-    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
 def settings(name, **change):
@@ -41,7 +27,7 @@ def settings(name, **change):
     optimizer = {"sgd": {"base_rate": 0.01}, "adamw": {"weight_decay": 0.01}}[name]
     return replace(
         digits, name="moved", batch=BATCH, batchnorm_batch=GROUP, epochs=8, warmup_epochs=1,
-        data=replace(digits.data, crop_padding=1, flip=True), model="smooth", model_options={},
+        data=replace(digits.data, crop_padding=1, flip=True), model="plain", model_options={},
         optimizer=replace(digits.optimizer, name=name, base_batch=BATCH, **optimizer),
         checkpoint_seconds=3600, progress_seconds=3600, **change,
     )  # fmt: skip
@@ -90,7 +76,7 @@ def test_a_run_that_moves_from_eight_devices_to_one_ends_with_the_same_weights(
     """To one that computes micro-batches, since its memory is another one, too. As near as a run
     that stays, and whose weights move by one unit in the last place at that moment.
     """
-    monkeypatch.setitem(architectures.MODELS, "smooth", smooth)
+    monkeypatch.setitem(architectures.MODELS, "plain", plain_training.network)
     config = settings(name)
     at, to = 23, 73  # steps, within the second epoch and the fifth
     begun = trained(config, tmp_path / "moves", 8, at)

@@ -19,9 +19,9 @@ from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 
 BATCH, GROUP, STEPS, ROWS = 32, 8, 50, 96
 OPTIMIZERS = {
-    "sgd": {"name": "sgd", "base_rate": 0.02},
+    "sgd": {"name": "sgd", "base_rate": 0.02, "weight_decay": 1e-2},
     "adam": {"name": "adam", "base_rate": 0.002},
-    "adam with an average": {"name": "adam", "base_rate": 0.002, "ema_momentum": 0.9},
+    "adamw": {"name": "adamw", "base_rate": 0.002, "weight_decay": 0.1, "ema_momentum": 0.9},
 }
 
 
@@ -107,7 +107,7 @@ def by_us(config, applied, draws, start, devices):
 @pytest.mark.parametrize(
     ("name", "devices"),
     [
-        ("adam with an average", 4),
+        ("adamw", 4),
         pytest.param("sgd", 1, marks=pytest.mark.slow),
         pytest.param("adam", 1, marks=pytest.mark.slow),
         pytest.param("sgd", 8, marks=pytest.mark.slow),

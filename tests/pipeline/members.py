@@ -12,7 +12,7 @@ import pytest
 from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.evaluate import metrics
-from pipeline.infer import forward_pass, restoring
+from pipeline.infer import check, predict
 
 ROWS = 60
 
@@ -48,7 +48,7 @@ def save(output: Path, made: Artifact, run: str, scores: Mapping[str, float] | N
     """
     output.mkdir(parents=True, exist_ok=True)
     scores = scores or held_out(output, int(run[-1]), made.classes)
-    _, outputs = restoring._computed(made, restoring.FULL)
+    _, outputs, _ = check._restored(made, check.FULL, 0, print)
     details = {**made.manifest, "run_id": run, "metrics": scores, "folds": [{}, {}]}
     return artifact.save(
         output / "artifact",
@@ -93,14 +93,15 @@ class Clock:
     """A clock that predicted models move: each block costs a second a fold."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-        self.now, collect = 0.0, forward_pass.Forward.collect
+        self.now, collect = 0.0, predict.Forward.collect
 
-        def timed(forward: forward_pass.Forward, submitted: forward_pass.Submitted) -> Any:
-            self.now += len(submitted.folds)
+        def timed(forward: predict.Forward, submitted: predict.Submitted) -> Any:
+            self.now += len(submitted.outputs)
             return collect(forward, submitted)
 
-        monkeypatch.setattr(forward_pass.Forward, "collect", timed)
-        monkeypatch.setattr(forward_pass, "BLOCK", rows)
+        monkeypatch.setattr(predict.Forward, "collect", timed)
+        monkeypatch.setattr(predict, "MOST_ROWS", rows)
+        monkeypatch.setattr(predict, "clock", self)
 
     def __call__(self) -> float:
         """Return its time, in seconds."""

@@ -13,7 +13,7 @@ import pytest
 from pipeline import config as configs
 from pipeline.config import Floor
 from pipeline.config.config_files import load
-from pipeline.evaluate import floor_comparison
+from pipeline.evaluate import held_out_results
 from workbench.__main__ import main
 from workbench.inspect import config_edits, config_proposal
 from workbench.inspect.tables import FOUND, Finding
@@ -114,7 +114,7 @@ def test_scores_of_two_metrics_are_not_set_side_by_side():
     config, none = replace(configs.load("diabetes"), metric="mae"), np.zeros(0)
     lines: list[str] = []
 
-    assert floor_comparison.compare(config, None, none, none, lines.append) is None
+    assert held_out_results.compare(config, None, none, none, lines.append) is None
 
     (line,) = lines
     assert "floor is in rmse" in line and "metric is mae" in line

@@ -35,14 +35,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         parser.add_argument(f"--{option}", default="", help=words)
 
 
-def add_report_options(parser: argparse.ArgumentParser) -> None:
-    """Add the options of `bench-report`."""
-    parser.add_argument("runs", nargs="*", type=Path, help="the output folders of bench")
-    parser.add_argument("--output", required=True, type=Path, help="gets the page and its pictures")
-    parser.add_argument("--pattern", type=int, default=0, choices=range(1, 9), help="to compare")
-    parser.add_argument("--accuracy", type=float, default=0.5, help="to reach; default: 0.5")
-
-
 def bench(options: argparse.Namespace, show: Callable[[str], None]) -> dict[str, Any]:
     """Measure what the options say, as `run` does."""
     given = {name: getattr(options, name) for name in OPTIONS}
@@ -105,16 +97,6 @@ def read(config: Config, given: Mapping[str, str]) -> Options:
         epochs or EPOCHS,
         images,
         _number("minutes", given.get("minutes", "")) or math.inf,
-    )
-
-
-def report(options: argparse.Namespace, show: Callable[[str], None]) -> dict[str, Any]:
-    """Write the page that the options say."""
-    backend.choose("jax")
-    from workbench.benchmark import bench_report
-
-    return bench_report.write(
-        options.runs, options.output, show, pattern=options.pattern, accuracy=options.accuracy
     )
 
 

@@ -15,8 +15,7 @@ from typing import Any
 
 from formats import atomic_file
 from formats.errors import writing
-from pipeline.config import Config
-from pipeline.config.budget import shown
+from pipeline.config import Config, own_code
 from pipeline.errors import ConfigError, DeviceError, PipelineError, reading
 from pipeline.runtime import devices, provenance
 from workbench.benchmark import epochs as times_of
@@ -24,6 +23,7 @@ from workbench.benchmark import images as images_of
 from workbench.benchmark.cells import FIT, PATTERNS, Cell
 from workbench.benchmark.epochs import Times
 from workbench.benchmark.images import Images
+from workbench.budget import shown
 from workbench.plan import kept_plans, operation_counts
 
 FOLDER, FILES = "cells", "files"
@@ -247,7 +247,8 @@ def _about(config: Config, images: Images, epochs: int) -> dict[str, Any]:
             name: value
             for name, value in json.loads(json.dumps(config.to_json())).items()
             if name not in kept_plans.NOTHING
-        },
+        }
+        | {"custom_code": own_code.digest(config)},
     }
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from formats import atomic_file
 from pipeline import config as configs
 from pipeline.config import Config, Data
-from pipeline.config.budget import shown
 from pipeline.config.config_files import CONFIGS
 from pipeline.data import folds, image_files
 from pipeline.data import labels as targets
@@ -25,7 +24,8 @@ from pipeline.data.dataset import Examples, read_training
 from pipeline.data.test_set import read_test
 from pipeline.errors import ConfigError, DataError, PipelineError
 from pipeline.evaluate import competition_metric
-from pipeline.infer import prediction_format
+from pipeline.infer import submission
+from workbench.budget import shown
 from workbench.inspect import config_writer, floor_model, recipes
 from workbench.inspect.inspection import Inspection
 from workbench.inspect.recipes import Recipe, Task
@@ -155,7 +155,7 @@ def check(proposal: Proposal, found: Inspection, examples: Examples | None = Non
     mean = np.asarray(sums / len(truth), np.float32)
     sample = contents.folder / config.data.sample_submission
     positive = config.data.positive_label
-    form = prediction_format.Form(examples.target, competition_metric.of(config), sample, positive)
+    form = submission.Form(examples.target, competition_metric.of(config), sample, positive)
     form.check_labels()
     with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
         values = np.tile(mean, (len(tests), 1))

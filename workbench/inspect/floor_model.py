@@ -13,14 +13,15 @@ import numpy as np
 from PIL import Image
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from pipeline.config import Config
-from pipeline.config.floor import MOST_IMAGES, MOST_ROWS, Floor
+from pipeline.config import Config, Floor
 from pipeline.data.dataset import Examples
 from pipeline.errors import DataError
 from pipeline.evaluate import competition_metric, metrics
 
 FOREST = "a random forest on thumbnails and colour histograms"
 BOOSTING = "HistGradientBoosting"
+# Images, and rows of a table, that are fitted at most: of more, a random sample.
+MOST_IMAGES, MOST_ROWS = 6_000, 20_000
 SIDE = 12  # pixels of a thumbnail
 TREES = 100
 MOST_BOOSTED = 1_000  # trees of one fit: with many classes, boosting has to stop sooner

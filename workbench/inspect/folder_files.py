@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from pipeline.data import class_folders, parquet_files
+from pipeline.data import class_folders, csv_files
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
 
@@ -18,7 +18,7 @@ TRAINS = re.compile("train", re.IGNORECASE)
 # Folders that accompany images.
 EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
 CSV, ARRAYS, RECORDS = ".csv", (".npy", ".npz"), (".tfrec", ".tfrecord", ".tfrecords")
-TABLES = (CSV, parquet_files.ENDING)
+TABLES = (CSV, csv_files.PARQUET)
 READ = (*TABLES, *ARRAYS, *RECORDS)
 PACKED = (".zip", ".7z", ".gz", ".tar", ".rar", ".parquet", ".tsv", ".json", ".feather")
 Images = Mapping[str, frozenset[str]]  # names of image files by their folder

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import Config, Data, Optimizer
-from pipeline.config.budget import shown
 from pipeline.train.learning_rate import ADAM_STEPS_PER_EPOCH, LEAST_STEPS_PER_EPOCH
+from workbench.budget import shown
 from workbench.inspect import image_networks, training_speed
 from workbench.inspect.image_headers import Headers
 from workbench.inspect.image_networks import BASE, FEW_ROWS, SIDES, TINY, Candidate

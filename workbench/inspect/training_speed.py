@@ -6,8 +6,8 @@ What nobody has shown says so. Nothing here has run on a TPU.
 from dataclasses import dataclass, replace
 
 from pipeline.config import Config
-from pipeline.config import budget as budgets
 from pipeline.errors import ConfigError
+from workbench import budget as budgets
 from workbench.plan import input_rate, laws, outlook
 from workbench.plan.accelerators import RUNTIMES
 from workbench.plan.laws import VALIDATES

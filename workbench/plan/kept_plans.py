@@ -15,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from formats import atomic_file
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 
 COMPILERS = ("jax", "jaxlib", "keras", "libtpu")
-PIPELINE = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 # Fields that change no program: how long a run is, and what is done around its steps. What `feed`
 # changes, images held on the devices, is said by what is computed.
 NOTHING = (
@@ -54,17 +54,19 @@ def key(what: str, config: Config) -> str:
     """Return the sha256 of what a compilation follows from: config, code and compilers."""
     fields = {name: value for name, value in config.to_json().items() if name not in NOTHING}
     del fields["data"]["labelled"]  # how many there are changes no program either
-    parts = [what, json.dumps(fields, sort_keys=True), code(), *map(_version, COMPILERS)]
+    parts = [what, json.dumps(fields, sort_keys=True), own_code.digest(config), code()]
+    parts += map(_version, COMPILERS)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 
 
 @cache
 def code() -> str:
-    """Return the sha256 of this package's modules."""
+    """Return the sha256 of the modules that train and plan."""
     digest = hashlib.sha256()
-    for path in sorted(PIPELINE.rglob("*.py")):
-        if "configs" not in path.relative_to(PIPELINE).parts:
-            digest.update(path.read_bytes())
+    for folder in ("formats", "pipeline", "workbench/plan"):
+        for path in sorted((ROOT / folder).rglob("*.py")):
+            if "configs" not in path.parts:
+                digest.update(path.read_bytes())
     return digest.hexdigest()
 
 

@@ -12,9 +12,9 @@ from importlib.util import find_spec
 from typing import Any
 
 from pipeline.config import Config
-from pipeline.config.budget import shown
 from pipeline.data.parallel_decoding import Paths
 from pipeline.errors import ConfigError, PipelineError
+from workbench.budget import shown
 from workbench.plan import (
     inference_time,
     kept_plans,

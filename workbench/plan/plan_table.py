@@ -5,8 +5,8 @@ from typing import Any
 
 from markupsafe import Markup
 
-from pipeline.config.budget import shown
 from pipeline.data.preparation import MOST_BYTES
+from workbench.budget import shown
 from workbench.pages.html import quoted
 from workbench.plan.inference_time import STARTS
 from workbench.plan.laws import Interval

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from pipeline import config as configs
-from pipeline.config import Config
+from pipeline.config import Config, own_code
 from pipeline.errors import ConfigError, PipelineError, reading
 from pipeline.train.progress_log import LINES
 from workbench.plan import accelerators, kept_plans, laws, operation_counts
@@ -38,7 +38,7 @@ class Seen:
         runtime: where it ran.
         config: of the run. precision: that it trained in.
         step: seconds of a step.
-        folder: of its output. source: for people.
+        folder: of its output. source: for people. custom_code: sha256 of its functions, or "".
     """
 
     runtime: str
@@ -47,6 +47,7 @@ class Seen:
     step: float
     folder: Path
     source: str
+    custom_code: str
 
     def same_network(self, config: Config) -> bool:
         """Return whether its network is that of a config, on images of the same size."""
@@ -54,7 +55,7 @@ class Seen:
             (one.model, dict(one.model_options), one.data.shape, one.outputs)
             for one in (config, self.config)
         )
-        return ours == theirs and not config.code and not self.config.code
+        return ours == theirs and not own_code.functions(config) and not self.custom_code
 
 
 def read(folder: Path) -> Seen:
@@ -75,7 +76,7 @@ def read(folder: Path) -> Seen:
         manifest = json.loads(content)
         config = configs.from_json(manifest["config"])
         precision, machine = str(manifest["precision"]), str(manifest["devices"])
-        run = str(manifest["run_id"])
+        run, custom_code = str(manifest["run_id"]), str(manifest["custom_code"])
         speeds = [_last_speed(one) for one in sorted(folder.glob(f"**/{LINES}"))]
     except (OSError, ValueError, LookupError, TypeError, RecursionError, PipelineError) as error:
         raise ConfigError(f"--probe {folder}: {path} is no run's: {error}\n{FIX}") from error
@@ -85,7 +86,8 @@ def read(folder: Path) -> Seen:
         what = f"ran on {machine}" if not name else "has no progress lines with a speed"
         raise ConfigError(f"--probe {folder}: the run {run} {what}, of which no plan is made.")
     step = config.batch / median(known)
-    return Seen(name, config, precision, step, folder, f"run {run} in {folder.name}")
+    source = f"run {run} in {folder.name}"
+    return Seen(name, config, precision, step, folder, source, custom_code)
 
 
 def _last_speed(path: Path) -> float:
@@ -146,7 +148,7 @@ def efficiency(
 
 def _share(one: Seen) -> float:
     runtime = RUNTIMES.get(one.runtime)
-    if runtime is None or runtime.core is None or one.config.code:
+    if runtime is None or runtime.core is None or one.custom_code:
         return 0.0
     try:
         made = kept_plans.found(

@@ -21,7 +21,7 @@ from pipeline.data import class_folders, csv_files, labels, table_features, tfre
 from pipeline.data.dataset import Examples, group_codes, read_training
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import competition_metric
-from pipeline.infer import prediction_format
+from pipeline.infer import submission
 from workbench.rehearse import scoring, served_folder
 from workbench.rehearse.inputs import KINDS, copy, link, new_file
 from workbench.rehearse.row_choice import RowChoice
@@ -178,7 +178,7 @@ class HiddenTest:
         keys = [self._names[row] for row in self.hidden]
         truth = self._target.truth(self._examples.labels[self.hidden])
         _, shown, *_ = self._sample(self.hidden).values()
-        separator = prediction_format.separator(self._target, shown)
+        separator = submission.separator(self._target, shown)
         target = replace(self._target, separator=separator)
         positive = self._config.data.positive_label
         return scoring.score(target, self.metric, keys, truth, given, positive)

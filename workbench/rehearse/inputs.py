@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import numpy as np
+import pandas as pd
 
 from formats.errors import writing
 from pipeline.config.data_layout import ENDINGS, Data
-from pipeline.data import csv_files, image_files, parquet_files, table_features, tfrecords
+from pipeline.data import csv_files, image_files, table_features, tfrecords
 from pipeline.errors import DataError
 
 ADVICE = "Correct the folder, or the config."
@@ -141,7 +142,7 @@ class Tables(Inputs):
         given = csv_files.header(self._folder / self._train, DataError, ADVICE)
         labels = set(self._data.labels)
         inputs = set(given) - labels - {self._data.id_column, *self._data.row_columns}
-        tables = [name for name in names if name.lower().endswith((".csv", parquet_files.ENDING))]
+        tables = [name for name in names if name.lower().endswith((".csv", csv_files.PARQUET))]
         found = (set(csv_files.header(self._folder / name, DataError, ADVICE)) for name in tables)
         pairs = zip(tables, found, strict=True)
         return next((name for name, has in pairs if inputs <= has and not labels <= has), "")
@@ -392,8 +393,10 @@ def new_file(path: Path) -> str:
 
 def _write(target: Path, header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     with writing(target), Path(new_file(target)).open("w", newline="", encoding="utf-8") as file:
-        if parquet_files.is_one(target):
-            parquet_files.write(target, header, rows)
+        if csv_files.is_parquet(target):
+            pd.DataFrame(list(map(list, rows)), columns=list(header), dtype="string").to_parquet(
+                target, index=False
+            )
         else:
             csv.writer(file, lineterminator="\n").writerows((header, *rows))
 

@@ -8,12 +8,13 @@ from collections.abc import Hashable, Sequence
 
 import numpy as np
 
+from pipeline.augment.streams import Stream
 from pipeline.config import Config
 from pipeline.data.dataset import Examples
 
 SHARE = 0.2  # of the labelled rows that become the hidden test set
 MOST_HIDDEN = 2000  # groups or rows: the standard error of an accuracy is then 1.1 % at most
-STREAM = 7  # of random numbers (`pipeline.data.dataset.ORDER`)
+STREAM = Stream.HIDDEN_ROWS
 ANY = None  # what all rows have
 
 

@@ -1,6 +1,6 @@
 """Scores a submission of a rehearsal with the config's metric.
 
-It reads what `pipeline.infer.prediction_format` writes.
+It reads what `pipeline.infer.submission` writes.
 """
 
 import math
@@ -12,7 +12,7 @@ from pipeline.data import labels
 from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
 from pipeline.evaluate.metrics import Metric
-from pipeline.infer import prediction_format
+from pipeline.infer import submission
 
 Columns = Mapping[str, Mapping[str, str]]
 """{column: {id: value}}: a table without its ids. Values are text, as in the file."""
@@ -74,7 +74,7 @@ def predictions(
     if target.kind == "regression":
         return _numbers(column, name)[:, None]
     if metric.takes == "scores" and not several:
-        place = prediction_format.positive_code(names, name, positive)
+        place = submission.positive_code(names, name, positive)
         likely = _numbers(column, name)
         return np.stack([likely if code == place else 1 - likely for code in (0, 1)], axis=1)
     found = np.zeros((len(column), len(names)))

@@ -17,10 +17,10 @@ from typing import Any
 
 from pipeline import config as configs
 from pipeline.config import Config
-from pipeline.config.budget import shown
 from pipeline.config.rehearsal import with_changes
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.train import learning_rate
+from workbench.budget import shown
 from workbench.rehearse import step_cost
 from workbench.rehearse.step_cost import Cost
 

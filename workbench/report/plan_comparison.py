@@ -4,8 +4,8 @@ import json
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.budget import shown
 from pipeline.errors import ReportError, reading
+from workbench.budget import shown
 from workbench.plan import accelerators, plan, plan_command, plan_table
 from workbench.plan.laws import Interval
 from workbench.plan.outlook import Outlook

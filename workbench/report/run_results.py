@@ -20,8 +20,7 @@ from formats import checksums
 from pipeline.config.data_layout import called
 from pipeline.data import csv_files
 from pipeline.errors import ConfigError, ReportError, reading
-from pipeline.evaluate import hard_examples
-from pipeline.evaluate.hard_examples import Examples
+from pipeline.evaluate.held_out_results import EXAMPLES, WorstRows, load_examples
 from pipeline.runtime import provenance
 from pipeline.train.progress_log import HISTORY, LINES
 
@@ -73,7 +72,7 @@ class Results:
     validation: pd.DataFrame | None
     classes: tuple[str, ...]
     probabilities: np.ndarray | None
-    examples: Examples | None
+    examples: WorstRows | None
     submission: tuple[int, str] | None
 
     @property
@@ -141,8 +140,8 @@ def read(output: Path) -> Results:
         if target == CLASSES and exists(PROBABILITIES, "the exact loss of each row"):
             shape = len(validation), len(classes)
             probabilities = _probabilities(output / PROBABILITIES, shape)
-        if exists(hard_examples.FILE, "pictures of the worst rows"):
-            examples = hard_examples.load(output / hard_examples.FILE, rows=len(validation))
+        if exists(EXAMPLES, "pictures of the worst rows"):
+            examples = load_examples(output / EXAMPLES, rows=len(validation))
     if (output / SUBMISSION).is_file():
         rows = csv_files.read(output / SUBMISSION, ReportError, FIX)
         submission = len(rows), checksums.sha256(output / SUBMISSION)

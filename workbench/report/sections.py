@@ -13,7 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 from sklearn.metrics import confusion_matrix
 
-from pipeline.evaluate.hard_examples import FILE, MOST, worst
+from pipeline.evaluate.held_out_results import EXAMPLES, MOST_EXAMPLES, worst
 from workbench.pages import charts, statistics
 from workbench.pages.html import picture, quoted
 from workbench.pages.statistics import Estimate
@@ -242,10 +242,10 @@ def _worst(
     `cells`: gives a row's truth and prediction, and for classes the confidence.
     """
     kept = results.examples
-    chosen = (worst(losses, MOST) if kept is None else kept.indices).tolist()
+    chosen = (worst(losses, MOST_EXAMPLES) if kept is None else kept.indices).tolist()
     ids, costs = rows["id"], [number(cost, 3) for cost in losses[chosen].tolist()]
     if kept is None:
-        note += f" Their pictures are missing, since {FILE} is."
+        note += f" Their pictures are missing, since {EXAMPLES} is."
     lines, cards = [], []
     for place, (row, cost) in enumerate(zip(chosen, costs, strict=True)):
         given = cells(row)

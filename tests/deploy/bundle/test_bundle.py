@@ -2,6 +2,7 @@
 gate names every reason why it may not be pushed, and shows no key while it does.
 """
 
+import ast
 import copy
 import json
 import os
@@ -283,6 +284,23 @@ def test_an_import_that_would_fail_on_kaggle_is_refused_at_home(root, text, mess
 
     with pytest.raises(UsageError, match=message):
         build(root, config="mine")
+
+
+@pytest.mark.parametrize("kernel", ["train-tpu", "infer-gpu", "prepare-cpu", "bench"])
+def test_all_that_a_bundle_imports_of_this_project_is_in_it(kernel, tmp_path):
+    """A module that stays at home would be missed in the middle of a session."""
+    expect = EXPECT if kernel == "infer-gpu" else {}
+    made = build(bundle.ROOT, kernel, out=tmp_path, expect=expect)
+    files, cells = written(made), [text for text in sources(made) if "from pipeline" in text]
+    texts = [*files.values(), *(text for text in cells if not text.startswith(("%%", "#")))]
+
+    for text in (text for text in texts if not text.startswith("{")):
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.ImportFrom) and node.module and not node.level:
+                place = node.module.replace(".", "/")
+                ours = place.split("/")[0] in ("formats", "pipeline", "workbench", "deploy")
+                names = {f"{place}.py", f"{place}/__init__.py"}
+                assert not ours or names & files.keys(), f"{node.module} is not in the bundle"
 
 
 KEY = "0123456789abcdef" * 2

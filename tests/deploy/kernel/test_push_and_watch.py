@@ -266,9 +266,9 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(watch, between,
     [
         ("tensorflow.errors.ResourceExhaustedError: RESOURCE_EXHAUSTED: 16G", "Memory ran out"),
         (
-            "pipeline.errors.DeviceError: This session has no internet: storage.googleapis.com does"
-            " not answer (Temporary failure in name resolution)",
-            "Verify the phone",
+            "pipeline.errors.ConfigError: URL fetch failure on https://storage.googleapis.com:"
+            " [Errno -3] Temporary failure in name resolution",
+            "verify the phone",
         ),
         ("ValueError: does not fit", "said: ValueError: does not fit"),
     ],

@@ -18,7 +18,7 @@ from deploy.relay.last_runs import Pushes
 from deploy.relay.submit import Spending
 from localkaggle.fault_kinds import edited, instead
 from localkaggle.sessions.session import Outcome
-from pipeline.infer import submission_csv
+from pipeline.infer import submission
 from tests.deploy.small import QUICK, connect
 from tests.faults import world as worlds
 from tests.faults.recorded_session import Recorded
@@ -105,7 +105,7 @@ def test_a_sample_that_kaggle_has_replaced_asks_for_another_inference(world):
     sample.write_bytes(before + b"c,0\n")
 
     with pytest.raises(errors.UsageError) as raised:
-        submit(world, check=submission_csv.check)
+        submit(world, check=submission.check)
 
     sample.write_bytes(before)
     said = str(raised.value)

@@ -13,16 +13,25 @@ from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 
 from pipeline import config as configs
-from pipeline.augment import crop_and_flip, mixup, rand_augment, resized_crop, turns
-from pipeline.augment.augmentation import Augmentation
+from pipeline.augment import rand_augment
+from pipeline.augment.augmentation import CHANGES, Augmentation
+from pipeline.config import Data
 from pipeline.data import labels as target
 from pipeline.errors import ConfigError
-from pipeline.infer import test_time_augmentation
+from pipeline.infer.views import views as views_of
 from pipeline.train.step import Examples, TrainStep
 from tests.pipeline.handmade import with_data
 from tests.pipeline.rounding import EPS
 
-cropped = jax.jit(crop_and_flip.applied, static_argnums=2)
+DIGITS = configs.load("digits")
+RANDOM = np.random.default_rng(0)
+
+
+def augmented(images, seed=0, step=0, **fields):
+    """Return images, and the share of each that is its own, after changes by fields of Data."""
+    sides = dict(zip(("height", "width", "channels"), images.shape[1:], strict=True))
+    changes = Augmentation(Data(**sides, **fields), seed, len(images))
+    return jax.jit(changes.applied)(images, changes.draws(step))
 
 
 def windows(image, side):
@@ -36,22 +45,20 @@ def test_all_windows_of_the_padded_image_occur():
     """Zeros come in from the sides, as far as the padding, and no farther; and no pixel comes from
     another image.
     """
-    pixels = np.random.default_rng(0).integers(1, 256, (2, 5, 6, 3), dtype=np.uint8)
-    draws = crop_and_flip.draws(0, 0, 800, 2, flip=False)
+    pixels = RANDOM.integers(1, 256, (2, 5, 6, 3), dtype=np.uint8)
 
-    found = np.asarray(cropped(np.tile(pixels, (400, 1, 1, 1)), draws, 2))
+    crops = np.asarray(augmented(np.tile(pixels, (400, 1, 1, 1)), crop_padding=2)[0])
 
     for place, image in enumerate(pixels):
         allowed = {window.tobytes() for window in windows(image, 2)}
-        assert {each.tobytes() for each in found[place::2]} == allowed
+        assert {each.tobytes() for each in crops[place::2]} == allowed
 
 
 def test_a_flip_mirrors_left_to_right_about_half_of_the_images():
     """Never top to bottom; half to within six standard deviations of a binomial count."""
-    pixels = np.random.default_rng(0).integers(0, 256, (1, 4, 4, 3), dtype=np.uint8)
-    draws = crop_and_flip.draws(0, 0, 400, 0, flip=True)
+    pixels = RANDOM.integers(0, 256, (1, 4, 4, 3), dtype=np.uint8)
 
-    images = np.asarray(cropped(np.repeat(pixels, 400, 0), draws, 0))
+    images = np.asarray(augmented(np.repeat(pixels, 400, 0), flip=True)[0])
 
     mirrored = (images == pixels[:, :, ::-1]).all(axis=(1, 2, 3))
     assert (mirrored ^ (images == pixels).all(axis=(1, 2, 3))).all()
@@ -61,13 +68,12 @@ def test_a_flip_mirrors_left_to_right_about_half_of_the_images():
 @pytest.mark.parametrize("platform", ["tpu", "default"])
 def test_crops_give_the_same_bits_on_a_tpu_and_a_gpu(monkeypatch, platform):
     """Products of matrices, and gathers, in place of copies."""
-    pixels = np.random.default_rng(1).integers(0, 256, (8, 9, 12, 3), np.uint8)
-    draws = crop_and_flip.draws(3, 1, 8, 3, flip=True)
-    copied = np.asarray(cropped(pixels, draws, 3))
+    pixels = RANDOM.integers(0, 256, (8, 9, 12, 3), np.uint8)
+    copied = augmented(pixels, crop_padding=3, flip=True)[0]
 
     on(platform, monkeypatch)
 
-    assert np.array_equal(cropped(pixels, draws, 3), copied)
+    assert np.array_equal(augmented(pixels, crop_padding=3, flip=True)[0], copied)
 
 
 def on(platform, monkeypatch):
@@ -88,7 +94,8 @@ def test_a_window_lies_within_the_image_and_has_the_shape_and_share_that_were_as
     height, width, least, step
 ):
     """But for rounding to whole pixels, or it is the whole image."""
-    draws = resized_crop.draws(1, step, 50, (height, width, 3), least)
+    data = Data(height=height, width=width, channels=3, crop_scale=least)
+    draws = Augmentation(data, 1, 50).draws(step)
 
     top, rows, left, columns = draws.T
     assert (top >= 0).all() and (left >= 0).all() and (rows > 0).all() and (columns > 0).all()
@@ -102,7 +109,8 @@ def test_a_window_lies_within_the_image_and_has_the_shape_and_share_that_were_as
 
 def test_windows_have_every_share_of_the_area_alike():
     """Of 0.2 to 1, a half lies below 0.6, but for the shapes that do not fit."""
-    draws = resized_crop.draws(1, 0, 4000, (200, 200, 3), 0.2)
+    data = Data(height=200, width=200, channels=3, crop_scale=0.2)
+    draws = Augmentation(data, 1, 4000).draws(0)
 
     share = draws[:, 1] * draws[:, 3] / 200**2
     assert share.min() < 0.21 and share.max() > 0.95
@@ -114,11 +122,12 @@ def test_a_window_is_enlarged_as_by_pillow_on_every_platform(platform, monkeypat
     """Each of two passes loses at most a level by steps of 1/256 and half a one by rounding."""
     random = np.random.default_rng(0)
     images = random.integers(0, 256, (4, 20, 31, 3), np.uint8)
-    draws = resized_crop.draws(0, 0, 4, images.shape[1:], 0.1)
+    changes = Augmentation(Data(height=20, width=31, channels=3, crop_scale=0.1), 0, 4)
+    draws = changes.draws(0)
     draws[0] = 0, 20, 0, 31  # the whole image stays as it is
     on(platform, monkeypatch)
 
-    found = np.asarray(jax.jit(resized_crop.applied)(images, draws))
+    found = np.asarray(jax.jit(changes.applied)(images, draws)[0])
 
     assert found.dtype == np.uint8 and np.array_equal(found[0], images[0])
     for image, (top, rows, left, columns), ours in zip(images, draws, found, strict=True):
@@ -127,18 +136,15 @@ def test_a_window_is_enlarged_as_by_pillow_on_every_platform(platform, monkeypat
         assert np.abs(ours.astype(int) - theirs).max() <= 4
 
 
-DIGITS = configs.load("digits")
-
-
 @pytest.mark.parametrize(("flip", "rotate"), [(True, False), (False, True), (True, True)])
 def test_each_turn_occurs_as_often(flip, rotate):
     """With both, four of the eight come about in two ways each."""
     image = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
-    draws = turns.draws(0, 0, 800, flip=flip, rotate=rotate)
     quarters = [np.rot90(image, number) for number in range(4 if rotate else 1)]
     forms = [*quarters, *(each[::-1] for each in quarters if flip)]
 
-    found = np.asarray(turns.applied(np.repeat(image[None], 800, 0), draws))
+    turned = augmented(np.repeat(image[None], 800, 0), flip_vertical=flip, rotate=rotate)
+    found = np.asarray(turned[0])
 
     counts = [sum(np.array_equal(form, one) for one in found) for form in forms]
     assert sum(counts) == 800
@@ -150,18 +156,17 @@ def test_each_turn_occurs_as_often(flip, rotate):
 
 def test_an_option_changes_no_other_option_s_numbers():
     """Each draws from a stream of its own."""
-    data = replace(DIGITS.data, crop_padding=1, flip=True, mixup=0.2)
-    given = Augmentation(data, 0, 8).draws(3)
-    more = replace(data, flip_vertical=True, rotate=True, crop_scale=0.3)
-    alone = replace(DIGITS.data, crop_padding=0, flip_vertical=True)
+    options = {"crop_padding": 1, "flip": True, "mixup": 0.2}
+    more = {"flip_vertical": True, "rotate": True, "crop_scale": 0.3}
 
-    found = Augmentation(more, 0, 8).draws(3)
+    alone, together = (
+        Augmentation(replace(DIGITS.data, **fields), 0, 8).draws(3)
+        for fields in (options, options | more)
+    )
 
-    assert np.array_equal(found[:, : given.shape[1]], given)
-    assert found.shape[1] == given.shape[1] + 4 + 3
-    upside_down = Augmentation(alone, 0, 8).draws(3)[:, 1]
-    assert set(upside_down) == {0, 1}
-    assert np.array_equal(upside_down, turns.draws(0, 3, 8, flip=True, rotate=False)[:, 1])
+    new = together.shape[1] - alone.shape[1]
+    assert new == 4 + 1 + 1 and np.array_equal(together[:, new:], alone)
+    assert len({change.stream for change in CHANGES}) == len(CHANGES)
 
 
 @pytest.mark.parametrize(
@@ -182,26 +187,27 @@ def test_another_step_and_another_seed_draw_other_numbers(options):
 
 
 def test_all_augmentations_are_made_one_after_the_other():
-    """Each gets its own numbers."""
-    options = {"flip_vertical": True, "rotate": True, "crop_scale": 0.3, "rand_augment": 1}
-    data = replace(DIGITS.data, crop_padding=1, flip=True, mixup=0.2, **options)
-    images = np.random.default_rng(0).integers(0, 256, (8, 8, 8, 1), np.uint8)
-    changes, given = Augmentation(data, 5, 8), (5, 2, 8)
+    """In the order of docs/recipes.md, with a custom function before mixtures, each by the numbers
+    that it draws alone.
+    """
+    order = (
+        {"crop_scale": 0.3}, {"rotate": True}, {"flip_vertical": True},
+        {"crop_padding": 1, "flip": True}, {"rand_augment": 1},
+    )  # fmt: skip
+    images, mixup = RANDOM.integers(0, 256, (8, 8, 8, 1), np.uint8), {"mixup": 0.2}
+    plain = {"crop_padding": 0, "flip": False}
+    all_fields = {name: value for fields in order for name, value in fields.items()} | mixup
+    data = replace(DIGITS.data, **all_fields)
+    changes = Augmentation(data, 5, 8, lambda image, key: 255 - image)
 
-    crops = resized_crop.draws(*given, data.shape, 0.3)
-    turned = turns.draws(*given, flip=True, rotate=True)
-    moves = crop_and_flip.draws(*given, 1, flip=True)
-    operations = rand_augment.draws(*given[:2], 8, data.shape, 1, data.rand_magnitude)
-    mixes = mixup.draws(*given, data.shape, 0.2, 0.0)
+    expected = images
+    for fields in order:
+        one = Augmentation(replace(DIGITS.data, **{**plain, **fields}), 5, 8)
+        expected = one.applied(expected, one.draws(2))[0]
+    mixed = Augmentation(replace(DIGITS.data, **plain, **mixup), 5, 8)
+    expected, shares = mixed.applied(255 - expected, mixed.draws(2))
 
-    @jax.jit
-    def both(images):
-        expected = turns.applied(resized_crop.applied(images, crops), turned)
-        expected = crop_and_flip.applied(expected, moves, 1)
-        expected = mixup.applied(rand_augment.applied(expected, operations), mixes)
-        return *expected, *changes.applied(images, changes.draws(2))
-
-    expected, shares, found, own = both(images)
+    found, own = changes.applied(images, changes.draws(2))
     assert np.array_equal(found, expected) and np.array_equal(own, shares)
 
 
@@ -213,7 +219,7 @@ def test_images_that_training_turned_over_are_looked_at_so_too(option, other):
     data = replace(DIGITS.data, crop_padding=0, **{option: True})
     image = np.arange(4, dtype=np.uint8).reshape(1, 2, 2, 1)
 
-    views = test_time_augmentation.views(data, 9)
+    views = views_of(data, 9)
 
     assert [view.apply(image).ravel().tolist() for view in views] == [[0, 1, 2, 3], other]
     assert replace(DIGITS, data=data, views=2).views == 2
@@ -221,9 +227,10 @@ def test_images_that_training_turned_over_are_looked_at_so_too(option, other):
         replace(DIGITS, data=data, views=3)
 
 
-RANDOM = np.random.default_rng(0)
 NAMES = list(rand_augment.OPERATIONS)
-operated = jax.jit(rand_augment.applied)  # compiled once for a shape, with all operations
+operated = jax.jit(  # compiled once for a shape, with all operations
+    lambda images, numbers: rand_augment.operated(images, numbers, DIGITS.data)
+)
 BILINEAR = Image.Resampling.BILINEAR
 
 
@@ -297,7 +304,7 @@ def test_an_operation_without_strength_changes_nothing():
 
 
 def test_each_image_draws_operations_for_itself():
-    found = rand_augment.draws(5, 3, 32, (9, 12, 3), 2, 0.5)
+    found = Augmentation(replace(DIGITS.data, rand_augment=2), 5, 32).draws(3)
 
     assert len({row.tobytes() for row in found}) > 16
 
@@ -314,13 +321,11 @@ def test_an_operation_gives_the_same_bits_on_a_tpu(monkeypatch):
 
 SHAPE = 12, 10, 3
 IMAGES = np.random.default_rng(0).integers(0, 256, (16, *SHAPE), np.uint8)
-blended = jax.jit(mixup.applied)
 
 
-def mixed(images, seed, step, alphas):
+def mixed(images, seed, step, **alphas):
     """Return the mixed images, and the share of each that is its own."""
-    draws = mixup.draws(seed, step, len(images), images.shape[1:], *alphas)
-    return tuple(map(np.asarray, blended(images, draws)))
+    return tuple(map(np.asarray, augmented(images, seed, step, **alphas)))
 
 
 def neighbour(values):
@@ -330,7 +335,7 @@ def neighbour(values):
 @settings(max_examples=25)
 @given(seed=st.integers(0, 2**32 - 1), step=st.integers(0, 10**6))
 def test_mixup_is_the_weighted_mean_of_an_image_and_its_neighbour(seed, step):
-    found, own = mixed(IMAGES, seed, step, (0.4, 0.0))
+    found, own = mixed(IMAGES, seed, step, mixup=0.4)
 
     weight = own[:, None, None, None]
     assert found.dtype == np.uint8
@@ -346,7 +351,7 @@ def test_cutmix_replaces_a_rectangle_of_the_area_that_it_says(seed, step):
     """Of other values than the image's own, so that each pixel tells whose it is."""
     own = np.broadcast_to(np.arange(1, 17, dtype=np.uint8)[:, None, None, None], (16, *SHAPE))
 
-    found, share = mixed(own, seed, step, (0.0, 1.0))
+    found, share = mixed(own, seed, step, cutmix=1.0)
 
     for image, place, part in zip(found[..., 0], range(16), share, strict=True):
         theirs = image != place + 1
@@ -364,7 +369,7 @@ def test_shares_of_mixup_are_drawn_from_the_beta_distribution():
     number = 20_000
     images = np.zeros((number, 1, 1, 1), np.uint8)
     for alpha in (0.2, 1.0):
-        _, own = mixed(images, 0, 0, (alpha, 0.0))
+        _, own = mixed(images, 0, 0, mixup=alpha)
 
         variance, kurtosis = 1 / (4 * (2 * alpha + 1)), 3 - 6 / (2 * alpha + 3)
         of_mean, of_variance = variance / number, variance**2 * (kurtosis - 1) / number
@@ -375,7 +380,7 @@ def test_shares_of_mixup_are_drawn_from_the_beta_distribution():
 def test_with_mixup_and_cutmix_each_image_gets_one_of_them():
     own = np.broadcast_to(np.array([0, 200] * 8, np.uint8)[:, None, None, None], (16, *SHAPE))
 
-    found, _ = mixed(own, 1, 0, (8.0, 1.0))
+    found, _ = mixed(own, 1, 0, mixup=8.0, cutmix=1.0)
 
     between = [bool(((image != 0) & (image != 200)).any()) for image in found]
     assert 2 <= sum(between) <= 14

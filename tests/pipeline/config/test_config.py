@@ -75,8 +75,7 @@ BAD = [
             "competition": ("My Competition",),
             "batch": (0, 12.5, True, 2**40),
             "data": ({"height": 8}, None),
-            "model_options": ([1], None),
-            "code": (3,),
+            "model_options": (3, None, {"width": None}),
             "precision": ("float16",),
             "batchnorm_momentum": (1.0,),
             "target": ("ranking",),
@@ -152,8 +151,9 @@ def test_a_bad_value_is_named_with_what_was_expected(made, field, value):
     with pytest.raises(ConfigError) as caught:
         replace(made, **{field: value})
 
-    message, shown = str(caught.value), "" if isinstance(value, tuple) else repr(value)[:60]
-    assert f"{part}{field}={shown}" in message and "expected" in message
+    message, shown = str(caught.value), "" if isinstance(value, tuple | dict) else repr(value)[:60]
+    shown = f"={shown}" if shown else ""  # a message names the part of a dict that is wrong
+    assert f"{part}{field}{shown}" in message and "expected" in message
     assert len(message.splitlines()) == 2 and caught.value.exit_code == 2
 
 

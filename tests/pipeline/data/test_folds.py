@@ -28,7 +28,7 @@ from pipeline.data.labels import Target
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DataError
 from pipeline.figures import training_figures
-from pipeline.infer import predictions, restoring
+from pipeline.infer import check, predict
 from pipeline.models import architectures, weight_names
 from pipeline.train import training
 from tests.pipeline import rounding
@@ -449,7 +449,9 @@ def test_the_artifact_holds_each_fold_s_weights_and_inference_gives_their_mean(f
     built = architectures.build(three)
     names = list(weight_names.keys(built).values())
 
-    found = predictions.predict(loaded, test, restoring.restore(loaded)[0])
+    forward, rows = check.restore(loaded)[0], range(len(test))
+    blocks = predict.predicted_blocks(loaded, test, forward, rows)
+    found = np.concatenate([block.values for block in blocks])
 
     assert loaded.config == three and [list(part) for part in loaded.folds] == [names] * 3
     assert list(loaded.weights) == [
@@ -458,10 +460,10 @@ def test_the_artifact_holds_each_fold_s_weights_and_inference_gives_their_mean(f
     for weights, (_, held) in zip(loaded.folds, folds.splits(images, three), strict=True):
         own, bound = answers(built, weights, images.target, images.inputs[held])
         assert np.abs(own - probabilities[held]).max() <= bound
-    assert found.values.dtype == np.float32
+    assert found.dtype == np.float32
     pixels = test.inputs(np.arange(len(test)))
     for means, inputs in (
-        (found.values, pixels),
+        (found, pixels),
         (loaded.golden_outputs, loaded.golden_inputs),
     ):
         single = [answers(built, weights, loaded.target, inputs) for weights in loaded.folds]

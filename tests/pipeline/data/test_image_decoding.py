@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from PIL import Image, ImageOps
 from sklearn.datasets import load_sample_image
 
-from pipeline.config.data_layout import ALPHAS
-from pipeline.data import image_decoding, reduced_jpeg
-from pipeline.data.image_decoding import DECODES, HEADS, RESIZES, BrokenImage, Shape, decode
+from pipeline.config.data_layout import ALPHAS, DECODES, RESIZES
+from pipeline.data import image_decoding
+from pipeline.data.image_decoding import HEADS, BrokenImage, Shape, decode
 from pipeline.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -276,7 +276,7 @@ def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(
     form = Shape(down, across, 3, resize, "reduced")
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reduced_jpeg, "decode", lambda *_: None)
+        patch.setattr(image_decoding, "_by_opencv", lambda *_: None)
         pillows = decode(content, form).astype(int)
 
     # The slope over half a pixel of the smaller side, and eight levels for JPEG.
@@ -364,7 +364,7 @@ def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end):
 @pytest.mark.parametrize(("mode", "size"), [("RGB", (70, 30)), ("L", None), ("CMYK", None)])
 def test_the_size_of_a_plain_jpeg_is_known_without_pillow(mode, size):
     """Greys, inks, and what has EXIF are left to Pillow."""
-    assert reduced_jpeg.plain_size(written(Image.new(mode, (70, 30)), "JPEG")) == size
+    assert image_decoding.plain_size(written(Image.new(mode, (70, 30)), "JPEG")) == size
 
 
 @given(st.binary(max_size=60), st.integers(0, 700))
@@ -374,7 +374,7 @@ def test_no_header_makes_the_look_for_a_size_fail(content, end):
 
     mixed = whole[: end % 200 + 2] + content + whole[end % 200 :]
     for torn in (b"\xff\xd8" + content, whole[:end], mixed):
-        assert reduced_jpeg.plain_size(torn) is None or min(reduced_jpeg.plain_size(torn)) > 0
+        assert image_decoding.plain_size(torn) is None or min(image_decoding.plain_size(torn)) > 0
 
 
 def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):
@@ -383,30 +383,17 @@ def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):
 
     for width in (400, 402):
         box, size = (0, 0, width, 300), (width // 2, 150)
-        found = reduced_jpeg.decode(content, (width, 300), (200, 150), box, size)
+        found = image_decoding._by_opencv(content, (width, 300), (200, 150), box, size)
         assert (found is None) == (width == 402)
 
 
-def test_no_opencv_or_one_that_gives_other_colours_is_refused(monkeypatch):
-    """A version in which the numbers mean something else would turn red into blue, in training or
-    in inference alone. A config that does not need it never looks.
-    """
-    with monkeypatch.context() as patch, pytest.raises(ConfigError, match="RGB"):
-        patch.setattr(reduced_jpeg, "RGB", 1)
-        reduced_jpeg.opencv_version.__wrapped__()
-
-    reduced_jpeg.opencv_version.cache_clear()
+def test_no_opencv_is_refused_where_it_is_needed(monkeypatch):
+    """A config that does not need it never looks."""
+    image_decoding.opencv_version.cache_clear()
     monkeypatch.setitem(sys.modules, "cv2", None)
     Shape(8, 8, 3, "crop")
     with pytest.raises(ConfigError, match="opencv-python-headless"):
         Shape(8, 8, 3, "crop", "reduced")
-
-
-@pytest.mark.parametrize("wrong", [{"resize": "fit"}, {"channels": 4}, {"height": 0}])
-def test_a_form_that_cannot_be_is_an_error_of_the_config(wrong):
-    """With what it may be."""
-    with pytest.raises(ConfigError, match="stretch"):
-        Shape(**{"height": 8, "width": 8, "channels": 3, "resize": "crop", **wrong})
 
 
 def test_the_pixels_are_those_of_every_other_machine():

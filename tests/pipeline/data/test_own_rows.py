@@ -11,13 +11,13 @@ from hypothesis.extra import numpy as arrays
 
 from pipeline import artifact
 from pipeline import config as configs
-from pipeline.config import Data
+from pipeline.config import Data, own_code
 from pipeline.data import own_rows, packed_inputs
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, DataError, SubmissionError
 from pipeline.evaluate import competition_metric
-from pipeline.infer import inference, prediction_format
-from pipeline.train import own_code_check, training
+from pipeline.infer import inference, submission
+from pipeline.train import custom_check, training
 
 IDS = [f"r{number:02d}" for number in range(40)]
 
@@ -199,14 +199,14 @@ def test_a_test_row_that_cannot_be_read_is_told_before_training(maps):
 def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, tmp_path):
     folder, made = maps
     config, sample = made('"largest"', '"Largest"'), folder / "sample_submission.csv"
-    writer, metric = prediction_format.writer_of(config), competition_metric.of(config)
-    form = prediction_format.Form(Target("own", ()), metric, sample, writer=writer)
+    writer, metric = submission.writer_of(config), competition_metric.of(config)
+    form = submission.Form(Target("own", ()), metric, sample, writer=writer)
 
     with pytest.raises(SubmissionError, match=r"returns first \(2\), Largest \(2\); expected a"):
         form.write(tmp_path / "out.csv", IDS[:2], np.zeros((2, 2, 3), np.float32))
     assert not (tmp_path / "out.csv").exists()
     with pytest.raises(SubmissionError, match="expected a dict with first, largest"):
-        own_code_check.check_submission_of(config, sample)
+        custom_check.check_submission_of(config, sample)
 
 
 @pytest.mark.parametrize(
@@ -275,10 +275,10 @@ def test_only_a_function_that_the_training_uses_counts_as_its_code(
 ):
     """Whatever else it is named for: the augmentation or the reader may refer to it."""
     folder, made = maps
-    first, file = made(before, after).code, folder.parent / "maps.py"
+    first, file = own_code.digest(made(before, after)), folder.parent / "maps.py"
     file.write_text(file.read_text().replace(old, new))
 
-    assert (configs.load(str(file)).code == first) == same
+    assert (own_code.digest(configs.load(str(file))) == first) == same
 
 
 @pytest.mark.parametrize(
@@ -315,4 +315,4 @@ def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
 )
 def test_what_would_end_a_run_at_its_end_is_refused_before(maps, before, after, said):
     with pytest.raises((ConfigError, SubmissionError), match=said):
-        own_code_check.by_jax(maps[1](before, after), str)
+        custom_check.by_jax(maps[1](before, after), str)

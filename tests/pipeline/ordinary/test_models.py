@@ -12,8 +12,8 @@ from keras import layers
 from pipeline import artifact
 from pipeline.__main__ import main
 from pipeline.errors import ConfigError
-from pipeline.models import architectures, batch_layers, weight_names
-from pipeline.training import own_code_check, training
+from pipeline.models import architectures, group_layers, weight_names
+from pipeline.train import custom_check, training
 from tests.pipeline import rounding
 from tests.pipeline.handmade import without_numbers
 
@@ -133,7 +133,7 @@ def test_the_artifact_scores_what_was_validated_and_a_resumed_run_ends_alike(
     def train(output, **words):
         return training.train(config, competition, tmp_path / output, show=str, **words)
 
-    whole = train("whole", check=own_code_check.by_jax)
+    whole = train("whole", check=custom_check.by_jax)
     part = train("parts", max_steps=2, check=unchecked)
     parts = train("parts", check=unchecked)
 
@@ -186,7 +186,7 @@ def made(images, num_classes, batchnorm_momentum):
 def test_weights_that_are_not_the_model_s_alone_are_refused_before_training(code, said, written):
     """All folds would share those outside of the function; inference builds one model for each."""
     with pytest.raises(ConfigError, match=said):
-        own_code_check.by_jax(written(code), lambda line: None)
+        custom_check.by_jax(written(code), lambda line: None)
 
 
 def test_recurrent_dropout_draws_for_each_row():
@@ -194,7 +194,7 @@ def test_recurrent_dropout_draws_for_each_row():
     inputs = keras.Input((1, 32))
     model = keras.Model(inputs, layers.SimpleRNN(8, dropout=0.5, seed=1)(inputs))
 
-    with batch_layers.computing(model, batch_layers.Part(np.arange(8), 8, 1)):
+    with group_layers.computing(model, group_layers.MicroBatch(np.arange(8), 8, 1)):
         found = np.asarray(model(np.ones((8, 1, 32), np.float32), training=True))
 
     assert len(np.unique(found.round(4), axis=0)) == 8
@@ -213,7 +213,7 @@ def made(images, num_classes, batchnorm_momentum):
 """)
 
     with pytest.raises(ConfigError, match="so that the batch comes first"):
-        own_code_check.by_jax(config, lambda line: None)
+        custom_check.by_jax(config, lambda line: None)
 
 
 def test_layers_outside_of_functions_draw_by_a_seed_that_is_fixed(written):

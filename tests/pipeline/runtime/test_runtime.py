@@ -1,20 +1,17 @@
-"""A run knows its devices, inputs, internet, processes and bundle, or it is refused."""
+"""A run knows its devices, inputs, processes and bundle, or it is refused."""
 
 import json
 import shutil
 import socket
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import pytest
 
-from pipeline import config as configs
 from pipeline.__main__ import main
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
-from pipeline.models import backbones
-from pipeline.runtime import devices, internet, mounts, provenance
+from pipeline.runtime import devices, mounts, provenance
 
 
 @pytest.mark.parametrize(
@@ -62,42 +59,6 @@ def test_a_number_of_devices_that_the_user_chose_stays(monkeypatch):
     assert not devices.use_cores(12)
     monkeypatch.setattr(jax, "config", SimpleNamespace(jax_num_cpu_devices=3))
     assert devices.use_cores(12)
-
-
-IMAGENET = "model_options['pretrained']='imagenet'"
-
-
-def test_a_host_that_answers_is_named():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()[:2]
-
-        assert internet.prove("weights", address) == "Internet: 127.0.0.1 answers"
-
-
-def test_a_session_without_the_internet_stops_with_what_to_verify():
-    """Kaggle denies it in silence to an account whose phone is not verified."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        address = listener.getsockname()[:2]
-
-    with pytest.raises(
-        DeviceError, match=r"(?s)no internet: 127\.0\.0\.1.*weights.*kaggle.com/settings"
-    ):
-        internet.prove("weights", address)
-
-
-@pytest.mark.parametrize(
-    ("changes", "needed_for"),
-    [
-        ({"model": "mobilenetv3_small", "model_options": {"pretrained": "imagenet"}}, IMAGENET),
-        ({"model": "mobilenetv3_small", "model_options": {}}, IMAGENET),
-        ({"model": "mobilenetv3_small", "model_options": {"pretrained": "none"}}, ""),
-        ({"model": "mobilenetv3_small", "model_options": {}, "init_from": "ann/first"}, ""),
-        ({}, ""),
-    ],
-)
-def test_only_weights_that_keras_fetches_need_the_internet(changes, needed_for):
-    """A mounted file, random weights and another run's need none."""
-    assert backbones.fetched(replace(configs.load("digits"), **changes)) == needed_for
 
 
 SAMPLE = "sample_submission.csv"

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import DiskError
-from pipeline.train.checkpoint import FIRST_SECONDS, SHARE, Saver
+from pipeline.train.checkpoint import SHARE, Saver
 
 
 def costing(*seconds: float) -> Saver:
@@ -30,16 +30,6 @@ def test_dearer_checkpoints_are_rarer_and_take_their_share_of_the_time_at_most(o
     assert high / costing(high).interval() <= SHARE
     # What is kept for the end is three of the dearest.
     assert costing(low, high, low).reserve() == pytest.approx(3 * high, rel=0.01, abs=0.01)
-
-
-def test_the_first_comes_soon_and_where_the_config_says_when_it_is_taken_as_it_is():
-    """The cost of the first is not known."""
-    assert Saver(None, 10**12).interval() == FIRST_SECONDS
-    saver = Saver(0, 0)
-    saver.save(1000.0, lambda: None)
-    saver.wait()
-
-    assert saver.due()
 
 
 def test_the_run_goes_on_while_one_is_written_and_no_other_is_begun():

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import DiskError
-from pipeline.train.progress_log import WORDS, Progress, columns, in_words, readable
+from pipeline.train.progress_log import WORDS, Progress, columns, in_words
 
 
 def going_on(folder: Path, step: int) -> Progress:
@@ -85,14 +85,3 @@ def test_any_line_of_a_log_reads_as_one_line_of_text(line):
     words = in_words(line)
 
     assert words.isprintable() and len(words) < 300
-
-
-def test_a_line_of_progress_is_shown_in_words_and_any_other_as_it_is():
-    """What a person sees on a terminal."""
-    line = json.dumps(
-        {"fold": 2, "folds": 5, "step": 43, "steps": 337, "images_per_second": 1834.5}
-    )
-
-    assert readable(line) == "fold 2 of 5  step 43 of 337  1,834 images/s"
-    for other in ("Devices: 2 x cpu (cpu)", "[1]", '{"a": 1}', ""):
-        assert readable(other) == other

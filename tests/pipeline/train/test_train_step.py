@@ -190,7 +190,7 @@ def branched(images, num_classes, batchnorm_momentum, *, drop_path=0.0):
     x = keras.layers.Dense(8, activation="gelu", kernel_regularizer=penalty, name="first")(x)
     x = keras.layers.Reshape((1, 1, 8), name="pixel")(x)
     branch = keras.layers.Dense(8, activity_regularizer=penalty, name="branch")(x)
-    x = keras.layers.Flatten(name="end")(architectures._added(x, branch, drop_path, "block"))
+    x = keras.layers.Flatten(name="end")(architectures._add(x, branch, drop_path, "block"))
     return keras.layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 

@@ -6,6 +6,7 @@ import csv
 import gc
 import json
 import re
+import shutil
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -142,6 +143,7 @@ def test_what_training_does_not_depend_on_may_change_before_it_resumes(trained, 
     assert begun is not None
     before = {"precision": "mixed_bfloat16", "devices": "8 x TPU v5 lite (tpu)", "code": "0" * 64}
     begun.details["origin"].update(before)
+    shutil.rmtree(out / "checkpoints" / "step-00000001")
     checkpoint.save(out / "checkpoints", 1, begun.arrays, begun.details)
     (out / "checkpoints" / "step-00000009").mkdir()
     elsewhere = replace(tiny.data, test_images="t", sample_submission="s.csv")

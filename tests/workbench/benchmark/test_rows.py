@@ -10,10 +10,11 @@ from pathlib import Path
 import pytest
 
 from pipeline.errors import ConfigError
-from workbench.benchmark import bench_report, comparisons, measurement, predictions, timings
+from workbench.benchmark import measurement
 from workbench.benchmark.cells import Cell
 from workbench.benchmark.epochs import Epoch, Times
 from workbench.benchmark.measurement import FOLDER, Measured
+from workbench.benchmark_page import bench_report, comparisons, predictions, timings
 from workbench.plan.accelerators import T4
 
 ABOUT = {

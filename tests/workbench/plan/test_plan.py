@@ -269,6 +269,7 @@ def run_of(tmp_path, config, speed, devices="8 x TPU v5 lite (tpu)"):
     folder = tmp_path / f"run-{config.batch}"
     (folder / "artifact").mkdir(parents=True)
     told = {"run_id": "r1", "config": config.to_json(), "devices": devices, "precision": "float32"}
+    told["custom_code"] = ""
     (folder / "artifact" / "manifest.json").write_text(json.dumps(told))
     lines = [{"step": 1, "images_per_second": 1.0}, {"step": 9, "images_per_second": speed}]
     (folder / "progress.jsonl").write_text("".join(json.dumps(one) + "\n" for one in lines))

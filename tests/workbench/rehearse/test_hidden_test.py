@@ -17,7 +17,7 @@ from pipeline.data.labels import Target
 from pipeline.data.test_set import read_test
 from pipeline.errors import DataError, SubmissionError
 from pipeline.evaluate import metrics
-from pipeline.infer.prediction_format import Form
+from pipeline.infer.submission import Form
 from tests.pipeline.data.test_tfrecords import example, written
 from tests.small_competition import write_competition
 from workbench.rehearse import scoring, served_folder
@@ -365,7 +365,7 @@ def test_the_score_of_a_written_submission_is_that_of_its_predictions(tmp_path, 
         values = random.uniform(0.6, 1, values.shape).astype(np.float32)
     elif target.kind == "regression":
         truth = random.normal(size=values.shape)
-    (tmp_path / "sample.csv").write_text(",".join(columns) + "\n")
+    (tmp_path / "sample.csv").write_text(f"{','.join(columns)}\nr0{',' * (len(columns) - 1)}\n")
     ids = [f"r{row}" for row in range(12)]
     texts = Form(target, name, tmp_path / "sample.csv").texts(values)
     written = {column: dict(zip(ids, each, strict=True)) for column, each in texts.items()}

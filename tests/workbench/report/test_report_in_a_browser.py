@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.evaluate import hard_examples
+from pipeline.evaluate import held_out_results
 from tests.pipeline.handmade import AWKWARD, run
 from workbench.report import report
 
@@ -62,7 +62,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     output = run(folder / "run", names=AWKWARD, rows=70)
     pixels = np.random.default_rng(0).integers(0, 255, (70, 12, 10, 3), dtype=np.uint8)
-    hard_examples.keep_examples(output, np.arange(70), np.arange(70.0), pixels, most=5)
+    held_out_results.keep_examples(output, np.arange(70), np.arange(70.0), pixels, most=5)
     report.write(output)
     (folder / "around.html").write_text(AROUND)
     return folder

@@ -1,8 +1,8 @@
-"""Test-time augmentation: predictions are averaged over views of an image: as it is, mirrored,
+"""Test-time augmentation: predictions are averaged over views of an image: unchanged, mirrored,
 upside down, and moved by a pixel.
 
-Only what training did to its images, too: mirrored where `data.flip` is set, upside down where
-`data.flip_vertical` is, moved where `data.crop_padding` is, with zeros at the edge.
+A view does only what training did to its images: it is mirrored where `data.flip` is set, upside
+down where `data.flip_vertical` is, and moved where `data.crop_padding` is, with zeros at the edge.
 """
 
 from dataclasses import dataclass
@@ -16,8 +16,8 @@ MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 
 @dataclass(frozen=True)
 class View:
-    """One view of an image: moved down and right by so many pixels, then perhaps mirrored left to
-    right, and turned upside down.
+    """A view of an image: moved down and right by this many pixels, then mirrored left to right,
+    then turned upside down.
     """
 
     down: int = 0
@@ -26,8 +26,8 @@ class View:
     upside_down: bool = False
 
     def apply(self, images: np.ndarray) -> np.ndarray:
-        """Return this view of the images, uint8 (n, height, width, channels); without a change it
-        is the images themselves.
+        """Return this view of the images, uint8 (n, height, width, channels). The unchanged view
+        takes and returns inputs of any shape.
 
         >>> View(right=1).apply(np.array([[[[1], [2]]]], np.uint8)).ravel().tolist()
         [0, 1]
@@ -37,8 +37,8 @@ class View:
         if self.down or self.right:
             moved = np.zeros_like(images)
             height, width = images.shape[1:3]
-            moved[:, _to(self.down, height), _to(self.right, width)] = images[
-                :, _to(-self.down, height), _to(-self.right, width)
+            moved[:, _overlap(self.down, height), _overlap(self.right, width)] = images[
+                :, _overlap(-self.down, height), _overlap(-self.right, width)
             ]
             images = moved
         images = images[:, :, ::-1] if self.mirrored else images
@@ -54,10 +54,10 @@ def views(data: Data, number: int) -> tuple[View, ...]:
     sides = (False, True) if data.flip else (False,)
     ends = (False, True) if data.flip_vertical else (False,)
     moves = MOVES if data.crop_padding else MOVES[:1]
-    found = [View(*move, side, end) for move in moves for end in ends for side in sides]
-    return tuple(found[:number])
+    every = [View(*move, side, end) for move in moves for end in ends for side in sides]
+    return tuple(every[:number])
 
 
-def _to(move: int, length: int) -> slice:
-    """Return the places that a move does not empty."""
+def _overlap(move: int, length: int) -> slice:
+    """Return the rows or columns that a move fills with others of the image."""
     return slice(max(move, 0), length + min(move, 0))

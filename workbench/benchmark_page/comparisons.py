@@ -6,7 +6,7 @@ from itertools import combinations
 
 from workbench.benchmark.cells import OWN_FEED, PATTERNS
 from workbench.benchmark.epochs import TOTAL
-from workbench.benchmark.timings import Timing
+from workbench.benchmark_page.timings import Timing
 
 
 @dataclass(frozen=True)

@@ -8,11 +8,11 @@ from typing import Any
 from formats import atomic_file
 from formats.errors import writing
 from pipeline.errors import ConfigError
-from workbench.benchmark import comparisons, pictures, predictions, timings
 from workbench.benchmark.cells import FIT, PATTERNS
 from workbench.benchmark.epochs import TOTAL
 from workbench.benchmark.measurement import Measured
-from workbench.benchmark.timings import Timing
+from workbench.benchmark_page import comparisons, pictures, predictions, timings
+from workbench.benchmark_page.timings import Timing
 from workbench.pages import html
 from workbench.pages.html import quoted
 from workbench.plan import accelerators, cost
@@ -71,7 +71,7 @@ def write(
     drawn = pictures.draw([row for row in rows if row.work == work], chosen, output, show)
     advice = _advice(alike, reached, accuracy)
     page = html.render(
-        "benchmark/bench.html.j2",
+        "benchmark_page/bench.html.j2",
         "Trainings, timed",
         advice=[quoted(line, 400) for line in advice],
         compared_head=("compared", "times", "slower", "faster", "note"),

@@ -10,9 +10,9 @@ from matplotlib import ticker
 from PIL import Image
 
 from pipeline.figures import drawing
-from workbench.benchmark import timings
 from workbench.benchmark.cells import PATTERNS
-from workbench.benchmark.timings import MORE, Timing
+from workbench.benchmark_page import timings
+from workbench.benchmark_page.timings import MORE, Timing
 
 EPOCHS = (10, 20, 50, 100, 200, 500, 1000, 2000)
 COLORS = tuple(f"C{number}" for number in range(10))

@@ -1,4 +1,4 @@
-"""A run that ends says how it compares with its floor, and one below it says so."""
+"""A run keeps the rows that it is most wrong about, and shows how it compares with its baseline."""
 
 import json
 import re
@@ -6,6 +6,8 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from pipeline import artifact
 from pipeline import config as configs
@@ -13,14 +15,78 @@ from pipeline.__main__ import main
 from pipeline.config import Floor
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
-from pipeline.evaluate import floor_comparison, metrics
+from pipeline.errors import ReportError
+from pipeline.evaluate import held_out_results, metrics
 from pipeline.train import training
 from workbench.report import report
 
 FLOOR = Floor(model="a forest", metric="accuracy", score=0.8, error=0.02, rows=400)
 
 
-@pytest.fixture(autouse=True)
+@given(st.lists(st.floats(0, 10) | st.just(float("nan")), max_size=40), st.integers(1, 30))
+@settings(max_examples=30)
+def test_no_row_that_is_left_out_cost_more_than_one_that_is_kept(losses, most):
+    """A loss that is no number is the worst of all."""
+    values = np.array(losses)
+
+    chosen = held_out_results.worst(values, most)
+
+    costs = np.where(np.isnan(values), 1e9, values)
+    assert costs[chosen].tolist() == sorted(costs, reverse=True)[:most]
+    assert len(chosen) == len(set(chosen.tolist()))
+
+
+def kept(folder, rows, losses, inputs, **more):
+    path = held_out_results.keep_examples(folder, np.array(rows), np.array(losses), inputs, **more)
+    assert [each.name for each in folder.iterdir()] == ["examples.npz"]
+    return held_out_results.load_examples(path, rows=51)
+
+
+def test_each_picture_stays_with_its_row(tmp_path):
+    """Wherever the rows lie in validation.csv, and in whatever order they come; those of a table
+    have none.
+    """
+    rows, losses = [50, 3, 7, 20], [1.0, 3.0, 0.5, 2.0]
+    inputs = (np.array(rows)[:, None, None, None] * np.ones((1, 8, 6, 3))).astype(np.uint8)
+
+    found = kept(tmp_path, rows, losses, inputs, most=3)
+
+    assert found.indices.tolist() == [3, 20, 50]
+    assert found.pixels[:, 0, 0, 0].tolist() == [3, 20, 50]
+    assert kept(tmp_path, rows, losses, None, most=2).pixels is None
+
+
+@pytest.mark.parametrize(
+    ("shape", "small"), [((600, 400, 3), (256, 171, 3)), ((10, 2000, 1), (1, 256, 1))]
+)
+def test_a_large_picture_is_made_smaller_and_keeps_its_form(tmp_path, shape, small):
+    """A page with two dozen of them can still be sent to somebody."""
+    found = kept(tmp_path, [0, 1], [1.0, 1.0], np.full((2, *shape), 200, np.uint8))
+
+    assert found.pixels.shape == (2, *small) and (found.pixels == 200).all()
+
+
+@pytest.mark.parametrize(
+    "arrays",
+    [
+        {"indices": np.array([0, 9])},
+        {"indices": np.array([0.5])},
+        {"indices": np.array([0]), "pixels": np.zeros((2, 8, 8, 1), np.uint8)},
+        {"indices": np.array([0], object)},
+    ],
+)
+def test_another_file_of_that_name_is_refused(tmp_path, arrays):
+    """It is of another run, or somebody else's; and nothing in it is run."""
+    np.savez(tmp_path / "examples.npz", **arrays)
+
+    with pytest.raises(ReportError, match=r"examples\.npz is not what keep_examples writes"):
+        held_out_results.load_examples(tmp_path / "examples.npz", rows=5)
+
+
+# The baseline
+
+
+@pytest.fixture
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST_RESAMPLES", 100)
 
@@ -33,7 +99,7 @@ def compared(right, floor=FLOOR, rows=100, metric="accuracy") -> tuple[dict | No
     examples = Examples(ids, np.zeros((rows, 1)), labels, target)
     config = replace(configs.load("digits"), num_classes=2, floor=floor, metric=metric)
     lines: list[str] = []
-    part = floor_comparison.compare(config, examples, np.arange(rows), found, lines.append)
+    part = held_out_results.compare(config, examples, np.arange(rows), found, lines.append)
     return part, "\n".join(lines)
 
 
@@ -46,7 +112,7 @@ def compared(right, floor=FLOOR, rows=100, metric="accuracy") -> tuple[dict | No
         (60, "Warning: below the floor"),
     ],
 )
-def test_a_run_says_on_which_side_of_the_floor_it_is(right, said):
+def test_a_run_says_on_which_side_of_the_floor_it_is(few_resamples, right, said):
     part, line = compared(right)
 
     assert said in line and "a forest has 0.8 ± 0.02" in line
@@ -55,20 +121,16 @@ def test_a_run_says_on_which_side_of_the_floor_it_is(right, said):
     assert part["network_error"] == pytest.approx((right * (100 - right) / 1e6) ** 0.5, rel=0.15)
 
 
-def test_a_metric_that_falls_is_better_below():
-    part, line = compared(100, replace(FLOOR, metric="log_loss", score=0.5), metric="log_loss")
-
-    assert part is not None and not part["below"] and "Above the floor" in line
-
-
-def test_a_floor_that_cannot_be_compared_loses_no_training():
-    """One in another metric, or without a value on the held-out rows."""
+def test_a_floor_of_another_metric_or_without_a_value_loses_no_training(few_resamples):
+    """And of a metric that falls, less is better."""
     auc = replace(FLOOR, metric="auc")
 
     assert compared(80, auc)[0] is None
     assert "The floor is in auc and the config's metric is accuracy" in compared(80, auc)[1]
     part, line = compared(1, auc, rows=1, metric="auc")
     assert part is None and "cannot be compared with its floor" in line
+    part, line = compared(100, replace(FLOOR, metric="log_loss", score=0.5), metric="log_loss")
+    assert part is not None and not part["below"] and "Above the floor" in line
 
 
 def assert_it_has_the_numbers_of(manifest, page):
@@ -83,7 +145,7 @@ def assert_it_has_the_numbers_of(manifest, page):
 
 
 def test_the_last_line_the_manifest_the_report_and_describe_show_the_floor(
-    competition, tiny, written_config, tmp_path, capsys
+    few_resamples, competition, tiny, written_config, tmp_path, capsys
 ):
     """A floor that nothing can reach, which came while the run rested."""
     lines: list[str] = []

@@ -4,6 +4,7 @@ import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import pipeline.configs
@@ -15,7 +16,7 @@ from pipeline.data import dataset
 from pipeline.errors import CheckpointError, ConfigError, DataError
 from pipeline.evaluate import competition_metric
 from pipeline.models import architectures
-from pipeline.train import own_code_check, training
+from pipeline.train import custom_check, training
 from tests.pipeline.handmade import without_numbers
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -39,7 +40,6 @@ FLOATS = "to_numpy(np.float32)"
 BROKEN = [
     (LOGITS, LOGITS.replace("num_classes", "7"), r"DEF\).*shape \(None, 7\), not \(None, 10"),
     (LOSS, f"keras.ops.mean({LOSS})", r"DEF\) returns float32 \(\) for 16 rows"),
-    (RECALL, RECALL.replace("set(truth)", "range(10)"), "DEF.* fails where rows of a class are"),
     (RECALL, "float(len(truth))", r"DEF\) gives 20 to the truth and 20 to the worst"),
     (RECALL, f"{RECALL} / 'a'", r"DEF\) \(line \d+\) ended with TypeError"),
     (ERASED, "image[1:]", r"DEF\) returns uint8 \(7, 8, 1\)"),
@@ -76,7 +76,7 @@ def own(tmp_path):
 def test_the_example_of_the_page_works_and_is_told_with_file_and_line(own):
     told = []
 
-    own_code_check.check(own(), told.append)
+    custom_check.check(own(), told.append)
 
     assert [line.split(" (")[0] for line in told[:4]] == [
         "augment='erased'", "loss='focal'", "metric='macro_recall'", "model='squeeze_net'"
@@ -92,8 +92,6 @@ def orders_folder(tmp_path_factory):
     return folder
 
 
-# One of the broken metrics gets no rows.
-@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value encountered")
 @pytest.mark.parametrize(
     ("name", "text", "before", "after", "says"),
     [("leaves.py", WHOLE, *row) for row in BROKEN]
@@ -111,9 +109,19 @@ def test_what_cannot_work_is_refused_with_file_line_and_edit(
         config = configs.load(str(path))
         if name == ORDERS.name:
             dataset.read_training(orders_folder, config)
-        own_code_check.by_jax(config, str)
+        custom_check.by_jax(config, str)
 
     assert name in str(said.value) and "\n" in str(said.value)
+
+
+# A mean over no rows.
+@pytest.mark.filterwarnings("ignore:Mean of empty slice", "ignore:invalid value encountered")
+def test_a_metric_that_fails_without_a_class_is_refused_before_training(own):
+    config = own((RECALL, RECALL.replace("set(truth)", "range(10)")))
+
+    custom_check.check_metric_of(config, np.arange(20) % 10)
+    with pytest.raises(DataError, match="macro_recall has no value for these 18 rows"):
+        custom_check.check_metric_of(config, np.arange(18) % 9)
 
 
 def test_what_can_work_is_not_refused(own):
@@ -134,25 +142,27 @@ def test_what_can_work_is_not_refused(own):
 def test_a_module_beside_the_file_counts_as_its_code(own, tmp_path, monkeypatch):
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "beside_it.py").write_text("FACTOR = 1\n")
-    first = own(("import keras\n", "import keras\nfrom beside_it import FACTOR\n")).code
+    change = "import keras\n", "import keras\nfrom beside_it import FACTOR\n"
+    first = own_code.digest(own(change))
     (tmp_path / "beside_it.py").write_text("FACTOR = 2\n")
 
-    assert own_code.fingerprint(tmp_path / "leaves.py") != first
+    assert own_code.digest(own(change)) != first
 
 
 def test_functions_that_are_not_those_of_the_training_are_refused(own):
     """An artifact's config has their sha256 only."""
-    trained = configs.from_json(own().to_json())
+    example = own()
+    trained = configs.from_json(example.to_json())
+    own_code.require(trained, own_code.digest(example))
     assert own_code.function(trained, "loss") is not None
 
     with pytest.raises(ConfigError, match=r"expected pipeline/configs/nowhere.py"):
-        own_code.function(replace(trained, name="nowhere", code="0" * 64), "loss")
+        own_code.require(replace(trained, name="nowhere"), "0" * 64)
     for name, has in (("digits", "none"), ("cells", "begins with [0-9a-f]{12};")):
-        elsewhere = replace(trained, name=name, code="0" * 64)
         with pytest.raises(
             ConfigError, match=f"not those of the training.*{has}.*expected 0{{12}}"
         ):
-            own_code.function(elsewhere, "loss")
+            own_code.require(configs.load(name), "0" * 64)
 
 
 def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
@@ -170,24 +180,25 @@ def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline.configs, "__path__", [str(tmp_path)])
 
     config = configs.load("several")
+    first = own_code.digest(config)
 
     assert own_code.function(config, "loss").__module__ == "pipeline.configs.several.losses"
     assert own_code.elsewhere(config) == ""
     (folder / "losses.py").write_text(focal.replace("** 2", "** 3"))
-    assert own_code.fingerprint(folder / "__init__.py") != config.code
+    assert own_code.digest(configs.load("several")) != first
 
 
 @pytest.mark.slow
 def test_a_run_with_own_functions_resumes_and_not_with_others(own, competition, tiny, tmp_path):
     """tests/pipeline/data/test_own_rows.py infers with a reader of its own, by two processes."""
-    names = ("name", "loss", "metric", "augment", "code")  # a model compiles longer
+    names = ("name", "loss", "metric", "augment")  # a model compiles longer
     example, quiet, out = own(), {"show": lambda line: None}, tmp_path / "out"
     config = replace(tiny, epochs=2, **{name: getattr(example, name) for name in names})
     training.train(config, competition, out, max_steps=3, **quiet)
     trained = training.train(config, competition, out, **quiet)
     assert "validation_macro_recall" in trained.manifest["metrics"]
-    assert trained.manifest["config"]["code"] == example.code
+    assert trained.manifest["custom_code"] == own_code.digest(example)
 
-    changed = replace(config, code=own(("** 2", "** 3")).code)
-    with pytest.raises(CheckpointError, match=r"changed since: code: '.*' then, '.*' now"):
-        training.train(changed, competition, out, **quiet)
+    own(("** 2", "** 3"))
+    with pytest.raises(CheckpointError, match=r"changed since: custom_code: '.*' then, '.*' now"):
+        training.train(config, competition, out, **quiet)

@@ -10,7 +10,7 @@ from pipeline.config import Config
 from pipeline.errors import PipelineError
 from workbench.benchmark import bench_command, measurement, own_way
 from workbench.benchmark.cells import OURS
-from workbench.benchmark.timings import Timing
+from workbench.benchmark_page.timings import Timing
 from workbench.plan import accelerators, plan
 from workbench.plan.accelerators import RUNTIMES
 from workbench.plan.laws import VALIDATES, AffineLaw, Interval

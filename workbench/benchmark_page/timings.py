@@ -5,10 +5,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.errors import ConfigError
-from workbench.benchmark import measurement, published_grid
+from workbench.benchmark import measurement
 from workbench.benchmark.cells import FEEDS, FIT, PATTERNS
 from workbench.benchmark.epochs import total
 from workbench.benchmark.measurement import FOLDER, Measured
+from workbench.benchmark_page import published_grid
 
 TPU, GPU = "TPU v2-8, 2018", "GPU of Colab, 2018"
 FED = f"{TPU}, its feeds"

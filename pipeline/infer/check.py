@@ -1,8 +1,12 @@
-"""Restoring: an artifact's models, checked by computing its golden outputs again."""
+"""Check: an artifact's models and its decoding of files give here what they gave in training.
+
+The golden outputs are computed again before anything is predicted, by the program that the test set
+goes through, and the golden file is decoded again.
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -11,10 +15,9 @@ from pipeline import artifact as artifact_module
 from pipeline.artifact import Artifact
 from pipeline.config.data_layout import PIXELS
 from pipeline.data import image_decoding, image_files
-from pipeline.data.image_decoding import differing
 from pipeline.errors import ArtifactError, ConfigError
-from pipeline.infer import block_prediction
-from pipeline.infer.forward_pass import Forward
+from pipeline.infer import predict
+from pipeline.infer.predict import Forward
 from pipeline.models import architectures
 from pipeline.runtime import devices
 
@@ -25,35 +28,39 @@ PRECISIONS = ("auto", FULL, HALF)
 # has 11 bits, and its errors grow through the layers (measured 2026-11-22: 2.8e-3 at most over
 # 12,000 rows of a small network).
 TOLERANCE = {FULL: 1e-4, HALF: 2e-2}
-
-
 # Grey levels, in the mean over the golden file's pixels, that another version of Pillow or OpenCV
 # may differ by: what rounding each pixel in another way may do. Measured on photographs: 0 between
 # Pillow 10.4, 11.3, 12.0 and 13.0; 0.6 to 15 with another filter or decode="reduced".
 LEVELS = 0.5
 
 
-@dataclass(frozen=True)
-class Checked:
-    """What came of the golden outputs.
+class Checked(NamedTuple):
+    """The outcome of the golden check.
 
     Attributes:
         precision: of the models.
         difference: the largest between two predictions, here and where the model was trained.
-        tolerance: what was allowed.
-        asked: whether the config asks for that tolerance; else it is the usual one.
+        tolerance: the largest that is allowed.
     """
 
     precision: str
     difference: float
     tolerance: float
-    asked: bool
+
+    @property
+    def good(self) -> bool:
+        """Whether the predictions agree. A difference of NaN does not."""
+        return self.difference <= self.tolerance
 
 
 def restore(
-    artifact: Artifact, precision: str = "", show: Callable[[str], None] = print
+    artifact: Artifact,
+    precision: str = "",
+    *,
+    rows: int = 0,
+    show: Callable[[str], None] = print,
 ) -> tuple[Forward, Checked]:
-    """Return the artifact's models, one a fold, after computing the golden outputs again.
+    """Return the artifact's models, one per fold, after computing the golden outputs again.
 
     "auto" takes float16 with float32 weights on a GPU, if predictions and best labels of the golden
     inputs are then those of the training; else float32. A T4 computes float16 several times as
@@ -61,7 +68,8 @@ def restore(
 
     Args:
         precision: one of `PRECISIONS`; "": `infer_precision` of the config.
-        show: takes a line if float16 does not agree.
+        rows: of the test set, from which the batch follows.
+        show: takes a line if float16 does not agree, or a batch does not fit.
 
     Raises:
         ArtifactError: if the weights do not fit, or the golden outputs differ.
@@ -74,29 +82,26 @@ def restore(
             "Correct --precision."
         )
     if wanted == "auto" and devices.found().platform == "gpu":
-        forward, outputs = _computed(artifact, HALF)
-        checked = _compared(artifact, outputs, HALF)
+        forward, outputs, checked = _restored(artifact, HALF, rows, show)
         target = artifact.target
-        best = [list(target.best(each)) for each in (outputs, artifact.golden_outputs)]
-        same = target.kind in ("regression", "own") or best[0] == best[1]
-        if checked.difference <= checked.tolerance and same:
+        same_labels = target.kind in ("regression", "own") or (
+            target.best(outputs) == target.best(artifact.golden_outputs)
+        )
+        if checked.good and same_labels:
             return forward, checked
         show(
             f"float16 gives other predictions ({checked.difference:.1e} apart on golden inputs;"
             f" {checked.tolerance:.0e} is allowed); float32 is used"
         )
     wanted = FULL if wanted == "auto" else wanted
-    forward, outputs = _computed(artifact, wanted)
-    checked = _compared(artifact, outputs, wanted)
-    if not checked.difference <= checked.tolerance:
+    forward, outputs, checked = _restored(artifact, wanted, rows, show)
+    if not checked.good:
         raise ArtifactError(
             "The model gives other outputs here than where it was trained:"
             f" {checked.difference:.2e} apart on {len(outputs)} golden inputs;"
             f" expected at most {checked.tolerance:.0e} in {wanted}.\n"
             f"Trained with {artifact.manifest['versions']}. Infer with the same commit"
             + (", or with precision float32." if wanted == HALF else ".")
-            + f" If predictions so far apart will do, set golden_tolerance="
-            f"{2 * checked.difference:.1g} in the config; the submission's lineage will say so."
         )
     return forward, checked
 
@@ -105,8 +110,8 @@ def check_decoding(artifact: Artifact, show: Callable[[str], None] = print) -> N
     """Refuse to predict where files become other pixels than in training.
 
     Decodes the golden file and compares it with the first golden input. With the versions of the
-    training all pixels have to be equal, else within `LEVELS` in the mean. Inputs that are in no
-    image files have none to decode.
+    training all pixels have to be equal, else within `LEVELS` in the mean. Inputs outside of image
+    files have nothing to decode.
 
     Raises:
         ArtifactError: if the pixels differ; it names the rules that do.
@@ -115,19 +120,19 @@ def check_decoding(artifact: Artifact, show: Callable[[str], None] = print) -> N
         return
     shape = image_files.shape(artifact.config.data)
     known, here = artifact.manifest["golden"]["decoded_by"], shape.rules
-    other = differing(known, here, "in training")
+    other = image_decoding.differing(known, here, "in training")
     try:
         pixels = image_decoding.decode(artifact.golden_file, shape).astype(int)
     except image_decoding.BrokenImage as error:
-        gap, found = np.inf, str(error)
+        gap, problem = np.inf, str(error)
     else:
         gap = float(np.abs(pixels - artifact.golden_inputs[0]).mean())
-        found = f"it is {gap:.3g} grey levels off in the mean"
+        problem = f"it is {gap:.3g} grey levels off in the mean"
     same = all(known.get(name) == here.get(name) for name in ("Pillow", "OpenCV"))
     most = 0.0 if same else LEVELS
     if gap > most or any(known.get(name) != here[name] for name in PIXELS):
         raise ArtifactError(
-            f"The artifact's golden file is decoded otherwise here than in training: {found};"
+            f"The artifact's golden file is decoded differently here than in training: {problem};"
             f" expected at most {most:g}, by the same rules. "
             f"{other or 'The rules are the same: another build of the same versions decodes it'}.\n"
             "Infer with the commit and the versions of the training, or train again."
@@ -136,20 +141,11 @@ def check_decoding(artifact: Artifact, show: Callable[[str], None] = print) -> N
         show(f"The golden file decodes as in training ({gap:.3g} levels off), though {other}")
 
 
-def averaged(
-    artifact: Artifact, forward: Forward, inputs: np.ndarray, batch: int | None = None
-) -> np.ndarray:
-    """Return the mean of the folds' predictions, float32 (n, k).
-
-    Args:
-        batch: rows at once; None: the forward pass's, halved where it does not fit.
-    """
-    return block_prediction.mean(artifact, forward.outputs(inputs, batch))
-
-
-def _computed(artifact: Artifact, precision: str) -> tuple[Forward, np.ndarray]:
-    """Return the models and their predictions for the golden inputs."""
-    before, models = keras.config.dtype_policy(), []
+def _restored(
+    artifact: Artifact, precision: str, rows: int, show: Callable[[str], None]
+) -> tuple[Forward, np.ndarray, Checked]:
+    """Return the models, their predictions for the golden inputs, and how these compare."""
+    policy, models = keras.config.dtype_policy(), list[Any]()
     keras.config.set_dtype_policy(precision)
     try:
         for weights in artifact.folds:
@@ -157,19 +153,15 @@ def _computed(artifact: Artifact, precision: str) -> tuple[Forward, np.ndarray]:
                 models.append(architectures.build(artifact.config))
             artifact_module.assign(models[-1], weights)
     finally:
-        keras.config.set_dtype_policy(before)
-    forward = Forward(models)
-    # With the batch of the first blocks, or a smaller one where the device has no room for it.
-    return forward, averaged(artifact, forward, artifact.golden_inputs)
-
-
-def _compared(artifact: Artifact, outputs: np.ndarray, precision: str) -> Checked:
+        keras.config.set_dtype_policy(policy)
+    golden = artifact.golden_inputs
+    forward = Forward(models, predict.batch_size(golden, rows), show)
+    outputs = predict.mean_of_folds(artifact, forward.outputs(golden))
     unit = np.array(artifact.target.spread or 1.0)
     if artifact.target.log or artifact.target.kind == "own":
         unit = np.abs(artifact.golden_outputs) + 1
     difference = float(np.max(np.abs(outputs - artifact.golden_outputs) / unit))
-    asked = artifact.config.golden_tolerance
-    return Checked(precision, difference, asked or TOLERANCE[precision], asked is not None)
+    return forward, outputs, Checked(precision, difference, TOLERANCE[precision])
 
 
 @contextmanager

@@ -1,0 +1,89 @@
+"""A folder of files whose manifest.json has the sha256 of each, and its own.
+
+The folder is written beside its place, flushed to the disk and renamed. So a kill or a loss of
+power leaves the older folder or the new one, and a changed byte shows.
+"""
+
+import errno
+import hashlib
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from formats.atomic_file import sync_folder, write_synced
+from formats.checksums import file_entry, opened, sealed
+from formats.errors import writing
+
+MANIFEST = "manifest.json"
+
+
+def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> dict[str, Any]:
+    """Write a folder in place of an older one, and return its manifest.
+
+    An older folder is renamed to `.<name>-old` first and removed last. If the second rename fails
+    it gets its name back; after a kill between the two, the next write gives it back.
+
+    Args:
+        folder: its parent exists.
+        files: content by name.
+        manifest: JSON values; "files": {name: {"sha256", "size"}} is added.
+
+    Raises:
+        DiskError: if it cannot be written; an older folder stays.
+    """
+    entries = {
+        name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
+        for name, content in files.items()
+    }
+    content = sealed({**manifest, "files": entries})
+    old = folder.with_name(f".{folder.name}-old")
+    with writing(folder):
+        if folder.exists() and not folder.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
+        if old.exists() and not folder.exists():
+            old.rename(folder)
+        for orphan in folder.parent.glob(f".{folder.name}-*"):  # of a write that was killed
+            shutil.rmtree(orphan, ignore_errors=True)
+        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        try:
+            for name, each in {**files, MANIFEST: content}.items():
+                write_synced(fresh / name, each)
+            fresh.chmod(0o755)
+            sync_folder(fresh)
+            if folder.exists():
+                folder.rename(old)
+            try:
+                fresh.rename(folder)
+            except OSError:
+                if old.exists():
+                    old.rename(folder)
+                raise
+            sync_folder(folder.parent)
+            shutil.rmtree(old, ignore_errors=True)
+        finally:
+            shutil.rmtree(fresh, ignore_errors=True)
+    return opened(content)
+
+
+def verify(folder: Path, name: str, entry: Mapping[str, Any]) -> None:
+    """Raise `ValueError` unless a file is there with these bytes.
+
+    Args:
+        name: as the manifest has it. It may come over the network, so it may not be a path.
+        entry: {"sha256", "size"}.
+    """
+    path = folder / name
+    # A link could change its target after this check.
+    if not re.fullmatch(r"[\w .-]{1,200}", name) or not path.is_file() or path.is_symlink():
+        raise ValueError(f"{name[:200]} is missing; {MANIFEST} lists it")
+    actual = file_entry(path)
+    if actual != entry:
+        raise ValueError(
+            f"{name} has other bytes than {MANIFEST} says: {actual['size']} bytes, sha256"
+            f" {actual['sha256'][:12]}…; expected {entry['size']} bytes,"
+            f" {str(entry['sha256'])[:12]}…"
+        )

@@ -1,0 +1,131 @@
+"""Geometry: crops, flips, quarter turns and resized crops of images.
+
+Each has two functions, of the form that `pipeline.augment.augmentation.Change` describes: `draw_…`
+draws whole numbers for each image, and the other one changes the images by them.
+"""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from pipeline.augment.resampling import ONE, resized, taken
+from pipeline.config import Data
+
+NARROWEST, TRIES = 3 / 4, 10  # of width / height; windows that are drawn until one fits
+
+
+def draw_windows(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
+    """Return int32 (batch, 4): first row, rows, first column and columns of each window.
+
+    Its share of the image's area is drawn evenly from `data.crop_scale` to 1, width / height from
+    3/4 to 4/3, evenly in its logarithm. If none of ten windows fits, it is the whole image.
+
+    Source: Szegedy et al. 2014, arXiv:1409.4842, section 6; torchvision calls it RandomResizedCrop.
+    """
+    height, width = data.shape[:2]
+    area = height * width * random.uniform(data.crop_scale, 1, (TRIES, batch))
+    narrow = np.exp(random.uniform(np.log(NARROWEST), -np.log(NARROWEST), (TRIES, batch)))
+    sides = np.stack([np.sqrt(area / narrow), np.sqrt(area * narrow)]).round().clip(1)
+    whole = np.array([height, width])[:, None, None]
+    fits = (sides <= whole).all(axis=0)
+    first = np.take_along_axis(sides, fits.argmax(axis=0)[None, None], axis=1)[:, 0]
+    chosen = np.where(fits.any(axis=0), first, whole[:, 0])
+    places = np.floor(random.random((2, batch)) * (whole[:, 0] - chosen + 1))
+    return np.stack([places, chosen], axis=1).reshape(4, batch).T.astype(np.int32)
+
+
+def enlarge(images: Any, numbers: Any, data: Data) -> Any:
+    """Return a window of each image, enlarged to its size: uint8 (n, height, width, channels).
+
+    >>> data = Data(height=1, width=3, channels=1, crop_scale=0.5)
+    >>> image = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
+    >>> enlarge(image, jnp.array([[0, 1, 1, 2]]), data).ravel().tolist()
+    [100, 150, 200]
+    """
+    for axis in (1, 2):
+        first, number = (numbers[:, 2 * axis - 2 + column, None] for column in (0, 1))
+        size = images.shape[axis]
+        step = number * ONE // size
+        positions = first * ONE + (step - ONE) // 2 + step * jnp.arange(size)
+        ends = first * ONE, (first + number - 1) * ONE
+        images = resized(images, jnp.clip(positions, *ends), axis)
+    return images
+
+
+def draw_quarters(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
+    """Return int32 (batch, 1): by how many quarters each image turns, 0 to 3, equally often."""
+    return random.integers(0, 4, (batch, 1)).astype(np.int32)
+
+
+def turn(images: Any, quarters: Any, data: Data) -> Any:
+    """Return the images, uint8 (n, side, side, channels), turned to the left by quarters.
+
+    >>> data = Data(height=2, width=2, channels=1, rotate=True)
+    >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
+    >>> turn(image, jnp.array([[1]]), data).reshape(2, 2).tolist()
+    [[2, 4], [1, 3]]
+    """
+    quarters = quarters[:, :, None, None]
+    images = jnp.where(quarters % 2 == 1, images.swapaxes(1, 2), images)
+    images = jnp.where((quarters == 1) | (quarters == 2), images[:, ::-1], images)
+    return jnp.where(quarters >= 2, images[:, :, ::-1], images)
+
+
+def draw_flips(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
+    """Return int32 (batch, 1): 1 for half of the images."""
+    return random.integers(0, 2, (batch, 1)).astype(np.int32)
+
+
+def flip_vertical(images: Any, flipped: Any, data: Data) -> Any:
+    """Return the images, uint8 (n, height, width, channels), some of them upside down."""
+    return jnp.where(flipped[:, :, None, None] == 1, images[:, ::-1], images)
+
+
+def draw_crops(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
+    """Return int32 (batch, 3): the first row and column of each window in the image, which has
+    `data.crop_padding` zeros around it; and 1 if it is mirrored, with `data.flip` half of them.
+    """
+    windows = random.integers(0, 2 * data.crop_padding + 1, (2, batch))
+    mirrored = (random.random(batch) < 0.5) & data.flip
+    return np.stack([*windows, mirrored], axis=1).astype(np.int32)
+
+
+def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
+    """Return a window of each padded image, of its size: uint8 (n, height, width, channels).
+
+    >>> data = Data(height=2, width=2, channels=1, crop_padding=1, flip=True)
+    >>> image = jnp.array([[[[1], [2]], [[3], [4]]]], jnp.uint8)
+    >>> crop_and_flip(image, jnp.array([[2, 1, 1]]), data).reshape(2, 2).tolist()
+    [[4, 3], [0, 0]]
+    """
+    ways = {"cpu": _crop_by_images, "default": _crop_by_lines}
+    padded = {platform: partial(way, padding=data.crop_padding) for platform, way in ways.items()}
+    return jax.lax.platform_dependent(images, numbers, **padded)
+
+
+def _crop_by_images(images: Any, numbers: Any, padding: int) -> Any:
+    """Copy one window after the other, as a CPU does it fastest."""
+    number, height, width, channels = images.shape
+    sides = (padding, padding), (padding * channels, padding * channels)
+
+    def window(image: tuple[Any, Any]) -> Any:
+        lines, (down, right, _) = image
+        return jax.lax.dynamic_slice(jnp.pad(lines, sides), (down, right * channels), lines.shape)
+
+    lines = images.reshape(number, height, width * channels)
+    windows = jax.lax.map(window, (lines, numbers)).reshape(images.shape)
+    mirrored = numbers[:, 2, None, None, None] == 1
+    return jnp.where(mirrored, windows[:, :, ::-1], windows)
+
+
+def _crop_by_lines(images: Any, numbers: Any, padding: int) -> Any:
+    """Take all rows of the windows, then all columns."""
+    down, right, mirrored = (numbers[:, column, None] for column in range(3))
+    height, width = images.shape[1:3]
+    columns = jnp.where(mirrored == 1, width - 1 - jnp.arange(width), jnp.arange(width))
+    if padding:
+        images = taken(images, down - padding + jnp.arange(height), 1)
+    return taken(images, right - padding + columns, 2)

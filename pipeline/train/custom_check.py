@@ -1,0 +1,393 @@
+"""Checks what a config's custom functions return, before a run spends anything.
+
+`check` calls each with a few made-up rows and reports what is wrong, with file and line. The model
+is also computed by TensorFlow, which infers on Kaggle's GPUs, in a process of its own: `python -m
+pipeline.train.custom_check CONFIG FOLDER`.
+"""
+
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from keras.layers import BatchNormalization
+
+from pipeline import artifact
+from pipeline.augment.augmentation import Augmentation
+from pipeline.config import Config, own_code
+from pipeline.config import load as load_config
+from pipeline.config.data_layout import Form, sizes
+from pipeline.data import csv_files, packed_inputs
+from pipeline.errors import ConfigError, PipelineError, SubmissionError
+from pipeline.evaluate import competition_metric, losses, metrics
+from pipeline.infer import submission
+from pipeline.models import architectures, group_layers, layer_tree, weight_names
+from pipeline.train import learning_rate
+
+ROWS = 16
+IDS = [str(row) for row in range(ROWS)]
+# Rows of a batch that no axis of a model is a multiple of.
+ODD_ROWS = 37
+# Largest difference of outputs between JAX and TensorFlow, of the largest output: that of
+# `pipeline.infer.check`, which would refuse the artifact later.
+TOLERANCE = 1e-4
+SUM_TOLERANCE = 1e-5  # by which the sum of a softmax may differ from 1
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def check(config: Config, show: Callable[[str], None]) -> None:
+    """Check a config's custom functions, and its model with both backends.
+
+    Raises:
+        ConfigError: if one cannot work.
+    """
+    by_jax(config, show)
+    _by_tensorflow(config)
+    show("model: TensorFlow computes the same outputs as JAX")
+
+
+def by_jax(config: Config, show: Callable[[str], None]) -> None:
+    """Check what JAX shows alone, in seconds."""
+    images, name = _images(config), own_code.described
+    if own_code.function(config, "augment"):
+        images = _augmented(config, images)
+        show(f"{name(config, 'augment')}: images stay {images.dtype} {images.shape}")
+    if own_code.function(config, "loss"):
+        _check_loss(config)
+        groups = ""
+        if compares_rows(config, _outputs(config).shape[1:]):
+            group = learning_rate.apply(config, config.batch).batchnorm_batch
+            groups = f"; it compares rows: it gets groups of {group} (batchnorm_batch)"
+        show(f"{name(config, 'loss')}: a number per row, which depends on the labels{groups}")
+    if own_code.function(config, "metric"):
+        metric = competition_metric.of(config)
+        takes = metric.takes
+        if config.target == "own":
+            metric(_labels(config, 0), _outputs(config))
+            takes = "labels and outputs"
+        better = "greater" if metric.greater_is_better else "smaller"
+        show(f"{name(config, 'metric')}: {better} is better; it gets {takes}")
+    show(f"{name(config, 'model')}: {_check_model(config, images)}")
+    if write := submission.writer_of(config):
+        columns = write(IDS, _predictions(config), None)
+        show(f"{name(config, 'write_submission')}: columns {', '.join(columns)}")
+
+
+def check_metric_of(config: Config, truth: np.ndarray) -> None:
+    """Call a custom metric with the truth of the held-out rows, before a run spends hours.
+
+    Args:
+        truth: as `pipeline.evaluate.metrics` takes it.
+    """
+    if own_code.function(config, "metric") and config.target != "own":
+        competition_metric.of(config)(truth, competition_metric.best(config, truth))
+
+
+def check_submission_of(config: Config, sample: Path) -> None:
+    """Call a custom `write_submission` with made-up predictions, before a run spends hours.
+
+    Args:
+        sample: the competition's, whose columns are expected.
+    """
+    if write := submission.writer_of(config):
+        columns = csv_files.header(sample, SubmissionError, submission.ADVICE)[1:]
+        write(IDS, _predictions(config), columns)
+
+
+def _augmented(config: Config, images: np.ndarray) -> np.ndarray:
+    """Return the images as a custom `augment` changes them, or refuse it."""
+    name = own_code.described(config, "augment")
+    changes = Augmentation(config.data, 0, ROWS, own_code.function(config, "augment"))
+    rows = [images, *([_labels(config, 0)] if config.target == "own" else [])]
+
+    def changed() -> list[np.ndarray]:
+        # Traced anew each time: what is drawn without the key is then drawn again.
+        program = jax.jit(
+            lambda images, *labels: changes.changed(images, changes.draws(0), *labels)
+        )
+        return [np.asarray(array) for array in program(*rows)]
+
+    with own_code.telling(config, "augment"):
+        first, again = changed(), changed()
+    for before, after in zip(rows, first, strict=True):
+        if after.shape != before.shape or after.dtype != before.dtype:
+            raise ConfigError(
+                f"{name} returns {after.dtype} {after.shape[1:]} for {before.dtype}"
+                f" {before.shape[1:]}; expected the same.\n"
+                f"Return .astype({before.dtype.name!r}) of it, in its own size."
+            )
+    if not all(map(np.array_equal, first, again)):
+        raise ConfigError(
+            f"{name} gives two results for one image and key.\n"
+            "Draw with the key alone (jax.random), not with numpy or Python's random."
+        )
+    return first[0]
+
+
+def _check_loss(config: Config) -> None:
+    """Refuse a custom loss that no training could minimize."""
+    loss: Any = own_code.function(config, "loss")
+    name, outputs, labels = own_code.described(config, "loss"), _outputs(config), _labels(config, 0)
+    # A loss of which labels are equal (contrastive) does not depend on their names.
+    others = labels[np.random.default_rng(0).permutation(ROWS)], _labels(config, 1)
+    with own_code.telling(config, "loss"):
+        values, *different = (np.asarray(jax.jit(loss)(x, outputs)) for x in (labels, *others))
+    if values.shape != (ROWS,) or not np.issubdtype(values.dtype, np.floating):
+        raise ConfigError(
+            f"{name} returns {values.dtype} {values.shape} for {ROWS} rows; expected a float"
+            f" ({ROWS},).\nReturn a number for each row: no mean over the batch."
+        )
+    if not np.isfinite([values, *different]).all():
+        raise ConfigError(
+            f"{name} returns numbers that are not finite for outputs around 0.\n"
+            "Add a small number within logarithms and divisions."
+        )
+    if all(np.array_equal(values, other) for other in different):
+        raise ConfigError(f"{name} does not depend on the labels.\nLet it compare with them.")
+
+
+def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
+    """Return whether a custom loss gives a row another number when other rows change, or their
+    number.
+
+    Args:
+        shape: of the model's outputs for a row.
+
+    Raises:
+        ConfigError: if the loss fails.
+    """
+    loss, half = own_code.function(config, "loss"), ROWS // 2
+    if loss is None:
+        return False
+    labels, random = _labels(config, 0), np.random.default_rng(2)
+    outputs, others = random.standard_normal((2, ROWS, *shape), np.float32)
+    others[:half] = outputs[:half]
+    other_labels = np.concatenate([labels[:half], random.permutation(_labels(config, 1))[half:]])
+    batches = (labels, outputs), (other_labels, others), (labels[:half], outputs[:half])
+    program = jax.jit(loss)
+    # Of several sizes, since a loss with a margin is 0 where rows are far apart.
+    for size in (0.1, 1, 10):
+        with own_code.telling(config, "loss"), jax.default_matmul_precision("highest"):
+            values, *different = (np.asarray(program(x, size * y)) for x, y in batches)
+        if values.shape != (ROWS,):
+            return False  # `check` refuses it
+        if any(_differ(values[:half], other[:half]) for other in different):
+            return True
+    return False
+
+
+def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
+    """Return whether two arrays differ by more than rounding, or in where they are not finite.
+
+    Args:
+        least: rounding is that of the largest number, or of this one if it is larger.
+    """
+    largest = np.abs(values[np.isfinite(values)]).max(initial=least)
+    return not np.allclose(values, others, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
+
+
+def _check_model(config: Config, images: np.ndarray) -> str:
+    """Return the model's parameters in words, or refuse a model that cannot be trained."""
+    name = own_code.described(config, "model")
+    architectures.seed(config.seed)
+    model = architectures.build(config)
+    if not model.trainable_variables:
+        raise ConfigError(
+            f"{name}: no weight of it trains; expected those of the last layer at least.\n"
+            "Set trainable=True there, or make a layer with weights."
+        )
+    with own_code.telling(config, "model"):
+        if own_code.function(config, "model"):
+            _refuse_mixed_rows(config)
+        _check_gradients(config, model, images)
+    outputs = architectures.outputs(model, images, ROWS)
+    _check_built_again(config, model, images, outputs)
+    softmax = outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < SUM_TOLERANCE
+    if config.target == "classes" and not own_code.function(config, "loss") and softmax:
+        raise ConfigError(
+            f"{name} gives probabilities; the loss expects logits.\nLeave the softmax out."
+        )
+    return f"{architectures.count(model)['total']:,} parameters, all gradients finite"
+
+
+def _check_gradients(config: Config, model: Any, images: np.ndarray) -> None:
+    """Compute the gradient of a batch as a step does, and refuse what is not finite."""
+    params = [variable.value for variable in model.trainable_variables]
+    buffers = [variable.value for variable in model.non_trainable_variables]
+    loss_fn = losses.of(config, training=True)
+
+    def forward(params: Any, images: Any) -> Any:
+        part = group_layers.MicroBatch(np.arange(len(images)), len(images), 1)
+        with group_layers.computing(model, part):
+            return model.stateless_call(params, buffers, images, training=True)[0]
+
+    def loss(params: Any) -> Any:
+        return loss_fn(_labels(config, 0), forward(params, images).astype("float32")).sum()
+
+    # A layer that takes another axis for the batch fails here.
+    jax.eval_shape(forward, params, np.resize(images, (ODD_ROWS, *images.shape[1:])))
+    gradients = map(np.asarray, jax.jit(jax.grad(loss))(params))
+    keys = weight_names.keys(model)
+    names = [weight_names.name(keys[id(variable)]) for variable in model.trainable_variables]
+    pairs = zip(names, gradients, strict=True)
+    if bad := [name for name, gradient in pairs if not np.isfinite(gradient).all()]:
+        culprit = "loss" if own_code.function(config, "loss") else "model"
+        raise ConfigError(
+            f"{own_code.described(config, 'model')}: the gradient of the loss is not finite in"
+            f" {len(bad)} of {len(names)} weights, {bad[0]!r} for example.\nLook in"
+            f" {own_code.described(config, culprit)} for a division by 0, a root or a logarithm at"
+            " 0."
+        )
+
+
+def _refuse_mixed_rows(config: Config) -> None:
+    """Refuse a model that computes a row from other rows, too, BatchNormalization aside: all rows
+    but the first are replaced, and the first one's outputs are compared.
+    """
+    model = architectures.build(config)
+    for layer in layer_tree.descendants(model):
+        if isinstance(layer, BatchNormalization):
+            layer.trainable = False  # it then computes with its moving statistics
+    random = np.random.default_rng(0)
+    # Random weights, since a branch may start with a factor of 0.
+    params = [
+        random.normal(0, 0.1, one.shape).astype(one.dtype) for one in model.trainable_variables
+    ]
+    buffers = [variable.value for variable in model.non_trainable_variables]
+    images, others = _images(config), _images(config, 1)
+    others[0] = images[0]
+    program = jax.jit(lambda x: model.stateless_call(params, buffers, x, training=True)[0][0])
+    with jax.default_matmul_precision("highest"):
+        outputs, different = (np.asarray(program(batch)) for batch in (images, others))
+    if _differ(outputs, different):
+        raise ConfigError(
+            f"{own_code.described(config, 'model')}: a row gets other numbers when other rows of"
+            " the batch change. A step computes a batch in parts, whatever fits, and a layer that"
+            " draws at random row by row, so the machine would decide what is mixed.\nCompute each"
+            " row by itself. To mix rows, set data.mixup or data.cutmix; to compare them, do it in"
+            " the loss, which gets whole groups; BatchNormalization gets them, too."
+        )
+
+
+def _check_built_again(config: Config, model: Any, images: np.ndarray, outputs: np.ndarray) -> None:
+    """Refuse a model that gives other outputs when it is built again with its weights."""
+    name = own_code.described(config, "model")
+    architectures.seed(config.seed + 1)
+    again = architectures.build(config)
+    if {id(one) for one in again.weights} & {id(one) for one in model.weights}:
+        raise ConfigError(
+            f"{name} gives one and the same layer to every model that is built, so folds and"
+            " inference would share its weights.\nMake the layers that have weights within the"
+            " function."
+        )
+    artifact.assign(again, artifact.weights_of(model))
+    if _differ(outputs, architectures.outputs(again, images, ROWS), least=1.0):
+        raise ConfigError(
+            f"{name} gives other outputs when it is built again with the same weights. A layer is"
+            " not part of the model (called on a constant, or kept where Keras cannot find it), or"
+            " a constant is drawn at random.\nCall such a layer within another layer's call, keep"
+            " layers as attributes, in lists or in dicts, and draw from a fixed seed."
+        )
+
+
+def _by_tensorflow(config: Config) -> None:
+    """Compare the model's outputs with those that TensorFlow computes in another process."""
+    model, name = architectures.build(config), own_code.described(config, "model")
+    weights: Any = artifact.weights_of(model)
+    with tempfile.TemporaryDirectory(prefix="custom-check-") as scratch:
+        np.savez(Path(scratch) / "weights.npz", **weights)
+        file = own_code.elsewhere(config) or config.name
+        done = subprocess.run(  # noqa: S603 - our own command
+            [sys.executable, "-m", "pipeline.train.custom_check", file, scratch],
+            cwd=ROOT,
+            env={**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"},
+            capture_output=True,
+            text=True,
+        )
+        if done.returncode:
+            (*_, line) = done.stderr.strip().splitlines() or ["nothing was printed"]
+            raise ConfigError(
+                f"{name} works with JAX and not with TensorFlow, which infers on a GPU:"
+                f" {line[:500]}\nUse keras.ops and keras.layers, which both have."
+            )
+        theirs = np.load(Path(scratch) / "outputs.npy", allow_pickle=False)
+    ours = architectures.outputs(model, _images(config), ROWS)
+    if _differ(ours, theirs, least=1.0):
+        raise ConfigError(
+            f"{name}: TensorFlow's outputs differ from JAX's by {np.abs(ours - theirs).max():.1e};"
+            f" expected at most {TOLERANCE:.0e} of the largest.\nUse keras.ops and keras.layers"
+            " alone, and nothing random outside of training."
+        )
+
+
+def _made_up(form: Form, random: np.random.Generator) -> np.ndarray:
+    """Return numbers of a form for each row: whole ones from 0 on, small ones of int32, which may
+    be places in a list.
+    """
+    shape = (ROWS, *sizes(form))
+    if form[0] == "float32":
+        return random.standard_normal(shape, np.float32)
+    return random.integers(0, 256 if form[0] == "uint8" else 2, shape, str(form[0]))
+
+
+def _images(config: Config, seed: int = 0) -> np.ndarray:
+    """Return made-up inputs of the model."""
+    random = np.random.default_rng(seed)
+    if config.data.kind == "own":
+        forms = config.data.own_inputs
+        return packed_inputs.pack({name: _made_up(form, random) for name, form in forms.items()})
+    return _made_up((config.data.dtype, *config.data.shape), random)
+
+
+def _outputs(config: Config) -> np.ndarray:
+    """Return made-up outputs of the model: float32 (n, outputs), or as a custom model has them."""
+    shape: tuple[int, ...] = (config.outputs,)
+    if config.target == "own":
+        shape = tuple(architectures.build(config).output.shape[1:])
+    return np.random.default_rng(1).standard_normal((ROWS, *shape), np.float32)
+
+
+def _predictions(config: Config) -> np.ndarray:
+    """Return made-up predictions, as `pipeline.data.labels.Target.predictions` returns them."""
+    if config.target in metrics.CLASSES:
+        return competition_metric.extremes(config)[0][1][:ROWS].astype(np.float32)
+    outputs = _outputs(config)
+    return 1 / (1 + np.exp(-outputs)) if config.target == "multilabel" else outputs
+
+
+def _labels(config: Config, shift: int) -> np.ndarray:
+    """Return labels as `pipeline.data.labels` reads them; others for another shift."""
+    rows = np.arange(ROWS) + shift
+    if config.target == "own":
+        labels = _made_up(config.data.own_labels, np.random.default_rng(shift))
+        return labels if labels.dtype == np.float32 else labels % 2
+    if config.target in metrics.CLASSES:
+        # Several rows of each, since a loss may compare rows of one class.
+        return (rows % min(config.num_classes, ROWS // 4)).astype(np.int32)
+    numbers = np.add.outer(rows, np.arange(config.outputs)).astype(np.float32)
+    return numbers % 2 if config.target == "multilabel" else numbers / ROWS - 0.5
+
+
+def main(config: str, folder: Path) -> int:
+    """Compute the outputs of a model for weights in a folder, by this process' backend."""
+    try:
+        settings = load_config(config)
+        model = architectures.build(settings)
+        with np.load(folder / "weights.npz", allow_pickle=False) as weights:
+            artifact.assign(model, weights)
+        with own_code.telling(settings, "model"):
+            outputs = architectures.outputs(model, _images(settings), ROWS)
+    except PipelineError as error:
+        print(" ".join(str(error).split()), file=sys.stderr)
+        return error.exit_code
+    np.save(folder / "outputs.npy", outputs, allow_pickle=False)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1], Path(sys.argv[2])))

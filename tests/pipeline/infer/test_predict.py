@@ -1,0 +1,81 @@
+"""What there is no time for is left out: views, then folds, then rows."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipeline.infer import predict
+from pipeline.infer.predict import Deadline, Pace
+
+
+class Work:
+    """A test set whose blocks take `decoding` seconds, and `each` for every view and fold."""
+
+    def __init__(self, views, folds, blocks, decoding, each, deadline):
+        self.now, self.used = 0.0, []
+        self.blocks, self.decoding, self.each = blocks, decoding, each
+        self.pace = partial(Pace, views, folds, blocks, deadline)
+
+    def run(self) -> None:
+        """Go through the blocks, as long as there is time."""
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(predict, "clock", lambda: self.now)
+            pace = self.pace()
+            while len(self.used) < self.blocks and not pace.over(0) and not pace.hopeless:
+                level = pace.level
+                self.now += self.decoding + self.each * level[0] * level[1]
+                pace.block_ended(1, level)
+                self.used.append(level)
+
+
+times, few = st.floats(0.01, 10), st.integers(1, 5)
+
+
+@given(few, few, st.integers(1, 60), times, times, st.floats(0, 2))
+def test_the_end_is_kept_but_for_the_first_block_and_as_much_is_done_as_fits(
+    views, folds, blocks, decoding, each, share
+):
+    """Whatever a block costs. Of the first nothing is known; every other one is started only if it
+    can end in time.
+    """
+    first = decoding + each * views * folds
+    end = share * blocks * first
+    work = Work(views, folds, blocks, decoding, each, Deadline(end, end))
+
+    work.run()
+
+    assert work.now <= max(end, first) + 1e-6
+    assert len(work.used) == blocks or end - work.now < 2 * first
+    # No fold is left out while there are two views.
+    assert all(used[0] == 1 or used[1] == folds for used in work.used)
+    if end > (blocks + 1) * first:
+        assert work.used == [(views, folds)] * blocks
+
+
+@given(few, few, st.integers(2, 60), times, times, st.floats(0.5, 3))
+def test_a_model_that_others_can_replace_is_computed_as_a_whole_or_given_up_at_once(
+    views, folds, blocks, decoding, each, share
+):
+    """It never continues with fewer folds. It is whole wherever one view takes half of the time."""
+    one_view = blocks * (decoding + each * folds)
+    end, first = share * one_view, decoding + each * views * folds
+    work = Work(views, folds, blocks, decoding, each, Deadline(end, end / 2, whole=True))
+
+    work.run()
+
+    assert {used[1] for used in work.used} == {folds}
+    assert work.now <= max(end, first) * (1 + 1e-9)
+    if end >= 2 * one_view + 3 * first:
+        assert len(work.used) == blocks
+    if len(work.used) < blocks and work.used[-1][0] == 1:
+        # What was left could not be computed by one view at the speed of the last block.
+        left = (blocks - len(work.used)) * (decoding + each * folds)
+        assert work.now + left > end * (1 - 1e-9)
+
+
+@pytest.mark.parametrize(("side", "rows", "batch"), [(8, 20, 32), (8, 10**6, 1024), (512, 999, 32)])
+def test_a_batch_is_as_large_as_a_block_may_be(side, rows, batch):
+    assert predict.batch_size(np.zeros((1, side, side, 3), np.uint8), rows) == batch
