@@ -1,8 +1,8 @@
 """The commands. Each parses, calls and prints; the work is in deploy/, pipeline/ and localkaggle/.
 
 First run, without an account:  invoke dry-run
-Exit codes: docs/design.md. With --json the last line of stdout is one JSON object, even after an
-error.
+Exit codes: docs/dev/design.md. With --json the last line of stdout is one JSON object, even after
+an error.
 """
 
 import sys

@@ -106,13 +106,7 @@ def ours_on_devices(images: np.ndarray) -> Callable[[int], None]:
     from pipeline.data.row_gathering import Gatherer
     from pipeline.runtime import replicas
 
-    data = Data(
-        height=SIDE,
-        width=SIDE,
-        channels=3,
-        crop_padding=PADDING,
-        flip=True,
-    )
+    data = Data(height=SIDE, width=SIDE, channels=3, crop_padding=PADDING, flip=True)
     changes = Augmentation(data, SEED, BATCH)
     mesh = jax.sharding.Mesh(np.array(jax.devices()), (replicas.AXIS,))
     split: Any = jax.sharding.PartitionSpec

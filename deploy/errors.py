@@ -1,4 +1,4 @@
-"""The errors of the Kaggle side. Each class has the exit code that docs/design.md gives it.
+"""The errors of the Kaggle side. Each class has the exit code that docs/dev/design.md gives it.
 
 A message says what happened, what was expected, and what to type now.
 """

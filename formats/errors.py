@@ -21,7 +21,7 @@ DISK_FAULTS = frozenset(
 
 
 class KnownError(Exception):
-    """The base class of the errors of both sides; `exit_code` is that of docs/design.md."""
+    """The base class of the errors of both sides; `exit_code` is that of docs/dev/design.md."""
 
     exit_code = 1
 

@@ -21,7 +21,7 @@ EXAMPLES = """examples:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code (docs/design.md)."""
+    """Run one command and return its exit code (docs/dev/design.md)."""
     parser = argparse.ArgumentParser(
         "python -m localkaggle",
         description=__doc__,

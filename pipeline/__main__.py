@@ -27,7 +27,7 @@ IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: `describe` counts steps with 
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code (docs/design.md)."""
+    """Run one command and return its exit code (docs/dev/design.md)."""
     commands = Commands("python -m pipeline", str(__doc__), EXAMPLES)
     about = "print parameters, shapes and learning rate"
     describe = commands.add("describe", _describe, about, commands.config)

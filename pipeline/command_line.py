@@ -73,7 +73,7 @@ class Commands:
         resuming: Collection[Command],
         several: Collection[Command] = (),
     ) -> int:
-        """Run the command that is asked for and return its exit code (docs/design.md).
+        """Run the command that is asked for and return its exit code (docs/dev/design.md).
 
         Args:
             arguments: by default those of the process.

@@ -1,4 +1,4 @@
-"""The errors of the model side, with the exit codes of docs/design.md.
+"""The errors of the model side, with the exit codes of docs/dev/design.md.
 
 Each message says what happened, what was expected, and the edit that fixes it.
 """

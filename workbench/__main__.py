@@ -24,7 +24,7 @@ EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page le
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run one command and return its exit code (docs/design.md)."""
+    """Run one command and return its exit code (docs/dev/design.md)."""
     commands = Commands("python -m workbench", str(__doc__), EXAMPLES)
     about = "describe a competition folder that has no config yet, and propose a config"
     inspected = commands.add("inspect", _inspect, about, commands.common)

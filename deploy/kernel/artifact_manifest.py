@@ -1,6 +1,6 @@
 """Read an artifact's manifest.json, and verify that the files are those that the training wrote.
 
-The model side writes it (docs/design.md). No framework is needed to read it.
+The model side writes it (docs/dev/design.md). No framework is needed to read it.
 """
 
 import json

@@ -1,6 +1,6 @@
 """Read ensemble.json, and verify that its members' artifacts are those that it pins.
 
-The model side writes it (docs/design.md). No framework is needed to read it.
+The model side writes it (docs/dev/design.md). No framework is needed to read it.
 """
 
 import json

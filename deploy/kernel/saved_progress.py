@@ -1,8 +1,8 @@
 """How far a training got, and which files the next session needs, from the pulled folder alone.
 
-It reads outputs.json, artifact/ and every `checkpoints/step-<n>/` (docs/design.md), at the top or
-in the folders of folds. A checkpoint counts only if its manifest has its own sha256 and that of the
-state beside it: a killed session may leave corrupt ones.
+It reads outputs.json, artifact/ and every `checkpoints/step-<n>/` (docs/dev/design.md), at the top
+or in the folders of folds. A checkpoint counts only if its manifest has its own sha256 and that of
+the state beside it: a killed session may leave corrupt ones.
 """
 
 import json

@@ -17,7 +17,7 @@ class Check:
         verdict: PASS, WARN, FAIL, or SKIP if it could not be checked.
         found: what there is.
         fix: the edit; "" if none is needed.
-        exit_code: of a FAIL, as in docs/design.md; 0 for all others.
+        exit_code: of a FAIL, as in docs/dev/design.md; 0 for all others.
     """
 
     name: str

@@ -18,10 +18,7 @@ CALLS = {
     "publish the next": {*_SEND, "CreateDatasetVersion", *_READ},
     "publish again": {"GetDatasetStatus", "GetDataset", *_READ},
     "push-infer": {"GetDataset", *_PUSH},
-    "submit": {
-        *(*_ALLOWED, "ListKernelSessionOutput", "ListKernelFiles"),
-        "CreateCodeSubmission",
-    },
+    "submit": {*(*_ALLOWED, "ListKernelSessionOutput", "ListKernelFiles"), "CreateCodeSubmission"},
     "submit a file": {*_ALLOWED, "StartSubmissionUpload", "upload", "CreateSubmission"},
     "status": {*_OUTPUT, "GetAcceleratorQuotaStatistics"},
 }

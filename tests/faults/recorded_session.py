@@ -75,10 +75,7 @@ def seal(folder: Path) -> None:
 
 
 def write_artifact(
-    folder: Path,
-    bundle_sha256: str,
-    contents: Mapping[str, bytes] | None = None,
-    run_id: str = "",
+    folder: Path, bundle_sha256: str, contents: Mapping[str, bytes] | None = None, run_id: str = ""
 ) -> None:
     """Write an artifact as a training does, in place of what is there.
 

@@ -126,12 +126,7 @@ def lay(files: Mapping[str, bytes], folder: Path) -> None:
 
 
 def run(
-    command: str,
-    config: Path,
-    place: Path,
-    output: Path,
-    artifact: Path | None = None,
-    *more: str,
+    command: str, config: Path, place: Path, output: Path, artifact: Path | None = None, *more: str
 ) -> Said:
     """Return how a command that reads a competition ends."""
     words = [command, "--config", str(config), "--input", str(place), "--output", str(output)]

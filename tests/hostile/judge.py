@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 Fits = Callable[[str], bool]
-CODES = (1, 2)  # a wrong input, and a wrong config; docs/design.md has the others
+CODES = (1, 2)  # a wrong input, and a wrong config; docs/dev/design.md has the others
 LONGEST = 4000
 # A sentence that begins with an imperative and has an object. "Set of ids differs" has a subject.
 EDIT = re.compile(

@@ -104,11 +104,7 @@ def arrays(marker: Path, rows: int) -> dict[str, bytes]:
     }
 
 
-def archive(
-    *members: tuple[str, bytes],
-    kind: int = 0,
-    method: int = zipfile.ZIP_STORED,
-) -> bytes:
+def archive(*members: tuple[str, bytes], kind: int = 0, method: int = zipfile.ZIP_STORED) -> bytes:
     """Return an archive of these members, by any name.
 
     Args:

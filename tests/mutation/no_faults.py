@@ -25,7 +25,8 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="no-faults-") as folder:
         faults.copy(Path(folder))
         path = Path(folder) / FILE
-        before, after = path.read_text("utf-8").split(STRIKES)
+        before, _, after = path.read_text("utf-8").partition(STRIKES)
+        assert after, f"{FILE} has no longer the line that this replaces"
         path.write_text(before + NOTHING + after, "utf-8")
         _, said = faults.tried(Path(folder), TESTS, "-rA", "--tb=no")
     failed = len(re.findall(rf"^FAILED {TESTS}", said, re.MULTILINE))
