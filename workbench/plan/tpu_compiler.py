@@ -231,6 +231,10 @@ def _lowered(config: Config, target: Accelerator, images: int) -> Any:
         ALLOW_MULTIPLE_LIBTPU_LOAD="1",  # it drives no TPU that two processes could share
     )  # fmt: skip
     os.environ["JAX_PLATFORMS"] = "cpu"
+    # libtpu ends the process at a flag that it does not know, such as one of a newer jaxlib's CPU.
+    flags = os.environ.get("XLA_FLAGS", "").split()
+    others = ("--xla_cpu_", "--xla_gpu_")
+    os.environ["XLA_FLAGS"] = " ".join(flag for flag in flags if not flag.startswith(others))
     from jax.experimental import topologies
 
     topology = topologies.get_topology_desc(platform="tpu", topology_name=target.topology)
