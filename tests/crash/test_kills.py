@@ -16,7 +16,8 @@ from tests import forked
 
 IMAGES, BATCH = 800, 16  # 45 steps an epoch, 11 a call
 DYING_SECONDS = 0.4  # a life is killed within this time after its first checkpoint …
-STARTING_SHARE, STARTING_SECONDS = 0.15, 1.5  # … or, this share of them, after its beginning
+STARTING_SHARE, STARTING_SECONDS = 0.15, 1.5  # … or, this share of them, after its beginning,
+SAVING_SHARE = 0.3  # … or, this share, as soon as it is seen to write one
 
 
 def train(folder, epochs, feed):
@@ -54,12 +55,21 @@ def digest(folder):
     return found.hexdigest()
 
 
+def unfinished(folder):
+    """Return the names of the checkpoints that a life has begun to write, or left so."""
+    return {path.name for path in (folder / "checkpoints").glob(".writing*")}
+
+
 def killed(folder, draw, *words):
     """Begin a life and kill it at a random moment; return whether it was saving."""
-    before = step(folder)
+    before, left = step(folder), unfinished(folder)
     process = forked.begun(folder / "printed.txt", train, folder, *words)
-    if draw.random() < STARTING_SHARE:
+    share = draw.random()
+    if share < STARTING_SHARE:
         time.sleep(draw.uniform(0.05, STARTING_SECONDS))
+    elif share < STARTING_SHARE + SAVING_SHARE:
+        while unfinished(folder) <= left and process.is_alive():
+            pass
     else:
         while step(folder) == before and process.is_alive():
             time.sleep(0.01)
@@ -67,7 +77,7 @@ def killed(folder, draw, *words):
     process.kill()
     process.join()
     assert process.exitcode == -9, (folder / "printed.txt").read_text()[-2000:]
-    return any((folder / "checkpoints").glob(".writing*"))
+    return bool(unfinished(folder))
 
 
 @pytest.mark.slow
