@@ -22,7 +22,7 @@ from deploy.relay import relay
 from deploy.relay.submit import Submission
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import namespaces
-from tests.deploy.invoked import HANGS_AFTER, ROOT, Prompt
+from tests.deploy.invoked import HANGS_AFTER, ROOT, Prompt, ended
 from tests.doors.given import copy_project
 from tests.faults.world import competition, log_in
 
@@ -181,7 +181,7 @@ def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(prompt, local):
     code, shown, _ = prompt("status", "--minutes", "0.01", "--json")
 
     assert code == 5
-    assert "longer than 0.01 minutes" in json.loads(shown.splitlines()[-1])["error"]
+    assert "longer than 0.03 minutes" in json.loads(shown.splitlines()[-1])["error"]
 
 
 def test_a_chain_ends_with_its_score_and_a_command_that_can_be_pasted(tmp_path, capsys):
@@ -247,11 +247,13 @@ def test_a_rehearsal_on_a_full_disk_says_so(tmp_path):
     assert "The disk is full: 6 MB are free" in done.stderr
 
 
-def test_a_rehearsal_that_ran_out_of_time_says_that_it_begins_again(prompt):
-    """Unlike a run on Kaggle, of which nothing is lost."""
-    code, shown, _ = prompt("dry-run", "--minutes", "0.01", "--json")
+def test_a_rehearsal_that_ran_out_of_time_says_that_it_begins_again():
+    """Unlike a run on Kaggle, of which nothing is lost. In a process of its own: the timeout may
+    interrupt an import, and leave half a package.
+    """
+    ((code, shown, _),) = ended([["dry-run", "--minutes", "0.03", "--json"]])
 
     told = json.loads(shown.splitlines()[-1])["error"]
     assert code == 5
-    assert told.startswith("This took longer than 0.01 minutes. A rehearsal cannot be resumed")
+    assert told.startswith("This took longer than 0.03 minutes. A rehearsal cannot be resumed")
     assert told.splitlines()[-1] == "--minutes N"
