@@ -181,7 +181,7 @@ def test_a_task_ends_at_its_deadline_though_kaggle_stays_silent(prompt, local):
     code, shown, _ = prompt("status", "--minutes", "0.01", "--json")
 
     assert code == 5
-    assert "longer than 0.03 minutes" in json.loads(shown.splitlines()[-1])["error"]
+    assert "longer than 0.01 minutes" in json.loads(shown.splitlines()[-1])["error"]
 
 
 def test_a_chain_ends_with_its_score_and_a_command_that_can_be_pasted(tmp_path, capsys):
