@@ -80,7 +80,7 @@ def check_own_code(config: str, artifact: Path | None = None) -> None:
     """
     from deploy.errors import UsageError
     from pipeline import config as configs
-    from pipeline.config import own_code
+    from pipeline.config import custom_code
 
     settings = configs.load(config)
     if artifact is not None:
@@ -93,14 +93,14 @@ def check_own_code(config: str, artifact: Path | None = None) -> None:
             if not trained:
                 return
             settings = configs.load(name)
-        here = own_code.digest(settings)
+        here = custom_code.digest(settings)
         if trained != here:
             raise UsageError(
                 f"The functions in {settings.name}.py are not those that {manifest} was trained"
                 f" with: their sha256 begins with {here[:12] or 'nothing'}; expected"
                 f" {trained[:12] or 'nothing'}.\nRestore the file as it was, or train again."
             )
-    elif own_code.functions(settings):
+    elif custom_code.functions(settings):
         show(f"Checking the functions of {settings.name}.py with JAX and TensorFlow")
         done = subprocess.run(  # noqa: S603 - our own words
             [sys.executable, "-m", "pipeline", "check", "--config", config, "--json"],

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline import config as config_module
 from pipeline.command_line import Commands, refuse_missing, refuse_missing_input, show
-from pipeline.config import own_code
+from pipeline.config import custom_code
 from pipeline.errors import ConfigError
 from pipeline.runtime import backend, devices, processes
 
@@ -110,13 +110,13 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
 def _check(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("jax")
     config = config_module.load(options.config)
-    if not own_code.functions(config):
+    if not custom_code.functions(config):
         show(f"{config.name} has no functions of its own; nothing to check")
         return {"config": config.name, "code": ""}
     from pipeline.train import custom_check
 
     custom_check.check(config, show)
-    return {"config": config.name, "code": own_code.digest(config)}
+    return {"config": config.name, "code": custom_code.digest(config)}
 
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:
@@ -135,7 +135,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
         )
     processes.join(options.processes, options.process_id, options.coordinator)
     asked = {"--max-steps": options.max_steps, "--fresh": options.fresh}
-    asked["custom_code"] = own_code.digest(config)
+    asked["custom_code"] = custom_code.digest(config)
     edit = "Start each process with the same config and options."
     processes.refuse_differences("the run", config.to_json() | asked, edit)
     from pipeline.figures import training_figures

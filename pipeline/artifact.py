@@ -18,7 +18,7 @@ import numpy as np
 from formats import npz, sealed_folder
 from formats.checksums import opened
 from pipeline import config as config_module
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.data import image_files, own_rows
 from pipeline.data.labels import Target
 from pipeline.data.own_rows import State
@@ -178,7 +178,7 @@ def save(  # noqa: PLR0913 - an artifact has these parts
     manifest: dict[str, Any] = {
         **details,
         "config": config.to_json(),
-        "custom_code": own_code.digest(config),
+        "custom_code": custom_code.digest(config),
         "classes": list(target.names),
         "target": target.to_json(),
         "encoding": None if encoding is None else encoding.to_json(),

@@ -4,7 +4,7 @@ import pytest
 
 from deploy.bundle import bundle
 from pipeline import config as configs
-from pipeline.config import own_code
+from pipeline.config import custom_code
 from pipeline.config.config_files import CONFIGS
 from pipeline.models import architectures
 from pipeline.train import custom_check
@@ -20,7 +20,7 @@ def test_its_model_is_built_and_its_custom_functions_work(name):
 
     with without_numbers():
         assert architectures.build(config).count_params()
-    if own_code.functions(config):
+    if custom_code.functions(config):
         custom_check.by_jax(config, print)
 
 

@@ -31,7 +31,7 @@ from jax.experimental.compilation_cache import compilation_cache
 
 from formats import atomic_file
 from formats.errors import writing
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds
 from pipeline.errors import ConfigError, DivergedError, reading
 from pipeline.runtime import compile_cache
@@ -240,7 +240,7 @@ def _losses(
     """
     path = output / "losses.json"
     origin = {"config": config.to_json(), "data": examples.fingerprint}
-    origin["custom_code"] = own_code.digest(config)
+    origin["custom_code"] = custom_code.digest(config)
     if path.is_file():
         with reading(path, ConfigError, "Remove it."):
             try:

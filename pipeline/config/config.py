@@ -112,7 +112,7 @@ class Config(Checked):
         target: what is predicted, as in pipeline.data.labels: "classes", "ordinal", "multilabel",
             "regression" or "own", labels of any shape (`data.own_labels`).
         metric: the competition's, a name in pipeline.evaluate.metrics or of a custom function
-            (`pipeline.config.own_code`); "" takes the usual one of the target.
+            (`pipeline.config.custom_code`); "" takes the usual one of the target.
         model, model_options: a function of `pipeline.models.architectures` or a custom one, and its
             keyword arguments.
         loss: a custom function, or "focal" for classes and multilabel

@@ -14,7 +14,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from pipeline.config import own_code
+from pipeline.config import custom_code
 from pipeline.config.config import Config, Floor
 from pipeline.config.data_layout import Data
 from pipeline.config.optimizer import Optimizer
@@ -74,7 +74,7 @@ def load(config: str) -> Config:
             "notebooks and manifests find the file by the name.\n"
             f"Set name={expected!r}, or rename the file."
         )
-    own_code.register(value, module, path)
+    custom_code.register(value, module, path)
     return value
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.augment.streams import Stream
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.config.data_layout import Data
 from pipeline.data import (
     class_folders,
@@ -200,7 +200,7 @@ def _rows(folder: Path, config: Config, show: Callable[[str], None] | None = Non
 
 def _from_reader(folder: Path, config: Config, show: Callable[[str], None]) -> Examples:
     rows = own_rows.read_training(folder, config)
-    path = Path(own_code.described(config, "read_training"))
+    path = Path(custom_code.described(config, "read_training"))
     target, values = Target("own", ()), rows.labels
     if values is None:
         target, values = labels.read(rows.columns, config, path)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import pandas as pd
 
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.config.data_layout import Data, Form, sizes
 from pipeline.data import csv_files, packed_inputs
 from pipeline.data.table_features import Encoding
@@ -110,9 +110,9 @@ def read_training(folder: Path, config: Config) -> Checked:
         ConfigError: if the reader breaks, with its file and line.
         DataError: if it returns something else than the config says.
     """
-    read: Any = own_code.function(config, "read_training")
-    reader = own_code.described(config, "read_training")
-    with own_code.telling(config, "read_training"):
+    read: Any = custom_code.function(config, "read_training")
+    reader = custom_code.described(config, "read_training")
+    with custom_code.telling(config, "read_training"):
         rows = read(folder, config)
     if not isinstance(rows, Rows):
         raise DataError(
@@ -215,7 +215,7 @@ def test_blocks(folder: Path, config: Config, ids: Sequence[str], state: State) 
 def _why(config: Config, error: Exception) -> str:
     if isinstance(error, NotFinite):
         return str(error).splitlines()[0]
-    line = place(error, own_code.file(config))
+    line = place(error, custom_code.file(config))
     return f"{config.read_test} ended with {type(error).__name__}{line}: {str(error)[:200]}"
 
 
@@ -231,8 +231,8 @@ def check_test(folder: Path, config: Config, state: State, show: Callable[[str],
     """
     sample = folder / config.data.sample_submission
     ids = tuple(csv_files.read(sample, DataError, "Correct it.").iloc[:CHECKED, 0])
-    reader = own_code.described(config, "read_test")
-    with own_code.telling(config, "read_test"):
+    reader = custom_code.described(config, "read_test")
+    with custom_code.telling(config, "read_test"):
         try:
             inputs = _read(folder, config, ids, state)
             in_reverse = _read(folder, config, ids[::-1], state)
@@ -247,9 +247,9 @@ def check_test(folder: Path, config: Config, state: State, show: Callable[[str],
 
 
 def _read(folder: Path, config: Config, ids: Sequence[str], state: State) -> np.ndarray:
-    read: Any = own_code.function(config, "read_test")
+    read: Any = custom_code.function(config, "read_test")
     inputs = read(folder, config, tuple(ids), state.value)
-    return _packed(inputs, config, len(ids), own_code.described(config, "read_test"))
+    return _packed(inputs, config, len(ids), custom_code.described(config, "read_test"))
 
 
 def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:

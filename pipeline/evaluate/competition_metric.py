@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.errors import ConfigError, PipelineError, place
 from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
@@ -30,7 +30,7 @@ def of(config: Config, name: str = "") -> Metric:
         ConfigError: if there is none, or it cannot work.
     """
     name = name or config.metric or metrics.default(config.target)
-    custom = own_code.function(config, "metric") if name == config.metric else None
+    custom = custom_code.function(config, "metric") if name == config.metric else None
     return metrics.find(name, config.target) if custom is None else _custom(custom, config)
 
 
@@ -60,7 +60,7 @@ def best(config: Config, truth: np.ndarray) -> np.ndarray:
 
 
 def _custom(score: Callable[..., float], config: Config) -> Metric:
-    described = own_code.described(config, "metric")
+    described = custom_code.described(config, "metric")
     parameters = inspect.signature(score).parameters
     takes, second = ", ".join(parameters), [*parameters, "", ""][1]
     required = [
@@ -89,7 +89,7 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
             raise
         except Exception as error:
             raise ConfigError(
-                f"{described}{place(error, own_code.file(config))} ended with"
+                f"{described}{place(error, custom_code.file(config))} ended with"
                 f" {type(error).__name__}: {error}, for {len(truth)} rows.\nCorrect that line."
             ) from error
 

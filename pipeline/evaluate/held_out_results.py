@@ -18,7 +18,7 @@ from PIL import Image
 
 from formats import atomic_file
 from formats.errors import writing
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds, table_features
 from pipeline.data import labels as targets
 from pipeline.data.labels import Target
@@ -86,7 +86,7 @@ def losses(
     """Return how wrong each row is, float (n,): the loss of its target, or the config's own."""
     if target.kind != "own":
         return target.losses(labels, predictions)
-    loss: Any = own_code.function(config, "loss")
+    loss: Any = custom_code.function(config, "loss")
     parts = [slice(start, start + LOSS_ROWS) for start in range(0, len(labels), LOSS_ROWS)]
     return np.concatenate([np.asarray(loss(labels[part], predictions[part])) for part in parts])
 

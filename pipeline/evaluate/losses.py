@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.data import labels as target
 from pipeline.data.dataset import Examples
 from pipeline.errors import ConfigError, DataError
@@ -30,11 +30,11 @@ def of(config: Config, *, training: bool = False) -> Callable[[Any, Any], Any]:
     Raises:
         ConfigError: if no loss has the name.
     """
-    custom = own_code.function(config, "loss")
+    custom = custom_code.function(config, "loss")
     if custom is not None:
         return custom
     if config.loss:
-        own_code.check_our_loss(config)
+        custom_code.check_our_loss(config)
         return partial(focal, config.target)
     if training and config.label_smoothing:
         return partial(smoothed, config.target, config.label_smoothing)

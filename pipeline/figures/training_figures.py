@@ -12,7 +12,7 @@ import pandas as pd
 from sklearn.metrics import ConfusionMatrixDisplay, confusion_matrix
 
 from pipeline.augment.augmentation import Augmentation
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.data import dataset
 from pipeline.data import labels as targets
 from pipeline.figures import drawing
@@ -80,7 +80,7 @@ def training_sample(
     def draw(path: Path) -> None:
         size = rows * drawing.COLUMNS
         pixels, labels = dataset.Batches.of(examples, config, batch=size).at(0)
-        custom = own_code.function(config, "augment")
+        custom = custom_code.function(config, "augment")
         changes = Augmentation(config.data, config.seed, size, custom)
         pixels = np.asarray(jax.jit(changes.applied)(pixels, changes.draws(0))[0])
         captions = targets.labels_of(examples.target, labels, np.arange(len(labels)))

@@ -19,7 +19,7 @@ from formats.checksums import opened, sealed
 from formats.errors import writing
 from pipeline import artifact
 from pipeline.artifact import Artifact
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.data import csv_files
 from pipeline.errors import ArtifactError, ConfigError, DataError, ReportError, reading
 from pipeline.evaluate import competition_metric
@@ -191,7 +191,7 @@ def best_first(
     _refuse_differing(artifacts)
     for each, weight in zip(artifacts, weights, strict=True):
         if weight and each.config.metric:  # which may be custom
-            own_code.require(each.config, each.manifest["custom_code"])
+            custom_code.require(each.config, each.manifest["custom_code"])
     metric = _metric(artifacts[0])
 
     def rank(pair: tuple[Artifact, float]) -> tuple[float, float]:

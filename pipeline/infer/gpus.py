@@ -25,7 +25,7 @@ import keras
 from formats.errors import KnownError
 from pipeline import config as configs
 from pipeline.artifact import Artifact
-from pipeline.config import own_code
+from pipeline.config import custom_code
 from pipeline.data.test_set import TestSet, read_test
 from pipeline.infer import check, predict
 from pipeline.infer.check import Checked
@@ -64,7 +64,7 @@ class _Process:
         self.name, self.rows = f"process {number + 1}", rows
         self.connection, sender = multiprocessing.Pipe(duplex=False)
         # No other process finds custom code outside of pipeline/configs by the config's name.
-        custom_code = own_code.elsewhere(job.artifact.config)
+        custom_code = custom_code.elsewhere(job.artifact.config)
         self.process = SpawnProcess(target=work, args=(sender, job, rows, custom_code), daemon=True)
         with _one_gpu(number):
             self.process.start()
@@ -139,7 +139,7 @@ def work(connection: Connection, job: Job, rows: range, custom_code: str) -> Non
     try:
         if custom_code:
             configs.load(custom_code)
-        own_code.require(job.artifact.config, job.artifact.manifest["custom_code"])
+        custom_code.require(job.artifact.config, job.artifact.manifest["custom_code"])
         test = read_test(job.folder, job.artifact.config, job.artifact.encoding)
         for each in _here(job, test, [rows], connection.send):
             connection.send(each)

@@ -21,7 +21,7 @@ import numpy as np
 from formats import atomic_file
 from formats.errors import writing
 from pipeline.artifact import Artifact
-from pipeline.config import Config, config_files, own_code
+from pipeline.config import Config, config_files, custom_code
 from pipeline.config.data_layout import PIXELS
 from pipeline.data import image_files
 from pipeline.data.test_set import TestSet, read_test
@@ -204,7 +204,7 @@ def _config(member: Artifact, config: Config | None) -> Config:
         here = trained.name in config_files.named_files()
         config = config_files.load(trained.name) if here else None
     # Now, and not when the mean prediction is written.
-    own_code.require(trained, member.manifest["custom_code"])
+    custom_code.require(trained, member.manifest["custom_code"])
     if config is None:
         return trained
     data = replace(config.data, **{name: getattr(trained.data, name) for name in OF_TRAINING})

@@ -27,7 +27,7 @@ import numpy as np
 import pandas as pd
 
 from formats import atomic_file
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.data import csv_files
 from pipeline.data.labels import Target
 from pipeline.errors import DataError, PipelineError, SubmissionError, reading
@@ -197,14 +197,14 @@ class Form:
 
 def writer_of(config: Config) -> Writer | None:
     """Return the config's own `write_submission`, with its result checked; None without one."""
-    custom: Any = own_code.function(config, "write_submission")
+    custom: Any = custom_code.function(config, "write_submission")
     if custom is None:
         return None
 
     def texts(
         ids: Sequence[str], values: np.ndarray, columns: Sequence[str] | None
     ) -> dict[str, list[str]]:
-        with own_code.telling(config, "write_submission"):
+        with custom_code.telling(config, "write_submission"):
             return _checked_texts(config, custom(tuple(ids), values), ids, columns)
 
     return texts
@@ -218,7 +218,7 @@ def _checked_texts(
     Raises:
         SubmissionError: if it is something else.
     """
-    name = own_code.described(config, "write_submission")
+    name = custom_code.described(config, "write_submission")
     given_columns = dict(given) if isinstance(given, Mapping) else {}
     wanted = list(given_columns) if columns is None else list(columns)
     lengths = {column: len(values) for column, values in given_columns.items()}

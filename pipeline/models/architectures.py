@@ -22,7 +22,7 @@ import keras
 import numpy as np
 from keras import layers
 
-from pipeline.config import Config, Data, own_code
+from pipeline.config import Config, Data, custom_code
 from pipeline.data import packed_inputs
 from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, place
@@ -246,7 +246,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     Raises:
         ConfigError: if the model does not exist, or refuses `config.model_options`.
     """
-    custom = own_code.function(config, "model")
+    custom = custom_code.function(config, "model")
     function = custom or _template_model(config)
     options = _checked_options(config, function)
     inputs, prepared = _inputs(config, scaled=bool(custom) or config.model in MODELS)
@@ -256,8 +256,8 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
         model = keras.Model(inputs, logits, name=config.model)
         _check_outputs(config, model, logits)
     except Exception as error:
-        file = own_code.file(config) if custom else Path(__file__)
-        name = own_code.described(config, "model") if custom else f"model={config.model!r}"
+        file = custom_code.file(config) if custom else Path(__file__)
+        name = custom_code.described(config, "model") if custom else f"model={config.model!r}"
         raise ConfigError(
             f"{name}{place(error, file)} ended with {type(error).__name__}: {error}.\n"
             f"Correct model_options={dict(config.model_options)!r}, height and width in the config,"

@@ -19,7 +19,7 @@ from keras.layers import BatchNormalization
 
 from pipeline import artifact
 from pipeline.augment.augmentation import Augmentation
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.config import load as load_config
 from pipeline.config.data_layout import Form, sizes
 from pipeline.data import csv_files, packed_inputs
@@ -53,18 +53,18 @@ def check(config: Config, show: Callable[[str], None]) -> None:
 
 def by_jax(config: Config, show: Callable[[str], None]) -> None:
     """Check what JAX shows alone, in seconds."""
-    images, name = _images(config), own_code.described
-    if own_code.function(config, "augment"):
+    images, name = _images(config), custom_code.described
+    if custom_code.function(config, "augment"):
         images = _augmented(config, images)
         show(f"{name(config, 'augment')}: images stay {images.dtype} {images.shape}")
-    if own_code.function(config, "loss"):
+    if custom_code.function(config, "loss"):
         _check_loss(config)
         groups = ""
         if compares_rows(config, _outputs(config).shape[1:]):
             group = learning_rate.apply(config, config.batch).batchnorm_batch
             groups = f"; it compares rows: it gets groups of {group} (batchnorm_batch)"
         show(f"{name(config, 'loss')}: a number per row, which depends on the labels{groups}")
-    if own_code.function(config, "metric"):
+    if custom_code.function(config, "metric"):
         metric = competition_metric.of(config)
         takes = metric.takes
         if config.target == "own":
@@ -84,7 +84,7 @@ def check_metric_of(config: Config, truth: np.ndarray) -> None:
     Args:
         truth: as `pipeline.evaluate.metrics` takes it.
     """
-    if own_code.function(config, "metric") and config.target != "own":
+    if custom_code.function(config, "metric") and config.target != "own":
         competition_metric.of(config)(truth, competition_metric.best(config, truth))
 
 
@@ -101,8 +101,8 @@ def check_submission_of(config: Config, sample: Path) -> None:
 
 def _augmented(config: Config, images: np.ndarray) -> np.ndarray:
     """Return the images as a custom `augment` changes them, or refuse it."""
-    name = own_code.described(config, "augment")
-    changes = Augmentation(config.data, 0, ROWS, own_code.function(config, "augment"))
+    name = custom_code.described(config, "augment")
+    changes = Augmentation(config.data, 0, ROWS, custom_code.function(config, "augment"))
     rows = [images, *([_labels(config, 0)] if config.target == "own" else [])]
 
     def changed() -> list[np.ndarray]:
@@ -112,7 +112,7 @@ def _augmented(config: Config, images: np.ndarray) -> np.ndarray:
         )
         return [np.asarray(array) for array in program(*rows)]
 
-    with own_code.telling(config, "augment"):
+    with custom_code.telling(config, "augment"):
         first, again = changed(), changed()
     for before, after in zip(rows, first, strict=True):
         if after.shape != before.shape or after.dtype != before.dtype:
@@ -131,11 +131,15 @@ def _augmented(config: Config, images: np.ndarray) -> np.ndarray:
 
 def _check_loss(config: Config) -> None:
     """Refuse a custom loss that no training could minimize."""
-    loss: Any = own_code.function(config, "loss")
-    name, outputs, labels = own_code.described(config, "loss"), _outputs(config), _labels(config, 0)
+    loss: Any = custom_code.function(config, "loss")
+    name, outputs, labels = (
+        custom_code.described(config, "loss"),
+        _outputs(config),
+        _labels(config, 0),
+    )
     # A loss of which labels are equal (contrastive) does not depend on their names.
     others = labels[np.random.default_rng(0).permutation(ROWS)], _labels(config, 1)
-    with own_code.telling(config, "loss"):
+    with custom_code.telling(config, "loss"):
         values, *different = (np.asarray(jax.jit(loss)(x, outputs)) for x in (labels, *others))
     if values.shape != (ROWS,) or not np.issubdtype(values.dtype, np.floating):
         raise ConfigError(
@@ -161,7 +165,7 @@ def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
     Raises:
         ConfigError: if the loss fails.
     """
-    loss, half = own_code.function(config, "loss"), ROWS // 2
+    loss, half = custom_code.function(config, "loss"), ROWS // 2
     if loss is None:
         return False
     labels, random = _labels(config, 0), np.random.default_rng(2)
@@ -172,7 +176,7 @@ def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
     program = jax.jit(loss)
     # Of several sizes, since a loss with a margin is 0 where rows are far apart.
     for size in (0.1, 1, 10):
-        with own_code.telling(config, "loss"), jax.default_matmul_precision("highest"):
+        with custom_code.telling(config, "loss"), jax.default_matmul_precision("highest"):
             values, *different = (np.asarray(program(x, size * y)) for x, y in batches)
         if values.shape != (ROWS,):
             return False  # `check` refuses it
@@ -193,7 +197,7 @@ def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
 
 def _check_model(config: Config, images: np.ndarray) -> str:
     """Return the model's parameters in words, or refuse a model that cannot be trained."""
-    name = own_code.described(config, "model")
+    name = custom_code.described(config, "model")
     architectures.seed(config.seed)
     model = architectures.build(config)
     if not model.trainable_variables:
@@ -201,14 +205,14 @@ def _check_model(config: Config, images: np.ndarray) -> str:
             f"{name}: no weight of it trains; expected those of the last layer at least.\n"
             "Set trainable=True there, or make a layer with weights."
         )
-    with own_code.telling(config, "model"):
-        if own_code.function(config, "model"):
+    with custom_code.telling(config, "model"):
+        if custom_code.function(config, "model"):
             _refuse_mixed_rows(config)
         _check_gradients(config, model, images)
     outputs = architectures.outputs(model, images, ROWS)
     _check_built_again(config, model, images, outputs)
     softmax = outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < SUM_TOLERANCE
-    if config.target == "classes" and not own_code.function(config, "loss") and softmax:
+    if config.target == "classes" and not custom_code.function(config, "loss") and softmax:
         raise ConfigError(
             f"{name} gives probabilities; the loss expects logits.\nLeave the softmax out."
         )
@@ -236,11 +240,11 @@ def _check_gradients(config: Config, model: Any, images: np.ndarray) -> None:
     names = [weight_names.name(keys[id(variable)]) for variable in model.trainable_variables]
     pairs = zip(names, gradients, strict=True)
     if bad := [name for name, gradient in pairs if not np.isfinite(gradient).all()]:
-        culprit = "loss" if own_code.function(config, "loss") else "model"
+        culprit = "loss" if custom_code.function(config, "loss") else "model"
         raise ConfigError(
-            f"{own_code.described(config, 'model')}: the gradient of the loss is not finite in"
+            f"{custom_code.described(config, 'model')}: the gradient of the loss is not finite in"
             f" {len(bad)} of {len(names)} weights, {bad[0]!r} for example.\nLook in"
-            f" {own_code.described(config, culprit)} for a division by 0, a root or a logarithm at"
+            f" {custom_code.described(config, culprit)} for a division by 0, a root or a logarithm at"
             " 0."
         )
 
@@ -266,7 +270,7 @@ def _refuse_mixed_rows(config: Config) -> None:
         outputs, different = (np.asarray(program(batch)) for batch in (images, others))
     if _differ(outputs, different):
         raise ConfigError(
-            f"{own_code.described(config, 'model')}: a row gets other numbers when other rows of"
+            f"{custom_code.described(config, 'model')}: a row gets other numbers when other rows of"
             " the batch change. A step computes a batch in parts, whatever fits, and a layer that"
             " draws at random row by row, so the machine would decide what is mixed.\nCompute each"
             " row by itself. To mix rows, set data.mixup or data.cutmix; to compare them, do it in"
@@ -276,7 +280,7 @@ def _refuse_mixed_rows(config: Config) -> None:
 
 def _check_built_again(config: Config, model: Any, images: np.ndarray, outputs: np.ndarray) -> None:
     """Refuse a model that gives other outputs when it is built again with its weights."""
-    name = own_code.described(config, "model")
+    name = custom_code.described(config, "model")
     architectures.seed(config.seed + 1)
     again = architectures.build(config)
     if {id(one) for one in again.weights} & {id(one) for one in model.weights}:
@@ -297,11 +301,11 @@ def _check_built_again(config: Config, model: Any, images: np.ndarray, outputs: 
 
 def _by_tensorflow(config: Config) -> None:
     """Compare the model's outputs with those that TensorFlow computes in another process."""
-    model, name = architectures.build(config), own_code.described(config, "model")
+    model, name = architectures.build(config), custom_code.described(config, "model")
     weights: Any = artifact.weights_of(model)
     with tempfile.TemporaryDirectory(prefix="custom-check-") as scratch:
         np.savez(Path(scratch) / "weights.npz", **weights)
-        file = own_code.elsewhere(config) or config.name
+        file = custom_code.elsewhere(config) or config.name
         done = subprocess.run(  # noqa: S603 - our own command
             [sys.executable, "-m", "pipeline.train.custom_check", file, scratch],
             cwd=ROOT,
@@ -380,7 +384,7 @@ def main(config: str, folder: Path) -> int:
         model = architectures.build(settings)
         with np.load(folder / "weights.npz", allow_pickle=False) as weights:
             artifact.assign(model, weights)
-        with own_code.telling(settings, "model"):
+        with custom_code.telling(settings, "model"):
             outputs = architectures.outputs(model, _images(settings), ROWS)
     except PipelineError as error:
         print(" ".join(str(error).split()), file=sys.stderr)

@@ -28,7 +28,7 @@ from jax.sharding import PartitionSpec
 
 from pipeline.augment import mixup
 from pipeline.augment.augmentation import Augmentation
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.data import labels as target
 from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
@@ -127,7 +127,7 @@ class TrainStep:
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self._share, self._group = config.batch // self.replicas, applied.batchnorm_batch
         self._groups_span_replicas = self._share % self._group != 0
-        custom = own_code.function(config, "augment")
+        custom = custom_code.function(config, "augment")
         self.augmentation = Augmentation(config.data, config.seed, config.batch, custom)
         if self.augmentation.mixes and self._share % 2:
             raise ConfigError(

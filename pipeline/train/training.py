@@ -21,7 +21,7 @@ import numpy as np
 
 from formats.errors import writing
 from pipeline import artifact
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
 from pipeline.evaluate import (
@@ -234,7 +234,7 @@ def _prepare(
             path.mkdir(parents=True, exist_ok=True)
     metric = competition_metric.of(config)
     first = warm_start.find(config, output, fresh=fresh)
-    if own_code.functions(config):
+    if custom_code.functions(config):
         check(config, show)
     if examples is None:
         examples = read(config, folder, output / DECODED, show)
@@ -416,7 +416,7 @@ def _fit(
         "precision": task.precision,
         "devices": str(task.here),
         "code": provenance_module.code(),
-        "custom_code": own_code.digest(config),
+        "custom_code": custom_code.digest(config),
     }
     alike = {name: origin[name] for name in ("data", "batches", "precision", "code")}
     edit = "Give each the same --input, and the same version of this project."

@@ -15,7 +15,7 @@ from typing import Any
 from formats.errors import writing
 from pipeline import artifact
 from pipeline.artifact import Artifact
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.errors import ConfigError
 from pipeline.models import weight_names
 from pipeline.runtime import mounts
@@ -210,7 +210,7 @@ def begin(
 def _refuse(first: FirstStage, config: Config, problem: str) -> None:
     """Raise `ConfigError` for layers that do not fit those of the first stage."""
     earlier, named = first.artifact.config, ""
-    if own_code.function(config, "model"):
+    if custom_code.function(config, "model"):
         named = " Name the layers that both models share: Keras numbers the others."
     raise ConfigError(
         f"init_from={first.source!r} cannot work: {problem}.\n"

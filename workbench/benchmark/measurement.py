@@ -15,7 +15,7 @@ from typing import Any
 
 from formats import atomic_file
 from formats.errors import writing
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.errors import ConfigError, DeviceError, PipelineError, reading
 from pipeline.runtime import devices, provenance
 from workbench.benchmark import epochs as times_of
@@ -248,7 +248,7 @@ def _about(config: Config, images: Images, epochs: int) -> dict[str, Any]:
             for name, value in json.loads(json.dumps(config.to_json())).items()
             if name not in kept_plans.NOTHING
         }
-        | {"custom_code": own_code.digest(config)},
+        | {"custom_code": custom_code.digest(config)},
     }
 
 

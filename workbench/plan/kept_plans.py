@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from formats import atomic_file
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 
 COMPILERS = ("jax", "jaxlib", "keras", "libtpu")
 ROOT = Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def key(what: str, config: Config) -> str:
     """Return the sha256 of what a compilation follows from: config, code and compilers."""
     fields = {name: value for name, value in config.to_json().items() if name not in NOTHING}
     del fields["data"]["labelled"]  # how many there are changes no program either
-    parts = [what, json.dumps(fields, sort_keys=True), own_code.digest(config), code()]
+    parts = [what, json.dumps(fields, sort_keys=True), custom_code.digest(config), code()]
     parts += map(_version, COMPILERS)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()
 

@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import median
 
 from pipeline import config as configs
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.errors import ConfigError, PipelineError, reading
 from pipeline.train.progress_log import LINES
 from workbench.plan import accelerators, kept_plans, laws, operation_counts
@@ -55,7 +55,7 @@ class Seen:
             (one.model, dict(one.model_options), one.data.shape, one.outputs)
             for one in (config, self.config)
         )
-        return ours == theirs and not own_code.functions(config) and not self.custom_code
+        return ours == theirs and not custom_code.functions(config) and not self.custom_code
 
 
 def read(folder: Path) -> Seen:

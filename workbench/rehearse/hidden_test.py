@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from formats.errors import writing
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 from pipeline.data import class_folders, csv_files, labels, table_features, tfrecords
 from pipeline.data.dataset import Examples, group_codes, read_training
 from pipeline.errors import ConfigError, DataError
@@ -281,7 +281,7 @@ def _require_table(config: Config, folder: Path) -> None:
     else:
         return
     raise ConfigError(
-        f"The labels that {own_code.described(config, 'read_training')} reads cannot be hidden:"
+        f"The labels that {custom_code.described(config, 'read_training')} reads cannot be hidden:"
         f" {lacking}. A rehearsal expects a table with {config.data.id_column!r} and the labels.\n"
         "Set data.train_csv, or train and infer here without a score (docs/own-code.md):\n"
         f"python -m pipeline train --config {config.name} --input {folder} --output run"

@@ -7,7 +7,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config import Config, own_code
+from pipeline.config import Config, custom_code
 
 # Per second on two cores, below what was measured with XLA on a CPU (docs/dev/findings.md).
 OPERATIONS = 1.2e11
@@ -49,7 +49,7 @@ def of(config: Config) -> Cost:
     from pipeline.models import architectures
 
     built = []
-    if own_code.functions(config):  # an own model may compute with what it makes
+    if custom_code.functions(config):  # an own model may compute with what it makes
         built.append(architectures.build(config))
     else:  # only shapes: to draw the weights of a large network takes seconds
         jax.eval_shape(lambda: built.append(architectures.build(config)))

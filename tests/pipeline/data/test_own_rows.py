@@ -11,7 +11,7 @@ from hypothesis.extra import numpy as arrays
 
 from pipeline import artifact
 from pipeline import config as configs
-from pipeline.config import Data, own_code
+from pipeline.config import Data, custom_code
 from pipeline.data import own_rows, packed_inputs
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, DataError, SubmissionError
@@ -275,10 +275,10 @@ def test_only_a_function_that_the_training_uses_counts_as_its_code(
 ):
     """Whatever else it is named for: the augmentation or the reader may refer to it."""
     folder, made = maps
-    first, file = own_code.digest(made(before, after)), folder.parent / "maps.py"
+    first, file = custom_code.digest(made(before, after)), folder.parent / "maps.py"
     file.write_text(file.read_text().replace(old, new))
 
-    assert (own_code.digest(configs.load(str(file))) == first) == same
+    assert (custom_code.digest(configs.load(str(file))) == first) == same
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from pipeline import artifact
-from pipeline.config import Optimizer, own_code
+from pipeline.config import Optimizer, custom_code
 from pipeline.errors import ConfigError
 from pipeline.evaluate import competition_metric
 from pipeline.models import architectures
@@ -41,10 +41,10 @@ def made(images, num_classes, momentum):
 def test_a_comment_and_a_number_of_the_config_are_no_other_code_and_a_function_s_is(
     custom, before, after, same
 ):
-    first = own_code.digest(custom(NET))
+    first = custom_code.digest(custom(NET))
 
-    assert before in NET and own_code.digest(custom(NET, epochs=2)) == first
-    assert (own_code.digest(custom(NET.replace(before, after, 1))) == first) is same
+    assert before in NET and custom_code.digest(custom(NET, epochs=2)) == first
+    assert (custom_code.digest(custom(NET.replace(before, after, 1))) == first) is same
 
 
 CONTRAST = '''

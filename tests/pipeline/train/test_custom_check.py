@@ -10,7 +10,7 @@ import pytest
 import pipeline.configs
 from localkaggle import competitions
 from pipeline import config as configs
-from pipeline.config import config_files, own_code
+from pipeline.config import config_files, custom_code
 from pipeline.configs import orders
 from pipeline.data import dataset
 from pipeline.errors import CheckpointError, ConfigError, DataError
@@ -143,26 +143,26 @@ def test_a_module_beside_the_file_counts_as_its_code(own, tmp_path, monkeypatch)
     monkeypatch.syspath_prepend(str(tmp_path))
     (tmp_path / "beside_it.py").write_text("FACTOR = 1\n")
     change = "import keras\n", "import keras\nfrom beside_it import FACTOR\n"
-    first = own_code.digest(own(change))
+    first = custom_code.digest(own(change))
     (tmp_path / "beside_it.py").write_text("FACTOR = 2\n")
 
-    assert own_code.digest(own(change)) != first
+    assert custom_code.digest(own(change)) != first
 
 
 def test_functions_that_are_not_those_of_the_training_are_refused(own):
     """An artifact's config has their sha256 only."""
     example = own()
     trained = configs.from_json(example.to_json())
-    own_code.require(trained, own_code.digest(example))
-    assert own_code.function(trained, "loss") is not None
+    custom_code.require(trained, custom_code.digest(example))
+    assert custom_code.function(trained, "loss") is not None
 
     with pytest.raises(ConfigError, match=r"expected pipeline/configs/nowhere.py"):
-        own_code.require(replace(trained, name="nowhere"), "0" * 64)
+        custom_code.require(replace(trained, name="nowhere"), "0" * 64)
     for name, has in (("digits", "none"), ("cells", "begins with [0-9a-f]{12};")):
         with pytest.raises(
             ConfigError, match=f"not those of the training.*{has}.*expected 0{{12}}"
         ):
-            own_code.require(configs.load(name), "0" * 64)
+            custom_code.require(configs.load(name), "0" * 64)
 
 
 def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
@@ -180,12 +180,12 @@ def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
     monkeypatch.setattr(pipeline.configs, "__path__", [str(tmp_path)])
 
     config = configs.load("several")
-    first = own_code.digest(config)
+    first = custom_code.digest(config)
 
-    assert own_code.function(config, "loss").__module__ == "pipeline.configs.several.losses"
-    assert own_code.elsewhere(config) == ""
+    assert custom_code.function(config, "loss").__module__ == "pipeline.configs.several.losses"
+    assert custom_code.elsewhere(config) == ""
     (folder / "losses.py").write_text(focal.replace("** 2", "** 3"))
-    assert own_code.digest(configs.load("several")) != first
+    assert custom_code.digest(configs.load("several")) != first
 
 
 @pytest.mark.slow
@@ -197,7 +197,7 @@ def test_a_run_with_own_functions_resumes_and_not_with_others(own, competition, 
     training.train(config, competition, out, max_steps=3, **quiet)
     trained = training.train(config, competition, out, **quiet)
     assert "validation_macro_recall" in trained.manifest["metrics"]
-    assert trained.manifest["custom_code"] == own_code.digest(example)
+    assert trained.manifest["custom_code"] == custom_code.digest(example)
 
     own(("** 2", "** 3"))
     with pytest.raises(CheckpointError, match=r"changed since: custom_code: '.*' then, '.*' now"):
