@@ -1,12 +1,13 @@
 """Augmentation: all random changes of a config, in the order of one table.
 
-To add one: a field in `pipeline.config.data_layout`, a stream, and a row in `CHANGES`.
+To add one: a field in `pipeline.config.data_layout.Data` with the mark `AUGMENTS`, a stream in
+`pipeline.augment.streams`, and a row in `CHANGES`.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import accumulate
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +16,7 @@ import numpy as np
 
 from pipeline.augment import geometry, mixup, rand_augment
 from pipeline.augment.streams import Stream
-from pipeline.config.data_layout import Data, Form, sizes
+from pipeline.config import Data
 from pipeline.data import packed_inputs
 from pipeline.errors import ConfigError
 
@@ -58,6 +59,9 @@ CHANGES = (
 )
 
 
+SAME = "Return what it is given, changed, each of its own size and type: .astype(image.dtype)."
+
+
 @dataclass(frozen=True)
 class Augmentation:
     """The changes that a config names; a table has none.
@@ -66,65 +70,59 @@ class Augmentation:
         data: of a config.
         seed: of the run.
         batch: images of a step, over all replicas.
-        own: a custom function of an image and a key of JAX's random numbers; with target="own" of
-            an image, its labels and a key.
+        custom: a function of an image and a key of JAX's random numbers; with target="own" of an
+            image, its labels and a key.
     """
 
     data: Data
     seed: int
     batch: int
-    own: Callable[..., Any] | None = None
+    custom: Callable[..., Any] | None = None
 
     @property
     def mixes(self) -> bool:
         """Whether images are mixed with others, and so their labels."""
-        return bool(self.data.mixup or self.data.cutmix)
+        return MIX in self._columns
 
     def draws(self, step: int) -> np.ndarray:
         """Return the numbers of a step's places: int32 (batch, k), k = 0 without changes."""
-        parts = [self._draw(change, step, self.batch) for change in self._changes]
+        parts = [self._draw(change, step, self.batch) for change in self._columns]
         return np.concatenate([np.zeros((self.batch, 0), np.int32), *parts], axis=1)
 
     def applied(self, images: Any, draws: Any) -> tuple[Any, Any]:
         """Return the changed images of some places, and the share of each that is its own: float32
         (n,), or None if nothing is mixed.
         """
-        shares = None
         for change, columns in self._columns.items():
-            images = change.apply(images, draws[:, columns], self.data)
             if change is CUSTOM:
                 (images,) = self.changed(images, draws)
-            elif change is MIX:
-                shares = mixup.shares(draws[:, columns], self.data)
+            else:
+                images = change.apply(images, draws[:, columns], self.data)
+        shares = mixup.shares(draws[:, self._columns[MIX]], self.data) if self.mixes else None
         return images, shares
 
     def changed(self, inputs: Any, draws: Any, *labels: Any) -> tuple[Any, ...]:
         """Return inputs, and labels if there are some, changed by the custom function.
 
         Raises:
-            ConfigError: if it returns something else.
+            ConfigError: if it returns other names, types or shapes than it is given.
         """
-        custom: Any = self.own
+        custom: Any = self.custom
         forms = self.data.own_inputs if len(self.data.own_inputs) > 1 else {}
 
         def change(example: Any, key: Any, *labels: Any) -> Any:
             if forms:
                 named = packed_inputs.unpacked(example[None], forms)
                 example = {name: part[0] for name, part in named.items()}
+            given = (example, *labels) if labels else example
             result = custom(example, *labels, key)
-            is_pair = isinstance(result, tuple) and len(result) == 2
-            changed, *rest = result if labels and is_pair else (result,)
-            if len(rest) != len(labels) or (forms and not isinstance(changed, dict)):
-                raise ConfigError(
-                    f"{_called(custom)} returns a {type(result).__name__};"
-                    f" expected {'(inputs, labels)' if labels else 'a dict of the inputs'}.\n"
-                    "Return them, changed or as they came."
-                )
+            theirs, ours = (jax.tree.map(_form, each) for each in (result, given))
+            if theirs != ours:
+                raise ConfigError(f"{_called(custom)} returns {theirs}; expected {ours}.\n{SAME}")
+            example, *rest = result if labels else (result,)
             if forms:
-                for name, form in forms.items():
-                    _check_form(custom, name, changed.get(name), form)
-                changed = packed_inputs.packed({name: changed[name][None] for name in forms})[0]
-            return changed, *rest
+                example = packed_inputs.packed({name: example[name][None] for name in forms})[0]
+            return example, *rest
 
         numbers = jax.lax.bitcast_convert_type(draws[:, self._columns[CUSTOM]], jnp.uint32)
         keys = jax.random.wrap_key_data(numbers, impl="threefry2x32")
@@ -132,36 +130,26 @@ class Augmentation:
         return results
 
     @cached_property
-    def _changes(self) -> tuple[Change, ...]:
-        """The rows of the table that are switched on."""
-        return tuple(
-            change
-            for change in CHANGES
-            if any(getattr(self.data, name) for name in change.fields)
-            or (change is CUSTOM and self.own)
-        )
-
-    @cached_property
     def _columns(self) -> dict[Change, slice]:
-        """Where the numbers of each change are in a row of `draws`."""
-        widths = [self._draw(change, 0, 1).shape[1] for change in self._changes]
-        ends = list(accumulate(widths, initial=0))
-        return dict(zip(self._changes, map(slice, ends, ends[1:]), strict=True))
+        """The rows of the table that are switched on: where their numbers are in a row of draws."""
+        columns, end = {}, 0
+        for change in CHANGES:
+            named = any(getattr(self.data, field) for field in change.fields)
+            if named or (change is CUSTOM and self.custom):
+                start, end = end, end + self._draw(change, 0, 1).shape[1]
+                columns[change] = slice(start, end)
+        return columns
 
     def _draw(self, change: Change, step: int, images: int) -> np.ndarray:
         random = np.random.default_rng((self.seed, change.stream, step))
         return change.draw(random, images, self.data)
 
 
+def _form(array: Any) -> str:
+    return f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
+
+
 def _called(custom: Callable[..., Any]) -> str:
-    return f"augment={getattr(custom, '__name__', custom)!r}"
-
-
-def _check_form(custom: Callable[..., Any], name: str, found: Any, form: Form) -> None:
-    """Raise `ConfigError` for an input of another form: its bytes would be other numbers."""
-    kind, shape = (str(getattr(found, part, "nothing")) for part in ("dtype", "shape"))
-    if (kind, shape) != (form[0], str(sizes(form))):
-        raise ConfigError(
-            f"{_called(custom)} returns {kind} {shape} for the input {name!r}; expected {form[0]}"
-            f" {sizes(form)}.\nReturn .astype({form[0]!r}) of it, in its own size."
-        )
+    code = getattr(custom, "__code__", None)
+    where = f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
+    return f"augment={getattr(custom, '__name__', custom)!r}{where}"

@@ -1,18 +1,18 @@
-"""Geometry: crops, flips, quarter turns and resized crops of images.
+"""Geometry: crops, flips, quarter turns and resized crops of images, in whole numbers.
 
 Each has two functions, of the form that `pipeline.augment.augmentation.Change` describes: `draw_…`
 draws whole numbers for each image, and the other one changes the images by them.
 """
 
-from functools import partial
 from typing import Any
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pipeline.augment.resampling import ONE, resized, taken
 from pipeline.config import Data
+
+ONE = 1 << 16  # of a position in 16.16 fixed point
 
 NARROWEST, TRIES = 3 / 4, 10  # of width / height; windows that are drawn until one fits
 
@@ -51,7 +51,7 @@ def enlarge(images: Any, numbers: Any, data: Data) -> Any:
         step = number * ONE // size
         positions = first * ONE + (step - ONE) // 2 + step * jnp.arange(size)
         ends = first * ONE, (first + number - 1) * ONE
-        images = resized(images, jnp.clip(positions, *ends), axis)
+        images = resampled(images, jnp.clip(positions, *ends), axis)
     return images
 
 
@@ -101,31 +101,59 @@ def crop_and_flip(images: Any, numbers: Any, data: Data) -> Any:
     >>> crop_and_flip(image, jnp.array([[2, 1, 1]]), data).reshape(2, 2).tolist()
     [[4, 3], [0, 0]]
     """
-    ways = {"cpu": _crop_by_images, "default": _crop_by_lines}
-    padded = {platform: partial(way, padding=data.crop_padding) for platform, way in ways.items()}
-    return jax.lax.platform_dependent(images, numbers, **padded)
-
-
-def _crop_by_images(images: Any, numbers: Any, padding: int) -> Any:
-    """Copy one window after the other, as a CPU does it fastest."""
-    number, height, width, channels = images.shape
-    sides = (padding, padding), (padding * channels, padding * channels)
-
-    def window(image: tuple[Any, Any]) -> Any:
-        lines, (down, right, _) = image
-        return jax.lax.dynamic_slice(jnp.pad(lines, sides), (down, right * channels), lines.shape)
-
-    lines = images.reshape(number, height, width * channels)
-    windows = jax.lax.map(window, (lines, numbers)).reshape(images.shape)
-    mirrored = numbers[:, 2, None, None, None] == 1
-    return jnp.where(mirrored, windows[:, :, ::-1], windows)
-
-
-def _crop_by_lines(images: Any, numbers: Any, padding: int) -> Any:
-    """Take all rows of the windows, then all columns."""
     down, right, mirrored = (numbers[:, column, None] for column in range(3))
     height, width = images.shape[1:3]
     columns = jnp.where(mirrored == 1, width - 1 - jnp.arange(width), jnp.arange(width))
-    if padding:
-        images = taken(images, down - padding + jnp.arange(height), 1)
-    return taken(images, right - padding + columns, 2)
+    if data.crop_padding:
+        images = resampled(images, (down - data.crop_padding + jnp.arange(height)) * ONE, 1)
+    return resampled(images, (right - data.crop_padding + columns) * ONE, 2)
+
+
+def resampled(images: Any, positions: Any, axis: int) -> Any:
+    """Return for each line the pixels at positions between those that it has, by linear
+    interpolation; zeros lie outside.
+
+    A TPU has no fast gather of single pixels, and multiplies matrices instead: rows of zeros and
+    two weights. Products of whole numbers up to 256 are exact in bfloat16 with float32 sums. So
+    both ways give the same bits.
+
+    Args:
+        images: uint8 (n, height, width, channels).
+        positions: int32 (n, size), along `axis`, in 16.16 fixed point, the same for all lines of an
+            image; a pixel's middle has a whole number. Fractions count in steps of 1/256.
+        axis: 1, the positions are of rows; 2: of columns.
+
+    >>> line = jnp.array([[[[0], [100], [200]]]], jnp.uint8)
+    >>> resampled(line, jnp.array([[ONE // 4, 2 * ONE, 3 * ONE]]), 2).ravel().tolist()
+    [25, 200, 0]
+    """
+    size, part = images.shape[axis], (positions >> 8) & 255
+    places = [jnp.clip((positions >> 16) + shift, 0, size - 1) for shift in (0, 1)]
+
+    def per_line(values: Any) -> Any:
+        return jnp.expand_dims(values, (2, 3) if axis == 1 else (1, 3))
+
+    def gather(images: Any, places: Any, weights: Any) -> Any:
+        lines = (
+            jnp.take_along_axis(images, per_line(place), axis, mode="promise_in_bounds")
+            for place in places
+        )
+        return sum(
+            per_line(weight) * line.astype(jnp.int32)
+            for weight, line in zip(weights, lines, strict=True)
+        )
+
+    def multiply(images: Any, places: Any, weights: Any) -> Any:
+        matrix = sum(
+            jnp.where(place[..., None] == jnp.arange(size), weight[..., None], 0)
+            for place, weight in zip(places, weights, strict=True)
+        )
+        sums = "nij,njwc->niwc" if axis == 1 else "nij,nhjc->nhic"
+        factors = jnp.asarray(matrix, jnp.bfloat16), images.astype(jnp.bfloat16)
+        return jnp.einsum(sums, *factors, preferred_element_type=jnp.float32).astype(jnp.int32)
+
+    weights = [256 - part, part]
+    sums = jax.lax.platform_dependent(images, places, weights, tpu=multiply, default=gather)
+    # As if rounded to the next pixel: half a pixel around the image still belongs to it.
+    inside = (positions >= -(ONE // 2)) & (positions < size * ONE - ONE // 2)
+    return jnp.where(per_line(inside), (sums + 128) >> 8, 0).astype(jnp.uint8)

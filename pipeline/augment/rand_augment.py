@@ -10,14 +10,14 @@ once.
 one common histogram, and by default rotates by up to 180 degrees (Keras 3.13.2 and 3.15.1).
 """
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from pipeline.augment.resampling import ONE, interpolated
+from pipeline.augment.geometry import ONE, resampled
 from pipeline.config import Data
 
 LEVELS = 256
@@ -38,33 +38,12 @@ def numbers(chosen: np.ndarray, strengths: np.ndarray, shape: tuple[int, ...]) -
     """Return what the devices need for operations of these numbers and strengths (-1 to 1): int32
     (…, 7).
     """
-    height, width = shape[:2]
-    zero, one = np.zeros(chosen.shape), np.ones(chosen.shape)
-    angle, half = np.radians(-30 * strengths), (height - 1) / 2
-    middle = (width - 1) / 2
-    cosine, sine = np.cos(angle), np.sin(angle)
-    # Where in its column a pixel of the turned image comes from, and then where in its row.
-    down = (-sine, cosine, half + sine * middle - cosine * half)
-    start = middle - cosine * middle - sine * half
-    across = (1 / cosine, sine / cosine, start - sine / cosine * down[2])
-    shear, bits = 0.3 * strengths, np.round(4 * np.abs(strengths))
-    factor = 1 + 0.9 * strengths
-    values = {
-        "rotate": (*across, *down),
-        "solarize": (np.round(LEVELS * (1 - np.abs(strengths))) / ONE,),
-        "posterize": (2.0**bits / ONE,),
-        **dict.fromkeys(("color", "contrast", "brightness", "sharpness"), (factor,)),
-        "shear_x": (one, shear, shear / 2),
-        "shear_y": (shear, one, shear / 2),
-        "translate_x": (one, zero, 0.45 * strengths * width),
-        "translate_y": (zero, one, 0.45 * strengths * height),
-    }
     rows = np.zeros((*chosen.shape, COLUMNS))
-    for number, name in enumerate(OPERATIONS):
-        for column, value in enumerate(values.get(name, ()), start=1):
-            rows[..., column] = np.where(chosen == number, value, rows[..., column])
-    rows = np.round(ONE * rows)
     rows[..., 0] = chosen
+    for number, operation in enumerate(OPERATIONS.values()):
+        here = chosen == number
+        for column, value in enumerate(operation.numbers(strengths[here], *shape[:2]), start=1):
+            rows[here, column] = np.round(ONE * value)
     return rows.astype(np.int32)
 
 
@@ -74,11 +53,12 @@ def operated(images: Any, numbers: Any, data: Data) -> Any:
     They are computed one after the other: so each takes the time of its own operations alone.
     """
     rows = numbers.reshape(len(numbers), -1, COLUMNS)
+    branches = [operation.apply for operation in OPERATIONS.values()]
 
     def operate(row: tuple[Any, Any]) -> Any:
         image, operations = row
         for number, *values in operations:
-            image = jax.lax.switch(number, list(OPERATIONS.values()), image, values)
+            image = jax.lax.switch(number, branches, image, values)
         return image
 
     return jax.lax.map(operate, (images, rows))
@@ -93,13 +73,11 @@ def _autocontrast(image: Any, _: Any) -> Any:
 def _equalize(image: Any, _: Any) -> Any:
     def channel(values: Any) -> Any:
         counts = _counts(values.reshape(-1))
-        present = counts > 0
-        last = counts[LEVELS - 1 - jnp.argmax(present[::-1])]
+        last = counts[LEVELS - 1 - jnp.argmax(counts[::-1] > 0)]
         step = (counts.sum() - last) // (LEVELS - 1)
         before = jnp.cumsum(counts) - counts
         level = jnp.minimum((step // 2 + before) // jnp.maximum(step, 1), LEVELS - 1)
-        levels = jnp.where(step > 0, level, jnp.arange(LEVELS)).astype(jnp.uint8)
-        return levels[values]
+        return jnp.where(step > 0, level, jnp.arange(LEVELS)).astype(jnp.uint8)[values]
 
     return jnp.stack([channel(image[..., number]) for number in range(image.shape[2])], axis=-1)
 
@@ -154,11 +132,7 @@ def _sharpness(image: Any, values: Any) -> Any:
     if min(height, width) < 3:
         return image
     wide = image.astype(jnp.int32)
-    around = sum(
-        wide[row : row + height - 2, column : column + width - 2]
-        for row in range(3)
-        for column in range(3)
-    )
+    around = jax.lax.reduce_window(wide, 0, jax.lax.add, (3, 3, 1), (1, 1, 1), "VALID")
     inner = (around + 4 * wide[1:-1, 1:-1] + 6) // 13
     smooth = wide.at[1:-1, 1:-1].set(inner)  # the border stays, as in Pillow
     return _blended(image, smooth, values[0])
@@ -167,7 +141,8 @@ def _sharpness(image: Any, values: Any) -> Any:
 def _moved(image: Any, values: Any) -> Any:
     height, width, _ = image.shape
     rows, columns = jnp.arange(height)[:, None], jnp.arange(width)
-    return interpolated(image, values[0] * columns + values[1] * rows + values[2])
+    # Each row of the image as an image, since its pixels come from places of their own.
+    return resampled(image[:, None], values[0] * columns + values[1] * rows + values[2], 2)[:, 0]
 
 
 def _moved_down(image: Any, values: Any) -> Any:
@@ -179,20 +154,46 @@ def _rotate(image: Any, values: Any) -> Any:
     return _moved_down(_moved(image, values[:3]), values[3:])
 
 
-# Each takes uint8 (height, width, channels) and its six numbers.
-OPERATIONS: dict[str, Callable[[Any, Any], Any]] = {
-    "identity": lambda image, _: image,
-    "autocontrast": _autocontrast,
-    "equalize": _equalize,
-    "rotate": _rotate,
-    "solarize": _solarize,
-    "color": _color,
-    "posterize": _posterize,
-    "contrast": _contrast,
-    "brightness": _brightness,
-    "sharpness": _sharpness,
-    "shear_x": _moved,
-    "shear_y": _moved_down,
-    "translate_x": _moved,
-    "translate_y": _moved_down,
+def _rotation(by: np.ndarray, height: int, width: int) -> Sequence[Any]:
+    """Return where in its row a pixel of the turned image comes from, and where in its column."""
+    angle, half, middle = np.radians(-30 * by), (height - 1) / 2, (width - 1) / 2
+    cosine, sine = np.cos(angle), np.sin(angle)
+    start = half + sine * middle - cosine * half
+    across = middle - cosine * middle - sine * half - sine / cosine * start
+    return 1 / cosine, sine / cosine, across, -sine, cosine, start
+
+
+def _factor(by: np.ndarray, *_: int) -> Sequence[Any]:
+    return (1 + 0.9 * by,)
+
+
+class Operation(NamedTuple):
+    """An operation.
+
+    Attributes:
+        apply: on the devices; takes uint8 (height, width, channels) and six numbers in 65,536ths,
+            and returns the changed image.
+        numbers: on the host; takes strengths (-1 to 1), height and width, and returns up to six
+            numbers for each strength.
+    """
+
+    apply: Callable[[Any, Any], Any]
+    numbers: Callable[[np.ndarray, int, int], Sequence[Any]] = lambda *_: ()
+
+
+OPERATIONS = {
+    "identity": Operation(lambda image, _: image),
+    "autocontrast": Operation(_autocontrast),
+    "equalize": Operation(_equalize),
+    "rotate": Operation(_rotate, _rotation),
+    "solarize": Operation(_solarize, lambda by, *_: [np.round(LEVELS * (1 - np.abs(by))) / ONE]),
+    "color": Operation(_color, _factor),
+    "posterize": Operation(_posterize, lambda by, *_: [2 ** np.round(4 * np.abs(by)) / ONE]),
+    "contrast": Operation(_contrast, _factor),
+    "brightness": Operation(_brightness, _factor),
+    "sharpness": Operation(_sharpness, _factor),
+    "shear_x": Operation(_moved, lambda by, *_: (1, 0.3 * by, 0.15 * by)),
+    "shear_y": Operation(_moved_down, lambda by, *_: (0.3 * by, 1, 0.15 * by)),
+    "translate_x": Operation(_moved, lambda by, height, width: (1, 0, 0.45 * by * width)),
+    "translate_y": Operation(_moved_down, lambda by, height, width: (0, 1, 0.45 * by * height)),
 }

@@ -5,9 +5,8 @@ Comes in: a Python file of `pipeline/configs/`, or JSON. Goes out: `Config` with
 `pipeline.errors`, so that a command reads a config in milliseconds.
 """
 
-from pipeline.config.config import Config, Floor
+from pipeline.config.config import Config, Floor, Optimizer
 from pipeline.config.config_files import from_json, load, to_text
 from pipeline.config.data_layout import Data
-from pipeline.config.optimizer import Optimizer
 
 __all__ = ["Config", "Data", "Floor", "Optimizer", "from_json", "load", "to_text"]

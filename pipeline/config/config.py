@@ -1,73 +1,101 @@
 """What a run is: one frozen `Config`, which checks itself when it is made and survives JSON.
 
 It uses the standard library alone, so that a command reads a config without starting Keras.
+
+To add a field: one line with its type, its rule (`pipeline.config.rules`) and a default, in
+`Config`, `Optimizer` or `pipeline.config.data_layout.Data`; and a line of the docstring above it.
 """
 
+import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import Annotated, Any
 
+from pipeline.config import rules
 from pipeline.config.data_layout import Data
-from pipeline.config.optimizer import MOST_BATCH, Optimizer
-from pipeline.config.rules import (
-    FREE,
-    TEXT,
-    Checked,
-    Conflict,
-    Rule,
-    choice,
-    matching,
-    number,
-    plain,
-    whole,
-)
+from pipeline.config.rules import FREE, Checked, Need, Only, Rule, choice, number, text, whole
 
-NAME = matching(
-    r"[a-z][a-z0-9_]*",
-    "lower-case letters, digits and underscores",
-    "Name the config as its file, without .py.",
+SCHEDULES = ("cosine", "one_cycle", "constant")
+# Far above any need, and far below what ends a run for lack of memory.
+MOST_BATCH = 2**20
+MOMENTUM = number(0, 0.999999)
+SHARE = number(0, 1, open_ends=True)
+NAME = text("[a-z][a-z0-9_]*", "its file's name: lower-case letters, digits and underscores")
+SLUG = text(
+    "[A-Za-z0-9][A-Za-z0-9-]{2,99}",
+    "the slug of kaggle.com/competitions/<slug>: 3 to 100 letters, digits and hyphens",
 )
-SLUG = matching(
-    r"[A-Za-z0-9][A-Za-z0-9-]{2,99}",
-    "the slug in the competition's address: 3 to 100 letters, digits and hyphens",
-    "Copy it from kaggle.com/competitions/<slug>.",
-)
-MODEL = matching(
-    r"[^\W\d]\w*",
-    "the name of a function in pipeline/models/architectures.py",
-    "See MODELS at the end of pipeline/models/architectures.py.",
-)
-NEEDED = "Write it there and name it (docs/own-code.md)."
-FUNCTION = matching(
-    r"([^\W\d]\w*)?",
-    "the name of a function in the config's own file",
-    f"{NEEDED} Or leave it out.",
-)
-
-
+MODEL = text(r"[^\W\d]\w*", "a function of the config's file or pipeline/models/architectures.py")
+FUNCTION = text(r"([^\W\d]\w*)?", "a function of the config's own file (docs/own-code.md)")
 OPTION = Rule(
     lambda value: isinstance(value, int | str) or (isinstance(value, float) and isfinite(value)),
-    "a finite number, a truth value or a text",
-    "Use one of these; nothing else survives JSON.",
+    "a finite number, a truth value or a text, as JSON has them",
 )
 OPTIONS = Rule(
     lambda value: isinstance(value, Mapping),
-    "names with values",
-    "Write {name}={…}, with the keyword arguments of the model.",
+    "the keyword arguments of the model, as {'width': 32}",
     OPTION,
 )
 WEIGHTS = Rule(
     lambda value: value in ("", "balanced") or (isinstance(value, Mapping) and len(value) > 0),
-    "'balanced' or labels with their weights",
-    'Write class_weights="balanced" or class_weights={"cat": 2.0, …}, or leave it out.',
+    "'balanced', or labels with their weights, as {'cat': 2.0}",
     number(0, 1e6),
 )
 TARGETS = ("classes", "ordinal", "multilabel", "regression", "own")
+CLASSES = Only("target", ("classes", "multilabel"))
+Weights = str | Mapping[str, float]
 Options = Mapping[str, int | float | bool | str]
 Function = Annotated[str, FUNCTION]
+Reader = Annotated[Function, Only("data.kind", ("own",), needed=True)]
 Hours = Annotated[float | None, number(0, 24 * 365, open_ends=True), FREE]
-Batch = Annotated[int | None, whole(1, MOST_BATCH)]
+Images = Annotated[int | None, whole(1, MOST_BATCH)]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Optimizer(Checked):
+    """An optimizer and the batch for which its numbers were tuned.
+
+    `pipeline.train.learning_rate` scales them to another batch.
+
+    Attributes:
+        name: "sgd", "adam" or "adamw".
+        base_rate: learning rate per optimizer step that worked at `base_batch`.
+        base_batch: images per step, over all replicas, when it worked.
+        momentum: of SGD, which is Nesterov's.
+        beta_1, beta_2, epsilon: of Adam and AdamW.
+        weight_decay: of SGD and AdamW, decoupled: each step takes learning rate x decay off the
+            weights (as Keras does it), but for biases and normalization's scale and offset (Goyal
+            et al. 2017, 1706.02677; He et al. 2018, 1812.01187). Adam has none.
+        clip_norm: a mean gradient of a batch with a larger norm, over all weights together, is
+            scaled down to it; 1 is usual. None: never.
+        layer_decay: factor of the learning rate from one twelfth of the layers to the next, away
+            from the head (`pipeline.models.backbones.learning_rate_factors`); 0.65 to 0.9 is usual
+            for a pretrained network. 1: none.
+        schedule: how the learning rate continues after the warm-up: "cosine" falls along a half
+            cosine; "one_cycle" does so after a warm-up along another one; "constant" stays, and
+            falls at the end (`pipeline.train.learning_rate.schedule`).
+        decay_share: of "constant": the share of all steps in which it falls to 0; None: 0.2.
+        ema_momentum: of an average of the weights, and of BatchNorm's statistics, that is used for
+            evaluation and in the artifact; None: no average. In step t it is at most (1 + t) / (10
+            + t), so that the random weights of the start soon disappear.
+    """
+
+    prefix = "optimizer."
+
+    name: Annotated[str, choice("sgd", "adam", "adamw")]
+    base_rate: Annotated[float, number(0, 100, open_ends=True)]
+    base_batch: Annotated[int, whole(1, MOST_BATCH)]
+    momentum: Annotated[float, MOMENTUM] = 0.9
+    beta_1: Annotated[float, MOMENTUM] = 0.9
+    beta_2: Annotated[float, MOMENTUM] = 0.999
+    epsilon: Annotated[float, SHARE] = 1e-7
+    weight_decay: Annotated[float, number(0, 10), Only("name", ("sgd", "adamw"))] = 0.0
+    clip_norm: Annotated[float | None, number(0, 1e6, open_ends=True)] = None
+    layer_decay: Annotated[float, number(0.01, 1)] = 1.0
+    schedule: Annotated[str, choice(*SCHEDULES)] = "cosine"
+    decay_share: Annotated[float | None, SHARE, Only("schedule", ("constant",))] = None
+    ema_momentum: Annotated[float | None, SHARE] = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -89,8 +117,8 @@ class Floor(Checked):
 
     prefix = "floor."
 
-    model: Annotated[str, TEXT]
-    metric: Annotated[str, TEXT]
+    model: Annotated[str, rules.TEXT]
+    metric: Annotated[str, rules.TEXT]
     score: Annotated[float, number(-1e300, 1e300)]
     error: Annotated[float, number(0, 1e300)]
     rows: Annotated[int, whole(1, 10**9)]
@@ -174,34 +202,34 @@ class Config(Checked):
 
     name: Annotated[str, NAME]
     competition: Annotated[str, SLUG]
-    data: Data
+    data: Annotated[Data, rules.instance(Data)]
     model: Annotated[str, MODEL]
-    optimizer: Optimizer
+    optimizer: Annotated[Optimizer, rules.instance(Optimizer)]
     batch: Annotated[int, whole(1, MOST_BATCH)]
     epochs: Annotated[int, whole(1, 10**6)]
     num_classes: Annotated[int, whole(0, 10**6)] = 0
     target: Annotated[str, choice(*TARGETS)] = "classes"
     # Its effect on the labels, their logarithm, is in the fingerprint of the data.
-    metric: Annotated[str, FREE] = ""
+    metric: Annotated[str, rules.ANY_TEXT, FREE] = ""
     loss: Function = ""
-    label_smoothing: Annotated[float, number(0, 0.999)] = 0.0
-    class_weights: Annotated[str | Mapping[str, float], WEIGHTS] = ""
+    label_smoothing: Annotated[float, number(0, 0.999), CLASSES, Only("loss", ("",))] = 0.0
+    class_weights: Annotated[Weights, WEIGHTS, Only("target", ("classes", "ordinal"))] = ""
     augment: Function = ""
-    read_training: Function = ""
-    read_test: Annotated[str, FUNCTION, FREE] = ""
-    write_submission: Annotated[str, FUNCTION, FREE] = ""
-    init_from: str = ""
+    read_training: Reader = ""
+    read_test: Annotated[Reader, FREE] = ""
+    write_submission: Annotated[Function, FREE] = ""
+    init_from: Annotated[str, rules.ANY_TEXT] = ""
     model_options: Annotated[Options, OPTIONS] = field(default_factory=dict)
     drop_path: Annotated[float, number(0, 0.95)] = 0.0
     warmup_epochs: Annotated[float, number(0, 10**6)] = 5.0
     batchnorm_momentum: Annotated[float, number(0, 1, open_ends=True)] = 0.99
-    batchnorm_batch: Batch = None
-    micro_batch: Annotated[int | None, whole(1, MOST_BATCH), FREE] = None
+    batchnorm_batch: Images = None
+    micro_batch: Annotated[Images, FREE] = None
     seed: Annotated[int, whole(0, 2**32 - 1)] = 0
     keep: Annotated[str, choice("last", "best")] = "last"
     patience: Annotated[int | None, whole(1, 10**6)] = None
     folds: Annotated[int | None, whole(2, 100)] = None
-    limit_predictions: Annotated[bool, FREE] = True
+    limit_predictions: Annotated[bool, rules.TRUTH, FREE] = True
     views: Annotated[int, whole(1, 10), FREE] = 1
     precision: Annotated[str, choice("auto", "float32", "mixed_bfloat16")] = "auto"
     feed: Annotated[str, choice("auto", "device", "host", "files"), FREE] = "auto"
@@ -211,88 +239,53 @@ class Config(Checked):
     checkpoint_seconds: Annotated[float | None, number(0, 3600 * 9), FREE] = None
     session_hours: Hours = 9.0
     infer_hours: Hours = None
-    floor: Annotated[Floor | None, FREE] = None
+    floor: Annotated[Floor | None, rules.instance(Floor), FREE] = None
 
-    def _conflicts(self) -> Iterator[Conflict]:
-        yield from self._target_conflicts()
-        yield from self._function_conflicts()
-        yield from self._loss_conflicts()
-        yield from self._step_conflicts()
+    def _needs(self) -> Iterator[Need]:
+        yield from self._target_needs()
+        short = self.warmup_epochs <= self.epochs
+        yield "warmup_epochs", short, f"a number between 0 and epochs={self.epochs}"
+        rises = self.warmup_epochs > 0 or self.optimizer.schedule != "one_cycle"
+        usual = f"{0.3 * self.epochs:g}, three tenths of the epochs, is usual"
+        yield "warmup_epochs", rises, f"more than 0 with optimizer.schedule='one_cycle'; {usual}"
+        fits = (self.micro_batch or 1) <= self.batch
+        yield "micro_batch", fits, f"a whole number from 1 to batch={self.batch}"
+        divides = self.batch % (self.batchnorm_batch or self.batch) == 0
+        yield "batchnorm_batch", divides, f"a divisor of batch={self.batch}, or None"
         data = self.data
-        if self.feed == "files" and data.kind not in ("images", "tfrecords"):
-            expected = f"another with kind={data.kind!r}, whose inputs are in no image files"
-            yield Conflict("feed", expected)
+        in_files = self.feed != "files" or data.kind in ("images", "tfrecords")
+        yield "feed", in_files, f"another with kind={data.kind!r}, which has no image files"
         # A view that training never saw makes the prediction worse.
         most = 2**data.flip * 2**data.flip_vertical * (5 if data.crop_padding else 1)
-        if self.views > most:
-            expected = (
-                f"at most {most} with kind={data.kind!r}, flip={data.flip},"
-                f" crop_padding={data.crop_padding}, flip_vertical={data.flip_vertical}"
-            )
-            edit = "Lower views, or train with data.flip or data.crop_padding; a table has one."
-            yield Conflict("views", expected, edit)
+        augmented = (
+            f"kind={data.kind!r}, flip={data.flip}, crop_padding={data.crop_padding},"
+            f" flip_vertical={data.flip_vertical}"
+        )
+        yield "views", self.views <= most, f"at most {most} with {augmented}"
 
-    def _target_conflicts(self) -> Iterator[Conflict]:
+    def _target_needs(self) -> Iterator[Need]:
+        """Yield what goes with the target."""
         target, columns = self.target, len(self.data.labels)
-        nothing = f"nothing with target={target!r}"
-        if columns > 1 and target not in ("regression", "multilabel", "own"):
-            expected = "'regression' or 'multilabel' with several label columns"
-            yield Conflict("target", expected, "Set target, or name one column.")
-        if target == "regression" or (columns > 1 and target != "own"):
-            if self.num_classes not in (0, columns):
-                edit = "Leave num_classes out: it follows from data.label_column."
-                yield Conflict("num_classes", f"{columns} or nothing", edit)
-        elif self.num_classes < 2 and target != "own":
-            yield Conflict("num_classes", "2 or more, the number of labels", "Correct {name}.")
-        if self.data.cutmix and target not in ("classes", "multilabel"):
-            expected = f"{nothing}: a part of a picture has no part of its number"
-            yield Conflict("data.cutmix", expected, "Leave cutmix out; mixup may stay.")
-        if not self.limit_predictions and target != "regression":
-            yield Conflict("limit_predictions", f"{nothing}: it limits the numbers of a regression")
-
-    def _function_conflicts(self) -> Iterator[Conflict]:
-        """Yield custom functions that the data and the target need, or cannot use."""
-        reads, judges = self.data.kind == "own", self.target == "own"
-        readers, judging = ("read_training", "read_test"), ("loss", "metric", "write_submission")
-        kinds = f"with data.kind={self.data.kind!r} and target={self.target!r}"
-        for name in (*readers * reads, *judging * judges):
-            if not getattr(self, name).isidentifier():
-                yield Conflict(name, f"{FUNCTION.expected}, {kinds}", NEEDED)
-        for name in readers:
-            if getattr(self, name) and not reads:
-                yield Conflict(name, f"nothing {kinds}", 'Set data.kind="own", or leave it out.')
-        if bool(self.data.own_labels) != judges or (judges and not reads):
-            expected = 'a type and a shape with data.kind="own" and target="own", else nothing'
-            yield Conflict("data.own_labels", expected, "Set all three, or none.")
-
-    def _loss_conflicts(self) -> Iterator[Conflict]:
-        target = self.target
-        if self.label_smoothing and (self.loss or target not in ("classes", "multilabel")):
-            expected = (
-                f"nothing with target={target!r} and loss={self.loss!r}: it changes the"
-                " cross-entropy of classes and multilabel"
-            )
-            yield Conflict("label_smoothing", expected, "Leave it out, or loss.")
-        if self.class_weights and target not in ("classes", "ordinal"):
-            expected = f"nothing with target={target!r}, whose rows have no one label"
-            edit = "Leave it out, and give each row its weight: data.weight_column."
-            yield Conflict("class_weights", expected, edit)
-
-    def _step_conflicts(self) -> Iterator[Conflict]:
-        """Yield what does not fit the batch or the epochs."""
-        if self.warmup_epochs > self.epochs:
-            expected = f"a number between 0 and {self.epochs}, the epochs"
-            yield Conflict("warmup_epochs", expected, "Lower warmup_epochs, or raise epochs.")
-        if not self.warmup_epochs and self.optimizer.schedule == "one_cycle":
-            expected = "more than 0 with optimizer.schedule='one_cycle', which rises as it falls"
-            edit = f"Set it; {0.3 * self.epochs:g}, three tenths of the epochs, is usual."
-            yield Conflict("warmup_epochs", expected, edit)
-        if self.micro_batch is not None and self.micro_batch > self.batch:
-            expected = f"a whole number from 1 to batch={self.batch}"
-            yield Conflict("micro_batch", expected, "Lower {name}, or raise batch.")
-        if self.batchnorm_batch is not None and self.batch % self.batchnorm_batch:
-            edit = "Set batchnorm_batch to one, or leave it out."
-            yield Conflict("batchnorm_batch", f"a divisor of batch={self.batch}", edit)
+        classes, nothing = target in CLASSES.values, f"nothing with target={target!r}"
+        several = columns > 1 and target != "own"
+        numbers = target in ("regression", "multilabel")
+        expected = "'regression' or 'multilabel' with several label columns"
+        yield "target", numbers or not several, expected
+        if several or target == "regression":
+            counted = self.num_classes in (0, columns)
+            yield "num_classes", counted, f"{columns} or nothing: it follows from data.label_column"
+        else:
+            counted = self.num_classes >= 2 or target == "own"
+            yield "num_classes", counted, "2 or more, the number of labels"
+        expected = f"{nothing}: a part of a picture has no part of its number; mixup may stay"
+        yield "data.cutmix", classes or not self.data.cutmix, expected
+        judges, reads = target == "own", self.data.kind == "own"
+        for name in ("loss", "metric", "write_submission"):
+            custom = getattr(self, name).isidentifier() or not judges
+            yield name, custom, f"{FUNCTION.expected}, with target='own'"
+        together = bool(self.data.own_labels) == judges and reads >= judges
+        expected = 'a type and a shape with data.kind="own" and target="own", else nothing'
+        yield "data.own_labels", together, expected
 
     @property
     def compares_epochs(self) -> bool:
@@ -312,4 +305,36 @@ class Config(Checked):
 
     def to_json(self) -> dict[str, Any]:
         """Return the config as what `json.dumps` takes; `from_json` gives an equal config back."""
-        return dict(plain(self))
+
+        def part(value: Any) -> dict[str, Any]:
+            return dict(value if isinstance(value, Mapping) else vars(value))
+
+        return dict(json.loads(json.dumps(part(self), default=part)))
+
+
+# Fields that training does not read. The images themselves are compared by content.
+MAY_CHANGE = {kind.prefix + name for kind in (Config, Data) for name in rules.marked(kind, FREE)}
+
+
+def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
+    """Return how two configs differ in what training depends on, a text for each value.
+
+    >>> changes({"batch": 8, "data": {"flip": True}}, {"batch": 6, "data": {"flip": True}})
+    ['batch: 8 then, 6 now']
+    >>> changes({"views": 1, "floor": {"rows": 5}}, {"views": 2, "floor": None})
+    []
+    """
+    before, now = _by_full_name(theirs), _by_full_name(ours)
+    return [
+        f"{name}: {before.get(name)!r} then, {now.get(name)!r} now"
+        for name in sorted(before.keys() | now.keys())
+        if before.get(name) != now.get(name)
+    ]
+
+
+def _by_full_name(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the values that count, by full name, for example "data.height"."""
+    values = dict(config)
+    for part in ("data", "optimizer"):
+        values |= {f"{part}.{name}": value for name, value in values.pop(part, {}).items()}
+    return {name: value for name, value in values.items() if name not in MAY_CHANGE}

@@ -15,9 +15,8 @@ from types import ModuleType
 from typing import Any
 
 from pipeline.config import custom_code
-from pipeline.config.config import Config, Floor
+from pipeline.config.config import Config, Floor, Optimizer
 from pipeline.config.data_layout import Data
-from pipeline.config.optimizer import Optimizer
 from pipeline.errors import ConfigError, place
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
@@ -37,14 +36,14 @@ def load(config: str) -> Config:
     >>> load("digits").num_classes
     10
     """
-    named = not config.endswith(".py")
-    path = named_files().get(config) if named else Path(config)
+    files, named = named_files(), not config.endswith(".py")
+    path = files.get(config) if named else Path(config)
     # Not Path.is_file, which raises for a long name.
-    if path is None or not (named or os.path.isfile(config)):  # noqa: PTH113
+    if path is None or not os.path.isfile(path):  # noqa: PTH113
+        meant = _did_you_mean(Path(config).stem, files)
         raise ConfigError(
-            f"--config {config!r}: there is no such config."
-            f"{_did_you_mean(Path(config).stem, named_files())} Expected one of"
-            f" {', '.join(named_files())}, or the path of a .py file of the same form.\n"
+            f"--config {config!r}: there is no such config.{meant} Expected one of"
+            f" {', '.join(files)}, or the path of a .py file of the same form.\n"
             "Correct the name, or describe a folder: invoke inspect --input DIR --write NAME"
         )
     drawn = random.getstate()
@@ -61,18 +60,13 @@ def load(config: str) -> Config:
         ) from error
     finally:
         random.setstate(drawn)
-    value = getattr(module, "CONFIG", None)
-    if not isinstance(value, Config):
+    value, name = getattr(module, "CONFIG", None), config if named else path.stem
+    if not isinstance(value, Config) or value.name != name:
+        found = f"has name={value.name!r}" if isinstance(value, Config) else f"is {value!r}"
         raise ConfigError(
-            f"{path}: CONFIG is {value!r}; expected a pipeline.config.Config.\n"
-            "End the file with CONFIG = Config(…)."
-        )
-    expected = config if named else path.stem
-    if value.name != expected:
-        raise ConfigError(
-            f"{path} says name={value.name!r}; expected {expected!r}: "
-            "notebooks and manifests find the file by the name.\n"
-            f"Set name={expected!r}, or rename the file."
+            f"{path}: CONFIG {found}; expected a pipeline.config.Config with name={name!r}:"
+            " notebooks and manifests find the file by the name.\n"
+            f"Write CONFIG = Config(name={name!r}, …), or rename the file."
         )
     custom_code.register(value, module, path)
     return value
@@ -125,11 +119,6 @@ def _did_you_mean(name: str, names: Iterable[str]) -> str:
 def _run(path: Path) -> ModuleType:
     spec = importlib.util.spec_from_file_location(f"relay_config_{path.stem}", path)
     assert spec is not None and spec.loader is not None  # noqa: S101 - true of every .py file
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[spec.name] = module  # dataclasses look for it there
-    try:
-        spec.loader.exec_module(module)
-    except BaseException:
-        del sys.modules[spec.name]
-        raise
+    module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)  # as dataclasses need
+    spec.loader.exec_module(module)
     return module

@@ -12,6 +12,7 @@ alone, never from an artifact.
 
 import ast
 import hashlib
+import re
 from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,13 +22,9 @@ from typing import Any, NamedTuple
 from pipeline.config.config import Config
 from pipeline.errors import ConfigError, PipelineError, place
 
-FIELDS = (
-    "model", "loss", "metric", "augment", "read_training", "read_test", "write_submission"
-)  # fmt: skip
-# Of these, the functions that no weight follows from.
+# The fields that may name a custom function: those that the weights follow from, and the others.
+TRAINING = ("model", "loss", "augment", "read_training")
 AFTER_TRAINING = ("metric", "read_test", "write_submission")
-# The fields in which only a custom function can stand, but for OUR_LOSSES.
-CUSTOM_ONLY = ("loss", "augment", "read_training", "read_test", "write_submission")
 # Losses of `pipeline.evaluate.losses`, with the targets that they suit.
 OUR_LOSSES = {"focal": ("classes", "multilabel")}
 
@@ -50,25 +47,31 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
         ConfigError: if it names a function that the file does not have.
     """
     named = _named(config, module)
-    for field in (*CUSTOM_ONLY, *(("metric",) if config.target == "own" else ())):
+    for field in TRAINING + AFTER_TRAINING:
         name = getattr(config, field)
-        if name and field not in named and not (field == "loss" and name in OUR_LOSSES):
-            own = [key for key, value in vars(module).items() if _is_in(value, module)]
+        # Models, metrics and losses may be the template's; a metric of target="own" cannot.
+        ours = field == "model" or (field == "metric" and config.target != "own")
+        if name and not (field in named or ours or (field == "loss" and name in OUR_LOSSES)):
+            here = [key for key, value in vars(module).items() if _is_of(value, module)]
             raise ConfigError(
                 f"{field}={name!r} cannot work: {path} has no such function; it has"
-                f" {', '.join(own) or 'none'}.\nWrite it there, correct the name, or leave"
+                f" {', '.join(here) or 'none'}.\nWrite it there, correct the name, or leave"
                 f" {field} out."
             )
     if config.loss and "loss" not in named:
         check_our_loss(config)
-    training = {getattr(config, field) for field in named if field not in AFTER_TRAINING}
-    try:
-        sha256 = fingerprint(path, training) if named else ""
-    except (SyntaxError, UnicodeDecodeError) as error:
-        raise ConfigError(
-            f"A file beside {path} could not be read: {error}.\nCorrect it, or move it away."
-        ) from error
-    _loaded[config.name] = CustomFile(path, module, sha256)
+    training = {getattr(config, field) for field in named if field in TRAINING}
+    _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if named else "")
+
+
+def _named(config: Config, module: ModuleType) -> dict[str, Callable[..., Any]]:
+    names = {field: getattr(config, field) for field in TRAINING + AFTER_TRAINING}
+    found = {field: getattr(module, name, None) for field, name in names.items()}
+    return {field: value for field, value in found.items() if callable(value)}
+
+
+def _is_of(value: object, module: ModuleType) -> bool:
+    return callable(value) and getattr(value, "__module__", "") == module.__name__
 
 
 def check_our_loss(config: Config) -> None:
@@ -96,6 +99,11 @@ def digest(config: Config) -> str:
     return _loaded[config.name].digest if functions(config) else ""
 
 
+def file(config: Config) -> Path:
+    """Return the file of a loaded config."""
+    return _loaded[config.name].path
+
+
 def require(config: Config, trained: str) -> None:
     """Load the custom functions of a config that was read from an artifact or a checkpoint.
 
@@ -107,35 +115,24 @@ def require(config: Config, trained: str) -> None:
     """
     from pipeline.config import config_files
 
-    if config.name not in _loaded and trained:
-        if config.name not in config_files.named_files():
-            raise ConfigError(
-                f"The functions of the config {config.name!r} are not here; expected"
-                f" pipeline/configs/{config.name}.py.\nCopy it there, or give the path to --config."
-            )
+    if config.name not in _loaded and trained and config.name in config_files.named_files():
         config_files.load(config.name)
     if digest(config) != trained:
+        here = _loaded[config.name].path if config.name in _loaded else "no file of that name"
         raise ConfigError(
             f"The functions of the config {config.name!r} are not those of the training: their"
             f" sha256 begins with {digest(config)[:12] or 'nothing (there are none)'}; expected"
-            f" {trained[:12] or 'nothing'}.\nRestore {_loaded[config.name].path} as it was in"
-            " training, or train again."
+            f" {trained[:12] or 'nothing'}. Here is {here}.\nRestore"
+            f" pipeline/configs/{config.name}.py as it was in training, or name its path: --config."
         )
-
-
-def file(config: Config) -> Path:
-    """Return the file of a loaded config."""
-    return _loaded[config.name].path
 
 
 def elsewhere(config: Config) -> str:
     """Return the path of custom code that no other process finds by the config's name; else ""."""
     from pipeline.config import config_files
 
-    if not functions(config):
-        return ""
-    path = file(config).resolve()
-    return "" if path == config_files.named_files().get(config.name) else str(path)
+    path, named = file(config).resolve(), config_files.named_files()
+    return str(path) if functions(config) and path != named.get(config.name) else ""
 
 
 def described(config: Config, field: str) -> str:
@@ -168,11 +165,6 @@ def telling(config: Config, field: str) -> Iterator[None]:
         ) from error
 
 
-def _named(config: Config, module: ModuleType) -> dict[str, Callable[..., Any]]:
-    values = {field: getattr(module, getattr(config, field) or "", None) for field in FIELDS}
-    return {field: value for field, value in values.items() if callable(value)}
-
-
 def fingerprint(path: Path, training: Collection[str]) -> str:
     """Return the sha256 of the code that trains: in a config's file and in modules beside it that
     it imports, or in all files of its package.
@@ -183,63 +175,66 @@ def fingerprint(path: Path, training: Collection[str]) -> str:
     statements = [
         (file.relative_to(path.parent).as_posix(), statement)
         for file in _files(path)
-        for statement in ast.parse(file.read_text(encoding="utf-8")).body
-        if not _is_text(statement) and "CONFIG" not in _assigned(statement)
+        for statement in _parsed(file).body
+        if not _is_config(statement)
     ]
-
-    def counts(statement: ast.stmt, names: Collection[str]) -> bool:
-        if not isinstance(statement, ast.FunctionDef):
-            return True
-        return statement.name in names or bool(statement.decorator_list)
-
-    names, before = set(training), None
-    while names != before:  # until no further function counts
-        before = names
-        counted = [(file, each) for file, each in statements if counts(each, names)]
+    names, known = set(training), -1
+    while len(names) > known:  # until no further function counts
+        known = len(names)
+        counted = [
+            (file, each)
+            for file, each in statements
+            if not isinstance(each, ast.FunctionDef) or each.name in names or each.decorator_list
+        ]
         names = names.union(*(_names_read(each) for _, each in counted))
-    text = "\n".join(f"{file}: {_meaning(each)}" for file, each in counted)
+    text = "\n".join(f"{file}: {_dump(each)}" for file, each in counted)
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _files(path: Path) -> list[Path]:
     """Return the files of a config: those of its package, or its own with those that it imports."""
-    folder = path.parent
+    folder, files, waiting = path.parent, set(), {path}
     if path.name == "__init__.py":
         # An editor keeps copies in hidden folders.
-        inner = (file.relative_to(folder) for file in folder.rglob("*.py"))
-        return sorted(folder / file for file in inner if not any(p[0] == "." for p in file.parts))
-    files, waiting = {path}, [path]
+        inner = {file.relative_to(folder) for file in folder.rglob("*.py")}
+        return sorted(folder / file for file in inner if not re.search(r"(^|/)\.", str(file)))
     while waiting:
-        modules: set[str] = set()
-        for node in ast.walk(ast.parse(waiting.pop().read_text(encoding="utf-8"))):
-            if isinstance(node, ast.Import):
-                modules |= {alias.name for alias in node.names}
-            elif isinstance(node, ast.ImportFrom):
-                modules.add(node.module or "")
-        names = {name.removeprefix("pipeline.configs.").split(".")[0] for name in modules} - {""}
-        new = {file for name in names if (file := folder / f"{name}.py").is_file()} - files
-        files |= new
-        waiting += new
+        files |= waiting
+        nodes = [node for file in waiting for node in ast.walk(_parsed(file))]
+        modules = {
+            alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names
+        }
+        modules |= {node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)}
+        names = {name.removeprefix("pipeline.configs.").split(".")[0] for name in modules}
+        waiting = {file for name in names if (file := folder / f"{name}.py").is_file()} - files
     return sorted(files)
 
 
-def _meaning(node: Any) -> str:
-    """Return what a piece of code computes, as text: the same with other comments, docstrings,
-    blank lines or line breaks, and with every version of Python.
-    """
-    if isinstance(node, list):
-        return f"[{' '.join(_meaning(each) for each in node if not _is_text(each))}]"
-    if not isinstance(node, ast.AST):
-        return repr(node)
-    # Versions differ in the fields that they leave empty, and in how they are printed.
-    parts = ((name, value) for name, value in ast.iter_fields(node) if value not in (None, []))
-    inner = " ".join(f"{name}={_meaning(value)}" for name, value in parts if name != "type_comment")
-    return f"{type(node).__name__}({inner})"
+def _parsed(file: Path) -> ast.Module:
+    """Return a file's code without its docstrings."""
+    parsed = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(parsed):
+        if isinstance(body := getattr(node, "body", None), list):
+            node.body = [each for each in body if not _is_text(each)]  # type: ignore[attr-defined]
+    return parsed
 
 
-def _is_text(node: object) -> bool:
+def _is_text(node: ast.AST) -> bool:
     """Return whether a statement is a constant alone, as a docstring is."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def _dump(node: ast.AST) -> str:
+    """Return what a piece of code computes, as text: the same with other comments, blank lines or
+    line breaks, and by every version of Python, some of which leave out what is empty.
+    """
+    return re.sub(r"\w+=\[\]|, ", "", ast.dump(node))
+
+
+def _is_config(statement: ast.stmt) -> bool:
+    """Return whether a statement assigns `CONFIG`."""
+    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
+    return any(isinstance(target, ast.Name) and target.id == "CONFIG" for target in targets)
 
 
 def _names_read(statement: ast.stmt) -> set[str]:
@@ -249,12 +244,3 @@ def _names_read(statement: ast.stmt) -> set[str]:
     nodes = list(ast.walk(statement))
     names = {node.id for node in nodes if isinstance(node, ast.Name)}
     return names | {node.attr for node in nodes if isinstance(node, ast.Attribute)}
-
-
-def _assigned(statement: ast.stmt) -> list[str]:
-    targets = getattr(statement, "targets", [getattr(statement, "target", None)])
-    return [target.id for target in targets if isinstance(target, ast.Name)]
-
-
-def _is_in(value: object, module: ModuleType) -> bool:
-    return callable(value) and getattr(value, "__module__", "") == module.__name__

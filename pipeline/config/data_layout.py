@@ -4,34 +4,19 @@ import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Annotated, Any
 
-from pipeline.config.rules import (
-    FILE,
-    FREE,
-    TEXT,
-    Checked,
-    Conflict,
-    Rule,
-    choice,
-    is_text,
-    number,
-    whole,
-)
+from pipeline.config import rules
+from pipeline.config.rules import AUGMENTS, FREE, Checked, Need, Only, Rule, choice, number, whole
 
-KINDS = ("images", "pixels", "arrays", "table", "tfrecords", "own")
-TABLE_COLUMNS = ("numeric_columns", "categorical_columns")  # the inputs of kind="table"
+IMAGES = ("images", "pixels", "arrays", "tfrecords")  # kinds of data whose examples are images
 # Number types of what a custom reader returns, with the bytes of a number.
 TYPES = {"uint8": 1, "int32": 4, "float32": 4}
 Form = tuple[str | int, ...]
 RESIZES = ("exact", "stretch", "crop", "pad")
 DECODES = ("full", "reduced")
 ALPHAS = ("drop", "white", "black")
-AUGMENTATIONS = (
-    "crop_padding", "flip", "flip_vertical", "rotate", "crop_scale", "rand_augment", "mixup",
-    "cutmix",
-)  # fmt: skip
 _SMALL = (".png", ".jpg", ".jpeg", ".jfif", ".webp", ".bmp", ".gif", ".tif", ".tiff")
 ENDINGS = (*_SMALL, *map(str.upper, _SMALL))  # of image files
 # Pixels a side. Decoding smaller images again takes less time than checking a cache.
@@ -41,53 +26,35 @@ CACHED_ABOVE = 64
 PIXELS = ("height", "width", "channels", "resize", "decode", "alpha", "white")
 # What says which images are decoded, and how.
 DECODING = (
-    *PIXELS, "kind", "suffix",
-    "train_csv", "train_images", "train_records", "image_feature", "id_column",
-)  # fmt: skip
-MOST_PIXELS = 10_000  # far above any need, and far below what ends a run for lack of memory
-FORM = ("uint8", 28, 28, 1)  # an example for messages
+    *(*PIXELS, "kind", "suffix"),
+    *("train_csv", "train_images", "train_records", "image_feature", "id_column"),
+)
 
 
-def _each(value: Any) -> tuple[Any, ...]:
-    return value if isinstance(value, tuple) else (value,)
-
-
-def _is_form(form: object) -> bool:
+def _is_form(form: Any) -> bool:
     kind, *sizes = form if isinstance(form, tuple) and form else ("",)
     return kind in tuple(TYPES) and len(sizes) > 0 and all(map(whole(1, 10**7).allows, sizes))
 
 
-def _one_or_more(rule: Rule) -> Rule:
-    """Return the rule for what `rule` allows, or a tuple of it that is not empty."""
-
-    def allows(value: object) -> bool:
-        return value != () and all(map(rule.allows, _each(value)))
-
-    return replace(rule, allows=allows, expected=f"{rule.expected}, or a tuple of several")
-
-
-INPUTS = Rule(
-    lambda value: isinstance(value, tuple) and all(map(is_text, value)), "a tuple of names"
-)
-
-
-A_FORM = Rule(
-    _is_form, f"a type and a shape, as {FORM}", "Types are uint8, int32, float32; sizes 1 or more."
-)
+FORM = Rule(_is_form, "a type (uint8, int32 or float32) and a shape, as ('uint8', 28, 28, 1)")
 FORMS = Rule(
     lambda value: isinstance(value, Mapping) and all(str(name).isidentifier() for name in value),
-    f"names, types and shapes, as {{'image': {FORM}}}",
-    values=A_FORM,
+    "names, types and shapes, as {'image': ('uint8', 28, 28, 1)}",
+    FORM,
 )
-LABEL_FORM = replace(A_FORM, allows=lambda value: value == () or _is_form(value))
+MAYBE_FORM = FORM._replace(allows=lambda value: value == () or _is_form(value))
 CHANNELS = Rule(lambda value: whole(0, 3).allows(value) and value != 2, "1 (grey) or 3 (colour)")
+Flag = Annotated[bool, rules.TRUTH]
 # Where files are may change when a run resumes: their content is compared.
-Path = Annotated[str, FILE, FREE]
-Paths = Annotated[str | tuple[str, ...], _one_or_more(FILE), FREE]
-Side = Annotated[int, whole(0, MOST_PIXELS)]
+Path = Annotated[str, rules.FILE, FREE]
+Paths = Annotated[str | tuple[str, ...], rules.one_or_more(rules.FILE), FREE]
+# Far above any need, and far below what ends a run for lack of memory.
+SIDE = whole(0, 10_000)
+Side = Annotated[int, SIDE, Only("kind", IMAGES, needed=True)]
 Share = Annotated[float, number(0, 1)]
 Alpha = Annotated[float, number(0, 10)]
-Column = Annotated[str | None, TEXT]
+Column = Annotated[str, rules.TEXT]
+Columns = Annotated[tuple[str, ...], rules.TEXTS, Only("kind", ("table",))]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,17 +140,19 @@ class Data(Checked):
 
     prefix = "data."
 
-    kind: Annotated[str, choice(*KINDS)] = "images"
-    own_inputs: Annotated[Mapping[str, Form], FORMS] = field(default_factory=dict, hash=False)
-    own_labels: Annotated[Form, LABEL_FORM] = ()
+    kind: Annotated[str, choice(*IMAGES, "table", "own")] = "images"
+    own_inputs: Annotated[Mapping[str, Form], FORMS, Only("kind", ("own",), needed=True)] = field(
+        default_factory=dict, hash=False
+    )
+    own_labels: Annotated[Form, MAYBE_FORM] = ()
     height: Side = 0
     width: Side = 0
-    channels: Annotated[int, CHANNELS] = 0
+    channels: Annotated[int, CHANNELS, Only("kind", IMAGES, needed=True)] = 0
     resize: Annotated[str, choice(*RESIZES)] = "exact"
     decode: Annotated[str, choice(*DECODES)] = "full"
     alpha: Annotated[str, choice(*ALPHAS)] = "drop"
     white: Annotated[float | None, number(0, 2**32, open_ends=True)] = None
-    train_csv: Annotated[str | None, FILE, FREE] = "train.csv"
+    train_csv: Annotated[str | None, rules.FILE, FREE] = "train.csv"
     test_csv: Path = "test.csv"
     train_images: Paths = "train"
     test_images: Paths = "test"
@@ -191,29 +160,29 @@ class Data(Checked):
     test_array: Path = "test.npy"
     train_records: Paths = "train*.tfrec"
     test_records: Paths = "test*.tfrec"
-    image_feature: Annotated[str, TEXT] = "image"
+    image_feature: Column = "image"
     sample_submission: Path = "sample_submission.csv"
-    id_column: Annotated[str, TEXT] = "id"
-    label_column: Annotated[str | tuple[str, ...], _one_or_more(TEXT)] = "label"
-    label_separator: Annotated[str, TEXT] = " "
-    positive_label: Annotated[str | None, TEXT, FREE] = None
-    numeric_columns: Annotated[tuple[str, ...], INPUTS] = ()
-    categorical_columns: Annotated[tuple[str, ...], INPUTS] = ()
+    id_column: Column = "id"
+    label_column: Annotated[str | tuple[str, ...], rules.one_or_more(rules.TEXT)] = "label"
+    label_separator: Annotated[str, rules.TEXT] = " "
+    positive_label: Annotated[str | None, rules.TEXT, FREE] = None
+    numeric_columns: Columns = ()
+    categorical_columns: Columns = ()
     most_categories: Annotated[int, whole(2, 10**5)] = 64
     suffix: Annotated[str, choice(*ENDINGS, "", "*")] = ".png"
-    crop_padding: Side = 0
-    flip: bool = False
-    flip_vertical: bool = False
-    rotate: bool = False
-    crop_scale: Share = 0.0
-    rand_augment: Annotated[int, whole(0, 14)] = 0
+    crop_padding: Annotated[int, SIDE, AUGMENTS] = 0
+    flip: Annotated[Flag, AUGMENTS] = False
+    flip_vertical: Annotated[Flag, AUGMENTS] = False
+    rotate: Annotated[Flag, AUGMENTS] = False
+    crop_scale: Annotated[Share, AUGMENTS] = 0.0
+    rand_augment: Annotated[int, whole(0, 14), AUGMENTS] = 0
     rand_magnitude: Share = 0.3
-    mixup: Alpha = 0.0
-    cutmix: Alpha = 0.0
+    mixup: Annotated[Alpha, AUGMENTS] = 0.0
+    cutmix: Annotated[Alpha, AUGMENTS] = 0.0
     validation_fraction: Annotated[float, number(0, 1, open_ends=True)] = 0.1
-    group_column: Column = None
-    weight_column: Column = None
-    group_duplicates: bool = False
+    group_column: Annotated[str | None, rules.TEXT] = None
+    weight_column: Annotated[str | None, rules.TEXT] = None
+    group_duplicates: Annotated[Flag, Only("kind", IMAGES)] = False
     labelled: Annotated[int | None, whole(1, 10**12), FREE] = None
 
     def __post_init__(self) -> None:
@@ -221,67 +190,38 @@ class Data(Checked):
         # Sorted, as JSON's keys are: several inputs travel as bytes in this order.
         object.__setattr__(self, "own_inputs", dict(sorted(self.own_inputs.items())))
 
-    def _conflicts(self) -> Iterator[Conflict]:
-        yield from self._input_conflicts()
-        yield from self._file_conflicts()
-        yield from self._column_conflicts()
-        if self.group_column is not None and self.validation_fraction > 0.5:
-            expected = "0.5 or less with group_column, which holds out one of two or more parts"
-            yield Conflict("validation_fraction", expected, "Lower it in the config.")
-        if self.group_duplicates and self.kind in ("table", "own"):
-            expected = f'False with kind="{self.kind}", whose rows may be equal by chance'
-            yield Conflict("group_duplicates", expected, "Leave {name} out; name a group_column.")
+    def _needs(self) -> Iterator[Need]:
+        for name in AUGMENTATIONS:
+            changes = not getattr(self, name) or (self.images and not self.own_labels)
+            yield name, changes, "nothing, but for images whose labels have no shape of their own"
+        square = not self.rotate or self.shape[0] == self.shape[1]
+        yield "rotate", square, f"False with the shape {self.shape}, which a quarter turn changes"
+        a_csv = not self.sample_submission.lower().endswith(".parquet")
+        yield "sample_submission", a_csv, "a CSV, as Kaggle takes one; write the ids to one"
+        foldered = self.kind in ("images", "own") and len(self.labels) == 1 and not self.row_columns
+        expected = "a table, but for images in a folder for each label, and no other columns"
+        yield "train_csv", self.train_csv or foldered, expected
+        inputs = self.kind != "table" or self.numeric_columns or self.categorical_columns
+        yield "numeric_columns", inputs, "the inputs of the model, or some categorical_columns"
+        in_parts = self.group_column is None or self.validation_fraction <= 0.5
+        expected = "0.5 or less with group_column, which holds out one of two or more parts"
+        yield "validation_fraction", in_parts, expected
+        yield from self._different_columns()
 
-    def _input_conflicts(self) -> Iterator[Conflict]:
-        """Yield what does not fit the kind and the shape of the inputs."""
-        if bool(self.own_inputs) != (self.kind == "own"):
-            expected = f'{FORMS.expected}, with kind="own", and else nothing'
-            yield Conflict("own_inputs", expected, "Write {name}, or correct data.kind.")
-        if not self.images or self.own_labels:
-            inputs = "own_labels" if self.own_labels else "inputs that are no images"
-            for name in AUGMENTATIONS:
-                if getattr(self, name):
-                    yield Conflict(name, f"nothing with {inputs}")
-        flat = self.kind in ("table", "own")
-        for name in ("height", "width", "channels"):
-            if bool(getattr(self, name)) == flat:
-                expected = f'{"nothing" if flat else "1 or more"} with kind="{self.kind}"'
-                yield Conflict(name, expected, "Correct {name} in the config.")
-        if self.rotate and self.shape[:1] != self.shape[1:2]:
-            expected = f"False with the shape {self.shape}: a quarter turn swaps height and width"
-            yield Conflict("rotate", expected, "Leave rotate out, or make the images square.")
-
-    def _file_conflicts(self) -> Iterator[Conflict]:
-        if self.sample_submission.lower().endswith(".parquet"):
-            edit = "Write its ids and columns to a CSV."
-            yield Conflict("sample_submission", "a CSV, as Kaggle takes one", edit)
-        alone = len(self.labels) == 1 and not self.row_columns
-        if self.train_csv is None and not (alone and self.kind in ("images", "own")):
-            edit = 'Name a table, or set kind="images" and leave the other columns out.'
-            expected = "a table, except for images in a folder for each label"
-            yield Conflict("train_csv", expected, edit)
-
-    def _column_conflicts(self) -> Iterator[Conflict]:
-        """Yield columns that are named twice, and inputs of a table that are missing."""
-        named = ["label_column", *TABLE_COLUMNS, "group_column", "weight_column"]
+    def _different_columns(self) -> Iterator[Need]:
+        """Yield that no column is named twice: a label among the inputs would be a leak."""
+        names = ["label_column", "numeric_columns", "categorical_columns"]
+        names += ["group_column", "weight_column"]
         seen = {self.id_column: "id_column"}
-        for name in ["image_feature", *named] if self.kind == "tfrecords" else named:
-            for column in filter(None, _each(getattr(self, name))):
-                if column in seen:
-                    expected = f"another name than that of {seen[column]}"
-                    yield Conflict(name, expected, "Name each column once.")
+        for name in ["image_feature", *names] if self.kind == "tfrecords" else names:
+            for column in filter(None, rules.as_tuple(getattr(self, name))):
+                yield name, column not in seen, f"another column than {seen.get(column)}"
                 seen[column] = name
-        if self.kind == "table" and not (self.numeric_columns or self.categorical_columns):
-            edit = "Name them, or some categorical_columns."
-            yield Conflict("numeric_columns", "the inputs of the model", edit)
-        for name in TABLE_COLUMNS:
-            if self.kind != "table" and getattr(self, name):
-                yield Conflict(name, 'nothing, except with kind="table"')
 
     @property
     def labels(self) -> tuple[str, ...]:
         """The label columns, one or several."""
-        return _each(self.label_column)
+        return rules.as_tuple(self.label_column)
 
     @property
     def row_columns(self) -> tuple[str, ...]:
@@ -289,29 +229,41 @@ class Data(Checked):
         return tuple(filter(None, (self.group_column, self.weight_column)))
 
     @property
+    def forms(self) -> Mapping[str, Form]:
+        """The type and shape of each input of an example, by name."""
+        if self.kind == "table":
+            features = 2 * len(self.numeric_columns) + len(self.categorical_columns)
+            return {"features": ("float32", features)}
+        return self.own_inputs or {"image": ("uint8", self.height, self.width, self.channels)}
+
+    @property
     def shape(self) -> tuple[int, ...]:
         """The shape of one input: (height, width, channels), or (features,) of a table.
 
         Several custom inputs travel as the bytes of all, one after the other.
         """
-        if self.kind == "table":
-            return (2 * len(self.numeric_columns) + len(self.categorical_columns),)
-        if len(self.own_inputs) == 1:
-            return sizes(*self.own_inputs.values())
-        if self.own_inputs:
-            return (sum(map(bytes_of, self.own_inputs.values())),)
-        return self.height, self.width, self.channels
+        forms = [*self.forms.values()]
+        return sizes(forms[0]) if len(forms) == 1 else (sum(map(bytes_of, forms)),)
+
+    @property
+    def dtype(self) -> str:
+        """The number type of an input: "uint8", "int32" or "float32"."""
+        forms = [*self.forms.values()]
+        return str(forms[0][0]) if len(forms) == 1 else "uint8"
 
     @property
     def images(self) -> bool:
         """Whether an input is an image: uint8 (height, width, 1 or 3)."""
-        if self.kind != "own":
-            return self.kind != "table"
         return self.dtype == "uint8" and len(self.shape) == 3 and self.shape[-1] in (1, 3)
 
     @property
+    def numbers(self) -> bool:
+        """Whether an input has float32 numbers, for which bfloat16 is too coarse."""
+        return any(form[0] == "float32" for form in self.forms.values())
+
+    @property
     def noun(self) -> str:
-        """What examples are called: "images", "rows" of a table, or "examples" of a reader."""
+        """What examples are called in messages, as `called` says."""
         return called(self.kind)
 
     @property
@@ -323,18 +275,8 @@ class Data(Checked):
         values = json.dumps([getattr(self, name) for name in DECODING])
         return hashlib.sha256(values.encode()).hexdigest()[:16] if kept else ""
 
-    @property
-    def numbers(self) -> bool:
-        """Whether an input has float32 numbers, for which bfloat16 is too coarse."""
-        forms = self.own_inputs.values()
-        return self.kind == "table" or any(form[0] == "float32" for form in forms)
 
-    @property
-    def dtype(self) -> str:
-        """The number type of an input: "uint8", "int32" or "float32"."""
-        if len(self.own_inputs) == 1:
-            return str(next(iter(self.own_inputs.values()))[0])
-        return "float32" if self.kind == "table" else "uint8"
+AUGMENTATIONS = rules.marked(Data, AUGMENTS)
 
 
 def called(kind: str) -> str:

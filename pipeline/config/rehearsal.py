@@ -17,10 +17,10 @@ from pipeline.errors import ConfigError
 VARIABLE = "LOCALKAGGLE_REHEARSAL"
 # How much of a run; and random weights in place of published ones that no session can fetch.
 AMOUNTS = (
-    "batch", "batchnorm_batch", "micro_batch", "epochs", "warmup_epochs", "folds", "views",
-    "data.height", "data.width", "optimizer.base_batch",
-    "model_options.pretrained", "model_options.batchnorm",
-)  # fmt: skip
+    *("batch", "batchnorm_batch", "micro_batch", "epochs", "warmup_epochs", "folds", "views"),
+    *("data.height", "data.width", "optimizer.base_batch"),
+    *("model_options.pretrained", "model_options.batchnorm"),
+)
 
 
 def shortened(
@@ -44,17 +44,17 @@ def shortened(
             config, session_hours=train, infer_hours=min(config.infer_hours or train, hours)
         )
     changes = json.loads(os.environ.get(VARIABLE) or "{}")
-    for name, value in changes.items():
-        part, field = _within(config.to_json(), name)
-        show(f"Rehearsal: {name} is {value!r} in place of {part.get(field)!r}")
-    return with_changes(config, changes) if changes else config
+    return with_changes(config, changes, show) if changes else config
 
 
-def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
+def with_changes(
+    config: Config, changes: Mapping[str, Any], show: Callable[[str], object] = str
+) -> Config:
     """Return the config with other amounts.
 
     Args:
         changes: {name: value}, with a dot for a field of a field.
+        show: takes a line for each change.
 
     Raises:
         ConfigError: if a name is not in `AMOUNTS`, or a value cannot work.
@@ -63,20 +63,15 @@ def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
     >>> with_changes(config.load("digits"), {"epochs": 2, "warmup_epochs": 1}).epochs
     2
     """
-    unknown = sorted(set(changes) - set(AMOUNTS))
-    if unknown:
+    if unknown := sorted(set(changes) - set(AMOUNTS)):
         raise ConfigError(
             f"A rehearsal would change {', '.join(unknown)}; expected {', '.join(AMOUNTS)}.\n"
             "Change the config itself."
         )
     fields = config.to_json()
     for name, value in changes.items():
-        part, field = _within(fields, name)
-        part[field] = value
+        part, _, field = name.rpartition(".")
+        values = fields[part] if part else fields
+        show(f"Rehearsal: {name} is {value!r} in place of {values.get(field)!r}")
+        values[field] = value
     return from_json(fields)
-
-
-def _within(fields: dict[str, Any], name: str) -> tuple[dict[str, Any], str]:
-    """Return the part of a config's JSON that "data.height" is in, and "height"."""
-    part, _, field = name.rpartition(".")
-    return (fields[part] if part else fields), field

@@ -1,5 +1,6 @@
 """What the fields of a config may hold: a rule beside each field's type.
 
+>>> from typing import Annotated
 >>> @dataclass(frozen=True, kw_only=True)
 ... class Race(Checked):
 ...     laps: Annotated[int, whole(1, 100)]
@@ -9,123 +10,145 @@
 >>> Race(laps=300)
 Traceback (most recent call last):
 pipeline.errors.ConfigError: laps=300 cannot work: expected a whole number from 1 to 100.
-Set laps inside that range in the config.
+Correct laps in the config.
 """
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import Field, dataclass, fields, is_dataclass, replace
-from functools import partial
+from dataclasses import dataclass, fields
 from operator import attrgetter
-from types import MappingProxyType, UnionType
-from typing import Annotated, Any, ClassVar, NamedTuple, get_args, get_origin
+from types import MappingProxyType
+from typing import Any, ClassVar, NamedTuple, get_args
 
 from pipeline.errors import ConfigError
 
-# Marks a field that may change when a run resumes, since no weight follows from it.
-FREE = "free"
+# Marks beside a rule. FREE: the field may change when a run resumes, since no weight follows from
+# it. AUGMENTS: the field changes images at random.
+FREE, AUGMENTS = "free", "augments"
 SHOWN = 150  # characters of a value in a message
-RANGE = "Set {name} inside that range in the config."
 
 
-@dataclass(frozen=True)
-class Rule:
+# What a field needs of others: its name, whether it has that, and what is expected in words.
+Need = tuple[str, object, str]
+
+
+class Rule(NamedTuple):
     """What one field may hold.
 
     Attributes:
         allows: whether it may hold a value.
         expected: completes "expected …" in the message.
-        edit: what to change; {name} stands for the field.
         values: of a mapping from texts: the rule for each of its values.
     """
 
     allows: Callable[[Any], bool]
     expected: str
-    edit: str = "Correct {name} in the config."
     values: "Rule | None" = None
 
     def check(self, name: str, value: object) -> None:
         """Raise `ConfigError` unless the field of that name may hold the value."""
         if not self.allows(value):
-            raise refusal(name, value, self.expected, self.edit)
+            raise refusal(name, value, self.expected)
         if self.values and isinstance(value, Mapping):
             for key, part in value.items():
                 TEXT.check(f"a name in {name}", key)
                 self.values.check(f"{name}[{key!r}]", part)
 
 
-class Conflict(NamedTuple):
-    """A field that contradicts another one: its name, and the rest of its message as in `Rule`."""
+class Only(NamedTuple):
+    """Beside a rule: a field has an effect only where another one has one of some values.
+
+    Attributes:
+        field: the other one, which is declared before it; with a dot a field of a part.
+        values: of the other one; elsewhere the field is left out.
+        needed: whether the field is needed there.
+    """
 
     field: str
-    expected: str
-    edit: str = "Leave {name} out."
+    values: tuple[str, ...]
+    needed: bool = False
+
+    def check(self, config: "Checked", name: str, expected: str) -> None:
+        """Raise `ConfigError` if the field of that name is set without effect, or is missing."""
+        value, other = getattr(config, name), attrgetter(self.field)(config)
+        effective = other in self.values
+        if (value and not effective) or (effective and self.needed and not value):
+            where = f"with {config.prefix}{self.field}={other!r}"
+            elsewhere = " or ".join(map(repr, self.values))
+            nothing = f"nothing {where}, only with {elsewhere}"
+            expected = f"a value {where}: {expected}" if effective else nothing
+            raise refusal(config.prefix + name, value, expected)
 
 
-def refusal(name: str, value: object, expected: str, edit: str) -> ConfigError:
+def refusal(name: str, value: object, expected: str) -> ConfigError:
     """Return the error for a field with a value that cannot work."""
     shown = repr(dict(value) if isinstance(value, Mapping) else value)
     shown = shown if len(shown) <= SHOWN else f"{shown[:SHOWN]}…{shown[-1]}"
-    edit = edit.replace("{name}", name)
-    return ConfigError(f"{name}={shown} cannot work: expected {expected}.\n{edit}")
-
-
-def whole(low: int, high: int) -> Rule:
-    """Return the rule for an int from `low` to `high`; True is not one."""
-    expected = f"a whole number from {low} to {high}"
-    return Rule(lambda value: _is(int, value) and low <= value <= high, expected, RANGE)
+    return ConfigError(
+        f"{name}={shown} cannot work: expected {expected}.\nCorrect {name} in the config."
+    )
 
 
 def number(low: float, high: float, *, open_ends: bool = False) -> Rule:
-    """Return the rule for an int or a float from `low` to `high`.
+    """Return the rule for an int or a float from `low` to `high`; True is not one.
 
     Args:
         open_ends: exclude `low` and `high` themselves.
     """
 
     def allows(value: Any) -> bool:
-        inside = _is(int | float, value) and low <= value <= high
-        return inside and not (open_ends and value in (low, high))
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        return low < value < high if open_ends else low <= value <= high
 
     ends = ", ends excluded" if open_ends else ""
-    return Rule(allows, f"a number between {low} and {high}{ends}", RANGE)
+    return Rule(allows, f"a number between {low} and {high}{ends}")
+
+
+def whole(low: int, high: int) -> Rule:
+    """Return the rule for an int from `low` to `high`."""
+    inside = number(low, high).allows
+    return Rule(
+        lambda value: isinstance(value, int) and inside(value),
+        f"a whole number from {low} to {high}",
+    )
 
 
 def choice(*values: str) -> Rule:
     """Return the rule for one of these texts."""
-    expected = f"one of {', '.join(map(repr, values))}"
-    return Rule(lambda value: value in values, expected, "Set {name} to one of these.")
+    return Rule(lambda value: value in values, f"one of {', '.join(map(repr, values))}")
 
 
-def matching(pattern: str, expected: str, edit: str) -> Rule:
+def text(pattern: str, expected: str) -> Rule:
     """Return the rule for a text that matches a pattern as a whole."""
+    whole_text = re.compile(pattern, re.DOTALL).fullmatch
+    return Rule(lambda value: isinstance(value, str) and whole_text(value) is not None, expected)
+
+
+def instance(kind: type) -> Rule:
+    """Return the rule for a part of the config, as `Data`."""
+    expected = f"a pipeline.config.{kind.__name__}(…), as in pipeline/configs/diabetes.py"
+    return Rule(lambda value: isinstance(value, kind), expected)
+
+
+def one_or_more(rule: Rule) -> Rule:
+    """Return the rule for what `rule` allows, or a tuple of it that is not empty."""
     return Rule(
-        lambda value: isinstance(value, str) and bool(re.fullmatch(pattern, value)), expected, edit
+        lambda value: value != () and all(map(rule.allows, as_tuple(value))),
+        f"{rule.expected}, or a tuple of several",
     )
 
 
-def _is(kind: type | UnionType, value: object) -> bool:
-    return isinstance(value, kind) and not isinstance(value, bool)
-
-
-def is_text(value: object) -> bool:
-    """Return whether a value is a text that is not empty."""
-    return isinstance(value, str) and value != ""
-
-
-def is_inner_path(value: Any) -> bool:
-    """Return whether a value is a path that stays inside its folder, and that a disk can hold."""
-    return (
-        is_text(value)
-        and not value.startswith(("/", "~"))
-        and "\0" not in value
-        and all(part != ".." and len(part.encode()) <= 255 for part in value.split("/"))
-    )
-
-
-TEXT = Rule(is_text, "a text", "Set {name} to a text in quotes.")
-MAY_BE_EMPTY = replace(TEXT, allows=lambda value: isinstance(value, str))
-FILE = Rule(is_inner_path, "a path inside the competition folder, as 'train.csv'")
+ANY_TEXT = text(".*", "a text in quotes")
+TEXT = text(".+", "a text in quotes that is not empty")
+TEXTS = Rule(
+    lambda value: isinstance(value, tuple) and all(map(TEXT.allows, value)), "a tuple of names"
+)
+# It stays inside its folder, and a disk can hold its name.
+FILE = text(
+    r"(?=.)(?![/~])((?!\.\.(/|$))[^/\0]{0,255}(/|$))+",
+    "a path inside the competition folder, as 'train.csv'",
+)
 # A text such as "no" would count as True.
 TRUTH = Rule(lambda value: isinstance(value, bool), "True or False, without quotes")
 
@@ -134,9 +157,9 @@ TRUTH = Rule(lambda value: isinstance(value, bool), "True or False, without quot
 class Checked:
     """A dataclass that checks itself when it is made.
 
-    Each field is checked by the `Rule` in its annotation; without one, by its type, if that is
-    bool, str or such a dataclass. `None` passes where the type allows it. Then `_conflicts`
-    compares fields with each other. Lists become tuples, and dicts read-only.
+    Each field is `Annotated` with its type, its `Rule` and perhaps marks. `None` passes where the
+    type allows it. Then each `Only` is checked, and `_needs` compares fields with each other. Lists
+    become tuples, and dicts read-only.
 
     Raises:
         ConfigError: names the field, its value, what was expected, and the edit.
@@ -146,15 +169,30 @@ class Checked:
 
     def __post_init__(self) -> None:
         for field in fields(self):
-            value, rule = frozen(getattr(self, field.name)), _rule(field)
+            kind, rule, *marks = get_args(field.type)
+            value = frozen(getattr(self, field.name))
             object.__setattr__(self, field.name, value)
-            if rule and not (value is None and type(None) in get_args(_type(field))):
+            if value is not None or type(None) not in get_args(kind):
                 rule.check(self.prefix + field.name, value)
-        for name, expected, edit in self._conflicts():
-            raise refusal(self.prefix + name, attrgetter(name)(self), expected, edit)
+            for mark in marks:
+                if isinstance(mark, Only):
+                    mark.check(self, field.name, rule.expected)
+        for name, met, expected in self._needs():
+            if not met:
+                raise refusal(self.prefix + name, attrgetter(name)(self), expected)
 
-    def _conflicts(self) -> Iterator[Conflict]:
+    def _needs(self) -> Iterator[Need]:
         yield from ()
+
+
+def marked(kind: type[Checked], mark: str) -> tuple[str, ...]:
+    """Return the names of the fields with a mark."""
+    return tuple(field.name for field in fields(kind) if mark in get_args(field.type))
+
+
+def as_tuple(value: Any) -> tuple[Any, ...]:
+    """Return a tuple as it is, and another value as a tuple of one."""
+    return value if isinstance(value, tuple) else (value,)
 
 
 def frozen(value: Any) -> Any:
@@ -162,32 +200,3 @@ def frozen(value: Any) -> Any:
     if isinstance(value, Mapping):
         return MappingProxyType({key: frozen(part) for key, part in value.items()})
     return tuple(map(frozen, value)) if isinstance(value, list | tuple) else value
-
-
-def plain(value: Any) -> Any:
-    """Return what JSON has: dataclasses and mappings as dicts, tuples as lists, at all depths.
-
-    >>> plain(frozen({"b": [1, 2]}))
-    {'b': [1, 2]}
-    """
-    if is_dataclass(value) and not isinstance(value, type):
-        return {field.name: plain(getattr(value, field.name)) for field in fields(value)}
-    if isinstance(value, Mapping):
-        return {key: plain(part) for key, part in value.items()}
-    return list(map(plain, value)) if isinstance(value, tuple) else value
-
-
-def _type(field: Field[Any]) -> Any:
-    annotated = get_origin(field.type) is Annotated
-    return get_args(field.type)[0] if annotated else field.type
-
-
-def _rule(field: Field[Any]) -> Rule | None:
-    for rule in getattr(field.type, "__metadata__", ()):
-        if isinstance(rule, Rule):
-            return rule
-    kind, *_ = get_args(_type(field)) or (_type(field),)  # of `Floor | None` the first
-    if isinstance(kind, type) and issubclass(kind, Checked):
-        example = f"Write {{name}}={kind.__name__}(…), as in pipeline/configs/diabetes.py."
-        return Rule(partial(_is, kind), f"a pipeline.config.{kind.__name__}", example)
-    return {bool: TRUTH, str: MAY_BE_EMPTY}.get(kind)

@@ -23,5 +23,4 @@ CONFIG = Config(
     epochs=40,
     warmup_epochs=4,
     progress_seconds=2,
-    checkpoint_seconds=30,
 )

@@ -33,5 +33,4 @@ CONFIG = Config(
     epochs=20,
     warmup_epochs=2,
     progress_seconds=2,
-    checkpoint_seconds=30,
 )

@@ -25,5 +25,4 @@ CONFIG = Config(
     epochs=30,
     warmup_epochs=8,
     progress_seconds=2,
-    checkpoint_seconds=30,
 )

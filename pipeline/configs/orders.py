@@ -72,5 +72,4 @@ CONFIG = Config(
     epochs=40,
     warmup_epochs=4,
     progress_seconds=5,
-    checkpoint_seconds=60,
 )

@@ -82,5 +82,4 @@ CONFIG = Config(
     epochs=12,
     warmup_epochs=1,
     progress_seconds=5,
-    checkpoint_seconds=60,
 )

@@ -16,19 +16,17 @@ def least_sure(
     first. Where there are no images or no confidence, draw nothing.
     """
     values = predictions.values
-    probabilities = (
-        values.ndim == 2 and values.shape[1] > 1 and np.allclose(values.sum(axis=1), 1, atol=1e-3)
+    sums_to_1 = (
+        values.ndim == 2 and values.shape[1] > 1 and np.allclose(values.sum(1), 1, atol=1e-3)
     )
-    if not probabilities or not predictions.test.images:
+    if not (sums_to_1 and predictions.test.images):
         return []
 
     def draw(path: Path) -> None:
         confidence = values.max(axis=1)
         chosen = np.argsort(confidence, kind="stable")[: rows * drawing.COLUMNS]
         captions = [f"{predictions.labels[index]}  {confidence[index]:.0%}" for index in chosen]
-        all_shown = len(chosen) == len(values)
-        which = "the least certain first" if all_shown else "those the model is least sure of"
-        title = f"{len(chosen)} of {len(values)} test images, {which}: prediction and confidence"
+        title = f"The {len(chosen)} of {len(values)} test images that the model is least sure of"
         drawing.grid(predictions.test.inputs(chosen), captions, path, title)
 
     return drawing.draw_each({output / "predictions.png": draw}, show)

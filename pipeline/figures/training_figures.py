@@ -1,7 +1,9 @@
 """The figures of a training, as PNG files made from the files that it wrote."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,33 +36,19 @@ def of_training(
         The paths of the pictures.
     """
 
-    def manifest() -> dict[str, Any]:
-        return dict(json.loads((output / "artifact" / "manifest.json").read_text(encoding="utf-8")))
-
-    def confusion(path: Path) -> None:
-        validation = pd.read_csv(output / "validation.csv", dtype=str, keep_default_na=False)
-        _confusion(validation, manifest()["classes"], path)
-
-    def scatter(path: Path) -> None:
-        validation = pd.read_csv(output / "validation.csv", dtype={"id": str})
-        _scatter(validation, manifest()["classes"], path)
-
-    pictures: dict[Path, Callable[[Path], None]] = {
-        output / "curves.png": lambda path: _curves([*map(pd.read_csv, _histories(output))], path)
-    }
+    kind = "classes"
+    with suppress(Exception):  # the pictures that need the manifest report what is wrong with it
+        kind = _manifest(output)["target"]["kind"]
+    pictures = {"curves": _curves, "confusion": _confusion, "predicted": _scatter, "time": _time}
+    if kind not in ("classes", "ordinal"):
+        del pictures["confusion"]
+    if kind != "regression":
+        del pictures["predicted"]
     if status == "partial":
         started = any(path.is_file() for path in _histories(output))
-        return drawing.draw_each(pictures if started else {}, show)
-    try:
-        kind = manifest()["target"]["kind"]
-    except Exception:  # any: the pictures that need the manifest report it
-        kind = "classes"
-    if kind in ("classes", "ordinal"):
-        pictures[output / "confusion.png"] = confusion
-    elif kind == "regression":
-        pictures[output / "predicted.png"] = scatter
-    pictures[output / "time.png"] = lambda path: _time(manifest()["seconds"], path)
-    return drawing.draw_each(pictures, show)
+        pictures = {"curves": _curves} if started else {}
+    drawn = {output / f"{name}.png": partial(draw, output) for name, draw in pictures.items()}
+    return drawing.draw_each(drawn, show)
 
 
 def training_sample(
@@ -97,42 +85,44 @@ def _histories(output: Path) -> list[Path]:
     return ordered or [output / "history.csv"]
 
 
-def _scatter(validation: pd.DataFrame, names: Sequence[str], path: Path) -> None:
+def _manifest(output: Path) -> dict[str, Any]:
+    return dict(json.loads((output / "artifact" / "manifest.json").read_text(encoding="utf-8")))
+
+
+def _scatter(output: Path, path: Path) -> None:
+    names = _manifest(output)["classes"]
+    validation = pd.read_csv(output / "validation.csv", dtype={"id": str})
     size = (4.6 * len(names), 4.4)
     figure, axes = plt.subplots(1, len(names), figsize=size, squeeze=False, layout="constrained")
     for axis, name in zip(axes.flat, names, strict=True):
         end = f"_{name}" if len(names) > 1 else ""
-        pair = [validation[f"{column}{end}"].astype(float) for column in ("label", "prediction")]
-        axis.scatter(*pair, s=9, color=drawing.BLUE, alpha=0.6, lw=0)
-        ends = [min(map(min, pair)), max(map(max, pair))]
-        axis.plot(ends, ends, color=drawing.GREY, lw=0.8)
+        truth, predicted = validation[f"label{end}"], validation[f"prediction{end}"]
+        axis.scatter(truth, predicted, s=9, color=drawing.BLUE, alpha=0.6, lw=0)
+        axis.axline((truth.mean(), truth.mean()), slope=1, color=drawing.GREY, lw=0.8)
         axis.set(title=drawing.escape(name), xlabel="true", ylabel="predicted", aspect="equal")
     drawing.save(figure, path)
 
 
-def _curves(histories: Sequence[pd.DataFrame], path: Path) -> None:
-    figure, (left, middle, right) = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
-    validated = [name for name in histories[0].columns if name.startswith("validation_")]
-    second = next(name for name in validated if name != "validation_loss")
+def _curves(output: Path, path: Path) -> None:
+    histories = [*map(pd.read_csv, _histories(output))]
+    figure, (*axes, right) = plt.subplots(1, 3, figsize=(12, 3.4), layout="constrained")
+    columns = [str(name).partition("validation_")[2] for name in histories[0]]
+    metric = next(name for name in columns if name not in ("", "loss"))
     folds = f", {len(histories)} folds" if len(histories) > 1 else ""
-    for axis, name in ((left, "loss"), (middle, second.removeprefix("validation_"))):
-        for column, color, label in (
-            (name, drawing.BLUE, "training"),
-            (f"validation_{name}", drawing.ORANGE, "validation"),
-        ):
-            for place, history in enumerate(histories):
-                shown = "_" if place else label  # matplotlib leaves "_" out of the legend
-                width = 1 if folds else None
-                axis.plot(history["epoch"], history[column], color=color, label=shown, lw=width)
-        axis.set(title=name.replace("_", " ").capitalize() + folds, xlabel="epoch")
-        axis.legend(frameon=False)
     for history in histories:
+        for axis, name in zip(axes, ("loss", metric), strict=True):
+            both, colors = [name, f"validation_{name}"], [drawing.BLUE, drawing.ORANGE]
+            history.plot(x="epoch", y=both, ax=axis, color=colors, lw=1 if folds else None)
+            axis.set(title=name.replace("_", " ").capitalize() + folds)
+            axis.legend(axis.lines[:2], ["training", "validation"], frameon=False)
         right.plot(history["epoch"], history["learning_rate"], color=drawing.GREY)
     right.set(title="Learning rate as applied", xlabel="epoch", ylim=(0, None))
     drawing.save(figure, path)
 
 
-def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> None:
+def _confusion(output: Path, path: Path) -> None:
+    classes = _manifest(output)["classes"]
+    validation = pd.read_csv(output / "validation.csv", dtype=str, keep_default_na=False)
     counts = confusion_matrix(validation["label"], validation["prediction"], labels=classes)
     size = min(max(len(classes) * 0.42, 4), 14)
     figure, axis = plt.subplots(figsize=(size, size), layout="constrained")
@@ -149,8 +139,8 @@ def _confusion(validation: pd.DataFrame, classes: Sequence[str], path: Path) -> 
     drawing.save(figure, path)
 
 
-def _time(seconds: Mapping[str, float], path: Path) -> None:
-    each = phases(seconds)
+def _time(output: Path, path: Path) -> None:
+    each = phases(_manifest(output)["seconds"])
     figure, axis = plt.subplots(figsize=(7, 0.42 * len(each) + 1), layout="constrained")
     bars = axis.barh(list(each), list(each.values()), color=drawing.BLUE)
     axis.bar_label(bars, fmt="%.1f s", padding=3)

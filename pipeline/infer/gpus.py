@@ -64,8 +64,8 @@ class _Process:
         self.name, self.rows = f"process {number + 1}", rows
         self.connection, sender = multiprocessing.Pipe(duplex=False)
         # No other process finds custom code outside of pipeline/configs by the config's name.
-        custom_code = custom_code.elsewhere(job.artifact.config)
-        self.process = SpawnProcess(target=work, args=(sender, job, rows, custom_code), daemon=True)
+        code = custom_code.elsewhere(job.artifact.config)
+        self.process = SpawnProcess(target=work, args=(sender, job, rows, code), daemon=True)
         with _one_gpu(number):
             self.process.start()
         sender.close()  # so that the connection ends with the process
@@ -133,12 +133,12 @@ def _received(
             each.process.join()
 
 
-def work(connection: Connection, job: Job, rows: range, custom_code: str) -> None:
+def work(connection: Connection, job: Job, rows: range, code: str) -> None:
     """Predict rows and send what `results` yields: the program of a process."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent ends it
     try:
-        if custom_code:
-            configs.load(custom_code)
+        if code:
+            configs.load(code)
         custom_code.require(job.artifact.config, job.artifact.manifest["custom_code"])
         test = read_test(job.folder, job.artifact.config, job.artifact.encoding)
         for each in _here(job, test, [rows], connection.send):

@@ -114,13 +114,6 @@ def _augmented(config: Config, images: np.ndarray) -> np.ndarray:
 
     with custom_code.telling(config, "augment"):
         first, again = changed(), changed()
-    for before, after in zip(rows, first, strict=True):
-        if after.shape != before.shape or after.dtype != before.dtype:
-            raise ConfigError(
-                f"{name} returns {after.dtype} {after.shape[1:]} for {before.dtype}"
-                f" {before.shape[1:]}; expected the same.\n"
-                f"Return .astype({before.dtype.name!r}) of it, in its own size."
-            )
     if not all(map(np.array_equal, first, again)):
         raise ConfigError(
             f"{name} gives two results for one image and key.\n"
@@ -244,8 +237,8 @@ def _check_gradients(config: Config, model: Any, images: np.ndarray) -> None:
         raise ConfigError(
             f"{custom_code.described(config, 'model')}: the gradient of the loss is not finite in"
             f" {len(bad)} of {len(names)} weights, {bad[0]!r} for example.\nLook in"
-            f" {custom_code.described(config, culprit)} for a division by 0, a root or a logarithm at"
-            " 0."
+            f" {custom_code.described(config, culprit)} for a division by 0, a root or a logarithm"
+            " at 0."
         )
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from pipeline.config.compatibility import changes
+from pipeline.config.config import changes
 from pipeline.errors import CheckpointError
 from pipeline.train.checkpoint import Checkpoint
 

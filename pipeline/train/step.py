@@ -351,7 +351,7 @@ class TrainStep:
         """Return the share as the model sees it."""
         inputs, labels, draws = share
         if self.config.target == "own":  # its labels change with its inputs
-            if self.augmentation.own:
+            if self.augmentation.custom:
                 weighted = isinstance(labels, Weighted)
                 truth = labels.labels if weighted else labels
                 inputs, truth = self.augmentation.changed(inputs, draws, truth)

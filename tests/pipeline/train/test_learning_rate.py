@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from localkaggle import competitions
 from pipeline.config import load
-from pipeline.config.optimizer import SCHEDULES
+from pipeline.config.config import SCHEDULES
 from pipeline.train import learning_rate
 from tests.pipeline.rounding import EPS
 
