@@ -13,7 +13,7 @@ from dataclasses import replace
 import numpy as np
 
 from pipeline.config import Config, custom_code
-from pipeline.errors import ConfigError, PipelineError, place
+from pipeline.errors import ConfigError
 from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
 
@@ -29,7 +29,7 @@ def of(config: Config, name: str = "") -> Metric:
     Raises:
         ConfigError: if there is none, or it cannot work.
     """
-    name = name or config.metric or metrics.default(config.target)
+    name = name or config.metric or metrics.DEFAULTS.get(config.target, "")
     custom = custom_code.function(config, "metric") if name == config.metric else None
     return metrics.find(name, config.target) if custom is None else _custom(custom, config)
 
@@ -62,48 +62,30 @@ def best(config: Config, truth: np.ndarray) -> np.ndarray:
 def _custom(score: Callable[..., float], config: Config) -> Metric:
     described = custom_code.described(config, "metric")
     parameters = inspect.signature(score).parameters
-    takes, second = ", ".join(parameters), [*parameters, "", ""][1]
-    required = [
-        each
-        for each in list(parameters.values())[2:]
-        if each.default is each.empty and each.kind < each.VAR_POSITIONAL
-    ]
-    if second not in TAKES or required:
+    second = [*parameters, "", ""][1]
+    greater = getattr(parameters.get("greater_is_better"), "default", None)
+    forms = "labels), (truth, probabilities) or (truth, numbers)"
+    good = second in TAKES
+    if config.target == "own":  # outputs do not tell which score is better
+        forms = "numbers, greater_is_better=True) or False, with target='own'"
+        good = second == "numbers" and isinstance(greater, bool)
+    if not good or config.metric in MEASURES:
         gets = "labels" if config.target in metrics.CLASSES else "numbers"
         raise ConfigError(
-            f"{described} takes ({takes}); expected (truth, {'), (truth, '.join(TAKES)}).\nName the"
-            " second parameter after what it gets. A function of a package wants a wrapper: def"
+            f"{described} takes ({', '.join(parameters)}); expected (truth, {forms}, and a name"
+            f" beside {', '.join(sorted(MEASURES))}, which every epoch measures.\nName the second"
+            " parameter after what it gets. A function of a package wants a wrapper: def"
             f" my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}), and"
             f" metric='my_{config.metric}'."
         )
-    if config.metric in MEASURES:
-        raise ConfigError(
-            f"{described} has the name of another measure; expected none of"
-            f" {', '.join(sorted(MEASURES))}.\nRename the function and the field."
-        )
 
     def scored(truth: np.ndarray, predicted: np.ndarray) -> float:
-        try:
+        with custom_code.telling(config, "metric"):
             return float(score(truth, predicted))
-        except PipelineError:
-            raise
-        except Exception as error:
-            raise ConfigError(
-                f"{described}{place(error, custom_code.file(config))} ended with"
-                f" {type(error).__name__}: {error}, for {len(truth)} rows.\nCorrect that line."
-            ) from error
 
+    metric = Metric(config.metric, scored, True, TAKES[second], frozenset(metrics.DEFAULTS))
     if config.target == "own":
-        last = parameters.get("greater_is_better")
-        if second != "numbers" or last is None or not isinstance(last.default, bool):
-            raise ConfigError(
-                f"{described} takes ({takes}); expected (truth, numbers,"
-                " greater_is_better=True) or False, with target='own'.\n"
-                "Write so: outputs do not tell which score is better."
-            )
-        return Metric(config.metric, scored, last.default, TAKES[second], metrics.OWN)
-    targets = frozenset(metrics.DEFAULTS)
-    metric = Metric(config.metric, scored, True, TAKES[second], targets)
+        return replace(metric, greater_is_better=bool(greater), targets=metrics.OWN)
     right, wrong = (metric(*each) for each in extremes(config))
     if right == wrong:
         raise ConfigError(

@@ -5,9 +5,9 @@ as training does: it stops before the session ends, and the same command resumes
 """
 
 import hashlib
-import time
 from collections import deque
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,6 @@ from pipeline.runtime import replicas
 from pipeline.train.session import Session
 
 FILE = "held-out.npz"
-SAVE_SECONDS = 60.0
 IN_FLIGHT = 4  # batches
 
 
@@ -100,47 +99,25 @@ def compute(
         session: is told of progress, and says when to stop.
     """
     digest = hashlib.sha256(f"{run} {len(rows)} ".encode() + rows.tobytes()).hexdigest()
-    done = _saved(folder / FILE, digest)
-    saved, in_flight = time.monotonic(), deque[tuple[float, int, Any]]()
+    done, in_flight = list[np.ndarray](), deque[tuple[int, Any]]()
+    with suppress(Exception):  # no file, or a corrupt one: then all of it is computed again
+        saved = npz.read(folder / FILE)
+        done += [saved["outputs"]] if saved["of"] == digest else []
 
-    def finish(batches: int) -> float:
-        """Take the oldest batches, and return the seconds that the slowest took."""
-        slowest = 0.0
-        for _ in range(batches):
-            begun, real, outputs = in_flight.popleft()
-            done.append(np.asarray(outputs, np.float32)[:real])
-            session.progress()
-            slowest = max(slowest, time.monotonic() - begun)
-        return slowest
+    def finish_oldest() -> None:
+        real, outputs = in_flight.popleft()
+        done.append(np.asarray(outputs, np.float32)[:real])
+        session.progress()
 
-    slowest, start = 0.0, sum(map(len, done))
-    for block, real in blocks(inputs, rows[start:], batch):
-        (placed,) = replicas.put(mesh, block)
-        in_flight.append((time.monotonic(), real, forward(placed)))
-        start += real
-        slowest = max(slowest, finish(len(in_flight) - IN_FLIGHT))
-        stop = session.over(2 * slowest)
-        if stop or time.monotonic() - saved > SAVE_SECONDS:
-            finish(len(in_flight))
-            _save(folder / FILE, digest, done)
-            saved = time.monotonic()
-        if stop and start < len(rows):
-            return None
-    finish(len(in_flight))
-    _save(folder / FILE, digest, done)
-    return np.concatenate(done)
-
-
-def _save(path: Path, digest: str, done: list[np.ndarray]) -> None:
-    of = np.frombuffer(bytes.fromhex(digest), np.uint8)
-    atomic_file.write(path, npz.to_bytes({"of": of, "outputs": np.concatenate(done)}))
-
-
-def _saved(path: Path, digest: str) -> list[np.ndarray]:
-    """Return what an earlier session saved of these rows by these weights."""
-    try:
-        arrays = npz.read(path)
-        same = arrays["of"].tobytes().hex() == digest and arrays["outputs"].dtype == np.float32
-        return [arrays["outputs"]] if same else []
-    except Exception:  # no file, or a corrupt one, of which numpy and zipfile raise a dozen kinds
-        return []  # nothing is lost: all of it is computed again
+    for block, real in blocks(inputs, rows[sum(map(len, done)) :], batch):
+        in_flight.append((real, forward(*replicas.put(mesh, block))))
+        if len(in_flight) > IN_FLIGHT:
+            finish_oldest()
+        if session.over(0.0):  # its margin is more than a few batches take
+            break
+    while in_flight:
+        finish_oldest()
+    found = np.concatenate(done)
+    content = npz.to_bytes({"of": np.array(digest), "outputs": found})
+    atomic_file.write(folder / FILE, content)
+    return found if len(found) == len(rows) else None

@@ -83,35 +83,30 @@ def row_weights(examples: Examples, config: Config, rows: np.ndarray) -> np.ndar
         rows: int64 (m,), those that train.
 
     Raises:
-        ConfigError: if class_weights has other labels than the data, or all training rows get 0.
-        DataError: if all training rows have 0 in the column.
+        ConfigError: if class_weights has other labels than the data.
+        DataError: if all training rows get 0.
     """
-    weights, asked = examples.weights, config.class_weights
-    if asked:
+    weights, by_class = examples.weights, config.class_weights
+    if by_class:
         names, codes = examples.classes, examples.labels
-        if isinstance(asked, str):
+        if isinstance(by_class, str):
             of_class = 1 / np.maximum(np.bincount(codes[rows], minlength=len(names)), 1)
         else:
-            unknown = sorted(set(asked) - set(names))
-            if unknown:
+            if unknown := sorted(set(by_class) - set(names)):
                 raise ConfigError(
                     f"class_weights has {', '.join(map(repr, unknown[:5]))}; expected labels of the"
                     f" data: {', '.join(map(repr, names[:12]))}.\nCorrect the spelling."
                 )
-            of_class = np.array([asked.get(name, 1.0) for name in names])
+            of_class = np.array([by_class.get(name, 1.0) for name in names])
         each = of_class[codes]
-        mean = each[rows].mean()
-        if mean == 0:
-            raise ConfigError(
-                "class_weights gives 0 to each training row; expected some above 0.\n"
-                "Raise the weight of a label that training has."
-            )
-        weights = each / mean if weights is None else each / mean * weights
+        each = each / (each[rows].mean() or 1.0)
+        weights = each if weights is None else each * weights
     if weights is None:
         return None
     if not weights[rows].any():
         raise DataError(
-            f"data.weight_column={config.data.weight_column!r} has 0 in each of {len(rows)}"
-            " training rows; expected some above 0.\nCorrect the table."
+            f"class_weights and data.weight_column={config.data.weight_column!r} give 0 to each of"
+            f" {len(rows)} training rows; expected some above 0.\n"
+            "Raise the weight of a label that training has, or correct the column."
         )
     return weights.astype(np.float32)

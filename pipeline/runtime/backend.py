@@ -1,4 +1,4 @@
-"""Backend: what Keras runs on, chosen before it is imported."""
+"""What Keras runs on: its backend, chosen before it is imported, and a CPU's devices."""
 
 import os
 from importlib.util import find_spec
@@ -6,6 +6,12 @@ from pathlib import Path
 
 from pipeline.errors import ConfigError
 from pipeline.runtime import devices
+
+# With this flag a user tells XLA how many devices a CPU is.
+FORCED = "xla_force_host_platform_device_count"
+# Each holds weights and optimizer state of its own. All cores are used beyond it, too: the devices
+# share one pool of threads.
+MOST_CPU_DEVICES = 8
 
 
 def choose(*allowed: str) -> None:
@@ -17,20 +23,40 @@ def choose(*allowed: str) -> None:
             "Remove the variable (env -u KERAS_BACKEND …), or correct it."
         )
     os.environ["KERAS_BACKEND"] = chosen
-    if find_spec("libtpu") and not _accelerators():
+    accelerators = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*")  # a TPU, or an NVIDIA GPU
+    if find_spec("libtpu") and not any(any(Path("/dev").glob(name)) for name in accelerators):
         # With the compiler of `python -m workbench plan` JAX looks for a TPU at each start, and
         # complains that there is none.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up messages hide ours
 
 
-def _accelerators() -> bool:
-    """Return whether Linux knows a TPU or an NVIDIA GPU here."""
-    found = (Path("/dev").glob(name) for name in ("accel*", "vfio/[0-9]*", "nvidia[0-9]*"))
-    return any(path for paths in found for path in paths)
-
-
 def use_every_core(batch: int) -> bool:
-    """Choose JAX before Keras is imported, with devices for a batch (`devices.use_cores`)."""
+    """Choose JAX, and let it split this CPU into as many devices as it has cores, or the most that
+    divide the batch. Call it before JAX computes.
+
+    JAX makes one device of a CPU, and many operations of a small model use one core. Replicas
+    change only the order of additions (`pipeline.train.step`). A number that the user chose stays,
+    and so do the devices of a process in which JAX computes already.
+
+    Args:
+        batch: images per step.
+
+    Returns:
+        Whether that could be; False if JAX computes already.
+    """
     choose("jax")
-    return devices.use_cores(batch)
+    import jax
+
+    chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
+    if FORCED in os.environ.get("XLA_FLAGS", "") or chosen >= 0:
+        return True
+    # XLA has a thread per core, and needs a spare one from 33 calls in flight on: `Loop` has fewer
+    # (`pipeline.train.async_dispatch.EVALUATIONS`).
+    most = min(devices.cores(), MOST_CPU_DEVICES)
+    count = max(number for number in range(1, most + 1) if batch % number == 0)
+    try:
+        jax.config.update("jax_num_cpu_devices", count)  # type: ignore[no-untyped-call]
+    except RuntimeError:
+        return False
+    return True

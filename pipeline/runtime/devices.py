@@ -18,11 +18,6 @@ SHAPES = {"TpuV5E8": ("tpu", 8), "TpuV6E8": ("tpu", 8), "NvidiaTeslaT4": ("gpu",
 PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 # Set by the local Kaggle alone, to the shape that it simulates on this machine's CPU.
 LOCAL = "LOCALKAGGLE_ACCELERATOR"
-# With this flag a user tells XLA how many devices a CPU is.
-FORCED = "xla_force_host_platform_device_count"
-# Each holds weights and optimizer state of its own. All cores are used beyond it, too: the devices
-# share one pool of threads.
-MOST_CPU_DEVICES = 8
 # What JAX or TensorFlow say when a device has too little memory.
 NO_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when")
 
@@ -46,33 +41,6 @@ class Devices:
     def __str__(self) -> str:
         note = f", in place of {self.simulated} (local Kaggle)" if self.simulated else ""
         return f"{self.count} x {self.kind} ({self.platform}){note}"
-
-
-def use_cores(batch: int) -> bool:
-    """Let JAX split this CPU into as many devices as it has cores. Call it before JAX computes.
-
-    JAX makes one device of a CPU, and many operations of a small model use one core. Replicas
-    change only the order of additions (`pipeline.train.step`). A number that the user
-    chose stays, and so do the devices of a process in which JAX computes already.
-
-    Args:
-        batch: images a step; the number of devices divides it.
-
-    Returns:
-        Whether that could be; False if JAX computes already.
-    """
-    import jax
-
-    chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
-    if FORCED in os.environ.get("XLA_FLAGS", "") or chosen >= 0:
-        return True
-    # XLA has a thread a core, and needs a spare one from 33 calls in flight on: `Loop` has fewer
-    # (`pipeline.train.async_dispatch.EVALUATIONS`).
-    try:
-        jax.config.update("jax_num_cpu_devices", cpu_devices(batch, cores()))  # type: ignore[no-untyped-call]
-    except RuntimeError:
-        return False
-    return True
 
 
 def share_memory() -> None:
@@ -99,16 +67,6 @@ def cores() -> int:
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1  # macOS lets a process use all
-
-
-def cpu_devices(batch: int, cores: int) -> int:
-    """Return how many devices to make of a CPU: as many as cores, or the most that divide `batch`.
-
-    >>> cpu_devices(128, 2), cpu_devices(128, 6), cpu_devices(100, 64), cpu_devices(7, 4)
-    (2, 4, 5, 1)
-    """
-    most = min(cores, MOST_CPU_DEVICES)
-    return max(number for number in range(1, most + 1) if batch % number == 0)
 
 
 def found() -> Devices:
@@ -153,24 +111,22 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
     right = here.simulated == shape if here.platform == "cpu" else here.platform == platform
     if right and here.count >= (least or count):
         return here
+    image = ""
+    if platform == "gpu" and not provenance.installed(PLUGINS):
+        image = (
+            f"  - the image: its JAX lacks {' or '.join(PLUGINS)} for a GPU"
+            f" ({provenance.versions_line()});\n"
+        )
     raise DeviceError(
         f"Asked for {shape} ({least or count} x {platform}); found {here.count} x {here.kind} "
         f"({here.platform}), accelerator given: {here.simulated or 'none (a CPU session)'}.\n"
         "The run stops here, before it spends quota. The usual causes:\n"
-        f"{_missing_plugin() if platform == 'gpu' else ''}"
+        f"{image}"
         "  - the account is not verified: kaggle.com/settings, Phone and identity verification;\n"
         "  - the notebook carries a docker pin: push it with `invoke push-train`, which removes "
         "it;\n"
         "  - the competition or the week's quota does not allow this accelerator: `invoke status`."
     )
-
-
-def _missing_plugin() -> str:
-    """Return the line that the image's JAX sees no NVIDIA GPU; "" if it has a plugin for them."""
-    if provenance.installed(PLUGINS):
-        return ""
-    jax = provenance.installed(["jax"]).get("jax", "none")
-    return f"  - the image: it has jax {jax}, and JAX lacks {' or '.join(PLUGINS)} for a GPU;\n"
 
 
 def precision(wanted: str, here: Devices, *, table: bool = False) -> str:

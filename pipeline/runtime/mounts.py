@@ -3,17 +3,13 @@
 Kaggle moved them in 2026: `/kaggle/input/competitions/<slug>`,
 `/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>`; the flat
 `/kaggle/input/<slug>` still occurs (public notebooks, read 2026-11-21). Where both exist at once,
-an input that is in both counts once: its marker has the same bytes.
-
-`os.path` checks what exists: in Python 3.11 to 3.13 `Path.is_file` raises for a long name, and
-`Path.is_dir` where the folder above cannot be entered.
+the first of them counts.
 """
 
-import filecmp
 import json
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -41,11 +37,11 @@ def root() -> Path:
 
 def listing(folder: Path, most: int = 30) -> str:
     """Return what a folder holds, for a message: the first paths of four levels."""
-    if not os.path.isdir(folder):  # noqa: PTH112
+    if not folder.is_dir():
         return f"{folder} does not exist"
     levels = ["/".join("*" * depth) for depth in range(1, 5)]
     paths = [path for level in levels for path in islice(folder.glob(level), most)]
-    names = [f"{path.relative_to(folder)}{'/' * os.path.isdir(path)}" for path in paths]  # noqa: PTH112
+    names = [f"{path.relative_to(folder)}{'/' * path.is_dir()}" for path in paths]
     more = " … and more" if len(names) > most else ""
     return f"{folder} holds: {', '.join(sorted(names[:most])) or 'nothing'}{more}"
 
@@ -54,21 +50,18 @@ def competition(inputs: Path, slug: str, marker: str) -> Path:
     """Return the competition's folder under `inputs`: its name is `slug`, and it holds `marker`.
 
     Raises:
-        DataError: if there is none, or two whose markers differ.
+        DataError: if there is none.
     """
-    folders = (inputs / "competitions" / slug, inputs / slug)
-    markers = {folder / marker: folder for folder in folders if os.path.isfile(folder / marker)}  # noqa: PTH113
-    different = [markers[path] for path in _distinct(markers)]
-    if len(different) == 1:
-        return different[0]
-    if not any(map(os.path.isdir, folders)):
+    folders = [path for path in (inputs / "competitions" / slug, inputs / slug) if path.is_dir()]
+    if not folders:
         raise DataError(_not_mounted(inputs, f"the competition {slug!r}"))
+    for folder in folders:
+        if (folder / marker).is_file():
+            return folder
     raise DataError(
-        f"Expected one folder of the competition {slug!r} that holds {marker}; found"
-        f" {len(different)}: {', '.join(map(str, different)) or 'none'}.\n"
-        f"{listing(inputs)}.\n"
-        f"Add {slug} to the notebook's inputs (competition_sources), or correct competition in the"
-        " config."
+        f"The folder of the competition {slug!r} has no {marker}: {listing(folders[0])}.\n"
+        f"Add {slug} to the notebook's inputs (competition_sources), or correct competition and"
+        " data.sample_submission in the config."
     )
 
 
@@ -81,47 +74,33 @@ def file(inputs: Path, name: str) -> Path | None:
         name: owner/slug/path.
 
     Raises:
-        DataError: if the layouts have different files of that name, or the dataset is not mounted.
+        DataError: if the dataset is not mounted.
     """
     owner, _, below = name.partition("/")
     slug, _, path = below.partition("/")
     if not path or ".." in name.split("/"):
         return None
-    datasets = (inputs / "datasets" / owner, inputs)
-    if os.path.isdir(inputs) and not any(os.path.isdir(place / slug) for place in datasets):  # noqa: PTH112
+    datasets = (inputs / "datasets" / owner / slug, inputs / slug)
+    for dataset in datasets:
+        if (dataset / path).is_file():
+            return dataset / path
+    if inputs.is_dir() and not any(dataset.is_dir() for dataset in datasets):
         raise DataError(_not_mounted(inputs, f"the dataset {owner}/{slug}"))
-    different = _distinct(each / below for each in datasets if os.path.isfile(each / below))  # noqa: PTH113
-    if len(different) > 1:
-        raise DataError(
-            f"{name!r} is mounted twice, with different bytes: {', '.join(map(str, different))};"
-            " expected one.\nGive the path of one of them."
-        )
-    return different[0] if different else None
+    return None
 
 
 def artifact(inputs: Path, run_id: str) -> Path:
     """Return the artifact's folder under `inputs` whose manifest has this `run_id`.
 
     Raises:
-        ArtifactError: if there is none, or two whose manifests differ; the message names what is
-            mounted.
+        ArtifactError: if there is none; the message names what is mounted.
     """
-    places = [f"{place}/{below}" for place in OUTPUTS for below in ("", "artifact/")]
-    manifests = sorted(path for place in places for path in inputs.glob(place + MANIFEST))
-    if not manifests:
-        raise ArtifactError(_not_mounted(inputs, f"the artifact of run {run_id}"))
-    runs = {path: str(_read_json(path).get("run_id", "unreadable")) for path in manifests}
-    different = _distinct(path for path, name in runs.items() if name == run_id)
-    if len(different) == 1:
-        return different[0].parent
-    seen = ", ".join(f"{path.parent} (run_id {name})" for path, name in runs.items())
-    raise ArtifactError(
-        f"Expected one artifact of run {run_id}; found {len(different)} of it, among: {seen}.\n"
-        f"{listing(inputs)}.\n"
-        "An old version of the dataset is mounted. "
-        "Publish this run (`invoke publish`), then push again:\n"
-        "invoke push-infer"
-    )
+    runs = _runs(inputs, "", "artifact/")
+    for path, found in runs.items():
+        if found == run_id:
+            return path.parent
+    again = "Publish this run (`invoke publish`), then push again:\ninvoke push-infer"
+    raise ArtifactError(_older(inputs, f"the artifact of run {run_id}", runs, again))
 
 
 def prepared(inputs: Path) -> list[Path]:
@@ -137,71 +116,47 @@ def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
 
     Args:
         inputs: /kaggle/input.
-        expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle. The folder
-            is the one with these bytes of the checkpoint's manifest.
+        expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle. Their
+            folder is the one with these bytes of the checkpoint's manifest.
 
     Raises:
-        CheckpointError: if none is mounted, or only others, or a file beside the checkpoint is
-            missing; the message names them.
+        CheckpointError: if none is mounted, or only others; the message names them.
     """
     marker = f"{expect['checkpoint']}/{MANIFEST}"
     for folder in sorted(path for place in OUTPUTS for path in inputs.glob(place)):
         for separator in ("/", FLAT):
             paths = {name: folder / name.replace("/", separator) for name in expect["files"]}
-            mounted = {name for name, path in paths.items() if os.path.isfile(path)}  # noqa: PTH113
-            if marker not in mounted or sha256(paths[marker]) != expect["files"][marker]:
-                continue
-            if missing := [name for name in paths if name not in mounted]:
-                raise CheckpointError(
-                    f"{folder} holds the expected checkpoint and lacks {', '.join(missing[:5])}.\n"
-                    "Expected every file that the session wrote. Push again:\n"
-                    "invoke push-train"
-                )
-            return paths
+            path = paths[marker]
+            if path.is_file() and sha256(path) == expect["files"][marker]:
+                return paths
     expected = f"step {expect['step']} of run {expect['run_id']} ({marker})"
-    if not (seen := _checkpoints(inputs)):
-        start_over = "To begin again instead:\ninvoke push-train --fresh"
-        raise CheckpointError(f"{_not_mounted(inputs, expected)}\n{start_over}")
-    raise CheckpointError(
-        f"Expected {expected}; mounted are: {seen}.\n{listing(inputs)}.\n"
-        "An older output is mounted. Push again, or begin again with --fresh:\n"
-        "invoke push-train"
-    )
+    steps = "checkpoints/step-*/", "fold-*/checkpoints/step-*/", f"*checkpoints{FLAT}step-*{FLAT}"
+    runs = _runs(inputs, *steps)
+    again = "Push again, or begin again with --fresh:\ninvoke push-train"
+    raise CheckpointError(_older(inputs, expected, runs, again))
 
 
-def _distinct(paths: Iterable[Path]) -> list[Path]:
-    """Return the files that differ in their bytes, in their order: of equal ones the first.
-
-    The path alone does not show it: one folder may be mounted at two places.
+def _runs(inputs: Path, *folders: str) -> dict[Path, str]:
+    """Return the run of each manifest in these folders of a mounted output; "unknown" where one is
+    not ours.
     """
-    different: list[Path] = []
-    for path in paths:
-        if not any(filecmp.cmp(path, other, shallow=False) for other in different):
-            different.append(path)
-    return different
+    runs = {}
+    for pattern in (f"{place}/{folder}{MANIFEST}" for place in OUTPUTS for folder in folders):
+        for path in sorted(inputs.glob(pattern)):
+            try:
+                manifest = json.loads(path.read_bytes())
+                runs[path] = str(manifest.get("run_id") or manifest["details"]["run_id"])
+            except Exception:  # whatever others call so
+                runs[path] = "unknown"
+    return runs
 
 
-def _read_json(path: Path) -> dict[str, Any]:
-    """Return the object in a JSON file; {} if it holds none."""
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
-
-
-def _checkpoints(inputs: Path) -> str:
-    """Return the mounted checkpoints, with step and run, for a message."""
-    flat = f"*checkpoints{FLAT}step-*{FLAT}"
-    shown = []
-    for place in OUTPUTS:
-        for name in ("checkpoints/step-*/", "fold-*/checkpoints/step-*/", flat):
-            for path in sorted(inputs.glob(f"{place}/{name}{MANIFEST}")):
-                manifest = _read_json(path)
-                step, details = manifest.get("step"), manifest.get("details")
-                run = details.get("run_id") if isinstance(details, dict) else None
-                shown.append(f"{path.relative_to(inputs)} (step {step} of run {run})")
-    return ", ".join(shown[:20])
+def _older(inputs: Path, expected: str, runs: Mapping[Path, str], again: str) -> str:
+    """Return the message that what is expected is not among the runs that are mounted."""
+    if not runs:
+        return f"{_not_mounted(inputs, expected)}\n{again}"
+    shown = ", ".join(f"{path} (run {run})" for path, run in [*runs.items()][:20])
+    return f"Expected {expected}; found {shown}.\nAn older output is mounted. {again}"
 
 
 def _not_mounted(inputs: Path, what: str) -> str:

@@ -16,7 +16,6 @@ import socket
 import sys
 import tempfile
 import time
-import uuid
 import zlib
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -25,7 +24,6 @@ from typing import Any
 
 import numpy as np
 
-from formats.errors import writing
 from pipeline.errors import ConfigError, PipelineError, reading
 
 # Seconds without a sign of life after which a process counts as ended. JAX then ends all others.
@@ -38,20 +36,19 @@ ENDED = (
     "Another process of this training has ended, so this one ends, too.\n"
     "See what that one printed. The same commands resume from the last checkpoint."
 )
-ALONE = (
-    "The processes did not find each other: {why}\n"
-    "Start as many as --processes says, each with its own --process-id and one --coordinator, whose"
-    " port is free and can be reached.{alone}"
-)
-MARK = "processes.txt"  # in the output folder, until all have seen it
 # Variables by which JAX finds the other processes by itself (SLURM, Kubernetes jobs, GKE's TPU
 # slices), and their value for a single process.
 CLUSTERS = {"SLURM_NTASKS": "1", "JOB_COMPLETION_INDEX": "", "TPU_WORKER_HOSTNAMES": "localhost"}
+ALONE = (
+    "The processes did not find each other: {why}\n"
+    "Start as many as --processes gives, each with its --process-id and one --coordinator, whose"
+    f" port is free and can be reached. To train alone, leave these options out, and"
+    f" {', '.join(CLUSTERS)} out of the environment (env -u NAME python -m pipeline train …)."
+)
 # What JAX says where a connection to another process broke.
 BROKEN = ("Gloo", "Connection", "UNAVAILABLE", "coordination")
 
 _handlers: list[object] = []  # of C: they have to live as long as the process
-_folders: list[str] = []  # of a process that is not the first
 _joined: list[bool] = []
 _parted: list[bool] = []  # whether all have met at the end: none waits for another any more
 
@@ -69,7 +66,8 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
         PipelineError: if the processes do not find each other.
     """
     if count is None and place is None and not coordinator:
-        _join_cluster()
+        if any(os.environ.get(name, one) not in ("", one) for name, one in CLUSTERS.items()):
+            _initialize()
         return
     address = re.fullmatch(r"([\w.-]+|\[[\da-fA-F:.]+\]):(\d{1,5})", coordinator)
     valid = count is not None and place is not None and 0 <= place < count
@@ -86,7 +84,6 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
     direct = (os.environ.get(DIRECT), os.environ.get("no_proxy"), address[1])
     os.environ[DIRECT] = ",".join(filter(None, direct))
     _initialize(
-        f"the other processes at {coordinator}",
         coordinator_address=coordinator,
         num_processes=count,
         process_id=place,
@@ -95,51 +92,33 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
     )
 
 
-def _join_cluster() -> None:
-    """Join the processes of the cluster that the environment names, if it does."""
-    names = [name for name, one in CLUSTERS.items() if os.environ.get(name, one) not in ("", one)]
-    if names:
-        shown = ", ".join(f"{name}={os.environ[name]}" for name in names)
-        alone = f" To train alone in spite of {', '.join(names)}: env -u {' -u '.join(names)} "
-        _initialize(f"the other processes of {shown}", f"{alone}python -m pipeline train …")
-
-
 def _refuse_taken(port: int) -> None:
-    """Raise PipelineError if another program listens at the port: JAX would crash."""
+    """Raise PipelineError if another program listens at the port: JAX 0.7 would crash."""
     with socket.socket() as server:
         server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             server.bind(("", port))
         except OSError as error:
             why = f"port {port} of --coordinator is taken ({error.strerror})"
-            raise PipelineError(ALONE.format(why=why, alone="")) from error
+            raise PipelineError(ALONE.format(why=why)) from error
 
 
-def _initialize(others: str, alone: str = "", **options: Any) -> None:
-    """Start `jax.distributed`.
-
-    Args:
-        others: whom it waits for.
-        alone: how to train without them; ends the message.
-        options: of `jax.distributed.initialize`.
-    """
+def _initialize(**options: Any) -> None:
+    """Start `jax.distributed` with these options of its own."""
     import jax
 
-    late = ALONE.format(why=f"not within {PATIENCE} seconds", alone=alone)
+    late = ALONE.format(why=f"not within {PATIENCE} seconds")
 
     def end(_signal: int) -> None:
         os.write(2, f"\nError: {ENDED if _joined else late}\n".encode())
-        _remove_folders()
         os._exit(1)
 
     # JAX ends a process with SIGABRT from a thread of its own, where Python handles no signal.
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(end)
     _handlers.append(handler)
     ctypes.CDLL(None).signal(signal.SIGABRT, handler)
-    update: Any = jax.config.update
-    update("jax_check_proxy_envs", False)  # it warns of what `join` has set
     options |= {"heartbeat_timeout_seconds": SILENCE, "initialization_timeout": PATIENCE}
-    print(f"Waiting up to {PATIENCE} seconds for {others}", file=sys.stderr, flush=True)
+    print(f"Waiting up to {PATIENCE} seconds for the other processes", file=sys.stderr, flush=True)
     # JAX waits without looking whether Python was interrupted, and would keep SIGTERM to itself.
     before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.SIG_DFL)
@@ -147,16 +126,11 @@ def _initialize(others: str, alone: str = "", **options: Any) -> None:
         jax.distributed.initialize(**options)
     except (ValueError, RuntimeError) as error:
         why = str(error).splitlines()[0]
-        raise PipelineError(ALONE.format(why=why, alone=alone)) from error
+        raise PipelineError(ALONE.format(why=why)) from error
     finally:
         for name, earlier in before.items():
             signal.signal(name, earlier)
     _joined.append(True)
-
-
-def _remove_folders() -> None:
-    for path in _folders:
-        shutil.rmtree(path, ignore_errors=True)
 
 
 def count() -> int:
@@ -226,7 +200,7 @@ def folder(output: Path) -> Iterator[Path]:
     resumes from.
 
     Raises:
-        ConfigError: if another process sees a different folder there.
+        ConfigError: if another process has a different folder, or sees other checkpoints there.
         PipelineError: if another process ended meanwhile.
     """
     if count() == 1:
@@ -235,13 +209,14 @@ def folder(output: Path) -> Iterator[Path]:
     import jax
 
     with tempfile.TemporaryDirectory(prefix="relay-process-") as temporary:
-        _folders.append(temporary)
         here = output if first() else Path(temporary) / "output"
         try:
-            _refuse_another(output)
-            if not first():
+            seen = sorted(path.as_posix() for path in output.glob("**/checkpoints/step-*"))
+            edit = "Give each the same --output, on a file system that they share."
+            refuse_differences("the run", {"--output": [str(output), *seen]}, edit)
+            if not first() and output.is_dir():
                 with reading(output, ConfigError, "Give --output a folder that all can read."):
-                    skipped = ("decoded", "artifact", "compiled", "checkpoints-set-aside-*", MARK)
+                    skipped = ("decoded", "artifact", "compiled", "checkpoints-set-aside-*")
                     shutil.copytree(output, here, ignore=shutil.ignore_patterns(*skipped))
             shared("copied")
             yield here
@@ -256,31 +231,11 @@ def folder(output: Path) -> Iterator[Path]:
             raise
 
 
-def _refuse_another(output: Path) -> None:
-    """Raise ConfigError in every process if one sees a different folder at `output` than the first
-    one.
-    """
-    content, path = shared(uuid.uuid4().hex), output / MARK
-    if first():
-        with writing(output):
-            output.mkdir(parents=True, exist_ok=True)
-            path.write_text(content)
-    try:
-        shared("written")
-        seen = path.is_file() and path.read_text() == content
-        edit = "Put --output on a file system that they share."
-        refuse_differences("the run", {f"what they see in --output {output}": seen}, edit)
-    finally:
-        if first():
-            path.unlink(missing_ok=True)
-
-
 def leave(code: int) -> None:
     """End a process that others wait for, after an error: JAX would wait for them."""
     if _joined and code and not _parted:
         sys.stdout.flush()
         sys.stderr.flush()
-        _remove_folders()
         os._exit(code)
 
 
@@ -288,8 +243,8 @@ class Agreement:
     """Lets all processes stop after the same call."""
 
     def __init__(self) -> None:
-        self._calls, self._next, self._reason = 0, 1, ""
-        self._since, self._asked = time.monotonic(), 0
+        self._reason, self._calls, self._next = "", 0, 1  # calls since they agreed, and until then
+        self._since = time.monotonic()
 
     def on(self, reason: str | None) -> str | None:
         """Return why all stop now, or None. To be called after each call to the devices.
@@ -303,11 +258,10 @@ class Agreement:
         self._reason = reason or self._reason
         if self._calls < self._next:
             return None
-        seconds = (time.monotonic() - self._since) / (self._calls - self._asked)
+        seconds = (time.monotonic() - self._since) / self._calls
         calls = int(min(max(AGREED_EVERY / max(seconds, 1e-9), 1), MOST_CALLS))
-        every = _gather(np.array([bool(self._reason), calls], np.int32))
-        self._since, self._asked = time.monotonic(), self._calls
-        self._next = self._calls + int(every[:, 1].min())
-        if not every[:, 0].any():
+        stops, calls_of_all = _gather(np.array([bool(self._reason), calls], np.int32)).T
+        self._calls, self._next, self._since = 0, int(calls_of_all.min()), time.monotonic()
+        if not stops.any():
             return None
         return self._reason or "another process was asked to stop"

@@ -4,28 +4,26 @@ import hashlib
 import json
 import platform
 import subprocess
-import sys
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
 from formats.checksums import file_entry
-from pipeline.errors import ConfigError, reading
+from pipeline.errors import ConfigError
 
 OUTPUTS = "outputs.json"
-# The packages whose modules decide what a training computes.
-DECIDING = tuple(
-    f"pipeline.{name}"
-    for name in ("config.", "data.", "augment.", "models.", "train.", "runtime.replicas")
+PACKAGE = Path(__file__).resolve().parents[1]
+DECIDING = (
+    *(f"{name}/*.py" for name in ("config", "data", "augment", "models", "train")),
+    *("evaluate/losses.py", "runtime/replicas.py"),
 )
 LIBRARIES = (
     *("keras", "keras-hub", "jax", "jaxlib", "tensorflow", "tensorflow-cpu", "numpy", "pandas"),
     *("pillow", "scikit-learn", "opencv-python-headless", "opencv-python"),
 )
-VERSIONS = "Versions: "  # begins the line that `invoke doctor` finds in a run's log
 
 
 @dataclass(frozen=True)
@@ -62,27 +60,22 @@ def from_bundle(path: Path) -> Provenance:
     """Return what the bundler wrote into bundle.json.
 
     Raises:
-        ConfigError: if the file is missing or another: `invoke build` did not make this notebook.
+        ConfigError: if the file is missing, or `invoke build` did not make it.
     """
-    if not path.is_file():
+    try:
+        value = json.loads(path.read_text(encoding="utf-8"))
+        known = {
+            field.name: value[field.name] for field in fields(Provenance) if field.name in value
+        }
+        if "bundle_sha256" not in known:
+            raise ValueError("it has no bundle_sha256")
+        return Provenance(**known)
+    except (OSError, ValueError, TypeError, RecursionError) as error:
         raise ConfigError(
-            f"{path} is missing: this notebook does not carry its package.\n"
-            "Push it with `invoke push-train` or `invoke push-infer`, "
-            "or run `invoke build` and use the file in build/."
-        )
-    names = ("config", "competition", "git_commit", "git_dirty", "bundle_sha256", "expect")
-    optional = ("machine_shape", "session_seconds", "options")
-    again = "Push the notebook again, or run `invoke build` and use the file in build/."
-    with reading(path, ConfigError, again):
-        try:
-            value = json.loads(path.read_text(encoding="utf-8"))
-            more = {name: value[name] for name in optional if name in value}
-            return Provenance(**{name: value[name] for name in names}, **more)
-        except (ValueError, KeyError, TypeError, RecursionError) as error:
-            raise ConfigError(
-                f"{path} is not what the bundler writes: {type(error).__name__}: {error}.\n"
-                f"Expected {', '.join(names)}. {again}"
-            ) from error
+            f"{path} is not what the bundler writes: {type(error).__name__}: {error}.\n"
+            "Push the notebook with `invoke push-train` or `invoke push-infer`, or run `invoke"
+            " build` and use the file in build/."
+        ) from error
 
 
 def seal(output: Path, status: str | None = None) -> Path:
@@ -108,37 +101,29 @@ def seal(output: Path, status: str | None = None) -> Path:
 
 def from_checkout() -> Provenance:
     """Return the commit of this file's git checkout, or an empty provenance outside one."""
-    command = ["git", "--no-optional-locks", "-C", str(Path(__file__).resolve().parent)]
     try:
-        commit, status = (
-            subprocess.check_output(  # noqa: S603
-                [*command, *words], text=True, stderr=subprocess.DEVNULL
-            )
-            for words in (("rev-parse", "HEAD"), ("status", "--porcelain"))
+        return Provenance(
+            git_commit=_git("rev-parse", "HEAD"), git_dirty=bool(_git("status", "--porcelain"))
         )
     except (OSError, subprocess.CalledProcessError):
         return Provenance()  # no git, or no checkout: the manifest says null
-    return Provenance(git_commit=commit.strip(), git_dirty=bool(status.strip()))
+
+
+def _git(*words: str) -> str:
+    command = ["git", "--no-optional-locks", "-C", str(PACKAGE), *words]
+    shown = subprocess.check_output(command, text=True, stderr=subprocess.DEVNULL)  # noqa: S603
+    return shown.strip()
 
 
 def code() -> str:
-    """Return a sha256 over the loaded modules that decide what a training computes.
-
-    A bundle holds a part of the package. The loaded modules are the same at home and on Kaggle.
-    """
-    digest = hashlib.sha256()
-    for name in sorted(name for name in sys.modules if name.startswith(DECIDING)):
-        file = sys.modules[name].__file__
-        if file is not None:
-            digest.update(name.encode() + b"\0" + hashlib.sha256(Path(file).read_bytes()).digest())
-    return digest.hexdigest()
+    """Return a sha256 over the files of the package that decide what a training computes."""
+    files = sorted(path for pattern in DECIDING for path in PACKAGE.glob(pattern))
+    return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def versions_line() -> str:
-    """Return the versions as one line of a run's log, which `invoke doctor` compares with
-    constraints/.
-    """
-    return VERSIONS + json.dumps(versions())
+    """Return the line of a run's log whose versions `invoke doctor` compares with constraints/."""
+    return f"Versions: {json.dumps(versions())}"
 
 
 def versions() -> dict[str, str]:

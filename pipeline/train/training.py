@@ -31,7 +31,7 @@ from pipeline.evaluate import (
     losses,
 )
 from pipeline.evaluate.held_out_outputs import EpochScore
-from pipeline.evaluate.held_out_results import keep_examples, worst
+from pipeline.evaluate.held_out_results import HeldOutRows
 from pipeline.evaluate.metrics import Metric
 from pipeline.infer import submission
 from pipeline.infer.submission import Form
@@ -523,7 +523,7 @@ def _write_artifact(
     held_out = np.sort(np.concatenate([rows for _, rows in task.pairs]))
     golden = _golden_rows(held_out)
     predictions, golden_outputs, weights = _predict(task, fitted, rebuilt, golden)
-    measured, compared, few = _evaluate(task, fitted, folder, held_out, predictions)
+    measured, compared, few = _evaluate(task, fitted, folder, predictions)
     seconds = task.seconds
     seconds["final evaluation"] = seconds.get("final evaluation", 0.0) + time.monotonic() - begun
     seconds["total"] = time.monotonic() - started
@@ -610,32 +610,18 @@ def _predict(
 
 
 def _evaluate(
-    task: Task,
-    fitted: Sequence[Fitted],
-    folder: Path,
-    held_out: np.ndarray,
-    predictions: np.ndarray,
+    task: Task, fitted: Sequence[Fitted], folder: Path, predictions: np.ndarray
 ) -> tuple[dict[str, Any], list[str], dict[str, Any] | None]:
     """Write what the held-out rows show. Return what the manifest says of them, lines for people,
     and the few rows that carry most of the error.
     """
-    config, examples, output = task.config, task.examples, task.output
-    held_out_results.write(output, examples, task.pairs, held_out, predictions)
-    each = held_out_results.losses(
-        config, examples.target, examples.labels[held_out], predictions[held_out]
-    )
-    hardest = worst(each)
-    pictures = examples.inputs[held_out[hardest]] if config.data.images else None
-    keep_examples(output, hardest, each[hardest], pictures)
+    held_out = HeldOutRows(task.config, task.examples, task.pairs, predictions)
+    held_out_results.write(held_out, task.output)
     steps_and_metrics = [(fold.steps, fold.metrics) for fold in fitted]
-    measured = held_out_results.metrics_of(
-        examples, task.pairs, steps_and_metrics, predictions, task.metric, task.show
-    )
+    measured = held_out_results.metrics_of(held_out, steps_and_metrics, task.show)
     lines: list[str] = []
-    few = held_out_results.few_rows(config, examples, folder, held_out, predictions, task.metric)
-    floor = held_out_results.compare(
-        config, examples, held_out, predictions, lines.append, few_rows=few is not None
-    )
+    few = held_out_results.few_rows(held_out, folder)
+    floor = held_out_results.compare(held_out, lines.append, few_rows=few is not None)
     if few is not None:
         lines.append(f"Warning: {few['text']}")
     return {**measured, "floor": floor}, lines, few

@@ -53,7 +53,7 @@ def measure(
 
 def use_cores(config: Config, given: Mapping[str, str]) -> None:
     """Let JAX split this CPU into devices that divide each batch. Call it before JAX computes."""
-    devices.use_cores(math.gcd(*read(config, given).batches))
+    backend.use_every_core(math.gcd(*read(config, given).batches))
 
 
 @dataclass(frozen=True)

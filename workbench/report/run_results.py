@@ -8,7 +8,8 @@ import io
 import json
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from formats import checksums
+from formats import checksums, npz
 from pipeline.config.data_layout import called
 from pipeline.data import csv_files
 from pipeline.errors import ConfigError, ReportError, reading
-from pipeline.evaluate.held_out_results import EXAMPLES, WorstRows, load_examples
+from pipeline.evaluate.held_out_results import EXAMPLES
 from pipeline.runtime import provenance
 from pipeline.train.progress_log import HISTORY, LINES
 
@@ -38,6 +39,20 @@ TYPES: dict[str, type] = {
     "classes": list,
 }
 FLOOR = ("score", "error", "network", "network_error")
+
+
+@dataclass(frozen=True)
+class WorstRows:
+    """The rows that training was most wrong about.
+
+    Attributes:
+        indices: int64 (m,), rows of validation.csv, from 0; that of the largest loss first.
+        pixels: uint8 (m, height, width, channels), with 1 or 3 channels; None where the inputs are
+            no images.
+    """
+
+    indices: np.ndarray
+    pixels: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -141,7 +156,7 @@ def read(output: Path) -> Results:
             shape = len(validation), len(classes)
             probabilities = _probabilities(output / PROBABILITIES, shape)
         if exists(EXAMPLES, "pictures of the worst rows"):
-            examples = load_examples(output / EXAMPLES, rows=len(validation))
+            examples = _examples(output / EXAMPLES, len(validation))
     if (output / SUBMISSION).is_file():
         rows = csv_files.read(output / SUBMISSION, ReportError, FIX)
         submission = len(rows), checksums.sha256(output / SUBMISSION)
@@ -338,22 +353,44 @@ def _validation(
 
 
 def _probabilities(path: Path, shape: tuple[int, int]) -> np.ndarray:
+    expected = f"probabilities, float32 {shape}, from 0 to 1"
+    with _arrays(path, expected) as arrays:
+        found = arrays["probabilities"]
+        right = found.shape == shape and found.dtype == np.float32
+        if not right or not ((found >= 0) & (found <= 1)).all():
+            raise ValueError(f"probabilities are {found.dtype} {found.shape}")
+    return found
+
+
+def _examples(path: Path, rows: int) -> WorstRows:
+    with _arrays(path, f"indices from 0 to {rows - 1}, and a picture of each or none") as arrays:
+        indices, pixels = arrays["indices"], arrays.get("pixels")
+        good = indices.dtype == np.int64 and set(indices) <= set(range(rows))
+        if pixels is not None:
+            count, height, width, channels = pixels.shape
+            good = good and pixels.dtype == np.uint8 and count == len(indices)
+            good = good and min(height, width) > 0 and channels in (1, 3)
+        if not good:
+            shown = [f"{name} {each.dtype} {each.shape}" for name, each in arrays.items()]
+            raise ValueError(f"they are {', '.join(shown)}")
+    return WorstRows(indices, pixels)
+
+
+@contextmanager
+def _arrays(path: Path, expected: str) -> Iterator[dict[str, np.ndarray]]:
+    """Give the arrays of a file that training writes beside validation.csv, and refuse it where the
+    block finds that they are not what is expected.
+    """
     with reading(path, ReportError, FIX):
         try:
-            with np.load(path, allow_pickle=False) as archive:
-                found = np.asarray(archive["probabilities"])
-            right = found.shape == shape and found.dtype == np.float32
-            if not right or not ((found >= 0) & (found <= 1)).all():
-                raise ValueError(f"probabilities are {found.dtype} {found.shape}")
+            yield npz.read(path)
         except OSError:
             raise
         except Exception as error:  # for corrupt files zipfile and numpy raise a dozen kinds
             raise ReportError(
                 f"{path} is not what a training writes beside {VALIDATION}: "
-                f"{type(error).__name__}: {str(error)[:300]}.\n"
-                f"Expected probabilities, float32 {shape}, from 0 to 1. {FIX}"
+                f"{type(error).__name__}: {str(error)[:300]}.\nExpected {expected}. {FIX}"
             ) from error
-    return found
 
 
 def _numbers(texts: pd.Series, *, gaps: bool = False) -> pd.Series:

@@ -217,7 +217,7 @@ def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, t
         ("greater_is_better=False", "other=3", "greater_is_better=True"),
         ("CONFIG = Config(", "CONFIG = Config(feed='files',", "feed='files' cannot work"),
         ('kind="own", ', 'kind="own", flip=True, ', "data.flip=True cannot work"),
-        ("farthest", "mean_output", "has the name of another measure"),
+        ("farthest", "mean_output", "a name beside absolute_error, .*mean_output"),
     ],
 )
 def test_what_contradicts_itself_is_refused(maps, before, after, said):

@@ -5,6 +5,7 @@ import re
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -15,8 +16,8 @@ from pipeline.__main__ import main
 from pipeline.config import Floor
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
-from pipeline.errors import ReportError
 from pipeline.evaluate import held_out_results, metrics
+from pipeline.evaluate.held_out_results import HeldOutRows
 from pipeline.train import training
 from workbench.report import report
 
@@ -36,51 +37,44 @@ def test_no_row_that_is_left_out_cost_more_than_one_that_is_kept(losses, most):
     assert len(chosen) == len(set(chosen.tolist()))
 
 
-def kept(folder, rows, losses, inputs, **more):
-    path = held_out_results.keep_examples(folder, np.array(rows), np.array(losses), inputs, **more)
-    assert [each.name for each in folder.iterdir()] == ["examples.npz"]
-    return held_out_results.load_examples(path, rows=51)
-
-
-def test_each_picture_stays_with_its_row(tmp_path):
-    """Wherever the rows lie in validation.csv, and in whatever order they come; those of a table
-    have none.
-    """
-    rows, losses = [50, 3, 7, 20], [1.0, 3.0, 0.5, 2.0]
-    inputs = (np.array(rows)[:, None, None, None] * np.ones((1, 8, 6, 3))).astype(np.uint8)
-
-    found = kept(tmp_path, rows, losses, inputs, most=3)
-
-    assert found.indices.tolist() == [3, 20, 50]
-    assert found.pixels[:, 0, 0, 0].tolist() == [3, 20, 50]
-    assert kept(tmp_path, rows, losses, None, most=2).pixels is None
+def kept(folder, pictures):
+    held_out_results.keep_examples(folder, np.arange(len(pictures)), pictures)
+    with np.load(folder / "examples.npz") as arrays:
+        assert arrays["indices"].tolist() == list(range(len(pictures)))
+        return arrays["pixels"]
 
 
 @pytest.mark.parametrize(
-    ("shape", "small"), [((600, 400, 3), (256, 171, 3)), ((10, 2000, 1), (1, 256, 1))]
+    ("shape", "small"),
+    [
+        ((600, 400, 3), (256, 171, 3)),
+        ((10, 2000, 1), (1, 256, 1)),
+        ((8, 6, 3), (8, 6, 3)),
+        ((1, 1, 1), (1, 1, 1)),
+    ],
 )
 def test_a_large_picture_is_made_smaller_and_keeps_its_form(tmp_path, shape, small):
     """A page with two dozen of them can still be sent to somebody."""
-    found = kept(tmp_path, [0, 1], [1.0, 1.0], np.full((2, *shape), 200, np.uint8))
+    found = kept(tmp_path, np.full((2, *shape), 200, np.uint8))
 
-    assert found.pixels.shape == (2, *small) and (found.pixels == 200).all()
+    assert found.shape == (2, *small) and (found == 200).all()
 
 
-@pytest.mark.parametrize(
-    "arrays",
-    [
-        {"indices": np.array([0, 9])},
-        {"indices": np.array([0.5])},
-        {"indices": np.array([0]), "pixels": np.zeros((2, 8, 8, 1), np.uint8)},
-        {"indices": np.array([0], object)},
-    ],
-)
-def test_another_file_of_that_name_is_refused(tmp_path, arrays):
-    """It is of another run, or somebody else's; and nothing in it is run."""
-    np.savez(tmp_path / "examples.npz", **arrays)
+def test_the_rows_that_it_is_most_wrong_about_are_kept_with_their_pictures(tmp_path):
+    """As rows of validation.csv, wherever they lie in the table."""
+    labels, pairs = np.array([0, 1, 0, 1, 0]), [(np.array([0]), np.array([1, 2, 3, 4]))]
+    sure = np.array([0.5, 0.4, 0.8, 0.1, 0.6], np.float32)
+    found = np.where(labels[:, None] == [0, 1], sure[:, None], 1 - sure[:, None])
+    images = np.arange(5, dtype=np.uint8)[:, None, None, None] * np.ones((1, 8, 6, 3), np.uint8)
+    examples = Examples(tuple("abcde"), images, labels, Target("classes", ("x", "y")))
+    config = configs.load("digits")
 
-    with pytest.raises(ReportError, match=r"examples\.npz is not what keep_examples writes"):
-        held_out_results.load_examples(tmp_path / "examples.npz", rows=5)
+    held_out_results.write(HeldOutRows(config, examples, pairs, found), tmp_path)
+
+    with np.load(tmp_path / "examples.npz") as arrays:
+        assert arrays["indices"].tolist() == [2, 0, 3, 1]
+        assert arrays["pixels"][:, 0, 0, 0].tolist() == [3, 1, 4, 2]
+    assert pd.read_csv(tmp_path / "validation.csv")["id"].tolist() == list("bcde")
 
 
 # The baseline
@@ -99,7 +93,8 @@ def compared(right, floor=FLOOR, rows=100, metric="accuracy") -> tuple[dict | No
     examples = Examples(ids, np.zeros((rows, 1)), labels, target)
     config = replace(configs.load("digits"), num_classes=2, floor=floor, metric=metric)
     lines: list[str] = []
-    part = held_out_results.compare(config, examples, np.arange(rows), found, lines.append)
+    held_out = HeldOutRows(config, examples, [(np.arange(0), np.arange(rows))], found)
+    part = held_out_results.compare(held_out, lines.append)
     return part, "\n".join(lines)
 
 

@@ -41,7 +41,7 @@ BROKEN = [
     (LOGITS, LOGITS.replace("num_classes", "7"), r"DEF\).*shape \(None, 7\), not \(None, 10"),
     (LOSS, f"keras.ops.mean({LOSS})", r"DEF\) returns float32 \(\) for 16 rows"),
     (RECALL, "float(len(truth))", r"DEF\) gives 20 to the truth and 20 to the worst"),
-    (RECALL, f"{RECALL} / 'a'", r"DEF\) \(line \d+\) ended with TypeError"),
+    (RECALL, f"{RECALL} / 'a'", r"DEF\) ended with TypeError \(line \d+\)"),
     (ERASED, "image[1:]", r"DEF\) returns uint8 \(7, 8, 1\)"),
     (ERASED, "image + __import__('random').randint(0, 99)", r"DEF\) gives two results"),
 ]

@@ -83,10 +83,10 @@ def test_what_a_session_left_is_taken_under_every_layout(tmp_path, place, lay):
 @pytest.mark.parametrize(
     ("mount", "said"),
     [
-        (lambda place: left(place, step=20), r"Expected step 40 of run r1(.|\n)*step 20 of run r1"),
-        (lambda place: left(place, run_id="r2"), "step 40 of run r2"),
+        (lambda place: left(place, step=20), r"Expected step 40 of run r1(.|\n)*20/.*run r1"),
+        (lambda place: left(place, run_id="r2"), r"step-0+40/.*run r2"),
         (Path.mkdir, r"has not mounted step 40(.|\n)*notebooks/ann/x/"),
-        (lambda place: (left(place) / "history.csv").unlink(), r"lacks history\.csv"),
+        (lambda place: (left(place) / "history.csv").unlink(), r"read .*history\.csv"),
     ],
     ids=["an older output", "the same step of another run", "nothing", "a file is missing"],
 )
@@ -99,7 +99,7 @@ def test_what_is_not_expected_is_named_and_refused(tmp_path, mount, said):
     with pytest.raises(CheckpointError, match=said) as refused:
         resume.restore(expect, tmp_path / "input", tmp_path / "working")
 
-    assert "--fresh" in str(refused.value) or "lacks" in said
+    assert "--fresh" in str(refused.value) or "history" in said
     assert not (tmp_path / "working").exists()
 
 

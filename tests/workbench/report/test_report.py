@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from invoke.main import program
 
 from deploy.client import secrets
-from formats import checksums
+from formats import checksums, npz
 from pipeline.errors import ConfigError, PipelineError, ReportError
 from pipeline.evaluate import held_out_results
 from tests.pipeline.handmade import AWKWARD, manifest, progress, run, validation
@@ -94,7 +94,7 @@ def test_the_page_needs_nothing_beside_itself(tmp_path):
     """
     run(tmp_path)
     pixels = np.zeros((4, 8, 8, 1), np.uint8)
-    held_out_results.keep_examples(tmp_path, np.arange(4), np.ones(4), pixels)
+    held_out_results.keep_examples(tmp_path, np.arange(4), pixels)
     path = report.write(tmp_path)
     text, shown = path.read_text(encoding="utf-8"), Page(path)
 
@@ -265,7 +265,15 @@ ROWS = b"id,label,prediction,confidence\n"
         ("validation.csv", ROWS + b"1,ant,bee,\n", "column confidence: a value is empty"),
         ("validation.csv", ROWS, "has no rows"),
         ("validation.npz", b"PK", "is not what a training writes beside"),
-        ("examples.npz", b"", "is not what keep_examples writes"),
+        *(
+            ("examples.npz", content, "is not what a training writes beside")
+            for content in (
+                b"",
+                npz.to_bytes({"indices": np.array([0, 10**6])}),
+                npz.to_bytes({"indices": np.array([0.5])}),
+                npz.to_bytes({"indices": np.arange(1), "pixels": np.zeros((2, 8, 8, 1), "uint8")}),
+            )
+        ),
     ],
 )
 def test_a_broken_file_is_named_with_what_is_wrong_in_it(tmp_path, name, content, said):
