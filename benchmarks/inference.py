@@ -67,20 +67,17 @@ def untrained(folder: Path) -> None:
     keras.utils.set_random_seed(SEED)
     built, target = architectures.build(config), Target("classes", NAMES)
     golden = np.random.default_rng(SEED).integers(0, 256, (8, *config.data.shape), np.uint8)
-    details: dict[str, Any] = {"status": "complete", "metric": "accuracy"}
-    details = dict.fromkeys(artifact.KEYS, "benchmark") | details | {"versions": {}, "metrics": {}}
-    artifact.save(
-        folder,
-        model=built,
-        folds=(),
-        config=config,
-        target=target,
+    made = artifact.Artifact(
+        {"run_id": "benchmark", "metric": "accuracy", "versions": {}, "metrics": {}},
+        config,
+        target,
         encoding=None,
         prior=np.full(len(NAMES), 1 / len(NAMES), np.float32),
+        weights=artifact.weights_of(built),
         golden_inputs=golden,
         golden_outputs=target.predictions(architectures.outputs(built, golden, 8)),
-        details=details,
     )
+    artifact.save(folder, made)
 
 
 def competition(folder: Path, files: list[Path]) -> None:

@@ -13,13 +13,12 @@ def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
-            member = io.BytesIO()
-            # `ascontiguousarray` would give a single number the shape (1,).
-            one = np.asarray(array, order="C")
-            np.lib.format.write_array(member, one, allow_pickle=False)
             # A fixed date: numpy's own savez may write the time.
             info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
-            archive.writestr(info, member.getvalue())
+            with archive.open(info, "w", force_zip64=True) as member:
+                # `ascontiguousarray` would give a single number the shape (1,).
+                one = np.asarray(array, order="C")
+                np.lib.format.write_array(member, one, allow_pickle=False)
     return buffer.getvalue()
 
 

@@ -9,7 +9,6 @@ import hashlib
 import os
 import re
 import shutil
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -24,8 +23,8 @@ MANIFEST = "manifest.json"
 def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any]) -> dict[str, Any]:
     """Write a folder in place of an older one, and return its manifest.
 
-    An older folder is renamed to `.<name>-old` first and removed last. If the second rename fails
-    it gets its name back; after a kill between the two, the next write gives it back.
+    An older folder is renamed to `.<name>-old` first and removed last. After a failure between the
+    two renames, the next write gives it its name back.
 
     Args:
         folder: its parent exists.
@@ -40,32 +39,26 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
         for name, content in files.items()
     }
     content = sealed({**manifest, "files": entries})
-    old = folder.with_name(f".{folder.name}-old")
+    fresh, old = (folder.with_name(f".{folder.name}-{which}") for which in ("new", "old"))
     with writing(folder):
         if folder.exists() and not folder.is_dir():
             raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if old.exists() and not folder.exists():
             old.rename(folder)
-        for orphan in folder.parent.glob(f".{folder.name}-*"):  # of a write that was killed
-            shutil.rmtree(orphan, ignore_errors=True)
-        fresh = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+        for left in (fresh, old):  # by a write that was killed
+            shutil.rmtree(left, ignore_errors=True)
         try:
+            fresh.mkdir()
             for name, each in {**files, MANIFEST: content}.items():
                 write_synced(fresh / name, each)
-            fresh.chmod(0o755)
             sync_folder(fresh)
             if folder.exists():
                 folder.rename(old)
-            try:
-                fresh.rename(folder)
-            except OSError:
-                if old.exists():
-                    old.rename(folder)
-                raise
+            fresh.rename(folder)
             sync_folder(folder.parent)
-            shutil.rmtree(old, ignore_errors=True)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
+        shutil.rmtree(old, ignore_errors=True)
     return opened(content)
 
 

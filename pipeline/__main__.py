@@ -52,7 +52,6 @@ def main(arguments: list[str] | None = None) -> int:
     mean = commands.add("ensemble", _ensemble, about, commands.common)
     mean.add_argument("runs", nargs="+", type=Path, help="the output folders of trainings")
     mean.add_argument("--output", required=True, type=Path, help="where to write")
-    mean.add_argument("--seed", type=int, default=0, help="of the choice between equal ones")
     own = "of a member that is no name in pipeline/configs/; repeat for others"
     mean.add_argument("--config", action="append", default=[], help=own)
     about = "predict the test set and write OUT/submission.csv"
@@ -62,8 +61,9 @@ def main(arguments: list[str] | None = None) -> int:
     weights = "ensemble.json: the members and their weights; without --artifact, where they were"
     infer.add_argument("--ensemble", type=Path, help=weights)
     infer.epilog = f"{infer.epilog}\n\nRepeat --config for members whose own code is given by path."
-    precision = "auto, float32 or mixed_float16 (default: infer_precision of the config)"
-    infer.add_argument("--precision", default="", help=precision)
+    precisions = ("auto", "float32", "mixed_float16")
+    precision = "of the models' numbers (default: infer_precision of the config)"
+    infer.add_argument("--precision", default="", choices=precisions, help=precision)
     return commands.main(arguments, resuming=(_train,), several=(_infer, _ensemble))
 
 
@@ -171,7 +171,7 @@ def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
         refuse_missing("RUN", folder, "Expected the output of a complete training.")
     from pipeline.infer import ensemble
 
-    return ensemble.find(options.runs, options.output, seed=options.seed, show=show)
+    return ensemble.find(options.runs, options.output, show)
 
 
 def _infer(options: argparse.Namespace) -> dict[str, Any]:

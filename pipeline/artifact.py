@@ -6,7 +6,6 @@ models that 3.13.2 on its GPU image cannot load, and loading a model can run cod
 or written.
 """
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -23,35 +22,33 @@ from pipeline.data import image_files, own_rows
 from pipeline.data.labels import Target
 from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
-from pipeline.errors import ArtifactError, DivergedError, PipelineError, reading
+from pipeline.errors import ArtifactError, reading
 from pipeline.models import weight_names
 
 MANIFEST, WEIGHTS, GOLDEN = sealed_folder.MANIFEST, "weights.npz", "golden.npz"
-KEYS = (
-    *("run_id", "status", "config", "custom_code", "classes", "target", "encoding", "prior"),
-    *("versions", "git_commit", "bundle_sha256", "weights_sha256", "metrics", "golden"),
-)
 AGAIN = "Pull or download the artifact again."
 
 
 @dataclass(frozen=True)
 class Artifact:
-    """A loaded and verified artifact.
+    """An artifact: what `save` writes, and what `load` returns verified.
 
     Attributes:
-        manifest: everything in manifest.json.
+        manifest: everything in manifest.json. To be saved it has run_id, status, versions,
+            git_commit, bundle_sha256, metrics, and anything else that it should report; `save` adds
+            the rest.
         config: the run's config, rebuilt.
         target: what the model's outputs mean, and in which order.
-        encoding: of a table, or the state of an own reader; None for images.
+        encoding: of a table, or the state of a custom reader; None for images.
         prior: float32 (k,), or as an output of target="own": the mean prediction over the
             validation examples, which a corrupt input gets.
         weights: arrays by key (`weight_names`), in the model's order; with folds "fold-1/<key>" and
             so on, fold after fold.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
-        golden_file: the bytes of the image file that the first golden input was decoded from; None
-            where inputs are in no image files.
         golden_outputs: float32 (g, k), predictions that the training run computed in float32; the
             mean over the folds.
+        golden_file: the bytes of the image file that the first golden input was decoded from; None
+            where inputs are not in image files.
     """
 
     manifest: Mapping[str, Any]
@@ -65,19 +62,14 @@ class Artifact:
     golden_file: bytes | None = None
 
     @property
-    def classes(self) -> tuple[str, ...]:
-        """The labels' texts."""
-        return self.target.names
-
-    @property
     def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
         """The weights of each fold, by the model's own keys; one without folds."""
         if self.config.folds is None:
             return (self.weights,)
         parts: dict[str, dict[str, np.ndarray]] = {}
         for name, array in self.weights.items():
-            fold, _, own = name.partition("/")
-            parts.setdefault(fold, {})[own] = array
+            fold, _, key = name.partition("/")
+            parts.setdefault(fold, {})[key] = array
         return tuple(parts.values())
 
 
@@ -88,10 +80,9 @@ def weights_of(model: Any) -> dict[str, np.ndarray]:
 
 
 def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
-    """Put weights into a model that shared code built.
+    """Put weights into a Keras model that shared code built.
 
     Args:
-        model: a Keras model.
         weights: arrays by key, as `weights_of` gives them.
 
     Raises:
@@ -129,70 +120,33 @@ def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     }
 
 
-def save(  # noqa: PLR0913 - an artifact has these parts
-    folder: Path,
-    *,
-    model: Any,
-    folds: Sequence[Mapping[str, np.ndarray]] = (),
-    config: Config,
-    target: Target,
-    encoding: Encoding | State | None,
-    prior: np.ndarray,
-    golden_inputs: np.ndarray,
-    golden_outputs: np.ndarray,
-    golden_file: bytes | None = None,
-    details: Mapping[str, Any],
-) -> dict[str, Any]:
+def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
     """Write the artifact folder in place of an older one, and return its manifest.
 
     Args:
         folder: of the artifact; its parent exists.
-        model: the trained Keras model.
-        folds: the weights of each fold, saved in place of the model's; empty without folds.
-        config, target, encoding, prior, golden_inputs, golden_outputs, golden_file: as in
-            `Artifact`.
-        details: run_id, status, versions, git_commit, bundle_sha256, metrics, and what else the
-            manifest should say.
 
     Raises:
-        DivergedError: if a weight or a golden output is not finite; an older artifact stays.
         DiskError: if it cannot be written; an older artifact stays.
     """
-    weights = joined(folds) if folds else weights_of(model)
-    every = {**weights, "golden outputs": golden_outputs}
-    wrong = [name for name, array in every.items() if not np.isfinite(array).all()]
-    if wrong:
-        raise DivergedError(
-            f"{len(wrong)} arrays of the trained model are not finite, "
-            f"for example {', '.join(wrong[:3])} "
-            f"(optimizer.base_rate={config.optimizer.base_rate:g})"
-        )
-    golden, decoded_by = (
-        {"inputs": golden_inputs, "outputs": golden_outputs.astype(np.float32)},
-        None,
-    )
-    if golden_file is not None:
-        golden["file"] = np.frombuffer(golden_file, np.uint8)
+    config, target, encoding = artifact.config, artifact.target, artifact.encoding
+    golden = {"inputs": artifact.golden_inputs, "outputs": artifact.golden_outputs}
+    decoded_by = None
+    if artifact.golden_file is not None:
+        golden["file"] = np.frombuffer(artifact.golden_file, np.uint8)
         decoded_by = image_files.shape(config.data).rules
-    files = {WEIGHTS: npz.to_bytes(weights), GOLDEN: npz.to_bytes(golden)}
-    manifest: dict[str, Any] = {
-        **details,
+    files = {WEIGHTS: npz.to_bytes(artifact.weights), GOLDEN: npz.to_bytes(golden)}
+    manifest = {
+        **artifact.manifest,
         "config": config.to_json(),
         "custom_code": custom_code.digest(config),
         "classes": list(target.names),
         "target": target.to_json(),
         "encoding": None if encoding is None else encoding.to_json(),
-        "prior": prior.astype(float).tolist(),
+        "prior": artifact.prior.astype(float).tolist(),
         "weights_sha256": sha256(files[WEIGHTS]).hexdigest(),
-        "golden": {
-            "file": GOLDEN,
-            "rows": len(golden_inputs),
-            "outputs": "predictions, float32",
-            "decoded_by": decoded_by,
-        },
+        "golden": {"rows": len(artifact.golden_inputs), "decoded_by": decoded_by},
     }
-    if missing := [key for key in KEYS if key not in manifest]:
-        raise ValueError(f"The manifest lacks {missing}")
     return sealed_folder.write(folder, files, manifest)
 
 
@@ -219,8 +173,6 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         content = path.read_bytes()
     try:
         manifest = opened(content)
-        # Half of a surrogate pair could be neither shown nor written.
-        json.dumps(manifest, ensure_ascii=False).encode()
     except (ValueError, RecursionError) as error:
         raise ArtifactError(f"{path} cannot be trusted: {error}.\n{AGAIN}") from error
     for key, value in (expect or {}).items():
@@ -235,80 +187,36 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         for name, entry in manifest["files"].items():
             with reading(folder / name, ArtifactError, AGAIN):
                 sealed_folder.verify(folder, name, entry)
-        artifact = _parsed(folder, manifest)
-        _refuse_contradictions(artifact)
-    except PipelineError as error:
-        raise (
-            error if isinstance(error, ArtifactError) else ArtifactError(f"{path}: {error}")
-        ) from error
+        return _parsed(folder, manifest)
+    except ArtifactError:
+        raise
     except Exception as error:  # files of others make zipfile and numpy raise a dozen kinds
         raise ArtifactError(
             f"{folder} cannot be used: {type(error).__name__}: {str(error)[:300]}.\n{AGAIN}"
         ) from error
-    return artifact
 
 
 def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
-    """Return the artifact of a verified folder."""
-    config = config_module.from_json(manifest["config"])
-    golden = npz.read(folder / GOLDEN)
-    return Artifact(
-        manifest,
-        config,
-        Target.from_json(manifest["target"]),
-        own_rows.encoding_of(manifest["encoding"], config.data),
-        np.array(manifest["prior"], np.float32),
-        npz.read(folder / WEIGHTS),
-        golden["inputs"],
-        golden["outputs"],
-        golden["file"].tobytes() if "file" in golden else None,
-    )
-
-
-def _refuse_contradictions(artifact: Artifact) -> None:
-    """Raise `ValueError` unless the parts fit each other: somebody's own code may have written
-    them.
+    """Return the artifact of a verified folder; raises errors of many kinds if its parts do not fit
+    each other.
     """
-    manifest, config, target = artifact.manifest, artifact.config, artifact.target
+    config = config_module.from_json(manifest["config"])
+    target, prior = Target.from_json(manifest["target"]), np.array(manifest["prior"], np.float32)
+    golden = npz.read(folder / GOLDEN)
+    inputs, outputs = golden["inputs"], golden["outputs"].astype(np.float32)
+    file = golden["file"].tobytes() if "file" in golden else None
+    for name, kind in (("run_id", str), ("custom_code", str), ("metrics", dict)):
+        if not isinstance(manifest[name], kind):
+            raise ValueError(f"{name}={str(manifest[name])[:80]}; expected a {kind.__name__}")
     if manifest["weights_sha256"] != manifest["files"][WEIGHTS]["sha256"]:
         raise ValueError(f"weights_sha256 is not that of {WEIGHTS}")
-    if any(not isinstance(value, int | float | None) for value in manifest["metrics"].values()):
-        raise ValueError(f"metrics={str(manifest['metrics'])[:80]} are not numbers by name")
-    if (artifact.golden_file is None) != (manifest["golden"]["decoded_by"] is None):
+    if (file is None) != (manifest["golden"]["decoded_by"] is None):
         raise ValueError("the golden file and what it was decoded by do not belong together")
-    # In any other order, each prediction would get the name of another class.
-    names, order = target.names, float if config.target == "ordinal" else str
-    expected = tuple(sorted(set(names), key=order))
-    if config.target == "regression" or (names and len(config.data.labels) > 1):
-        expected = config.data.labels
-    count = 0 if config.target == "own" else config.num_classes or config.outputs
-    kind = target.kind, list(names), len(names)
-    if names != expected or kind != (config.target, manifest["classes"], count):
-        raise ValueError(
-            f"classes={str(manifest['classes'])[:200]}, target={str(manifest['target'])[:200]};"
-            f" expected {count} different texts, in order"
-        )
-    rows, shape = len(artifact.golden_inputs), (len(names),)
-    if config.target == "own":
-        shape = artifact.golden_outputs.shape[1:]
-    expected_forms: dict[str, tuple[np.ndarray, str, tuple[int, ...]]] = {
-        "golden inputs": (artifact.golden_inputs, config.data.dtype, (rows, *config.data.shape)),
-        "golden outputs": (artifact.golden_outputs, "float32", (rows, *shape)),
-        "the prior": (artifact.prior, "float32", shape),
-        **{name: (array, "float32", array.shape) for name, array in artifact.weights.items()},
-    }
-    for name, (array, dtype, wanted) in expected_forms.items():
-        good = rows > 0 and array.dtype == dtype and array.shape == wanted
-        if not good or not np.isfinite(array).all():
-            raise ValueError(
-                f"{name}: {array.dtype} {array.shape}; expected finite {dtype} {wanted}"
-            )
-    parts, listed = artifact.folds, manifest.get("folds")
-    names_of_weights = joined([parts[0]] * config.folds) if config.folds else parts[0]
-    shapes = {tuple(array.shape for array in part.values()) for part in parts}
-    if (
-        (None if listed is None else len(listed)) != config.folds
-        or list(artifact.weights) != list(names_of_weights)
-        or len(shapes) > 1
-    ):
-        raise ValueError(f"the weights are not those of {config.folds or 'no'} folds of one model")
+    rows, shape = len(inputs), prior.shape if config.target == "own" else (len(target.names),)
+    found = inputs.dtype.name, inputs.shape, outputs.shape, prior.shape
+    expected = config.data.dtype, (rows, *config.data.shape), (rows, *shape), shape
+    if found != expected or not rows:
+        raise ValueError(f"golden inputs, their outputs and the prior are {found}, not {expected}")
+    encoding = own_rows.encoding_of(manifest["encoding"], config.data)
+    weights = npz.read(folder / WEIGHTS)
+    return Artifact(manifest, config, target, encoding, prior, weights, inputs, outputs, file)

@@ -18,7 +18,7 @@ os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"
 
 from pipeline.runtime import devices, provenance
 
-devices.share_memory()  # with the process of each GPU
+devices.share_memory()
 print(devices.prove("NvidiaTeslaT4", least=1))
 print(provenance.versions_line())
 

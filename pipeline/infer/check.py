@@ -4,9 +4,8 @@ The golden outputs are computed again before anything is predicted, by the progr
 goes through, and the golden file is decoded again.
 """
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import NamedTuple
 
 import keras
 import numpy as np
@@ -15,14 +14,13 @@ from pipeline import artifact as artifact_module
 from pipeline.artifact import Artifact
 from pipeline.config.data_layout import PIXELS
 from pipeline.data import image_decoding, image_files
-from pipeline.errors import ArtifactError, ConfigError
+from pipeline.errors import ArtifactError
 from pipeline.infer import predict
 from pipeline.infer.predict import Forward
 from pipeline.models import architectures
 from pipeline.runtime import devices
 
 HALF, FULL = "mixed_float16", "float32"
-PRECISIONS = ("auto", FULL, HALF)
 # Largest difference between two predictions, for numbers in standard deviations. float32: other
 # kernels add in another order (measured: below 1e-6 between JAX and TensorFlow on a CPU). float16
 # has 11 bits, and its errors grow through the layers (measured 2026-11-22: 2.8e-3 at most over
@@ -67,43 +65,57 @@ def restore(
     fast, and has no bfloat16. Only the forward pass runs, so no gradient can underflow.
 
     Args:
-        precision: one of `PRECISIONS`; "": `infer_precision` of the config.
+        precision: "auto", "float32" or "mixed_float16"; "": `infer_precision` of the config.
         rows: of the test set, from which the batch follows.
         show: takes a line if float16 does not agree, or a batch does not fit.
 
     Raises:
         ArtifactError: if the weights do not fit, or the golden outputs differ.
-        ConfigError: if `precision` is not one of `PRECISIONS`.
     """
-    wanted = precision or artifact.config.infer_precision
-    if wanted not in PRECISIONS:
-        raise ConfigError(
-            f"precision={wanted!r} cannot work: expected one of {', '.join(PRECISIONS)}.\n"
-            "Correct --precision."
-        )
-    if wanted == "auto" and devices.found().platform == "gpu":
+    precision, target = precision or artifact.config.infer_precision, artifact.target
+    if precision == "auto" and devices.found().platform == "gpu":
         forward, outputs, checked = _restored(artifact, HALF, rows, show)
-        target = artifact.target
-        same_labels = target.kind in ("regression", "own") or (
-            target.best(outputs) == target.best(artifact.golden_outputs)
-        )
-        if checked.good and same_labels:
+        labelled = target.kind not in ("regression", "own")
+        other_labels = labelled and target.best(outputs) != target.best(artifact.golden_outputs)
+        if checked.good and not other_labels:
             return forward, checked
         show(
             f"float16 gives other predictions ({checked.difference:.1e} apart on golden inputs;"
             f" {checked.tolerance:.0e} is allowed); float32 is used"
         )
-    wanted = FULL if wanted == "auto" else wanted
-    forward, outputs, checked = _restored(artifact, wanted, rows, show)
+    precision = FULL if precision == "auto" else precision
+    forward, outputs, checked = _restored(artifact, precision, rows, show)
     if not checked.good:
         raise ArtifactError(
             "The model gives other outputs here than where it was trained:"
             f" {checked.difference:.2e} apart on {len(outputs)} golden inputs;"
-            f" expected at most {checked.tolerance:.0e} in {wanted}.\n"
+            f" expected at most {checked.tolerance:.0e} in {precision}.\n"
             f"Trained with {artifact.manifest['versions']}. Infer with the same commit"
-            + (", or with precision float32." if wanted == HALF else ".")
+            + (", or with precision float32." if precision == HALF else ".")
         )
     return forward, checked
+
+
+def _restored(
+    artifact: Artifact, precision: str, rows: int, show: Callable[[str], None]
+) -> tuple[Forward, np.ndarray, Checked]:
+    """Return the models, their predictions for the golden inputs, and how these compare."""
+    policy, models = keras.config.dtype_policy(), []
+    keras.config.set_dtype_policy(precision)
+    try:
+        for weights in artifact.folds:
+            models.append(architectures.build(artifact.config))
+            artifact_module.assign(models[-1], weights)
+    finally:
+        keras.config.set_dtype_policy(policy)
+    golden, expected = artifact.golden_inputs, artifact.golden_outputs
+    forward = Forward(models, predict.batch_size(golden, rows), show)
+    outputs = predict.mean_of_folds(artifact, forward.outputs(golden))
+    unit = np.array(artifact.target.spread or 1.0)
+    if artifact.target.log or artifact.target.kind == "own":
+        unit = np.abs(expected) + 1
+    difference = float(np.max(np.abs(outputs - expected) / unit))
+    return forward, outputs, Checked(precision, difference, TOLERANCE[precision])
 
 
 def check_decoding(artifact: Artifact, show: Callable[[str], None] = print) -> None:
@@ -123,11 +135,10 @@ def check_decoding(artifact: Artifact, show: Callable[[str], None] = print) -> N
     other = image_decoding.differing(known, here, "in training")
     try:
         pixels = image_decoding.decode(artifact.golden_file, shape).astype(int)
-    except image_decoding.BrokenImage as error:
-        gap, problem = np.inf, str(error)
-    else:
         gap = float(np.abs(pixels - artifact.golden_inputs[0]).mean())
         problem = f"it is {gap:.3g} grey levels off in the mean"
+    except image_decoding.BrokenImage as error:
+        gap, problem = np.inf, str(error)
     same = all(known.get(name) == here.get(name) for name in ("Pillow", "OpenCV"))
     most = 0.0 if same else LEVELS
     if gap > most or any(known.get(name) != here[name] for name in PIXELS):
@@ -139,48 +150,3 @@ def check_decoding(artifact: Artifact, show: Callable[[str], None] = print) -> N
         )
     if other:
         show(f"The golden file decodes as in training ({gap:.3g} levels off), though {other}")
-
-
-def _restored(
-    artifact: Artifact, precision: str, rows: int, show: Callable[[str], None]
-) -> tuple[Forward, np.ndarray, Checked]:
-    """Return the models, their predictions for the golden inputs, and how these compare."""
-    policy, models = keras.config.dtype_policy(), list[Any]()
-    keras.config.set_dtype_policy(precision)
-    try:
-        for weights in artifact.folds:
-            with _unoptimized():
-                models.append(architectures.build(artifact.config))
-            artifact_module.assign(models[-1], weights)
-    finally:
-        keras.config.set_dtype_policy(policy)
-    golden = artifact.golden_inputs
-    forward = Forward(models, predict.batch_size(golden, rows), show)
-    outputs = predict.mean_of_folds(artifact, forward.outputs(golden))
-    unit = np.array(artifact.target.spread or 1.0)
-    if artifact.target.log or artifact.target.kind == "own":
-        unit = np.abs(artifact.golden_outputs) + 1
-    difference = float(np.max(np.abs(outputs - artifact.golden_outputs) / unit))
-    return forward, outputs, Checked(precision, difference, TOLERANCE[precision])
-
-
-@contextmanager
-def _unoptimized() -> Iterator[None]:
-    """Let XLA compile without most optimizations, for random weights that are replaced at once.
-
-    These programs give other bits, so no other code may get them: JAX caches the programs of
-    another matmul precision separately.
-    """
-    if keras.backend.backend() != "jax":
-        yield
-        return
-    import jax
-
-    name = "jax_disable_most_optimizations"
-    before = jax.config.read(name)  # type: ignore[no-untyped-call]
-    with jax.default_matmul_precision("highest"):
-        jax.config.update(name, True)  # type: ignore[no-untyped-call]
-        try:
-            yield
-        finally:
-            jax.config.update(name, before)  # type: ignore[no-untyped-call]

@@ -2,8 +2,7 @@
 
 First it writes a valid file with the mean prediction for every id, which stays if anything fails.
 Then it checks each artifact (`pipeline.infer.check`) and predicts the test set
-(`pipeline.infer.predict`), by a process for each of several GPUs (`pipeline.infer.gpus`). Members
-of an ensemble are computed one after the other.
+(`pipeline.infer.predict`). Members of an ensemble are computed one after the other.
 
 An input that cannot be read gets the mean prediction and is named: no id is ever dropped.
 """
@@ -27,12 +26,9 @@ from pipeline.data import image_files
 from pipeline.data.test_set import TestSet, read_test
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import competition_metric
-from pipeline.infer import check, ensemble, gpus, predict, submission
+from pipeline.infer import check, ensemble, predict, submission
 from pipeline.infer.check import Checked
-from pipeline.infer.gpus import Job
 from pipeline.infer.predict import NOT_FINITE, Block, Deadline, Show
-from pipeline.infer.submission import Form
-from pipeline.runtime import devices
 
 # For the submission's lineage: what was compared, and which members of an ensemble counted.
 GOLDEN, MEMBERS = "golden.json", "members.json"
@@ -63,7 +59,6 @@ class Predictions:
         broken: why a row has the mean prediction, by its id.
         left_out: how many rows there was no time for.
         checked: the golden checks before them.
-        first_block: when the first block was there, by `predict.clock`.
     """
 
     test: TestSet
@@ -71,8 +66,7 @@ class Predictions:
     labels: tuple[str, ...]
     broken: Mapping[str, str]
     left_out: int
-    checked: tuple[Checked, ...] = ()
-    first_block: float = math.inf
+    checked: tuple[Checked, ...]
 
     @property
     def ids(self) -> tuple[str, ...]:
@@ -88,14 +82,13 @@ def infer(
     weights: Sequence[float] | None = None,
     config: Config | None = None,
     precision: str = "",
-    processes: int | None = None,
     show: Show = print,
 ) -> Predictions:
     """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions.
 
     Several artifacts are the members of an ensemble, and their predictions are averaged. The best
     by its validation is computed first. Where time is short, views are left out first, then whole
-    members, then folds and rows of the best.
+    members, then rows of the best.
 
     Args:
         artifact: gives the model, what its outputs mean and the shape of the inputs.
@@ -106,8 +99,7 @@ def infer(
         config: says how long a session lasts, and for artifacts of its name where in the folder the
             test set is and how many `views` each image gets; None: the artifact's own. For a member
             of another config, that one's file says so, if it is here, else its artifact.
-        precision: one of `check.PRECISIONS`; "": that of the config.
-        processes: that share the rows, each with one GPU; None: one per GPU.
+        precision: "auto", "float32" or "mixed_float16"; "": that of the config.
         show: takes each line of text.
 
     Raises:
@@ -118,10 +110,10 @@ def infer(
             float32 too.
         SubmissionError: if the predictions are not what the sample asks for.
     """
-    started = predict.clock()
+    started, path = predict.clock(), output / "submission.csv"
     artifacts = [artifact] if isinstance(artifact, Artifact) else artifact
     members, shares = _members(artifacts, weights, config, show)
-    first, path = members[0], output / "submission.csv"
+    first = members[0]
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
     tests = [read_test(folder, each.config, each.encoding) for each in members]
@@ -130,30 +122,38 @@ def infer(
             "The sample submissions of the members' configs have different ids; expected the same."
             "\nSet data.sample_submission alike in all of them."
         )
-    form = _form(first, folder)
+    metric = competition_metric.of(first.config, str(first.manifest["metric"]))
+    form = submission.form_of(first.config, first.target, metric, folder)
     hours = (config or first.config).infer_hours or (config or first.config).session_hours
     end = math.inf if hours is None else started + SHARE * hours * 3600
-    if processes is None:
-        here = devices.found()
-        processes = here.count if here.platform == "gpu" else 1
     with _kept_if_it_fails(path, show):
         means = [_mean_prediction(each, len(tests[0])) for each in members]
         form.write(path, tests[0].ids, first.target.mean(means, shares))
-        jobs = [Job(each, folder.absolute(), precision, Deadline(end)) for each in members]
         for each in members:
             check.check_decoding(each, show)
-        predictions, used, golden = _averaged(jobs, tests, shares, processes, show)
+        predictions, used, golden = _averaged(members, tests, shares, precision, end, show)
         _warn(predictions, show)
         _refuse_broken(predictions.broken, len(tests[0]), len(tests[0]), first.config)
         rows = form.write(path, predictions.ids, predictions.values)
-        atomic_file.write(output / GOLDEN, json.dumps(golden, indent=1).encode())
+        _write_json(output / GOLDEN, golden)
+        (output / MEMBERS).unlink(missing_ok=True)  # of an earlier run
         if len(members) > 1:
-            lineage = ensemble.lineage(members, shares, used)
-            atomic_file.write(output / MEMBERS, json.dumps(lineage, indent=1).encode())
-        else:
-            (output / MEMBERS).unlink(missing_ok=True)  # of an earlier run
+            told = [
+                {
+                    **{name: member.manifest[name] for name in ensemble.PINS},
+                    "config": member.config.name,
+                    "weight": weight,
+                    "used": share,
+                }
+                for member, weight, share in zip(members, shares, used, strict=True)
+            ]
+            _write_json(output / MEMBERS, told)
     show(f"Wrote {rows} rows to {path}")
     return predictions
+
+
+def _write_json(path: Path, value: object) -> None:
+    atomic_file.write(path, json.dumps(value, indent=1).encode())
 
 
 def _members(
@@ -164,8 +164,8 @@ def _members(
 ) -> tuple[list[Artifact], list[float]]:
     """Return the members and their weights, the best first, each with the config to infer with."""
     pairs = ensemble.best_first(artifacts, weights)
-    configs = [_config(each, config) for each, _ in pairs]
-    if config is not None and not any(each.config.name == config.name for each, _ in pairs):
+    members = [replace(each, config=_config(each, config)) for each, _ in pairs]
+    if config is not None and all(each.config.name != config.name for each in members):
         show(
             f"Warning: no model was trained with the config {config.name}; only its hours count."
             " The files and views of each are those of its own config."
@@ -177,9 +177,6 @@ def _members(
             f"Artifact {each.manifest['run_id']}: {each.config.name},"
             f" weights {each.manifest['weights_sha256'][:12]}{folds}{counts}"
         )
-    members = [
-        replace(each, config=config) for (each, _), config in zip(pairs, configs, strict=True)
-    ]
     return members, [weight for _, weight in pairs]
 
 
@@ -211,13 +208,6 @@ def _config(member: Artifact, config: Config | None) -> Config:
     return replace(trained, data=data, **{name: getattr(config, name) for name in OF_TODAY})
 
 
-def _form(artifact: Artifact, folder: Path) -> Form:
-    config = artifact.config
-    metric = competition_metric.of(config, str(artifact.manifest["metric"]))
-    sample, writer = folder / config.data.sample_submission, submission.writer_of(config)
-    return Form(artifact.target, metric, sample, config.data.positive_label, writer)
-
-
 @contextmanager
 def _kept_if_it_fails(path: Path, show: Show) -> Iterator[None]:
     """Restore an older submission if what follows fails."""
@@ -235,10 +225,11 @@ def _kept_if_it_fails(path: Path, show: Show) -> Iterator[None]:
 
 
 def _averaged(
-    jobs: Sequence[Job],
+    members: Sequence[Artifact],
     tests: Sequence[TestSet],
     weights: Sequence[float],
-    processes: int,
+    precision: str,
+    end: float,
     show: Show,
 ) -> tuple[Predictions, list[float], list[dict[str, object]]]:
     """Return the mean over the members that there is time for, the weight that each of them has in
@@ -248,87 +239,79 @@ def _averaged(
     time for its views as those after it.
 
     Args:
-        jobs: the members, the best first, each with its test set and its weight.
+        members: the best first, each with its test set and its weight.
+        end: of the time, by `predict.clock`.
     """
-    used, starts = [weights[0], *[0.0] * (len(jobs) - 1)], list[float]()
-    golden: list[dict[str, object]] = []
+    golden, run_ids = list[dict[str, object]](), [each.manifest["run_id"] for each in members]
 
     def computed(place: int) -> Predictions:
-        job, begun = jobs[place], predict.clock()
-        views_end = begun + (job.deadline.end - begun) / (len(jobs) - place)
-        deadline = Deadline(job.deadline.end, views_end, whole=place > 0)
-        predictions = _predicted(job._replace(deadline=deadline), tests[place], processes, show)
-        starts.append(predictions.first_block - begun)
-        member = {"run_id": job.artifact.manifest["run_id"]} if len(jobs) > 1 else {}
-        golden.extend(each._asdict() | member for each in dict.fromkeys(predictions.checked))
-        return predictions
+        now = predict.clock()
+        deadline = Deadline(end, now + (end - now) / (len(members) - place), whole=place > 0)
+        found = _predicted(members[place], tests[place], precision, deadline, show)
+        run = {"run_id": run_ids[place]} if len(members) > 1 else {}
+        golden.extend(each._asdict() | run for each in found.checked)
+        return found
 
-    mean = computed(0)
-    for place in range(1, len(jobs)):
-        # No clock interrupts the building and checking of a model, nor its first block.
-        late = predict.clock() + max(starts) >= jobs[place].deadline.end
-        predictions = None if late or mean.left_out else computed(place)
-        target = jobs[place].artifact.target
-        if predictions is None or predictions.left_out:
-            run_id = jobs[place].artifact.manifest["run_id"]
-            show(f"Warning: time was up; the member {run_id} is left out, the others count more")
+    mean, used = computed(0), [weights[0]]
+    for place in range(1, len(members)):
+        found = None if mean.left_out or predict.clock() >= end else computed(place)
+        if found is None or found.left_out:
+            show(
+                f"Warning: time was up; the member {run_ids[place]} is left out, the others count"
+                " more"
+            )
+            used.append(0.0)
             continue
-        values = target.mean([mean.values, predictions.values], [sum(used), weights[place]])
-        broken = {**predictions.broken, **mean.broken}
+        target = members[place].target
+        values = target.mean([mean.values, found.values], [sum(used), weights[place]])
+        broken = {**found.broken, **mean.broken}
         mean = replace(mean, values=values, labels=tuple(target.best(values)), broken=broken)
-        used[place] = weights[place]
+        used.append(weights[place])
     return mean, [each / sum(used) for each in used], golden
 
 
-def _predicted(job: Job, test: TestSet, processes: int, show: Show) -> Predictions:
+def _predicted(
+    artifact: Artifact, test: TestSet, precision: str, deadline: Deadline, show: Show
+) -> Predictions:
     """Return an artifact's predictions. What is too large for float16 is computed in float32."""
-    predictions = gathered(job.artifact, test, gpus.results(job, test, processes, show))
-    in_half = any(each.precision == check.HALF for each in predictions.checked)
-    wanted = job.precision or job.artifact.config.infer_precision
-    if wanted == "auto" and in_half and NOT_FINITE in predictions.broken.values():
+
+    def computed(precision: str) -> Predictions:
+        forward, checked = check.restore(artifact, precision, rows=len(test), show=show)
+        blocks = predict.predicted_blocks(artifact, test, forward, deadline, show)
+        return gathered(artifact, test, blocks, checked)
+
+    found = computed(precision)
+    chosen_here = (precision or artifact.config.infer_precision) == "auto"
+    in_half = found.checked[0].precision == check.HALF
+    if chosen_here and in_half and NOT_FINITE in found.broken.values():
         show("Some predictions are too large for float16; all rows are computed in float32")
-        job = job._replace(precision=check.FULL)
-        predictions = gathered(
-            job.artifact, test, gpus.results(job, test, processes, show), predictions
-        )
-    return predictions
+        again = computed(check.FULL)
+        if not again.left_out:
+            return replace(again, checked=found.checked + again.checked)
+    return found
 
 
 def gathered(
-    artifact: Artifact,
-    test: TestSet,
-    results: Iterable[Checked | Block],
-    before: Predictions | None = None,
+    artifact: Artifact, test: TestSet, blocks: Iterable[Block], *checked: Checked
 ) -> Predictions:
-    """Return all predictions.
+    """Return all predictions; the rows of no block keep the mean prediction.
 
     Args:
-        results: as `gpus.results` yields them.
-        before: predictions that the rows of no block keep; None: the mean prediction.
+        blocks: as `predict.predicted_blocks` yields them.
 
     Raises:
         DataError: as soon as too many inputs cannot be read. What is not finite counts later: a
             higher precision may compute it.
     """
-    if before is None:
-        before = Predictions(test, _mean_prediction(artifact, len(test)), (), {}, len(test))
-    values, broken, checked = before.values.copy(), dict(before.broken), list(before.checked)
-    done, first_block = 0, before.first_block
-    for each in results:
-        if isinstance(each, Checked):
-            checked.append(each)
-            continue
-        first_block = min(first_block, predict.clock())
-        rows = range(each.start, each.start + len(each.values))
-        values[rows.start : rows.stop] = each.values
-        done += len(rows)
-        for row in rows:
-            broken.pop(test.ids[row], None)
-        broken |= {test.ids[row]: why for row, why in each.broken.items()}
+    values, broken, done = _mean_prediction(artifact, len(test)), dict[str, str](), 0
+    for block in blocks:
+        values[block.start : block.start + len(block.values)] = block.values
+        done += len(block.values)
+        broken |= {test.ids[row]: why for row, why in block.broken.items()}
         unread = {name: why for name, why in broken.items() if why != NOT_FINITE}
         _refuse_broken(unread, done, len(test), artifact.config)
-    labels, left_out = tuple(artifact.target.best(values)), min(len(test) - done, before.left_out)
-    return Predictions(test, values, labels, broken, left_out, tuple(checked), first_block)
+    labels = tuple(artifact.target.best(values))
+    return Predictions(test, values, labels, broken, len(test) - done, checked)
 
 
 def _mean_prediction(artifact: Artifact, rows: int) -> np.ndarray:
@@ -345,7 +328,7 @@ def _refuse_broken(broken: Mapping[str, str], done: int, total: int, config: Con
 
 
 def _warn(predictions: Predictions, show: Show) -> None:
-    """Say which rows have the mean prediction, and if all predictions are the same."""
+    """Report which rows have the mean prediction, and whether all predictions are the same."""
     rows, broken = len(predictions.test), predictions.broken
     if broken:
         listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])

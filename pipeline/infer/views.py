@@ -16,7 +16,7 @@ MOVES = ((0, 0), (1, 0), (-1, 0), (0, 1), (0, -1))
 
 @dataclass(frozen=True)
 class View:
-    """A view of an image: moved down and right by this many pixels, then mirrored left to right,
+    """A view of an image: moved down and right by a pixel or none, then mirrored left to right,
     then turned upside down.
     """
 
@@ -35,12 +35,9 @@ class View:
         [2, 1]
         """
         if self.down or self.right:
-            moved = np.zeros_like(images)
             height, width = images.shape[1:3]
-            moved[:, _overlap(self.down, height), _overlap(self.right, width)] = images[
-                :, _overlap(-self.down, height), _overlap(-self.right, width)
-            ]
-            images = moved
+            padded = np.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
+            images = padded[:, 1 - self.down :, 1 - self.right :][:, :height, :width]
         images = images[:, :, ::-1] if self.mirrored else images
         return np.ascontiguousarray(images[:, ::-1] if self.upside_down else images)
 
@@ -56,8 +53,3 @@ def views(data: Data, number: int) -> tuple[View, ...]:
     moves = MOVES if data.crop_padding else MOVES[:1]
     every = [View(*move, side, end) for move in moves for end in ends for side in sides]
     return tuple(every[:number])
-
-
-def _overlap(move: int, length: int) -> slice:
-    """Return the rows or columns that a move fills with others of the image."""
-    return slice(max(move, 0), length + min(move, 0))

@@ -46,8 +46,8 @@ class Devices:
 def share_memory() -> None:
     """Let this process take a GPU's memory as it needs it. Call it before Keras computes.
 
-    TensorFlow and JAX would take nearly all of each GPU at once, and leave none to the processes
-    that predict (`pipeline.infer.gpus`). What the user chose stays.
+    TensorFlow and JAX would take nearly all of each GPU at once, and leave none to other programs.
+    What the user chose stays.
     """
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")

@@ -21,6 +21,7 @@ import numpy as np
 
 from formats.errors import writing
 from pipeline import artifact
+from pipeline.artifact import Artifact
 from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
@@ -34,7 +35,6 @@ from pipeline.evaluate.held_out_outputs import EpochScore
 from pipeline.evaluate.held_out_results import HeldOutRows
 from pipeline.evaluate.metrics import Metric
 from pipeline.infer import submission
-from pipeline.infer.submission import Form
 from pipeline.models import architectures, backbones
 from pipeline.runtime import compile_cache, devices, processes
 from pipeline.runtime import provenance as provenance_module
@@ -291,9 +291,7 @@ def _check_submission(
     """Refuse labels and functions whose predictions the sample submission could not take."""
     sample = folder / config.data.sample_submission
     if sample.is_file():
-        writer = submission.writer_of(config)
-        form = Form(examples.target, metric, sample, config.data.positive_label, writer)
-        form.check_labels()
+        submission.form_of(config, examples.target, metric, folder).check_labels()
         custom_check.check_submission_of(config, sample)
 
 
@@ -527,37 +525,37 @@ def _write_artifact(
     seconds = task.seconds
     seconds["final evaluation"] = seconds.get("final evaluation", 0.0) + time.monotonic() - begun
     seconds["total"] = time.monotonic() - started
-    manifest = artifact.save(
-        task.output / "artifact",
-        model=rebuilt,
-        folds=weights if config.folds else (),
-        config=config,
-        target=examples.target,
-        encoding=examples.encoding,
+    details = {
+        "run_id": fitted[0].run_id,
+        "status": "complete",
+        "versions": provenance_module.versions(),
+        "git_commit": origin.git_commit,
+        "git_dirty": origin.git_dirty,
+        "bundle_sha256": origin.bundle_sha256,
+        "devices": str(task.here),
+        "precision": task.precision,
+        "parameters": architectures.count(rebuilt),
+        "pretrained": fitted[0].pretrained,
+        "init_from": fitted[0].init_from,
+        "held_out": task.held_out,
+        "applied": task.applied[0].to_json(),
+        "seconds": {name: round(value, 3) for name, value in seconds.items()},
+        "metric": task.metric.name,
+        "few_rows": few,
+        **measured,
+    }
+    trained = Artifact(
+        details,
+        config,
+        examples.target,
+        examples.encoding,
         prior=predictions[held_out].mean(axis=0),
+        weights=artifact.joined(weights) if config.folds else weights[0],
         golden_inputs=examples.inputs[golden],
         golden_outputs=golden_outputs,
         golden_file=examples.first_file,
-        details={
-            "run_id": fitted[0].run_id,
-            "status": "complete",
-            "versions": provenance_module.versions(),
-            "git_commit": origin.git_commit,
-            "git_dirty": origin.git_dirty,
-            "bundle_sha256": origin.bundle_sha256,
-            "devices": str(task.here),
-            "precision": task.precision,
-            "parameters": architectures.count(rebuilt),
-            "pretrained": fitted[0].pretrained,
-            "init_from": fitted[0].init_from,
-            "held_out": task.held_out,
-            "applied": task.applied[0].to_json(),
-            "seconds": {name: round(value, 3) for name, value in seconds.items()},
-            "metric": task.metric.name,
-            "few_rows": few,
-            **measured,
-        },
     )
+    manifest = artifact.save(task.output / "artifact", trained)
     score = manifest["metrics"].get(f"validation_{task.metric.name}")
     value = "has no value" if score is None else f"{score:.4f}"
     task.show(

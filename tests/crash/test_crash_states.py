@@ -103,15 +103,6 @@ def same(found: checkpoint.Checkpoint, mark: int) -> bool:
     )
 
 
-class NoWeights:
-    """What an artifact asks of a model."""
-
-    weights = ()
-
-    def _flatten_layers(self, **words: bool) -> tuple[()]:
-        return ()
-
-
 @dataclass(frozen=True)
 class Artifact:
     """A save of an artifact, in place of an older one or not."""
@@ -133,12 +124,9 @@ class Artifact:
         names = tuple(str(label) for label in range(config.num_classes))
         even = np.full((4, len(names)), 1 / len(names), np.float32)
         images = np.zeros((4, *config.data.shape), np.uint8)
-        details = dict.fromkeys(artifact.KEYS, "") | {"run_id": run, "metrics": {}}
-        artifact.save(
-            top / "artifact", model=NoWeights(), config=config, target=Target("classes", names),
-            encoding=None, prior=even[0], golden_inputs=images, golden_outputs=even,
-            details=details,
-        )  # fmt: skip
+        details, target = {"run_id": run, "metrics": {}}, Target("classes", names)
+        made = artifact.Artifact(details, config, target, None, even[0], {}, images, even)
+        artifact.save(top / "artifact", made)
 
     def problem(self, top: Path, returned: bool) -> str | None:
         """Return what is wrong with what a crash left."""

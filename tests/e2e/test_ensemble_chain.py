@@ -33,7 +33,7 @@ MEMBERS = {
 
 
 @pytest.mark.slow
-def test_each_member_is_published_mounted_weighed_and_named_in_the_lineage(seed, tmp_path):
+def test_each_member_is_published_mounted_weighed_and_named_in_the_lineage(tmp_path):
     project = by_jax(copied(tmp_path))
     for name, more in MEMBERS.items():
         path = project / "pipeline/configs" / f"{name}.py"
@@ -51,8 +51,7 @@ def test_each_member_is_published_mounted_weighed_and_named_in_the_lineage(seed,
         outputs = [ran("push-train", ("--config", name))[0] for name in MEMBERS]
         mean, again = (tmp_path / place for place in ("mean", "again"))
         for place in (mean, again):
-            words = ("--seed", seed, "--output", place)
-            found = run("pipeline", "ensemble", *outputs, *words)
+            found = run("pipeline", "ensemble", *outputs, "--output", place)
         config, path = ("--config", "member_1"), mean / "ensemble.json"
         datasets = run("invoke", "publish", *config, "--ensemble", path)["datasets"]
         _, which = ran("push-infer", config, "--ensemble", path)

@@ -47,21 +47,11 @@ def save(output: Path, made: Artifact, run: str, scores: Mapping[str, float] | N
     score yet.
     """
     output.mkdir(parents=True, exist_ok=True)
-    scores = scores or held_out(output, int(run[-1]), made.classes)
+    scores = scores or held_out(output, int(run[-1]), made.target.names)
     _, outputs, _ = check._restored(made, check.FULL, 0, print)
     details = {**made.manifest, "run_id": run, "metrics": scores, "folds": [{}, {}]}
-    return artifact.save(
-        output / "artifact",
-        model=None,
-        folds=made.folds,
-        config=made.config,
-        target=made.target,
-        encoding=None,
-        prior=made.prior,
-        golden_inputs=made.golden_inputs,
-        golden_outputs=outputs,
-        details=details,
-    )
+    made = replace(made, manifest=details, golden_outputs=outputs)
+    return artifact.save(output / "artifact", made)
 
 
 def held_out(
@@ -93,13 +83,14 @@ class Clock:
     """A clock that predicted models move: each block costs a second a fold."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-        self.now, collect = 0.0, predict.Forward.collect
+        self.now, outputs = 0.0, predict.Forward.outputs
 
-        def timed(forward: predict.Forward, submitted: predict.Submitted) -> Any:
-            self.now += len(submitted.outputs)
-            return collect(forward, submitted)
+        def timed(forward: predict.Forward, inputs: np.ndarray) -> list[np.ndarray]:
+            found = outputs(forward, inputs)
+            self.now += len(found)
+            return found
 
-        monkeypatch.setattr(predict.Forward, "collect", timed)
+        monkeypatch.setattr(predict.Forward, "outputs", timed)
         monkeypatch.setattr(predict, "MOST_ROWS", rows)
         monkeypatch.setattr(predict, "clock", self)
 

@@ -153,9 +153,8 @@ def check(proposal: Proposal, found: Inspection, examples: Examples | None = Non
     count = len(examples.classes)
     sums = truth.sum(axis=0) if truth.ndim > 1 else np.bincount(truth, minlength=count)
     mean = np.asarray(sums / len(truth), np.float32)
-    sample = contents.folder / config.data.sample_submission
-    positive = config.data.positive_label
-    form = submission.Form(examples.target, competition_metric.of(config), sample, positive)
+    metric = competition_metric.of(config)
+    form = submission.form_of(config, examples.target, metric, contents.folder)
     form.check_labels()
     with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
         values = np.tile(mean, (len(tests), 1))

@@ -5,7 +5,6 @@ import os
 import shutil
 import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -15,12 +14,11 @@ import jax
 import numpy as np
 import pytest
 
-from deploy.bundle import bundle
 from pipeline import artifact
 from pipeline.data import image_files
 from pipeline.data.test_set import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
-from pipeline.infer import check, gpus, inference, predict
+from pipeline.infer import check, inference, predict
 from pipeline.infer.inference import Predictions
 from pipeline.infer.predict import Deadline
 from pipeline.runtime import devices
@@ -58,7 +56,7 @@ def predicted(folder: Path, loaded: artifact.Artifact, batch: int = 0) -> Predic
     """Return the predictions of the test set in `folder`."""
     test, forward = read_test(folder, loaded.config), check.restore(loaded, "float32")[0]
     forward.batch = batch or forward.batch
-    blocks = predict.predicted_blocks(loaded, test, forward, range(len(test)))
+    blocks = predict.predicted_blocks(loaded, test, forward)
     return inference.gathered(loaded, test, blocks)
 
 
@@ -175,12 +173,12 @@ def three(loaded, monkeypatch) -> tuple[artifact.Artifact, members.Clock]:
 @pytest.mark.parametrize(
     ("seconds", "told", "left"),
     [
-        (30, ["1 of 2 views, 3 of 3 folds from row 4 on"], 0),
-        (9, ["1 of 2 views, 1 of 3 folds from row 4 on", "rows have the mean prediction"], 17),
+        (30, ["1 of 2 views from row 4 on"], 0),
+        (9, ["1 of 2 views from row 4 on", "rows have the mean prediction"], 17),
         (0, ["rows have the mean prediction"], 21),
     ],
 )
-def test_where_time_is_short_views_are_left_out_and_then_folds_and_then_rows(
+def test_where_time_is_short_views_are_left_out_and_then_rows(
     three, trained, tmp_path, seconds, told, left
 ):
     """The end is kept, and a submission for every id is there in any case."""
@@ -224,105 +222,53 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, loa
         infer(config=replace(loaded.config, views=10, data=data))
 
 
-# -- several processes
+# -- several devices
 
 
-# TensorFlow splits a device only before it uses one.
-BUNDLED = """
-import json, os, sys
+def test_devices_share_the_rows(trained, loaded, bound, monkeypatch):
+    """Each computes batches of its own, the last of them with fewer rows."""
+    whole, used = predicted(trained[0], loaded), []
+    compute = predict.Forward._outputs
+
+    def noted(forward, device, batch):
+        used.append(device)
+        return compute(forward, device, batch)
+
+    monkeypatch.setattr(predict.Forward, "_outputs", noted)
+    monkeypatch.setattr(predict, "device_names", lambda: ["cpu:0", "cpu:1", "cpu:2"])
+    found = predicted(trained[0], loaded, batch=4)
+
+    assert found.values == pytest.approx(whole.values, abs=bound)
+    assert sorted(used[1:]) == ["cpu:0"] * 2 + ["cpu:1"] * 2 + ["cpu:2"] * 2  # after golden inputs
+
+
+ON_TWO = """
+import sys
 from pathlib import Path
 
-import pipeline
 import tensorflow as tf
 from pipeline import artifact
-from pipeline.infer import check, gpus, inference
-from pipeline.runtime import devices
+from pipeline.infer import inference, predict
 
+half, cpu = tf.config.LogicalDeviceConfiguration(), tf.config.list_physical_devices("CPU")
+tf.config.set_logical_device_configuration(cpu[0], [half, half])
+predict.device_names, predict.MOST_ROWS = lambda: ["cpu:0", "cpu:1"], 4
 folder, competition = map(Path, sys.argv[1:])
-lines, seen = [], []
-
-def one_gpu(number, usual=gpus._one_gpu):
-    with usual(number):
-        seen.append(dict(os.environ))
-    return usual(number)
-
-def show(line):
-    lines.append(line)
-    if "21 rows go to 2 processes" in line:
-        half, cpu = tf.config.LogicalDeviceConfiguration(), tf.config.list_physical_devices("CPU")
-        tf.config.set_logical_device_configuration(cpu[0], [half, half])
-
-check.restore = None  # the parent builds no model
-gpus._one_gpu = one_gpu
-devices.share_memory()
-found = inference.infer(artifact.load(folder), competition, Path("out"), processes=2, show=show)
-print(json.dumps([*pipeline.__path__, found.ids, found.labels, lines, seen]))
+print(*inference.infer(artifact.load(folder), competition, Path("out"), show=str).labels, sep="|")
 """
-EACH = {"TF_FORCE_GPU_ALLOW_GROWTH": "true", "XLA_PYTHON_CLIENT_PREALLOCATE": "false"}
 
 
 @pytest.mark.slow
-def test_two_processes_of_a_bundle_compute_every_row(trained, written_config, tiny, tmp_path):
-    """What they are started by travels with the modules that are imported. The parent builds no
-    model, uses no device before they begin, and has nothing to warn of. Each process sees one GPU,
-    and takes its memory as it needs it.
-    """
-    folder, expect = tmp_path / "notebook", {"run_id": "r1", "weights_sha256": "ab"}
-    given = {"config": str(written_config(tiny)), "competition": "digits", "owner": "ann"}
-    built = bundle.build("infer-gpu", **given, out=tmp_path / "bundle", expect=expect)
-    for cell in json.loads(built.notebook.read_text())["cells"]:
-        first, _, text = cell["source"].partition("\n")
-        if first.startswith("%%writefile "):
-            file = folder / first.removeprefix("%%writefile ")
-            file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(text)
-    # The checkout is on the path of every other Python that a test starts.
-    path = f"{folder}{os.pathsep}{ROOT / 'tests' / 'guard'}"
-    environment = {name: text for name, text in os.environ.items() if name not in EACH}
-    environment |= {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": path}
-    words = [sys.executable, "-c", BUNDLED, trained[1] / "artifact", trained[0]]
+def test_devices_of_tensorflow_share_the_rows(trained, tmp_path):
+    path = f"{ROOT}{os.pathsep}{ROOT / 'tests' / 'guard'}"
+    environment = os.environ | {"KERAS_BACKEND": "tensorflow", "PYTHONPATH": path}
+    words = [sys.executable, "-c", ON_TWO, trained[1] / "artifact", trained[0]]
 
-    done = subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True)
+    done = subprocess.run(words, cwd=tmp_path, env=environment, capture_output=True, text=True)
 
     assert done.returncode == 0, done.stderr
-    package, ids, labels, lines, seen = json.loads(done.stdout.splitlines()[-1])
-    assert package == str(folder / "pipeline")
-    assert len(ids) == 21 and labels == truth(ids)
-    assert any("21 rows go to 2 processes" in line for line in lines)
-    assert not any("Warning" in line or "computed here" in line for line in lines)
-    assert [each["CUDA_VISIBLE_DEVICES"] for each in seen] == ["0", "1"]
-    assert all(EACH.items() <= each.items() for each in seen)
-
-
-def fails_on_the_second_gpu(*job):
-    """As `gpus.work`, or end at once."""
-    if os.environ["CUDA_VISIBLE_DEVICES"] == "1":
-        sys.exit(1)
-    gpus.work(*job)
-
-
-def hangs(*job):
-    time.sleep(600)
-
-
-def test_what_a_process_leaves_when_it_dies_is_computed_by_the_parent(
-    trained, loaded, bound, tmp_path, monkeypatch
-):
-    """Where no time is left all rows have the mean prediction, in a valid file."""
-    lines: list[str] = []
-    infer = partial(inference.infer, loaded, trained[0], processes=2, show=lines.append)
-
-    monkeypatch.setattr(gpus, "work", fails_on_the_second_gpu)
-    found = infer(tmp_path / "out")
-
-    assert any("process 2 ended with 1; 11 of its rows" in line for line in lines)
-    assert "Rows 10 to 20 are computed here" in lines
-    assert found.values == pytest.approx(predicted(trained[0], loaded).values, abs=bound)
-
-    monkeypatch.setattr(gpus, "work", hangs)
-    late = infer(tmp_path / "late", config=replace(loaded.config, infer_hours=0.5 / 3600))
-    assert late.left_out == 21 and (late.values == loaded.prior).all()
-    assert len(rows(tmp_path / "late" / "submission.csv")) == 21
+    ids = read_test(trained[0], artifact.load(trained[1] / "artifact").config).ids
+    assert done.stdout.strip().split("|") == truth(ids)
 
 
 def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_golden_inputs_on(
@@ -349,18 +295,6 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
     assert truth(found.ids) == list(found.labels)
     with pytest.raises(DeviceError, match="Not even one row fits"):
         check.restore(loaded)[0]
-
-
-def test_programs_without_optimizations_are_those_of_inference_alone():
-    """They give other bits, with which a training would begin."""
-    doubled = jax.jit(lambda number: number * 2)
-    with pytest.raises(KeyError), check._unoptimized():
-        doubled(1.0)
-        raise KeyError
-
-    assert not jax.config.read("jax_disable_most_optimizations")
-    doubled(1.0)
-    assert doubled._cache_size() == 2  # compiled again
 
 
 def on_a_gpu(monkeypatch):
@@ -409,14 +343,14 @@ def test_what_is_too_large_for_float16_is_computed_in_float32(
         passes.append(checked.precision)
         return forward, checked
 
-    def predicted_blocks(*given, deadline, **words):
+    def predicted_blocks(artifact, test, forward, deadline, show):
         late = not in_time and len(passes) == 2
-        return blocks(*given, deadline=Deadline(0.0) if late else deadline, **words)
+        return blocks(artifact, test, forward, Deadline(0.0) if late else deadline, show)
 
     monkeypatch.setattr(check, "restore", restored)
     monkeypatch.setattr(predict, "mean_of_folds", overflowing)
     monkeypatch.setattr(predict, "predicted_blocks", predicted_blocks)
-    found = inference.infer(loaded, trained[0], tmp_path, show=str, processes=1)
+    found = inference.infer(loaded, trained[0], tmp_path, show=str)
 
     assert passes == ["mixed_float16", "float32"] and found.left_out == 0
     strange = [wanted.ids.index(name) for name in found.broken]
@@ -432,11 +366,6 @@ def test_the_golden_check_is_written_beside_the_submission(trained, loaded, tmp_
 
     (found,) = json.loads((tmp_path / "golden.json").read_text())
     assert found["precision"] == "float32" and found["difference"] < found["tolerance"] == 1e-4
-
-
-def test_another_precision_is_refused_by_name(loaded):
-    with pytest.raises(ConfigError, match="float32, mixed_float16"):
-        check.restore(loaded, "int8")
 
 
 @pytest.mark.parametrize(

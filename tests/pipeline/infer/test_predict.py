@@ -1,4 +1,4 @@
-"""What there is no time for is left out: views, then folds, then rows."""
+"""What there is no time for is left out: views, then rows."""
 
 from functools import partial
 
@@ -12,67 +12,63 @@ from pipeline.infer.predict import Deadline, Pace
 
 
 class Work:
-    """A test set whose blocks take `decoding` seconds, and `each` for every view and fold."""
+    """A test set whose blocks take `decoding` seconds, and `each` for every view."""
 
-    def __init__(self, views, folds, blocks, decoding, each, deadline):
+    def __init__(self, views, blocks, decoding, each, deadline):
         self.now, self.used = 0.0, []
         self.blocks, self.decoding, self.each = blocks, decoding, each
-        self.pace = partial(Pace, views, folds, blocks, deadline)
+        self.pace = partial(Pace, views, blocks, deadline)
 
     def run(self) -> None:
         """Go through the blocks, as long as there is time."""
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(predict, "clock", lambda: self.now)
             pace = self.pace()
-            while len(self.used) < self.blocks and not pace.over(0) and not pace.hopeless:
-                level = pace.level
-                self.now += self.decoding + self.each * level[0] * level[1]
-                pace.block_ended(1, level)
-                self.used.append(level)
+            while len(self.used) < self.blocks and not pace.over():
+                self.used.append(pace.views)
+                self.now += self.decoding + self.each * pace.views
+                pace.block_ended(1)
 
 
 times, few = st.floats(0.01, 10), st.integers(1, 5)
 
 
-@given(few, few, st.integers(1, 60), times, times, st.floats(0, 2))
+@given(few, st.integers(1, 60), times, times, st.floats(0, 2))
 def test_the_end_is_kept_but_for_the_first_block_and_as_much_is_done_as_fits(
-    views, folds, blocks, decoding, each, share
+    views, blocks, decoding, each, share
 ):
     """Whatever a block costs. Of the first nothing is known; every other one is started only if it
     can end in time.
     """
-    first = decoding + each * views * folds
+    first = decoding + each * views
     end = share * blocks * first
-    work = Work(views, folds, blocks, decoding, each, Deadline(end, end))
+    work = Work(views, blocks, decoding, each, Deadline(end, end))
 
     work.run()
 
     assert work.now <= max(end, first) + 1e-6
     assert len(work.used) == blocks or end - work.now < 2 * first
-    # No fold is left out while there are two views.
-    assert all(used[0] == 1 or used[1] == folds for used in work.used)
     if end > (blocks + 1) * first:
-        assert work.used == [(views, folds)] * blocks
+        assert work.used == [views] * blocks
 
 
-@given(few, few, st.integers(2, 60), times, times, st.floats(0.5, 3))
+@given(few, st.integers(2, 60), times, times, st.floats(0.5, 3))
 def test_a_model_that_others_can_replace_is_computed_as_a_whole_or_given_up_at_once(
-    views, folds, blocks, decoding, each, share
+    views, blocks, decoding, each, share
 ):
-    """It never continues with fewer folds. It is whole wherever one view takes half of the time."""
-    one_view = blocks * (decoding + each * folds)
-    end, first = share * one_view, decoding + each * views * folds
-    work = Work(views, folds, blocks, decoding, each, Deadline(end, end / 2, whole=True))
+    """It is whole wherever one view takes half of the time."""
+    one_view = blocks * (decoding + each)
+    end, first = share * one_view, decoding + each * views
+    work = Work(views, blocks, decoding, each, Deadline(end, end / 2, whole=True))
 
     work.run()
 
-    assert {used[1] for used in work.used} == {folds}
     assert work.now <= max(end, first) * (1 + 1e-9)
     if end >= 2 * one_view + 3 * first:
         assert len(work.used) == blocks
-    if len(work.used) < blocks and work.used[-1][0] == 1:
+    if len(work.used) < blocks and work.used[-1] == 1:
         # What was left could not be computed by one view at the speed of the last block.
-        left = (blocks - len(work.used)) * (decoding + each * folds)
+        left = (blocks - len(work.used)) * (decoding + each)
         assert work.now + left > end * (1 - 1e-9)
 
 

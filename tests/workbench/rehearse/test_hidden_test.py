@@ -311,7 +311,8 @@ def test_a_sample_that_is_made_up_has_a_column_for_each_scored_label(competition
     config = replace(tiny, target="multilabel", metric="auc", data=data)
     HiddenTest(config, competition).write(tmp_path / "seen")
     target = dataset.read_training(competition, config).target
-    Form(target, "auc", tmp_path / "seen" / "sample_submission.csv").check_labels()
+    metric, sample = metrics.find("auc", target.kind), tmp_path / "seen" / "sample_submission.csv"
+    Form(target, metric, sample).check_labels()
 
 
 def test_where_there_is_no_test_set_labelled_rows_become_one(made, tmp_path):
@@ -367,7 +368,7 @@ def test_the_score_of_a_written_submission_is_that_of_its_predictions(tmp_path, 
         truth = random.normal(size=values.shape)
     (tmp_path / "sample.csv").write_text(f"{','.join(columns)}\nr0{',' * (len(columns) - 1)}\n")
     ids = [f"r{row}" for row in range(12)]
-    texts = Form(target, name, tmp_path / "sample.csv").texts(values)
+    texts = Form(target, metric, tmp_path / "sample.csv").texts(values)
     written = {column: dict(zip(ids, each, strict=True)) for column, each in texts.items()}
 
     found = scoring.score(target, metric, ids, truth, written)
