@@ -6,8 +6,10 @@ Config.outputs)`, which `pipeline.data.labels` reads. It scales pixels and embed
 so that training and inference cannot differ. Weights are stored by their place in the model
 (`pipeline.models.weight_names`), so layers need no names.
 
-A config's own file may hold a model of the same form (docs/own-code.md). The models of
-keras.applications are in `pipeline.models.backbones`.
+Each network below takes images, float (batch, height, width, channels) from 0 to 1, or a table's
+numbers and embedded categories, float (batch, features); then the length of the logits, the
+momentum of every BatchNormalization, and its options. A config's own file may hold a model of the
+same form (docs/own-code.md). The models of keras.applications are in `pipeline.models.backbones`.
 """
 
 import inspect
@@ -40,17 +42,14 @@ def small_cnn(
     """Return logits of four 3x3 convolutions in two stages, for images of 8 to 32 pixels.
 
     Args:
-        images: float tensor (batch, height, width, channels), 0 to 1.
-        num_classes: length of the logits.
-        batchnorm_momentum: of every BatchNormalization.
         width: channels of the first stage; the second has twice as many.
         dropout: share of the features dropped before the logits, in training.
     """
     x = images
+    convolution = partial(_convolution, kernel=3, momentum=batchnorm_momentum, use_bias=False)
     for stage in (1, 2):
         for unit in ("a", "b"):
-            name = f"stage{stage}_{unit}"
-            x = _convolution(x, width * stage, 3, batchnorm_momentum, name, use_bias=False)
+            x = convolution(x, width * stage, name=f"stage{stage}_{unit}")
         x = layers.MaxPooling2D(2, padding="same", name=f"stage{stage}_pool")(x)
     x = layers.Flatten(name="flatten")(x)
     x = layers.Dropout(dropout, name="dropout")(x)  # its seed comes from `seed`
@@ -76,26 +75,18 @@ def wide_resnet(
     not trainable.
 
     Args:
-        images: float tensor (batch, height, width, channels), 0 to 1.
-        num_classes: length of the logits.
-        batchnorm_momentum: of every BatchNormalization.
         k: width factor.
         n: blocks per stage.
         kernel_size: of the convolutions inside the blocks, in pixels.
         drop_path: of the last block, as `_add` takes it.
     """
     x = images
+    convolution = partial(_convolution, kernel=kernel_size, momentum=batchnorm_momentum)
     for stage, channels in enumerate((16 * k, 32 * k, 64 * k), start=1):
         if stage > 1:
             x = layers.AveragePooling2D(2, name=f"stage{stage}_pool")(x)
         x = layers.Conv2D(channels, 1, name=f"stage{stage}_in")(x)
-        for block in range(1, n + 1):
-            start = x
-            for unit in ("a", "b"):
-                name = f"stage{stage}_block{block}_{unit}"
-                x = _convolution(x, channels, kernel_size, batchnorm_momentum, name)
-            rate = drop_path * ((stage - 1) * n + block) / (3 * n)
-            x = _add(start, x, rate, f"stage{stage}_block{block}")
+        x = _residual_stage(x, stage, n, drop_path, convolution)
     x = layers.GlobalAveragePooling2D(name="pool")(x)
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
@@ -119,29 +110,21 @@ def strided_resnet(
     but the last, and images of any size will do.
 
     Args:
-        images: float tensor (batch, height, width, channels), 0 to 1.
-        num_classes: length of the logits.
-        batchnorm_momentum: of every BatchNormalization.
         width: channels of the first stage; the others have twice and four times as many.
         stride: pixels a side that become one.
         blocks: residual blocks per stage, of two 3x3 convolutions each.
         dropout: share of the features dropped before the logits, in training.
         drop_path: of the last block, as `_add` takes it.
     """
+    convolution = partial(_convolution, kernel=3, momentum=batchnorm_momentum, use_bias=False)
     x = _squares_to_channels(images, stride, "stem")
-    x = _convolution(x, width, 3, batchnorm_momentum, "stem", use_bias=False)
+    x = convolution(x, width, name="stem")
     for stage in (1, 2, 3):
         channels = width * 2 ** (stage - 1)
         if stage > 1:
             x = _squares_to_channels(x, 2, f"stage{stage}")
-            x = _convolution(x, channels, 1, batchnorm_momentum, f"stage{stage}_in", use_bias=False)
-        for block in range(1, blocks + 1):
-            start = x
-            for unit in ("a", "b"):
-                name = f"stage{stage}_block{block}_{unit}"
-                x = _convolution(x, channels, 3, batchnorm_momentum, name, use_bias=False)
-            rate = drop_path * ((stage - 1) * blocks + block) / (3 * blocks)
-            x = _add(start, x, rate, f"stage{stage}_block{block}")
+            x = convolution(x, channels, kernel=1, name=f"stage{stage}_in")
+        x = _residual_stage(x, stage, blocks, drop_path, convolution)
     x = layers.GlobalAveragePooling2D(name="pool")(x)
     x = layers.Dropout(dropout, name="dropout")(x)
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
@@ -151,13 +134,9 @@ def _squares_to_channels(x: Any, side: int, name: str) -> Any:
     """Return (batch, height / side, width / side, channels x side x side), rounded up by zeros."""
     if side < 1:
         raise ValueError(f"stride={side}; expected 1 or more")
-    if side == 1:
-        return x
     height, width = (-(-size // side) for size in x.shape[1:3])
-    below, right = height * side - x.shape[1], width * side - x.shape[2]
-    if below or right:
-        x = layers.ZeroPadding2D(((0, below), (0, right)), name=f"{name}_pad")(x)
-    channels = x.shape[3]
+    below, right, channels = height * side - x.shape[1], width * side - x.shape[2], x.shape[3]
+    x = layers.ZeroPadding2D(((0, below), (0, right)), name=f"{name}_pad")(x)
     x = layers.Reshape((height, side, width, side, channels), name=f"{name}_split")(x)
     x = layers.Permute((1, 3, 2, 4, 5), name=f"{name}_turn")(x)
     return layers.Reshape((height, width, side * side * channels), name=f"{name}_join")(x)
@@ -175,10 +154,6 @@ def mlp(
     """Return logits of fully connected layers, for the rows of a table.
 
     Args:
-        features: float tensor (batch, features): numbers, marks of missing ones, and embedded
-            categories.
-        num_classes: length of the logits.
-        batchnorm_momentum: of every BatchNormalization.
         width: of each layer.
         depth: number of layers.
         dropout: share of the features dropped after each layer, in training.
@@ -193,12 +168,27 @@ def mlp(
 
 
 def _convolution(
-    x: Any, channels: int, kernel: int, momentum: float, name: str, *, use_bias: bool = True
+    x: Any, channels: int, *, kernel: int, momentum: float, name: str, use_bias: bool = True
 ) -> Any:
     """Return a convolution of x, normalized by BatchNorm, after ReLU."""
     conv = layers.Conv2D(channels, kernel, padding="same", use_bias=use_bias, name=f"{name}_conv")
     x = layers.BatchNormalization(momentum=momentum, name=f"{name}_norm")(conv(x))
     return layers.Activation("relu", name=f"{name}_relu")(x)
+
+
+def _residual_stage(x: Any, stage: int, blocks: int, drop_path: float, convolution: Any) -> Any:
+    """Return x after the blocks of one of three stages, each of which adds two convolutions of it.
+
+    Args:
+        drop_path: of the last block of the last stage, as `_add` takes it.
+        convolution: takes a tensor, the number of channels and a name.
+    """
+    for block in range(1, blocks + 1):
+        branch, name = x, f"stage{stage}_block{block}"
+        for unit in ("a", "b"):
+            branch = convolution(branch, x.shape[-1], name=f"{name}_{unit}")
+        x = _add(x, branch, drop_path * ((stage - 1) * blocks + block) / (3 * blocks), name)
+    return x
 
 
 def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
@@ -218,10 +208,7 @@ def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
 
 
 MODELS: dict[str, Callable[..., Any]] = {
-    "small_cnn": small_cnn,
-    "wide_resnet": wide_resnet,
-    "strided_resnet": strided_resnet,
-    "mlp": mlp,
+    function.__name__: function for function in (small_cnn, wide_resnet, strided_resnet, mlp)
 }
 
 
@@ -247,14 +234,26 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
         ConfigError: if the model does not exist, or refuses `config.model_options`.
     """
     custom = custom_code.function(config, "model")
-    function = custom or _template_model(config)
+    networks = {name: partial(backbones.logits, one) for name, one in backbones.BACKBONES.items()}
+    functions: dict[str, Callable[..., Any]] = {**MODELS, **networks}
+    function = custom or functions.get(config.model)
+    if function is None:
+        raise ConfigError(
+            f"model={config.model!r} cannot work: expected one of {', '.join(functions)}.\n"
+            "Correct it, or write the function into the config's own file (docs/own-code.md)."
+        )
     options = _checked_options(config, function)
-    inputs, prepared = _inputs(config, scaled=bool(custom) or config.model in MODELS)
+    inputs, prepared = _inputs(config, scaled=function not in networks.values())
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
     try:
         logits = function(prepared, config.outputs, momentum, **options)
         model = keras.Model(inputs, logits, name=config.model)
-        _check_outputs(config, model, logits)
+        weight_names.keys(model)  # refuses weights that no artifact would hold
+        shape = tuple(logits.shape)
+        if shape != (None, config.outputs) and (config.target != "own" or shape[0] is not None):
+            raise ValueError(f"its outputs have the shape {shape}, not {(None, config.outputs)}")
+        if "float" not in logits.dtype:
+            raise ValueError(f"its outputs are {logits.dtype}, not float32")
     except Exception as error:
         file = custom_code.file(config) if custom else Path(__file__)
         name = custom_code.described(config, "model") if custom else f"model={config.model!r}"
@@ -267,33 +266,6 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     return model
 
 
-def _template_model(config: Config) -> Callable[..., Any]:
-    """Return the function of a model that this package has."""
-    if config.model in backbones.BACKBONES:
-        return partial(backbones.logits, backbones.BACKBONES[config.model])
-    if config.model in MODELS:
-        return MODELS[config.model]
-    raise ConfigError(
-        f"model={config.model!r} cannot work: expected one of"
-        f" {', '.join((*MODELS, *backbones.BACKBONES))}.\n"
-        "Correct it, or write the function into the config's own file (docs/own-code.md)."
-    )
-
-
-def _check_outputs(config: Config, model: Any, logits: Any) -> None:
-    """Raise `ValueError` for a model that no run could train or save."""
-    weight_names.keys(model)  # refuses weights that no artifact would hold
-    # Keras 3.15 refuses a pooling to no pixels. Keras 3.13 does not, and the loss is NaN.
-    for layer in model.layers:
-        if any(0 in tensor.shape for tensor in keras.tree.flatten(layer.output)):
-            raise ValueError(f"nothing is left of the image in {layer.name}")
-    shape, expected = tuple(logits.shape), (None, config.outputs)
-    if shape != expected and (config.target != "own" or shape[0] is not None):
-        raise ValueError(f"its outputs have the shape {shape}, not {expected}")
-    if "float" not in logits.dtype:
-        raise ValueError(f"its outputs are {logits.dtype}, not float32")
-
-
 def _checked_options(config: Config, function: Callable[..., Any]) -> dict[str, Any]:
     """Return the keyword arguments for a model's function: `config.model_options` and `drop_path`.
 
@@ -301,43 +273,19 @@ def _checked_options(config: Config, function: Callable[..., Any]) -> dict[str, 
         ConfigError: unless they are what it takes.
     """
     options = dict(config.model_options)
-    parameters = inspect.signature(function).parameters
-    any_option = any(one.kind is inspect.Parameter.VAR_KEYWORD for one in parameters.values())
-    if config.drop_path and not any_option and "drop_path" not in parameters:
-        raise ConfigError(
-            f"drop_path={config.drop_path:g} cannot work: {config.model} has no residual branches"
-            " that could be dropped, or no argument of that name.\nLeave drop_path out, choose"
-            " wide_resnet or strided_resnet, or let your own function take drop_path."
-        )
-    allowed = [one for one in parameters.values() if one.name != "drop_path"]
+    if config.drop_path:
+        options["drop_path"] = config.drop_path
+    signature = inspect.signature(function)
     try:
-        inspect.Signature(allowed).bind(None, None, None, **options)
+        signature.bind(None, None, None, **options)
     except TypeError as error:
+        takes = ", ".join(list(signature.parameters)[3:]) or "none"
         raise ConfigError(
-            f"model_options={options!r} cannot work: {config.model} takes"
-            f" {', '.join(one.name for one in allowed[3:]) or 'none'}, and {error}.\n"
-            "Correct model_options in the config."
+            f"model_options={dict(config.model_options)!r} and drop_path={config.drop_path:g}"
+            f" cannot work: {config.model} takes {takes}, and {error}.\n"
+            "Correct them in the config."
         ) from error
-    for name, value in options.items():
-        if name in parameters and not _has_type(value, parameters[name].annotation):
-            raise ConfigError(
-                f"model_options[{name!r}]={value!r} cannot work: {config.model} expects "
-                f"{parameters[name]}.\nCorrect it in the config."
-            )
-    return {**options, **({"drop_path": config.drop_path} if config.drop_path else {})}
-
-
-def _has_type(value: Any, annotation: Any) -> bool:
-    """Return whether an option has its type. Keras takes a width of True or "4", and builds another
-    model.
-
-    >>> _has_type(3, float), _has_type(True, int), _has_type("4", int), _has_type("4", "int")
-    (True, False, False, True)
-    """
-    if annotation in (int, float) and isinstance(value, bool):
-        return False
-    kinds: Any = {int: int, float: (int, float), bool: bool, str: str}
-    return isinstance(value, kinds.get(annotation, object))
+    return options
 
 
 def count(model: Any) -> dict[str, int]:
@@ -349,12 +297,9 @@ def count(model: Any) -> dict[str, int]:
 
 def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
     """Return the model's outputs for all inputs, in batches of one shape: float32 (n, outputs)."""
-    return np.concatenate(
-        [
-            np.asarray(keras.ops.convert_to_numpy(model.predict_on_batch(part)), np.float32)[:real]
-            for part, real in padded(inputs, batch)
-        ]
-    )
+    blocks = padded(inputs, batch)
+    found = [np.asarray(model.predict_on_batch(part), np.float32)[:real] for part, real in blocks]
+    return np.concatenate(found)
 
 
 def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:

@@ -18,12 +18,10 @@ import keras
 import numpy as np
 from keras import layers
 
-from formats.checksums import sha256
 from pipeline.config import Config
 from pipeline.errors import ConfigError
 from pipeline.runtime import mounts
 
-LEAST_PIXELS = 32  # a side; keras.applications refuses smaller images
 IMAGENET, RANDOM = "imagenet", "none"
 MOUNT = (
     "To mount one, make a dataset of it, and write the dataset into "
@@ -50,20 +48,6 @@ class Backbone(NamedTuple):
     scale: tuple[float, ...]
     offset: tuple[float, ...]
     prepares: bool = True
-
-
-class Published(NamedTuple):
-    """Weights that a backbone starts with.
-
-    Attributes:
-        arrays: the weights of each layer that has some, by name; "pool_norm" for a last
-            normalization, whose name Keras counts up.
-        origin: for the manifest: source ("imagenet", or the file as the config names it),
-            file_sha256, and arrays_sha256, of all numbers in order.
-    """
-
-    arrays: dict[str, list[np.ndarray]]
-    origin: dict[str, str | None]
 
 
 # Of red, green and blue over ImageNet, for pixels from 0 to 1.
@@ -104,7 +88,7 @@ def logits(
 
     Args:
         backbone: an entry of `BACKBONES`.
-        images: tensor (batch, height, width, channels), 0 to 255, 32 pixels a side or more. Grey
+        images: tensor (batch, height, width, channels), 0 to 255, 32 pixels per side or more. Grey
             becomes three equal colours.
         num_classes: length of the logits.
         batchnorm_momentum: of every BatchNormalization that is not frozen.
@@ -120,20 +104,12 @@ def logits(
     Raises:
         ValueError: if an argument cannot work.
     """
-    if len(images.shape) != 4 or min(images.shape[1:3]) < LEAST_PIXELS:
+    trains = batchnorm in ("auto", "frozen") if backbone_rate == 0 else 0 < backbone_rate <= 1
+    if batchnorm not in ("auto", "frozen", "groups") or not trains:
         raise ValueError(
-            f"it takes images of {LEAST_PIXELS} x {LEAST_PIXELS} or more, not {images.shape[1:]}"
+            f"batchnorm={batchnorm!r}, backbone_rate={backbone_rate}; expected 'auto', 'frozen' or"
+            " 'groups', and 0 to 1 (0 freezes what 'groups' trains)"
         )
-    if batchnorm not in ("auto", "frozen", "groups"):
-        raise ValueError(f"batchnorm={batchnorm!r}; expected 'auto', 'frozen' or 'groups'")
-    if not 0 <= backbone_rate <= 1:
-        raise ValueError(f"backbone_rate={backbone_rate}; expected 0 to 1")
-    if batchnorm == "groups" and not backbone_rate:
-        raise ValueError(
-            "batchnorm='groups' trains what backbone_rate=0 freezes; leave one of them out"
-        )
-    if not pretrained:
-        raise ValueError("pretrained=''; expected 'imagenet', a file of weights, or 'none'")
     if images.shape[-1] == 1:
         images = layers.Concatenate(name="grey_to_colour")([images] * 3)
     scale, offset = np.array(backbone.scale, np.float32), np.array(backbone.offset, np.float32)
@@ -167,9 +143,9 @@ def logits(
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
-def published(config: Config) -> Published | None:
-    """Return the published weights that the config's backbone starts with; None if it starts with
-    others.
+def published(config: Config) -> dict[str, list[np.ndarray]] | None:
+    """Return the published weights that the config's backbone starts with, those of each layer by
+    its name; None if it starts with others.
 
     keras.applications downloads "imagenet", checks its hash and caches it in ~/.keras/models. A
     file is read in place: by its path, or by `owner/slug/path` in a dataset that the train notebook
@@ -188,14 +164,18 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
     """Set the published weights of a model that `logits` built.
 
     Returns:
-        Where they came from; None if there are none.
+        For the manifest: their source, and the sha256 of all numbers in order; None without any.
     """
     weights = published(config)
     if weights is None:
         return None
-    for name, arrays in weights.arrays.items():
+    digest = hashlib.sha256()
+    for name, arrays in weights.items():
         model.get_layer(name).set_weights(arrays)
-    return dict(weights.origin)
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).data)
+    source = str(config.model_options.get("pretrained", IMAGENET))
+    return {"source": source, "arrays_sha256": digest.hexdigest()}
 
 
 def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
@@ -207,21 +187,18 @@ def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
     and so on: Clark et al. 2020, arXiv:2003.10555; with 12 parts, Liu et al. 2022 (ConvNeXt),
     arXiv:2201.03545. A backbone's own factor, `backbone_rate`, comes on top.
     """
-    variables, decay = model.trainable_variables, config.optimizer.layer_decay
-    layer_of = {id(one): id(layer) for layer in _layers(model) for one in layer.trainable_variables}
-    decaying = list(dict.fromkeys(layer_of[id(one)] for one in variables))[:-1]  # all but the head
-    parts = min(PARTS, len(decaying))
-    factors = {
-        layer: decay ** (parts - place * parts // len(decaying))
-        for place, layer in enumerate(decaying)
-    }
-    rate = 1.0
+    rate, decay = 1.0, config.optimizer.layer_decay
     if config.model in BACKBONES:
         rate = float(config.model_options.get("backbone_rate", 1.0))
-    result = [
-        factors.get(layer_of[id(one)], 1.0) * (1.0 if one.path.startswith(HEAD) else rate)
-        for one in variables
-    ]
+    factors: dict[int, float] = {}
+    layers = [layer for layer in _layers(model) if layer.trainable_variables]
+    before_head = max(len(layers) - 1, 1)
+    parts = min(PARTS, before_head)
+    for place, layer in enumerate(layers):
+        factor = decay ** (parts - place * parts // before_head)
+        for one in layer.trainable_variables:
+            factors[id(one)] = factor * (1.0 if one.path.startswith(HEAD) else rate)
+    result = [factors[id(one)] for one in model.trainable_variables]
     return None if set(result) == {1.0} else result
 
 
@@ -232,49 +209,33 @@ def _layers(model: Any) -> Iterator[Any]:
 
 
 @functools.lru_cache(maxsize=1)  # each fold starts with them
-def _read(application: str, source: str) -> Published:
-    problem, path = f"model_options['pretrained']={source!r} cannot work", Path(source)
-    if source != IMAGENET:
-        if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a long name
-            path = mounts.file(mounts.root() / "input", source) or path
-        if not os.path.isfile(path):  # noqa: PTH113
-            raise ConfigError(
-                f"{problem}: there is no such file. Expected 'imagenet', 'none', or a file of"
-                f" weights, as owner/slug/path.\n{MOUNT}"
-            )
+def _read(application: str, source: str) -> dict[str, list[np.ndarray]]:
+    path: str | Path = source
+    if source != IMAGENET and not os.path.isfile(source):  # noqa: PTH113 - is_file refuses long names
+        path = mounts.file(mounts.root() / "input", source) or source
     try:
         # Weights do not depend on the size of the images.
         network = getattr(keras.applications, application)(
-            include_top=False,
-            weights=source if source == IMAGENET else str(path),
-            input_shape=(2 * LEAST_PIXELS, 2 * LEAST_PIXELS, 3),
+            include_top=False, weights=str(path), input_shape=(64, 64, 3)
         )
     except Exception as error:  # Keras raises Exception itself if it cannot download
         advice = (
-            f"Expected the weights of {application} without its top, as keras.applications"
-            " publishes them (…_notop.h5) or as save_weights writes them (….weights.h5).\n"
-            "Correct model, or the path."
+            f"Expected 'imagenet', 'none', or a file with the weights of {application} without its"
+            " top, as keras.applications publishes them (…_notop.h5) or as save_weights writes them"
+            " (….weights.h5). Correct model, or the path."
         )
         if source == IMAGENET:
             advice = (
                 f"Expected the internet, for the weights of {application}. Turn it on for the train"
-                " notebook (enable_internet; for invoke dry-run --internet), or mount the file"
-                " whose address is above; 'none' starts with random weights. Kaggle gives no"
-                " internet to an account whose phone is not verified (kaggle.com/settings), and"
-                f" does not say so.\n{MOUNT}"
+                " notebook (enable_internet, for an account whose phone is verified; invoke dry-run"
+                " --internet), or mount the file whose address is above; 'none' starts with random"
+                " weights."
             )
-        raise ConfigError(f"{problem}: {type(error).__name__}: {error}.\n{advice}") from error
-    digest, arrays = hashlib.sha256(), {}
-    for layer in network.layers:
-        if layer.weights:
-            last = layer is network.layers[-1] and isinstance(layer, layers.LayerNormalization)
-            values = [np.asarray(weight.numpy(), np.float32) for weight in layer.weights]
-            arrays[POOL_NORM if last else layer.name] = values
-            for value in values:
-                digest.update(np.ascontiguousarray(value).data)
-    origin = {
-        "source": source,
-        "file_sha256": None if source == IMAGENET else sha256(path),
-        "arrays_sha256": digest.hexdigest(),
-    }
-    return Published(arrays, origin)
+        raise ConfigError(
+            f"model_options['pretrained']={source!r} cannot work: {type(error).__name__}: {error}."
+            f"\n{advice}\n{MOUNT}"
+        ) from error
+    weights = {layer.name: layer.get_weights() for layer in network.layers if layer.weights}
+    if isinstance(network.layers[-1], layers.LayerNormalization):  # its name is counted up
+        weights[POOL_NORM] = weights.pop(network.layers[-1].name)
+    return weights

@@ -21,7 +21,6 @@ import keras
 from keras.layers import BatchNormalization
 
 from pipeline.errors import ConfigError
-from pipeline.models import rematerialization
 from pipeline.models.layer_tree import children, descendants
 
 KERAS = tuple(int(part) for part in keras.__version__.split(".")[:2])
@@ -53,28 +52,22 @@ class MicroBatch:
         """
         count, rest = divmod(size, len(self.places))
         if rest:
-            raise first_axis(layer.name)
+            raise ConfigError(
+                f"The layer {layer.name!r} cannot work: it draws at random or normalizes over the"
+                " batch, and the first axis of what it gets is not that of the batch.\n"
+                "Transpose before it, so that the batch comes first; windows or slices may be"
+                " folded into it: ops.reshape(x, (-1, …))."
+            )
         return count
 
     def sum_over_groups(self, values: Any) -> Any:
         """Return for each image the sum over its group, (n, channels) as given."""
         if self.axis is None:
-            number, channels = values.shape
-            sums = values.reshape(-1, self.group, channels).sum(1, keepdims=True)
-            repeated = jnp.broadcast_to(sums, (len(sums), self.group, channels))
-            return repeated.reshape(number, channels)
+            sums = values.reshape(-1, self.group, values.shape[1]).sum(1)
+            return jnp.repeat(sums, self.group, axis=0)
         groups = self.places // self.group
         sums = jax.ops.segment_sum(values, groups, self.groups, indices_are_sorted=True)
         return jax.lax.psum(sums, self.axis)[groups]  # type: ignore[no-untyped-call]
-
-
-def first_axis(name: str) -> ConfigError:
-    """Return the error for a layer whose tensors have another axis first than the batch."""
-    return ConfigError(
-        f"The layer {name!r} cannot work: it draws at random or normalizes over the batch, and the"
-        " first axis of what it gets is not that of the batch.\nTranspose before it, so that the"
-        " batch comes first; windows or slices may be folded into it: ops.reshape(x, (-1, …))."
-    )
 
 
 def normalizes(model: Any) -> bool:
@@ -89,42 +82,35 @@ def replaced_calls(calls: Sequence[tuple[Any, Callable[..., Any]]]) -> Iterator[
     """Let each layer call another function, until the context ends.
 
     Args:
-        calls: (layer, function of the arguments of its `call`); of a layer that comes twice, the
-            last one counts.
+        calls: (layer, function of the arguments of its `call`).
     """
     try:
         for layer, call in calls:
             layer.call = call
         yield
     finally:
-        for layer in {id(layer): layer for layer, _ in calls}.values():
+        for layer, _ in calls:
             vars(layer).pop("call", None)
 
 
 @contextmanager
-def computing(model: Any, part: MicroBatch, kept: Sequence[Any] = ()) -> Iterator[None]:
+def computing(model: Any, part: MicroBatch) -> Iterator[None]:
     """Let the model's layers compute this part of a batch, while a training step is traced.
 
-    Args:
-        kept: layers whose outputs `rematerialization.policy` keeps.
+    Raises:
+        ConfigError: for a layer whose result would depend on the size of the parts.
     """
     layers = descendants(model)
     drawing = [layer for layer in layers if _draws(layer)]
     inside = {id(inner) for layer in drawing for inner in descendants(layer)}
-    calls: dict[int, tuple[Any, Callable[..., Any]]] = {}
+    calls: list[tuple[Any, Callable[..., Any]]] = []
     for layer in layers:
         _refuse(layer, inside)
         if isinstance(layer, BatchNormalization):
-            calls[id(layer)] = layer, partial(_normalize, layer, part)
-    calls |= {
-        id(layer): (layer, partial(draw, layer, part))
-        for layer in drawing
-        if id(layer) not in inside
-    }
-    for layer in kept:
-        _, call = calls.get(id(layer), (layer, layer.call))
-        calls[id(layer)] = layer, partial(_keep, call)
-    with replaced_calls(list(calls.values())):
+            calls.append((layer, partial(_normalize, layer, part)))
+        elif layer in drawing and id(layer) not in inside:
+            calls.append((layer, partial(draw, layer, part)))
+    with replaced_calls(calls):
         yield
 
 
@@ -146,15 +132,14 @@ def _refuse(layer: Any, inside: set[int]) -> None:
         # Later versions divide it by the batch (3.15.0 does, 3.13.2 does not; read 2026-11-22).
         problem = f"activity_regularizer with Keras {keras.__version__} before 3.15"
     if problem:
-        raise ConfigError(
-            f"The layer {layer.name!r} cannot work: {problem} is not the same for every"
-            " micro-batch.\nLeave that out, or replace the layer (LayerNormalization for"
-            " BatchNormalization)."
-        )
+        raise _refusal(layer, problem)
 
 
-def _keep(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    return rematerialization.named(call(*args, **kwargs))
+def _refusal(layer: Any, problem: str) -> ConfigError:
+    return ConfigError(
+        f"The layer {layer.name!r} cannot work: {problem} is not the same for every micro-batch.\n"
+        "Leave that out, or replace the layer (LayerNormalization for BatchNormalization)."
+    )
 
 
 def _normalize(
@@ -164,10 +149,7 @@ def _normalize(
     if not (training and layer.trainable):
         return type(layer).call(layer, inputs, training=training, mask=mask)
     if mask is not None:
-        raise ConfigError(
-            f"The layer {layer.name!r} cannot work: BatchNormalization with a mask is not computed"
-            " in groups.\nLeave it out, or use LayerNormalization."
-        )
+        raise _refusal(layer, "BatchNormalization with a mask")
     dtype, shape = jnp.promote_types(inputs.dtype, jnp.float32), inputs.shape
     axis, number = layer.axis % inputs.ndim, part.per_image(layer, len(inputs))
     if number > 1:  # they are as pixels of their image
@@ -208,18 +190,14 @@ def is_seed(variable: Any) -> bool:
     return str(variable.dtype) == "uint32" and tuple(variable.shape) == (2,)
 
 
-def _seeds(layer: Any) -> list[Any]:
-    """Return the states of the generators that a layer holds itself, also in lists and dicts."""
-    inner = {id(variable) for child in children(layer) for variable in child.variables}
-    return [one for one in layer.variables if is_seed(one) and id(one) not in inner]
-
-
 def _draws(layer: Any) -> bool:
-    """Return whether a layer draws at random. A recurrent one does what its cell does, since it
-    makes its cell's masks, before the first step, for all that it gets.
+    """Return whether a layer draws at random by a generator of its own, also in a list or dict. A
+    recurrent one does what its cell does, since it makes its cell's masks, before the first step,
+    for all that it gets.
     """
-    cells = descendants(layer) if isinstance(layer, keras.layers.RNN) else []
-    return any(map(_seeds, [layer, *cells]))
+    inner: list[Any] = [] if isinstance(layer, keras.layers.RNN) else children(layer)
+    theirs = {id(variable) for child in inner for variable in child.variables}
+    return any(is_seed(one) and id(one) not in theirs for one in layer.variables)
 
 
 def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
@@ -228,11 +206,8 @@ def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
     What it adds to the loss, and what it keeps, is the mean over the images.
     """
     seeds = [variable for variable in layer.variables if is_seed(variable)]
-    statistics = [
-        variable
-        for variable in layer.non_trainable_variables
-        if jnp.issubdtype(variable.dtype, jnp.floating)
-    ]
+    others = layer.non_trainable_variables
+    statistics = [one for one in others if jnp.issubdtype(one.dtype, jnp.floating)]
     before = [(variable, variable.value) for variable in layer.variables]
     leaves, structure = jax.tree.flatten((args, kwargs))
     sizes = [leaf.shape[0] if isinstance(leaf, jax.Array) and leaf.ndim else 0 for leaf in leaves]
@@ -240,28 +215,21 @@ def draw(layer: Any, part: MicroBatch, *args: Any, **kwargs: Any) -> Any:
     first = next(filter(None, sizes), 1)
     batch = first if first > 1 else len(part.places)
     number = part.per_image(layer, batch)
-    of_images = [size == batch for size in sizes]
+    axes = [0 if size == batch else None for size in sizes]
+    split = [
+        leaf if axis is None else leaf.reshape(-1, number, *leaf.shape[1:])
+        for leaf, axis in zip(leaves, axes, strict=True)
+    ]
 
-    def one_image(place: Any, *slices: Any) -> Any:
-        own_seeds = [(seed, folded(seed.value, place)) for seed in seeds]
-        rest = iter(slices)
-        mixed = [
-            next(rest) if sliced else leaf for leaf, sliced in zip(leaves, of_images, strict=True)
-        ]
-        own_args, own_kwargs = jax.tree.unflatten(structure, mixed)
-        with keras.StatelessScope([*before, *own_seeds], collect_losses=True) as scope:
-            outputs = type(layer).call(layer, *own_args, **own_kwargs)
+    def one_image(place: Any, leaves: list[Any]) -> Any:
+        image_seeds = [(seed, folded(seed.value, place)) for seed in seeds]
+        image_args, image_kwargs = jax.tree.unflatten(structure, leaves)
+        with keras.StatelessScope([*before, *image_seeds], collect_losses=True) as scope:
+            outputs = type(layer).call(layer, *image_args, **image_kwargs)
         losses = list(scope.losses)
         return outputs, losses, [scope.get_current_value(variable) for variable in statistics]
 
-    outputs, losses, after = jax.vmap(one_image)(
-        part.places,
-        *(
-            leaf.reshape(-1, number, *leaf.shape[1:])
-            for leaf, sliced in zip(leaves, of_images, strict=True)
-            if sliced
-        ),
-    )
+    outputs, losses, after = jax.vmap(one_image, in_axes=(0, axes))(part.places, split)
     outputs = jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), outputs)
     layer.add_loss([loss.mean() for loss in losses])
     for variable, values in zip(statistics, after, strict=True):

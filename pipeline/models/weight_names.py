@@ -7,14 +7,10 @@ and layers without a name stay apart, and arrays from elsewhere are matched by p
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from pipeline.models.layer_tree import children
-
-COUNT = re.compile(r"_\d+$")
-# Keras counts the variables of the whole process in the names of an optimizer's (dense_12_kernel).
-COUNTED = re.compile(r"_\d+(?=_|$)")
 
 
 def keys(model: Any) -> dict[int, str]:
@@ -55,7 +51,7 @@ def _name(named: Any, kind: str) -> str:
     """Return the name of a weight or layer, without its number if Keras chose it: that of the class
     (forward_gru_7, too), and a count over the process.
     """
-    name = str(COUNT.sub("", named.name))
+    name = re.sub(r"_\d+$", "", named.name)
     return name if name.replace("_", "").endswith(kind) else str(named.name)
 
 
@@ -75,9 +71,12 @@ def _distinct(names: Iterable[str]) -> list[str]:
     return list(distinct)
 
 
-def of_optimizer(number: int, variable: Any) -> str:
-    """Return the key of a variable of an optimizer or a seed, from its number in a list."""
-    return f"{number} {COUNTED.sub('', variable.path.split('/')[-1])}"
+def numbered(variables: Sequence[Any]) -> list[str]:
+    """Return keys of an optimizer's variables, or of seeds: number and name. Keras counts these
+    through the process (adam_2/…, dense_12_kernel); their order is what stays the same.
+    """
+    names = (re.sub(r"_\d+(?=_|$)", "", one.path.split("/")[-1]) for one in variables)
+    return [f"{number} {name}" for number, name in enumerate(names)]
 
 
 def name(key: str) -> str:

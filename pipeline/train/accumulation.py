@@ -36,26 +36,22 @@ def choices(config: Config, replicas: int, group: int | None) -> list[Accumulati
     Raises:
         ConfigError: if `config.micro_batch` does not divide a replica's share, or divides a group.
     """
-    share, asked = config.batch // replicas, config.micro_batch
-    numbers = [
-        number
-        for number in range(1, share + 1)
-        if share % number == 0 and (number == 1 or group is None or (share // number) % group == 0)
+    share = config.batch // replicas
+    asked = share if config.micro_batch is None else min(config.micro_batch, share)
+    sizes = [share] + [
+        size for size in range(share - 1, 0, -1) if share % size == 0 and size % (group or 1) == 0
     ]
-    first = 1 if asked is None else max(share // asked, 1)
-    if first not in numbers or (asked is not None and asked < share and share % asked):
-        sizes = ", ".join(str(share // number) for number in numbers)
-        groups = (
-            f" and groups of {group} {config.data.noun} that are computed together" if group else ""
-        )
+    if asked not in sizes:
+        groups = f" and groups of {group} that are computed together" if group else ""
         raise ConfigError(
             f"micro_batch={asked} cannot work with batch={config.batch} on {replicas}"
-            f" replica{'s' * (replicas > 1)}{groups}: expected one of {sizes}.\n"
+            f" replica(s){groups}: expected one of {', '.join(map(str, sizes))}.\n"
             f"Set micro_batch in pipeline/configs/{config.name}.py to one of these, or to None,"
             " which finds one that fits."
         )
-    tried = [first]
-    for number in numbers:
-        if number >= 2 * tried[-1]:
-            tried.append(number)
-    return [*map(Accumulation, tried), Accumulation(tried[-1], remat=True)]
+    tried = [asked]
+    for size in sizes:
+        if 2 * size <= tried[-1]:
+            tried.append(size)
+    ways = [Accumulation(share // size) for size in tried]
+    return [*ways, Accumulation(ways[-1].micro_batches, remat=True)]

@@ -1,38 +1,32 @@
 """The whole state of a run as arrays, saved so that a kill at any moment leaves a good checkpoint.
 
-A checkpoint (`formats.checkpoint_folder`) is written under a temporary name, flushed to the disk,
-and renamed; the two newest valid ones are kept. `Saver` writes them while the run continues, as
-often as their cost allows.
+A checkpoint (`formats.checkpoint_folder`) is written as an artifact is (`formats.sealed_folder`),
+and the newest two valid ones are kept. `Saver` writes them while the run continues, as often as
+their cost allows.
 """
 
 import fcntl
+import hashlib
 import math
 import os
 import shutil
-import tempfile
 import time
-import zipfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from itertools import count
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
 
-from formats import npz
-from formats.atomic_file import sync_folder, write_synced
-from formats.checkpoint_folder import MANIFEST, STATE, newest_first, verified
-from formats.checksums import sealed, sha256
+from formats import npz, sealed_folder
+from formats.atomic_file import sync_folder
+from formats.checkpoint_folder import STATE, newest_first, verified
 from formats.errors import writing
 from pipeline.errors import CheckpointError, reading
-
-KEPT = 2
-UNFINISHED = ".writing-"
-# The folders that this process writes into, as (device, inode): a rename keeps them.
-_OURS: set[tuple[int, int]] = set()
 
 # Writing may take this share of the time at most. Young 1974: the least is lost at sqrt(2 x cost x
 # time between failures); a Kaggle session is assumed to fail once in its 9 hours.
@@ -66,6 +60,7 @@ def save(
     """Write a checkpoint, remove all others but the newest valid one, and return its folder.
 
     A kill or a loss of power leaves this one or the newest before it; after the return, this one.
+    A run holds the folder meanwhile (`writer`).
 
     Args:
         folder: of the checkpoints; it is made if it does not exist.
@@ -74,42 +69,27 @@ def save(
         details: what else is saved (JSON).
 
     Raises:
-        CheckpointError: if another process writes into the folder.
         DiskError: if it cannot be written; the earlier checkpoints are still there.
     """
     target = folder / f"step-{step:08d}"
-    with writer(folder), writing(target):
-        if _is_valid(target):
-            return target
-        for orphan in folder.glob(f"{UNFINISHED}*"):  # of a save that was killed
+    state = npz.to_bytes({f"{n:05d}": array for n, array in enumerate(arrays.values())})
+    manifest = {
+        "step": step,
+        "names": list(arrays),
+        "sha256": hashlib.sha256(state).hexdigest(),
+        "details": dict(details),
+    }
+    with writing(target):
+        folder.mkdir(parents=True, exist_ok=True)
+        for orphan in folder.glob(".step-*"):  # of a save that was killed
             shutil.rmtree(orphan, ignore_errors=True)
-        fresh = Path(tempfile.mkdtemp(prefix=UNFINISHED, dir=folder))
-        try:
-            state = fresh / STATE
-            with state.open("wb") as file:
-                # np.savez leaves its archive open when the disk is full; Python warns of that.
-                with zipfile.ZipFile(file, "w") as archive:
-                    for index, array in enumerate(arrays.values()):
-                        with archive.open(f"{index:05d}.npy", "w", force_zip64=True) as member:
-                            np.lib.format.write_array(member, array, allow_pickle=False)
-                file.flush()
-                os.fsync(file.fileno())
-            manifest = {
-                "step": step,
-                "names": list(arrays),
-                "sha256": sha256(state),
-                "details": dict(details),
-            }
-            write_synced(fresh / MANIFEST, sealed(manifest))
-            sync_folder(fresh)  # the names of the two; else the rename may outlive them
-            # A run comes to a step again only if what it saved there was not whole.
-            shutil.rmtree(target, ignore_errors=True)
-            fresh.rename(target)
-            sync_folder(folder)  # before anything older is removed
-            sync_folder(folder.parent)  # whoever made the folder, and however long ago
-        finally:
-            shutil.rmtree(fresh, ignore_errors=True)
-        _prune(folder, target)
+        sealed_folder.write(target, {STATE: state}, manifest)
+        sync_folder(folder.parent)  # whoever made the folder, and however long ago
+        others = [path for path in newest_first(folder) if path != target]
+        fallback = next((path for path in others if not _read(path, verified)[1]), None)
+        for path in others:
+            if path != fallback:
+                shutil.rmtree(path, ignore_errors=True)
     return target
 
 
@@ -124,10 +104,10 @@ def latest(folder: Path) -> Checkpoint | None:
     with reading(folder, CheckpointError, "Restore the folder, or choose another --output."):
         paths = newest_first(folder)
     for path in paths:
-        try:
-            return replace(_load(path), skipped=tuple(problems))
-        except Exception as error:  # a corrupt file makes json, zipfile, numpy raise a dozen kinds
-            problems.append(f"{path.name}: {type(error).__name__}: {error}")
+        found, problem = _read(path, _load)
+        if isinstance(found, Checkpoint):
+            return replace(found, skipped=tuple(problems))
+        problems.append(problem)
     if problems:
         raise CheckpointError(
             f"{folder} holds {len(problems)} checkpoints and none is valid: "
@@ -138,25 +118,35 @@ def latest(folder: Path) -> Checkpoint | None:
     return None
 
 
+def _read(path: Path, read: Callable[[Path], Any]) -> tuple[Any, str]:
+    """Return what `read` returns of a checkpoint, and what is wrong with it, or ""."""
+    try:
+        return read(path), ""
+    except Exception as error:  # a corrupt file makes json, zipfile, numpy raise a dozen kinds
+        return None, f"{path.name}: {type(error).__name__}: {error}"
+
+
+def _load(path: Path) -> Checkpoint:
+    manifest = verified(path)
+    members = npz.read(path / STATE)
+    arrays = {name: members[f"{number:05d}"] for number, name in enumerate(manifest["names"])}
+    return Checkpoint(manifest["step"], arrays, manifest["details"])
+
+
 @contextmanager
 def writer(folder: Path) -> Iterator[None]:
-    """Keep other processes from saving into the folder, which is made if it does not exist.
+    """Keep other runs from saving into the folder, which is made if it does not exist.
 
-    In one process it may be nested. The lock is the system's and ends with the process, however
-    that ends. On a file system without locks it does nothing.
+    The lock is the system's and ends with the process, however that ends. On a file system without
+    locks it does nothing.
 
     Raises:
-        CheckpointError: if another process holds the folder.
+        CheckpointError: if another run holds the folder.
     """
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder, os.O_RDONLY)
     try:
-        status = os.fstat(descriptor)
-        place = (status.st_dev, status.st_ino)
-        if place in _OURS:
-            yield
-            return
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
@@ -166,13 +156,7 @@ def writer(folder: Path) -> Iterator[None]:
             ) from error
         except OSError:
             pass  # no locks here
-        _OURS.add(place)
-        try:
-            yield
-        finally:
-            _OURS.discard(place)
-            with suppress(OSError):  # closing does not unlock while a child holds a copy
-                fcntl.flock(descriptor, fcntl.LOCK_UN)
+        yield
     finally:
         os.close(descriptor)
 
@@ -183,47 +167,18 @@ def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
     Args:
         folder: of the checkpoints.
         records: what else the run wrote; it moves into the same folder.
+
+    Raises:
+        CheckpointError: if another run holds the folder.
     """
-    with writing(folder):
-        there = [path for path in records if path.exists()]
-        if not there and not (folder.is_dir() and any(folder.iterdir())):
-            return
-        names = (f"{folder.name}-set-aside-{number}" for number in range(1, 10_000))
-        target = next(path for path in map(folder.with_name, names) if not path.exists())
-        if folder.is_dir():
-            with writer(folder):  # not from under another run
-                folder.rename(target)
-        else:
+    with writer(folder), writing(folder):
+        there = [path for path in (*folder.iterdir(), *records) if path.exists()]
+        if there:
+            names = (f"{folder.name}-set-aside-{number}" for number in count(1))
+            target = next(path for path in map(folder.with_name, names) if not path.exists())
             target.mkdir()
-        for path in there:
-            path.rename(target / path.name)
-
-
-def _load(path: Path) -> Checkpoint:
-    manifest = verified(path)
-    members = npz.read(path / STATE)
-    arrays = {name: members[f"{index:05d}"] for index, name in enumerate(manifest["names"])}
-    return Checkpoint(manifest["step"], arrays, dict(manifest["details"]))
-
-
-def _prune(folder: Path, newest: Path) -> None:
-    """Remove all but the checkpoint just written and the newest other valid ones."""
-    kept = 1
-    for path in newest_first(folder):
-        if path == newest:
-            continue
-        if kept < KEPT and _is_valid(path):
-            kept += 1
-        else:
-            shutil.rmtree(path, ignore_errors=True)
-
-
-def _is_valid(path: Path) -> bool:
-    try:
-        verified(path)
-    except Exception:  # as in `latest`
-        return False
-    return True
+            for path in there:
+                path.rename(target / path.name)
 
 
 def interval(cost: float) -> float:
@@ -267,11 +222,8 @@ class Saver:
         >>> Saver(None, 0).interval()
         20.0
         """
-        if self._given is not None:
-            return self._given
-        if not self._costs:
-            return FIRST_SECONDS
-        return interval(max(self._costs))
+        found = interval(max(self._costs)) if self._costs else FIRST_SECONDS
+        return found if self._given is None else self._given
 
     def reserve(self) -> float:
         """Return the seconds to keep for the end: three of the slowest checkpoints so far.

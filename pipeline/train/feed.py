@@ -5,15 +5,13 @@
 - "files": the images stay in their files, and every CPU decodes them as the run goes.
 - "host": the images lie in memory, or in a file that is mapped. Small batches are copied in the
   loop's own thread, since another thread would take the interpreter from it
-  (docs/dev/findings.md). Large ones are copied by every CPU, some calls ahead, into buffers that
-  are used
-  again.
+  (docs/dev/findings.md). Large ones are copied by every CPU, some calls ahead.
 
-Batches are the same in each way, bit for bit.
+Batches are copied into buffers that are used again. They are the same in each way, bit for bit.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -23,7 +21,7 @@ import numpy as np
 from pipeline.config import Config
 from pipeline.data.dataset import Batches
 from pipeline.data.file_images import FileImages
-from pipeline.data.row_gathering import Gatherer, take
+from pipeline.data.row_gathering import Gatherer, ahead, take
 from pipeline.errors import DeviceError
 from pipeline.runtime import devices, replicas
 from pipeline.train.step import Batch, TrainStep
@@ -33,13 +31,14 @@ WORDS = {
     "host": "this machine's cores gather each batch",
     "files": "this machine's cores decode each batch",
 }
-# Of a device's memory, what the images may take.
+# The share of a device's memory that images may use.
 SHARE = 0.25
 # Bytes of a call from which on other threads copy: they wait for the interpreter for 0.1 ms.
 THREADED = 4 << 20
 AHEAD = 2  # calls whose batches are begun before they are needed
 
 Held = tuple[Any, ...]  # what lies on the devices: nothing, or all inputs
+Begun = tuple[int, int, np.ndarray, list[Future[Any]]]  # first step, steps, images, what is copied
 
 
 def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
@@ -50,19 +49,19 @@ def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
         inputs: all examples.
         count: of devices that share them.
     """
+    size = f"{inputs.nbytes / 1e6:,.1f} MB of inputs"
     if isinstance(inputs, FileImages):
         needed = f'; feed="{asked}" needs them in memory' if asked in ("device", "host") else ""
-        return "files", f"{_bytes(inputs.nbytes)} of decoded images{needed}"
+        return "files", f"{size}, decoded{needed}"
     if asked not in ("auto", "files"):
         return asked, "as the config says"
-    stats = jax.devices()[0].memory_stats() if jax.devices()[0].platform != "cpu" else None
+    device = jax.devices()[0]
+    stats = device.memory_stats() if device.platform != "cpu" else None
     room, part = (stats or {}).get("bytes_limit", 0), inputs.nbytes / count
-    size = f"{_bytes(inputs.nbytes)} of inputs"
     if not room:
         return "host", f"{size} lie in this machine's memory"
-    if part <= SHARE * room:
-        return "device", f"{size}, {_bytes(part)} a device with {_bytes(room)}"
-    return "host", f"{size} are too much for the devices: {_bytes(part)} of {_bytes(room)}"
+    chosen = "device" if part <= SHARE * room else "host"
+    return chosen, f"{size}, {part / 1e6:,.1f} MB per device with {room / 1e6:,.1f} MB"
 
 
 def begin(
@@ -81,12 +80,12 @@ def begin(
     Raises:
         DeviceError: if the config wants the images on the devices, and they do not fit.
     """
-    if not needed:
-        return Feed(batches, step, "host")
-    chosen, why = way(config.feed, batches.inputs, step.replicas)
-    show(f"Feed: {WORDS[chosen]} ({why})")
+    chosen = "host"
+    if needed:
+        chosen, why = way(config.feed, batches.inputs, step.replicas)
+        show(f"Feed: {WORDS[chosen]} ({why})")
     try:
-        return Feed(batches, step, chosen, asked=config.feed)
+        return Feed(batches, step, chosen)
     except jax.errors.JaxRuntimeError as error:
         if chosen != "device" or not devices.exhausted(error):
             raise
@@ -99,31 +98,26 @@ def begin(
     return Feed(batches, step, "host")
 
 
-def _bytes(number: float) -> str:
-    return f"{number / 1e9:,.1f} GB" if number >= 1e9 else f"{number / 1e6:,.1f} MB"
-
-
 class Feed:
     """The batches of a run. It is a context.
 
     Args:
         batches: of training.
         step: places arrays on the devices, and draws what augmentation needs.
-        way: one of `WORDS`. asked: `feed` of the config.
+        way: one of `WORDS`.
 
     Attributes:
         held: what lies on the devices: nothing, or the images.
     """
 
-    def __init__(self, batches: Batches, step: TrainStep, way: str, *, asked: str = "auto") -> None:
-        self._batches, self._step, self._asked = batches, step, asked
-        self._steps = step.steps_per_call
-        self.held: Held = ()
+    def __init__(self, batches: Batches, step: TrainStep, way: str) -> None:
+        self._batches, self._step, self._steps = batches, step, step.steps_per_call
         # The places of a batch that this process computes.
         self._part = replicas.part(step.mesh, batches.batch)
-        shape = (self._steps, self._part.stop - self._part.start, *batches.inputs.shape[1:])
-        self._shape, self._kind = shape, batches.inputs.dtype
-        self._large = int(np.prod(shape)) * self._kind.itemsize >= THREADED
+        size = self._part.stop - self._part.start
+        self._shape = (self._steps, size, *batches.inputs.shape[1:])
+        self._large = int(np.prod(self._shape)) * batches.inputs.dtype.itemsize >= THREADED
+        self.held: Held = ()
         self._gatherer: Gatherer | None = None
         if way == "device":
             self.held = (replicas.hold(step.mesh, batches.inputs, batches.rows),)
@@ -141,84 +135,59 @@ class Feed:
 
     def calls(self, spans: Iterator[tuple[int, int]]) -> Iterator[tuple[Batch, int]]:
         """Yield batches and the number of steps of each call, for each (first step, number)."""
-        if self._gatherer is None:
-            for first, number in spans:
-                yield self._call(first, number, self._images(first, number)), number
-            return
-        begun: deque[tuple[int, int, np.ndarray, list[Future[Any]]]] = deque()
-        while True:
-            while len(begun) <= AHEAD and (span := next(spans, None)) is not None:
-                begun.append((*span, *self._begin(*span)))
-            if not begun:
-                return
-            first, number, images, futures = begun.popleft()
-            _wait(futures)
-            self._used.append((first + number, images))
-            yield self._call(first, number, images), number
+        for begun in ahead(self._begin, spans, AHEAD if self._gatherer else 0):
+            yield self._call(begun), begun[1]
 
     def release(self, steps: range, show: Callable[[str], None]) -> Batch | None:
         """Take the inputs off the devices, and return the batches of a call; None if there are
         none, or the config wants them there.
         """
-        if not self.held or self._asked == "device":
+        if not self.held or self._step.config.feed == "device":
             return None
         show(f"Out of memory; the inputs leave the devices: {WORDS['host']}")
         self.held = ()
         if self._large:
             self._gatherer = Gatherer(self._batches.inputs)
-        first, number = steps.start, len(steps)
-        return self._call(first, number, self._images(first, number))
+        return self._call(self._begin((steps.start, len(steps))))
 
     def ended(self, step: int) -> None:
         """Note that the devices have done all steps before this one: their buffers are free."""
         while self._used and self._used[0][0] <= step:
             self._free.append(self._used.popleft()[1])
 
-    def _call(self, first: int, number: int, images: np.ndarray) -> Batch:
+    def _begin(self, span: tuple[int, int]) -> Begun:
+        """Begin to copy a call's images, or return where they lie on the devices."""
+        first, number = span
+        if self.held:
+            places = np.zeros((self._steps, self._batches.batch), np.int32)
+            for place in range(number):
+                places[place] = self._batches.indices(first + place)
+            return first, number, places, []
+        inputs, futures = self._batches.inputs, list[Future[Any]]()
+        images = self._free.pop() if self._free else np.zeros(self._shape, inputs.dtype)
+        for place in range(number):
+            rows = self._batches.rows_of(first + place)[self._part]
+            if self._gatherer:
+                futures += self._gatherer.begin(rows, images[place])
+            else:
+                take(inputs, rows, images[place])
+        return first, number, images, futures
+
+    def _call(self, begun: Begun) -> Batch:
         """Return a call's batches on the devices. Padding to one shape is not computed."""
-        steps, more = range(first, first + number), self._steps - number
+        first, number, images, futures = begun
+        for future in futures:
+            future.result()
+        steps, mesh = range(first, first + number), self._step.mesh
         labels = [self._batches.labels_of(step) for step in steps]
         draws = [self._step.augmentation.draws(step) for step in steps]
         padded = [
-            jax.tree.map(lambda *parts: np.stack(parts), *each, *each[:1] * more)
+            jax.tree.map(lambda *parts: np.stack(parts), *each, *each[:1] * (self._steps - number))
             for each in (labels, draws)
         ]
-        mesh = self._step.mesh
         if self.held:
             placed = replicas.put(mesh, images, axis=None)
         else:
             placed = replicas.put_part(mesh, images, self._batches.batch, axis=1)
+            self._used.append((first + number, images))
         return Batch(*placed, *replicas.put(mesh, *padded, axis=1))
-
-    def _images(self, first: int, number: int) -> np.ndarray:
-        """Return a call's images, or where they lie on the devices."""
-        steps = range(first, first + number)
-        if self.held:
-            found = np.zeros((self._steps, self._batches.batch), np.int32)
-            for place, step in enumerate(steps):
-                found[place] = self._batches.indices(step)
-            return found
-        found = np.empty(self._shape, self._kind)
-        for place, step in enumerate(steps):
-            rows = self._batches.rows_of(step)[self._part]
-            if self._gatherer is None:
-                take(self._batches.inputs, rows, found[place])
-            else:
-                _wait(self._gatherer.begin(rows, found[place]))
-        return found
-
-    def _begin(self, first: int, number: int) -> tuple[np.ndarray, list[Future[Any]]]:
-        assert self._gatherer is not None  # noqa: S101 - `calls` has seen to it
-        images = self._free.pop() if self._free else np.zeros(self._shape, self._kind)
-        return images, [
-            future
-            for place in range(number)
-            for future in self._gatherer.begin(
-                self._batches.rows_of(first + place)[self._part], images[place]
-            )
-        ]
-
-
-def _wait(futures: Iterable[Future[Any]]) -> None:
-    for future in futures:
-        future.result()

@@ -41,11 +41,11 @@ LINEAR_RULE_LIMIT = 8192
 EDGE = 0.9
 # 1 - 10 x (1 - 0.9) is 2e-16 in floating point, and not 0.
 ROUNDING = 1e-9
-# The benchmark that never learned had 12 steps an epoch and 240 in all, at 32 times its base batch.
-# `scale_check` checks 8 times.
+# The benchmark that never learned had 12 steps per epoch and 240 in all, at 32 times its base
+# batch. `scale_check` checks 8 times.
 SEEN_FACTOR = 8
-# Of Adam: its rule held for tables with so many steps an epoch. It missed with 17 and less, and for
-# images with 64, too (docs/dev/findings.md).
+# Of Adam: its rule held for tables with that many steps per epoch. It missed with 17 and less, and
+# for images with 64, too (docs/dev/findings.md).
 ADAM_STEPS_PER_EPOCH = 64
 LEAST_STEPS = 1000
 LEAST_STEPS_PER_EPOCH = 25
@@ -99,21 +99,6 @@ class Applied:
         return asdict(self)
 
 
-def scaled_beta(beta: float, kappa: float) -> tuple[float, bool]:
-    """Return Adam's beta with 1 - beta multiplied by `kappa`, and whether anything remains of it.
-    If not, beta stays as it was.
-
-    >>> scaled_beta(0.75, 2)
-    (0.5, True)
-    >>> scaled_beta(0.75, 4)
-    (0.75, False)
-    """
-    if beta == 0:  # no average: nothing to scale
-        return 0.0, True
-    scaled = 1 - kappa * (1 - beta)
-    return (scaled, True) if scaled > ROUNDING or kappa <= 1 else (beta, False)
-
-
 def grouped(batch: int, base_batch: int) -> int:
     """Return how many images BatchNorm normalizes together: as many as at the base batch, or the
     largest number below that divides `batch`. One that divides an eighth of the batch, or is a
@@ -144,39 +129,40 @@ def apply(config: Config, num_images: int) -> Applied:
         config: the run.
         num_images: training images, without the held-out set.
     """
-    given = config.optimizer
+    given, steps_per_epoch = config.optimizer, num_images / config.batch
     kappa = config.batch / given.base_batch
     root = math.sqrt(kappa)
+    adam = given.name in ("adam", "adamw")
     total_steps = math.ceil(config.epochs * num_images / config.batch)
     warmup_steps = min(math.ceil(config.warmup_epochs * num_images / config.batch), total_steps - 1)
-    decay_share = DECAY_SHARE if given.decay_share is None else given.decay_share
-    decay_steps = min(math.ceil(decay_share * total_steps), total_steps - warmup_steps)
-    decay_steps *= given.schedule == "constant"
-    adam = given.name in ("adam", "adamw")
+    decay_steps = 0
+    if given.schedule == "constant":
+        share = DECAY_SHARE if given.decay_share is None else given.decay_share
+        decay_steps = min(math.ceil(share * total_steps), total_steps - warmup_steps)
     betas = {"beta_1": float(given.beta_1), "beta_2": float(given.beta_2)}
-
     warnings = []
     for name, beta in betas.items() if adam else ():
-        betas[name], holds = scaled_beta(beta, kappa)
-        if not holds:
+        if beta == 0:  # no average: nothing to scale
+            continue
+        lost = kappa * (1 - beta)
+        holds = lost < 1 - ROUNDING or kappa <= 1
+        if holds:
+            betas[name] = 1 - lost
+        if kappa > 1 and lost >= EDGE - ROUNDING:
+            place, rest = "past", "it stays so while the learning rate and other numbers are scaled"
+            if holds:
+                place, rest = "at the edge of", f"scaled it is {betas[name]:.2g}, which is little"
             warnings.append(
-                f"kappa={kappa:g} is past the square-root rule for {name}={beta:g} (kappa x"
-                f" (1 - {name}) must stay below 1): {name} stays {beta:g} while the learning rate"
-                " and the other numbers are scaled."
-                " Expect drift. Tune base_rate at a larger base_batch."
-            )
-        elif kappa > 1 and beta and kappa * (1 - beta) >= EDGE - ROUNDING:
-            warnings.append(
-                f"kappa={kappa:g} is at the edge of the square-root rule for {name}={beta:g}:"
-                f" scaled it is {betas[name]:.2g}, and little of that average remains."
+                f"kappa={kappa:g} is {place} the square-root rule for {name}={beta:g}"
+                f" (kappa x (1 - {name}) must stay below 1): {rest}."
                 " Expect drift. Tune base_rate at a larger base_batch."
             )
     if adam and kappa > 1 and not adam_was_seen_to_hold(config, num_images):
         warnings.append(
-            f"{given.name}'s rate is scaled by {root:.3g}, with {num_images / config.batch:.1f}"
-            f" steps an epoch. That was seen to hold for tables with {ADAM_STEPS_PER_EPOCH} and"
-            f" more, at up to {SEEN_FACTOR} times the base batch. Tune base_rate at"
-            f" base_batch={config.batch}, or try `scale-check`."
+            f"{given.name}'s rate is scaled by {root:.3g}, with {steps_per_epoch:.1f} steps per"
+            f" epoch. That was seen to hold for tables with {ADAM_STEPS_PER_EPOCH} and more, at up"
+            f" to {SEEN_FACTOR} times the base batch. Tune base_rate at base_batch={config.batch},"
+            " or try `scale-check`."
         )
     if given.name == "sgd" and config.batch > LINEAR_RULE_LIMIT:
         warnings.append(
@@ -188,15 +174,12 @@ def apply(config: Config, num_images: int) -> Applied:
             "The learning rate is scaled up without a warm-up, which both rules need."
             " Set warmup_epochs (5 is usual)."
         )
-    if total_steps < LEAST_STEPS and kappa > SEEN_FACTOR:
+    few = total_steps < LEAST_STEPS or steps_per_epoch < LEAST_STEPS_PER_EPOCH
+    if kappa > SEEN_FACTOR and few:
         warnings.append(
-            f"{total_steps} steps in all are few for a scaled batch (fewer than {LEAST_STEPS})."
-            " Raise epochs, or lower batch."
-        )
-    if num_images / config.batch < LEAST_STEPS_PER_EPOCH and kappa > SEEN_FACTOR:
-        warnings.append(
-            f"With {num_images / config.batch:.1f} steps an epoch (fewer than"
-            f" {LEAST_STEPS_PER_EPOCH}), BatchNorm statistics are unreliable. Lower batch."
+            f"{total_steps} steps in all (fewer than {LEAST_STEPS}) are few for a scaled batch, or"
+            f" {steps_per_epoch:.1f} per epoch (fewer than {LEAST_STEPS_PER_EPOCH}) too few for"
+            " reliable BatchNorm statistics. Lower batch, or raise epochs."
         )
     return Applied(
         optimizer=given.name,
@@ -209,8 +192,7 @@ def apply(config: Config, num_images: int) -> Applied:
         schedule=given.schedule,
         decay_steps=decay_steps,
         momentum=float(given.momentum),  # Keras takes no whole number for it
-        beta_1=betas["beta_1"],
-        beta_2=betas["beta_2"],
+        **betas,
         epsilon=given.epsilon / root if adam else given.epsilon,
         weight_decay=given.weight_decay * (root if given.name == "adamw" else 1.0),
         clip_norm=given.clip_norm,
@@ -239,37 +221,24 @@ def schedule(applied: Applied) -> Any:
     and falls along another; momentum stays. "constant" rises linearly, stays, and falls linearly in
     `decay_steps`, so that a longer run begins as a shorter one.
     """
-    import keras
-
-    if applied.schedule == "cosine":
-        # Keras counts decay_steps from the end of the warm-up, and we count total_steps from the
-        # start.
-        return keras.optimizers.schedules.CosineDecay(
-            initial_learning_rate=0.0 if applied.warmup_steps else applied.peak_rate,
-            decay_steps=max(applied.total_steps - applied.warmup_steps, 1),
-            warmup_target=applied.peak_rate if applied.warmup_steps else None,
-            warmup_steps=applied.warmup_steps,
-        )
-
-    class Schedule(keras.optimizers.schedules.LearningRateSchedule):  # type: ignore[misc]
-        def __call__(self, step: Any) -> Any:
-            return _rate(applied, keras.ops.cast(step, "float32"))
-
-    return Schedule()
-
-
-def _rate(applied: Applied, step: Any) -> Any:
-    """Return the learning rate of "one_cycle" or "constant" at a step, by Keras' operations."""
-    from keras import ops
+    from keras import backend, ops
+    from keras.optimizers.schedules import LearningRateSchedule
 
     warmup, total = applied.warmup_steps, applied.total_steps
-    risen = ops.minimum(step / warmup, 1.0) if warmup else 1.0
-    if applied.schedule == "constant":
-        left = ops.clip((total - step) / applied.decay_steps, 0.0, 1.0)
-        return applied.peak_rate * risen * left
-    fallen = ops.clip((step - warmup) / (total - warmup), 0.0, 1.0)
-    up = 1 / RISE + (1 - 1 / RISE) * (1 - ops.cos(math.pi * risen)) / 2
-    return applied.peak_rate * up * (1 + ops.cos(math.pi * fallen)) / 2
+
+    class Schedule(LearningRateSchedule):  # type: ignore[misc]
+        def __call__(self, step: Any) -> Any:
+            step = ops.cast(step, backend.floatx())
+            risen = ops.minimum(step / warmup, 1.0) if warmup else 1.0
+            if applied.schedule == "constant":
+                left = ops.clip((total - step) / applied.decay_steps, 0.0, 1.0)
+                return applied.peak_rate * risen * left
+            if applied.schedule == "one_cycle":
+                risen = 1 / RISE + (1 - 1 / RISE) * (1 - ops.cos(math.pi * risen)) / 2
+            fallen = ops.clip((step - warmup) / (total - warmup), 0.0, 1.0)
+            return applied.peak_rate * risen * (1 + ops.cos(math.pi * fallen)) / 2
+
+    return Schedule()
 
 
 def optimizer(applied: Applied, variables: Sequence[Any] = ()) -> Any:
@@ -277,26 +246,21 @@ def optimizer(applied: Applied, variables: Sequence[Any] = ()) -> Any:
 
     Args:
         applied: the numbers.
-        variables: of Keras, that it will train. Those that `without_decay` names keep their weights
-            from decay.
+        variables: of Keras, that it will train. Weight decay leaves out biases, and whatever has
+            one number per channel, as normalization's scale and offset.
     """
-    import keras
+    from keras import optimizers
 
-    words: dict[str, Any] = {"global_clipnorm": applied.clip_norm}
+    numbers: dict[str, Any] = {"global_clipnorm": applied.clip_norm}
     if applied.optimizer == "sgd":
-        words |= {"momentum": applied.momentum, "nesterov": True}
-        words |= {"weight_decay": applied.weight_decay or None}
+        numbers |= {"momentum": applied.momentum, "nesterov": True}
     else:
-        words |= {name: getattr(applied, name) for name in ("beta_1", "beta_2", "epsilon")}
-        words |= {"weight_decay": applied.weight_decay} if applied.optimizer == "adamw" else {}
-    kinds = {"sgd": "SGD", "adam": "Adam", "adamw": "AdamW"}
-    made = getattr(keras.optimizers, kinds[applied.optimizer])(schedule(applied), **words)
-    made.exclude_from_weight_decay(var_list=without_decay(variables))
+        numbers |= {name: getattr(applied, name) for name in ("beta_1", "beta_2", "epsilon")}
+    if applied.optimizer != "adam":
+        numbers["weight_decay"] = applied.weight_decay
+    kind = {"sgd": optimizers.SGD, "adam": optimizers.Adam, "adamw": optimizers.AdamW}
+    made = kind[applied.optimizer](schedule(applied), **numbers)
+    made.exclude_from_weight_decay(
+        var_list=[one for one in variables if len(one.shape) < 2 or one.name == "bias"]
+    )
     return made
-
-
-def without_decay(variables: Sequence[Any]) -> list[Any]:
-    """Return the variables that weight decay leaves out: biases, and whatever has one number a
-    channel, as normalization's scale and offset.
-    """
-    return [one for one in variables if len(one.shape) < 2 or one.name == "bias"]

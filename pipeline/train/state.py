@@ -22,7 +22,7 @@ class Totals(NamedTuple):
 
     Attributes:
         loss: float32.
-        metric: what is shown beside the loss: right answers (int32), or a sum of errors (float32).
+        metric: float32, what is shown beside the loss: right answers, or a sum of errors.
         count: int32, examples.
     """
 
@@ -67,30 +67,21 @@ class StateLayout:
 
     def __init__(self, model: Any, optimizer: Any, *, ema: bool) -> None:
         self._model, self._optimizer, self._ema = model, optimizer, ema
-        buffers = model.non_trainable_variables
-        frozen = {
-            id(variable)
-            for layer in descendants(model)
-            if not layer.trainable
-            for variable in layer.variables
-        }
-        self.statistics = [is_real(one.value) and id(one) not in frozen for one in buffers]
+        params, buffers = model.trainable_variables, model.non_trainable_variables
+        frozen = [layer for layer in descendants(model) if not layer.trainable]
+        fixed = {id(variable) for layer in frozen for variable in layer.variables}
+        self.statistics = [is_real(one.value) and id(one) not in fixed for one in buffers]
         self.seeds = [group_layers.is_seed(one) for one in buffers]
         keys = weight_names.keys(model)
-        weights = model.trainable_variables
-        self.names = [
-            *(f"params/{keys[id(one)]}" for one in weights),
-            # Keras numbers seeds and an optimizer's variables through a process (adam_2/…); their
-            # places are what stays the same.
-            *(f"buffers/{weight_names.of_optimizer(*one)}" for one in enumerate(buffers)),
-            *(
-                f"opt_state/{weight_names.of_optimizer(*one)}"
-                for one in enumerate(optimizer.variables)
-            ),
-            *(f"ema/{keys[id(one)]}" for one in self.averaged(weights, buffers) if ema),
-            *(f"totals/{name}" for name in Totals._fields),
-            "step",
-        ]
+        names = {
+            "params": [keys[id(one)] for one in params],
+            "buffers": weight_names.numbered(buffers),
+            "opt_state": weight_names.numbered(optimizer.variables),
+            "ema": [keys[id(one)] for one in self.averaged(params, buffers) if ema],
+            "totals": Totals._fields,
+        }
+        self.names = [f"{part}/{name}" for part, each in names.items() for name in each]
+        self.names.append("step")
 
     def averaged(self, params: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
         """Return what an average is kept of: the weights, and the statistics, which belong to the
@@ -99,26 +90,17 @@ class StateLayout:
         moving = zip(buffers, self.statistics, strict=True)
         return [*params, *(value for value, moves in moving if moves)]
 
-    def initial(self, *, counted: bool) -> TrainState:
-        """Return the state before the first step, of the model's weights as they are now.
-
-        Args:
-            counted: the metric is a whole number of right answers.
-        """
-        params, buffers, opt_state = (
-            [variable.value for variable in variables]
-            for variables in (
-                self._model.trainable_variables,
-                self._model.non_trainable_variables,
-                self._optimizer.variables,
-            )
-        )
+    def initial(self) -> TrainState:
+        """Return the state before the first step, of the model's weights as they are now."""
+        model, optimizer = self._model, self._optimizer
+        kinds = model.trainable_variables, model.non_trainable_variables, optimizer.variables
+        params, buffers, opt_state = ([one.value for one in variables] for variables in kinds)
         where = params[0].sharding
         if isinstance(where, NamedSharding):  # on all devices, like the weights
             where = NamedSharding(where.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
         loss, metric, count, step = (
             replicas.placed(np.zeros((), dtype), where)
-            for dtype in (jnp.float32, jnp.int32 if counted else jnp.float32, jnp.int32, jnp.int32)
+            for dtype in (np.float32, np.float32, np.int32, np.int32)
         )
         ema = list(map(jnp.array, self.averaged(params, buffers))) if self._ema else []
         return TrainState(params, buffers, opt_state, ema, Totals(loss, metric, count), step)
@@ -150,15 +132,10 @@ class StateLayout:
         """Return the names that only `arrays` or only a state has, and those whose shape or type
         differs.
         """
-        leaves = dict(zip(self.names, jax.tree.leaves(state), strict=True))
-        return [
-            name
-            for name in {**leaves, **arrays}
-            if name not in leaves
-            or name not in arrays
-            or arrays[name].shape != leaves[name].shape
-            or arrays[name].dtype != leaves[name].dtype
-        ]
+        ours = zip(self.names, jax.tree.leaves(state), strict=True)
+        wanted = {name: (leaf.shape, leaf.dtype) for name, leaf in ours}
+        found = {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        return [name for name in wanted | found if wanted.get(name) != found.get(name)]
 
 
 def is_real(value: Any) -> bool:

@@ -33,8 +33,7 @@ from pipeline.data import labels as target
 from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
 from pipeline.evaluate import losses
-from pipeline.models import backbones, group_layers, rematerialization
-from pipeline.models.layer_tree import descendants
+from pipeline.models import backbones, group_layers
 from pipeline.runtime import devices, replicas
 from pipeline.train import accumulation, custom_check, learning_rate
 from pipeline.train.accumulation import Accumulation
@@ -64,7 +63,7 @@ class Examples(NamedTuple):
     """A micro-batch, augmented.
 
     Attributes:
-        inputs: (n, …). labels: (n, …), or `Weighted`.
+        inputs: (n, …). labels: `Weighted`, (n, …).
         other_labels: of what each example is mixed with; None: nothing is mixed.
         share: float32 (n,), how much of each mixture is the example's own.
         places: int32 (n,), in the batch.
@@ -75,14 +74,6 @@ class Examples(NamedTuple):
     other_labels: Any
     share: Any
     places: Any
-
-
-class Sums(NamedTuple):
-    """Sums over examples: of the loss, of the metric beside it, and of the moved statistics."""
-
-    loss: Any
-    metric: Any
-    statistics: list[Any]
 
 
 class Report(NamedTuple):
@@ -108,12 +99,10 @@ class TrainStep:
         steps_per_call: the most steps of a call to the devices.
         together: images that the loss compares; None: it is that of each by itself.
         evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
-    """
 
-    evaluate: Any
-    forward: Any
-    accumulation: Accumulation
-    _program: Any
+    Raises:
+        ConfigError: if the batch does not split as the config asks.
+    """
 
     def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
         self.config, self.applied, self.model, self.mesh = config, applied, model, mesh
@@ -122,39 +111,34 @@ class TrainStep:
         self.layout = StateLayout(model, self.optimizer, ema=applied.ema_momentum is not None)
         self._schedule = learning_rate.schedule(applied)
         self._rate_factors = backbones.learning_rate_factors(model, config)
-        self.replicas = mesh.size if mesh else 1
-        self._platform = replicas.platform(mesh)
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
+        self.replicas, self._platform = mesh.size if mesh else 1, replicas.platform(mesh)
         self._share, self._group = config.batch // self.replicas, applied.batchnorm_batch
-        self._groups_span_replicas = self._share % self._group != 0
+        # Groups that end within a replica's share spread over several replicas.
+        self._axis = replicas.AXIS if mesh and self._share % self._group else None
         custom = custom_code.function(config, "augment")
         self.augmentation = Augmentation(config.data, config.seed, config.batch, custom)
         if self.augmentation.mixes and self._share % 2:
             raise ConfigError(
-                "data.mixup and data.cutmix mix an image with its neighbour, so each replica needs"
-                f" an even number: batch={config.batch} gives each of {self.replicas}"
-                f" {self._share}.\n"
+                f"batch={config.batch} gives each of {self.replicas} replicas {self._share} images;"
+                " data.mixup and data.cutmix mix neighbours, so they need an even number.\n"
                 f"Set batch in pipeline/configs/{config.name}.py to a multiple of"
                 f" {2 * self.replicas}, or leave them out."
             )
-        # XLA's CPU compiler makes convolutions fast only outside of loops (docs/dev/findings.md),
-        # but frees no memory between micro-batches there. So a CPU loops only after it
-        # ran out of memory.
-        self._loops = self._platform != "cpu"
         compares = custom_check.compares_rows(config, tuple(model.output.shape[1:]))
         self.together = self._group if compares else None
-        grouped = compares or group_layers.normalizes(model)
-        self._choices = accumulation.choices(
-            config, self.replicas, self._group if grouped else None
-        )
+        grouped = self._group if compares or group_layers.normalizes(model) else None
+        self._choices = accumulation.choices(config, self.replicas, grouped)
+        self.accumulation = self._choices[0]
+        self._program: Any = None
         self.steps_per_call = steps_per_call(config, applied, model, self._share)
-        self._set(self._choices[0])
+        where = replicas.everywhere(mesh)
+        self.evaluate = jax.jit(self._exact(self._evaluated), out_shardings=where)
+        self.forward = jax.jit(self._exact(self._outputs), out_shardings=where)
 
     def initial(self) -> TrainState:
         """Return the state before the first step: of the model's weights as they are now."""
-        kind = self.config.target
-        counted = target.FIGURE[kind] == "accuracy" and kind != "multilabel"
-        return self.layout.initial(counted=counted)
+        return self.layout.initial()
 
     @property
     def micro_batch(self) -> int:
@@ -170,14 +154,13 @@ class TrainStep:
         """Take a way that needs less memory than the present one; return whether it is one."""
         possible = smaller in self.smaller
         if possible:
-            self._loops = True
-            self._set(smaller)
+            self.accumulation, self._program = smaller, None
         return possible
 
     def train(
         self, state: TrainState, held: tuple[Any, ...], batches: Batch, number: int
     ) -> tuple[TrainState, Report]:
-        """Take `number` steps, and return the state after them.
+        """Take `number` steps, and return the state after them. The first call compiles.
 
         Args:
             state: its memory is that of the new state afterwards.
@@ -186,12 +169,8 @@ class TrainStep:
             number: at most that many.
         """
         if self._program is None:
-            self.compile(state, held, batches)
+            self._program = self.lowered(state, held, batches).compile()
         return self._program(state, held, batches, np.int32(number))  # type: ignore[no-any-return]
-
-    def compile(self, state: Any, held: Any, batches: Batch) -> None:
-        """Compile the training step for arrays of these shapes, at these places."""
-        self._program = self.lowered(state, held, batches).compile()
 
     def lowered(self, state: Any, held: Any, batches: Batch) -> Any:
         """Return the training step for such arrays as JAX lowers it, not compiled."""
@@ -201,20 +180,8 @@ class TrainStep:
         train = jax.jit(steps, donate_argnums=0, out_shardings=places, keep_unused=True)
         return train.lower(state, held, batches, np.int32(0))
 
-    def _set(self, accumulation: Accumulation) -> None:
-        self.accumulation, self._program = accumulation, None
-        remat = accumulation.remat
-        self._kept_layers = rematerialization.kept_layers(self.model) if remat else []
-        where = replicas.everywhere(self.mesh)
-        self.evaluate, self.forward = (
-            jax.jit(self._exact(function), out_shardings=where)
-            for function in (self._evaluated, self._outputs)
-        )
-
     def _exact(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that multiplies float32 in float32 when it is traced, if that is the
-        policy.
-        """
+        """Return a function that multiplies float32 in float32, if that is the policy."""
 
         @wraps(function)
         def traced(*args: Any) -> Any:
@@ -234,16 +201,18 @@ class TrainStep:
         """
         size = self.config.batch
 
-        def loss_fn(params: Any, buffers: Any, examples: Examples) -> tuple[Any, Sums]:
-            """Return what is minimized, summed over a micro-batch, and what is reported."""
+        def loss_fn(params: Any, buffers: Any, examples: Examples) -> tuple[Any, Any]:
+            """Return what is minimized, summed over a micro-batch, and the sums that are reported:
+            of the loss, of the metric, and of BatchNorm's moved statistics.
+            """
             outputs, statistics, penalty = self._forward(params, buffers, examples)
-            each, metrics = self._losses(examples, outputs)
+            losses, metrics = self._losses(examples, outputs)
             # What a layer adds to the loss is a mean over images, as in Keras.
-            number = len(examples.places)
-            sums = Sums(each.sum(), metrics.sum(), [value * number for value in statistics])
-            return sums.loss + penalty * number, sums
+            number, loss = len(examples.places), losses.sum()
+            sums = loss, metrics.sum(), [value * number for value in statistics]
+            return loss + penalty * number, sums
 
-        grads, sums = self._over_the_batch(loss_fn, state, batch, held)
+        grads, (loss, metric, statistics) = self._over_the_batch(loss_fn, state, batch, held)
         grads = [grad / size for grad in grads]
         params, opt_state = self.optimizer.stateless_apply(state.opt_state, grads, state.params)
         if self._rate_factors:
@@ -253,7 +222,13 @@ class TrainStep:
                 new if factor == 1 else old + factor * (new - old)
                 for old, new, factor in zip(state.params, params, self._rate_factors, strict=True)
             ]
-        buffers = self._next_buffers(state.buffers, [value / size for value in sums.statistics])
+        moved = iter(value / size for value in statistics)
+        buffers = [  # a generator of random numbers moves on by one
+            next(moved) if moves else (value + jnp.array([0, 1], value.dtype) if seed else value)
+            for value, moves, seed in zip(
+                state.buffers, self.layout.statistics, self.layout.seeds, strict=True
+            )
+        ]
         ema = state.ema
         if ema:
             # The average begins at random weights, which a long one would keep to the end of a
@@ -263,47 +238,29 @@ class TrainStep:
             momentum = jnp.minimum(self.applied.ema_momentum, ramp)  # type: ignore[arg-type]
             values = self.layout.averaged(params, buffers)
             ema = [momentum * a + (1 - momentum) * v for a, v in zip(ema, values, strict=True)]
-        totals = Totals(
-            state.totals.loss + sums.loss.astype(state.totals.loss.dtype),
-            state.totals.metric + sums.metric.astype(state.totals.metric.dtype),
-            state.totals.count + size,
-        )
-        return TrainState(params, buffers, opt_state, ema, totals, state.step + 1)
+        sums = loss, metric, jnp.int32(size)
+        totals = (old + new.astype(old.dtype) for old, new in zip(state.totals, sums, strict=True))
+        return TrainState(params, buffers, opt_state, ema, Totals(*totals), state.step + 1)
 
     def _train_steps(
         self, state: TrainState, held: tuple[Any, ...], batches: Batch, number: Any
     ) -> tuple[TrainState, Report]:
-        def body(state: TrainState, part: tuple[Any, Batch]) -> tuple[TrainState, None]:
-            place, batch = part
-            after = jax.lax.cond(
-                place < number, lambda: self.train_step(state, batch, held), lambda: state
-            )
-            return after, None
+        def next_state(place: Any, state: TrainState) -> TrainState:
+            batch = jax.tree.map(lambda array: array[place], batches)
+            return self.train_step(state, batch, held)
 
-        steps = len(batches.inputs)
-        if steps == 1:
-            batch = jax.tree.map(lambda array: array[0], batches)
-            state = self.train_step(state, batch, held)
+        if len(batches.inputs) == 1:
+            state = next_state(0, state)
         else:
-            state, _ = jax.lax.scan(body, state, (jnp.arange(steps), batches))
+            state = jax.lax.fori_loop(0, number, next_state, state)
         # The totals are copied, since the next step takes the state's memory.
         totals = jax.tree.map(jnp.copy, state.totals)
         return state, Report(totals, self._schedule(state.step - 1))
 
-    def _next_buffers(self, buffers: list[Any], statistics: list[Any]) -> list[Any]:
-        """Return the buffers with moved statistics; each generator moves on by one."""
-        moved = iter(statistics)
-        return [
-            next(moved) if moves else (value + jnp.array([0, 1], value.dtype) if seed else value)
-            for value, moves, seed in zip(
-                buffers, self.layout.statistics, self.layout.seeds, strict=True
-            )
-        ]
-
     def _over_the_batch(
         self, loss_fn: Callable[..., Any], state: TrainState, batch: Batch, held: tuple[Any, ...]
     ) -> Any:
-        """Return (gradients, `Sums`) over all images of a batch, on every replica."""
+        """Return gradients, and `loss_fn`'s sums, over all images of a batch, on every replica."""
         grad_fn = jax.grad(loss_fn, has_aux=True)
         if self.mesh is None:
             if held:
@@ -330,45 +287,47 @@ class TrainStep:
     def _over_micro_batches(
         self, grad_fn: Callable[..., Any], params: Any, buffers: Any, share: Batch, first: Any
     ) -> Any:
-        """Return (gradients, `Sums`) over a replica's share, which begins at place `first`."""
-        number, size = self.accumulation.micro_batches, self.micro_batch
+        """Return the same over a replica's share, which begins at place `first`."""
+        number = self.accumulation.micro_batches
         examples = self._augmented(share, first + jnp.arange(self._share))
         if number == 1:
             return grad_fn(params, buffers, examples)
-        parts = jax.tree.map(lambda a: a.reshape(number, size, *a.shape[1:]), examples)
-        shapes = jax.eval_shape(
-            grad_fn, params, buffers, jax.tree.map(lambda array: array[0], parts)
-        )
+        parts = jax.tree.map(lambda a: a.reshape(number, -1, *a.shape[1:]), examples)
+        part = jax.tree.map(lambda array: array[0], parts)
+        shapes = jax.eval_shape(grad_fn, params, buffers, part)
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
         def add(sums: Any, part: Examples) -> Any:
             return jax.tree.map(jnp.add, sums, grad_fn(params, buffers, part)), None
 
-        total, _ = jax.lax.scan(add, zeros, parts, unroll=1 if self._loops else number)
+        # XLA's CPU compiler makes convolutions fast only outside of loops (docs/dev/findings.md),
+        # but frees no memory between micro-batches there. So a CPU loops only after it ran out of
+        # memory.
+        loops = self._platform != "cpu" or self.accumulation != self._choices[0]
+        total, _ = jax.lax.scan(add, zeros, parts, unroll=1 if loops else number)
         return total
 
     def _augmented(self, share: Batch, places: Any) -> Examples:
         """Return the share as the model sees it."""
         inputs, labels, draws = share
+        if not isinstance(labels, Weighted):  # each row counts as one
+            labels = Weighted(labels, jnp.ones(len(labels), jnp.float32))
         if self.config.target == "own":  # its labels change with its inputs
             if self.augmentation.custom:
-                weighted = isinstance(labels, Weighted)
-                truth = labels.labels if weighted else labels
-                inputs, truth = self.augmentation.changed(inputs, draws, truth)
-                labels = labels._replace(labels=truth) if weighted else truth
+                inputs, truth = self.augmentation.changed(inputs, draws, labels.labels)
+                labels = labels._replace(labels=truth)
             return Examples(inputs, labels, None, None, places)
-        inputs, share_of_own = self.augmentation.applied(inputs, draws)
-        others = None if share_of_own is None else jax.tree.map(mixup.neighbours, labels)
-        return Examples(inputs, labels, others, share_of_own, places)
+        inputs, shares = self.augmentation.applied(inputs, draws)
+        others = None if shares is None else jax.tree.map(mixup.neighbours, labels)
+        return Examples(inputs, labels, others, shares, places)
 
     def _forward(self, params: Any, buffers: Any, examples: Examples) -> tuple[Any, list[Any], Any]:
         """Return outputs, BatchNorm's moved statistics, and what layers add to the loss."""
-        axis = replicas.AXIS if self.mesh is not None and self._groups_span_replicas else None
         groups = self.config.batch // self._group
+        part = group_layers.MicroBatch(examples.places, self._group, groups, self._axis)
 
         def forward(params: Any, inputs: Any) -> Any:
-            part = group_layers.MicroBatch(examples.places, self._group, groups, axis)
-            with group_layers.computing(self.model, part, self._kept_layers):
+            with group_layers.computing(self.model, part):
                 outputs, after, added = self.model.stateless_call(
                     params, buffers, inputs, training=True, return_losses=True
                 )
@@ -376,40 +335,30 @@ class TrainStep:
             return outputs, [value for value, moves in moving if moves], sum(added)
 
         if self.accumulation.remat:
-            forward = jax.checkpoint(forward, policy=rematerialization.policy())
+            forward = jax.checkpoint(forward, policy=_keep_products)
         outputs, statistics, penalty = forward(params, examples.inputs)
         return _float32(outputs), statistics, penalty
 
     def _losses(self, examples: Examples, outputs: Any) -> tuple[Any, Any]:
         """Return the loss and the metric of each example, (n,).
 
-        Each loss of `pipeline.data.labels` is linear in the labels (for numbers: but for a term
-        that no weight changes), so the loss of a mixture is the mixture of both losses. The class
-        with the greater share counts as right.
+        The loss of a mixture is the mixture of both losses, and the class with the greater share
+        counts as right.
         """
-        # A validation sees all replicas at once.
-        axis = replicas.AXIS if self.mesh is not None and self._groups_span_replicas else None
-        loss = self._in_groups(losses.of(self.config, training=True), axis)
-        kind, share = self.config.target, examples.share
-        truth, weights = _with_weights(examples.labels)
+        loss = self._in_groups(losses.of(self.config, training=True), self._axis)
 
-        def weighted(labels: Any) -> Any:
-            labels, weights = _with_weights(labels)
-            each = loss(labels, outputs)
-            return each if weights is None else weights * each
+        def weighted(labels: Weighted) -> Any:
+            return labels.weights * loss(labels.labels, outputs)
 
-        if share is None:
-            return weighted(examples.labels), target.figure(kind, truth, outputs)
-        others, _ = _with_weights(examples.other_labels)
-        if truth.ndim > 1:
-            mixed = share[:, None] * truth + (1 - share[:, None]) * others
-            # A named loss need not be linear in the labels, nor take any between 0 and 1.
-            if not self.config.loss and weights is None:
-                return weighted(mixed), target.figure(kind, mixed, outputs)
-        else:
-            mixed = jnp.where(share >= 0.5, truth, others)
-        each = share * weighted(examples.labels) + (1 - share) * weighted(examples.other_labels)
-        return each, target.figure(kind, mixed, outputs)
+        each, truth, share = weighted(examples.labels), examples.labels.labels, examples.share
+        if share is not None:
+            each = share * each + (1 - share) * weighted(examples.other_labels)
+            others = examples.other_labels.labels
+            if truth.ndim > 1:
+                truth = share[:, None] * truth + (1 - share[:, None]) * others
+            else:
+                truth = jnp.where(share >= 0.5, truth, others)
+        return each, target.figure(self.config.target, truth, outputs)
 
     def _in_groups(self, loss: Callable[[Any, Any], Any], axis: str | None) -> Callable[..., Any]:
         """Return a loss that gives each row its number in its group, if the loss compares rows.
@@ -445,44 +394,33 @@ class TrainStep:
         """
         outputs = self._outputs(params, buffers, inputs)
         counts = jnp.arange(labels.shape[0]) < real
+        # A validation sees all replicas at once.
         each = self._in_groups(losses.of(self.config, training=False), None)(labels, outputs)
         metrics = target.figure(self.config.target, labels, outputs)
-        sums = (jnp.where(counts, values, 0).sum() for values in (each, metrics))
-        return *sums, outputs if self.config.compares_epochs else None  # type: ignore[return-value]
+        loss, metric = (jnp.where(counts, values, 0).sum() for values in (each, metrics))
+        return loss, metric, outputs if self.config.compares_epochs else None
 
 
 def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> int:
     """Return how many steps a call to the devices takes at most.
 
     It follows from the model and the data alone, so that each session computes the same program.
-    A model whose layers see images or sequences uses each weight many times, so it is never quick.
+    Convolutions and attention, whose weights have more than two axes, are never quick.
 
     Args:
         share: examples of a batch on each replica.
     """
-    flat = all(
-        len(getattr(tensor, "shape", ())) <= 2
-        for layer in descendants(model)
-        if layer.weights
-        for tensor in jax.tree.leaves(_output_of(layer))
-    )
-    if not flat or model.count_params() * share > QUICK_STEP:
+    dense = all(len(weight.shape) <= 2 for weight in model.weights)
+    if not dense or model.count_params() * share > QUICK_STEP:
         return 1
-    steps = applied.total_steps // config.epochs
-    return min(max(steps // CALLS_PER_EPOCH, 1), MOST_STEPS)
+    return min(max(applied.total_steps // config.epochs // CALLS_PER_EPOCH, 1), MOST_STEPS)
 
 
-def _output_of(layer: Any) -> Any:
-    """Return a layer's symbolic output; where Keras does not know it, a shape like an image's."""
-    try:
-        return layer.output
-    except (AttributeError, ValueError):
-        return np.zeros((1, 1, 1))
-
-
-def _with_weights(labels: Any) -> tuple[Any, Any]:
-    """Return labels, and the weights of their rows, or None."""
-    return labels if isinstance(labels, Weighted) else (labels, None)
+def _keep_products(primitive: Any, *_: Any, **__: Any) -> bool:
+    """Return whether a rematerialized step keeps the results of an operation for its gradient.
+    What lies between the products (normalization, activations, dropout) is computed again.
+    """
+    return primitive.name in ("dot_general", "conv_general_dilated")
 
 
 def _float32(outputs: Any) -> Any:

@@ -6,21 +6,18 @@ and shape are equal. Only the head may have another shape, and only for another 
 
 import os
 import re
-import shutil
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from formats.errors import writing
 from pipeline import artifact
 from pipeline.artifact import Artifact
-from pipeline.config import Config, custom_code
+from pipeline.config import Config
 from pipeline.errors import ConfigError
 from pipeline.models import weight_names
 from pipeline.runtime import mounts
 
-KEPT = "fold-1/init"  # in the output, so that a later fold does not need the folder
 DATASET = re.compile(r"([\w-]+/[\w-]+)(/\d+)?")  # owner/slug, perhaps with a version
 
 
@@ -41,9 +38,7 @@ class FirstStage:
 
 
 def find(config: Config, output: Path, *, fresh: bool) -> FirstStage | None:
-    """Return the first stage of a run; None without one, or if checkpoints hold all there is.
-
-    With folds, `output` keeps a copy: a fold that starts later finds it there.
+    """Return the first stage of a run; None without one, or if each fold has checkpoints already.
 
     Args:
         output: of the run.
@@ -55,23 +50,10 @@ def find(config: Config, output: Path, *, fresh: bool) -> FirstStage | None:
     """
     if not config.init_from:
         return None
-    patterns = ("checkpoints/step-*", "fold-*/checkpoints/step-*")
-    resumes = not fresh and any(any(output.glob(pattern)) for pattern in patterns)
-    if resumes and not config.folds:
+    places = [f"fold-{number + 1}/" for number in range(config.folds or 0)] or [""]
+    if not fresh and all(any(output.glob(f"{place}checkpoints/step-*")) for place in places):
         return None
-    kept = output / KEPT
-    if resumes and kept.is_dir():
-        return FirstStage(artifact.load(kept), config.init_from)
-    folder = _folder(config.init_from)
-    first = FirstStage(artifact.load(folder), config.init_from)
-    if config.folds:
-        with writing(kept):
-            shutil.rmtree(kept, ignore_errors=True)
-            kept.mkdir(parents=True)
-            # The manifest last: without it the copy is none.
-            for name in (*first.artifact.manifest["files"], artifact.MANIFEST):
-                shutil.copyfile(folder / name, kept / name)
-    return first
+    return FirstStage(artifact.load(_folder(config.init_from)), config.init_from)
 
 
 def _folder(source: str) -> Path:
@@ -152,8 +134,7 @@ def begin(
         show: takes what was taken, and which layers were not.
 
     Returns:
-        For checkpoints and the manifest: source, run_id, weights_sha256, fold, how many arrays were
-        taken, the names of the layers that are new, and of those that are not here, and
+        For checkpoints and the manifest: source, run_id, weights_sha256, fold and
         may_have_seen_held_out.
 
     Raises:
@@ -165,67 +146,43 @@ def begin(
     theirs = {weight_names.name(key): array for key, array in arrays.items()}
     keys = weight_names.keys(model)
     ours = {weight_names.name(keys[id(weight)]): weight for weight in model.weights}
+    shapes = {name: tuple(weight.shape) for name, weight in ours.items()}
     shared = ours.keys() & theirs.keys()
-    differing = {name for name in shared if tuple(ours[name].shape) != theirs[name].shape}
+    taken = {name for name in shared if shapes[name] == theirs[name].shape}
     head = _layer(list(ours)[-1]) if earlier.outputs != config.outputs else None
-    if wrong := sorted(name for name in differing if _layer(name) != head):
-        shapes = "; ".join(
-            f"{name} has {theirs[name].shape} there and {tuple(ours[name].shape)} here"
-            for name in wrong[:3]
+    wrong = [
+        f"{name} has {theirs[name].shape} there and {shapes[name]} here"
+        for name in sorted(shared - taken)
+        if _layer(name) != head
+    ]
+    if wrong or not taken:
+        problem = f"no layer of {earlier.model}, its model, is in {config.model}"
+        if wrong:
+            problem = f"{len(wrong)} arrays have other shapes: {'; '.join(wrong[:3])}"
+        raise ConfigError(
+            f"init_from={first.source!r} cannot work: {problem}.\n"
+            "Expected layers with the same names and shapes; the head alone may differ, if"
+            f" num_classes does. Set model={earlier.model!r},"
+            f" model_options={dict(earlier.model_options)!r},"
+            f" data.channels={earlier.data.channels} (and of a network that flattens its images,"
+            f" data.height={earlier.data.height}, data.width={earlier.data.width}) as in that run,"
+            " or choose another init_from. Name the layers that both models share, where they are"
+            " your own: Keras numbers the others."
         )
-        _refuse(first, config, f"{len(wrong)} arrays have other shapes: {shapes}")
-    taken = shared - differing
-    if not taken:
-        _refuse(first, config, f"no layer of {earlier.model}, its model, is in {config.model}")
     for name in taken:
         ours[name].assign(theirs[name])
-    new, left = (_layers(names, taken) for names in (ours, theirs))
     origin = {name: first.artifact.manifest[name] for name in ("run_id", "weights_sha256")}
     show(
         f"Starting from run {origin['run_id']} ({earlier.name}{f', fold {fold}' if fold else ''}),"
         f" weights {origin['weights_sha256'][:12]}: {len(taken)} of {len(ours)} arrays taken"
     )
-    if (published := config.model_options.get("pretrained", "none")) != "none":
-        show(f"These weights take the place of model_options['pretrained']={published!r}")
-    if differing:
-        show(
-            f"The head {head} starts at random: it has {config.outputs} outputs here, and"
-            f" {earlier.outputs} there"
-        )
-    for what, names in (("New layers, which start at random", new), ("Layers not taken", left)):
-        if rest := [name for name in names if name != head or not differing]:
-            more = f" and {len(rest) - 10} more" if len(rest) > 10 else ""
-            show(f"{what}: {', '.join(rest[:10])}{more}")
-    return {
-        "source": first.source,
-        **origin,
-        "fold": fold,
-        "taken": len(taken),
-        "new": new,
-        "left": left,
-        "may_have_seen_held_out": first.may_have_seen_held_out,
-    }
-
-
-def _refuse(first: FirstStage, config: Config, problem: str) -> None:
-    """Raise `ConfigError` for layers that do not fit those of the first stage."""
-    earlier, named = first.artifact.config, ""
-    if custom_code.function(config, "model"):
-        named = " Name the layers that both models share: Keras numbers the others."
-    raise ConfigError(
-        f"init_from={first.source!r} cannot work: {problem}.\n"
-        "Expected layers with the same names and shapes; the head alone may differ, if num_classes"
-        f" does. Set model={earlier.model!r}, model_options={dict(earlier.model_options)!r},"
-        f" data.channels={earlier.data.channels} (and of a network that flattens its images,"
-        f" data.height={earlier.data.height}, data.width={earlier.data.width}) as in that run, or"
-        f" choose another init_from.{named}"
-    )
+    for what, names in (("Layers that start at random", ours), ("Layers not taken", theirs)):
+        if layers := list(dict.fromkeys(_layer(name) for name in names if name not in taken)):
+            more = f" and {len(layers) - 10} more" if len(layers) > 10 else ""
+            show(f"{what}: {', '.join(layers[:10])}{more}")
+    seen = first.may_have_seen_held_out
+    return {"source": first.source, **origin, "fold": fold, "may_have_seen_held_out": seen}
 
 
 def _layer(weight: str) -> str:
     return weight.rpartition("/")[0]
-
-
-def _layers(weights: Iterable[str], taken: set[str]) -> list[str]:
-    """Return the layers of weights that were not taken, in their order."""
-    return list(dict.fromkeys(_layer(name) for name in weights if name not in taken))

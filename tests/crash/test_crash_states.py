@@ -187,7 +187,7 @@ TWO = ((1, 1), (2, 2))
 SAVES = {
     "a third checkpoint": Checkpoints(TWO, 3),
     "the first checkpoint": Checkpoints((), 1),
-    "after a save that was killed": Checkpoints(TWO, 3, ("step-00000002", ".writing-old")),
+    "after a save that was killed": Checkpoints(TWO, 3, ("step-00000002", ".step-00000003-abc")),
     "in place of a corrupt one": Checkpoints(
         ((2, 2), (3, 3)), 3, ("step-00000002", "step-00000003")
     ),

@@ -57,7 +57,7 @@ def digest(folder):
 
 def unfinished(folder):
     """Return the names of the checkpoints that a life has begun to write, or left so."""
-    return {path.name for path in (folder / "checkpoints").glob(".writing*")}
+    return {path.name for path in (folder / "checkpoints").glob(".step-*")}
 
 
 def killed(folder, draw, *words):

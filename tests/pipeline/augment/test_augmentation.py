@@ -18,6 +18,7 @@ from pipeline.augment.augmentation import CHANGES, Augmentation
 from pipeline.config import Data
 from pipeline.config.data_layout import AUGMENTATIONS
 from pipeline.data import labels as target
+from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
 from pipeline.infer.views import views as views_of
 from pipeline.train.step import Examples, TrainStep
@@ -387,12 +388,17 @@ def test_with_mixup_and_cutmix_each_image_gets_one_of_them():
     assert 2 <= sum(between) <= 14
 
 
+def alike(labels):
+    """Return labels of rows that count alike."""
+    return Weighted(labels, np.ones(len(labels), np.float32))
+
+
 def judging(kind):
     """Return a step of which only the loss is used, for this kind of target."""
     step = object.__new__(TrainStep)
     step.config = replace(DIGITS, num_classes=4)
     object.__setattr__(step.config, "target", kind)
-    step.mesh = step.together = None
+    step._axis = step.together = None
     return step
 
 
@@ -418,10 +424,10 @@ def test_the_loss_of_a_mixture_has_the_gradient_of_the_mixed_truth(kind):
         each = -(wanted * jax.nn.log_sigmoid(values) + (1 - wanted) * jax.nn.log_sigmoid(-values))
         return (each.sum(axis=-1) if kind == "ordinal" else each.mean(axis=-1)).sum()
 
-    step, others = judging(kind), neighbour(labels)
+    step, mixture = judging(kind), (alike(labels), alike(neighbour(labels)), own)
 
     def judged(values):
-        return step._losses(Examples(None, labels, others, own, None), values)[0].sum()
+        return step._losses(Examples(None, *mixture, None), values)[0].sum()
 
     found, expected = (jax.jit(jax.grad(each))(logits) for each in (judged, by_hand))
 
@@ -433,7 +439,7 @@ def test_the_label_of_the_greater_share_counts_as_right():
     labels, logits = np.array([1, 2], np.int32), np.eye(10, dtype=np.float32)[[1, 1]]
     shares = np.array([0.6, 0.3], np.float32)
 
-    mixed = Examples(None, labels, neighbour(labels), shares, None)
+    mixed = Examples(None, alike(labels), alike(neighbour(labels)), shares, None)
     _, figures = judging("classes")._losses(mixed, logits)
 
     assert figures.tolist() == [1.0, 1.0]

@@ -149,20 +149,17 @@ def test_a_full_disk_keeps_the_last_good_checkpoint(tmp_path, size, words):
 
 
 def test_a_run_is_set_aside_with_what_belongs_to_it_and_nothing_is_deleted(tmp_path):
-    """--fresh can be regretted; history without its checkpoints would be that of nothing. A run
-    holds its folder all the while.
-    """
+    """--fresh can be regretted; history without its checkpoints would be that of nothing."""
     folder, history = tmp_path / "checkpoints", tmp_path / "history.csv"
-    with checkpoint.writer(folder), checkpoint.writer(folder):
-        checkpoint.set_aside(folder, [history])
-        assert names(tmp_path) == ["checkpoints"]  # nothing was saved yet
+    checkpoint.set_aside(folder, [history])
+    assert names(tmp_path) == ["checkpoints"]  # nothing was saved yet
 
-        for number in (1, 2):
-            saved(folder, number)
-            history.write_text(f"of run {number}")
-            checkpoint.set_aside(folder, [history, tmp_path / "progress.jsonl"])
-        history.write_text("of run 3, which saved nothing")
-        checkpoint.set_aside(folder, [history])
+    for number in (1, 2):
+        saved(folder, number)
+        history.write_text(f"of run {number}")
+        checkpoint.set_aside(folder, [history, tmp_path / "progress.jsonl"])
+    history.write_text("of run 3, which saved nothing")
+    checkpoint.set_aside(folder, [history])
 
     aside = [tmp_path / f"checkpoints-set-aside-{number}" for number in (1, 2, 3)]
     assert [path for path in sorted(tmp_path.iterdir()) if path != folder] == aside
@@ -197,7 +194,10 @@ def test_a_second_process_is_kept_out(tmp_path, end):
         text=True,
     ) as other:
         assert other.stdout is not None and other.stdout.readline() == "writing\n"
-        with pytest.raises(CheckpointError, match="by another process; expected one run"):
+        with (
+            pytest.raises(CheckpointError, match="by another process; expected one run"),
+            checkpoint.writer(folder),
+        ):
             saved(folder, 1)
         (folder / "step-00000001").mkdir()
         with pytest.raises(CheckpointError, match="one run at a time"):
@@ -205,7 +205,8 @@ def test_a_second_process_is_kept_out(tmp_path, end):
         assert names(folder) == ["step-00000001"]
         end(other)
 
-    saved(folder, 2)
+    with checkpoint.writer(folder):
+        saved(folder, 2)
 
     assert checkpoint.latest(folder).step == 2
 
@@ -214,7 +215,7 @@ def test_a_torn_checkpoint_is_left_by_a_look_and_replaced_by_a_save(tmp_path):
     """The folder may be a session's read-only input, or that of a run that is still alive, whose
     unfinished save is not seen. The one to fall back on is whole.
     """
-    shutil.copytree(saved(tmp_path, 1, 2), tmp_path / ".writing-abc")
+    shutil.copytree(saved(tmp_path, 1, 2), tmp_path / ".step-00000003-abc")
     (tmp_path / "step-00000002" / "state.npz").write_bytes(b"torn")
 
     def state() -> list[tuple[Path, int]]:

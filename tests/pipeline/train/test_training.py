@@ -267,7 +267,7 @@ def test_a_run_keeps_time_for_the_steps_under_way_and_for_a_validation(
 def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypatch):
     """Several devices of one CPU would wait for each other for ever (docs/dev/findings.md)."""
     flying, most = [], []
-    use = TrainStep._set
+    init = TrainStep.__init__
 
     @jax.jit
     def slow(images):
@@ -279,11 +279,11 @@ def test_an_evaluation_runs_ahead_but_never_by_33_calls(tiny, tmp_path, monkeypa
         most.append(sum(not value.is_ready() for value in flying))
         return flying[-1], flying[-1], None
 
-    def with_slow_evaluation(self, chosen):
-        use(self, chosen)
+    def with_slow_evaluation(self, *given):
+        init(self, *given)
         self.evaluate = evaluate
 
-    monkeypatch.setattr(TrainStep, "_set", with_slow_evaluation)
+    monkeypatch.setattr(TrainStep, "__init__", with_slow_evaluation)
     folder = write_competition(tmp_path / "competition", train=320)
     config = replace(tiny, batch=8, data=replace(tiny.data, validation_fraction=0.9))
 

@@ -2,7 +2,6 @@
 
 import shutil
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -58,8 +57,8 @@ def test_a_second_stage_begins_with_the_weights_of_the_first_to_the_bit(trained,
     assert all(np.array_equal(ours.weights[name], theirs.weights[name]) for name in trained_names)
     told = done.manifest["init_from"]
     same = {name: theirs.manifest[name] for name in ("run_id", "weights_sha256")}
-    rest = {"fold": None, "new": [], "left": [], "may_have_seen_held_out": False}
-    assert told == same | rest | {"source": str(folder), "taken": len(theirs.weights)}
+    rest = {"fold": None, "may_have_seen_held_out": False, "source": str(folder)}
+    assert told == same | rest
     saved = checkpoint.latest(output / "checkpoints")
     assert saved is not None and saved.details["init_from"] == told
     assert any(f"Starting from run {told['run_id']}" in line for line in lines)
@@ -78,19 +77,17 @@ def test_what_only_one_of_the_two_has_starts_at_random_and_is_told(first, tiny):
     theirs = first.artifact.weights
     deeper = replace(tiny, model_options={**tiny.model_options, "depth": 2})
 
-    found, told = begun(replace(tiny, num_classes=7), first, show=lines.append)
-    _, of_deeper = begun(deeper, first, show=lines.append)
+    found, _ = begun(replace(tiny, num_classes=7), first, show=lines.append)
+    begun(deeper, first, show=lines.append)
 
     same = {name for name in found if np.array_equal(found[name], theirs.get(name))}
     assert {name for name in found if " logits/" not in name} <= same
-    assert told["new"] == told["left"] == ["logits"] and len(found) == told["taken"] + 2
-    assert "The head logits starts at random: it has 7 outputs here, and 4 there" in lines
-    assert of_deeper["new"] and of_deeper["left"] == []
-    assert any(f"start at random: {of_deeper['new'][0]}" in line for line in lines)
+    of_head, of_depth = lines[:3], lines[3:]
+    assert f"{len(found) - 2} of {len(found)} arrays taken" in of_head[0]
+    assert of_head[1:] == ["Layers that start at random: logits", "Layers not taken: logits"]
+    assert len(of_depth) == 2 and "start at random: layer2_dense, layer2_norm" in of_depth[1]
     options = {"pretrained": "imagenet"}
-    model, asked = architectures.build(tiny), replace(tiny, model_options=options)
-    warm_start.begin(model, first, asked, None, lines.append)
-    assert "These weights take the place of model_options['pretrained']='imagenet'" in lines
+    asked = replace(tiny, model_options=options)
     assert backbones.published(replace(asked, model="convnext_tiny", init_from="first")) is None
 
 
@@ -199,19 +196,11 @@ def test_a_dataset_is_found_where_it_is_mounted(trained, tiny, tmp_path, monkeyp
         warm_start.find(source, tmp_path / "out", fresh=False)
 
 
-def test_with_folds_a_copy_stays_for_the_folds_that_begin_later(trained, tiny, tmp_path):
-    """Another session may be without the folder."""
-    folder, output = tmp_path / "first", tmp_path / "out"
-    shutil.copytree(trained[1] / "artifact", folder)
-    folded = replace(tiny, folds=2, init_from=str(folder))
-    whole = warm_start.find(folded, output, fresh=False)
-    (output / "fold-1" / "checkpoints" / "step-00000001").mkdir(parents=True)
-    shutil.rmtree(folder)
+def test_with_folds_it_is_needed_until_each_fold_has_a_checkpoint(trained, tiny, tmp_path):
+    """A fold that begins in a later session begins with the same weights."""
+    folded = replace(tiny, folds=2, init_from=str(trained[1] / "artifact"))
+    for number, needed in ((1, True), (2, False)):
+        (tmp_path / f"fold-{number}" / "checkpoints" / "step-00000001").mkdir(parents=True)
 
-    again = warm_start.find(folded, output, fresh=False)
-
-    assert whole is not None and again is not None
-    assert again.artifact.manifest == whole.artifact.manifest
-    assert Path(again.source) == folder
-    with pytest.raises(ConfigError, match="no such folder"):
-        warm_start.find(folded, output, fresh=True)
+        assert (warm_start.find(folded, tmp_path, fresh=False) is not None) == needed
+    assert warm_start.find(folded, tmp_path, fresh=True) is not None
