@@ -1,24 +1,23 @@
-"""Tables: CSV, and parquet by pyarrow. A text is what the file has: "001" stays "001", and "NA"
+"""Tables: CSV, and parquet by pyarrow. A text stays as the file has it: "001" stays "001", and "NA"
 stays "NA".
 
-Each row of a CSV is checked first, by Python's csv module. pandas, which reads it then, would fill
-rows that are shorter than the header, and takes the first field of longer ones for an index.
+Python's csv module checks each row before pandas reads the table: pandas would fill rows that are
+shorter than the header, and cut longer ones. A parquet table is read as the CSV that pandas makes
+of it.
 """
 
 import csv
+import io
 import shlex
 import sys
-import warnings
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-import numpy as np
 import pandas as pd
-from pandas.api.types import is_bool_dtype, is_numeric_dtype
 
-from pipeline.errors import PipelineError, reading
+from pipeline.errors import ConfigError, DataError, PipelineError, reading
 
 # Texts of a missing number; spaces around them do not count.
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
@@ -36,14 +35,12 @@ def read(
     advice: str,
     keep: Collection[str] | None = None,
     *,
+    required: Collection[str] = (),
     numbers: Collection[str] = (),
-    categories: Collection[str] | None = (),
 ) -> pd.DataFrame:
-    """Return the table: a column of texts (object) for each name in the header, or as the arguments
-    say; it may have no rows.
+    """Return the table: a column of texts (object) for each name in the header.
 
-    In a parquet table a missing value is the text "", a whole number has no point, and a number is
-    written in as few digits as tell it from others.
+    In a parquet table a missing value is the text "", and a whole number has no point.
 
     Args:
         path: of a .parquet file, or of a CSV: UTF-8, with or without a byte order mark; commas;
@@ -51,80 +48,123 @@ def read(
         kind: class of the error to raise.
         advice: the edit that fixes it; ends the message.
         keep: the columns to return, if they are there; None: all.
-        numbers: columns to return as float64, NaN where a text is one of `MISSING`. A column in
-            which a text is neither that nor a finite number is returned as texts.
-        categories: columns to return as pandas' categoricals of texts, which take the memory of
-            the distinct ones; None: all that are not in `numbers`.
+        required: columns that must be there, and are returned, too; there must be rows then.
+        numbers: columns in which pandas looks for numbers: they are numbers, NaN where a text is
+            one of `MISSING`, or texts as far as they are none.
 
     Raises:
+        ConfigError: if the table lacks one of `required`.
         kind: if the file cannot be read, is empty, holds a NUL, names a column twice, or has a row
             with more or fewer fields than the header.
     """
-    names = header(path, kind, advice)
-    kept = [name for name in names if keep is None or name in keep]
-    table_of = _parquet_table if is_parquet(path) else _csv_table
-    with _reading(path, kind, advice):
-        table = table_of(path, names, kept, numbers)
-    encoded = [
-        name for name in kept if name not in numbers and (categories is None or name in categories)
-    ]
-    return table.astype(dict.fromkeys(encoded, "category"))
+    keep = None if keep is None else {*keep, *required}
+    with _reading(path, kind, advice), _opened(path, keep) as file:
+        rows = _rows(file)
+        names = next(rows)
+        for _ in rows:  # this checks each
+            pass
+        file.seek(0)
+        kept = [name for name in names if keep is None or name in keep]
+        table: pd.DataFrame = pd.read_csv(
+            file,
+            header=0,
+            names=names,
+            index_col=False,
+            usecols=kept or names[:1],  # without a column pandas would count no rows
+            dtype={name: object for name in kept if name not in numbers},
+            keep_default_na=False,
+            na_values={name: list(MISSING) for name in kept if name in numbers},
+        )
+    if missing := [name for name in required if name not in kept]:
+        there = ", ".join(header(path, kind, advice)[:20])
+        raise ConfigError(
+            f"{path} has the columns {there[:1000]}; expected also {', '.join(missing)[:1000]}.\n"
+            "Set id_column, label_column and the other columns in the config to the table's own."
+        )
+    if required and not len(table):
+        raise kind(
+            f"{path} has a header and no rows; expected one row per example.\n"
+            f"Complete the download. {advice}"
+        )
+    return table[kept]
 
 
 def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
     """Return the names of the table's columns; the arguments and errors are those of `read`."""
     with _reading(path, kind, advice):
-        if not is_parquet(path):
-            return next(_csv_rows(path))
-        from pyarrow import parquet
+        if is_parquet(path):
+            from pyarrow import parquet
 
-        names: list[str] = parquet.read_schema(path).names
-        _refuse_repeated(names)
-        return names
+            return list(parquet.read_schema(path).names)
+        with _opened(path) as file:
+            return next(_rows(file))
 
 
 def rows(path: Path, kind: type[PipelineError], advice: str) -> Iterator[list[str]]:
     """Yield the header, and then each row that is not blank, as texts."""
-    if is_parquet(path):
-        table = read(path, kind, advice)
-        yield list(table.columns)
-        yield from map(list, zip(*(table[name] for name in table), strict=True))
-        return
-    with _reading(path, kind, advice):
-        yield from _csv_rows(path)
+    with _reading(path, kind, advice), _opened(path) as file:
+        yield from _rows(file)
+
+
+def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit: str) -> None:
+    """Raise `DataError` if some rows of a column are wrong: how many, and the first ones.
+
+    Args:
+        path: of the table, or what else the column comes from.
+        column: of the table, whose index counts its rows from 0.
+        wrong: bool (n,).
+        expected: in each row.
+        edit: the edit that fixes it; ends the message.
+    """
+    found = column[wrong]
+    if len(found):
+        examples = list(dict.fromkeys(repr(str(value)[:80]) for value in found))
+        raise DataError(
+            f"{path} has {', '.join(examples[:3])} in {column.name!r} (rows: {len(found):,}, the "
+            f"first: {found.index[0] + 1}); expected {expected}.\n{edit}"
+        )
+
+
+def _opened(path: Path, keep: Collection[str] | None = None) -> TextIO:
+    """Return a table as the text of a CSV, a parquet table without columns that are not kept."""
+    if not is_parquet(path):
+        return path.open(newline="", encoding="utf-8-sig")
+    from pyarrow import parquet
+
+    names = parquet.read_schema(path).names
+    kept = [name for name in names if keep is None or name in keep] or names[:1]
+    table = parquet.read_table(path, columns=kept)
+    # With numpy's types a whole number would get a point where its column has gaps.
+    columns = table.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
+    return io.StringIO(columns.to_csv(index=False), newline="")
 
 
 @contextmanager
 def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[None]:
     """Raise the errors of a table as `kind`."""
-    form = "parquet table" if is_parquet(path) else "CSV"
     with reading(path, kind, advice):
         try:
             yield
-        except ImportError as error:  # an extra here (170 MB)
+        except FileNotFoundError as error:
+            siblings = sorted(file.name for file in path.parent.glob("*"))[:10]
             raise kind(
-                f"{path} is a parquet table, and pyarrow is not installed; expected it, as Kaggle's"
-                " images have it.\npip install -e '.[parquet]'"
+                f"{path} is missing; its folder holds: {', '.join(siblings) or 'nothing'}.\n"
+                f"Expected a table. {advice}"
             ) from error
-        except UnicodeDecodeError as error:
+        except (ImportError, ValueError, csv.Error) as error:  # of pandas and pyarrow, too
+            form = "parquet table" if is_parquet(path) else "CSV"
+            fix = "" if is_parquet(path) else "Expected UTF-8 and commas. "
+            if isinstance(error, ImportError):  # an extra here (170 MB)
+                fix = "Expected pyarrow, as Kaggle's images have it: pip install -e '.[parquet]'\n"
+            if isinstance(error, UnicodeDecodeError):
+                utf8 = f"iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv"
+                fix += f"If it is Latin-1: {utf8}, and put it in its place. "
             raise kind(
-                f"{path} could not be read as a {form}: {error}; expected UTF-8.\n"
-                f"If it is Latin-1: iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv, "
-                f"and put it in its place. {advice}"
-            ) from error
-        except (ValueError, csv.Error) as error:  # pyarrow's errors are ValueErrors
-            expected = "" if is_parquet(path) else "Expected UTF-8 and commas. "
-            raise kind(
-                f"{path} could not be read as a {form}: {str(error)[:300]}.\n{expected}{advice}"
+                f"{path} could not be read as a {form}: {str(error)[:300]}.\n{fix}{advice}"
             ) from error
 
 
-def _refuse_repeated(names: list[str]) -> None:
-    if len(set(names)) < len(names):
-        raise ValueError(f"its header names a column twice: {', '.join(names)}")
-
-
-def _csv_rows(path: Path) -> Iterator[list[str]]:
+def _rows(file: TextIO) -> Iterator[list[str]]:
     """Yield the header of a CSV, and then each row that is not blank, which has as many fields.
 
     Raises:
@@ -132,90 +172,21 @@ def _csv_rows(path: Path) -> Iterator[list[str]]:
     """
     # A mask as run lengths has more characters than Python takes by itself.
     csv.field_size_limit(sys.maxsize)
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        reader = csv.reader(_lines(file), strict=True)
-        names = next(filter(None, reader), None)
-        if not names:
-            raise ValueError("it is empty")
-        if len(names) == 1 and ";" in names[0]:
+    reader = csv.reader(file, strict=True)
+    names = next(filter(None, reader), None)
+    if not names:
+        raise ValueError("it is empty")
+    if len(names) == 1 and ";" in names[0]:
+        raise ValueError(
+            "semicolons stand between the fields; write it again with commas (and decimal points)"
+        )
+    yield names  # where only these are read, they may be a row of data
+    if len(set(names)) < len(names):
+        raise ValueError(f"its header names a column twice: {', '.join(names)}")
+    for row in filter(None, reader):
+        if len(row) != len(names) or any("\0" in field for field in row):
             raise ValueError(
-                "semicolons stand between the fields; write it again with commas (and decimal "
-                "points)"
+                f"line {reader.line_num} has {len(row)} fields, or holds a NUL; expected "
+                f"{len(names)} ({', '.join(names)})"
             )
-        yield names  # where only these are read, they may be a row of data
-        _refuse_repeated(names)
-        for row in filter(None, reader):
-            if len(row) != len(names):
-                raise ValueError(
-                    f"line {reader.line_num} has {len(row)} fields and the header {len(names)} "
-                    f"({', '.join(names)})"
-                )
-            yield row
-
-
-def _lines(file: TextIO) -> Iterator[str]:
-    for number, line in enumerate(file, 1):
-        if "\0" in line:  # other programs end a line there, or refuse it
-            raise ValueError(f"line {number} holds a NUL, which no text does")
-        yield line
-
-
-def _csv_table(
-    path: Path, names: list[str], kept: list[str], numbers: Collection[str]
-) -> pd.DataFrame:
-    """Return the columns `kept` of a CSV, those of `numbers` as float64 where all texts are."""
-    rows = _csv_rows(path)
-    if len(names) == 1:  # a row of blanks is a row, which pandas skips
-        return pd.DataFrame(list(rows)[1:], columns=names, dtype=object)[kept]
-    count = sum(1 for _ in rows) - 1  # this checks each
-    if not kept:  # pandas would count no rows
-        return pd.DataFrame(index=range(count))
-
-    def parsed(columns: Collection[str], **options: Any) -> pd.DataFrame:
-        places = [place for place, name in enumerate(names) if name in columns]
-        common: dict[str, Any] = {"encoding": "utf-8-sig", "keep_default_na": False}
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", pd.errors.DtypeWarning)  # those are read again
-            table: pd.DataFrame = pd.read_csv(
-                path, header=0, names=names, index_col=False, usecols=places, **common, **options
-            )
-            return table
-
-    asked = [name for name in kept if name in numbers]
-    texts = {name: object for name in kept if name not in numbers}
-    table = parsed(kept, dtype=texts, na_values={name: list(MISSING) for name in asked})
-    not_numbers = [name for name in asked if not _are_numbers(table[name])]
-    if not_numbers:
-        table[not_numbers] = parsed(not_numbers, dtype=object)
-    return table.astype({name: np.float64 for name in asked if name not in not_numbers})
-
-
-def _parquet_table(
-    path: Path, names: list[str], kept: list[str], numbers: Collection[str]
-) -> pd.DataFrame:
-    """Return the columns `kept` of a parquet table, as `_csv_table` does."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
-    stored = parquet.read_table(path, columns=kept)
-    table: pd.DataFrame = stored.to_pandas(types_mapper=pd.ArrowDtype, ignore_metadata=True)
-    for name in kept:
-        column = table[name]
-        if name in numbers and _are_numbers(column):
-            table[name] = column.to_numpy(np.float64, na_value=np.nan)
-            continue
-        try:
-            texts = column.where(column == column).astype(pd.ArrowDtype(pa.string()))
-        except (pa.ArrowException, TypeError) as error:
-            raise ValueError(
-                f"its column {name!r} holds {stored[name].type}; expected numbers, texts or truths"
-            ) from error
-        table[name] = texts.fillna("").astype(object)
-    return table
-
-
-def _are_numbers(column: pd.Series) -> bool:
-    """Return whether a column has numbers alone, all of them finite or missing."""
-    if not is_numeric_dtype(column) or is_bool_dtype(column):
-        return False
-    return not np.isinf(column.to_numpy(np.float64, na_value=np.nan)).any()
+        yield row

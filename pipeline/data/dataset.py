@@ -19,6 +19,7 @@ from pipeline.config import Config, custom_code
 from pipeline.config.data_layout import Data
 from pipeline.data import (
     class_folders,
+    csv_files,
     duplicates,
     file_images,
     image_files,
@@ -29,6 +30,7 @@ from pipeline.data import (
     table_features,
     tfrecords,
 )
+from pipeline.data.csv_files import check_column
 from pipeline.data.labels import Target
 from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
@@ -116,20 +118,14 @@ def read_training(
         DataError: if a file is missing, too many images are broken, or labels or columns are not
             what the config says.
     """
-    data, show_line = config.data, show or (lambda line: None)
-    if data.kind == "own":
-        return _from_reader(folder, config, show or print)
-    path, table, ids, sources = _rows(folder, config, show)
-    encoding, broken, first = None, {}, None
-    if data.kind in ("images", "tfrecords"):
+    data, rows = config.data, _rows(folder, config, show)
+    path, table, ids, sources = rows.path, rows.table, rows.ids, rows.sources
+    broken, first = {}, None
+    encoding: Encoding | State | None = None
+    if sources:
+        in_files = config.feed == "files"
         inputs, reasons = image_files.read(
-            sources,
-            data,
-            cache,
-            show,
-            base=folder,
-            prepared=prepared,
-            in_files=config.feed == "files",
+            sources, data, cache, show, base=folder, prepared=prepared, in_files=in_files
         )
         broken = {ids[row]: reason for row, reason in reasons.items()}
         if len(broken) > image_files.most_skipped(len(ids)):
@@ -140,20 +136,28 @@ def read_training(
             ids = tuple(ids[row] for row in kept)
         whole = (source for row, source in enumerate(sources) if row not in reasons)
         first = next(map(parallel_decoding.readable, whole), None)
+    elif rows.custom is not None:
+        inputs, encoding = rows.custom.inputs, rows.custom.state
+        own_rows.check_test(folder, config, rows.custom.state, show or print)
     elif data.kind == "pixels":
         inputs = table_features.pixels(path, data, (data.id_column, *_columns(data)), ADVICE)
     elif data.kind == "arrays":
         advice = "Set data.train_array in the config."
         inputs = table_features.array(folder / data.train_array, data, len(ids), advice)
     else:
-        encoding = table_features.fit(table, data, path)
-        inputs = table_features.encode(table, encoding, path)
-    target, values = labels.read(table, config, path)
-    groups, weights = _groups_and_weights(table, config, path)
+        encoding = fitted = table_features.fit(table, data, path)
+        inputs = table_features.encode(table, fitted, path)
+    if rows.custom is not None and rows.custom.labels is not None:
+        target, values = Target("own", ()), rows.custom.labels
+    else:
+        target, values = labels.read(table, config, path)
+    groups = None if data.group_column is None else group_codes(table[data.group_column], path)
+    weights = None if data.weight_column is None else _weights(table[data.weight_column], path)
     if data.group_duplicates:
         groups = duplicates.groups(inputs, groups)
-        number = len(np.unique(groups))
-        show_line(f"{len(ids):,} images in {number:,} groups of duplicates, which no split divides")
+        if show is not None:
+            number = f"{len(ids):,} images in {len(np.unique(groups)):,} groups of duplicates"
+            show(f"{number}, which no split divides")
     return Examples(ids, inputs, values, target, groups, encoding, broken, weights, first)
 
 
@@ -168,7 +172,8 @@ class _Rows(NamedTuple):
     path: Path
     table: pd.DataFrame
     ids: tuple[str, ...]
-    sources: parallel_decoding.Paths
+    sources: parallel_decoding.Paths = ()
+    custom: own_rows.Checked | None = None
 
 
 def _columns(data: Data) -> list[str]:
@@ -178,7 +183,12 @@ def _columns(data: Data) -> list[str]:
 def _rows(folder: Path, config: Config, show: Callable[[str], None] | None = None) -> _Rows:
     data, names = config.data, _columns(config.data)
     sources: parallel_decoding.Paths = ()
-    if data.kind == "tfrecords":
+    custom = None
+    if data.kind == "own":
+        path = Path(custom_code.described(config, "read_training"))
+        custom = own_rows.read_training(folder, config)
+        table = custom.table
+    elif data.kind == "tfrecords":
         path = folder / ", ".join(tfrecords.several(data.train_records))
         features = (data.id_column, *names)
         sources, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
@@ -186,63 +196,34 @@ def _rows(folder: Path, config: Config, show: Callable[[str], None] | None = Non
         path = folder / ", ".join(tfrecords.several(data.train_images))
         sources, table = class_folders.read(folder, data, show)
     else:
-        path, optional = folder / data.train_csv, (data.id_column,)
+        path, key = folder / data.train_csv, (data.id_column,)
         # Only image files are found by id.
-        needed = [data.id_column, *names] if data.kind == "images" else names
-        table = table_features.read_table(path, needed, ADVICE, optional=optional, data=data)
+        needed = (*key, *names) if data.kind == "images" else names
+        table = csv_files.read(
+            path, DataError, ADVICE, key, required=needed, numbers=data.numeric_columns
+        )
     ids = tuple(map(str, range(len(table))))
     if data.id_column in table.columns:
         ids = table_features.unique_ids(table[data.id_column], path)
     if data.kind == "images" and not sources:
         sources = image_files.find(folder, data.train_images, ids, data)
-    return _Rows(path, table, ids, sources)
-
-
-def _from_reader(folder: Path, config: Config, show: Callable[[str], None]) -> Examples:
-    rows = own_rows.read_training(folder, config)
-    path = Path(custom_code.described(config, "read_training"))
-    target, values = Target("own", ()), rows.labels
-    if values is None:
-        target, values = labels.read(rows.columns, config, path)
-    if (folder / config.data.sample_submission).is_file():
-        own_rows.check_test(folder, config, rows.state, show)
-    groups, weights = _groups_and_weights(rows.columns, config, path)
-    return Examples(rows.ids, rows.inputs, values, target, groups, rows.state, weights=weights)
-
-
-def _groups_and_weights(
-    table: pd.DataFrame, config: Config, path: Path
-) -> tuple[np.ndarray | None, np.ndarray | None]:
-    group, weight = config.data.group_column, config.data.weight_column
-    return (
-        None if group is None else group_codes(table[group], path),
-        None if weight is None else _weights(table[weight], path),
-    )
+    return _Rows(path, table, ids, sources, custom)
 
 
 def group_codes(column: pd.Series, path: Path) -> np.ndarray:
     """Return the rank of each row's text among the sorted texts of a column: int32 (n,)."""
-    empty = int((column == "").sum())
-    if empty:
-        raise DataError(
-            f"{path} has {empty} rows without a text in {column.name!r}; expected the group of "
-            "each row.\nFill it in (a row without a group gets a text of its own), or set "
-            "data.group_column=None."
-        )
-    return np.unique(column.to_numpy(str), return_inverse=True)[1].astype(np.int32)
+    edit = "Fill it in (a row without a group gets a text of its own), or leave group_column out."
+    check_column(path, column, column == "", "the group of each row", edit)
+    return pd.factorize(column, sort=True)[0].astype(np.int32)
 
 
 def _weights(column: pd.Series, path: Path) -> np.ndarray:
     """Return the numbers of a column of texts: float64 (n,), 0 or more."""
-    numbers = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
-    wrong = column[~((numbers >= 0) & (numbers <= MOST_WEIGHT))]
-    if len(wrong):
-        raise DataError(
-            f"{path} has {wrong.iloc[0]!r} in {column.name!r}, the first of {len(wrong)} such rows;"
-            f" expected weights from 0 to {MOST_WEIGHT:g}.\nCorrect the table, or leave"
-            " data.weight_column out."
-        )
-    return numbers
+    numbers = pd.to_numeric(column, errors="coerce")
+    edit = "Correct the table, or leave data.weight_column out."
+    expected = f"weights from 0 to {MOST_WEIGHT:g}"
+    check_column(path, column, ~numbers.between(0, MOST_WEIGHT), expected, edit)
+    return numbers.to_numpy(np.float64)
 
 
 class Weighted(NamedTuple):
@@ -310,14 +291,10 @@ class Batches:
 
     def indices(self, step: int) -> np.ndarray:
         """Return which of the n images the step takes: int64 (batch,)."""
-        epoch, start = divmod(step * self.batch, len(self))
-        parts, needed = [], self.batch
-        while needed > 0:
-            part = self.order(epoch)[start : start + needed]
-            parts.append(part)
-            needed -= len(part)
-            epoch, start = epoch + 1, 0
-        return np.concatenate(parts)
+        positions = np.arange(step * self.batch, (step + 1) * self.batch)
+        epochs, places = np.divmod(positions, len(self))
+        every = np.unique(epochs).tolist()
+        return np.concatenate([self.order(epoch)[places[epochs == epoch]] for epoch in every])
 
     def rows_of(self, step: int) -> np.ndarray:
         """Return which rows of `inputs` the step takes: int64 (batch,)."""

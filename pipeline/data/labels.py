@@ -14,16 +14,17 @@
                 submission of the config's own; an output is what the model gives
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy import special  # type: ignore[import-untyped]
 
 from pipeline.config import Config
+from pipeline.data.csv_files import check_column
 from pipeline.errors import DataError
 
 # What is shown for each epoch beside the loss. The error is in standard deviations of the target.
@@ -64,16 +65,11 @@ class Target:
 
     @staticmethod
     def from_json(value: Any) -> "Target":
-        """Return the target that `to_json` wrote.
-
-        Raises:
-            KeyError, TypeError, ValueError: if it did not.
-        """
-        if value["kind"] not in FIGURE:
-            raise ValueError(f"not a target: {value!r}")
-        columns = ("center", "spread", "lowest", "highest")
-        numbers = {name: tuple(map(float, value[name])) for name in columns}
-        return Target(**{**value, **numbers, "names": tuple(map(str, value["names"]))})
+        """Return the target that `to_json` wrote."""
+        parts: dict[str, Any] = {
+            name: tuple(each) for name, each in value.items() if isinstance(each, list)
+        }
+        return Target(**{**value, **parts})
 
     def limited(self, labels: np.ndarray) -> "Target":
         """Return this target of a regression with predictions limited to the range of `labels`.
@@ -106,14 +102,14 @@ class Target:
         if self.kind == "own":
             return values
         if self.kind == "classes":
-            exponents = np.exp(values - values.max(axis=1, keepdims=True))
-            return np.asarray(exponents / exponents.sum(axis=1, keepdims=True), np.float32)
+            return np.asarray(special.softmax(values, axis=1))
         if self.kind == "multilabel":
-            return _sigmoid(values)
+            return np.asarray(special.expit(values))
         if self.kind == "ordinal":
             # "More than b" is never more probable than "more than a < b". Outputs that contradict
             # this count as equal.
-            padded = np.pad(_sigmoid(values), ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0)))
+            likely = special.expit(values)
+            padded = np.pad(likely, ((0, 0), (1, 1)), constant_values=((0, 0), (1, 0)))
             beyond = np.minimum.accumulate(padded, axis=1)
             return np.asarray(beyond[:, :-1] - beyond[:, 1:], np.float32)
         numbers = values * np.array(self.spread, np.float32) + np.array(self.center, np.float32)
@@ -301,110 +297,55 @@ def read(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.nd
     Raises:
         DataError: if the labels are not as many as the config says, or not of its kind.
     """
-    columns = table[list(config.data.labels)]
-    if config.target == "regression":
-        return _read_numbers(columns, config, path)
-    if config.target == "multilabel" and len(columns.columns) > 1:
-        return _read_columns(columns, path)
-    if config.target == "multilabel":
-        return _read_several(columns.iloc[:, 0], config, path)
-    texts = columns.iloc[:, 0]
-    if empty := int((texts == "").sum()):
+    kind, columns = config.target, table[list(config.data.labels)]
+    if kind == "regression":
+        return _standardized(columns, config, path)
+    if kind == "multilabel" and len(columns.columns) > 1:
+        numbers = _numbers(columns, path, lambda values: values.isin((0, 1)), "0 or 1")
+        return Target(kind, config.data.labels), numbers.astype(np.float32)
+    texts, separator = columns.iloc[:, 0], config.data.label_separator
+    if kind == "multilabel":
+        rows = [set(parts(text, separator)) for text in texts]
+        names = sorted(set().union(*rows))
+        labels = np.array([[name in row for name in names] for row in rows], np.float32)
+    else:
+        check_column(path, texts, texts == "", "a label in each", FIX)
+        if kind == "ordinal":
+            _numbers(columns, path, np.isfinite, "numbers with target='ordinal'")
+        names = sorted(set(texts), key=float if kind == "ordinal" else str)
+        labels = pd.Index(names, dtype=object).get_indexer(pd.Index(texts)).astype(np.int32)
+    if len(names) != config.num_classes:
         raise DataError(
-            f"{path} has {empty} rows without a label in {texts.name!r}; expected one in each."
-            f"\n{FIX}"
+            f"{path} has {len(names)} different labels ({', '.join(map(repr, names[:12]))}"
+            f"{' …' if len(names) > 12 else ''}); expected num_classes={config.num_classes}, as in "
+            f"the config.\nSet num_classes={len(names)}, or correct label_column."
         )
-    names = sorted(set(texts))
-    if config.target == "ordinal":
-        if wrong := [text for text in names if _number(text) is None]:
-            raise DataError(
-                f"{path} has the label {wrong[0]!r}; expected numbers with target='ordinal'.\n{FIX}"
-            )
-        names.sort(key=float)
-        for before, after in pairwise(names):
-            if float(before) == float(after):
-                raise DataError(
-                    f"{path} writes one number in two ways, {before!r} and {after!r}; expected one "
-                    f"text for each label.\n{FIX}"
-                )
-    _check_number(names, config, path)
-    codes = {name: code for code, name in enumerate(names)}
-    return Target(config.target, tuple(names)), np.array([codes[text] for text in texts], np.int32)
+    return Target(kind, tuple(names), separator=separator), labels
 
 
-def _read_numbers(table: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    log = config.metric == "rmsle"
-    for name in table:
-        texts = table[name]
-        wrong = [text for text in texts if _number(text) is None]
-        if wrong:
-            raise DataError(
-                f"{path} has {len(wrong)} labels in {name!r} that are not finite numbers: "
-                f"{', '.join(map(repr, wrong[:3]))}; expected numbers.\n{FIX}"
-            )
-    numbers = table.map(float).to_numpy()
-    for name, column in zip(table, numbers.T, strict=True):
-        if np.abs(column).max() > MOST:
-            raise DataError(
-                f"{path} has labels in {name!r} beyond {MOST:g}, which no prediction can reach in "
-                f"32 bits; expected smaller ones.\nDivide them, and multiply the predictions. {FIX}"
-            )
-        if log and (column < 0).any():
-            raise DataError(
-                f"{path} has labels below 0; the metric rmsle expects none.\n"
-                "Choose another metric, or correct the table."
-            )
-        if column.min() == column.max():
-            raise DataError(
-                f"{path} has one and the same number in all of {name!r}; expected labels to learn."
-                f"\n{FIX}"
-            )
+def _standardized(columns: pd.DataFrame, config: Config, path: Path) -> tuple[Target, np.ndarray]:
+    """Return the target of a regression and its labels."""
+    log, expected = config.metric == "rmsle", f"finite numbers up to {MOST:g}"
+    if log:
+        expected += ", 0 or more for the metric rmsle"
+    least = 0 if log else -MOST
+    numbers = _numbers(columns, path, lambda values: values.between(least, MOST), expected)
+    for name, constant in zip(columns, np.ptp(numbers, axis=0) == 0, strict=True):
+        same = np.full(len(columns), constant)
+        check_column(path, columns[name], same, "numbers that differ", FIX)
     numbers = np.log1p(numbers) if log else numbers
     center, spread = numbers.mean(axis=0), numbers.std(axis=0)
     target = Target(
-        "regression", tuple(table.columns), tuple(center.tolist()), tuple(spread.tolist()), log
+        "regression", config.data.labels, tuple(center.tolist()), tuple(spread.tolist()), log
     )
     return target, np.asarray((numbers - center) / spread, np.float32)
 
 
-def _read_columns(table: pd.DataFrame, path: Path) -> tuple[Target, np.ndarray]:
-    """Return several labels of a column each."""
-    for name in table:
-        for text in sorted(set(table[name])):
-            if _number(text) not in (0.0, 1.0):
-                raise DataError(
-                    f"{path} has {text!r} in {name!r}; expected 0 or 1 in each label column.\n{FIX}"
-                )
-    return Target("multilabel", tuple(table.columns)), table.to_numpy(str).astype(np.float32)
-
-
-def _read_several(texts: pd.Series, config: Config, path: Path) -> tuple[Target, np.ndarray]:
-    """Return several labels of one column, with a separator between them."""
-    separator = config.data.label_separator
-    rows = [parts(text, separator) for text in texts]
-    names = sorted({label for row in rows for label in row})
-    _check_number(names, config, path)
-    labels = np.array([[name in row for name in names] for row in map(set, rows)], np.float32)
-    return Target("multilabel", tuple(names), separator=separator), labels
-
-
-def _check_number(names: Sequence[str], config: Config, path: Path) -> None:
-    if len(names) != config.num_classes:
-        raise DataError(
-            f"{path} has {len(names)} different labels ({', '.join(map(repr, names[:12]))}"
-            f"{' …' if len(names) > 12 else ''}); expected "
-            f"num_classes={config.num_classes}, as in the config.\n"
-            f"Set num_classes={len(names)}, or correct label_column."
-        )
-
-
-def _number(text: str) -> float | None:
-    try:
-        number = float(text)
-    except ValueError:
-        return None
-    return number if np.isfinite(number) and "_" not in text else None
-
-
-def _sigmoid(values: np.ndarray) -> np.ndarray:
-    return np.asarray(np.exp(-np.logaddexp(0, -values)), np.float32)
+def _numbers(
+    columns: pd.DataFrame, path: Path, allowed: Callable[[pd.Series], pd.Series], expected: str
+) -> np.ndarray:
+    """Return columns of texts as float64 (n, k), or refuse a number that is not allowed."""
+    numbers = columns.apply(pd.to_numeric, errors="coerce")
+    for name in columns:
+        check_column(path, columns[name], ~allowed(numbers[name]), expected, FIX)
+    return np.asarray(numbers, np.float64)

@@ -4,16 +4,16 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import MappingProxyType
 
 import numpy as np
 import pandas as pd
 
 from pipeline.config import Config
 from pipeline.data import csv_files, image_files, own_rows, parallel_decoding, table_features
+from pipeline.data.csv_files import check_column
 from pipeline.data.own_rows import Block, Blocks, State
 from pipeline.data.table_features import Encoding
-from pipeline.errors import DataError, reading
+from pipeline.errors import DataError
 
 
 @dataclass(frozen=True)
@@ -55,39 +55,31 @@ def read_test(folder: Path, config: Config, encoding: Encoding | State | None = 
     data = config.data
     sample, advice = folder / data.sample_submission, "Set data.sample_submission in the config."
     # Ids are the first column, which may have another name than in the tables.
-    first = data.id_column
-    with reading(sample, DataError, advice):
-        if sample.is_file():
-            first = csv_files.header(sample, DataError, advice)[0]
-    table = table_features.read_table(sample, (first,), advice)
-    ids = table_features.unique_ids(table[first], sample)
+    first = csv_files.header(sample, DataError, advice)[0]
+    names = csv_files.read(sample, DataError, advice, (), required=(first,))[first]
+    ids = table_features.unique_ids(names, sample)
     if data.kind in ("images", "tfrecords"):
         return TestSet(ids, _image_blocks(image_files.find_test(folder, ids, data), config))
     if isinstance(encoding, State):
         blocks = own_rows.test_blocks(folder, config, ids, encoding)
         return TestSet(ids, blocks, images=data.images)
 
-    path, broken = folder / data.test_csv, dict[int, str]()
-    id_columns = (data.id_column, first)
-    if data.kind == "arrays":
-        advice = "Set data.test_array in the config."
-        if path.is_file():
-            table = csv_files.read(path, DataError, advice, id_columns)
-        else:
-            table = pd.DataFrame()
-        inputs = table_features.array(folder / data.test_array, data, len(ids), advice)
-    else:
-        inputs, table, broken = _table_inputs(path, config, id_columns, encoding)
-    rows = _rows_of_ids(table, id_columns, ids, path, sample)
-    if rows is not None:
-        broken = {place: broken[row] for place, row in enumerate(rows) if row in broken}
+    keys, path = (data.id_column, first), folder / data.test_csv
+    inputs, table, broken = _table_inputs(folder, config, keys, encoding, len(ids))
+    rows = np.arange(len(inputs))
+    if key := next((name for name in keys if name in table.columns), None):
+        given = pd.Index(table_features.unique_ids(table[key], path))
+        edit = "Take both from the same download."
+        check_column(path, table[key], ~table[key].isin(ids), f"ids of {sample.name}", edit)
+        check_column(sample, names, ~names.isin(given), f"ids of {path.name}", edit)
+        rows = given.get_indexer(pd.Index(ids))
     elif len(inputs) != len(ids):
         raise DataError(
             f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, and "
             f"{sample.name} has {len(ids)} rows; expected as many.\n"
             "Take both from the same download, or correct id_column in the config."
         )
-    return TestSet(ids, in_blocks(inputs, rows, broken), images=data.kind != "table")
+    return TestSet(ids, _blocks_of(inputs, rows, broken), images=data.kind != "table")
 
 
 def _image_blocks(paths: Sequence[parallel_decoding.Source | None], config: Config) -> Blocks:
@@ -107,63 +99,53 @@ def _image_blocks(paths: Sequence[parallel_decoding.Source | None], config: Conf
     return blocks
 
 
-def in_blocks(
-    inputs: np.ndarray,
-    rows: np.ndarray | None = None,
-    broken: Mapping[int, str] = MappingProxyType({}),
-) -> Blocks:
+def _blocks_of(inputs: np.ndarray, rows: np.ndarray, broken: Mapping[int, str]) -> Blocks:
     """Return `TestSet.blocks` of inputs in memory.
 
     Args:
-        rows: int64 (n,), the order of the inputs; None: as they are.
-        broken: the reason for each row of the test set that cannot be used.
+        rows: int64 (n,), the row of the inputs of each id.
+        broken: the reason for each row of the inputs that cannot be used.
     """
 
     def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
-        end = len(inputs) if last is None else last
+        end = len(rows) if last is None else last
         for start in range(first, end, size):
-            part = slice(start, min(start + size, end))
-            reasons = {row: broken[row] for row in range(part.start, part.stop) if row in broken}
-            yield start, inputs[part] if rows is None else inputs[rows[part]], reasons
+            part = rows[start : min(start + size, end)]
+            reasons = {
+                start + place: broken[row] for place, row in enumerate(part) if row in broken
+            }
+            yield start, inputs[part], reasons
 
     return blocks
 
 
 def _table_inputs(
-    path: Path, config: Config, id_columns: tuple[str, str], encoding: Encoding | State | None
+    folder: Path,
+    config: Config,
+    keys: tuple[str, str],
+    encoding: Encoding | State | None,
+    number: int,
 ) -> tuple[np.ndarray, pd.DataFrame, dict[int, str]]:
-    """Return the inputs of a test table, the table, and the reason for each broken row. In the
-    scored rerun a row that cannot be read is broken, since nobody is there to fix the table.
+    """Return the inputs of a test table or array, the table, and the reason for each broken row. In
+    the scored rerun a row that cannot be read is broken, since nobody is there to fix the table.
+
+    Args:
+        keys: what the column of ids may be called.
+        number: of images that are expected in an array.
     """
-    data, advice = config.data, "Set data.test_csv in the config."
-    others = (*id_columns, *data.row_columns, *data.labels)
+    data, path, broken = config.data, folder / config.data.test_csv, dict[int, str]()
+    if data.kind == "arrays":
+        advice = "Set data.test_array in the config."
+        table = csv_files.read(path, DataError, advice, keys) if path.is_file() else pd.DataFrame()
+        return table_features.array(folder / data.test_array, data, number, advice), table, broken
+    advice, rerun = "Set data.test_csv in the config.", bool(os.environ.get(image_files.RERUN))
+    others = (*keys, *data.row_columns, *data.labels)
     names = (*data.numeric_columns, *data.categorical_columns)
-    table = table_features.read_table(path, names, advice, optional=others, data=data)
-    rerun, broken = bool(os.environ.get(image_files.RERUN)), dict[int, str]()
+    table = csv_files.read(
+        path, DataError, advice, others, required=names, numbers=data.numeric_columns
+    )
     if data.kind == "pixels":
-        inputs = table_features.pixels(path, data, others, advice, broken if rerun else None)
-    elif isinstance(encoding, Encoding):
-        inputs = table_features.encode(table, encoding, path, lenient=rerun)
-    else:
-        raise DataError(
-            "The artifact has no encoding of the table; expected one.\n"
-            "Train again with this config."
-        )
-    return inputs, table, broken
-
-
-def _rows_of_ids(
-    table: pd.DataFrame, columns: tuple[str, str], ids: tuple[str, ...], path: Path, sample: Path
-) -> np.ndarray | None:
-    """Return the row of each id in a table, int64 (n,); None if the table has no ids."""
-    column = next((name for name in columns if name in table.columns), None)
-    if column is None:
-        return None
-    rows = {name: row for row, name in enumerate(table_features.unique_ids(table[column], path))}
-    if different := [*sorted(set(ids) - set(rows)), *sorted(set(rows) - set(ids))]:
-        raise DataError(
-            f"{path} and {sample.name} differ in {len(different)} ids, for example "
-            f"{', '.join(name[:80] for name in different[:5])}.\n"
-            "Expected one row per id in both. Take them from the same download."
-        )
-    return np.array([rows[name] for name in ids])
+        pixels = table_features.pixels(path, data, others, advice, broken if rerun else None)
+        return pixels, table, broken
+    assert isinstance(encoding, Encoding)  # noqa: S101 - each training on a table has one
+    return table_features.encode(table, encoding, path, lenient=rerun), table, broken

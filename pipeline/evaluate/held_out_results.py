@@ -19,10 +19,10 @@ from PIL import Image
 
 from formats.errors import writing
 from pipeline.config import Config, custom_code
-from pipeline.data import dataset, folds, table_features
+from pipeline.data import csv_files, dataset, folds, table_features
 from pipeline.data import labels as targets
 from pipeline.data.table_features import Encoding
-from pipeline.errors import PipelineError
+from pipeline.errors import DataError, PipelineError
 from pipeline.evaluate import competition_metric, metrics
 from pipeline.evaluate.metrics import Metric
 
@@ -255,7 +255,7 @@ def _odd_values(held_out: HeldOutRows, folder: Path, rows: np.ndarray) -> list[s
     if isinstance(examples.encoding, Encoding) and data.train_csv is not None:
         path, key = folder / data.train_csv, data.id_column
         numbers = tuple(examples.encoding.numbers)
-        table = table_features.read_table(path, numbers, dataset.ADVICE, optional=(key,))
+        table = csv_files.read(path, DataError, dataset.ADVICE, (key,), required=numbers)
         table.index = table[key] if key in table else table.index.map(str)
         table = table.loc[[examples.ids[row] for row in rows]]
         columns |= table_features.deviations(table, examples.encoding, path)

@@ -127,7 +127,7 @@ def read(folder: Path, given: Given) -> Contents:
 
     def read_table(name: str) -> pd.DataFrame:
         kept = set(headers[name]) - set(pixels)
-        return csv_files.read(folder / name, DataError, ADVICE, kept, categories=None)
+        return csv_files.read(folder / name, DataError, ADVICE, kept).astype("category")
 
     labelled = read_table(train)
     if not len(labelled):

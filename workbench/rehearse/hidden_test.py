@@ -301,7 +301,7 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
     path = folder / data.train_csv
     advice = "Set data.train_csv in the config."
     names += [data.id_column] if data.kind in ("images", "own") else []
-    return table_features.read_table(path, names, advice, optional=(data.id_column,)), path
+    return csv_files.read(path, DataError, advice, (data.id_column,), required=names), path
 
 
 def _own_sample(folder: Path, name: str) -> pd.DataFrame | None:

@@ -139,7 +139,10 @@ THREE = "a,9\nb,A b\nc,ß\n"
 @pytest.mark.parametrize(
     ("table", "said"),
     [
-        ("id,label\nr000,10\nr000,9\n", "repeats 1 ids"),
+        (
+            "id,label\nr000,10\nr000,9\n",
+            "has 'r000' in 'id' .rows: 1, the first: 2.; expected each id once",
+        ),
         ("id,label\nr000,10\nr001,9,x\n", "line 3 has 3 fields"),
         ("id,label\n", "no rows"),
         (f"id,label\n{'n' * 300},10\n{THREE}", "images are missing"),
@@ -339,7 +342,7 @@ def test_an_array_whose_rows_do_not_belong_to_the_ids_is_refused(arrays):
     folder, config = arrays
     (folder / "test.csv").write_text("\n".join(["id", *"12345"]))
 
-    with pytest.raises(DataError, match=r"test\.csv and sample_.*differ in 1 ids, for example 6"):
+    with pytest.raises(DataError, match=r"sample_submission\.csv has '6' .*expected ids of test"):
         read_test(folder, config)
 
 
@@ -383,8 +386,6 @@ def test_a_table_is_read_by_what_training_has_seen(people):
     assert found.inputs == pytest.approx(np.array(wanted))
     assert test.ids == ("x", "y") and not test.images
     assert test.inputs(np.array([0, 1])) == pytest.approx(np.array([[0, 1, 3], [spread, 0, 0]]))
-    with pytest.raises(DataError, match="no encoding of the table"):
-        read_test(folder, config)
 
 
 @pytest.fixture

@@ -268,11 +268,12 @@ def test_only_a_function_that_the_training_uses_counts_as_its_code(
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ("Rows(ids, found", "Rows([*range(len(ids))], found", "ids that are int; expected texts"),
-        ('weights=[1 + (name < "r20")', "weights=[[1, 2]", r"weights \(the shape \(40, 2"),
-        ("groups=[name[:2] for", "groups=[None for", "or some are missing"),
-        ('state={"z": 1', "state={1: 1", "the key 1 is no text"),
-        ("    return rows(ids)\n\ndef layered", "\ndef layered", "returns the inputs NoneType"),
+        ("Rows(ids, found", "Rows(ids[:1] * len(ids), found", "'r00' in 'id' .*each id once"),
+        ('weights=[1 + (name < "r20")', "weights=[[1, 2]", r"'\[1, 2\]' .*expected weights"),
+        ("groups=[name[:2] for", "groups=[name[:2] for name in ids[1:]] or [", "that are no table"),
+        ("groups=[name[:2] for", "groups=[None for", "'None' in 'tens' .*expected a value"),
+        ('state={"z": 1', "state={1: 1", "dicts whose keys are texts"),
+        ("    return rows(ids)\n\ndef layered", "\ndef layered", "the input 'height' is NoneType"),
     ],
 )
 def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
