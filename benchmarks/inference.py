@@ -95,8 +95,8 @@ def predict(name: str, folder: Path) -> float:
     import pandas as pd
 
     from pipeline import artifact
-    from pipeline.data import parallel_decoding
     from pipeline.data.image_files import shape
+    from pipeline.data.parallel_decoding import FileImages
     from pipeline.infer import inference
     from pipeline.models import architectures
 
@@ -109,7 +109,7 @@ def predict(name: str, folder: Path) -> float:
     artifact.assign(built, loaded.weights)
     sample = pd.read_csv(place / "sample_submission.csv", dtype=str)
     paths = [place / "test" / f"{row}{loaded.config.data.suffix}" for row in sample["id"]]
-    images, _ = parallel_decoding.read(paths, shape(loaded.config.data))  # by the same code as ours
+    images = FileImages(paths, shape(loaded.config.data))[:]  # by the same code as ours
     found = built.predict(images, batch_size=int(name.split()[-1]), verbose=0)
     sample["label"] = [NAMES[index] for index in found.argmax(axis=1)]
     sample.to_csv(folder / "theirs.csv", index=False)

@@ -20,6 +20,7 @@ from sklearn.datasets import load_sample_images
 from benchmarks.measure import Table, in_turn, rate, shown, write
 from pipeline.data import parallel_decoding
 from pipeline.data.image_decoding import Shape
+from pipeline.data.parallel_decoding import FileImages
 
 SEED, TURNS = 20261125, 7
 SIDE, BATCH, COMPARED = 224, 64, 40
@@ -76,7 +77,7 @@ def differences(paths: list[Path], files: Any) -> str:
     fair = np.stack([fairly(path) for path in paths])
     taken = files.take(-(-len(paths) // BATCH))
     found = {
-        **{name: parallel_decoding.read(paths, shape)[0] for name, shape in SHAPES.items()},
+        **{name: FileImages(paths, shape)[:] for name, shape in SHAPES.items()},
         "Keras": np.concatenate([np.asarray(batch) for batch in taken])[: len(paths)],
     }
     apart = {name: np.abs(pixels.astype(np.float32) - fair) for name, pixels in found.items()}

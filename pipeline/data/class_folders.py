@@ -63,17 +63,13 @@ def read(
 
 
 def images(names: Iterable[str]) -> list[str]:
-    """Return the names of image files among these, sorted, without a system's hidden ones."""
-    return sorted(name for name in _visible(names) if name.lower().endswith(ENDINGS))
+    """Return the names of image files among these."""
+    return [name for name in names if name.lower().endswith(ENDINGS)]
 
 
 def others(names: Iterable[str]) -> list[str]:
-    """Return the names of files that are no images, without a system's hidden ones."""
-    return [name for name in _visible(names) if not name.lower().endswith(ENDINGS)]
-
-
-def _visible(names: Iterable[str]) -> Iterator[str]:
-    return (name for name in names if not name.startswith("."))
+    """Return the names of files that are no images."""
+    return [name for name in names if not name.lower().endswith(ENDINGS)]
 
 
 def described(names: Sequence[str]) -> str:
@@ -89,9 +85,9 @@ def described(names: Sequence[str]) -> str:
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
-    """Yield each folder's path below `folder`, "." for itself, and the names of its files.
+    """Yield each folder's path below `folder`, "." for itself, and the names of its files, sorted.
 
-    Hidden folders, and those of archivers such as __MACOSX, are skipped.
+    Hidden files and folders, and folders of archivers such as __MACOSX, are skipped.
 
     Raises:
         DataError: if a folder cannot be read.
@@ -107,4 +103,4 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
         inside = Path(place).relative_to(folder)
         deep = len(inside.parts) >= DEPTH
         below[:] = sorted(name for name in below if not (deep or name.startswith((".", "__"))))
-        yield inside, sorted(names)
+        yield inside, sorted(name for name in names if not name.startswith("."))

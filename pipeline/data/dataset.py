@@ -21,7 +21,6 @@ from pipeline.data import (
     class_folders,
     csv_files,
     duplicates,
-    file_images,
     image_files,
     labels,
     own_rows,
@@ -49,8 +48,8 @@ class Examples:
 
     Attributes:
         ids: n texts, in the order of the table.
-        inputs: images, uint8 (n, height, width, channels), also as `pipeline.data.file_images` has
-            them, rows, float32 (n, features), or own inputs as `pipeline.data.packed_inputs` has
+        inputs: images, uint8 (n, height, width, channels), or `parallel_decoding.FileImages`;
+            rows, float32 (n, features), or own inputs as `pipeline.data.packed_inputs` has
             them.
         labels: as `pipeline.data.labels.read` returns them.
         target: what the labels mean.
@@ -110,7 +109,7 @@ def read_training(
 
     Args:
         cache: a folder that keeps large decoded images for the next run
-            (`pipeline.data.parallel_decoding.read`).
+            (`pipeline.data.image_files.read`).
         prepared: folders in which decoded images may be.
         show: takes lines of text on progress and cache.
 
@@ -132,7 +131,7 @@ def read_training(
             raise DataError(image_files.describe_broken(broken, len(ids), data, training=True))
         if broken:
             kept = np.setdiff1d(np.arange(len(ids)), list(reasons))
-            inputs, table = file_images.some(inputs, kept), table.iloc[kept]
+            inputs, table = parallel_decoding.some(inputs, kept), table.iloc[kept]
             ids = tuple(ids[row] for row in kept)
         whole = (source for row, source in enumerate(sources) if row not in reasons)
         first = next(map(parallel_decoding.readable, whole), None)

@@ -1,122 +1,152 @@
-"""Decoded images on the disk: `<name>.npy` holds pixels, `<name>.json` which of them are broken.
+"""Decoded images on the disk, in shards: `<name>.npy` holds pixels, `<name>.json` which are broken.
 
-The .json is written last, with the sha256 of the pixels and its own: a run that is killed at any
-moment leaves all of the images, or none that count.
+A name stands for the rules of decoding, and the paths and sizes of the files. The .json is written
+last, with the sha256 of the pixels and its own: a run that is killed at any moment leaves whole
+shards, which the next one takes. A run writes them into its cache, and a session that prepares
+images for others into its output (`pipeline.data.preparation`).
 """
 
+import errno
+import functools
+import hashlib
+import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from formats import atomic_file, checksums
-from formats.errors import writing
+from formats.errors import DiskError, writing
 from pipeline.data import row_gathering
+from pipeline.data.image_decoding import Shape
+from pipeline.data.parallel_decoding import FIX, FileImages, Paths, Show, part_of
+from pipeline.errors import DataError, reading
 
-Show = Callable[[str], None]
-SHARE = 0.5  # of a disk's free space that a cache may use: checkpoints need some, too
-ARRAY, DETAILS, UNFINISHED = ".npy", ".json", ".writing"
+SHARD = 1 << 28  # bytes of pixels
+SHOW_SECONDS = 10.0
 
 
 class Decoded(NamedTuple):
-    """Decoded images.
+    """The images of a shard.
 
     Attributes:
-        pixels: uint8 (n, height, width, channels), read-only: a map of the file.
-        broken: the reason for each row that could not be decoded, and is zeros.
+        pixels: uint8 (n, height, width, channels), zeros for a broken one.
+        broken: the reason for each row that could not be decoded.
+        folder: where they are kept, and mapped from; None: they are in memory.
     """
 
     pixels: np.ndarray
     broken: dict[int, str]
+    folder: Path | None = None
 
 
-def load(path: Path, shape: tuple[int, ...], show: Show) -> Decoded | None:
-    """Return the images that `finish` wrote; None if there are none, or a file was changed.
-
-    Args:
-        path: of both files, without a suffix.
-        shape: (n, height, width, channels).
-        show: takes a line about a file that was changed, or has another shape.
-    """
-    array = path.with_suffix(ARRAY)
-    if not path.with_suffix(DETAILS).is_file():
-        return None
-    try:
-        details = checksums.opened(checksums.read(path.with_suffix(DETAILS)))
-        pixels = np.load(array, mmap_mode="r", allow_pickle=False)
-        if pixels.shape != shape or pixels.dtype != np.uint8:
-            raise ValueError(f"it holds {pixels.dtype} {pixels.shape}")
-        if row_gathering.checksum(pixels) != details["sha256"]:
-            raise ValueError("its sha256 differs")
-        return Decoded(pixels, {int(row): why for row, why in details["broken"].items()})
-    except Exception as error:  # json and numpy raise a dozen kinds for a corrupt file
-        show(f"{array} is corrupt ({error}): its images are decoded again")
-        return None
-
-
-def create(
-    path: Path, shape: tuple[int, ...], share: float = SHARE
-) -> np.memmap[Any, np.dtype[np.uint8]]:
-    """Return an array in a new file, uint8 of this shape, with its disk space reserved.
+def shards(sources: Paths, shape: Shape, base: Path | None = None) -> dict[str, slice]:
+    """Return which images are in each shard, by its name.
 
     Args:
-        path: as `load` takes it.
-        share: of the disk's free space that it may use.
+        base: the folder of the competition, which may be mounted elsewhere the next time.
 
     Raises:
-        OSError: if it cannot be written, or would use more.
+        DataError: if a file is missing.
     """
-    unfinished = path.with_suffix(UNFINISHED)
-    unfinished.parent.mkdir(parents=True, exist_ok=True)
-    size, free = int(np.prod(shape, dtype=object)), shutil.disk_usage(unfinished.parent).free
-    if size > free * share:
-        part = "half of " if share < 1 else ""
-        raise OSError(f"{gib(size)} are more than {part}the {gib(free)} that are free there")
-    # Another process may have mapped the old file. To truncate it would take its pixels away.
-    unfinished.unlink(missing_ok=True)
-    try:
-        pixels = np.lib.format.open_memmap(unfinished, "w+", np.uint8, shape)
-        # A disk that is full when a page is written would end the process without a word.
-        with unfinished.open("rb+") as file:
-            os.posix_fallocate(file.fileno(), 0, unfinished.stat().st_size)
-    except OSError:
-        unfinished.unlink(missing_ok=True)
-        raise
-    return pixels
+    size = functools.cache(lambda file: os.stat(file).st_size)  # noqa: PTH116
+    length = max(SHARD // int(np.prod(shape.pixels)), 1)
+    starts = range(0, len(sources), length)
+    parts = {}
+    for number, start in enumerate(starts, 1):
+        part = slice(start, min(start + length, len(sources)))
+        digest = hashlib.sha256(f"{shape.rules}\n".encode())
+        for file, first, count in map(part_of, sources[part]):
+            with reading(file, DataError, FIX):
+                line = f"{size(file)} {first}+{count} {file.removeprefix(f'{base}/')}\0"
+            digest.update(line.encode(errors="surrogateescape"))
+        parts[f"{number}-of-{len(starts)}-{digest.hexdigest()[:32]}"] = part
+    return parts
 
 
-@contextmanager
-def removed_on_error(path: Path | None) -> Iterator[None]:
-    """Remove the file of `create` if the context ends by an error: it may take gigabytes."""
-    try:
-        yield
-    except BaseException:
-        if path is not None:
-            path.with_suffix(UNFINISHED).unlink(missing_ok=True)
-        raise
+def each(
+    sources: Paths,
+    shape: Shape,
+    base: Path | None,
+    cache: Path | None,
+    folders: Sequence[Path],
+    show: Show,
+) -> Iterator[tuple[slice, Decoded]]:
+    """Yield the rows and the images of each shard: as `shard` has it, and then kept in the cache.
+
+    A cache that cannot be written, or whose disk has too little free space, gets no more.
+    """
+    found, shown = 0, time.monotonic()
+    if cache:  # files of another folder may have equal names and sizes
+        cache = cache / hashlib.sha256(os.fsencode(os.path.abspath(base or ""))).hexdigest()[:8]  # noqa: PTH100
+        folders = [cache, *folders]
+    for name, part in shards(sources, shape, base).items():
+        decoded = shard(sources[part], shape, name, folders, show)
+        if decoded.folder:
+            found += len(decoded.pixels)
+        elif cache:
+            rest = (len(sources) - part.start) * decoded.pixels[0].nbytes
+            try:
+                decoded = save(cache, name, decoded, rest)
+            except DiskError as error:
+                show(f"The next run decodes images again. {str(error).splitlines()[0]}")
+                cache = None
+        yield part, decoded
+        if time.monotonic() - shown > SHOW_SECONDS:
+            shown = time.monotonic()
+            show(f"Read {part.stop:,} of {len(sources):,} images")
+    if found:
+        places = ", ".join(map(str, folders))
+        show(f"Found {found:,} of {len(sources):,} images decoded in {places}")
 
 
-def finish(path: Path, pixels: np.memmap[Any, Any], broken: dict[int, str]) -> None:
-    """Give the array that `create` made its name, and write which of its rows are broken.
+def shard(sources: Paths, shape: Shape, name: str, folders: Sequence[Path], show: Show) -> Decoded:
+    """Return the images of a shard, from the first of the folders that has it, or decoded.
+
+    Args:
+        sources: files, or parts of files.
+        name: as `shards` gives it.
+        show: takes a line about a file that was changed, and is not used.
 
     Raises:
-        DiskError: if they cannot be written.
+        DataError: if a file is missing or cannot be read.
     """
-    with writing(path):
-        pixels.flush()
-        path.with_suffix(UNFINISHED).rename(path.with_suffix(ARRAY))
-    details = {"sha256": row_gathering.checksum(pixels), "broken": broken}
-    atomic_file.write(path.with_suffix(DETAILS), checksums.sealed(details))
+    for folder in folders:
+        array, details = folder / f"{name}.npy", folder / f"{name}.json"
+        try:
+            if details.is_file():
+                known = checksums.opened(details.read_bytes())
+                pixels = np.load(array, mmap_mode="r", allow_pickle=False)
+                if row_gathering.checksum(pixels) != known["sha256"]:
+                    raise ValueError("its sha256 differs")
+                reasons = {int(row): reason for row, reason in known["broken"].items()}
+                return Decoded(pixels, reasons, folder)
+        except Exception as error:  # json and numpy raise a dozen kinds for a corrupt file
+            show(f"{array} is corrupt ({error}): its images are decoded again")
+    broken = dict[int, str]()
+    return Decoded(FileImages(sources, shape, broken)[:], broken)
 
 
-def gib(size: float) -> str:
-    """Return bytes in words.
+def save(folder: Path, name: str, decoded: Decoded, rest: int = 0) -> Decoded:
+    """Keep a shard in a folder, and return it mapped from there.
 
-    >>> gib(3 * 2**29)
-    '1.5 GiB'
+    Args:
+        rest: bytes that are still to be kept, which may take half of what is free.
+
+    Raises:
+        DiskError: if there is no room, or it cannot be written.
     """
-    return f"{size / 2**30:.1f} GiB"
+    array, content = folder / f"{name}.npy", io.BytesIO()
+    with writing(array):
+        folder.mkdir(parents=True, exist_ok=True)
+        if 2 * rest > shutil.disk_usage(folder).free:
+            raise OSError(errno.ENOSPC, f"half of the free space is less than {rest / 1e9:.1f} GB")
+    np.save(content, decoded.pixels)
+    atomic_file.write(array, content.getvalue())
+    details = {"sha256": row_gathering.checksum(decoded.pixels), "broken": decoded.broken}
+    atomic_file.write(folder / f"{name}.json", checksums.sealed(details))
+    return Decoded(np.load(array, mmap_mode="r"), decoded.broken, folder)

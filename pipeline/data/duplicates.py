@@ -9,7 +9,7 @@ than the number of images, and with the number of pairs that are nearly the same
 import hashlib
 import os
 from collections import defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
@@ -30,31 +30,22 @@ def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
     Also equal is what equals a third: a picture, its copy, and the copy of that.
 
     Args:
-        pixels: uint8 (n, height, width, channels), also as `pipeline.data.file_images` has them.
+        pixels: uint8 (n, height, width, channels), or `parallel_decoding.FileImages`.
         known: int (n,), other groups, which stay whole; None: there are none.
 
     >>> blank, full = np.zeros((2, 2, 1), np.uint8), np.full((2, 2, 1), 9, np.uint8)
     >>> groups(np.stack([blank, full, blank])).tolist()
     [0, 1, 0]
     """
-    copies = equal(row_digests(pixels))
-    same = [*copies, *([] if known is None else equal(known.tolist()))]
-    # What is near to a picture is near to its copies.
-    once = np.setdiff1d(np.arange(len(pixels)), [row for each in copies for row in each[1:]])
-    pairs = [*near(pixels, once), *((each[0], other) for each in same for other in each[1:])]
-    return joined(pairs, len(pixels))
-
-
-def joined(pairs: Iterable[tuple[int, int]], count: int) -> np.ndarray:
-    """Return a number for each of `count` places, equal where pairs connect them: int32 (count,).
-
-    >>> joined([(1, 3), (3, 4)], 5).tolist()
-    [0, 1, 2, 1, 1]
-    """
     from scipy.sparse import coo_array  # type: ignore[import-untyped]
     from scipy.sparse.csgraph import connected_components  # type: ignore[import-untyped]
 
-    ends = np.array(list(pairs), np.int64).reshape(-1, 2)
+    copies, count = equal(row_digests(pixels)), len(pixels)
+    same = [*copies, *([] if known is None else equal(known.tolist()))]
+    # What is near to a picture is near to its copies.
+    once = np.setdiff1d(np.arange(count), [row for each in copies for row in each[1:]])
+    pairs = [*near(pixels, once), *((each[0], other) for each in same for other in each[1:])]
+    ends = np.array(pairs, np.int64).reshape(-1, 2)
     graph = coo_array((np.ones(len(ends)), (ends[:, 0], ends[:, 1])), shape=(count, count))
     return np.asarray(connected_components(graph, directed=False)[1], np.int32)
 

@@ -2,7 +2,7 @@
 
 They are kept in shards, each whole or not there. A session that ends early leaves those that are
 done, and the next one takes them. A training that has this output among its inputs decodes nothing
-else (`pipeline.data.parallel_decoding.read`).
+else (`pipeline.data.image_files.read`).
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 from formats import atomic_file, checksums
 from pipeline.config import Config
 from pipeline.config.data_layout import CACHED_ABOVE
-from pipeline.data import dataset, image_files, parallel_decoding
+from pipeline.data import dataset, decoded_images, image_files
 from pipeline.errors import ConfigError
 from pipeline.runtime.mounts import PREPARED
 from pipeline.train.session import Session
@@ -49,49 +49,44 @@ def prepare(
         DiskError: if a shard cannot be written.
     """
     require_images(config)
-    paths, form = dataset.training_images(folder, config), image_files.shape(config.data)
-    _require_room(config, len(paths))
-    count = len(parallel_decoding.shards(len(paths), form))
-    marker = {"rules": form.rules, "images": len(paths), "shards": count}
-    atomic_file.write(output / PREPARED, checksums.sealed(marker))
-    size = f"{form.height}x{form.width}x{form.channels}"
-    show(f"Decoding {len(paths):,} images to {size}, in {count} shards")
+    sources, form = dataset.training_images(folder, config), image_files.shape(config.data)
+    _require_room(config, len(sources))
+    shards, folders = decoded_images.shards(sources, form, folder), [output, *earlier]
+    atomic_file.write(output / PREPARED, checksums.sealed({"rules": form.rules}))
+    size = "x".join(map(str, form.pixels))
+    show(f"Decoding {len(sources):,} images to {size}, in {len(shards)} shards")
     decoded, longest, begun = 0, 0.0, time.monotonic()
-    hours = min(config.session_hours or HOURS, HOURS)
-    with Session(hours, output) as session:
+    with Session(min(config.session_hours or HOURS, HOURS), output) as session:
 
         def alive(line: str) -> None:
             session.progress()
             show(line)
 
-        for number in range(1, count + 1):
+        for number, (name, part) in enumerate(shards.items(), 1):
             if why := session.over(longest):
-                show(f"Stopped: {why}. {number - 1} of {count} shards are kept; to resume, type:")
+                show(f"Stopped: {why}. {number - 1} of {len(shards)} shards are kept; to resume:")
                 show(f"invoke push-prepare --config {config.name}")
                 return "partial"
             before = time.monotonic()
-            decoded += parallel_decoding.keep(
-                paths, form, number, output, base=folder, earlier=earlier, show=alive
-            )
-            session.progress()
-            now = time.monotonic()
-            longest = max(longest, now - before)
-            left = (now - begun) / number * (count - number)
-            line = {"step": number, "steps": count, "eta_seconds": round(left, 1)}
-            show(json.dumps({**line, "decoded": decoded}))
-    show(f"Prepared {len(paths):,} images: {decoded:,} decoded here, the others taken as they were")
+            kept = decoded_images.shard(sources[part], form, name, folders, alive)
+            decoded += 0 if kept.folder else len(kept.pixels)
+            if kept.folder != output:
+                decoded_images.save(output, name, kept)
+            longest = max(longest, time.monotonic() - before)
+            left = (time.monotonic() - begun) / number * (len(shards) - number)
+            line = {"step": number, "steps": len(shards), "eta_seconds": round(left, 1)}
+            alive(json.dumps({**line, "decoded": decoded}))
+    show(f"Prepared {len(sources):,} images: {decoded:,} decoded here, the others were there")
     return "complete"
 
 
 def require_images(config: Config) -> None:
     """Raise `ConfigError` if a config has no images whose decoding takes time."""
     if not config.data.decoding:
-        data = config.data
-        size = f" of {data.height}x{data.width}" if data.height else ""
         raise ConfigError(
-            f'{config.name} has nothing to prepare: kind="{data.kind}"{size}; expected image files'
-            f" (images or tfrecords) that are decoded to more than {CACHED_ABOVE} pixels a side.\n"
-            "Train without a preparation:\n"
+            f'{config.name} has nothing to prepare: kind="{config.data.kind}" and '
+            f"height={config.data.height}; expected image files (images or tfrecords) that are "
+            f"decoded to more than {CACHED_ABOVE} pixels a side.\nTrain without a preparation:\n"
             f"invoke push-train --config {config.name}"
         )
 
@@ -99,13 +94,12 @@ def require_images(config: Config) -> None:
 def _require_room(config: Config, number: int) -> None:
     """Raise `ConfigError` unless Kaggle keeps that many images."""
     data = config.data
-    size = int(np.prod((number, data.height, data.width, data.channels), dtype=object))
+    size = int(np.prod((number, *data.shape), dtype=object))
     if size > MOST_BYTES:
         share = (MOST_BYTES / size) ** 0.5
         raise ConfigError(
-            f"{number:,} images of {data.height}x{data.width}x{data.channels} are"
-            f" {size / 1e9:.1f} GB; expected {MOST_BYTES / 1e9:g} GB at most, since Kaggle keeps no"
-            " more of a session.\n"
+            f"{number:,} images of {data.height}x{data.width} are {size / 1e9:.1f} GB; expected "
+            f"{MOST_BYTES / 1e9:g} GB at most, since Kaggle keeps no more of a session.\n"
             f"Set height={int(data.height * share)} and width={int(data.width * share)} in the"
             f" config {config.name}, or train without a preparation:\n"
             f"invoke push-train --config {config.name}"

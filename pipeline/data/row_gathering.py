@@ -43,19 +43,15 @@ def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
     """Yield (batch rows of the inputs, how many of them are real); zeros fill the last batch."""
     for start in range(0, len(inputs), batch):
         part = inputs[start : start + batch]
-        if len(part) < batch:
-            filled = np.zeros((batch, *inputs.shape[1:]), inputs.dtype)
-            filled[: len(part)] = part
-            yield filled, len(part)
-        else:
-            yield part, batch
+        missing = np.zeros((batch - len(part), *inputs.shape[1:]), inputs.dtype)
+        yield (np.concatenate([part, missing]) if len(missing) else part), len(part)
 
 
 class Gatherer:
     """Threads that copy rows. It is a context, at whose end they end.
 
     Args:
-        inputs: (n, …), or an object that `begin`s itself (`pipeline.data.file_images`).
+        inputs: (n, …), or an object that `begin`s itself (`parallel_decoding.FileImages`).
         threads: None: one per CPU.
     """
 
@@ -98,7 +94,7 @@ def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarr
     """Yield (`batch` rows of the inputs, how many of them are real), in order. The next blocks are
     read meanwhile, so that neither the devices nor the CPUs wait for the other.
 
-    Rows that repeat fill the last block, so that all have one shape.
+    The last row fills the last block, so that all have one shape.
 
     Args:
         inputs: as `Gatherer` takes them.
@@ -113,11 +109,12 @@ def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarr
         def begin(start: int) -> tuple[np.ndarray, int, Sequence[Future[Any]]]:
             chosen = rows[start : start + batch]
             block = np.empty((batch, *inputs.shape[1:]), inputs.dtype)
-            return block, len(chosen), gatherer.begin(np.resize(chosen, batch), block)
+            return block, len(chosen), gatherer.begin(chosen, block[: len(chosen)])
 
         for block, real, futures in ahead(begin, range(0, len(rows), batch)):
             for future in futures:
                 future.result()
+            block[real:] = block[real - 1]
             yield block, real
 
 

@@ -17,6 +17,7 @@ import pandas as pd
 
 from pipeline.data.parallel_decoding import Part
 from pipeline.errors import DataError
+from pipeline.runtime import mounts
 
 HEAD = 12  # bytes before a record: its length (8) and the checksum of that (4)
 TAIL = 4  # bytes behind it: its own checksum
@@ -47,23 +48,19 @@ def read(
         for number, start, record in records(path):
             where = f"{path}, record {number}"
             values = _features(record, where)
-            if missing := [name for name in (image, *features) if name not in values]:
+            content = values.get(image, [])
+            lacking = [name for name in features if name not in values]
+            if lacking or len(content) != 1 or not isinstance(content[0], bytes):
+                held = (f"{name!r} ({len(values[name])})" for name in values)
                 raise DataError(
-                    f"{where}: it has no value of {', '.join(map(repr, missing))}; it has "
-                    f"{', '.join(map(repr, sorted(values))) or 'no feature'}.\nSet image_feature, "
-                    "id_column and label_column in the config to the names of features, or complete"
-                    " the download."
-                )
-            content = values[image][0]
-            if len(values[image]) != 1 or not isinstance(content, bytes):
-                raise DataError(
-                    f"{where}: {image!r} holds {len(values[image])} values, the first of type "
-                    f"{type(content).__name__}; expected the bytes of one image file.\n"
-                    "Set data.image_feature in the config to the feature with the encoded image."
+                    f"{where}: it has values of {', '.join(held) or 'no feature'}; expected the "
+                    f"bytes of one image file in {image!r}, and "
+                    f"{', '.join(map(repr, features))}.\nSet image_feature, id_column and "
+                    "label_column in the config to the names of features, or complete the download."
                 )
             # The image is by far the longest part of a record. An equal part would be as good.
-            parts.append(Part(str(path), start + record.index(content), len(content)))
-            rows.append([text(values[name], name, where) for name in features])
+            parts.append(Part(str(path), start + record.index(content[0]), len(content[0])))
+            rows.append([text(values[name]) for name in features])
     if not rows:
         raise DataError(
             f"The files of {', '.join(map(repr, several(patterns)))} in {folder} hold no record; "
@@ -99,18 +96,14 @@ def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
     """
     paths: list[Path] = []
     for pattern in several(patterns):
-        matching = sorted(
-            path for path in folder.glob(pattern) if path.is_file() and path not in paths
-        )
+        matching = sorted(path for path in folder.glob(pattern) if path.is_file())
         if not matching:
-            names = sorted(path.name for path in folder.iterdir())[:10] if folder.is_dir() else []
             raise DataError(
-                f"No file in {folder} matches {pattern!r}; it holds: "
-                f"{', '.join(names) or 'nothing'}.\nExpected TFRecord files. Set "
-                "data.train_records and data.test_records in the config, or complete the download."
+                f"No file matches {pattern!r}; {mounts.listing(folder)}.\nExpected TFRecord files. "
+                "Set train_records and test_records in the config, or complete the download."
             )
         paths += matching
-    return paths
+    return list(dict.fromkeys(paths))
 
 
 def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
@@ -150,21 +143,16 @@ def _features(record: bytes, where: str) -> dict[str, list[Any]]:
             f"{where}: it is not a tf.train.Example: {error}.\nExpected records with named "
             "features. Correct data.train_records and data.test_records, or convert the files."
         ) from error
-    kinds = {name: features[name].WhichOneof("kind") for name in sorted(features)}
     known = {
-        name: list(getattr(features[name], kind).value) for name, kind in kinds.items() if kind
+        name: getattr(features[name], features[name].WhichOneof("kind") or "", None)
+        for name in sorted(features)
     }
-    return {name: values for name, values in known.items() if values}
+    return {name: list(held.value) for name, held in known.items() if held and held.value}
 
 
-def text(values: Sequence[Any], name: str, where: str) -> str:
-    """Return values as one text, as a table would hold them."""
-    try:
-        return " ".join(
-            value.decode() if isinstance(value, bytes) else repr(value) for value in values
-        )
-    except UnicodeDecodeError as error:
-        raise DataError(
-            f"{where}: {name!r} is not a text: {error}.\n"
-            "Set id_column and label_column in the config to other features."
-        ) from error
+def text(values: Sequence[Any]) -> str:
+    """Return values as one text, as a table would hold them; bytes that are no text as \\xff."""
+    return " ".join(
+        value.decode(errors="backslashreplace") if isinstance(value, bytes) else repr(value)
+        for value in values
+    )

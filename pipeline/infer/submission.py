@@ -215,8 +215,8 @@ def writer_of(config: Config) -> Writer | None:
         if not wanted or set(table) != set(wanted) or len(table) != len(ids) or len(odd):
             example = (odd if len(odd) else table).head(1).to_dict("records")
             raise SubmissionError(
-                f"{custom_code.described(config, 'write_submission')} returns {len(table)} rows, for"
-                f" example {str(example)[:200]}; expected a dict with"
+                f"{custom_code.described(config, 'write_submission')} returns {len(table)} rows,"
+                f" for example {str(example)[:200]}; expected a dict with"
                 f" {', '.join(wanted) or 'column: texts'}, as the sample submission beside the id,"
                 f" and {len(ids)} texts or numbers in each.\n"
                 "Return {column: [one for each of the ids]}."

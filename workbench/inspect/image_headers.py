@@ -12,7 +12,7 @@ from PIL import Image
 
 from pipeline.config.data_layout import ALPHAS
 from pipeline.data import image_decoding
-from pipeline.data.parallel_decoding import Part, Source, content
+from pipeline.data.parallel_decoding import Part, Source, readable
 from pipeline.errors import DataError, reading
 
 GREY = {"1", "L", "LA", *image_decoding.DEEP}
@@ -87,8 +87,8 @@ def headers(sources: Sequence[Source]) -> Headers:
 
 
 def _opened(source: Source) -> Image.Image:
-    file = io.BytesIO(content(source)) if isinstance(source, Part) else source
-    return Image.open(file, formats=tuple(image_decoding.HEADS))
+    file = io.BytesIO(readable(source)) if isinstance(source, Part) else source
+    return Image.open(file, formats=image_decoding.FORMATS)
 
 
 @dataclass(frozen=True)
@@ -157,12 +157,12 @@ def digests(sources: Sequence[Source]) -> list[bytes | None]:
         DataError: if a file cannot be read.
     """
     first: Source = next((source for source in sources if source), "")
-    where = first.path if isinstance(first, Part) else first
+    where = str(first.path if isinstance(first, Part) else first)
     with reading(where, DataError, "Correct its permissions."):
         sizes = [_size(source) if source else None for source in sources]
         counts = Counter(sizes)
         return [
-            hashlib.sha256(content(source)).digest() if source and counts[size] > 1 else None
+            hashlib.sha256(readable(source)).digest() if source and counts[size] > 1 else None
             for source, size in zip(sources, sizes, strict=True)
         ]
 

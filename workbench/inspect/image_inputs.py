@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.config import Data
 from pipeline.config.data_layout import ENDINGS
-from pipeline.data import class_folders, image_files, parallel_decoding
+from pipeline.data import class_folders, image_files
 from pipeline.data.parallel_decoding import Source
 from pipeline.errors import DataError
 from workbench.inspect import image_headers, input_kinds
@@ -158,7 +158,7 @@ def _decoded(
         text = f"only {len(rows):,} of {len(ids):,} training images were read, chosen at random"
         findings.append(Finding(UNKNOWN, "sample", text))
     pixels, unreadable = image_files.read(paths, data, cache=None, show=None)
-    test_pixels, unreadable_test = parallel_decoding.read(test_paths, image_files.shape(data))
+    test_pixels, unreadable_test = image_files.read(test_paths, data, cache=None, show=None)
     broken = {ids[rows[place]]: why for place, why in unreadable.items()}
     test_broken = {test_ids[test_rows[place]]: why for place, why in unreadable_test.items()}
     if broken or test_broken:

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.config import Data
 from pipeline.data import duplicates as copies
-from pipeline.data import file_images, image_files
+from pipeline.data import image_files, parallel_decoding
 from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
@@ -92,7 +92,7 @@ class Inspection:
             rows = inputs.rows
             kept = np.array([self.ids[row] not in inputs.broken for row in rows], bool)
             found = np.arange(len(self.ids), dtype=np.int32) + len(rows)
-            found[rows[kept]] = copies.groups(file_images.some(pixels, np.flatnonzero(kept)))
+            found[rows[kept]] = copies.groups(parallel_decoding.some(pixels, np.flatnonzero(kept)))
             self._groups[form] = found
         return self._groups[form]
 

@@ -15,7 +15,7 @@ import pandas as pd
 from PIL import Image
 
 from pipeline.data import tfrecords
-from pipeline.data.image_decoding import HEADS
+from pipeline.data.image_decoding import FORMATS
 from pipeline.data.parallel_decoding import Part
 from pipeline.errors import DataError
 from workbench.inspect.folder_files import TESTS, TRAINS, holds_extras, shortened
@@ -183,7 +183,7 @@ def _size(values: list[Any]) -> str:
     if len(values) != 1 or not isinstance(values[0], bytes):
         return ""
     try:
-        with Image.open(io.BytesIO(values[0]), formats=tuple(HEADS)) as image:
+        with Image.open(io.BytesIO(values[0]), formats=FORMATS) as image:
             return f"{image.format} {image.width}x{image.height} {image.mode}"
     except Exception:  # Pillow raises a dozen kinds of errors
         return ""
@@ -194,10 +194,7 @@ def _ids(names: set[str], wanted: pd.DataFrame, records: Sequence[Record]) -> st
     first, known = str(wanted.columns[0]), set(wanted.iloc[:, 0])
     named = sorted(names, key=lambda name: (name != first, name.casefold() != first.casefold()))
     for name in named:
-        try:
-            texts = [tfrecords.text(record[name], name, "") for record in records if name in record]
-        except DataError:  # bytes that are no text
-            continue
+        texts = [tfrecords.text(record[name]) for record in records if name in record]
         if texts and known.issuperset(texts):
             return name
     return None

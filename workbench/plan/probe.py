@@ -16,7 +16,7 @@ import numpy as np
 
 from pipeline.config import Config
 from pipeline.config.data_layout import Data, sizes
-from pipeline.data import file_images, image_files
+from pipeline.data import image_files, parallel_decoding
 from pipeline.data.parallel_decoding import Paths
 from pipeline.errors import DataError
 from pipeline.runtime import devices
@@ -153,7 +153,7 @@ def sample(paths: Paths, data: Data) -> tuple[Any, float]:
     if len(broken) > MOST_BROKEN * len(chosen):
         reasons = {str(chosen[row]): reason for row, reason in broken.items()}
         raise DataError(image_files.describe_broken(reasons, len(chosen), data))
-    return file_images.some(files, np.setdiff1d(np.arange(len(chosen)), list(broken))), rate
+    return parallel_decoding.some(files, np.setdiff1d(np.arange(len(chosen)), list(broken))), rate
 
 
 def _labels(config: Config, count: int) -> np.ndarray:

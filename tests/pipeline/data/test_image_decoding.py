@@ -17,7 +17,7 @@ from sklearn.datasets import load_sample_image
 
 from pipeline.config.data_layout import ALPHAS, DECODES, RESIZES
 from pipeline.data import image_decoding
-from pipeline.data.image_decoding import HEADS, BrokenImage, Shape, decode
+from pipeline.data.image_decoding import FORMATS, BrokenImage, Shape, decode
 from pipeline.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -120,10 +120,9 @@ LARGE = Image.fromarray(np.array([[0, 70000]], np.int32))
 @pytest.mark.parametrize(
     ("image", "white", "said"),
     [
-        (Image.new("LAB", (2, 2)), None, "kind LAB"),
         (FLOATS, None, r"floats from -1 to 7, .* set data\.white"),
         (LARGE, None, r"0 to 70000, are not those of 16 bits; set data\.white"),
-        (Image.fromarray(np.array([[0, np.nan]], np.float32)), 1.0, "not finite"),
+        (Image.fromarray(np.array([[0, np.nan]], np.float32)), 1.0, "floats from nan to nan"),
     ],
 )
 def test_values_of_which_nothing_says_what_is_white_are_refused(image, white, said):
@@ -285,7 +284,7 @@ def test_a_jpeg_that_opencv_decodes_is_the_one_that_pillow_decodes(
     assert np.abs(decode(content, form) - pillows).max() <= 255 / min(size) / 2 + 8
 
 
-@pytest.mark.parametrize("kind", HEADS)
+@pytest.mark.parametrize("kind", FORMATS)
 def test_a_file_that_is_cut_off_is_refused(photograph, kind):
     """Wherever; but for ends behind the last pixel, without which it is the same image."""
     content = written(photograph.crop((100, 100, 164, 148)), kind)
@@ -307,10 +306,10 @@ def test_a_file_that_is_cut_off_is_refused(photograph, kind):
         (b"", "empty"),
         (b"<html>403 Forbidden</html>", "text, not an image: '<html>403"),
         (b"version https://git-lfs.github.com/spec/v1", "text, not an image: 'version https"),
-        (b"\0" * 999, "neither PNG, JPEG, WebP, BMP, GIF nor TIFF"),
-        (b"\x89PNG\r\n\x1a\n", "PNG by its first bytes"),
+        (b"\0" * 999, "none of PNG, JPEG, WEBP, BMP, GIF, TIFF"),
+        (b"\x89PNG\r\n\x1a\n", "or its header is corrupt"),
         (b"RIFF\x10\0\0\0WEBPVP8 " + bytes(40), "decode"),
-        (written(Image.new("L", (16, 16)), "PPM"), "neither"),
+        (written(Image.new("L", (16, 16)), "PPM"), "none of"),
     ],
 )
 def test_what_is_no_image_is_called_what_it_is(content, said):
@@ -322,7 +321,6 @@ def test_what_is_no_image_is_called_what_it_is(content, said):
 def test_a_bomb_is_refused_by_its_header():
     """Before any pixel is decoded: 20,000 x 20,000 in 69 bytes, and one beyond the limit."""
     for width, height in ((20_000, 20_000), (13_378, 13_377)):
-        assert width * height > image_decoding.MOST_PIXELS
         content = bytearray(written(Image.new("L", (1, 1))))
         content[16:24] = struct.pack(">II", width, height)
         content[29:33] = struct.pack(">I", zlib.crc32(content[12:29]))
@@ -332,7 +330,7 @@ def test_a_bomb_is_refused_by_its_header():
 
 @settings(max_examples=150)
 @given(
-    st.sampled_from(list(HEADS)),
+    st.sampled_from(list(FORMATS)),
     st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 255)), min_size=1, max_size=8),
 )
 def test_whatever_is_in_a_file_is_an_image_or_broken(kind, changes):
@@ -361,35 +359,8 @@ def test_a_jpeg_that_is_cut_off_is_what_pillow_makes_of_it(photograph, end):
         decode(whole[:end], Shape(200, 280, 3, "stretch", "reduced"))
 
 
-@pytest.mark.parametrize(("mode", "size"), [("RGB", (70, 30)), ("L", None), ("CMYK", None)])
-def test_the_size_of_a_plain_jpeg_is_known_without_pillow(mode, size):
-    """Greys, inks, and what has EXIF are left to Pillow."""
-    assert image_decoding.plain_size(written(Image.new(mode, (70, 30)), "JPEG")) == size
-
-
-@given(st.binary(max_size=60), st.integers(0, 700))
-def test_no_header_makes_the_look_for_a_size_fail(content, end):
-    """Whatever it holds, and wherever it ends."""
-    whole = written(Image.new("RGB", (70, 30)), "JPEG")
-
-    mixed = whole[: end % 200 + 2] + content + whole[end % 200 :]
-    for torn in (b"\xff\xd8" + content, whole[:end], mixed):
-        assert image_decoding.plain_size(torn) is None or min(image_decoding.plain_size(torn)) > 0
-
-
-def test_a_header_that_lies_about_the_size_is_left_to_pillow(photograph):
-    """Pixels that are not there would come out as zeros."""
-    content = written(photograph.resize((400, 300)), "JPEG")
-
-    for width in (400, 402):
-        box, size = (0, 0, width, 300), (width // 2, 150)
-        found = image_decoding._by_opencv(content, (width, 300), (200, 150), box, size)
-        assert (found is None) == (width == 402)
-
-
 def test_no_opencv_is_refused_where_it_is_needed(monkeypatch):
     """A config that does not need it never looks."""
-    image_decoding.opencv_version.cache_clear()
     monkeypatch.setitem(sys.modules, "cv2", None)
     Shape(8, 8, 3, "crop")
     with pytest.raises(ConfigError, match="opencv-python-headless"):

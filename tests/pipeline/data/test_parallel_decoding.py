@@ -53,6 +53,16 @@ def files(folder):
     return sorted(folder.glob("*.png"))
 
 
+def read(paths, form, *, base=None, cache=None, prepared=(), show=str):
+    """Return all images and the reason for each broken one, as a training reads them."""
+    found = list(decoded_images.each(paths, form, base, cache, prepared, show))
+    pixels = [part.pixels for _, part in found]
+    broken = {
+        place.start + row: reason for place, part in found for row, reason in part.broken.items()
+    }
+    return np.concatenate(pixels or [np.empty((0, *form.pixels), np.uint8)]), broken
+
+
 def wanted():
     pixels = np.zeros((COUNT, 6, 5, 3), np.uint8)
     for row in {*range(COUNT)} - {7, 40, 82}:
@@ -65,7 +75,7 @@ def test_images_come_in_the_order_of_their_files(folder, monkeypatch, cpus):
     """Whichever thread was the first; the broken ones are zeros, named by row and reason."""
     monkeypatch.setattr(os, "cpu_count", lambda: cpus)
 
-    pixels, broken = parallel_decoding.read(files(folder), FORM)
+    pixels, broken = read(files(folder), FORM)
 
     assert np.array_equal(pixels, wanted())
     assert sorted(broken) == [7, 40, 82]
@@ -79,7 +89,7 @@ def test_images_come_in_the_order_of_their_files(folder, monkeypatch, cpus):
 def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size):
     """Whatever their size."""
     paths = files(folder)[:count]
-    pixels, broken = parallel_decoding.read(paths, FORM)
+    pixels, broken = read(paths, FORM)
 
     parts = list(blocks(paths, FORM, size))
 
@@ -91,9 +101,9 @@ def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size):
 
 def test_blocks_run_only_so_far_ahead(own, monkeypatch):
     """Memory for the block that was given, and for two behind it."""
-    made, empty = [], parallel_decoding._empty
-    counted = lambda *given: made.append(1) or empty(*given)  # noqa: E731
-    monkeypatch.setattr(parallel_decoding, "_empty", counted)
+    made, begin = [], parallel_decoding.FileImages.begin
+    counted = lambda *given: made.append(1) or begin(*given)  # noqa: E731
+    monkeypatch.setattr(parallel_decoding.FileImages, "begin", counted)
 
     given_ = blocks(own * 20, FORM, 10)
 
@@ -105,10 +115,12 @@ def test_threads_end_with_the_generator(own):
     next(given_)
     given_.close()
 
-    assert not [thread for thread in threading.enumerate() if thread.name.startswith("images")]
+    assert not [thread for thread in threading.enumerate() if thread.name.startswith("gather")]
 
 
-@pytest.mark.parametrize("read", [parallel_decoding.read, lambda *given: next(blocks(*given, 2))])
+@pytest.mark.parametrize(
+    "read", [lambda *given: read(*given), lambda *given: next(blocks(*given, 2))]
+)
 def test_a_file_that_is_missing_is_named(own, read):
     own[1].unlink()
 
@@ -116,25 +128,33 @@ def test_a_file_that_is_missing_is_named(own, read):
         read(own, FORM)
 
 
-def test_too_many_pixels_say_how_much_memory_they_need(own):
-    with pytest.raises(DataError, match=r"5 images of 1000000000x1000000000x3 need .* GiB"):
-        parallel_decoding.read(own, Shape(10**9, 10**9, 3, "stretch"))
-
-
-def test_a_hit_gives_what_the_miss_gave(folder, tmp_path):
-    """Pixels and reasons; and says so. Neither can be written to, and neither takes memory."""
+def test_a_hit_gives_what_the_miss_gave(folder, tmp_path, shards_of_twenty):
+    """Pixels and reasons; and says so. Neither takes memory, and neither can be written to."""
     said, cache = [], tmp_path / "a" / "cache"
+    parts = partial(decoded_images.each, files(folder), FORM, None, cache, (), said.append)
 
-    (first, reasons), (again, same) = (
-        parallel_decoding.read(files(folder), FORM, cache=cache, show=said.append) for _ in range(2)
+    first, again = list(parts()), list(parts())
+
+    for (_, one), (_, other) in zip(first, again, strict=True):
+        assert isinstance(one.pixels, np.memmap) and isinstance(other.pixels, np.memmap)
+        assert np.array_equal(one.pixels, other.pixels) and one.broken == other.broken
+        assert not one.pixels.flags.writeable and not other.pixels.flags.writeable
+    assert [line for line in said if "Found" in line] == [said[-1]]
+    assert said[-1].startswith("Found 83 of 83 images decoded in")
+    assert {path.suffix for path in cache.glob("*/*")} == {".json", ".npy"}
+
+
+def test_a_run_that_was_killed_has_decoded_some(folder, tmp_path, shards_of_twenty, monkeypatch):
+    """The next one decodes the others alone."""
+    begun = decoded_images.each(files(folder), FORM, None, tmp_path / "cache", (), str)
+    next(begun), next(begun)
+
+    pixels, broken, count = decoded_again(
+        monkeypatch, files(folder), FORM, cache=tmp_path / "cache"
     )
 
-    assert isinstance(again, np.memmap) and isinstance(first, np.memmap)
-    assert np.array_equal(first, wanted()) and np.array_equal(again, first)
-    assert sorted(reasons) == [7, 40, 82] and reasons == same
-    assert not first.flags.writeable and not again.flags.writeable
-    assert len(said) == 1 and said[0].startswith("Took 83 decoded images from")
-    assert sorted(path.suffix for path in cache.iterdir()) == [".json", ".npy"]
+    assert np.array_equal(pixels, wanted()) and sorted(broken) == [7, 40, 82]
+    assert count == COUNT - 40
 
 
 def white(path):
@@ -155,13 +175,13 @@ def test_other_files_another_form_or_another_rule_are_another_cache(
     own, tmp_path, change, monkeypatch
 ):
     """And the old one stays."""
-    parallel_decoding.read(own, FORM, cache=tmp_path / "cache")
+    read(own, FORM, cache=tmp_path / "cache")
 
     paths, form = CHANGES[change](own, monkeypatch.setattr)
-    found = parallel_decoding.read(paths, form, cache=tmp_path / "cache")[0]
+    found = read(paths, form, cache=tmp_path / "cache")[0]
 
-    assert np.array_equal(found, parallel_decoding.read(paths, form)[0])
-    assert len(list((tmp_path / "cache").glob("*.npy"))) == 2
+    assert np.array_equal(found, read(paths, form)[0])
+    assert len(list((tmp_path / "cache").glob("*/*.npy"))) == 2
 
 
 def decoded_again(patch, *given, **more):
@@ -170,28 +190,28 @@ def decoded_again(patch, *given, **more):
     counted = lambda *words: count.append(1) or decode(*words)  # noqa: E731
     with patch.context() as patched:
         patched.setattr(parallel_decoding, "decode", counted)
-        return *parallel_decoding.read(*given, **more), len(count)
+        return *read(*given, **more), len(count)
 
 
-def prepared(paths, form, folder, base):
-    """Prepare all shards, and return how many images were decoded."""
-    count = len(parallel_decoding.shards(len(paths), form))
-    return [
-        parallel_decoding.keep(paths, form, number, folder, base=base, show=str)
-        for number in range(1, count + 1)
-    ]
+def keep(paths, folder, base):
+    """Prepare the shards, and return how many images each has."""
+    sizes = []
+    for name, part in decoded_images.shards(paths, FORM, base).items():
+        made = decoded_images.shard(paths[part], FORM, name, [], str)
+        sizes.append(len(decoded_images.save(folder, name, made).pixels))
+    return sizes
 
 
 @pytest.fixture
 def shards_of_twenty(monkeypatch):
-    monkeypatch.setattr(parallel_decoding, "SHARD", 20 * 6 * 5 * 3)
+    monkeypatch.setattr(decoded_images, "SHARD", 20 * 6 * 5 * 3)
 
 
 def test_files_of_equal_names_and_sizes_in_other_folders_have_caches_of_their_own(tmp_path):
     for value in (10, 200):
         (folder := tmp_path / str(value)).mkdir()
         Image.new("L", (5, 6), value).save(folder / "0.bmp")
-        found = parallel_decoding.read([folder / "0.bmp"], FORM, cache=tmp_path / "cache")[0]
+        found = read([folder / "0.bmp"], FORM, base=folder, cache=tmp_path / "cache")[0]
 
         assert found.min() == found.max() == value
 
@@ -209,8 +229,8 @@ def test_prepared_images_are_found_wherever_the_competition_is_mounted(
     for path in files(top / "elsewhere"):
         os.utime(path, ns=(5, 5))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(parallel_decoding, "SHARD", 20 * 6 * 5 * 3)
-        sizes = prepared(files(folder), FORM, top / "prepared", folder)
+        patch.setattr(decoded_images, "SHARD", 20 * 6 * 5 * 3)
+        sizes = keep(files(folder), top / "prepared", folder)
         for path in data.draw(st.sets(st.sampled_from(sorted((top / "prepared").iterdir())))):
             data.draw(st.sampled_from([cut, other_bit, os.unlink]))(path)
             spoilt.add(int(path.name.split("-")[0]))
@@ -218,20 +238,9 @@ def test_prepared_images_are_found_wherever_the_competition_is_mounted(
         places = {"base": top / "elsewhere", "prepared": [top / "empty", top / "prepared"]}
         pixels, broken, count = decoded_again(patch, files(top / "elsewhere"), FORM, **places)
 
-    assert np.array_equal(pixels, wanted()) and not pixels.flags.writeable
+    assert np.array_equal(pixels, wanted())
     assert sizes == [20, 20, 20, 20, 3] and sorted(broken) == [7, 40, 82]
     assert count == sum(sizes[number - 1] for number in spoilt)
-
-
-def test_a_shard_that_is_kept_is_not_decoded_again(folder, tmp_path, shards_of_twenty):
-    """By the same command again, or in a next session from what an earlier one wrote."""
-    first, second = tmp_path / "first", tmp_path / "second"
-    keep = partial(parallel_decoding.keep, files(folder), FORM, base=folder, show=str)
-
-    assert [keep(2, first), keep(2, first)] == [20, 0]
-    assert [keep(number, second, earlier=[first]) for number in (1, 2)] == [20, 0]
-    for path in first.iterdir():
-        assert (second / path.name).read_bytes() == path.read_bytes()
 
 
 def test_a_shard_that_cannot_be_written_is_an_error(own, tmp_path):
@@ -239,7 +248,7 @@ def test_a_shard_that_cannot_be_written_is_an_error(own, tmp_path):
     (tmp_path / "kept").write_text("a file")
 
     with pytest.raises(DiskError, match="kept"):
-        parallel_decoding.keep(own, FORM, 1, tmp_path / "kept", base=tmp_path, show=str)
+        keep(own, tmp_path / "kept", tmp_path)
 
 
 def cut(path):
@@ -256,25 +265,22 @@ def other_bit(path):
     ("ending", "spoil"),
     [
         ("npy", other_bit),
-        ("npy", lambda path: np.save(path, np.zeros((5, 6, 5, 3), np.float32))),
         ("npy", Path.unlink),
         ("json", Path.unlink),  # as a kill leaves it
         ("json", lambda path: path.write_text("")),
-        ("json", lambda path: path.write_text("[]")),
-        ("json", lambda path: path.write_text('{"sha256": "0", "broken": {"x": 1}}')),
     ],
 )
 def test_a_cache_that_is_corrupt_is_made_anew(own, tmp_path, ending, spoil):
     """It says so, and the next run takes the new one."""
-    read = partial(parallel_decoding.read, own, FORM, cache=tmp_path / "cache")
-    wanted, said = np.array(read()[0]), []
-    spoil(next((tmp_path / "cache").glob(f"*.{ending}")))
+    again = partial(read, own, FORM, cache=tmp_path / "cache")
+    wanted, said = again()[0], []
+    spoil(next((tmp_path / "cache").glob(f"*/*.{ending}")))
 
-    found = [read(show=said.append)[0] for _ in range(2)]
+    found = [again(show=said.append)[0] for _ in range(2)]
 
     assert np.array_equal(found[0], wanted) and np.array_equal(found[1], wanted)
     assert ["is corrupt" in line for line in said[:-1]] == [True] * (len(said) - 1)
-    assert "Took 5" in said[-1] and len(said) == 2 - ((ending, spoil) == ("json", Path.unlink))
+    assert "Found 5" in said[-1] and len(said) == 2 - ((ending, spoil) == ("json", Path.unlink))
 
 
 def test_images_within_a_file_are_read_like_files(own, tmp_path):
@@ -288,24 +294,14 @@ def test_images_within_a_file_are_read_like_files(own, tmp_path):
     ]
 
     for order in (slice(None), slice(None, None, -1)):
-        found = parallel_decoding.read(parts[order], FORM, cache=tmp_path / "cache")[0]
-        assert np.array_equal(found, parallel_decoding.read(own[order], FORM)[0])
-    assert parallel_decoding.read([parts[0]._replace(size=40)], FORM)[1].keys() == {0}
-
-
-def test_another_process_that_decodes_the_same_takes_nothing_away(tmp_path):
-    """Each has a file of its own until it is whole."""
-    first = decoded_images.create(tmp_path / "key", (3, 6, 5, 3))
-    first[:] = 7
-
-    decoded_images.create(tmp_path / "key", (3, 6, 5, 3))
-
-    assert (first == 7).all()
+        found = read(parts[order], FORM, cache=tmp_path / "cache")[0]
+        assert np.array_equal(found, read(own[order], FORM)[0])
+    assert read([parts[0]._replace(size=40)], FORM)[1].keys() == {0}
 
 
 @pytest.mark.parametrize(
     ("way", "said"),
-    [("half", "more than half of the"), ("full", "Could not"), ("file", "the next run decodes")],
+    [("half", "half of the free"), ("full", "File too large"), ("file", "Not a directory")],
 )
 def test_a_place_without_room_costs_the_cache_and_nothing_else(
     own, tmp_path, monkeypatch, way, said
@@ -324,32 +320,19 @@ def test_a_place_without_room_costs_the_cache_and_nothing_else(
     try:
         if way == "full":
             resource.setrlimit(resource.RLIMIT_FSIZE, (300, limits[1]))
-        found = parallel_decoding.read(own, FORM, cache=cache, show=lines.append)[0]
+        found = read(own, FORM, cache=cache, show=lines.append)[0]
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
 
-    assert np.array_equal(found, parallel_decoding.read(own, FORM)[0])
+    assert np.array_equal(found, read(own, FORM)[0])
     assert any(said in line for line in lines)
-    assert cache.is_file() or list(cache.iterdir()) == []
+    assert cache.is_file() or list(cache.glob("*/*")) == []
 
 
-def test_an_image_that_cannot_be_read_leaves_no_half_of_a_cache(own, tmp_path, monkeypatch):
-    def forbidden(source):
-        raise PermissionError(13, "Permission denied", source)
-
-    monkeypatch.setattr(parallel_decoding, "content", forbidden)
-    with pytest.raises(DataError, match="Permission denied"):
-        parallel_decoding.read(own, FORM, cache=tmp_path / "cache")
-
-    assert list((tmp_path / "cache").iterdir()) == []
-
-
-def test_a_long_reading_says_how_far_it_is(folder, monkeypatch):
-    monkeypatch.setattr(parallel_decoding, "SHOW_SECONDS", 0.0)
+def test_a_long_reading_says_how_far_it_is(folder, shards_of_twenty, monkeypatch):
+    monkeypatch.setattr(decoded_images, "SHOW_SECONDS", 0.0)
     said = []
 
-    parallel_decoding.read(files(folder), FORM, show=said.append)
+    read(files(folder), FORM, show=said.append)
 
-    numbers = [int(line.split()[1]) for line in said]
-    assert numbers == sorted(set(numbers)) and numbers[-1] == COUNT
-    assert all(line.endswith("of 83 images") for line in said)
+    assert said == [f"Read {number} of 83 images" for number in (20, 40, 60, 80, 83)]

@@ -3,12 +3,13 @@
 import shutil
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from PIL import Image
 
 from formats import checksums
 from pipeline.config import data_layout
-from pipeline.data import dataset, image_decoding, parallel_decoding, preparation
+from pipeline.data import dataset, decoded_images, image_decoding, preparation
 from pipeline.errors import ConfigError
 from pipeline.runtime import mounts
 
@@ -16,7 +17,7 @@ from pipeline.runtime import mounts
 def small_shards(monkeypatch):
     """Keep 96 images of 8x8 decoded, in shards of 30."""
     monkeypatch.setattr(data_layout, "CACHED_ABOVE", 4)
-    monkeypatch.setattr(parallel_decoding, "SHARD", 30 * 64)
+    monkeypatch.setattr(decoded_images, "SHARD", 30 * 64)
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def no_marker_of_ours(output, patch):
     ("change", "said"),
     [
         (other_pillow, "is not used, since its images are decoded by"),
-        (no_marker_of_ours, "is corrupt"),
+        (no_marker_of_ours, "rules: None there"),
     ],
 )
 def test_what_does_not_fit_is_named_and_not_used(
@@ -167,13 +168,15 @@ def test_what_kaggle_would_not_keep_is_refused_before_anything_is_decoded(
     assert not list(output.iterdir())
 
 
-def test_images_that_stay_in_their_files_say_that_nothing_is_taken(
+def test_images_that_stay_in_their_files_are_taken_from_what_was_prepared(
     config, competition, prepared, output, tmp_path
 ):
-    """The config asks for it, or neither memory nor disk has room."""
+    """The config asks for it, or memory has no room: the shards are mapped."""
     prepared(config=config)
 
     found, said = read(replace(config, feed="files"), competition, tmp_path)
 
-    assert found.fingerprint == of_files(config, competition).fingerprint
-    assert said[0].endswith('feed="files"; what was prepared is not used')
+    plain = of_files(config, competition)
+    assert found.fingerprint == plain.fingerprint
+    assert np.array_equal(found.inputs[:], plain.inputs)
+    assert said[0].startswith("Found 96 of 96 images decoded")

@@ -42,7 +42,7 @@ def test_the_next_blocks_are_read_while_one_is_computed():
     first, real = next(found)
 
     assert first[:, 0].tolist() == [6, 5] and real == 2
-    assert begun == [[6, 5], [4, 3], [2, 2]]
+    assert begun == [[6, 5], [4, 3], [2]]
     assert [(block[:, 0].tolist(), real) for block, real in found] == [([4, 3], 2), ([2, 2], 1)]
 
 
