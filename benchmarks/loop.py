@@ -91,7 +91,7 @@ def made(config: "Config", found: "Examples", output: Path) -> "Loop":
     from pipeline.data.dataset import Batches
     from pipeline.models import architectures
     from pipeline.train import learning_rate
-    from pipeline.train.loop import HeldOut, Loop
+    from pipeline.train.loop import Loop
 
     output.mkdir(parents=True)
     rows = np.arange(len(found) - 100)
@@ -100,7 +100,7 @@ def made(config: "Config", found: "Examples", output: Path) -> "Loop":
     held = np.arange(len(rows), len(found))
     applied = learning_rate.apply(config, len(rows))
     model = architectures.build(config, applied.batchnorm_momentum)
-    return Loop(config, applied, model, batches, HeldOut(held), output, lambda line: None)
+    return Loop(config, applied, model, batches, held, output, lambda line: None)
 
 
 def variants(
@@ -109,13 +109,15 @@ def variants(
     """Return the loops: each makes so many steps and returns its ms per step."""
     import jax
 
+    from pipeline.train import feed as feeding
     from pipeline.train.session import Session
 
     config = replace(settings(32, 64), **change)
     run = made(config, found, folder / "ours")
     single = made(config, found, folder / "bare")
     single.compiled.steps_per_call = 1
-    batch, _ = next(single._feed().calls(iter([(0, 1)])))
+    fed = feeding.begin(config, single.batches, single.compiled, lambda line: None)
+    batch, _ = next(fed.calls(iter([(0, 1)])))
 
     def ours() -> float:
         run.seconds.clear()

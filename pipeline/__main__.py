@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import config as config_module
-from pipeline.command_line import Commands, refuse_missing, refuse_missing_input, show
+from pipeline.command_line import CONFIG, Commands, refuse_missing, refuse_missing_input, show
 from pipeline.config import custom_code
 from pipeline.errors import ConfigError
 from pipeline.runtime import backend, devices, processes
@@ -28,55 +28,47 @@ IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: `describe` counts steps with 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code (docs/dev/design.md)."""
-    commands = Commands("python -m pipeline", str(__doc__), EXAMPLES)
+    commands, run = Commands("python -m pipeline", str(__doc__), EXAMPLES), ("--input", "--output")
     about = "print parameters, shapes and learning rate"
-    describe = commands.add("describe", _describe, about, commands.config)
-    describe.add_argument(
-        "--images", type=int, help=f"training rows to count steps with (default: {IMAGES})"
-    )
-    artifact = "of a training with this config: shows its score beside the floor"
-    describe.add_argument("--artifact", type=Path, help=artifact)
-    about = "check a config's own functions with JAX and TensorFlow"
-    commands.add("check", _check, about, commands.config)
+    describe = commands.add("describe", _describe, about, "--config")
+    images = f"training rows to count steps with (default: {IMAGES}, an assumption)"
+    describe.add_argument("--images", type=int, default=IMAGES, help=images)
+    about = "check a config's custom functions with JAX and TensorFlow"
+    commands.add("check", _check, about, "--config")
     about = "train, or resume training, and write OUT/artifact"
-    train = commands.add("train", _train, about, commands.run)
+    train = commands.add("train", _train, about, "--config", *run, resumes=True)
     train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
     several = "of several that train one model, each with its own part of a batch (docs/hosts.md)"
     train.add_argument("--processes", type=int, help=f"number {several}")
     train.add_argument("--process-id", type=int, help="of this one, from 0 on")
     train.add_argument("--coordinator", default="", help="HOST:PORT of the process with id 0")
-    train.add_argument(
-        "--fresh", action="store_true", help="set old checkpoints and history aside; begin again"
-    )
+    fresh = "set old checkpoints and history aside; begin again"
+    train.add_argument("--fresh", action="store_true", help=fresh)
     about = "find weights for the models of several runs, and write OUT/ensemble.json"
-    mean = commands.add("ensemble", _ensemble, about, commands.common)
+    mean = commands.add("ensemble", _ensemble, about, "--output")
     mean.add_argument("runs", nargs="+", type=Path, help="the output folders of trainings")
-    mean.add_argument("--output", required=True, type=Path, help="where to write")
-    own = "of a member that is no name in pipeline/configs/; repeat for others"
-    mean.add_argument("--config", action="append", default=[], help=own)
+    custom = "of a member that is not a name in pipeline/configs/; repeat for others"
+    mean.add_argument("--config", action="append", default=[], help=custom)
     about = "predict the test set and write OUT/submission.csv"
-    infer = commands.add("infer", _infer, about, commands.run)
+    infer = commands.add("infer", _infer, about, *run)
+    members = f"{CONFIG}; repeat for members whose custom code is given by path"
+    infer.add_argument("--config", required=True, action="append", help=members)
     folder_of = "the folder with manifest.json; repeat for the members of an ensemble"
     infer.add_argument("--artifact", action="append", default=[], type=Path, help=folder_of)
     weights = "ensemble.json: the members and their weights; without --artifact, where they were"
     infer.add_argument("--ensemble", type=Path, help=weights)
-    infer.epilog = f"{infer.epilog}\n\nRepeat --config for members whose own code is given by path."
     precisions = ("auto", "float32", "mixed_float16")
     precision = "of the models' numbers (default: infer_precision of the config)"
     infer.add_argument("--precision", default="", choices=precisions, help=precision)
-    return commands.main(arguments, resuming=(_train,), several=(_infer, _ensemble))
+    return commands.main(arguments)
 
 
 def _describe(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("jax", "tensorflow")
     config = config_module.load(options.config)
-    images = IMAGES if options.images is None else options.images
-    if images < 1:
-        raise ConfigError(
-            f"--images {images}: expected 1 or more.\n"
-            f"Give the number of labelled {config.data.noun}, or omit the option."
-        )
-    if options.images is None:
+    images, assumed = options.images, options.images == IMAGES
+    _refuse_below_1("--images", images, f"Give the number of labelled {config.data.noun}.")
+    if assumed:
         print(
             f"Steps are counted with {images} training {config.data.noun}, an assumption;"
             " --images N sets it.",
@@ -94,24 +86,25 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         "input": {"shape": [None, *built.input.shape[1:]], "dtype": built.input.dtype},
         "output": {"shape": [None, *built.output.shape[1:]], "dtype": "float32"},
         "images": images,
-        "images_assumed": options.images is None,
+        "images_assumed": assumed,
         "optimizer": applied.to_json(),
         "floor": None if config.floor is None else asdict(config.floor),
     }
-    if options.artifact is not None:
-        from pipeline import artifact
-
-        result["trained"] = artifact.load(options.artifact).manifest.get("floor")
     if not options.json:
         print(json.dumps(result, indent=2))
     return result
+
+
+def _refuse_below_1(option: str, number: int, edit: str) -> None:
+    if number < 1:
+        raise ConfigError(f"{option} {number}: expected 1 or more.\n{edit}")
 
 
 def _check(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("jax")
     config = config_module.load(options.config)
     if not custom_code.functions(config):
-        show(f"{config.name} has no functions of its own; nothing to check")
+        show(f"{config.name} has no custom functions; nothing to check")
         return {"config": config.name, "code": ""}
     from pipeline.train import custom_check
 
@@ -122,11 +115,8 @@ def _check(options: argparse.Namespace) -> dict[str, Any]:
 def _train(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("jax")  # own code in the config's file may import Keras
     config = config_module.load(options.config)
-    if options.max_steps is not None and options.max_steps < 1:
-        raise ConfigError(
-            f"--max-steps {options.max_steps}: expected 1 or more.\n"
-            "Leave it out to train to the end."
-        )
+    if options.max_steps is not None:
+        _refuse_below_1("--max-steps", options.max_steps, "Leave it out to train to the end.")
     refuse_missing_input(options.input)
     if not backend.use_every_core(config.batch):
         show(
@@ -141,6 +131,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.figures import training_figures
     from pipeline.train import custom_check, training
 
+    first = processes.first()
     with processes.folder(options.output) as output:
         trained = training.train(
             config,
@@ -148,10 +139,10 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
             output,
             max_steps=options.max_steps,
             fresh=options.fresh,
-            check=custom_check.check if processes.first() else custom_check.by_jax,
-            show=show if processes.first() else lambda line: None,
+            check=custom_check.check if first else custom_check.by_jax,
+            show=show if first else lambda line: None,
         )
-    if trained.manifest is None or not processes.first():
+    if trained.manifest is None or not first:
         return {"status": trained.status, "output": str(options.output)}
     pictures = training_figures.of_training(options.output)
     return {
@@ -182,19 +173,15 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.infer import ensemble, inference
 
     folders = ensemble.folders(options.artifact, options.ensemble)
-    option, advice = (
-        "--artifact",
-        (
-            "Expected one with manifest.json.\n"
-            "Correct the path, or train a model:\n"
-            "python -m pipeline train --config C --input DIR --output OUT"
-        ),
-    )
-    if not options.artifact:
-        option = f"--ensemble {options.ensemble}: the member in"
-        advice = "Move it back, or say where each member is: --ensemble FILE --artifact DIR …"
+    option = "--artifact" if options.artifact else f"--ensemble {options.ensemble}: the member in"
     for folder in folders:
-        refuse_missing(option, folder, advice)
+        refuse_missing(
+            option,
+            folder,
+            "Expected one with manifest.json.\n"
+            "Correct the path (of a member, add --artifact DIR for each), or train a model:\n"
+            "python -m pipeline train --config C --input DIR --output OUT",
+        )
     members, weights = ensemble.chosen(folders, options.ensemble, config)
     predictions = inference.infer(
         members,

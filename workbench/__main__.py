@@ -27,34 +27,36 @@ def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code (docs/dev/design.md)."""
     commands = Commands("python -m workbench", str(__doc__), EXAMPLES)
     about = "describe a competition folder that has no config yet, and propose a config"
-    inspected = commands.add("inspect", _inspect, about, commands.common)
+    inspected = commands.add("inspect", _inspect, about)
     inspected.add_argument("input", type=Path, help=FOLDER)
     for option, words in inspect_command.OPTIONS.items():
         inspected.add_argument(f"--{option}", default="", help=words)
     about = "say what a training takes on each runtime"
-    planned = commands.add("plan", _plan, about, commands.config)
+    planned = commands.add("plan", _plan, about, "--config")
     for option, words in plan_command.OPTIONS.items():
         planned.add_argument(f"--{option}", default="", help=words)
     planned.add_argument("--largest", action="store_true", help=plan_command.LARGEST)
     about = "write one page of a training, complete or not"
-    report = commands.add("report", _report, about, commands.common)
+    report = commands.add("report", _report, about)
     report.add_argument(
         "--output", required=True, type=Path, help="of the training; gets report.html"
     )
     report.add_argument("--title", help="of the page; default: the config's name")
     about = "check the scaled learning rate, in nine runs; exit 1 if it does not hold"
-    commands.add("scale-check", _scale_check, about, commands.run).add_argument(
-        "--batch", type=int, help="rows per step to scale from; default: the config's base_batch"
+    checked = commands.add(
+        "scale-check", _scale_check, about, "--config", "--input", "--output", resumes=True
     )
+    base = "rows per step to scale from; default: the config's base_batch"
+    checked.add_argument("--batch", type=int, help=base)
     about = "time trainings on these devices, beside Keras' fit"
-    bench_command.add_options(commands.add("bench", _bench, about, commands.config))
+    bench_command.add_options(commands.add("bench", _bench, about, "--config", resumes=True))
     about = "write one page of what any runs of bench measured, beside the benchmark of 2018"
-    page = commands.add("bench-report", _bench_report, about, commands.common)
+    page = commands.add("bench-report", _bench_report, about)
     page.add_argument("runs", nargs="*", type=Path, help="the output folders of bench")
     page.add_argument("--output", required=True, type=Path, help="gets the page and its pictures")
     page.add_argument("--pattern", type=int, default=0, choices=range(1, 9), help="to compare")
     page.add_argument("--accuracy", type=float, default=0.5, help="to reach; default: 0.5")
-    return commands.main(arguments, resuming=(_scale_check, _bench))
+    return commands.main(arguments)
 
 
 def _scale_check(options: argparse.Namespace) -> dict[str, Any]:

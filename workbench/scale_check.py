@@ -100,7 +100,7 @@ def check(
         ConfigError: if there are fewer than TIMES x batch images, or no epoch after the warm-up.
         DataError, CheckpointError, DiskError: as they say.
     """
-    examples = training.read(config, folder) if examples is None else examples
+    examples = dataset.read_training(folder, config) if examples is None else examples
     batch, factor = config.optimizer.base_batch if batch is None else batch, times(config)
     configs = arms(config, batch, len(examples))
     rows = len(folds.splits(examples, configs["base"])[0][0])

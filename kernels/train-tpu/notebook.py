@@ -49,11 +49,11 @@ print(config.to_text(settings))
 # %%
 from IPython.display import Image, display
 
+from pipeline.data import dataset
 from pipeline.figures import training_figures
-from pipeline.train import training
 
 prepared = mounts.prepared(mounts.root() / "input")  # what prepare-cpu has decoded, if it ran
-examples = training.read(settings, folder, show=print, prepared=prepared)
+examples = dataset.read_training(folder, settings, show=print, prepared=prepared)
 for picture in training_figures.training_sample(examples, settings, output):
     display(Image(str(picture)))
 
@@ -71,6 +71,8 @@ resume.restore(origin.expect, mounts.root() / "input", output)
 # Each line of progress is JSON.
 
 # %%
+from pipeline.train import training
+
 trained = training.train(settings, folder, output, examples=examples, provenance=origin)
 
 # %% [markdown]

@@ -52,7 +52,7 @@ def use_every_core(batch: int) -> bool:
     if FORCED in os.environ.get("XLA_FLAGS", "") or chosen >= 0:
         return True
     # XLA has a thread per core, and needs a spare one from 33 calls in flight on: `Loop` has fewer
-    # (`pipeline.train.async_dispatch.EVALUATIONS`).
+    # (`pipeline.train.loop.EVALUATIONS`).
     most = min(devices.cores(), MOST_CPU_DEVICES)
     count = max(number for number in range(1, most + 1) if batch % number == 0)
     try:

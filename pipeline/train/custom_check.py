@@ -1,8 +1,8 @@
 """Checks what a config's custom functions return, before a run spends anything.
 
-`check` calls each with a few made-up rows and reports what is wrong, with file and line. The model
-is also computed by TensorFlow, which infers on Kaggle's GPUs, in a process of its own: `python -m
-pipeline.train.custom_check CONFIG FOLDER`.
+Each of `QUESTIONS` calls one with a few made-up rows. What is wrong is reported with file and line.
+The model is also computed by TensorFlow, which infers on Kaggle's GPUs, in a process of its own:
+`python -m pipeline.train.custom_check CONFIG FOLDER`.
 """
 
 import os
@@ -23,6 +23,7 @@ from pipeline.config import Config, custom_code
 from pipeline.config import load as load_config
 from pipeline.config.data_layout import Form, sizes
 from pipeline.data import csv_files, packed_inputs
+from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, PipelineError, SubmissionError
 from pipeline.evaluate import competition_metric, losses, metrics
 from pipeline.infer import submission
@@ -30,7 +31,6 @@ from pipeline.models import architectures, group_layers, layer_tree, weight_name
 from pipeline.train import learning_rate
 
 ROWS = 16
-IDS = [str(row) for row in range(ROWS)]
 # Rows of a batch that no axis of a model is a multiple of.
 ODD_ROWS = 37
 # Largest difference of outputs between JAX and TensorFlow, of the largest output: that of
@@ -38,6 +38,12 @@ ODD_ROWS = 37
 TOLERANCE = 1e-4
 SUM_TOLERANCE = 1e-5  # by which the sum of a softmax may differ from 1
 ROOT = Path(__file__).resolve().parents[2]
+
+Question = Callable[[Config], str]
+
+
+class Wrong(PipelineError):
+    """What is wrong with a custom function, to be read after its name, and the edit."""
 
 
 def check(config: Config, show: Callable[[str], None]) -> None:
@@ -47,35 +53,23 @@ def check(config: Config, show: Callable[[str], None]) -> None:
         ConfigError: if one cannot work.
     """
     by_jax(config, show)
-    _by_tensorflow(config)
-    show("model: TensorFlow computes the same outputs as JAX")
+    _ask(config, "model", _tensorflow, show)
 
 
 def by_jax(config: Config, show: Callable[[str], None]) -> None:
     """Check what JAX shows alone, in seconds."""
-    images, name = _images(config), custom_code.described
-    if custom_code.function(config, "augment"):
-        images = _augmented(config, images)
-        show(f"{name(config, 'augment')}: images stay {images.dtype} {images.shape}")
-    if custom_code.function(config, "loss"):
-        _check_loss(config)
-        groups = ""
-        if compares_rows(config, _outputs(config).shape[1:]):
-            group = learning_rate.apply(config, config.batch).batchnorm_batch
-            groups = f"; it compares rows: it gets groups of {group} (batchnorm_batch)"
-        show(f"{name(config, 'loss')}: a number per row, which depends on the labels{groups}")
-    if custom_code.function(config, "metric"):
-        metric = competition_metric.of(config)
-        takes = metric.takes
-        if config.target == "own":
-            metric(_labels(config, 0), _outputs(config))
-            takes = "labels and outputs"
-        better = "greater" if metric.greater_is_better else "smaller"
-        show(f"{name(config, 'metric')}: {better} is better; it gets {takes}")
-    show(f"{name(config, 'model')}: {_check_model(config, images)}")
-    if write := submission.writer_of(config):
-        columns = write(IDS, _predictions(config), None)
-        show(f"{name(config, 'write_submission')}: columns {', '.join(columns)}")
+    for field, question in QUESTIONS.items():
+        if field == "model" or custom_code.function(config, field):
+            _ask(config, field, question, show)
+
+
+def _ask(config: Config, field: str, question: Question, show: Callable[[str], None]) -> None:
+    name = custom_code.described(config, field)
+    try:
+        with custom_code.telling(config, field):
+            show(f"{name}: {question(config)}")
+    except Wrong as problem:
+        raise ConfigError(f"{name} {problem}") from None
 
 
 def check_metric_of(config: Config, truth: np.ndarray) -> None:
@@ -94,58 +88,52 @@ def check_submission_of(config: Config, sample: Path) -> None:
     Args:
         sample: the competition's, whose columns are expected.
     """
-    if write := submission.writer_of(config):
+    if submission.writer_of(config):
         columns = csv_files.header(sample, SubmissionError, submission.ADVICE)[1:]
-        write(IDS, _predictions(config), columns)
+        _submission(config, columns)
 
 
-def _augmented(config: Config, images: np.ndarray) -> np.ndarray:
-    """Return the images as a custom `augment` changes them, or refuse it."""
-    name = custom_code.described(config, "augment")
-    changes = Augmentation(config.data, 0, ROWS, custom_code.function(config, "augment"))
-    rows = [images, *([_labels(config, 0)] if config.target == "own" else [])]
+# What is asked of each function; an answer is what the user reads
 
-    def changed() -> list[np.ndarray]:
-        # Traced anew each time: what is drawn without the key is then drawn again.
-        program = jax.jit(
-            lambda images, *labels: changes.changed(images, changes.draws(0), *labels)
-        )
-        return [np.asarray(array) for array in program(*rows)]
 
-    with custom_code.telling(config, "augment"):
-        first, again = changed(), changed()
+def _augment(config: Config) -> str:
+    images = _inputs(config)
+    first, again = _augmented(config, images), _augmented(config, images)
     if not all(map(np.array_equal, first, again)):
-        raise ConfigError(
-            f"{name} gives two results for one image and key.\n"
+        raise Wrong(
+            "gives two results for one image and key.\n"
             "Draw with the key alone (jax.random), not with numpy or Python's random."
         )
-    return first[0]
+    return f"images stay {images.dtype} {images.shape}"
 
 
-def _check_loss(config: Config) -> None:
-    """Refuse a custom loss that no training could minimize."""
+def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
+    """Return the images, and with target="own" their labels, as a custom `augment` changes them."""
+    changes = Augmentation(config.data, 0, ROWS, custom_code.function(config, "augment"))
+    rows = [images, *([_labels(config)] if config.target == "own" else [])]
+    # Traced anew each time: what is drawn without the key is then drawn again.
+    program = jax.jit(lambda images, *labels: changes.changed(images, changes.draws(0), *labels))
+    return list(map(np.asarray, program(*rows)))
+
+
+def _loss(config: Config) -> str:
     loss: Any = custom_code.function(config, "loss")
-    name, outputs, labels = (
-        custom_code.described(config, "loss"),
-        _outputs(config),
-        _labels(config, 0),
-    )
+    outputs, labels = _outputs(config), _labels(config)
     # A loss of which labels are equal (contrastive) does not depend on their names.
     others = labels[np.random.default_rng(0).permutation(ROWS)], _labels(config, 1)
-    with custom_code.telling(config, "loss"):
-        values, *different = (np.asarray(jax.jit(loss)(x, outputs)) for x in (labels, *others))
+    values, *different = (np.asarray(jax.jit(loss)(x, outputs)) for x in (labels, *others))
     if values.shape != (ROWS,) or not np.issubdtype(values.dtype, np.floating):
-        raise ConfigError(
-            f"{name} returns {values.dtype} {values.shape} for {ROWS} rows; expected a float"
-            f" ({ROWS},).\nReturn a number for each row: no mean over the batch."
-        )
-    if not np.isfinite([values, *different]).all():
-        raise ConfigError(
-            f"{name} returns numbers that are not finite for outputs around 0.\n"
-            "Add a small number within logarithms and divisions."
+        raise Wrong(
+            f"returns {values.dtype} {values.shape} for {ROWS} rows; expected a float ({ROWS},).\n"
+            "Return a number for each row: no mean over the batch."
         )
     if all(np.array_equal(values, other) for other in different):
-        raise ConfigError(f"{name} does not depend on the labels.\nLet it compare with them.")
+        raise Wrong("does not depend on the labels.\nLet it compare with them.")
+    groups = ""
+    if compares_rows(config, outputs.shape[1:]):
+        group = learning_rate.apply(config, config.batch).batchnorm_batch
+        groups = f"; it compares rows: it gets groups of {group} (batchnorm_batch)"
+    return f"a number per row, which depends on the labels{groups}"
 
 
 def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
@@ -161,16 +149,15 @@ def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
     loss, half = custom_code.function(config, "loss"), ROWS // 2
     if loss is None:
         return False
-    labels, random = _labels(config, 0), np.random.default_rng(2)
+    labels, random = _labels(config), np.random.default_rng(2)
     outputs, others = random.standard_normal((2, ROWS, *shape), np.float32)
     others[:half] = outputs[:half]
     other_labels = np.concatenate([labels[:half], random.permutation(_labels(config, 1))[half:]])
     batches = (labels, outputs), (other_labels, others), (labels[:half], outputs[:half])
-    program = jax.jit(loss)
     # Of several sizes, since a loss with a margin is 0 where rows are far apart.
     for size in (0.1, 1, 10):
         with custom_code.telling(config, "loss"), jax.default_matmul_precision("highest"):
-            values, *different = (np.asarray(program(x, size * y)) for x, y in batches)
+            values, *different = (np.asarray(jax.jit(loss)(x, size * y)) for x, y in batches)
         if values.shape != (ROWS,):
             return False  # `check` refuses it
         if any(_differ(values[:half], other[:half]) for other in different):
@@ -178,42 +165,78 @@ def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
     return False
 
 
-def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
-    """Return whether two arrays differ by more than rounding, or in where they are not finite.
+def _metric(config: Config) -> str:
+    metric = competition_metric.of(config)
+    takes = metric.takes
+    if config.target == "own":
+        metric(_labels(config), _outputs(config))
+        takes = "labels and outputs"
+    return f"{'greater' if metric.greater_is_better else 'smaller'} is better; it gets {takes}"
 
-    Args:
-        least: rounding is that of the largest number, or of this one if it is larger.
-    """
-    largest = np.abs(values[np.isfinite(values)]).max(initial=least)
-    return not np.allclose(values, others, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
+
+def _submission(config: Config, columns: list[str] | None = None) -> str:
+    write: Any = submission.writer_of(config)
+    names = tuple(map(str, range(config.num_classes))) if config.target in metrics.CLASSES else ()
+    target = Target(config.target, names, (0.0,) * config.outputs, (1.0,) * config.outputs)
+    ids = list(map(str, range(ROWS)))
+    return f"columns {', '.join(write(ids, target.predictions(_outputs(config)), columns))}"
 
 
-def _check_model(config: Config, images: np.ndarray) -> str:
-    """Return the model's parameters in words, or refuse a model that cannot be trained."""
-    name = custom_code.described(config, "model")
+# What is asked of the model
+
+
+def _model(config: Config) -> str:
+    images = _inputs(config)
+    if custom_code.function(config, "augment"):
+        images, *_ = _augmented(config, images)
     architectures.seed(config.seed)
     model = architectures.build(config)
     if not model.trainable_variables:
-        raise ConfigError(
-            f"{name}: no weight of it trains; expected those of the last layer at least.\n"
+        raise Wrong(
+            "has no weight that trains; expected those of the last layer at least.\n"
             "Set trainable=True there, or make a layer with weights."
         )
-    with custom_code.telling(config, "model"):
-        if custom_code.function(config, "model"):
-            _refuse_mixed_rows(config)
-        _check_gradients(config, model, images)
+    if custom_code.function(config, "model"):
+        _refuse_mixed_rows(config)
+    _refuse_infinite_gradients(config, model, images)
     outputs = architectures.outputs(model, images, ROWS)
-    _check_built_again(config, model, images, outputs)
+    _refuse_lost_state(config, model, images, outputs)
     softmax = outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < SUM_TOLERANCE
     if config.target == "classes" and not custom_code.function(config, "loss") and softmax:
-        raise ConfigError(
-            f"{name} gives probabilities; the loss expects logits.\nLeave the softmax out."
-        )
+        raise Wrong("gives probabilities; the loss expects logits.\nLeave the softmax out.")
     return f"{architectures.count(model)['total']:,} parameters, all gradients finite"
 
 
-def _check_gradients(config: Config, model: Any, images: np.ndarray) -> None:
-    """Compute the gradient of a batch as a step does, and refuse what is not finite."""
+def _refuse_mixed_rows(config: Config) -> None:
+    """Replace all rows but the first, and compare the first one's outputs. BatchNormalization may
+    mix rows.
+    """
+    model, random = architectures.build(config), np.random.default_rng(0)
+    for layer in layer_tree.descendants(model):
+        if isinstance(layer, BatchNormalization):
+            layer.trainable = False  # it then computes with its moving statistics
+    # Random weights, since a branch may start with a factor of 0.
+    params = [
+        random.normal(0, 0.1, one.shape).astype(one.dtype) for one in model.trainable_variables
+    ]
+    buffers = [variable.value for variable in model.non_trainable_variables]
+    inputs, others = _inputs(config), _inputs(config, 1)
+    others[0] = inputs[0]
+    program = jax.jit(lambda x: model.stateless_call(params, buffers, x, training=True)[0][0])
+    with jax.default_matmul_precision("highest"):
+        outputs, different = (np.asarray(program(batch)) for batch in (inputs, others))
+    if _differ(outputs, different):
+        raise Wrong(
+            "gives a row other numbers when other rows of the batch change. A step computes a batch"
+            " in parts, whatever fits, and a layer that draws at random row by row, so the machine"
+            " would decide what is mixed.\n"
+            "Compute each row by itself. To mix rows, set data.mixup or data.cutmix; to compare"
+            " them, do it in the loss, which gets whole groups; BatchNormalization gets them, too."
+        )
+
+
+def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -> None:
+    """Compute the gradient of a batch as a step does."""
     params = [variable.value for variable in model.trainable_variables]
     buffers = [variable.value for variable in model.non_trainable_variables]
     loss_fn = losses.of(config, training=True)
@@ -224,77 +247,46 @@ def _check_gradients(config: Config, model: Any, images: np.ndarray) -> None:
             return model.stateless_call(params, buffers, images, training=True)[0]
 
     def loss(params: Any) -> Any:
-        return loss_fn(_labels(config, 0), forward(params, images).astype("float32")).sum()
+        return loss_fn(_labels(config), forward(params, images).astype("float32")).sum()
 
     # A layer that takes another axis for the batch fails here.
     jax.eval_shape(forward, params, np.resize(images, (ODD_ROWS, *images.shape[1:])))
-    gradients = map(np.asarray, jax.jit(jax.grad(loss))(params))
-    keys = weight_names.keys(model)
-    names = [weight_names.name(keys[id(variable)]) for variable in model.trainable_variables]
-    pairs = zip(names, gradients, strict=True)
-    if bad := [name for name, gradient in pairs if not np.isfinite(gradient).all()]:
+    value, gradients = jax.jit(jax.value_and_grad(loss))(params)
+    keys, pairs = weight_names.keys(model), zip(model.trainable_variables, gradients, strict=True)
+    bad = [keys[id(one)] for one, gradient in pairs if not np.isfinite(gradient).all()]
+    if bad or not np.isfinite(value):
         culprit = "loss" if custom_code.function(config, "loss") else "model"
-        raise ConfigError(
-            f"{custom_code.described(config, 'model')}: the gradient of the loss is not finite in"
-            f" {len(bad)} of {len(names)} weights, {bad[0]!r} for example.\nLook in"
-            f" {custom_code.described(config, culprit)} for a division by 0, a root or a logarithm"
-            " at 0."
+        some = f", and its gradient in {len(bad)} of {len(params)} weights" if bad else ""
+        raise Wrong(
+            f"gives a loss of {value:g}{some}; expected finite numbers.\n"
+            f"Look in {custom_code.described(config, culprit)} for a division by 0, a root or a"
+            " logarithm at 0."
         )
 
 
-def _refuse_mixed_rows(config: Config) -> None:
-    """Refuse a model that computes a row from other rows, too, BatchNormalization aside: all rows
-    but the first are replaced, and the first one's outputs are compared.
-    """
-    model = architectures.build(config)
-    for layer in layer_tree.descendants(model):
-        if isinstance(layer, BatchNormalization):
-            layer.trainable = False  # it then computes with its moving statistics
-    random = np.random.default_rng(0)
-    # Random weights, since a branch may start with a factor of 0.
-    params = [
-        random.normal(0, 0.1, one.shape).astype(one.dtype) for one in model.trainable_variables
-    ]
-    buffers = [variable.value for variable in model.non_trainable_variables]
-    images, others = _images(config), _images(config, 1)
-    others[0] = images[0]
-    program = jax.jit(lambda x: model.stateless_call(params, buffers, x, training=True)[0][0])
-    with jax.default_matmul_precision("highest"):
-        outputs, different = (np.asarray(program(batch)) for batch in (images, others))
-    if _differ(outputs, different):
-        raise ConfigError(
-            f"{custom_code.described(config, 'model')}: a row gets other numbers when other rows of"
-            " the batch change. A step computes a batch in parts, whatever fits, and a layer that"
-            " draws at random row by row, so the machine would decide what is mixed.\nCompute each"
-            " row by itself. To mix rows, set data.mixup or data.cutmix; to compare them, do it in"
-            " the loss, which gets whole groups; BatchNormalization gets them, too."
-        )
-
-
-def _check_built_again(config: Config, model: Any, images: np.ndarray, outputs: np.ndarray) -> None:
-    """Refuse a model that gives other outputs when it is built again with its weights."""
-    name = custom_code.described(config, "model")
+def _refuse_lost_state(config: Config, model: Any, images: np.ndarray, outputs: np.ndarray) -> None:
+    """Build the model once more, as folds and inference do, and give it the weights."""
     architectures.seed(config.seed + 1)
     again = architectures.build(config)
     if {id(one) for one in again.weights} & {id(one) for one in model.weights}:
-        raise ConfigError(
-            f"{name} gives one and the same layer to every model that is built, so folds and"
-            " inference would share its weights.\nMake the layers that have weights within the"
-            " function."
+        raise Wrong(
+            "gives one and the same layer to every model that is built, so folds and inference"
+            " would share its weights.\nMake the layers that have weights within the function."
         )
     artifact.assign(again, artifact.weights_of(model))
     if _differ(outputs, architectures.outputs(again, images, ROWS), least=1.0):
-        raise ConfigError(
-            f"{name} gives other outputs when it is built again with the same weights. A layer is"
-            " not part of the model (called on a constant, or kept where Keras cannot find it), or"
-            " a constant is drawn at random.\nCall such a layer within another layer's call, keep"
-            " layers as attributes, in lists or in dicts, and draw from a fixed seed."
+        raise Wrong(
+            "gives other outputs when it is built again with the same weights. A layer is not part"
+            " of the model (called on a constant, or kept where Keras cannot find it), or a"
+            " constant is drawn at random.\n"
+            "Call such a layer within another layer's call, keep layers as attributes, in lists or"
+            " in dicts, and draw from a fixed seed."
         )
 
 
-def _by_tensorflow(config: Config) -> None:
+def _tensorflow(config: Config) -> str:
     """Compare the model's outputs with those that TensorFlow computes in another process."""
-    model, name = architectures.build(config), custom_code.described(config, "model")
+    model = architectures.build(config)
     weights: Any = artifact.weights_of(model)
     with tempfile.TemporaryDirectory(prefix="custom-check-") as scratch:
         np.savez(Path(scratch) / "weights.npz", **weights)
@@ -308,66 +300,19 @@ def _by_tensorflow(config: Config) -> None:
         )
         if done.returncode:
             (*_, line) = done.stderr.strip().splitlines() or ["nothing was printed"]
-            raise ConfigError(
-                f"{name} works with JAX and not with TensorFlow, which infers on a GPU:"
-                f" {line[:500]}\nUse keras.ops and keras.layers, which both have."
+            raise Wrong(
+                f"works with JAX and not with TensorFlow, which infers on a GPU: {line[:500]}\n"
+                "Use keras.ops and keras.layers, which both have."
             )
         theirs = np.load(Path(scratch) / "outputs.npy", allow_pickle=False)
-    ours = architectures.outputs(model, _images(config), ROWS)
+    ours = architectures.outputs(model, _inputs(config), ROWS)
     if _differ(ours, theirs, least=1.0):
-        raise ConfigError(
-            f"{name}: TensorFlow's outputs differ from JAX's by {np.abs(ours - theirs).max():.1e};"
-            f" expected at most {TOLERANCE:.0e} of the largest.\nUse keras.ops and keras.layers"
-            " alone, and nothing random outside of training."
+        raise Wrong(
+            f"has outputs that differ by {np.abs(ours - theirs).max():.1e} between JAX and"
+            f" TensorFlow; expected at most {TOLERANCE:.0e} of the largest.\n"
+            "Use keras.ops and keras.layers alone, and nothing random outside of training."
         )
-
-
-def _made_up(form: Form, random: np.random.Generator) -> np.ndarray:
-    """Return numbers of a form for each row: whole ones from 0 on, small ones of int32, which may
-    be places in a list.
-    """
-    shape = (ROWS, *sizes(form))
-    if form[0] == "float32":
-        return random.standard_normal(shape, np.float32)
-    return random.integers(0, 256 if form[0] == "uint8" else 2, shape, str(form[0]))
-
-
-def _images(config: Config, seed: int = 0) -> np.ndarray:
-    """Return made-up inputs of the model."""
-    random = np.random.default_rng(seed)
-    if config.data.kind == "own":
-        forms = config.data.own_inputs
-        return packed_inputs.pack({name: _made_up(form, random) for name, form in forms.items()})
-    return _made_up((config.data.dtype, *config.data.shape), random)
-
-
-def _outputs(config: Config) -> np.ndarray:
-    """Return made-up outputs of the model: float32 (n, outputs), or as a custom model has them."""
-    shape: tuple[int, ...] = (config.outputs,)
-    if config.target == "own":
-        shape = tuple(architectures.build(config).output.shape[1:])
-    return np.random.default_rng(1).standard_normal((ROWS, *shape), np.float32)
-
-
-def _predictions(config: Config) -> np.ndarray:
-    """Return made-up predictions, as `pipeline.data.labels.Target.predictions` returns them."""
-    if config.target in metrics.CLASSES:
-        return competition_metric.extremes(config)[0][1][:ROWS].astype(np.float32)
-    outputs = _outputs(config)
-    return 1 / (1 + np.exp(-outputs)) if config.target == "multilabel" else outputs
-
-
-def _labels(config: Config, shift: int) -> np.ndarray:
-    """Return labels as `pipeline.data.labels` reads them; others for another shift."""
-    rows = np.arange(ROWS) + shift
-    if config.target == "own":
-        labels = _made_up(config.data.own_labels, np.random.default_rng(shift))
-        return labels if labels.dtype == np.float32 else labels % 2
-    if config.target in metrics.CLASSES:
-        # Several rows of each, since a loss may compare rows of one class.
-        return (rows % min(config.num_classes, ROWS // 4)).astype(np.int32)
-    numbers = np.add.outer(rows, np.arange(config.outputs)).astype(np.float32)
-    return numbers % 2 if config.target == "multilabel" else numbers / ROWS - 0.5
+    return "TensorFlow computes the same outputs as JAX"
 
 
 def main(config: str, folder: Path) -> int:
@@ -378,12 +323,72 @@ def main(config: str, folder: Path) -> int:
         with np.load(folder / "weights.npz", allow_pickle=False) as weights:
             artifact.assign(model, weights)
         with custom_code.telling(settings, "model"):
-            outputs = architectures.outputs(model, _images(settings), ROWS)
+            outputs = architectures.outputs(model, _inputs(settings), ROWS)
     except PipelineError as error:
         print(" ".join(str(error).split()), file=sys.stderr)
         return error.exit_code
     np.save(folder / "outputs.npy", outputs, allow_pickle=False)
     return 0
+
+
+QUESTIONS: dict[str, Question] = {
+    "augment": _augment,
+    "loss": _loss,
+    "metric": _metric,
+    "model": _model,
+    "write_submission": _submission,
+}
+
+
+def _differ(values: np.ndarray, others: np.ndarray, least: float = 0.0) -> bool:
+    """Return whether two arrays differ by more than rounding, or in where they are not finite.
+
+    Args:
+        least: rounding is that of the largest number, or of this one if it is larger.
+    """
+    largest = np.abs(values[np.isfinite(values)]).max(initial=least)
+    return not np.allclose(values, others, rtol=0, atol=TOLERANCE * largest, equal_nan=True)
+
+
+# Made-up rows
+
+
+def _made_up(form: Form, seed: int) -> np.ndarray:
+    """Return numbers of a form for each row: whole ones from 0 on, small ones of int32, which may
+    be places in a list.
+    """
+    random, shape = np.random.default_rng(seed), (ROWS, *sizes(form))
+    if form[0] == "float32":
+        return random.standard_normal(shape, np.float32)
+    return random.integers(0, 256 if form[0] == "uint8" else 2, shape, str(form[0]))
+
+
+def _inputs(config: Config, seed: int = 0) -> np.ndarray:
+    """Return inputs of the model."""
+    if config.data.kind == "own":
+        forms = config.data.own_inputs.items()
+        return packed_inputs.pack({name: _made_up(form, seed) for name, form in forms})
+    return _made_up((config.data.dtype, *config.data.shape), seed)
+
+
+def _outputs(config: Config) -> np.ndarray:
+    """Return outputs of the model: float32 (n, outputs), or as a custom model has them."""
+    custom = config.target == "own"
+    shape = architectures.build(config).output.shape[1:] if custom else (config.outputs,)
+    return _made_up(("float32", *shape), 1)
+
+
+def _labels(config: Config, shift: int = 0) -> np.ndarray:
+    """Return labels as `pipeline.data.labels` reads them; others for another shift."""
+    rows = np.arange(ROWS) + shift
+    if config.target == "own":
+        labels = _made_up(config.data.own_labels, shift)
+        return labels if labels.dtype == np.float32 else labels % 2
+    if config.target in metrics.CLASSES:
+        # Several rows of each, since a loss may compare rows of one class.
+        return (rows % min(config.num_classes, ROWS // 4)).astype(np.int32)
+    numbers = np.add.outer(rows, np.arange(config.outputs)).astype(np.float32)
+    return numbers % 2 if config.target == "multilabel" else numbers / ROWS - 0.5
 
 
 if __name__ == "__main__":

@@ -2,13 +2,16 @@
 
 The step counter decides everything: the batch and its augmentation are functions of (seed, step),
 and so is dropout, whose generator starts from the seed and lies in the state. The host runs a few
-calls ahead of the devices, and never waits for the newest one.
+calls ahead of the devices (asynchronous dispatch), and never waits for the newest one.
 """
 
+import math
 import secrets
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -18,39 +21,67 @@ import jax
 import numpy as np
 
 from pipeline.config import Config
+from pipeline.config.config import changes
 from pipeline.data import dataset
 from pipeline.data.labels import FIGURE
 from pipeline.data.row_gathering import blocks
-from pipeline.errors import DivergedError
+from pipeline.errors import CheckpointError, DeviceError, DivergedError
 from pipeline.evaluate.held_out_outputs import EpochScore
 from pipeline.models import weight_names
 from pipeline.runtime import devices, processes, replicas
-from pipeline.train import checkpoint, out_of_memory, run_origin
+from pipeline.train import checkpoint
 from pipeline.train import feed as feeding
 from pipeline.train.accumulation import Accumulation
-from pipeline.train.async_dispatch import EVALUATIONS, CallQueue
-from pipeline.train.checkpoint import Checkpoint, Saver
+from pipeline.train.checkpoint import Saver
 from pipeline.train.feed import Feed
 from pipeline.train.learning_rate import Applied
 from pipeline.train.progress_log import Fold, Progress
 from pipeline.train.session import Session
 from pipeline.train.state import not_finite
-from pipeline.train.step import Report, TrainStep
+from pipeline.train.step import Batch, Report, TrainStep
 
-BEST = "best/"  # begins the names of the best epoch's weights in a checkpoint
+BEST = "best/"  # starts the names of the best epoch's weights in a checkpoint
+# What a run is made from, its origin. These parts may change between sessions, with a message.
+MAY_CHANGE = ("precision", "devices", "code")
+# These may not, nor may the config.
+MUST_STAY = {
+    "data": "the inputs or labels, or which of them validate",
+    "batches": "how the code draws batches",
+}
+START_OVER = "start over with --fresh (which sets the old checkpoints aside)."
+
+# Enough calls in flight that the devices never wait for the host, which a busy machine may delay.
+# Few enough that the host knows where the devices are, and that the batches fit beside the model.
+# With 3 calls of 20 ms in flight a step took 4 % longer than with 24 (docs/dev/findings.md).
+MIN_CALLS, MAX_CALLS, SECONDS, BYTES = 3, 32, 0.5, 256e6
+# Of an evaluation. From 33 on, a thread that starts a call on one of several devices of a CPU waits
+# for an older call, which needs that thread: XLA ends the process (docs/dev/findings.md).
+EVALUATIONS = 16
+# Calls at the start of a run that are waited for one by one, to see what one takes.
+ALONE = 3
 
 
-@dataclass(frozen=True)
-class HeldOut:
-    """What a loop validates on.
+@dataclass
+class Record:
+    """What a checkpoint holds beside the state.
 
     Attributes:
-        rows: of the batches' inputs, int64 (v,).
-        score: compares epochs by the competition's metric; None: nothing does.
+        run_id: of all its checkpoints; a fold gets that of the first one.
+        origin: what the run was made from when it began, as `Loop.run` takes it.
+        metrics: after the last epoch.
+        best: epoch, metrics and metric of the best epoch, and how many have come since.
+        init_from: the run whose weights it started from (`warm_start.begin`); None: none.
+        seconds: of training, over all sessions.
+        fitted: "devices", and the "accumulation" that fitted into them.
     """
 
-    rows: np.ndarray
-    score: EpochScore | None = None
+    run_id: str
+    origin: dict[str, Any] = field(default_factory=dict)
+    metrics: dict[str, float] = field(default_factory=dict)
+    best: dict[str, Any] = field(default_factory=dict)
+    init_from: dict[str, Any] | None = None
+    seconds: float = 0.0
+    fitted: dict[str, Any] = field(default_factory=dict)
 
 
 class Loop:
@@ -58,20 +89,21 @@ class Loop:
 
     Args:
         config, applied: the run and its numbers.
-        model: of Keras, built, with the weights to begin with.
+        model: of Keras, built, with the weights to start from.
         batches: of training.
-        held_out: rows to validate on.
+        held_out: rows of the batches' inputs to validate on, int64 (v,).
         output: gets checkpoints/, progress.jsonl and history.csv.
         show: takes each line of text.
         fold: which part of a run this is; None: all of it.
 
     Attributes:
         compiled: the step. state: after `step` steps.
-        run_id: of the checkpoints; a fold gets that of the first one.
-        init_from: the run whose weights it began with (`warm_start.begin`); None: none.
-        metrics: after the last epoch. best: of the best epoch, and how many have come since.
+        record: what the next checkpoint says of the run.
+        score: compares epochs by the competition's metric; None: nothing does.
         seconds: by phase.
     """
+
+    _progress: Progress
 
     def __init__(
         self,
@@ -79,26 +111,27 @@ class Loop:
         applied: Applied,
         model: Any,
         batches: dataset.Batches,
-        held_out: HeldOut,
+        held_out: np.ndarray,
         output: Path,
         show: Callable[[str], None],
         fold: Fold | None = None,
     ) -> None:
-        self.config, self.applied, self.model, self.batches = config, applied, model, batches
+        self.config, self.applied, self.batches = config, applied, batches
         self.held_out, self.output, self.show, self.fold = held_out, output, show, fold
         self.compiled = TrainStep(config, applied, model, replicas.mesh())
         self.state = self.compiled.initial()
         self.step = 0
         run = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        self.run_id: str = processes.shared(run)
-        self.init_from: dict[str, Any] | None = None
-        self.metrics: dict[str, float] = {}
-        self.best: dict[str, Any] = {}
+        self.record = Record(processes.shared(run))
+        self.score: EpochScore | None = None
         self.seconds: dict[str, float] = {}
-        self._keys = weight_names.keys(model)
+        keys = weight_names.keys(model)
+        self._keys = list(keys.values())
+        variables = (*model.trainable_variables, *model.non_trainable_variables)
+        self._variable_keys = [keys.get(id(one), "") for one in variables]
         self._best_weights: dict[str, np.ndarray] = {}
-        self._metric = FIGURE[config.target]
-        self._started = self._earlier_seconds = self._validation_seconds = 0.0
+        self._calls, self._metric = CallQueue(self.compiled.replicas), FIGURE[config.target]
+        self._started = self._validation_seconds = 0.0
 
     # From the first step to the last
 
@@ -113,57 +146,66 @@ class Loop:
         """Run to the end, to step `max_steps`, or to the end of the session.
 
         Args:
-            origin: what the run is made from, as `pipeline.train.run_origin` compares it with
-                that of the checkpoint.
+            origin: what the run is made from: "config", "custom_code" (the digest of its
+                functions), "data" and "batches", which must be those of the checkpoint, and
+                `MAY_CHANGE`.
             session: says when to stop, and is told of progress.
             max_steps: of the run; None: run to the end.
             fitted: what fitted into the devices in an earlier fold.
 
         Returns:
             "complete" or "partial".
+
+        Raises:
+            CheckpointError: if the checkpoint is of a different run.
+            DeviceError: if not even one image fits into the devices.
+            DivergedError: if a loss or a weight is not finite.
         """
-        folder = self.output / "checkpoints"
-        with checkpoint.writer(folder), out_of_memory.later_calls(self.compiled):
-            origin, resumed = self._resume(folder, origin)
-            out_of_memory.use_what_fitted(self.compiled, resumed or fitted, self.show)
+        folder, total = self.output / "checkpoints", self.applied.total_steps
+        with checkpoint.writer(folder), self.explained_memory():
+            fitted = self._resume(folder, origin) or fitted
+            if fitted is not None and self.compiled.use(fitted):
+                size = self.compiled.micro_batch
+                self.show(f"Micro-batches of {size} per replica, as fitted before")
             self._started = time.monotonic()
-            size = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
-            with Saver(self.config.checkpoint_seconds, size) as saver, self._feed() as feed:
-                stop = self._train(feed, saver, session, origin, max_steps)
-        if self.step == self.applied.total_steps or self.out_of_patience:
+            self._calls.restart()
+            self._progress = Progress(
+                self.output, self.config, self.step, total, self.show, self.fold
+            )
+            state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
+            arguments = self.config, self.batches, self.compiled, self.show
+            with (
+                Saver(self.config.checkpoint_seconds, state_bytes) as saver,
+                feeding.begin(*arguments, needed=not self.complete) as feed,
+            ):
+                stop = self._train(feed, saver, session, total if max_steps is None else max_steps)
+        if self.out_of_patience:
+            best, since = self.record.best["epoch"], self.record.best["epochs_since"]
+            self.show(
+                f"Ended after epoch {best + since}: none of patience={self.config.patience} epochs"
+                f" was better than epoch {best}"
+            )
+        if self.complete:
             return "complete"
         command = "again" if stop else "without --max-steps, or a larger one,"
         self.show(
-            f"Stopped at step {self.step} of {self.applied.total_steps}:"
-            f" {stop or 'max_steps is reached'}. The state is saved;"
-            f" the same command {command} resumes from there."
+            f"Stopped at step {self.step} of {total}: {stop or 'max_steps is reached'}. The state"
+            f" is saved; the same command {command} resumes from there."
         )
         return "partial"
 
-    def _train(
-        self,
-        feed: Feed,
-        saver: Saver,
-        session: Session,
-        origin: dict[str, Any],
-        max_steps: int | None,
-    ) -> str | None:
+    def _train(self, feed: Feed, saver: Saver, session: Session, max_steps: int) -> str | None:
         """Take the steps, and return why the session ended them, or None."""
-        saved_step, stop, report = self.step, None, None
-        last = min(self.applied.total_steps, max_steps or self.applied.total_steps)
-        progress = self._progress()
-        calls = CallQueue(several=self.compiled.replicas > 1 and jax.devices()[0].platform == "cpu")
-        spans = iter(()) if self.out_of_patience else self._spans(self.step, last)
-        for batches, number in feed.calls(spans):
-            report = self._call(feed, batches, number, calls, progress)
-            for ended_step, ended in calls.ended(sum(a.nbytes for a in jax.tree.leaves(batches))):
+        saved_step, stop, calls = self.step, None, self._calls
+        for batches, number in feed.calls(self._spans(max_steps)):
+            report = self._call(feed, batches, number)
+            for step, ended in calls.ended(sum(a.nbytes for a in jax.tree.leaves(batches))):
                 session.progress()
-                feed.ended(ended_step)
-                if progress.due():
-                    self._show_progress(progress, ended_step, ended, calls.idle())
+                feed.ended(step)
+                if self._progress.due():
+                    self._show_progress(step, ended)
             if self._epoch(self.step) != self._epoch(self.step - number):
-                calls.pause()
-                self._end_epoch(progress, report, session, calls)
+                self._end_epoch(report, session)
                 feed.ended(self.step)
                 calls.restart()
                 session.progress()
@@ -174,67 +216,106 @@ class Loop:
                 break
             if saver.due():
                 jax.block_until_ready(report)  # type: ignore[no-untyped-call]
-                with progress.aside():
-                    self._save(saver, origin)
+                with self._progress.aside():
+                    self._save(saver)
                 saved_step = self.step
         if newest := calls.last():  # no epoch ended with the last step
-            self._show_progress(progress, *newest, calls.idle())
+            self._show_progress(*newest)
         whole = time.monotonic() - self._started
         self.seconds["train"] = whole - self.seconds.get("compile", 0.0)
         if self.step != saved_step:
-            self._save(saver, origin)
+            self._save(saver)
         saver.wait()
         self.seconds["checkpoints"] = saver.seconds
         return stop
 
-    def _call(
-        self,
-        feed: Feed,
-        batches: Any,
-        number: int,
-        calls: CallQueue,
-        progress: Progress,
-    ) -> Report:
+    def _call(self, feed: Feed, batches: Batch, number: int) -> Report:
         """Make one call to the devices; the first one compiles, and is waited for."""
-        steps = range(self.step, self.step + number)
-        began: float | None = calls.begin()
-        if "compile" in self.seconds:
-            self.state, report = self.compiled.train(self.state, feed.held, batches, number)
-        else:
-            began = None
-            self.state, report = out_of_memory.first_call(
-                self.compiled, self.state, feed, batches, steps, self.show
-            )
+        compiles = "compile" not in self.seconds
+        if compiles:
+            report = self._first_call(feed, batches, range(self.step, self.step + number))
             self.seconds["compile"] = time.monotonic() - self._started
-            progress.restart_clock(steps.stop)
-            calls.restart()
-        self.step = steps.stop
-        calls.add(self.step, report, began)
+            self._progress.restart_clock(self.step + number)
+            self._calls.restart()
+        else:
+            self._calls.begin()
+            self.state, report = self.compiled.train(self.state, feed.held, batches, number)
+        self.step += number
+        self._calls.add(self.step, report, timed=not compiles)
         return report
 
-    def _spans(self, start: int, stop: int) -> Iterator[tuple[int, int]]:
-        """Yield (first step, number of steps) of each call, all of one epoch."""
-        most = self.compiled.steps_per_call
-        while start < stop:
-            number = 1
-            while (
-                number < most
-                and start + number < stop
-                and self._epoch(start + number) == self._epoch(start)
-            ):
-                number += 1
-            yield start, number
-            start += number
+    def _first_call(self, feed: Feed, batches: Batch, steps: range) -> Report:
+        """Make a run's first call, with smaller micro-batches until it fits.
 
-    def _feed(self) -> Feed:
-        more = not self.out_of_patience and self.step < self.applied.total_steps
-        return feeding.begin(self.config, self.batches, self.compiled, self.show, needed=more)
+        Before it takes rematerialization, which costs time, the inputs leave the devices.
+        """
+        step, layout = self.compiled, self.compiled.layout
+        before = layout.to_arrays(self.state)  # a call that fails may have taken the state's memory
+        while True:
+            try:
+                state, report = step.train(self.state, feed.held, batches, len(steps))
+                jax.block_until_ready(state)  # type: ignore[no-untyped-call]
+                self.state = state
+                return report
+            except jax.errors.JaxRuntimeError as error:
+                if not devices.exhausted(error):
+                    raise
+                self.state = layout.from_arrays(before, self.state)
+                only_remat = all(smaller.remat for smaller in step.smaller)
+                if only_remat and (sent := feed.release(steps, self.show)):
+                    batches = sent
+                elif step.smaller:
+                    tried = step.micro_batch
+                    step.use(step.smaller[0])
+                    remat = step.accumulation.remat
+                    self.show(
+                        f"Out of memory at {tried} {self.config.data.noun} per replica; retrying"
+                        f" with micro-batches of {step.micro_batch}"
+                        f"{', computing again what the gradient needs' * remat}."
+                        f" Batch {self.config.batch} and the learning rate stay."
+                    )
+                else:
+                    raise
+
+    @contextmanager
+    def explained_memory(self) -> Iterator[None]:
+        """Say what to do when a call does not fit into the memory of the devices: the first one, as
+        small as it can be, or a later one, for example because another process took the memory.
+        """
+        try:
+            yield
+        except jax.errors.JaxRuntimeError as error:
+            if not devices.exhausted(error):
+                raise
+            size = self.compiled.micro_batch
+            raise DeviceError(
+                f"A micro-batch of {size} per replica does not fit into the memory of the devices:"
+                f" {str(error).splitlines()[0][:300]}\n"
+                f"End what else uses these devices, set a micro_batch below {size} in the config,"
+                " which changes no result, or use a smaller model. The same command again resumes"
+                " from the last checkpoint."
+            ) from error
+
+    def _spans(self, max_steps: int) -> Iterator[tuple[int, int]]:
+        """Yield (first step, number of steps) of each call, all of one epoch."""
+        start, stop = self.step, min(self.applied.total_steps, max_steps)
+        while start < stop and not self.out_of_patience:
+            images = (self._epoch(start) + 1) * len(self.batches)
+            end_of_epoch = -(-images // self.config.batch)
+            end = min(start + self.compiled.steps_per_call, end_of_epoch, stop)
+            yield start, end - start
+            start = end
+
+    @property
+    def complete(self) -> bool:
+        """Whether all steps are taken, or no more of them are worth it."""
+        return self.step >= self.applied.total_steps or self.out_of_patience
 
     @property
     def out_of_patience(self) -> bool:
         """Whether `patience` epochs have passed without a better one."""
         patience = self.config.patience
-        return patience is not None and self.best.get("epochs_since", 0) >= patience
+        return patience is not None and self.record.best.get("epochs_since", 0) >= patience
 
     # Epochs
 
@@ -244,34 +325,35 @@ class Loop:
         """
         return min(step * self.config.batch // len(self.batches), self.config.epochs)
 
-    def _end_epoch(
-        self, progress: Progress, report: Report, session: Session, calls: CallQueue
-    ) -> None:
+    def _end_epoch(self, report: Report, session: Session) -> None:
         """Validate after the step that ended an epoch, and perhaps others before it, and write its
         row.
         """
-        epoch, means = self._epoch(self.step), self._means(report, self.step)
-        begun = time.monotonic()
+        epoch, progress, score = self._epoch(self.step), self._progress, self.score
+        means, started = self._means(report, self.step), time.monotonic()
         with progress.aside():
             validated = self._validate(session)
-        self._validation_seconds = time.monotonic() - begun
+        self._validation_seconds = time.monotonic() - started
         before = self.seconds.get("validate", 0.0)
         self.seconds["validate"] = before + self._validation_seconds
         if not np.isfinite(loss := validated["validation_loss"]):
             raise self._diverged(f"The validation loss is {loss}", self.step)
-        self.metrics = means | validated
+        metrics = self.record.metrics = means | validated
+        scored = {score.name: metrics.get(score.name)} if score else {}  # it may have no value
         progress.epoch(
             {
                 "epoch": epoch,
                 "step": self.step,
-                **self.metrics,
+                **metrics,
+                **scored,
                 "learning_rate": float(report.learning_rate),
                 "images_per_second": progress.images_per_second(self.step),
                 "seconds": time.monotonic() - self._started,
             }
         )
         if progress.due() or epoch == self.config.epochs:
-            progress.line(self.step, {"epoch": epoch, **self.metrics, "idle": calls.idle()})
+            idle = self._calls.idle()
+            progress.line(self.step, {"epoch": epoch, **metrics, "idle": idle})
         with progress.aside():
             self._compare_epochs(epoch)
         # Put there, since computing zeros would be one more program to compile.
@@ -283,44 +365,41 @@ class Loop:
 
     def _validate(self, session: Session) -> dict[str, float]:
         """Return loss and metric of the held-out rows, and where epochs are compared the score."""
-        params, buffers = self.compiled.layout.for_inference(self.state)
+        step = self.compiled
+        params, buffers = step.layout.for_inference(self.state)
         # The first rows fill up the last group, where the loss compares rows.
-        together, count = self.compiled.together or 1, len(self.held_out.rows)
-        rows = np.resize(self.held_out.rows, -(-count // together) * together)
+        together, count = step.together or 1, len(self.held_out)
+        rows = np.resize(self.held_out, -(-count // together) * together)
         labels = self.batches.labels[rows]
-        # What fits with gradients fits without.
-        size = self.compiled.micro_batch * self.compiled.replicas
+        size = step.micro_batch * step.replicas  # what fits with gradients fits without
         results: list[Any] = []
         for images, read in blocks(self.batches.inputs, rows, size):
             start = len(results) * size
             expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
             expected[:read] = labels[start : start + read]
-            placed = replicas.put(self.compiled.mesh, images, expected)
-            real = min(read, count - start)
-            results.append(self.compiled.evaluate(params, buffers, *placed, real))
+            placed = replicas.put(step.mesh, images, expected)
+            results.append(step.evaluate(params, buffers, *placed, min(read, count - start)))
             if len(results) > EVALUATIONS:  # waits for it, and takes it off the devices
                 results[-EVALUATIONS] = jax.device_get(results[-EVALUATIONS])
                 session.progress()
         *sums, outputs = zip(*jax.device_get(results), strict=True)
         loss, metric = (sum(map(float, values)) / count for values in sums)
         means = {"validation_loss": loss, f"validation_{self._metric}": metric}
-        score = self.held_out.score
-        if score is None or not np.isfinite(loss):
+        if self.score is None or not np.isfinite(loss):
             return means
-        return means | score.of(np.concatenate(outputs)[:count])
+        return means | self.score.of(np.concatenate(outputs)[:count])
 
     def _compare_epochs(self, epoch: int) -> None:
         """Keep the best epoch's metrics and weights, where the config asks for that."""
-        score = self.held_out.score
+        score, metrics, best = self.score, self.record.metrics, self.record.best
         if score is None:
             return
-        if self.best and score.order(self.metrics) <= score.order(self.best["metrics"]):
-            self.best["epochs_since"] += 1
+        if best and score.order(metrics) <= score.order(best["metrics"]):
+            best["epochs_since"] += 1
             return
-        self.best = {
+        self.record.best = {
             "epoch": epoch,
-            "step": self.step,
-            "metrics": dict(self.metrics),
+            "metrics": metrics,
             "metric": score.metric.name,
             "epochs_since": 0,
         }
@@ -328,26 +407,9 @@ class Loop:
             self._best_weights = {}
             self._best_weights = self.final_weights()
 
-    # Numbers for people
-
-    def _progress(self) -> Progress:
-        score = self.held_out.score
-        return Progress(
-            self.output,
-            seconds=self.config.progress_seconds,
-            step=self.step,
-            total_steps=self.applied.total_steps,
-            batch=self.config.batch,
-            show=self.show,
-            fold=self.fold,
-            figure=self._metric,
-            score=score.name if score else "",
-            noun=self.config.data.noun,
-        )
-
-    def _show_progress(self, progress: Progress, step: int, report: Report, idle: float) -> None:
-        epochs = step * self.config.batch / len(self.batches)
-        progress.line(step, {"epoch": epochs, **self._means(report, step), "idle": idle})
+    def _show_progress(self, step: int, report: Report) -> None:
+        epochs, idle = step * self.config.batch / len(self.batches), self._calls.idle()
+        self._progress.line(step, {"epoch": epochs, **self._means(report, step), "idle": idle})
 
     def _means(self, report: Report, step: int) -> dict[str, float]:
         """Return the epoch's means up to `step`, once the devices are there."""
@@ -369,44 +431,34 @@ class Loop:
         """Return the weights to infer with, by name: averages where there are any, of the best
         epoch if the config keeps that.
         """
-        if self.config.keep == "best" and self._best_weights:
-            return self._best_weights
-        params, buffers = self.compiled.layout.for_inference(self.state)
-        values = dict(zip(map(id, self._variables()), [*params, *buffers], strict=True))
-        return {key: np.asarray(values[variable]) for variable, key in self._keys.items()}
+        params, buffers = self._for_inference()
+        values = dict(zip(self._variable_keys, [*params, *buffers], strict=True))
+        return {key: np.asarray(values[key]) for key in self._keys}
 
     def forward(self) -> Callable[[Any], Any]:
         """Return the trained model, from inputs on the devices to outputs."""
-        best = self._best_weights if self.config.keep == "best" else {}
+        return partial(self.compiled.forward, *self._for_inference())
+
+    def _for_inference(self) -> tuple[list[Any], list[Any]]:
+        """Return (params, buffers) on the devices to infer with."""
         params, buffers = self.compiled.layout.for_inference(self.state)
-        keys = [self._keys.get(id(variable), "") for variable in self._variables()]
+        best = self._best_weights
         values = [
             replicas.placed(best[key], value.sharding) if key in best else value
-            for key, value in zip(keys, [*params, *buffers], strict=True)
+            for key, value in zip(self._variable_keys, [*params, *buffers], strict=True)
         ]
-        return partial(self.compiled.forward, values[: len(params)], values[len(params) :])
-
-    def _variables(self) -> list[Any]:
-        return [*self.model.trainable_variables, *self.model.non_trainable_variables]
+        return values[: len(params)], values[len(params) :]
 
     # Checkpoints
 
-    def _save(self, saver: Saver, origin: dict[str, Any]) -> None:
-        begun, step = time.monotonic(), self.step
+    def _save(self, saver: Saver) -> None:
+        started, step = time.monotonic(), self.step
         best = {f"{BEST}{name}": array for name, array in self._best_weights.items()}
         arrays = self.compiled.layout.to_arrays(self.state) | best
-        details: dict[str, Any] = {
-            "run_id": self.run_id,
-            "origin": origin,
-            "metrics": self.metrics,
-            "best": dict(self.best),
-            "init_from": self.init_from,
-            "seconds": self._earlier_seconds + begun - self._started,
-            "fitted": {
-                "devices": str(devices.found()),
-                "accumulation": asdict(self.compiled.accumulation),
-            },
-        }
+        accumulation = asdict(self.compiled.accumulation)
+        fitted = {"devices": str(devices.found()), "accumulation": accumulation}
+        seconds = self.record.seconds + started - self._started
+        details = asdict(replace(self.record, seconds=seconds, fitted=fitted))
 
         def write() -> None:
             if wrong := not_finite(arrays):
@@ -417,47 +469,167 @@ class Loop:
                 )
             checkpoint.save(self.output / "checkpoints", step, arrays, details)
 
-        saver.save(time.monotonic() - begun, write)
+        saver.save(time.monotonic() - started, write)
 
-    def _resume(
-        self, folder: Path, origin: dict[str, Any]
-    ) -> tuple[dict[str, Any], Accumulation | None]:
-        """Resume from the newest checkpoint, if there is one. Return the origin of the run, and
-        what fitted into these devices before, if the checkpoint says so.
+    def _resume(self, folder: Path, origin: dict[str, Any]) -> Accumulation | None:
+        """Resume from the newest checkpoint, if there is one. Return what fitted into these devices
+        before, if the checkpoint says so.
+
+        Raises:
+            CheckpointError: if it is of a different run.
         """
-        found = checkpoint.latest(folder)
+        self.record.origin, found = origin, checkpoint.latest(folder)
         if found is None:
-            return origin, None
-        first_origin = run_origin.earlier(found, folder, origin)
+            return None
         layout = self.compiled.layout
-        names = [*layout.names, *(f"{BEST}{key}" for key in self._keys.values())]
+        names = [*layout.names, *(f"{BEST}{key}" for key in self._keys)]
         saved = weight_names.matched(names, found.arrays)
         arrays = {name: array for name, array in saved.items() if not name.startswith(BEST)}
-        run_origin.refuse_differing(layout.differing(arrays, self.state), found, folder)
-        self.state = layout.from_arrays(arrays, self.state)
-        self._best_weights = {
-            name.removeprefix(BEST): saved[name] for name in saved.keys() - arrays.keys()
-        }
-        details, self.step = found.details, found.step
-        self.run_id, self._earlier_seconds = details["run_id"], details["seconds"]
-        self.metrics, self.best = dict(details["metrics"]), dict(details["best"])
-        self.init_from = details["init_from"]
-        if self.held_out.score and self.best:
-            metric = self.held_out.score.metric.name
-            run_origin.refuse_other_metric(self.best["metric"], metric, found, folder)
-        self._show_resumed(found)
-        for line in run_origin.differences(first_origin, origin):
-            self.show(line)
-        fitted = details["fitted"]
-        same_devices = fitted["devices"] == str(devices.found())
-        return first_origin, Accumulation(**fitted["accumulation"]) if same_devices else None
-
-    def _show_resumed(self, found: Checkpoint) -> None:
+        try:
+            record = Record(**found.details)
+            changed = self._changed(record, arrays)
+        except (TypeError, KeyError):
+            changed = ["the program, which saves something else"]
+        if changed:
+            raise CheckpointError(
+                f"{folder} holds step {found.step} of a different run; changed since:"
+                f" {'; '.join(changed)}.\n"
+                f"Undo the change to resume, choose another --output, or {START_OVER}"
+            )
+        self.state, self.step = layout.from_arrays(arrays, self.state), found.step
+        best = saved.keys() - arrays.keys()
+        self._best_weights = {name.removeprefix(BEST): saved[name] for name in best}
+        self.record = record
         for problem in found.skipped:
             self.show(f"Warning: a newer checkpoint is corrupt and skipped: {problem}")
-        complete = found.step >= self.applied.total_steps or self.out_of_patience
         self.show(
-            f"{'Complete already: step' if complete else 'Resuming from step'} {found.step} of"
-            f" {self.applied.total_steps}, run {self.run_id},"
-            f" after {self._earlier_seconds:.0f} s of training"
+            f"{'Complete already: step' if self.complete else 'Resuming from step'} {found.step} of"
+            f" {self.applied.total_steps}, run {record.run_id},"
+            f" after {record.seconds:.0f} s of training"
         )
+        first = {name: record.origin[name] for name in MAY_CHANGE}
+        for name, then in first.items():
+            if then != origin[name]:
+                self.show(
+                    f"Warning: {name} changed since the run began: {then} then, {origin[name]} now."
+                    " Two ways of training may be mixed."
+                )
+        record.origin = origin | first  # later sessions keep what the first one had
+        same_devices = record.fitted["devices"] == str(devices.found())
+        return Accumulation(**record.fitted["accumulation"]) if same_devices else None
+
+    def _changed(self, record: Record, arrays: Mapping[str, np.ndarray]) -> list[str]:
+        """Return in words how this run differs from the one that saved a checkpoint."""
+        theirs, ours, metric = record.origin, self.record.origin, record.best.get("metric")
+        code = [{"custom_code": each["custom_code"]} for each in (theirs, ours)]
+        found = changes(theirs["config"] | code[0], ours["config"] | code[1])
+        found += [what for name, what in MUST_STAY.items() if theirs[name] != ours[name]]
+        if differing := self.compiled.layout.differing(arrays, self.state):
+            found.append(f"the model or the optimizer, for example {', '.join(differing[:3])}")
+        if self.score and metric and metric != self.score.metric.name:
+            found.append(f"the best epoch was chosen by {metric}, not by {self.score.metric.name}")
+        return found
+
+
+# Asynchronous dispatch
+
+
+class CallQueue:
+    """The calls in flight, oldest first.
+
+    Args:
+        replicas: devices that compute each call together. Several of one CPU get `MIN_CALLS`, since
+            at most 32 may be in flight there (see `EVALUATIONS`).
+    """
+
+    def __init__(self, replicas: int = 1) -> None:
+        self._few = replicas > 1 and jax.devices()[0].platform == "cpu"
+        self._calls: deque[tuple[int, Any]] = deque()
+        self._limit, self._mean, self._slowest = MIN_CALLS, 0.0, 0.0
+        self._alone: list[float] = []
+        self._waited = self._seconds = 0.0
+        self.restart()
+
+    def restart(self) -> None:
+        """Forget the calls in flight, which the caller has waited for, and time new ones."""
+        self._calls.clear()
+        self._free, self._ended = math.inf, 0
+        self._since = self._last_end = self._began = time.monotonic()
+
+    def begin(self) -> None:
+        """Note that a call is about to be made. Devices with nothing left to do have waited."""
+        now = time.monotonic()
+        self._seconds += now - self._began
+        self._began = now
+        if self._calls and _has_ended(self._calls[-1][1]):
+            self._waited += max(now - self._free, 0.0)
+
+    def add(self, step: int, report: Any, *, timed: bool = True) -> None:
+        """Add a call.
+
+        Args:
+            step: after it.
+            report: arrays that it returns.
+            timed: false for a call that compiled.
+        """
+        now = time.monotonic()
+        if timed and len(self._alone) < ALONE:
+            jax.block_until_ready(report)  # type: ignore[no-untyped-call]
+            now = time.monotonic()
+            self._alone.append(now - self._began)
+        self._free = math.inf
+        if len(self._alone) == ALONE:
+            # On a CPU a call that gives its state away is made when the one before it has ended,
+            # so it starts now, not when it was asked for.
+            self._free = now if _has_ended(report) else now + min(self._alone)
+        self._calls.append((step, report))
+
+    def idle(self) -> float:
+        """Return which share of the time since it was last asked the devices waited for the host:
+        0 to 1. The time from the last call to a restart is left out.
+        """
+        share = min(self._waited / max(self._seconds, 1e-9), 1.0)
+        self._waited = self._seconds = 0.0
+        return share
+
+    def ended(self, size: int) -> Iterator[tuple[int, Any]]:
+        """Wait until few enough are in flight, and yield (step, report) of each that has ended.
+
+        Args:
+            size: bytes of a call's batch.
+        """
+        while len(self._calls) > self._limit:
+            step, report = self._calls.popleft()
+            jax.block_until_ready(report)  # type: ignore[no-untyped-call]
+            self._ended += 1
+            now = time.monotonic()
+            self._mean = (now - self._since) / self._ended
+            self._slowest = max(self._slowest, now - self._last_end)
+            self._last_end = now
+            self._limit = MIN_CALLS if self._few else allowed(self._mean, size)
+            yield step, report
+
+    @property
+    def seconds(self) -> float:
+        """Seconds until all in flight and two more have ended, one of them as slow as the slowest
+        so far.
+        """
+        return (self._limit + 2) * self._mean + self._slowest
+
+    def last(self) -> tuple[int, Any] | None:
+        """Return (step, report) of the newest call in flight, or None."""
+        return self._calls[-1] if self._calls else None
+
+
+def _has_ended(report: Any) -> bool:
+    return bool(jax.tree.leaves(report)[0].is_ready())
+
+
+def allowed(seconds: float, size: int) -> int:
+    """Return how many calls of `seconds` each, with a batch of `size` bytes, may be in flight.
+
+    >>> allowed(0.02, 10_000), allowed(2.0, 10_000), allowed(0.02, 200_000_000), allowed(0.0001, 10)
+    (25, 3, 3, 32)
+    """
+    most = min(SECONDS / max(seconds, 1e-9), BYTES / max(size, 1), MAX_CALLS)
+    return int(max(most, MIN_CALLS))

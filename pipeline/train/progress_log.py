@@ -3,11 +3,9 @@ row per epoch in history.csv.
 """
 
 import csv
-import io
 import json
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,6 +14,7 @@ from typing import Any
 
 from formats import atomic_file
 from formats.errors import writing
+from pipeline.config import Config
 
 HISTORY, LINES = "history.csv", "progress.jsonl"
 # How the numbers of a line read, in this order; a person is not shown the others.
@@ -35,18 +34,6 @@ WORDS = {
 NOUNS = ("images", "rows", "examples")  # a line names the later two
 # Share of the time that devices wait for the host, from which on a run is called input-bound.
 INPUT_BOUND = 0.1
-
-
-def columns(metric: str, score: str = "") -> tuple[str, ...]:
-    """Return the columns of history.csv.
-
-    Args:
-        metric: what the target has beside its loss.
-        score: what compares epochs; "": nothing does.
-    """
-    means = ("loss", metric, "validation_loss", f"validation_{metric}")
-    more = (score,) if score not in ("", *means) else ()
-    return ("epoch", "step", *means, *more, "learning_rate", "images_per_second", "seconds")
 
 
 def in_words(line: Mapping[str, Any]) -> str:
@@ -107,42 +94,34 @@ class Progress:
 
     Args:
         folder: gets progress.jsonl and history.csv.
-        seconds: least time between two progress lines.
+        config: of the run.
         step, total_steps: where the run starts, and where it ends.
-        batch: images per step.
         show: takes each line of text.
-        figure: of the target, as `pipeline.data.labels.FIGURE` has it.
-        score: what compares epochs, as `columns` takes it.
-        noun: what examples are called.
         fold: which each line then names; its `eta_seconds` are those to the end of the last one.
     """
 
     def __init__(
         self,
         folder: Path,
-        *,
-        seconds: float,
+        config: Config,
         step: int,
         total_steps: int,
-        batch: int,
         show: Callable[[str], None],
         fold: Fold | None = None,
-        figure: str = "accuracy",
-        score: str = "",
-        noun: str = NOUNS[0],
     ) -> None:
-        self._columns = columns(figure, score)
         self._lines, self._history = folder / LINES, folder / HISTORY
-        self._seconds, self._total, self._batch, self._show = seconds, total_steps, batch, show
+        self._config, self._total, self._show = config, total_steps, show
         self._fold = {"fold": fold.number, "folds": fold.count} if fold else {}
-        self._noun = {} if noun == NOUNS[0] else {"noun": noun}
         self._last_step = total_steps + (fold.steps_after if fold else 0)
+        noun = config.data.noun
+        self._noun = {} if noun == NOUNS[0] else {"noun": noun}
         self.restart_clock(step)
-        self._remove_after(step)
+        _remove_after(step, self._lines, lambda line: json.loads(line)["step"])
+        _remove_after(step, self._history, _step_of_row)
 
     def due(self) -> bool:
         """Return whether the interval has passed; to read the loss earlier would stall a device."""
-        return time.monotonic() - self._last >= self._seconds
+        return time.monotonic() - self._last >= self._config.progress_seconds
 
     def restart_clock(self, step: int) -> None:
         """Count images per second from `step`: after the first step, which compiles."""
@@ -152,11 +131,11 @@ class Progress:
     @contextmanager
     def aside(self) -> Iterator[None]:
         """Leave this time out of `images_per_second`: no step runs in it."""
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             yield
         finally:
-            self._aside += time.monotonic() - begun
+            self._aside += time.monotonic() - started
 
     def line(self, step: int, values: Mapping[str, float]) -> None:
         """Write one line: step, steps, `values`, images_per_second and eta_seconds."""
@@ -181,46 +160,36 @@ class Progress:
         saving are left out.
         """
         seconds = time.monotonic() - self._started - self._aside
-        return (step - self._first_step) * self._batch / max(seconds, 1e-9)
+        return (step - self._first_step) * self._config.batch / max(seconds, 1e-9)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Append one row to history.csv; its columns are those of `columns`."""
-        values = (row.get(name) for name in self._columns)  # a metric may have none after an epoch
-        new = not self._history.exists()
+        """Append one row to history.csv, under the names of the first row; None is an empty field.
+
+        Each row of a run has the same names: first "epoch" and "step".
+        """
         with writing(self._history), self._history.open("a", newline="") as file:
             table = csv.writer(file)
-            if new:
-                table.writerow(self._columns)
+            if file.tell() == 0:
+                table.writerow(row)
+            values = row.values()
             table.writerow(f"{one:.6g}" if isinstance(one, float) else one for one in values)
 
-    def _remove_after(self, step: int) -> None:
-        """Remove incomplete lines, and what an interrupted run wrote past its checkpoint."""
-        if self._history.exists():
-            text = io.StringIO(newline="")
-            rows = csv.reader(_whole_lines(self._history))
-            kept = [row for row in rows if self._is_row_until(step, row)]
-            csv.writer(text).writerows([self._columns, *kept])
-            atomic_file.write(self._history, text.getvalue().encode())
-        if self._lines.exists():
-            lines = [line for line in _whole_lines(self._lines) if _is_line_until(step, line)]
-            atomic_file.write(self._lines, "".join(lines).encode())
 
-    def _is_row_until(self, step: int, row: Sequence[str]) -> bool:
-        number = row[self._columns.index("step")] if len(row) == len(self._columns) else ""
-        return bool(re.fullmatch(r"[0-9]{1,18}", number)) and int(number) <= step
+def _step_of_row(line: str) -> int:
+    epoch, step, *_ = line.split(",")
+    return 0 if epoch == "epoch" else int(step)  # the names of the columns stay
 
 
-def _is_line_until(step: int, line: str) -> bool:
-    """Return whether this is a line of progress."""
-    try:
-        value = json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    number = value.get("step") if isinstance(value, dict) else None
-    return isinstance(number, int) and number <= step
+def _remove_after(step: int, path: Path, step_of: Callable[[str], int]) -> None:
+    """Remove what an interrupted run wrote past its checkpoint, and what is not a whole line."""
 
+    def stays(line: str) -> bool:
+        try:
+            return line.endswith("\n") and step_of(line) <= step
+        except (ValueError, LookupError, TypeError):
+            return False
 
-def _whole_lines(path: Path) -> list[str]:
-    """Return the lines of a file without an incomplete one at its end."""
-    with writing(path), path.open(encoding="utf-8", errors="replace", newline="") as file:
-        return [line for line in file if line.endswith("\n")]
+    if path.exists():
+        with path.open(encoding="utf-8", errors="replace", newline="") as file:
+            kept = [line for line in file if stays(line)]
+        atomic_file.write(path, "".join(kept).encode())

@@ -25,8 +25,8 @@ def restore(
 ) -> bool:
     """Copy the files of an earlier session into `output`, and return whether the run resumes.
 
-    Each file must have the sha256 that the bundle carries, and is on the disk when this returns.
-    If `output` already has a checkpoint (the cell was run twice), nothing is copied.
+    Each file must have the sha256 that the bundle carries. If `output` already has a checkpoint
+    (the cell was run twice), nothing is copied.
 
     Args:
         expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle; empty for a
@@ -45,40 +45,23 @@ def restore(
     if progress(output):
         show("The working folder already holds checkpoints: the run resumes from them.")
         return True
-    top = output.resolve()
-    for name in expect["files"]:
-        if not (top / name).resolve().is_relative_to(top):
-            raise CheckpointError(
-                f"The bundle expects the file {name[:200]!r}; expected names inside the working"
-                f" folder.\nIt was changed. {PUSH_AGAIN}"
-            )
-    folders = {output}
     for name, source in mounts.previous(inputs, expect).items():
-        _copy(source, output / name, expect["files"][name])
-        folders |= {folder for folder in (output / name).parents if output in folder.parents}
-    for folder in sorted(folders, reverse=True):
-        with writing(folder):
-            atomic_file.sync_folder(folder)
+        with reading(source, CheckpointError, PUSH_AGAIN):
+            content = source.read_bytes()
+        digest, expected = hashlib.sha256(content).hexdigest(), expect["files"][name]
+        if digest != expected:
+            raise CheckpointError(
+                f"{source} has sha256 {digest[:12]}…; the bundle expects {expected[:12]}….\n"
+                f"It is from a different run, or was changed. {PUSH_AGAIN}"
+            )
+        with writing(output / name):
+            (output / name).parent.mkdir(parents=True, exist_ok=True)
+        atomic_file.write(output / name, content)
     show(
         f"Resuming from step {expect['step']} of run {expect['run_id']}: "
         f"{len(expect['files'])} files, checksums verified."
     )
     return True
-
-
-def _copy(source: Path, target: Path, sha256: str) -> None:
-    """Copy a file if it has this sha256."""
-    with reading(source, CheckpointError, PUSH_AGAIN):
-        content = source.read_bytes()
-    digest = hashlib.sha256(content).hexdigest()
-    if digest != sha256:
-        raise CheckpointError(
-            f"{source} has sha256 {digest[:12]}…; the bundle expects {sha256[:12]}….\n"
-            f"It is from a different run, or was changed. {PUSH_AGAIN}"
-        )
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-    atomic_file.write(target, content)
 
 
 def summary(status: str, manifest: Mapping[str, Any] | None, output: Path) -> str:
@@ -107,15 +90,16 @@ def progress(output: Path) -> str:
     for folder in sorted(output.glob("**/checkpoints")):
         names = [NAME.fullmatch(path.name) for path in folder.glob("step-*")]
         if steps := [int(name[1]) for name in names if name]:
-            total = _total_steps(folder.with_name("progress.jsonl"))
             fold = folder.parent.relative_to(output).as_posix().removeprefix(".")
-            shown.append(f"{fold} step {max(steps)}{f' of {total}' if total else ''}".lstrip())
+            total = _total_steps(folder.with_name("progress.jsonl"))
+            shown.append(f"{fold} step {max(steps)}{total}".lstrip())
     return ", ".join(shown)
 
 
-def _total_steps(lines: Path) -> int:
-    """Return the steps of the whole run, from its last line of progress; 0 if it is not there."""
+def _total_steps(lines: Path) -> str:
+    """Return " of 120" by the last line of progress; "" if there is none."""
     try:
-        return int(json.loads(lines.read_text(encoding="utf-8").splitlines()[-1])["steps"])
-    except (OSError, ValueError, LookupError, TypeError):
-        return 0
+        *_, last = lines.read_text(encoding="utf-8").splitlines()
+        return f" of {json.loads(last)['steps']}"
+    except (OSError, ValueError, LookupError):
+        return ""

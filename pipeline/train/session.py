@@ -5,6 +5,7 @@ Ctrl-C help, and nothing relies on them.
 """
 
 import faulthandler
+import math
 import os
 import signal
 import sys
@@ -12,14 +13,14 @@ import threading
 import time
 from pathlib import Path
 from types import FrameType
-from typing import Self
+from typing import Any, Self
 
 from pipeline.runtime import processes
 
 # What a run may need after its last checkpoint: pictures, the list of outputs, and Kaggle's own
 # copying. Of a short session a twentieth.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
-STALLED = "stalled.txt"
+STALLED, CTRL_C = "stalled.txt", "Ctrl-C"
 STALL_SECONDS = 1800.0  # no step, validation or read takes longer
 PRESSED = (
     b"\nCtrl-C: the current step is finished and saved. Press it once more to end at once, "
@@ -46,38 +47,31 @@ class Session:
     def __init__(
         self, hours: float | None, output: Path, stall_seconds: float = STALL_SECONDS
     ) -> None:
-        self._hours = hours
-        seconds = (hours or 0.0) * 3600
+        self._hours, self._output, self._stall_seconds = hours, output, stall_seconds
+        seconds = math.inf if hours is None else hours * 3600
         self.margin = min(MARGIN_SECONDS, MARGIN_SHARE * seconds)
-        self._end = None if hours is None else time.monotonic() + seconds - age() - self.margin
-        self._output, self._stall_seconds = output, stall_seconds
-        self._request, self._pressed = "", False
-        self._agreement = processes.Agreement()
-        self._last_progress = time.monotonic()
+        self._end = time.monotonic() + seconds - age() - self.margin
+        self._request, self._agreement = "", processes.Agreement()
+        self._handlers: dict[signal.Signals, Any] = {}
         self._ended = threading.Event()
-        self._before: object = None
-        self._in_main_thread = self._handles_sigint = False
+        self.progress()
 
     def __enter__(self) -> Self:
         # Python lets only the main thread handle signals; in another thread there are none.
-        self._in_main_thread = threading.current_thread() is threading.main_thread()
-        if self._in_main_thread:
-            self._before = signal.signal(signal.SIGTERM, self._on_sigterm)
-            # Any other handler belongs to somebody else, or ignores it.
-            self._handles_sigint = signal.getsignal(signal.SIGINT) is signal.default_int_handler
-            if self._handles_sigint:
-                signal.signal(signal.SIGINT, self._on_sigint)
+        if threading.current_thread() is threading.main_thread():
+            self._handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._on_signal)
+            # Any other handler of Ctrl-C belongs to somebody else, or ignores it.
+            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+                self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, self._on_signal)
         self.progress()
         threading.Thread(target=self._watch, name="watchdog", daemon=True).start()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         self._ended.set()
-        if self._in_main_thread:
-            signal.signal(signal.SIGTERM, self._before or signal.SIG_DFL)  # type: ignore[arg-type]
-            if self._handles_sigint:
-                signal.signal(signal.SIGINT, signal.default_int_handler)
-        if self._pressed and kind is None:
+        for number, before in self._handlers.items():
+            signal.signal(number, before or signal.SIG_DFL)
+        if self._request == CTRL_C and kind is None:
             processes.part()  # all have stopped, and the first one has saved
             raise KeyboardInterrupt
 
@@ -92,20 +86,16 @@ class Session:
         Args:
             reserve: seconds that the steps under way and saving take.
         """
-        return self._agreement.on(self._here(reserve))
+        why = f"asked to stop ({self._request})" if self._request else None
+        if time.monotonic() + reserve >= self._end:
+            why = why or f"session_hours={self._hours:g} is nearly over"
+        return self._agreement.on(why)
 
-    def _here(self, reserve: float) -> str | None:
-        if self._request:
-            return f"asked to stop ({self._request})"
-        if self._end is not None and time.monotonic() + reserve >= self._end:
-            return f"session_hours={self._hours:g} is nearly over"
-        return None
-
-    def _on_sigterm(self, _number: int, _frame: FrameType | None) -> None:
-        self._request = "SIGTERM"
-
-    def _on_sigint(self, _number: int, _frame: FrameType | None) -> None:
-        self._request, self._pressed = "Ctrl-C", True
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGTERM:
+            self._request = self._request or "SIGTERM"
+            return
+        self._request = CTRL_C
         signal.signal(signal.SIGINT, signal.default_int_handler)
         os.write(2, PRESSED)  # `print` may be what was interrupted
 
@@ -122,11 +112,8 @@ class Session:
             # The main thread hangs: no exception and no output of a notebook would be seen.
             try:
                 with (self._output / STALLED).open("w") as file:
-                    file.write(f"{text}\n")
-                    file.flush()
+                    print(text, file=file, flush=True)
                     faulthandler.dump_traceback(file, all_threads=True)
-                    file.flush()
-                    os.fsync(file.fileno())
             except OSError as error:  # a full disk must not keep the run hanging
                 text += f" It could not be written: {error.strerror or error}."
             finally:
@@ -135,16 +122,15 @@ class Session:
 
 
 def age() -> float:
-    """Return the seconds since this process began.
-
-    Where the system does not say, it is the seconds since the import of this module.
+    """Return the seconds since this process began; where the system does not say (Linux does),
+    since the import of this module.
     """
     try:
-        with open("/proc/self/stat", encoding="ascii") as file:  # noqa: PTH123
-            begun = int(file.read().rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
-        return time.clock_gettime(time.CLOCK_BOOTTIME) - begun
-    except (OSError, AttributeError, ValueError, IndexError):
+        text = Path("/proc/self/stat").read_text(encoding="ascii")
+    except OSError:
         return time.monotonic() - _IMPORTED
+    started = int(text.rsplit(")", 1)[1].split()[19]) / os.sysconf("SC_CLK_TCK")
+    return time.clock_gettime(time.CLOCK_BOOTTIME) - started
 
 
 _IMPORTED = time.monotonic()

@@ -29,7 +29,7 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "checkpoint and resume": (
         [
             *("pipeline/train/checkpoint.py", "pipeline/train/resume.py"),
-            *("formats/checkpoint_folder.py", "pipeline/train/run_origin.py"),
+            *("formats/checkpoint_folder.py", "pipeline/train/loop.py"),
             "pipeline/train/state.py",
         ],
         ["tests/pipeline/train", "tests/crash", "tests/doors"],

@@ -11,7 +11,7 @@ from pipeline import config as configs
 from pipeline.data import dataset
 from pipeline.models import architectures
 from pipeline.train import checkpoint, learning_rate
-from pipeline.train.loop import HeldOut, Loop
+from pipeline.train.loop import Loop
 from pipeline.train.session import Session
 from tests.numerics import plain_training
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
@@ -51,8 +51,7 @@ def trained(config, output, devices, step):
             applied = learning_rate.apply(config, IMAGES)
             rows = np.arange(32)
             model = architectures.build(config, applied.batchnorm_momentum)
-            held_out = HeldOut(rows)
-            loop = Loop(config, applied, model, batches, held_out, output, lambda line: None)
+            loop = Loop(config, applied, model, batches, rows, output, lambda line: None)
         finally:
             keras.distribution.set_distribution(None)
         loop.run(ORIGIN, session, max_steps=step)

@@ -135,7 +135,7 @@ def test_a_run_that_was_asked_to_stop_is_not_taken_for_one_that_diverged(
     classes = Target("classes", ("x", "y"))
     pixels, labels = np.zeros((1, 8, 8, 1), np.uint8), np.zeros(1, np.int32)
     images = Examples(("a",), pixels, labels, classes)
-    stopped = training.Trained(tmp_path, "partial", learning_rate.apply(tiny, 88), None, {})
+    stopped = training.Trained("partial", None, {})
     monkeypatch.setattr(training, "train", lambda *given, **more: stopped)
 
     with pytest.raises(KeyboardInterrupt):

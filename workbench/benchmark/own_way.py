@@ -22,7 +22,7 @@ from pipeline.models import architectures
 from pipeline.runtime import replicas
 from pipeline.train import feed as feeding
 from pipeline.train import learning_rate
-from pipeline.train.async_dispatch import EVALUATIONS, CallQueue
+from pipeline.train.loop import EVALUATIONS, CallQueue
 from pipeline.train.state import Totals, TrainState
 from pipeline.train.step import TrainStep
 from workbench.benchmark import compilations
@@ -62,20 +62,19 @@ def train(
         state = step.initial()
         ends = [-(-len(batches) * number // config.batch) for number in range(1, epochs + 1)]
         done, seen, kept = 0, 0, list[Epoch]()
-        calls = CallQueue(several=step.replicas > 1 and jax.devices()[0].platform == "cpu")
+        calls = CallQueue(step.replicas)
         with feeding.begin(config, batches, step, _quiet) as feed:
             before, began = time.monotonic() - begun, time.monotonic()
             for given, number in feed.calls(_spans(ends, step.steps_per_call)):
-                called = calls.begin()
+                calls.begin()
                 state, report = step.train(state, feed.held, given, number)
                 done += number
-                calls.add(done, report, called)
+                calls.add(done, report)
                 sent = sum(array.nbytes for array in jax.tree.leaves(given))
                 for ended, _ in calls.ended(sent):
                     feed.ended(ended)
                 if done < ends[len(kept)]:
                     continue
-                calls.pause()
                 _, right, trained = (float(value) for value in report.totals)
                 accuracy = _validate(step, state, images) if pattern.validation else None
                 feed.ended(done)

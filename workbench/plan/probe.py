@@ -61,7 +61,7 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
     from pipeline.runtime import replicas
     from pipeline.train import feed as feeding
     from pipeline.train import learning_rate
-    from pipeline.train.async_dispatch import ALONE, CallQueue
+    from pipeline.train.loop import ALONE, CallQueue
     from pipeline.train.step import TrainStep
 
     data = config.data
@@ -82,17 +82,18 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
         compiled = TrainStep(config, applied, model, replicas.mesh())
         state = compiled.initial()
         several = compiled.steps_per_call
-        calls = CallQueue(several=compiled.replicas > 1 and here.platform == "cpu")
+        calls = CallQueue(compiled.replicas)
         alone: list[float] = []
         with feeding.begin(config, batches, compiled, lambda line: None) as feed:
             spans = ((first, several) for first in count(0, several))
             for made, (given, number) in enumerate(feed.calls(spans)):
-                began = calls.begin()
+                began = time.monotonic()
+                calls.begin()
                 state, report = compiled.train(state, feed.held, given, number)
                 if made <= ALONE:  # the first one compiles
                     jax.block_until_ready(report)  # type: ignore[no-untyped-call]
                     alone.append(time.monotonic() - began)
-                calls.add(made * several, report, began if made else None)
+                calls.add(made * several, report, timed=made > 0)
                 if made == 0:
                     setup = time.monotonic() - begun
                 elif made == ALONE:

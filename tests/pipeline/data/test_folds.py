@@ -536,7 +536,7 @@ def test_a_fresh_run_sets_the_checkpoints_of_all_folds_aside(folded, three, copi
     [
         ({"folds": None}, "fold-1/checkpoints holds a run with other folds"),
         ({"folds": 4}, "folds: 3 then, 4 now"),
-        ({"name": "leaves"}, "of the config 'tiny', and this is 'leaves'.*\n.*another --output"),
+        ({"name": "leaves"}, "name: 'tiny' then, 'leaves' now.*\n.*another --output"),
         ({}, "inputs or labels, or which of them validate"),  # with another group
     ],
 )

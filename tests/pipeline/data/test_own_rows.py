@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import Data, custom_code
-from pipeline.data import own_rows, packed_inputs
+from pipeline.data import dataset, own_rows, packed_inputs
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, DataError, SubmissionError
 from pipeline.evaluate import competition_metric
@@ -177,7 +177,7 @@ def test_a_test_row_that_cannot_be_read_is_told_before_training(maps):
     """Where somebody can mend it."""
     folder, made = maps
     with pytest.raises(ConfigError, match=r"ended with ValueError \(line 26\): r11 is torn"):
-        training.read(made(), folder)
+        dataset.read_training(folder, made())
 
 
 def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, tmp_path):
@@ -281,7 +281,7 @@ def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
     sample = folder / "sample_submission.csv"
     sample.write_text(sample.read_text().replace("r11,0,0\n", ""))
     with pytest.raises(DataError, match=said):
-        training.read(made(before, after), folder)
+        dataset.read_training(folder, made(before, after))
 
 
 @pytest.mark.parametrize(

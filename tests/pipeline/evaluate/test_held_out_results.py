@@ -151,13 +151,11 @@ def test_the_last_line_the_manifest_the_report_and_describe_show_the_floor(
 
     made = artifact.load(tmp_path / "out" / "artifact")
     page = report.write(tmp_path / "out").read_text()
-    words = ["--config", str(written_config(config)), "--artifact", str(tmp_path / "out/artifact")]
-    assert main(["describe", *words, "--json"]) == 0
+    assert main(["describe", "--config", str(written_config(config)), "--json"]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert any(line.startswith("Resuming from step 2") for line in lines)
     assert lines[-1].startswith("Warning: below the floor")
     assert made.config.floor == config.floor and made.manifest["floor"]["below"]
     assert "This run is below its floor" in page and "a forest, out of fold" in page
     assert told["floor"]["score"] == 2.0
-    assert told["trained"] == made.manifest["floor"]
     assert_it_has_the_numbers_of(made.manifest, page)

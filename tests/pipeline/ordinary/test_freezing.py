@@ -121,5 +121,5 @@ def test_a_frozen_backbone_has_no_optimizer_state_and_clips_nothing(pretrained):
 
 def test_an_own_model_that_freezes_all_is_refused(own):
     config = replace(own, model_options={"frozen": True, "head": False})
-    with pytest.raises(ConfigError, match="no weight of it trains"):
+    with pytest.raises(ConfigError, match="has no weight that trains"):
         custom_check.by_jax(config, str)

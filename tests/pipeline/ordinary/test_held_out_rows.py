@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pandas as pd
 
+from pipeline.data import dataset
 from pipeline.data.row_gathering import blocks
 from pipeline.train import progress_log, training
 from pipeline.train.loop import Loop
@@ -63,7 +64,7 @@ def test_held_out_rows_are_copied_batch_by_batch_and_their_time_is_not_that_of_s
     monkeypatch.setattr(Loop, "_validate", slowly)
     config, out = replace(with_data(tiny, validation_fraction=0.5), epochs=2), tmp_path / "out"
     folder = write_competition(tmp_path / "competition")
-    examples = training.read(config, folder)
+    examples = dataset.read_training(folder, config)
     mapped = replace(examples, inputs=examples.inputs.view(Counted))
 
     found = training.train(config, folder, out, examples=mapped, show=str)

@@ -11,6 +11,7 @@ from keras import layers
 
 from pipeline import artifact
 from pipeline.__main__ import main
+from pipeline.data import dataset
 from pipeline.errors import ConfigError
 from pipeline.models import architectures, group_layers, weight_names
 from pipeline.train import custom_check, training
@@ -140,7 +141,7 @@ def test_the_artifact_scores_what_was_validated_and_a_resumed_run_ends_alike(
     loaded = artifact.load(tmp_path / "whole" / "artifact")
     model = architectures.build(loaded.config)
     artifact.assign(model, loaded.weights)
-    examples = training.read(config, competition)
+    examples = dataset.read_training(competition, config)
     saved = np.load(tmp_path / "whole" / "validation.npz")["probabilities"]
     ids = (tmp_path / "whole" / "validation.csv").read_text().splitlines()[1:]
     rows = [examples.ids.index(line.split(",")[0]) for line in ids]

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.train import async_dispatch
-from pipeline.train.async_dispatch import MAX_CALLS, MIN_CALLS, CallQueue, allowed
+from pipeline.train import loop
+from pipeline.train.loop import MAX_CALLS, MIN_CALLS, CallQueue, allowed
 
 
 @given(st.floats(0, 1e6), st.floats(1, 10), st.integers(0, 10**15))
@@ -22,14 +22,14 @@ def test_slower_calls_or_larger_batches_never_allow_more(seconds, times, size):
 
 
 @pytest.mark.parametrize(
-    ("size", "several", "most"),
-    [(100, False, MAX_CALLS), (10**12, False, MIN_CALLS), (1, True, MIN_CALLS)],
+    ("size", "replicas", "most"),
+    [(100, 1, MAX_CALLS), (10**12, 1, MIN_CALLS), (1, 8, MIN_CALLS)],
 )
-def test_calls_end_in_their_order_and_none_is_left_out(size, several, most):
+def test_calls_end_in_their_order_and_none_is_left_out(size, replicas, most):
     """Large batches leave few under way, small ones many, and devices of one CPU few: with many, a
     collective of JAX 0.7.2 waited for a thread that found no place to run, and ended the process.
     """
-    calls, told = CallQueue(several=several), []
+    calls, told = CallQueue(replicas), []
     for step in range(1, 101):
         calls.add(step, jax.jit(jnp.sin)(np.float32(step)))
         told += [done for done, _ in calls.ended(size)]
@@ -48,7 +48,7 @@ def test_devices_that_wait_for_the_host_are_seen(monkeypatch, pause, idle):
     When it makes them without a pause, they never wait. What an epoch's end takes is not counted.
     """
     now, ends = [100.0], [0.0]
-    monkeypatch.setattr(async_dispatch.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
     monkeypatch.setattr(jax, "block_until_ready", lambda call: call.wait())
 
     class Call:
@@ -65,11 +65,11 @@ def test_devices_that_wait_for_the_host_are_seen(monkeypatch, pause, idle):
     calls = CallQueue()
     for step in range(1, 201):
         if step == 151:
-            calls.pause()
             now[0] += 9.0
             calls.restart()
-        began = calls.begin()
-        calls.add(step, Call(), began)
+        began = now[0]
+        calls.begin()
+        calls.add(step, Call())
         list(calls.ended(1))
         now[0] = max(now[0], began + pause)
 

@@ -7,32 +7,38 @@ import pytest
 
 from pipeline.errors import DeviceError
 from pipeline.evaluate import held_out_outputs
-from pipeline.train import feed, out_of_memory, training
-from pipeline.train.accumulation import Accumulation
+from pipeline.train import feed, training
 from pipeline.train.step import TrainStep
 
 
-class Small:
-    """What the text names of a step."""
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        ("RESOURCE_EXHAUSTED: Out of memory", r"set a micro_batch below \d+ in the config, which"),
+        ("INVALID_ARGUMENT: no", "INVALID_ARGUMENT: no"),
+    ],
+)
+def test_memory_that_runs_out_after_the_first_call_names_the_edit(
+    competition, tiny, tmp_path, monkeypatch, error, said
+):
+    """It changes no result. Any other refusal of the devices stays what it is."""
+    train, calls = TrainStep.train, []
 
-    micro_batch, smaller = 64, [Accumulation(2)]
+    def starved(self, *given):
+        calls.append(1)
+        if len(calls) == 2:
+            raise jax.errors.JaxRuntimeError(error)
+        return train(self, *given)
 
+    monkeypatch.setattr(TrainStep, "train", starved)
+    config, kind = (
+        replace(tiny, batch=64, batchnorm_batch=2),
+        (DeviceError, jax.errors.JaxRuntimeError),
+    )
+    with pytest.raises(kind, match=said) as found:
+        training.train(config, competition, tmp_path / "out", show=str)
 
-def test_memory_that_runs_out_after_the_first_call_says_which_edit_changes_no_result():
-    with (
-        pytest.raises(DeviceError, match="out of memory after a call that did fit") as found,
-        out_of_memory.later_calls(Small()),
-    ):
-        jax.numpy.ones((1 << 50,), "float32").block_until_ready()
-
-    assert "set a micro_batch below 64 in the config, which changes no result" in str(found.value)
-    assert "resumes from the last checkpoint" in str(found.value)
-
-
-def test_another_refusal_of_the_devices_stays_what_it_is():
-    said = "INVALID_ARGUMENT: no"
-    with pytest.raises(jax.errors.JaxRuntimeError, match=said), out_of_memory.later_calls(Small()):
-        raise jax.errors.JaxRuntimeError(said)
+    assert isinstance(found.value, DeviceError) == ("resumes from the last" in str(found.value))
 
 
 def test_what_fitted_is_kept_for_later_folds_and_sessions(competition, tiny, tmp_path, monkeypatch):

@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import DiskError
-from pipeline.train.progress_log import WORDS, Progress, columns, in_words
+from pipeline import config as configs
+from pipeline.train.progress_log import WORDS, Progress, in_words
 
 
 def going_on(folder: Path, step: int) -> Progress:
     """Return the progress of a run that begins, or goes on, at a step."""
-    words = {"seconds": 0, "total_steps": 100, "batch": 16, "figure": "accuracy"}
-    return Progress(folder, step=step, show=lambda line: None, **words)
+    return Progress(folder, configs.load("digits"), step, 100, lambda line: None)
 
 
 @pytest.fixture
@@ -24,9 +24,7 @@ def folder(tmp_path: Path) -> Path:
     """Return the output of a run that wrote three epochs of ten steps, and a line at each."""
     progress = going_on(tmp_path, 0)
     for epoch in (1, 2, 3):
-        progress.epoch(
-            {**dict.fromkeys(columns("accuracy"), 0.5), "epoch": epoch, "step": 10 * epoch}
-        )
+        progress.epoch({"epoch": epoch, "step": 10 * epoch, "loss": 0.5})
         progress.line(10 * epoch, {"loss": 0.5})
     return tmp_path
 
@@ -44,10 +42,9 @@ def steps(folder: Path) -> tuple[list[int], list[int]]:
     ("name", "torn"),
     [
         *(("history.csv", torn) for torn in ("4,", "\0\r\n", "\xff")),
-        ("history.csv", "4,x" + ",1" * 7 + "\r\n"),
-        ("history.csv", "1" + ",1" * 20 + "\r\n"),
+        ("history.csv", "4,x,1\r\n"),
         *(("progress.jsonl", torn) for torn in ('{"step": 40}', "[]\n", "{}\n", "\xff\n")),
-        *(("progress.jsonl", torn) for torn in ('{"step": null}\n', "[" * 99_999 + "\n")),
+        ("progress.jsonl", '{"step": null}\n'),
     ],
 )
 def test_what_a_kill_cut_off_is_dropped(folder, name, torn):
