@@ -15,7 +15,7 @@ from commands.project import (
     RUN,
     TRAINING,
     YES,
-    check_own_code,
+    check_custom_code,
     checker,
     connect,
     minutes,
@@ -70,7 +70,7 @@ def relay_chain(
     project(config, runtime=for_)  # refuses what cannot be, before anybody is asked
     agree, to_submit = PushPlan(config, confirmation(yes)), confirmation(yes, *SUBMIT)
     ours = resolved_pushes(config, runtime=for_).project
-    check_own_code(ours.config)
+    check_custom_code(ours.config)
     with screen("this command pulls it, and goes on to the score"):
         made = relay.run(
             connect(),
@@ -127,7 +127,7 @@ def build(
         raise UsageError(f"--artifact is for {relay.INFER}, not {kernel}.\nLeave it out.")
     if model is None and kernel == relay.INFER:
         model = resolved_pushes(config).last_artifact()
-    check_own_code(ours.config, model)
+    check_custom_code(ours.config, model)
     owner, note = (owner, "") if owner else owner_of_a_build()
     built = relay.build(ours, kernel, owner, artifact=model)
     if note:
@@ -175,7 +175,7 @@ def push_train(
     project(config, runtime=for_)  # refuses what cannot be, before anybody is asked
     agree = PushPlan(config, confirmation(yes))
     ours = resolved_pushes(config, again=again or fresh, runtime=for_).project
-    check_own_code(ours.config)
+    check_custom_code(ours.config)
     if until_done:
         with screen("this command pulls it, and pushes the next session if one is needed"):
             done = chained_sessions.train(

@@ -72,7 +72,7 @@ def project(
     )
 
 
-def check_own_code(config: str, artifact: Path | None = None) -> None:
+def check_custom_code(config: str, artifact: Path | None = None) -> None:
     """Refuse functions of the config's own file that cannot work, before anything is spent.
 
     Args:
@@ -123,7 +123,7 @@ def models(pushes: Any, ensemble: str) -> dict[str, Any]:
     members = ensemble_file.read(Path(ensemble), pushes.project) if ensemble else []
     folders = [one.folder for one in members] if ensemble else [pushes.last_artifact()]
     for folder in folders:
-        check_own_code(pushes.project.config, folder)
+        check_custom_code(pushes.project.config, folder)
     return {"artifact": None if ensemble else folders[0], "members": members}
 
 

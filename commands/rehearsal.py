@@ -14,7 +14,7 @@ from typing import Any
 from invoke.context import Context
 
 from commands.console import ROOT, TWO_WEEKS, interpreter, limited, number, reported, show, task
-from commands.project import CONFIG, JSON, check_own_code, checker, connect, project, show_result
+from commands.project import CONFIG, JSON, check_custom_code, checker, connect, project, show_result
 
 BUDGET = "2m"
 MINUTES, TIMES = 60, 4  # a rehearsal is stopped after so many, or so many times its budget
@@ -233,7 +233,7 @@ def _rehearse(
     except ValueError as error:
         raise UsageError(f"--dataset {error}.\nCorrect it.") from error
     python = {machine: interpreter(machine, path) for machine, path in pythons.items() if path}
-    check_own_code(config)
+    check_custom_code(config)
     if input:
         hosted = hosted_folder(config, Path(input), budget, full=full, internet=internet)
     else:

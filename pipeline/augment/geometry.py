@@ -127,6 +127,7 @@ def resampled(images: Any, positions: Any, axis: int) -> Any:
     >>> resampled(line, jnp.array([[ONE // 4, 2 * ONE, 3 * ONE]]), 2).ravel().tolist()
     [25, 200, 0]
     """
+    positions = positions.astype(jnp.int32)  # also where JAX has 64 bits
     size, part = images.shape[axis], (positions >> 8) & 255
     places = [jnp.clip((positions >> 16) + shift, 0, size - 1) for shift in (0, 1)]
 

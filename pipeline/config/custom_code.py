@@ -131,8 +131,10 @@ def elsewhere(config: Config) -> str:
     """Return the path of custom code that no other process finds by the config's name; else ""."""
     from pipeline.config import config_files
 
-    path, named = file(config).resolve(), config_files.named_files()
-    return str(path) if functions(config) and path != named.get(config.name) else ""
+    if not functions(config):
+        return ""
+    path = file(config).resolve()
+    return "" if path == config_files.named_files().get(config.name) else str(path)
 
 
 def described(config: Config, field: str) -> str:

@@ -193,7 +193,7 @@ class Data(Checked):
     def _needs(self) -> Iterator[Need]:
         for name in AUGMENTATIONS:
             changes = not getattr(self, name) or (self.images and not self.own_labels)
-            yield name, changes, "nothing, but for images whose labels have no shape of their own"
+            yield name, changes, f"nothing with kind={self.kind!r} or own_labels: it is of images"
         square = not self.rotate or self.shape[0] == self.shape[1]
         yield "rotate", square, f"False with the shape {self.shape}, which a quarter turn changes"
         a_csv = not self.sample_submission.lower().endswith(".parquet")

@@ -43,10 +43,9 @@ def read(
             if not inside.parts:
                 loose += images(names)
                 continue
-            skipped += [str(inside / name) for name in others(names)]
-            # No Path: a hundred thousand of them cost seconds.
-            paths = [os.path.join(place, inside, name) for name in images(names)]  # noqa: PTH118
-            rows += [(os.path.normpath(path), inside.parts[0]) for path in paths]
+            below = os.path.normpath(f"{place}/{inside}")
+            rows += [(f"{below}/{name}", inside.parts[0]) for name in images(names)]
+            skipped += [f"{inside}/{name}" for name in others(names)]
         if len(rows) == before:
             raise DataError(
                 f"{folder / place} holds no folder with images; expected a folder for each label, "

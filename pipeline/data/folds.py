@@ -80,16 +80,16 @@ def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) ->
     rows = _class_by_class(codes[chosen], sizes, random)
     if config.folds is None:
         parts = [_stratified(codes[chosen], rows, config.data.validation_fraction, random)]
-        too_few = "to hold any out, since one of each label trains"
+        why, edit = "to hold any out, since one of each label trains", "Complete"
     else:
         # Neighbours are in different folds: of each class two folds get the same, but for one row.
         parts = [rows[number :: config.folds] for number in range(config.folds)]
-        too_few = f"for folds={config.folds}"
+        why, edit = f"for folds={config.folds}", "Lower folds in the config, or complete"
         _warn(examples, chosen, config.folds, show)
     if not all(map(len, parts)):
         raise DataError(
-            f"{len(chosen):,} {what} are too few {too_few}; expected more.\nComplete the table, "
-            f"or lower folds in the config{_ungroup(config)}."
+            f"{len(chosen):,} {what} are too few {why}; expected more.\n"
+            f"{edit} the table{_ungroup(config)}."
         )
     return [np.flatnonzero(np.isin(groups, names[part])) for part in parts]
 
@@ -142,7 +142,7 @@ def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
     count = config.folds or max(round(1 / config.data.validation_fraction), 2)
     if np.unique(strata, return_counts=True)[1].max() < count:
         strata = np.zeros(len(examples), int)
-    parts, absent = list[Pair](), list[str]()
+    parts, untrained = list[Pair](), set[int]()
     if number >= count:
         splitter = StratifiedGroupKFold(count, shuffle=True, random_state=config.seed)
         with warnings.catch_warnings():
@@ -151,10 +151,10 @@ def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
             parts = list(splitter.split(np.zeros(len(examples)), strata, groups))
         parts = parts[: config.folds or 1]
     if examples.target.single:  # groups may be too uneven to be shared out
-        never = [np.setdiff1d(labels, labels[rows]) for rows, _ in parts]
-        absent = [examples.classes[code] for code in np.concatenate([[], *never]).astype(int)]
-    if absent or not parts or not all(len(held) for _, held in parts):
-        why = f": one trains without the label {absent[0]!r}" if absent else ""
+        untrained = {code for rows, _ in parts for code in set(labels) - set(labels[rows])}
+    if untrained or not parts or not all(len(held) for _, held in parts):
+        names = [examples.classes[code] for code in sorted(untrained)]
+        why = f": one trains without the label {names[0]!r}" if names else ""
         raise DataError(
             f"data.group_column={config.data.group_column!r} has {number} groups, too few or too "
             f"uneven for {count} folds{why}; expected each label in groups of several folds.\n"

@@ -149,7 +149,7 @@ def decode(content: bytes, shape: Shape) -> np.ndarray:
     [[[255, 0, 0], [255, 0, 0]], [[255, 0, 0], [255, 0, 0]]]
     """
     try:
-        image = _upright(content, shape)
+        resized = _upright(content, shape)
     except (BrokenImage, MemoryError):
         raise
     except UnidentifiedImageError as error:
@@ -158,17 +158,16 @@ def decode(content: bytes, shape: Shape) -> np.ndarray:
         ) from error
     except Exception as error:  # Pillow raises a dozen kinds for corrupt bytes
         raise BrokenImage(f"it cannot be decoded: {error or type(error).__name__}") from error
-    resized = np.asarray(image).reshape(image.height, image.width, -1)
     if resized.shape == shape.pixels:
         return resized
-    pixels = np.zeros(shape.pixels, np.uint8)
-    top, left = (shape.height - image.height) // 2, (shape.width - image.width) // 2
-    pixels[top : top + image.height, left : left + image.width] = resized  # grey: three times
+    pixels, (height, width) = np.zeros(shape.pixels, np.uint8), resized.shape[:2]
+    top, left = (shape.height - height) // 2, (shape.width - width) // 2
+    pixels[top : top + height, left : left + width] = resized.reshape(height, width, -1)
     return pixels
 
 
-def _upright(content: bytes, shape: Shape) -> Image.Image:
-    """Return the image in its new size, as a viewer shows it: mode L or RGB."""
+def _upright(content: bytes, shape: Shape) -> np.ndarray:
+    """Return the image in its new size, as a viewer shows it: (h, w) of grey, or (h, w, 3)."""
     image = _opened(content)
     try:
         orientation = image.getexif().get(ORIENTATION)
@@ -183,8 +182,10 @@ def _upright(content: bytes, shape: Shape) -> Image.Image:
     if part > 1 and shape.uses_opencv and (image.format, image.mode) == ("JPEG", "RGB"):
         resized = _by_opencv(content, part, box, size)
     if resized is None:
-        resized = _by_pillow(image, shape, part, box, size)
-    return resized.transpose(TURNS[orientation]) if orientation in TURNS else resized
+        resized = np.asarray(_by_pillow(image, shape, part, box, size))
+    if orientation in TURNS:
+        resized = np.asarray(Image.fromarray(resized).transpose(TURNS[orientation]))
+    return resized
 
 
 def _opened(content: bytes) -> Image.Image:
@@ -214,7 +215,7 @@ def _by_pillow(image: Image.Image, shape: Shape, part: int, box: Box, size: Size
     return image.resize(size, FILTER, box, GAPS["full"])
 
 
-def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> Image.Image | None:
+def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> np.ndarray | None:
     """Return the box of a colour JPEG in another size, in half of Pillow's time. None where Pillow
     has to do it, which also says what is wrong with a file.
     """
@@ -234,7 +235,7 @@ def _by_opencv(content: bytes, part: int, box: Box, size: Size) -> Image.Image |
     # moves nothing for it.
     boxed = whole[round(top) :, round(left) :][: math.ceil(height), : math.ceil(width)]
     resized = cv2.resize(boxed, None, fx=across, fy=down)[: size[1], : size[0]]
-    return Image.fromarray(cv2.cvtColor(resized, cv2.COLOR_BGR2RGB))
+    return np.asarray(cv2.cvtColor(resized, cv2.COLOR_BGR2RGB))
 
 
 def laid_on(image: Image.Image, colour: str) -> Image.Image:

@@ -69,7 +69,7 @@ class Target:
         parts: dict[str, Any] = {
             name: tuple(each) for name, each in value.items() if isinstance(each, list)
         }
-        return Target(**{**value, **parts})
+        return Target(**{**value, **parts, "names": tuple(map(str, value["names"]))})
 
     def limited(self, labels: np.ndarray) -> "Target":
         """Return this target of a regression with predictions limited to the range of `labels`.

@@ -153,9 +153,9 @@ def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
         table = pd.DataFrame(columns)
     except ValueError as error:
         raise DataError(
-            f"{reader} returns ids, labels, groups or weights that are no table ({error}); expected"
-            f" one of each for each of {len(rows.ids)} rows, and {len(data.labels)} labels.\n"
-            "Return as many."
+            f"{reader} returns {len(rows.ids)} ids, labels of the shape {np.shape(rows.labels)}, "
+            f"groups and weights, which are no table together: {error}; expected per id a group, a "
+            f"weight, and {len(data.labels)} labels.\nReturn as many."
         ) from error
     edit = "Leave such rows out, or fill them in."
     for _, column in table.items():

@@ -67,7 +67,8 @@ def read_test(folder: Path, config: Config, encoding: Encoding | State | None = 
     keys, path = (data.id_column, first), folder / data.test_csv
     inputs, table, broken = _table_inputs(folder, config, keys, encoding, len(ids))
     rows = np.arange(len(inputs))
-    if key := next((name for name in keys if name in table.columns), None):
+    key = next((name for name in keys if name in table.columns), None)
+    if key is not None:
         given = pd.Index(table_features.unique_ids(table[key], path))
         edit = "Take both from the same download."
         check_column(path, table[key], ~table[key].isin(ids), f"ids of {sample.name}", edit)

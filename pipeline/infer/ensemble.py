@@ -402,8 +402,8 @@ def held_out(outputs: Sequence[Path], show: Callable[[str], None]) -> HeldOut:
 def _read_rows(output: Path) -> tuple[pd.Index, np.ndarray, np.ndarray]:
     """Return ids, truth and predictions of the held-out rows of a run."""
     table, path = output / "validation.csv", output / ARRAYS
-    ids = pd.Index(csv_files.read(table, ReportError, PULL_AGAIN, {"id"})["id"], dtype=object)
     try:
+        ids = pd.Index(csv_files.read(table, ReportError, PULL_AGAIN, {"id"})["id"], dtype=object)
         with reading(path, ReportError, PULL_AGAIN):
             arrays = npz.read(path)
         truth, (values,) = arrays.pop("truth"), arrays.values()

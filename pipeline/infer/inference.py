@@ -1,8 +1,9 @@
 """Inference: artifacts and a test set → submission.csv, in time. Runs on TensorFlow or JAX.
 
-First it writes a valid file with the mean prediction for every id, which stays if anything fails.
-Then it checks each artifact (`pipeline.infer.check`) and predicts the test set
-(`pipeline.infer.predict`). Members of an ensemble are computed one after the other.
+Where there is no submission yet, it first writes a valid one with the mean prediction for every id.
+That one, or an older one, stays if anything fails. Then it checks each artifact
+(`pipeline.infer.check`) and predicts the test set (`pipeline.infer.predict`). Members of an
+ensemble are computed one after the other.
 
 An input that cannot be read gets the mean prediction and is named: no id is ever dropped.
 """
@@ -10,8 +11,7 @@ An input that cannot be read gets the mean prediction and is named: no id is eve
 import json
 import math
 import os
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -93,8 +93,9 @@ def infer(
     Args:
         artifact: gives the model, what its outputs mean and the shape of the inputs.
         folder: the competition.
-        output: gets golden.json, members.json of an ensemble, and submission.csv. It holds the mean
-            prediction for every id first; if this fails, an older file is restored.
+        output: gets golden.json, members.json of an ensemble, and submission.csv. If this fails, an
+            older submission.csv is as it was; where there was none, one holds the mean prediction
+            for every id.
         weights: of several artifacts, which are divided by their sum; None: equal ones.
         config: says how long a session lasts, and for artifacts of its name where in the folder the
             test set is and how many `views` each image gets; None: the artifact's own. For a member
@@ -126,28 +127,33 @@ def infer(
     form = submission.form_of(first.config, first.target, metric, folder)
     hours = (config or first.config).infer_hours or (config or first.config).session_hours
     end = math.inf if hours is None else started + SHARE * hours * 3600
-    with _kept_if_it_fails(path, show):
+    if not (older := path.is_file()):
         means = [_mean_prediction(each, len(tests[0])) for each in members]
         form.write(path, tests[0].ids, first.target.mean(means, shares))
+    try:
         for each in members:
             check.check_decoding(each, show)
         predictions, used, golden = _averaged(members, tests, shares, precision, end, show)
         _warn(predictions, show)
         _refuse_broken(predictions.broken, len(tests[0]), len(tests[0]), first.config)
         rows = form.write(path, predictions.ids, predictions.values)
-        _write_json(output / GOLDEN, golden)
-        (output / MEMBERS).unlink(missing_ok=True)  # of an earlier run
-        if len(members) > 1:
-            told = [
-                {
-                    **{name: member.manifest[name] for name in ensemble.PINS},
-                    "config": member.config.name,
-                    "weight": weight,
-                    "used": share,
-                }
-                for member, weight, share in zip(members, shares, used, strict=True)
-            ]
-            _write_json(output / MEMBERS, told)
+    except BaseException:
+        held = "is as it was before" if older else "holds the mean prediction for every id"
+        show(f"Warning: {path} {held}.")
+        raise
+    _write_json(output / GOLDEN, golden)
+    (output / MEMBERS).unlink(missing_ok=True)  # of an earlier run
+    if len(members) > 1:
+        told = [
+            {
+                **{name: member.manifest[name] for name in ensemble.PINS},
+                "config": member.config.name,
+                "weight": weight,
+                "used": share,
+            }
+            for member, weight, share in zip(members, shares, used, strict=True)
+        ]
+        _write_json(output / MEMBERS, told)
     show(f"Wrote {rows} rows to {path}")
     return predictions
 
@@ -206,22 +212,6 @@ def _config(member: Artifact, config: Config | None) -> Config:
         return trained
     data = replace(config.data, **{name: getattr(trained.data, name) for name in OF_TRAINING})
     return replace(trained, data=data, **{name: getattr(config, name) for name in OF_TODAY})
-
-
-@contextmanager
-def _kept_if_it_fails(path: Path, show: Show) -> Iterator[None]:
-    """Restore an older submission if what follows fails."""
-    with writing(path):
-        before = path.read_bytes() if path.is_file() else None
-    try:
-        yield
-    except BaseException:
-        if before is not None:
-            atomic_file.write(path, before)
-            show(f"Warning: {path} is as it was before.")
-        elif path.is_file():
-            show(f"Warning: {path} holds the mean prediction for every id, and not the model's.")
-        raise
 
 
 def _averaged(

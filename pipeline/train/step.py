@@ -17,7 +17,7 @@ replica's share of the batch spans several replicas, which then all-reduce Batch
 """
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -245,14 +245,18 @@ class TrainStep:
     def _train_steps(
         self, state: TrainState, held: tuple[Any, ...], batches: Batch, number: Any
     ) -> tuple[TrainState, Report]:
-        def next_state(place: Any, state: TrainState) -> TrainState:
-            batch = jax.tree.map(lambda array: array[place], batches)
-            return self.train_step(state, batch, held)
+        def body(state: TrainState, part: tuple[Any, Batch]) -> tuple[TrainState, None]:
+            place, batch = part
+            after = jax.lax.cond(
+                place < number, lambda: self.train_step(state, batch, held), lambda: state
+            )
+            return after, None
 
-        if len(batches.inputs) == 1:
-            state = next_state(0, state)
+        steps = len(batches.inputs)
+        if steps == 1:
+            state = self.train_step(state, jax.tree.map(lambda array: array[0], batches), held)
         else:
-            state = jax.lax.fori_loop(0, number, next_state, state)
+            state, _ = jax.lax.scan(body, state, (jnp.arange(steps), batches))
         # The totals are copied, since the next step takes the state's memory.
         totals = jax.tree.map(jnp.copy, state.totals)
         return state, Report(totals, self._schedule(state.step - 1))
@@ -416,11 +420,17 @@ def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> 
     return min(max(applied.total_steps // config.epochs // CALLS_PER_EPOCH, 1), MOST_STEPS)
 
 
-def _keep_products(primitive: Any, *_: Any, **__: Any) -> bool:
+def _keep_products(primitive: Any, *inputs: Any, **words: Any) -> bool:
     """Return whether a rematerialized step keeps the results of an operation for its gradient.
-    What lies between the products (normalization, activations, dropout) is computed again.
+
+    It keeps those of products that widen nothing. What lies between them (normalization,
+    activations, dropout, the wide inner part of a block) is computed again.
     """
-    return primitive.name in ("dot_general", "conv_general_dilated")
+    if primitive.name not in ("dot_general", "conv_general_dilated"):
+        return False
+    output = jax.eval_shape(partial(primitive.bind, **words), *inputs)
+    depthwise = words.get("feature_group_count", 1) > 1
+    return not depthwise and output.size <= inputs[0].size
 
 
 def _float32(outputs: Any) -> Any:

@@ -41,7 +41,9 @@ def test_an_id_in_two_folders_below_one_is_refused(tmp_path):
     _, config = proposed(nested(tmp_path))
     put(tmp_path, {"train/9/a5.png": next(tmp_path.glob("train/*/a5.png")).read_bytes()})
 
-    with pytest.raises(DataError, match=r"train/. and .*train/9 both have an image of the id 'a5'"):
+    with pytest.raises(
+        DataError, match=r"/a5\.png and .*/train/9/a5\.png both have an image of the id 'a5'"
+    ):
         dataset.read_training(tmp_path, config)
 
 
@@ -63,7 +65,9 @@ def spoiled(change):
 
 BROKEN = dict.fromkeys((f"train/a{n}.png" for n in range(5)), b"")
 REFUSED = {
-    r"broken files, remove their rows from train\.csv, or": lambda: pictures() | BROKEN,
+    r"Replace the broken files, remove them and their rows, or correct height": lambda: (
+        pictures() | BROKEN
+    ),
     r"iconv -f latin1 -t utf8 .*train\.csv > ": lambda: spoiled(
         lambda text: text.replace(b",r,", b",rot\xfc,")
     ),

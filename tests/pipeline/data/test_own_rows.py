@@ -270,7 +270,11 @@ def test_only_a_function_that_the_training_uses_counts_as_its_code(
     [
         ("Rows(ids, found", "Rows(ids[:1] * len(ids), found", "'r00' in 'id' .*each id once"),
         ('weights=[1 + (name < "r20")', "weights=[[1, 2]", r"'\[1, 2\]' .*expected weights"),
-        ("groups=[name[:2] for", "groups=[name[:2] for name in ids[1:]] or [", "that are no table"),
+        (
+            "groups=[name[:2] for",
+            "groups=[name[:2] for name in ids[1:]] or [",
+            "which are no table",
+        ),
         ("groups=[name[:2] for", "groups=[None for", "'None' in 'tens' .*expected a value"),
         ('state={"z": 1', "state={1: 1", "dicts whose keys are texts"),
         ("    return rows(ids)\n\ndef layered", "\ndef layered", "the input 'height' is NoneType"),

@@ -205,5 +205,5 @@ def test_ids_and_records_of_the_test_set_belong_together(both):
     with pytest.raises(DataError, match=r"22 images and .* asks for 21: 1 images .* example more"):
         read_test(folder, recorded)
     written(path, [*kept, kept[0]])
-    with pytest.raises(DataError, match="repeats 1 ids"):
+    with pytest.raises(DataError, match="expected each id once"):
         read_test(folder, recorded)

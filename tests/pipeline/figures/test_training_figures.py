@@ -54,7 +54,7 @@ def sample(values: np.ndarray, *, images: bool = True) -> Predictions:
     ) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
         yield first, PIXELS[first:last], {}
 
-    return Predictions(TestSet(tuple("0123"), blocks, images), values, AWKWARD, {}, 0)
+    return Predictions(TestSet(tuple("0123"), blocks, images), values, AWKWARD, {}, 0, ())
 
 
 def test_images_with_such_labels_are_drawn(tiny, tmp_path):

@@ -176,7 +176,7 @@ def test_what_is_missing_or_has_no_rows_is_named(tmp_path, sample):
 
     with pytest.raises(SubmissionError, match="no rows"):
         submission.check(empty, empty)
-    with pytest.raises(SubmissionError, match=r"nothing\.csv: No such file"):
+    with pytest.raises(SubmissionError, match=r"nothing\.csv is missing"):
         submission.check(tmp_path / "nothing.csv", sample)
 
 

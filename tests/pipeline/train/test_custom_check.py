@@ -47,11 +47,15 @@ BROKEN = [
 ]
 READERS = [
     ("table.loc[list(ids)]", "table.iloc[: len(ids)]", r"DEF\) returns rows of other ids"),
-    ("ids=list(table.index)", "ids=['a', *table.index[1:-1], 'a']", r"1197 ids, 1196 .*, as 'a'"),
+    (
+        "ids=list(table.index)",
+        "ids=['a', *table.index[1:-1], 'a']",
+        r"DEF\) has 'a' in 'id' .*each id once",
+    ),
     ("np.stack(pictures)[..., None]", "np.stack(pictures)", r"\(1197, 8, 8\); expected uint8"),
     (FLOATS, "to_numpy()", r"the input 'numbers' is float64 \(1197, 2\)"),
     (FLOATS, f"{FLOATS} * np.float32('nan')", "the input 'numbers' is not finite in row 0"),
-    ('labels=table["size"]', 'labels=table["size"][1:]', r"the shape \(1196,\); expected \(1197"),
+    ('labels=table["size"]', 'labels=table["size"][1:]', r"1197 ids, labels of the shape \(1196"),
     ("state=state)", "state=table)", r"DEF\) returns a state that JSON cannot hold"),
     ("found = inputs(", "found = outputs(", r"DEF\) ended with NameError \(line \d+\)"),
 ]
