@@ -8,7 +8,7 @@ To add a field: one line with its type, its rule (`pipeline.config.rules`) and a
 
 import json
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import MISSING, dataclass, field, fields
 from math import isfinite
 from typing import Annotated, Any
 
@@ -314,13 +314,22 @@ class Config(Checked):
 
 # Fields that training does not read. The images themselves are compared by content.
 MAY_CHANGE = {kind.prefix + name for kind in (Config, Data) for name in rules.marked(kind, FREE)}
+DEFAULTS: dict[str, Any] = {
+    kind.prefix + field.name: json.loads(json.dumps(field.default))
+    for kind in (Config, Data, Optimizer)
+    for field in fields(kind)
+    if field.default is not MISSING and kind.prefix + field.name not in MAY_CHANGE
+}
 
 
 def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
-    """Return how two configs differ in what training depends on, a text for each value.
+    """Return how two configs differ in what training depends on, a text for each value. A field
+    that one of them did not know yet has its default there, so a new field stops no run.
 
     >>> changes({"batch": 8, "data": {"flip": True}}, {"batch": 6, "data": {"flip": True}})
     ['batch: 8 then, 6 now']
+    >>> changes({"batch": 8}, {"batch": 8, "optimizer": {"momentum": 0.9}, "data": {"mixup": 0.2}})
+    ['data.mixup: 0.0 then, 0.2 now']
     >>> changes({"views": 1, "floor": {"rows": 5}}, {"views": 2, "floor": None})
     []
     """
@@ -334,7 +343,7 @@ def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
 
 def _by_full_name(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values that count, by full name, for example "data.height"."""
-    values = dict(config)
+    values = DEFAULTS | dict(config)
     for part in ("data", "optimizer"):
         values |= {f"{part}.{name}": value for name, value in values.pop(part, {}).items()}
     return {name: value for name, value in values.items() if name not in MAY_CHANGE}
