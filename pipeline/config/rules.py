@@ -56,7 +56,8 @@ class Rule(NamedTuple):
 
 
 class Only(NamedTuple):
-    """Beside a rule: a field has an effect only where another one has one of some values.
+    """Beside a rule: a field has an effect only where another one has one of some values. Its
+    default is None, 0 or empty: it says that the field is not set.
 
     Attributes:
         field: the other one, which is declared before it; with a dot a field of a part.

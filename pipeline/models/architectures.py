@@ -4,7 +4,8 @@ A model takes images, uint8 `(batch, height, width, channels)`, or rows of a tab
 features)` as `pipeline.data.table_features` makes them. It returns float32 outputs `(batch,
 Config.outputs)`, which `pipeline.data.labels` reads. It scales pixels and embeds categories itself,
 so that training and inference cannot differ. Weights are stored by their place in the model
-(`pipeline.models.weight_names`), so layers need no names.
+(`pipeline.models.weight_names`): the layers of a custom model need no names. Those of the models
+below have some, for people who read a summary or a warm start's message.
 
 Each network below takes images, float (batch, height, width, channels) from 0 to 1, or a table's
 numbers and embedded categories, float (batch, features); then the length of the logits, the

@@ -1,4 +1,4 @@
-"""The models are those that they claim to be, and the same under both backends."""
+"""The models are those that they claim to be."""
 
 import re
 from dataclasses import replace
@@ -45,10 +45,10 @@ def test_a_model_takes_uint8_and_gives_float32_logits(config):
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
     paths = [weight.path for weight in built.weights]
     assert paths == [weight.path for weight in first.weights] and len(set(paths)) == len(paths)
-    counted = re.compile(r"(conv2d|dense|batch_normalization)(_\d+)?/")
+    counted = re.compile(r"(\w*conv2d|dense|embedding|\w*_normalization|\w*_attention)(_\d+)?/")
     assert not any(map(counted.match, paths))
     norms = [one for one in built.layers if isinstance(one, keras.layers.BatchNormalization)]
-    assert {layer.momentum for layer in norms} == {0.8}
+    assert {layer.momentum for layer in norms} <= {0.8}
 
 
 WIDE = {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size": 3}}
