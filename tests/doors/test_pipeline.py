@@ -291,7 +291,7 @@ INFER = "infer --config digits --output out --input . --artifact"
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ("describe --config digit", 2, "cifar100_wrn, d"),
+        ("describe --config digit", 2, " digits, "),
         (f"{TRAIN} /nowhere", 2, "no such folder"),
         (f"{TRAIN} {__file__}", 2, "is a file. Expected a competition folder"),
         (f"{TRAIN} . --max-steps 0", 2, "--max-steps 0"),
