@@ -12,7 +12,7 @@ import numpy as np
 
 from pipeline.config import Data
 
-ONE = 1 << 16  # of a position in 16.16 fixed point
+ONE = 1 << 16  # 1 in 16.16 fixed point: of positions, and of shares
 
 NARROWEST, TRIES = 3 / 4, 10  # of width / height; windows that are drawn until one fits
 

@@ -10,9 +10,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from pipeline.augment.geometry import ONE
 from pipeline.config import Data
 
-WHOLE = 1 << 16  # a share of 1
 COLUMNS = 5
 
 
@@ -25,9 +25,9 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
     both, each image gets one or the other, at even odds.
     """
     numbers = np.zeros((batch, COLUMNS), np.int64)
-    numbers[:, 0] = WHOLE
+    numbers[:, 0] = ONE
     if data.mixup:
-        numbers[:, 0] = np.round(WHOLE * random.beta(data.mixup, data.mixup, batch))
+        numbers[:, 0] = np.round(ONE * random.beta(data.mixup, data.mixup, batch))
     if data.cutmix:
         side = np.sqrt(1 - random.beta(data.cutmix, data.cutmix, batch))
         middles = random.random((2, batch))
@@ -38,7 +38,7 @@ def draw(random: np.random.Generator, batch: int, data: Data) -> np.ndarray:
             numbers[:, 2 + 2 * axis] = np.clip(first + length, 0, size)
         if data.mixup:
             chosen = random.random(batch) < 0.5
-            numbers[chosen, 0], numbers[~chosen, 1:] = WHOLE, 0
+            numbers[chosen, 0], numbers[~chosen, 1:] = ONE, 0
     return numbers.astype(np.int32)
 
 
@@ -61,7 +61,7 @@ def mixed(images: Any, numbers: Any, data: Data) -> Any:
     others, weight = neighbours(images), share[:, :, None, None]
     # A share and a level take 24 bits. Rounded, since models take uint8: half a level is far less
     # than what mixing does.
-    sums = weight * images + (WHOLE - weight) * others.astype(jnp.int32) + WHOLE // 2
+    sums = weight * images + (ONE - weight) * others.astype(jnp.int32) + ONE // 2
     return jnp.where(inside, others, sums >> 16).astype(jnp.uint8)
 
 
@@ -70,4 +70,4 @@ def shares(numbers: Any, data: Data) -> Any:
     height, width = data.shape[:2]
     share, top, bottom, left, right = (numbers[:, column] for column in range(COLUMNS))
     area = (bottom - top) * (right - left)
-    return (share / WHOLE * (1 - area / (height * width))).astype(jnp.float32)
+    return (share / ONE * (1 - area / (height * width))).astype(jnp.float32)

@@ -4,6 +4,7 @@ It uses the standard library alone, so that a command reads a config without sta
 
 To add a field: one line with its type, its rule (`pipeline.config.rules`) and a default, in
 `Config`, `Optimizer` or `pipeline.config.data_layout.Data`; and a line of the docstring above it.
+An augmentation takes two edits more (CONTRIBUTING.md).
 """
 
 import json
