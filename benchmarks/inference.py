@@ -95,8 +95,7 @@ def predict(name: str, folder: Path) -> float:
     import pandas as pd
 
     from pipeline import artifact
-    from pipeline.data.image_files import shape
-    from pipeline.data.parallel_decoding import FileImages
+    from pipeline.data.image_arrays import FileImages, shape
     from pipeline.infer import inference
     from pipeline.models import architectures
 

@@ -18,9 +18,9 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from benchmarks.measure import Table, in_turn, rate, shown, write
-from pipeline.data import parallel_decoding
+from pipeline.data import row_gathering
+from pipeline.data.image_arrays import FileImages
 from pipeline.data.image_decoding import Shape
-from pipeline.data.parallel_decoding import FileImages
 
 SEED, TURNS = 20261125, 7
 SIDE, BATCH, COMPARED = 224, 64, 40
@@ -53,8 +53,9 @@ def measured(folder: Path, width: int, height: int, number: int) -> Table:
     )
 
     def decoded(shape: Shape) -> None:
-        blocks = parallel_decoding.blocks(paths, shape, BATCH)
-        if sum(len(block) for _, block, _ in blocks) != number:
+        images = FileImages(paths, shape)
+        blocks = row_gathering.blocks(images, np.arange(number), BATCH)
+        if sum(real for _, real in blocks) != number:
             raise ValueError("images are missing")
 
     work: dict[str, Callable[[], object]] = {

@@ -18,9 +18,8 @@ from formats import npz, sealed_folder
 from formats.checksums import opened
 from pipeline import config as config_module
 from pipeline.config import Config, custom_code
-from pipeline.data import image_files, own_rows
+from pipeline.data import image_arrays
 from pipeline.data.labels import Target
-from pipeline.data.own_rows import State
 from pipeline.data.table_features import Encoding
 from pipeline.errors import ArtifactError, reading
 from pipeline.models import weight_names
@@ -54,7 +53,7 @@ class Artifact:
     manifest: Mapping[str, Any]
     config: Config
     target: Target
-    encoding: Encoding | State | None
+    encoding: Encoding | str | None
     prior: np.ndarray
     weights: Mapping[str, np.ndarray]
     golden_inputs: np.ndarray
@@ -134,7 +133,7 @@ def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
     decoded_by = None
     if artifact.golden_file is not None:
         golden["file"] = np.frombuffer(artifact.golden_file, np.uint8)
-        decoded_by = image_files.shape(config.data).rules
+        decoded_by = image_arrays.shape(config.data).rules
     files = {WEIGHTS: npz.to_bytes(artifact.weights), GOLDEN: npz.to_bytes(golden)}
     manifest = {
         **artifact.manifest,
@@ -142,7 +141,7 @@ def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
         "custom_code": custom_code.digest(config),
         "classes": list(target.names),
         "target": target.to_json(),
-        "encoding": None if encoding is None else encoding.to_json(),
+        "encoding": encoding.to_json() if isinstance(encoding, Encoding) else encoding,
         "prior": artifact.prior.astype(float).tolist(),
         "weights_sha256": sha256(files[WEIGHTS]).hexdigest(),
         "golden": {"rows": len(artifact.golden_inputs), "decoded_by": decoded_by},
@@ -217,6 +216,8 @@ def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
     expected = config.data.dtype, (rows, *config.data.shape), (rows, *shape), shape
     if found != expected or not rows:
         raise ValueError(f"golden inputs, their outputs and the prior are {found}, not {expected}")
-    encoding = own_rows.encoding_of(manifest["encoding"], config.data)
+    encoding = manifest["encoding"]
+    if config.data.kind == "table":
+        encoding = Encoding.from_json(encoding, config.data)
     weights = npz.read(folder / WEIGHTS)
     return Artifact(manifest, config, target, encoding, prior, weights, inputs, outputs, file)

@@ -19,7 +19,7 @@ CHECKPOINTS, COMPILED = output.CHECKPOINTS, "compiled"
 HISTORY, PROGRESS = "history.csv", "progress.jsonl"
 KEPT = ("held-out.npz",)  # as training writes them
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})/manifest\.json")
-# Decoded images, whole once this file is there (`pipeline.data.decoded_images`).
+# Decoded images, whole once this file is there (`pipeline.data.image_arrays`).
 SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})-[0-9a-f]{32}\.json")
 FOLD = "fold-"
 KERNEL, DATASET = "kernel", "dataset"

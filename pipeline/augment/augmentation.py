@@ -17,7 +17,7 @@ import numpy as np
 from pipeline.augment import geometry, mixup, rand_augment
 from pipeline.augment.streams import Stream
 from pipeline.config import Data
-from pipeline.data import packed_inputs
+from pipeline.data import custom_readers
 from pipeline.errors import ConfigError
 
 
@@ -112,7 +112,7 @@ class Augmentation:
 
         def change(example: Any, key: Any, *labels: Any) -> Any:
             if forms:
-                named = packed_inputs.unpacked(example[None], forms)
+                named = custom_readers.unpacked(example[None], forms)
                 example = {name: part[0] for name, part in named.items()}
             given = (example, *labels) if labels else example
             result = custom(example, *labels, key)
@@ -121,7 +121,7 @@ class Augmentation:
                 raise ConfigError(f"{_called(custom)} returns {theirs}; expected {ours}.\n{SAME}")
             example, *rest = result if labels else (result,)
             if forms:
-                example = packed_inputs.packed({name: example[name][None] for name in forms})[0]
+                example = custom_readers.packed({name: example[name][None] for name in forms})[0]
             return example, *rest
 
         numbers = jax.lax.bitcast_convert_type(draws[:, self._columns[CUSTOM]], jnp.uint32)

@@ -10,7 +10,7 @@ from keras import layers
 from PIL import Image
 
 from pipeline.config import Config, Data, Optimizer
-from pipeline.data.own_rows import Rows
+from pipeline.data.custom_readers import Rows
 
 COLUMNS = ["price", "discount"]
 

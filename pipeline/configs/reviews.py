@@ -12,7 +12,7 @@ import pandas as pd
 from keras import layers
 
 from pipeline.config import Config, Data, Optimizer
-from pipeline.data.own_rows import Rows
+from pipeline.data.custom_readers import Rows
 
 LENGTH, MOST_WORDS = 40, 2000
 

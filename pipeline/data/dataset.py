@@ -1,11 +1,12 @@
-"""The labelled examples of a competition folder, and the training batches made of them.
+"""The labelled examples and the test set of a competition folder, and the training batches.
 
 The content of a batch is a function of (seed, step) alone. So a run can stop at any
 step and resume on any machine. All batches have one shape.
 """
 
 import hashlib
-from collections.abc import Callable, Mapping, Sequence
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -18,27 +19,24 @@ from pipeline.augment.streams import Stream
 from pipeline.config import Config, custom_code
 from pipeline.config.data_layout import Data
 from pipeline.data import (
-    class_folders,
     csv_files,
+    custom_readers,
     duplicates,
+    image_arrays,
     image_files,
     labels,
-    own_rows,
-    parallel_decoding,
     row_gathering,
     table_features,
     tfrecords,
 )
 from pipeline.data.csv_files import check_column
 from pipeline.data.labels import Target
-from pipeline.data.own_rows import State
-from pipeline.data.table_features import Encoding
+from pipeline.data.table_features import ADVICE, Encoding
 from pipeline.errors import DataError
 
 # Of how a seed becomes batches, augmentation and dropout. 1: by Pillow, on the host, and dropout by
 # groups (until commit 07ff1c6 and shortly after). A run ends as it began.
 BATCHES_VERSION = 2
-ADVICE = "Set data.train_csv in the config."
 MOST_WEIGHT = 1e6  # of a row; a sum of them stays exact enough
 
 
@@ -48,14 +46,13 @@ class Examples:
 
     Attributes:
         ids: n texts, in the order of the table.
-        inputs: images, uint8 (n, height, width, channels), or `parallel_decoding.FileImages`;
-            rows, float32 (n, features), or own inputs as `pipeline.data.packed_inputs` has
-            them.
+        inputs: images, uint8 (n, height, width, channels), or `image_arrays.FileImages`;
+            rows, float32 (n, features), or own inputs as `custom_readers.pack` makes them.
         labels: as `pipeline.data.labels.read` returns them.
         target: what the labels mean.
         groups: int32 (n,), equal for examples of one group; None without `data.group_column` and
             `data.group_duplicates`.
-        encoding: of a table, or the state of a custom reader; None for images.
+        encoding: of a table, or the state of a custom reader as JSON; None for images.
         broken: the reason for each id that is skipped, since its image cannot be decoded.
         weights: float64 (n,), of `data.weight_column`; None without.
         first_file: the bytes of the image file that the first input was decoded from; None where
@@ -67,7 +64,7 @@ class Examples:
     labels: np.ndarray
     target: Target
     groups: np.ndarray | None = None
-    encoding: Encoding | State | None = None
+    encoding: Encoding | str | None = None
     broken: Mapping[str, str] = field(default_factory=dict)
     weights: np.ndarray | None = None
     first_file: bytes | None = None
@@ -83,14 +80,13 @@ class Examples:
     @cached_property  # all folds of a run have it
     def fingerprint(self) -> str:
         """A sha256 over ids, inputs, labels, groups and weights: equal data, equal text."""
-        if self.first_file is None:
-            inputs = row_gathering.checksum(self.inputs)
-        else:  # by row, since images that stay in their files know these digests
-            rows = b"".join(duplicates.row_digests(self.inputs))
-            inputs = f"{self.inputs.shape} {hashlib.sha256(rows).hexdigest()}"
-        arrays = [each for each in (self.labels, self.groups, self.weights) if each is not None]
-        lines = [*self.ids, inputs, *map(row_gathering.checksum, arrays)]
-        return hashlib.sha256("\n".join(lines).encode()).hexdigest()
+        digest = hashlib.sha256("\n".join(self.ids).encode())
+        # By row, since images that stay in their files know these digests.
+        digest.update(b"".join(duplicates.row_digests(self.inputs)))
+        for array in (self.labels, self.groups, self.weights):
+            if array is not None:
+                digest.update(f"{array.dtype} {array.shape}".encode() + array.tobytes())
+        return digest.hexdigest()
 
 
 def read_training(
@@ -109,7 +105,7 @@ def read_training(
 
     Args:
         cache: a folder that keeps large decoded images for the next run
-            (`pipeline.data.image_files.read`).
+            (`pipeline.data.image_arrays.read`).
         prepared: folders in which decoded images may be.
         show: takes lines of text on progress and cache.
 
@@ -117,13 +113,13 @@ def read_training(
         DataError: if a file is missing, too many images are broken, or labels or columns are not
             what the config says.
     """
-    data, rows = config.data, _rows(folder, config, show)
-    path, table, ids, sources = rows.path, rows.table, rows.ids, rows.sources
+    data = config.data
+    path, table, ids, sources, custom = _rows(folder, config, show)
     broken, first = {}, None
-    encoding: Encoding | State | None = None
+    encoding: Encoding | str | None = None
     if sources:
         in_files = config.feed == "files"
-        inputs, reasons = image_files.read(
+        inputs, reasons = image_arrays.read(
             sources, data, cache, show, base=folder, prepared=prepared, in_files=in_files
         )
         broken = {ids[row]: reason for row, reason in reasons.items()}
@@ -131,23 +127,22 @@ def read_training(
             raise DataError(image_files.describe_broken(broken, len(ids), data, training=True))
         if broken:
             kept = np.setdiff1d(np.arange(len(ids)), list(reasons))
-            inputs, table = parallel_decoding.some(inputs, kept), table.iloc[kept]
+            inputs, table = image_arrays.some(inputs, kept), table.iloc[kept]
             ids = tuple(ids[row] for row in kept)
         whole = (source for row, source in enumerate(sources) if row not in reasons)
-        first = next(map(parallel_decoding.readable, whole), None)
-    elif rows.custom is not None:
-        inputs, encoding = rows.custom.inputs, rows.custom.state
-        own_rows.check_test(folder, config, rows.custom.state, show or print)
+        first = next(map(image_arrays.readable, whole), None)
+    elif custom is not None:
+        inputs, encoding = custom.inputs, custom.state
+        custom_readers.check_test(folder, config, custom.state, show or print)
     elif data.kind == "pixels":
-        inputs = table_features.pixels(path, data, (data.id_column, *_columns(data)), ADVICE)
+        inputs = table_features.pixels(path, data, {data.id_column, *_columns(data)})
     elif data.kind == "arrays":
-        advice = "Set data.train_array in the config."
-        inputs = table_features.array(folder / data.train_array, data, len(ids), advice)
+        inputs = table_features.array(folder / data.train_array, data, len(ids))
     else:
         encoding = fitted = table_features.fit(table, data, path)
         inputs = table_features.encode(table, fitted, path)
-    if rows.custom is not None and rows.custom.labels is not None:
-        target, values = Target("own", ()), rows.custom.labels
+    if custom is not None and custom.labels is not None:
+        target, values = Target("own", ()), custom.labels
     else:
         target, values = labels.read(table, config, path)
     groups = None if data.group_column is None else group_codes(table[data.group_column], path)
@@ -160,7 +155,7 @@ def read_training(
     return Examples(ids, inputs, values, target, groups, encoding, broken, weights, first)
 
 
-def training_images(folder: Path, config: Config) -> parallel_decoding.Paths:
+def training_images(folder: Path, config: Config) -> image_arrays.Paths:
     """Return where each training image is, in the order of `read_training`; raises as it does."""
     return _rows(folder, config).sources
 
@@ -171,8 +166,8 @@ class _Rows(NamedTuple):
     path: Path
     table: pd.DataFrame
     ids: tuple[str, ...]
-    sources: parallel_decoding.Paths = ()
-    custom: own_rows.Checked | None = None
+    sources: image_arrays.Paths = ()
+    custom: custom_readers.Checked | None = None
 
 
 def _columns(data: Data) -> list[str]:
@@ -181,11 +176,11 @@ def _columns(data: Data) -> list[str]:
 
 def _rows(folder: Path, config: Config, show: Callable[[str], None] | None = None) -> _Rows:
     data, names = config.data, _columns(config.data)
-    sources: parallel_decoding.Paths = ()
+    sources: image_arrays.Paths = ()
     custom = None
     if data.kind == "own":
         path = Path(custom_code.described(config, "read_training"))
-        custom = own_rows.read_training(folder, config)
+        custom = custom_readers.read_training(folder, config)
         table = custom.table
     elif data.kind == "tfrecords":
         path = folder / ", ".join(tfrecords.several(data.train_records))
@@ -193,7 +188,7 @@ def _rows(folder: Path, config: Config, show: Callable[[str], None] | None = Non
         sources, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
     elif data.train_csv is None:
         path = folder / ", ".join(tfrecords.several(data.train_images))
-        sources, table = class_folders.read(folder, data, show)
+        sources, table = image_files.class_folders(folder, data, show)
     else:
         path, key = folder / data.train_csv, (data.id_column,)
         # Only image files are found by id.
@@ -223,6 +218,105 @@ def _weights(column: pd.Series, path: Path) -> np.ndarray:
     expected = f"weights from 0 to {MOST_WEIGHT:g}"
     check_column(path, column, ~numbers.between(0, MOST_WEIGHT), expected, edit)
     return numbers.to_numpy(np.float64)
+
+
+@dataclass(frozen=True)
+class TestSet:
+    """A test set, in the order of the sample submission, read in blocks.
+
+    Attributes:
+        ids: n texts.
+        source: (n, …), an array of the inputs, or one whose rows are read each time that they are
+            asked for: `image_arrays.FileImages`, `custom_readers.TestInputs`.
+        broken: the reason for each row that cannot be used; such a source adds them as it reads.
+        images: whether the inputs are images.
+    """
+
+    __test__ = False  # pytest collects classes of this name
+
+    ids: tuple[str, ...]
+    source: Any
+    broken: Mapping[int, str] = field(default_factory=dict)
+    images: bool = True
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def inputs(self, rows: np.ndarray) -> np.ndarray:
+        """Return the inputs of some rows, read again; zeros where one cannot be decoded."""
+        return np.asarray(self.source[np.asarray(rows)])
+
+    def blocks(self, size: int) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
+        """Yield (first row, the inputs of `size` rows, reason for each broken one), in order.
+
+        The last block may be shorter. The next blocks are decoded meanwhile.
+
+        Raises:
+            DataError: in place of a block, if a file is missing or cannot be read.
+        """
+        first = 0
+        for block, real in row_gathering.blocks(self.source, np.arange(len(self)), size):
+            rows = range(first, first + real)
+            yield first, block[:real], {row: self.broken[row] for row in rows if row in self.broken}
+            first += real
+
+
+def read_test(folder: Path, config: Config, encoding: Encoding | str | None = None) -> TestSet:
+    """Return the test set. No row is ever dropped.
+
+    Args:
+        encoding: of a table, or the state of a custom reader, as training found it.
+
+    Raises:
+        DataError: if an id has no example, an example has no id, or a table or array is not what
+            the config says.
+    """
+    data = config.data
+    sample, advice = folder / data.sample_submission, "Set data.sample_submission in the config."
+    # Ids are the first column, which may have another name than in the tables.
+    first = csv_files.header(sample, DataError, advice)[0]
+    names = csv_files.read(sample, DataError, advice, (), required=(first,))[first]
+    ids = table_features.unique_ids(names, sample)
+    if data.kind in ("images", "tfrecords"):
+        sources, broken = image_files.find_test(folder, ids, data), dict[int, str]()
+        images = image_arrays.FileImages(sources, image_arrays.shape(data), broken)
+        return TestSet(ids, images, broken)
+    if isinstance(encoding, str):
+        source = custom_readers.TestInputs(folder, config, ids, encoding)
+        return TestSet(ids, source, source.broken, images=data.images)
+
+    keys, path = (data.id_column, first), folder / data.test_csv
+    table, columns = pd.DataFrame(), (*keys, *data.row_columns, *data.labels)
+    if data.kind != "arrays" or path.is_file():
+        numbers = data.numeric_columns
+        needed = (*numbers, *data.categorical_columns)
+        table = csv_files.read(path, DataError, ADVICE, columns, required=needed, numbers=numbers)
+    broken, rerun = {}, bool(os.environ.get(image_files.RERUN))
+    if data.kind == "pixels":
+        # Nobody is there to fix the table of the scored rerun.
+        inputs = table_features.pixels(path, data, columns, broken if rerun else None)
+    elif data.kind == "arrays":
+        inputs = table_features.array(folder / data.test_array, data, len(ids))
+    else:
+        assert encoding is not None  # noqa: S101 - each training on a table has one
+        inputs = table_features.encode(table, encoding, path, lenient=rerun)
+    key = next((name for name in keys if name in table.columns), None)
+    if key is not None:
+        given = pd.Index(table_features.unique_ids(table[key], path))
+        edit = "Take both from the same download."
+        check_column(path, table[key], ~table[key].isin(ids), f"ids of {sample.name}", edit)
+        check_column(sample, names, ~names.isin(given), f"ids of {path.name}", edit)
+        rows = given.get_indexer(pd.Index(ids))
+        if not np.array_equal(rows, np.arange(len(rows))):  # else a mapped file stays one
+            inputs = inputs[rows]
+        broken = {place: broken[row] for place, row in enumerate(rows.tolist()) if row in broken}
+    elif len(inputs) != len(ids):
+        raise DataError(
+            f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, and "
+            f"{sample.name} has {len(ids)} rows; expected as many.\n"
+            "Take both from the same download, or correct id_column in the config."
+        )
+    return TestSet(ids, inputs, broken, images=data.images)
 
 
 class Weighted(NamedTuple):
@@ -263,19 +357,6 @@ class Batches:
     def __post_init__(self) -> None:
         self._rows = np.arange(len(self.labels)) if self.rows is None else self.rows
         self._order = -1, self._rows  # the last epoch's permutation
-
-    @classmethod
-    def of(
-        cls,
-        examples: Examples,
-        config: Config,
-        rows: np.ndarray | None = None,
-        weights: np.ndarray | None = None,
-        **changes: int,
-    ) -> "Batches":
-        """Return the batches of a config; `changes` (batch, seed) replace its own."""
-        settings = {"batch": config.batch, "seed": config.seed, **changes}
-        return cls(examples.inputs, examples.labels, rows=rows, weights=weights, **settings)
 
     def __len__(self) -> int:
         """Return the number of images in an epoch."""

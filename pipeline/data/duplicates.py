@@ -30,7 +30,7 @@ def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
     Also equal is what equals a third: a picture, its copy, and the copy of that.
 
     Args:
-        pixels: uint8 (n, height, width, channels), or `parallel_decoding.FileImages`.
+        pixels: uint8 (n, height, width, channels), or `image_arrays.FileImages`.
         known: int (n,), other groups, which stay whole; None: there are none.
 
     >>> blank, full = np.zeros((2, 2, 1), np.uint8), np.full((2, 2, 1), 9, np.uint8)

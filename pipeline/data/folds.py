@@ -74,12 +74,17 @@ def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) ->
     # A row of each group, in the order of the groups: one of the rarest label, so that copies with
     # another label hide none.
     rare_first = np.argsort(counts[codes], kind="stable")
-    names, places, sizes = np.unique(groups[rare_first], return_index=True, return_counts=True)
-    chosen = rare_first[places]
+    names, first, sizes = np.unique(groups[rare_first], return_index=True, return_counts=True)
+    chosen = rare_first[first]
+    codes = codes[chosen]
     random = np.random.default_rng((config.seed, Stream.FOLDS))
-    rows = _class_by_class(codes[chosen], sizes, random)
+    # The rows of a class lie together, and in it those of a size; classes, and the rows of each
+    # size, are in a random order.
+    rows = random.permutation(len(chosen))
+    places = random.permutation(int(codes.max(initial=-1)) + 1)
+    rows = rows[np.lexsort((sizes[rows], places[codes[rows]]))]
     if config.folds is None:
-        parts = [_stratified(codes[chosen], rows, config.data.validation_fraction, random)]
+        parts = [_stratified(codes, rows, config.data.validation_fraction, random)]
         why, edit = "to hold any out, since one of each label trains", "Complete"
     else:
         # Neighbours are in different folds: of each class two folds get the same, but for one row.
@@ -107,7 +112,7 @@ def _stratified(
 
     Args:
         codes: int (n,), the class of each row.
-        rows: as `_class_by_class` returns them.
+        rows: in a random order, those of a class together.
     """
     counts = np.bincount(codes)
     # A single row trains: a model cannot predict a label that it has never seen.
@@ -120,17 +125,6 @@ def _stratified(
     spent = np.bincount(codes[held], minlength=len(counts)) == counts
     first = np.unique(codes[held], return_index=True)[1]
     return np.delete(held, first[spent[codes[held[first]]]])
-
-
-def _class_by_class(
-    codes: np.ndarray, sizes: np.ndarray, random: np.random.Generator
-) -> np.ndarray:
-    """Return all rows, int64 (n,): the rows of a class lie together, and in it those of a size;
-    classes and the rows of each size are in a random order.
-    """
-    rows = random.permutation(len(codes))
-    places = random.permutation(int(codes.max(initial=-1)) + 1)
-    return np.asarray(rows[np.lexsort((sizes[rows], places[codes[rows]]))])
 
 
 def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:

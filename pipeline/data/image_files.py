@@ -1,29 +1,25 @@
-"""Which image file, or part of a TFRecord file, belongs to an id; missing and broken ones."""
+"""Which image file, or part of a TFRecord file, belongs to an id or a label; which are
+missing or broken.
+"""
 
 import os
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
 
-import numpy as np
+import pandas as pd
 
-from formats import checksums
-from pipeline.config.data_layout import ENDINGS, PIXELS, Data
-from pipeline.data import class_folders, decoded_images, duplicates, table_features, tfrecords
-from pipeline.data.image_decoding import Shape, differing
-from pipeline.data.parallel_decoding import MISSING as MISSING
-from pipeline.data.parallel_decoding import FileImages, Paths, Place, Show, Source
+from pipeline.config.data_layout import ENDINGS, Data
+from pipeline.data import table_features, tfrecords
+from pipeline.data.image_arrays import MISSING, Source
 from pipeline.data.tfrecords import several
 from pipeline.errors import DataError
-from pipeline.runtime import devices
-from pipeline.runtime.mounts import PREPARED
 
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to fix anything
+DEPTH = 6  # levels of folders that are read: links may lead in a circle
 MOST_SKIPPED = 0.01  # share of the training images; FEW of a small set, up to MOST_BROKEN of it
 FEW = 3
 MOST_BROKEN = 0.1  # share of the test images
-SHARE = 0.5  # of memory that decoded images may take
 Places = str | tuple[str, ...]
 
 
@@ -33,98 +29,144 @@ def find(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[s
     Raises:
         DataError: if more ids than `most_skipped` have no file.
     """
-    paths = paths_of(folder, places, ids, data)
-    folders = [folder / place for place in several(places)]
-    _check_missing(paths, most_skipped(len(ids)), folders, ids, data)
-    return [path or MISSING for path in paths]
+    known = paths_by_id(folder, places, ids, data)
+    return list(map(str, _found(known, ids, most_skipped(len(ids)), folder, places, data)))
 
 
-def find_test(folder: Path, ids: Sequence[str], data: Data) -> Sequence[Source | None]:
-    """Return where each id's test image is, a file or a part of a TFRecord file; None: missing.
+def find_test(folder: Path, ids: Sequence[str], data: Data) -> list[Source]:
+    """Return where each id's test image is, a file or a part of a TFRecord file, or `MISSING`.
 
     Raises:
-        DataError: if files have no id, or more than one id in ten (in the scored rerun: all) has
-            no file.
+        DataError: if more than one id in ten (in the scored rerun: all) has no image.
     """
-    rerun, known = bool(os.environ.get(RERUN)), dict[str, Source]()
+    most = len(ids) - 1 if os.environ.get(RERUN) else len(ids) * MOST_BROKEN
+    places: Places = data.test_images
+    known: Mapping[str, Source] = {}
     if data.kind == "tfrecords":
-        places, shared = several(data.test_records), False
+        places = data.test_records
         parts, table = tfrecords.read(folder, places, data.image_feature, (data.id_column,))
-        names = table_features.unique_ids(table[data.id_column], folder / ", ".join(places))
-        known.update(zip(names, parts, strict=True))
+        path = folder / ", ".join(several(places))
+        names = table_features.unique_ids(table[data.id_column], path)
+        known = dict(zip(names, parts, strict=True))
     else:
-        places = several(data.test_images)
-        known.update(_paths_by_id(folder, places, ids, data))
-        # A folder that holds training images, too, has files of other ids.
-        shared = not data.suffix or bool({*places} & {*several(data.train_images)})
-    paths = [known.get(name) for name in ids]
-    most = len(ids) - 1 if rerun else len(ids) * MOST_BROKEN
-    _check_missing(paths, most, [folder / place for place in places], ids, data)
-    parents = {os.path.dirname(name) for name in ids}  # noqa: PTH120
-    extra = sorted(name for name in known.keys() - ids if os.path.dirname(name) in parents)  # noqa: PTH120
-    if extra and not (shared or rerun):
-        raise DataError(
-            f"The test set in {', '.join(places)} holds {len(ids) + len(extra)} images and "
-            f"{data.sample_submission} asks for {len(ids)}: {len(extra)} images have no row, for "
-            f"example {', '.join(extra[:5])}.\nExpected one row per image. Take test set and "
-            "sample_submission.csv from the same download."
-        )
-    return paths
+        known = paths_by_id(folder, places, ids, data)
+    return _found(known, ids, most, folder, places, data)
 
 
-def read(
-    sources: Paths,
-    data: Data,
-    cache: Path | None,
-    show: Show | None,
-    *,
-    base: Path | None = None,
-    prepared: Sequence[Path] = (),
-    in_files: bool = False,
-) -> tuple[Any, dict[int, str]]:
-    """Return the decoded images, and the reason for each row that cannot be decoded.
+def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) -> dict[str, str]:
+    """Return the path of each image file by the id that it would have: the first of several.
+
+    An id may name folders: `cats/1` is in the folder `cats` of a place. A place without images of
+    its own is searched in all folders below it.
+
+    Raises:
+        DataError: if two folders below a place have a file of one of these ids.
+    """
+    endings, wanted = ENDINGS if data.suffix == "*" else (data.suffix,), set(ids)
+    known: dict[str, str] = {}
+    for place in several(places):
+        found: dict[str, str] = {}
+        for name, path in _files(folder / place, ids):
+            if not name.endswith(endings):
+                continue
+            ending = os.path.splitext(name)[1] if data.suffix == "*" else data.suffix  # noqa: PTH122
+            stem = name.removesuffix(ending)
+            first = found.setdefault(stem, path)
+            if os.path.dirname(first) != os.path.dirname(path) and stem in wanted:  # noqa: PTH120
+                raise DataError(
+                    f"{first} and {path} both have an image of the id {stem[:80]!r}; expected it "
+                    f"in one folder below {folder / place}.\nSet train_images and test_images in "
+                    "the config to the folders to read, or remove the copies."
+                )
+        known = found | known
+    return known
+
+
+def class_folders(
+    folder: Path, data: Data, show: Callable[[str], None] | None = None
+) -> tuple[list[str], pd.DataFrame]:
+    """Return the path of each image below `data.train_images`, and its row of ids and labels.
+
+    The label is the first folder below `train_images` (train/cats/1.jpg). The id is the path below
+    `folder`, ending included, so no two images have the same one. Images beside the folders of
+    labels have no label and are not read. Files with other endings than those of images are not
+    read either.
 
     Args:
-        sources: n files or parts of files.
-        cache: a folder that keeps large images (`Data.decoding`) for the next run.
-        base: the folder of the competition.
-        prepared: folders with decoded images; those of another form are not used.
-        in_files: leave them in their files, as is done where memory has no room.
+        folder: of the competition.
+        data: with `train_images`, and the names of the two columns.
+        show: takes a line that counts and names what is not read, if there is any.
 
     Returns:
-        uint8 (n, height, width, channels), zeros for a broken one, or
-        `parallel_decoding.FileImages`; {row: reason}.
+        n paths, and a table of texts with the columns `id_column` and `label_column`, in the order
+        of the paths.
+
+    Raises:
+        DataError: if a folder cannot be read, or holds no folder with images.
     """
-    show, form = show or (lambda line: None), shape(data)
-    folders = [folder for folder in prepared if _has_rules(folder, form, show)]
-    cache = cache if data.decoding and not in_files else None
-    images = FileImages(sources, form)
-    pixels = None
-    if not in_files and images.nbytes <= devices.memory_left() * SHARE:
-        pixels = np.empty(images.shape, np.uint8)
-    places, digests, thumbs = list[Place](), list[bytes](), list[np.ndarray]()
-    broken = dict[int, str]()
-    for part, decoded in decoded_images.each(sources, form, base, cache, folders, show):
-        broken |= {part.start + row: reason for row, reason in decoded.broken.items()}
-        if pixels is not None:
-            pixels[part] = decoded.pixels
-            continue
-        places += list(decoded.pixels) if decoded.folder else sources[part]
-        digests += duplicates.row_digests(decoded.pixels)
-        if data.group_duplicates:
-            thumbs.append(duplicates.thumbnails(decoded.pixels))
-    if pixels is not None:
-        return pixels, broken
-    images = FileImages(places, form)
-    images.row_digests = digests
-    images.thumbnails = np.concatenate(thumbs) if thumbs else None
-    show(f"{len(images):,} images ({images.nbytes / 1e6:,.0f} MB) are read as the run goes")
-    return images, broken
+    rows: list[tuple[str, str]] = []
+    loose, skipped = list[str](), list[str]()
+    for place in several(data.train_images):
+        before = len(rows)
+        for inside, names in walk(folder / place):
+            if not inside.parts:
+                loose += images(names)
+                continue
+            below = os.path.normpath(f"{place}/{inside}")
+            rows += [(f"{below}/{name}", inside.parts[0]) for name in images(names)]
+            skipped += [f"{inside}/{name}" for name in names if not images([name])]
+        if len(rows) == before:
+            raise DataError(
+                f"{folder / place} holds no folder with images; expected a folder for each label, "
+                "as train/cats/1.jpg, since data.train_csv is None.\n"
+                "Set data.train_images or data.train_csv in the config, or complete the download."
+            )
+    left_out = [described(skipped)] if skipped else []
+    if loose:
+        left_out.append(f"{len(loose):,} images in no folder of a label, for example {loose[0]}")
+    if left_out and show is not None:
+        show(f"Not read from {', '.join(several(data.train_images))}: {'; '.join(left_out)}")
+    table = pd.DataFrame(rows, columns=[data.id_column, *data.labels], dtype=object)
+    return [os.path.join(folder, path) for path, _ in rows], table  # noqa: PTH118
 
 
-def shape(data: Data) -> Shape:
-    """Return the shape that each file is decoded to."""
-    return Shape(**{name: getattr(data, name) for name in PIXELS})
+def images(names: Iterable[str]) -> list[str]:
+    """Return the names of image files among these."""
+    return [name for name in names if name.lower().endswith(ENDINGS)]
+
+
+def described(names: Sequence[str]) -> str:
+    """Return what files that are no images are, by their endings.
+
+    >>> described(["cats/a.txt", "cats/b.dcm", "cats/c.txt"])
+    '3 files with other endings (2 .txt, 1 .dcm), for example cats/a.txt'
+    """
+    counts = Counter(os.path.splitext(name)[1] or "without one" for name in names)  # noqa: PTH122
+    listed = ", ".join(f"{count:,} {ending}" for ending, count in counts.most_common(6))
+    more = ", …" if len(counts) > 6 else ""
+    return f"{len(names):,} files with other endings ({listed}{more}), for example {names[0]}"
+
+
+def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
+    """Yield each folder's path below `folder`, "." for itself, and the names of its files, sorted.
+
+    Hidden files and folders, and folders of archivers such as __MACOSX, are skipped.
+
+    Raises:
+        DataError: if a folder cannot be read.
+    """
+
+    def stop(error: OSError) -> None:
+        raise DataError(
+            f"Could not read {error.filename}: {error.strerror}; expected folders that this user "
+            "may read.\nCorrect its permissions, or complete the download."
+        ) from error
+
+    for place, below, names in os.walk(folder, onerror=stop, followlinks=True):
+        inside = Path(place).relative_to(folder)
+        deep = len(inside.parts) >= DEPTH
+        below[:] = sorted(name for name in below if not (deep or name.startswith((".", "__"))))
+        yield inside, sorted(name for name in names if not name.startswith("."))
 
 
 def most_skipped(count: int) -> float:
@@ -150,83 +192,42 @@ def describe_broken(
     )
 
 
-def paths_of(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[str | None]:
-    """Return the path of each id's first file, or None.
-
-    An id may name folders: `cats/1` is in the folder `cats` of a place. A place without images of
-    its own is searched in all folders below it.
-
-    Raises:
-        DataError: if two folders below a place have a file of one id.
-    """
-    known = _paths_by_id(folder, places, ids, data)
-    return [known.get(name) for name in ids]
-
-
 def other_endings(ids: Sequence[str], folders: Sequence[Path]) -> Counter[str]:
     """Return with which endings the files of ids lie in folders."""
-    deep = any("/" in name for name in ids)
-    names = (name for folder in reversed(folders) for name, _ in _files(folder, deep=deep))
+    names = (name for folder in reversed(folders) for name, _ in _files(folder, ids))
     endings = dict(map(os.path.splitext, names))
     return Counter(endings[name] for name in ids if name in endings)
 
 
-def _paths_by_id(folder: Path, places: Places, ids: Sequence[str], data: Data) -> dict[str, str]:
-    """Return the path of each file by the id that it would have."""
-    deep, wanted = any("/" in name for name in ids), set(ids)
-    endings = ENDINGS if data.suffix == "*" else (data.suffix,)
-    known: dict[str, str] = {}
-    for place in several(places):
-        found: dict[str, str] = {}
-        for name, path in _files(folder / place, deep=deep):
-            if not name.endswith(endings):
-                continue
-            ending = os.path.splitext(name)[1] if data.suffix == "*" else data.suffix  # noqa: PTH122
-            stem = name.removesuffix(ending)
-            first = found.setdefault(stem, path)
-            if stem in wanted and os.path.dirname(first) != os.path.dirname(path):  # noqa: PTH120
-                raise DataError(
-                    f"{first} and {path} both have an image of the id {stem[:80]!r}; expected it "
-                    f"in one folder below {folder / place}.\nSet train_images and test_images in "
-                    "the config to the folders to read, or remove the copies."
-                )
-        known = found | known
-    return known
-
-
-def _files(place: Path, *, deep: bool) -> Iterator[tuple[str, str]]:
+def _files(place: Path, ids: Collection[str]) -> Iterator[tuple[str, str]]:
     """Yield name and path of each file in a place. Where it has no images of its own, those of all
     folders below; else these may be other ones, as masks are.
 
     Args:
-        deep: names are paths below the place, and all folders are looked into.
+        ids: if they name folders, names are paths below the place, and all folders are looked into.
     """
-    for inside, names in class_folders.walk(place) if place.is_dir() else ():
+    deep = any("/" in name for name in ids)
+    for inside, names in walk(place) if place.is_dir() else ():
         below = f"{inside}/" if inside.parts else ""
         for name in names:
             yield below * deep + name, f"{place}/{below}{name}"
-        if not deep and not inside.parts and class_folders.images(names):
+        if not deep and not inside.parts and images(names):
             return
 
 
-def _has_rules(folder: Path, form: Shape, show: Show) -> bool:
-    """Return whether the images in a folder were decoded by these rules, or show why not."""
-    try:
-        rules = checksums.opened((folder / PREPARED).read_bytes())["rules"]
-    except (OSError, ValueError, LookupError):
-        rules = {}
-    if other := differing(rules, form.rules, "there"):
-        show(f"{folder} is not used, since its images are decoded by other rules; {other}")
-    return not other
-
-
-def _check_missing(
-    paths: Sequence[object], most: float, folders: Sequence[Path], ids: Sequence[str], data: Data
-) -> None:
-    """Raise `DataError` if more than `most` ids have no path."""
-    missing = [name for name, path in zip(ids, paths, strict=True) if path is None]
+def _found(
+    known: Mapping[str, Source],
+    ids: Sequence[str],
+    most: float,
+    folder: Path,
+    places: Places,
+    data: Data,
+) -> list[Source]:
+    """Return where the image of each id is; raise `DataError` if more than `most` are missing."""
+    missing = [name for name in ids if name not in known]
     if len(missing) <= most:
-        return
+        return [known.get(name, MISSING) for name in ids]
+    folders = [folder / place for place in several(places)]
     ending = "" if data.suffix == "*" or data.kind == "tfrecords" else data.suffix
     why = ""
     edit = (

@@ -66,10 +66,8 @@ class Target:
     @staticmethod
     def from_json(value: Any) -> "Target":
         """Return the target that `to_json` wrote."""
-        parts: dict[str, Any] = {
-            name: tuple(each) for name, each in value.items() if isinstance(each, list)
-        }
-        return Target(**{**value, **parts, "names": tuple(map(str, value["names"]))})
+        lists = {name: tuple(each) for name, each in value.items() if isinstance(each, list)}
+        return Target(**{**value, **lists})
 
     def limited(self, labels: np.ndarray) -> "Target":
         """Return this target of a regression with predictions limited to the range of `labels`.

@@ -2,7 +2,7 @@
 
 They are kept in shards, each whole or not there. A session that ends early leaves those that are
 done, and the next one takes them. A training that has this output among its inputs decodes nothing
-else (`pipeline.data.image_files.read`).
+else (`pipeline.data.image_arrays.read`).
 """
 
 import json
@@ -15,7 +15,7 @@ import numpy as np
 from formats import atomic_file, checksums
 from pipeline.config import Config
 from pipeline.config.data_layout import CACHED_ABOVE
-from pipeline.data import dataset, decoded_images, image_files
+from pipeline.data import dataset, image_arrays
 from pipeline.errors import ConfigError
 from pipeline.runtime.mounts import PREPARED
 from pipeline.train.session import Session
@@ -49,33 +49,29 @@ def prepare(
         DiskError: if a shard cannot be written.
     """
     require_images(config)
-    sources, form = dataset.training_images(folder, config), image_files.shape(config.data)
+    sources, form = dataset.training_images(folder, config), image_arrays.shape(config.data)
     _require_room(config, len(sources))
-    shards, folders = decoded_images.shards(sources, form, folder), [output, *earlier]
+    shards, folders = image_arrays.shards(sources, form, folder), [output, *earlier]
     atomic_file.write(output / PREPARED, checksums.sealed({"rules": form.rules}))
     size = "x".join(map(str, form.pixels))
     show(f"Decoding {len(sources):,} images to {size}, in {len(shards)} shards")
     decoded, longest, begun = 0, 0.0, time.monotonic()
     with Session(min(config.session_hours or HOURS, HOURS), output) as session:
-
-        def alive(line: str) -> None:
-            session.progress()
-            show(line)
-
         for number, (name, part) in enumerate(shards.items(), 1):
             if why := session.over(longest):
                 show(f"Stopped: {why}. {number - 1} of {len(shards)} shards are kept; to resume:")
                 show(f"invoke push-prepare --config {config.name}")
                 return "partial"
             before = time.monotonic()
-            kept = decoded_images.shard(sources[part], form, name, folders, alive)
+            kept = image_arrays.shard(sources[part], form, name, folders, show)
             decoded += 0 if kept.folder else len(kept.pixels)
             if kept.folder != output:
-                decoded_images.save(output, name, kept)
+                image_arrays.save(output, name, kept)
             longest = max(longest, time.monotonic() - before)
             left = (time.monotonic() - begun) / number * (len(shards) - number)
             line = {"step": number, "steps": len(shards), "eta_seconds": round(left, 1)}
-            alive(json.dumps({**line, "decoded": decoded}))
+            show(json.dumps({**line, "decoded": decoded}))
+            session.progress()
     show(f"Prepared {len(sources):,} images: {decoded:,} decoded here, the others were there")
     return "complete"
 

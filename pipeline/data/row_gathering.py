@@ -1,11 +1,9 @@
-"""Rows of large arrays: into batches, into buffers that are used again, into a checksum, by every
-CPU.
+"""Rows of large arrays: into batches, and into buffers that are used again, by every CPU.
 
 A thread copies as fast as `numpy.copyto`, and holds no interpreter meanwhile. Memory that is used
 again is there: a new array takes more than as long to come as to be filled (docs/dev/findings.md).
 """
 
-import hashlib
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,7 +15,6 @@ import numpy as np
 
 # Rows below that together are copied by one thread: to hand them over takes longer.
 PART = 1 << 20
-CHUNK = 1 << 24  # bytes that a thread hashes at a time
 AHEAD = 2  # blocks that are read while the caller has one
 
 Item = TypeVar("Item")
@@ -47,33 +44,30 @@ def padded(inputs: np.ndarray, batch: int) -> Iterator[tuple[np.ndarray, int]]:
         yield (np.concatenate([part, missing]) if len(missing) else part), len(part)
 
 
-class Gatherer:
+class Gatherer(ThreadPoolExecutor):
     """Threads that copy rows. It is a context, at whose end they end.
 
     Args:
-        inputs: (n, …), or an object that `begin`s itself (`parallel_decoding.FileImages`).
+        inputs: (n, …), or an object that `begin`s itself (`image_arrays.FileImages`).
         threads: None: one per CPU.
     """
 
     def __init__(self, inputs: Any, threads: int | None = None) -> None:
-        self.inputs, self._threads = inputs, threads or os.cpu_count() or 1
-        self._pool = ThreadPoolExecutor(self._threads, thread_name_prefix="gather")
-
-    def __enter__(self) -> "Gatherer":
-        return self
+        self.inputs, self._parts = inputs, threads or os.cpu_count() or 1
+        super().__init__(self._parts, thread_name_prefix="gather")
 
     def __exit__(self, *_: object) -> None:
-        self._pool.shutdown(wait=True, cancel_futures=True)
+        self.shutdown(cancel_futures=True)
 
     def begin(self, rows: np.ndarray, into: np.ndarray) -> Sequence[Future[Any]]:
         """Begin to copy rows, and return what to wait for."""
         if not isinstance(self.inputs, np.ndarray):
-            begun: Sequence[Future[Any]] = self.inputs.begin(self._pool, rows, into)
+            begun: Sequence[Future[Any]] = self.inputs.begin(self, rows, into)
             return begun
-        parts = min(self._threads, max(into.nbytes // PART, 1))
+        parts = min(self._parts, max(into.nbytes // PART, 1))
         edges = np.linspace(0, len(rows), parts + 1).astype(int)
         return [
-            self._pool.submit(take, self.inputs, rows[start:stop], into[start:stop])
+            self.submit(take, self.inputs, rows[start:stop], into[start:stop])
             for start, stop in pairwise(edges)
         ]
 
@@ -116,15 +110,3 @@ def blocks(inputs: Any, rows: np.ndarray, batch: int) -> Iterator[tuple[np.ndarr
                 future.result()
             block[real:] = block[real - 1]
             yield block, real
-
-
-def checksum(array: np.ndarray) -> str:
-    """Return a sha256 over the type, the shape and the rows of an array."""
-    size = max(CHUNK * len(array) // max(array.nbytes, 1), 1)
-
-    def digest(start: int) -> bytes:
-        return hashlib.sha256(np.ascontiguousarray(array[start : start + size]).data).digest()
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing holds no interpreter
-        parts = b"".join(pool.map(digest, range(0, len(array), size)))
-    return hashlib.sha256(repr((array.dtype.str, array.shape)).encode() + parts).hexdigest()

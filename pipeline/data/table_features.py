@@ -13,6 +13,7 @@ the mean, the deviation and, behind a logarithm, the whole score.
 
 import math
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,6 +26,7 @@ from pipeline.data import csv_files
 from pipeline.data.csv_files import MISSING, check_column
 from pipeline.errors import DataError
 
+ADVICE = "Set data.train_csv and data.test_csv in the config."
 MOST = 1e150  # of a number, so that its square is finite
 FARTHEST = 10.0  # from 0, of an input. A value in one row of 10,000 is 100 deviations away, and
 # would weigh as much as that; its column is divided by more.
@@ -180,15 +182,13 @@ def deviations(table: pd.DataFrame, encoding: Encoding, path: Path) -> dict[str,
 def pixels(
     path: Path,
     data: Data,
-    others: tuple[str, ...],
-    advice: str,
+    others: Collection[str],
     broken: dict[int, str] | None = None,
 ) -> np.ndarray:
     """Return the images in the columns of a table: uint8 (n, height, width, channels).
 
     Args:
         others: columns that are not pixels, if they exist.
-        advice: the edit that fixes a wrong table.
         broken: gets the reason for each row with other values, which becomes zeros; None: such a
             row is refused.
 
@@ -196,7 +196,7 @@ def pixels(
         DataError: if there are not height x width x channels columns of pixels, or they hold
             anything but whole numbers from 0 to 255.
     """
-    header = csv_files.header(path, DataError, advice)
+    header = csv_files.header(path, DataError, ADVICE)
     names = [name for name in header if name not in others]
     if len(names) != math.prod(data.shape):
         raise DataError(
@@ -204,7 +204,7 @@ def pixels(
             f"{' x '.join(map(str, data.shape))} = {math.prod(data.shape)}.\nCorrect height, width "
             "and channels in the config, or id_column and label_column."
         )
-    table = csv_files.read(path, DataError, advice, names, numbers=names)
+    table = csv_files.read(path, DataError, ADVICE, names, numbers=names)
     values: np.ndarray = table.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64, copy=True)
     wrong = ~np.isin(values, np.arange(256))
     if broken is None:
@@ -219,12 +219,11 @@ def pixels(
     return values.astype(np.uint8).reshape(-1, *data.shape)
 
 
-def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
+def array(path: Path, data: Data, rows: int) -> np.ndarray:
     """Return the images in a .npy file, or in a .npz file that holds one array.
 
     Args:
         rows: how many images are expected.
-        advice: the edit that fixes a wrong path.
 
     Returns:
         uint8 (n, height, width, channels), a memory map of a .npy file.
@@ -242,7 +241,7 @@ def array(path: Path, data: Data, rows: int, advice: str) -> np.ndarray:
     except Exception as error:  # of a foreign file numpy and zipfile raise a dozen kinds
         raise DataError(
             f"{path} is no array: {type(error).__name__}: {str(error)[:300]}; expected one of "
-            f"images.\n{advice}"
+            "images.\nSet data.train_array and data.test_array in the config."
         ) from error
     shape = (rows, *data.shape)
     if images.dtype != np.uint8 or images.shape != shape:

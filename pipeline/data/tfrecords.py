@@ -1,7 +1,7 @@
 """TFRecord files, as Kaggle's TPU competitions ship them: where each image lies, and its labels.
 
 One pass reads each file from start to end, checks every checksum, and keeps only what is small. An
-image is then a `pipeline.data.parallel_decoding.Part` of its file, read in any order like a file.
+image is then a `pipeline.data.image_arrays.Part` of its file, read in any order like a file.
 
 TensorFlow is imported here only, and only for this kind of data. Its record reader and `Example` do
 not start its runtime, so no accelerator is taken from JAX.
@@ -9,13 +9,12 @@ not start its runtime, so no accelerator is taken from JAX.
 
 import logging
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from pipeline.data.parallel_decoding import Part
+from pipeline.data.image_arrays import Part
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
 
@@ -47,7 +46,7 @@ def read(
     for path in files(folder, patterns):
         for number, start, record in records(path):
             where = f"{path}, record {number}"
-            values = _features(record, where)
+            values = feature_values(record, where)
             content = values.get(image, [])
             lacking = [name for name in features if name not in values]
             if lacking or len(content) != 1 or not isinstance(content[0], bytes):
@@ -67,25 +66,6 @@ def read(
             "expected one per example.\nComplete the download."
         )
     return parts, pd.DataFrame(rows, columns=list(features), dtype=object)
-
-
-def first_features(path: Path, most: int) -> list[dict[str, list[Any]]]:
-    """Return all features of the first records of a file, without those that hold no value.
-
-    Args:
-        path: of a TFRecord file.
-        most: records that are read.
-
-    Returns:
-        For each record the values by the feature's name: lists of bytes, whole numbers or floats.
-
-    Raises:
-        DataError: if the file is corrupt or compressed, or a record is not a `tf.train.Example`.
-    """
-    return [
-        _features(record, f"{path}, record {number}")
-        for number, _, record in islice(records(path), most)
-    ]
 
 
 def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
@@ -131,8 +111,15 @@ def _is_no_deprecation(line: logging.LogRecord) -> bool:
     return "tf_record_iterator" not in line.getMessage()
 
 
-def _features(record: bytes, where: str) -> dict[str, list[Any]]:
-    """Return the values of each feature that has some: bytes, whole numbers or floats."""
+def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
+    """Return the values of each feature that has some: bytes, whole numbers or floats.
+
+    Args:
+        where: what the record is called in a message.
+
+    Raises:
+        DataError: if it is not a `tf.train.Example`.
+    """
     import tensorflow as tf
     from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 

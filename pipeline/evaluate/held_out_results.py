@@ -255,7 +255,7 @@ def _odd_values(held_out: HeldOutRows, folder: Path, rows: np.ndarray) -> list[s
     if isinstance(examples.encoding, Encoding) and data.train_csv is not None:
         path, key = folder / data.train_csv, data.id_column
         numbers = tuple(examples.encoding.numbers)
-        table = csv_files.read(path, DataError, dataset.ADVICE, (key,), required=numbers)
+        table = csv_files.read(path, DataError, table_features.ADVICE, (key,), required=numbers)
         table.index = table[key] if key in table else table.index.map(str)
         table = table.loc[[examples.ids[row] for row in rows]]
         columns |= table_features.deviations(table, examples.encoding, path)

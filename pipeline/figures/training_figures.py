@@ -67,7 +67,8 @@ def training_sample(
 
     def draw(path: Path) -> None:
         size = rows * drawing.COLUMNS
-        pixels, labels = dataset.Batches.of(examples, config, batch=size).at(0)
+        inputs, labels = examples.inputs, examples.labels
+        pixels, labels = dataset.Batches(inputs, labels, batch=size, seed=config.seed).at(0)
         custom = custom_code.function(config, "augment")
         changes = Augmentation(config.data, config.seed, size, custom)
         pixels = np.asarray(jax.jit(changes.applied)(pixels, changes.draws(0))[0])

@@ -13,7 +13,7 @@ import numpy as np
 from pipeline import artifact as artifact_module
 from pipeline.artifact import Artifact
 from pipeline.config.data_layout import PIXELS
-from pipeline.data import image_decoding, image_files
+from pipeline.data import image_arrays, image_decoding
 from pipeline.errors import ArtifactError
 from pipeline.infer import predict
 from pipeline.infer.predict import Forward
@@ -130,7 +130,7 @@ def check_decoding(artifact: Artifact, show: Callable[[str], None] = print) -> N
     """
     if artifact.golden_file is None:
         return
-    shape = image_files.shape(artifact.config.data)
+    shape = image_arrays.shape(artifact.config.data)
     known, here = artifact.manifest["golden"]["decoded_by"], shape.rules
     other = image_decoding.differing(known, here, "in training")
     try:

@@ -23,7 +23,7 @@ from pipeline.artifact import Artifact
 from pipeline.config import Config, config_files, custom_code
 from pipeline.config.data_layout import PIXELS
 from pipeline.data import image_files
-from pipeline.data.test_set import TestSet, read_test
+from pipeline.data.dataset import TestSet, read_test
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import competition_metric
 from pipeline.infer import check, ensemble, predict, submission

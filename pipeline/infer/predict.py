@@ -18,8 +18,8 @@ import keras
 import numpy as np
 
 from pipeline.artifact import Artifact
+from pipeline.data.dataset import TestSet
 from pipeline.data.row_gathering import padded
-from pipeline.data.test_set import TestSet
 from pipeline.errors import DeviceError
 from pipeline.infer.views import views
 from pipeline.runtime import devices

@@ -26,7 +26,7 @@ import numpy as np
 from keras import layers
 
 from pipeline.config import Config, Data, custom_code
-from pipeline.data import packed_inputs
+from pipeline.data import custom_readers
 from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, place
 from pipeline.models import backbones, weight_names
@@ -324,7 +324,7 @@ def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
         return inputs, inputs
     if not custom:
         return inputs, layers.Rescaling(1 / 255, name="relay_to_unit")(inputs)
-    parts = packed_inputs.unpacked(inputs, data.own_inputs)
+    parts = custom_readers.unpacked(inputs, data.own_inputs)
     for name, form in data.own_inputs.items():
         if form[0] == "uint8":
             parts[name] = layers.Rescaling(1 / 255, name=f"relay_{name}_to_unit")(parts[name])

@@ -22,7 +22,7 @@ from pipeline.augment.augmentation import Augmentation
 from pipeline.config import Config, custom_code
 from pipeline.config import load as load_config
 from pipeline.config.data_layout import Form, sizes
-from pipeline.data import csv_files, packed_inputs
+from pipeline.data import csv_files, custom_readers
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, PipelineError, SubmissionError
 from pipeline.evaluate import competition_metric, losses, metrics
@@ -367,7 +367,7 @@ def _inputs(config: Config, seed: int = 0) -> np.ndarray:
     """Return inputs of the model."""
     if config.data.kind == "own":
         forms = config.data.own_inputs.items()
-        return packed_inputs.pack({name: _made_up(form, seed) for name, form in forms})
+        return custom_readers.pack({name: _made_up(form, seed) for name, form in forms})
     return _made_up((config.data.dtype, *config.data.shape), seed)
 
 

@@ -20,7 +20,7 @@ import numpy as np
 
 from pipeline.config import Config
 from pipeline.data.dataset import Batches
-from pipeline.data.parallel_decoding import FileImages
+from pipeline.data.image_arrays import FileImages
 from pipeline.data.row_gathering import Gatherer, ahead, take
 from pipeline.errors import DeviceError
 from pipeline.runtime import devices, replicas

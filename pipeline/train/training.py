@@ -348,7 +348,14 @@ class Training:
             same = fold.number if fold else None
             init_from = warm_start.begin(model, self.first, config, same, self.show)
         weights = losses.row_weights(examples, config, rows)
-        batches = dataset.Batches.of(examples, config, rows, weights)
+        batches = dataset.Batches(
+            examples.inputs,
+            examples.labels,
+            batch=config.batch,
+            seed=config.seed,
+            rows=rows,
+            weights=weights,
+        )
         loop = Loop(config, applied, model, batches, held_out, place, self.show, fold)
         if config.compares_epochs:
             labels = examples.labels[held_out]

@@ -59,7 +59,7 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "feed": (
         [
             *("pipeline/train/feed.py", "pipeline/data/dataset.py"),
-            *("pipeline/data/parallel_decoding.py", "pipeline/data/row_gathering.py"),
+            *("pipeline/data/image_arrays.py", "pipeline/data/row_gathering.py"),
             "pipeline/augment/augmentation.py",
         ],
         ["tests/pipeline/data", "tests/pipeline/train", "tests/numerics"],

@@ -10,7 +10,7 @@ from localkaggle import competitions
 from pipeline import config as configs
 from pipeline.config import Config
 from pipeline.data import dataset
-from pipeline.data.test_set import read_test
+from pipeline.data.dataset import read_test
 from pipeline.errors import ConfigError
 from tests.pipeline.handmade import with_data
 from workbench.rehearse.hidden_test import HiddenTest

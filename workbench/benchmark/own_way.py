@@ -15,7 +15,7 @@ import numpy as np
 
 from pipeline.config import Config
 from pipeline.config.data_layout import AUGMENTATIONS, Data
-from pipeline.data import class_folders, image_files
+from pipeline.data import image_arrays, image_files
 from pipeline.data.dataset import Batches
 from pipeline.data.row_gathering import padded
 from pipeline.models import architectures
@@ -136,8 +136,8 @@ def _spans(ends: Sequence[int], several: int) -> Iterator[tuple[int, int]]:
 def decoded(folder: Path, data: Data) -> tuple[Any, np.ndarray]:
     """Return the images of PNG files, decoded by every core, and their labels."""
     form = replace(data, train_csv=None, train_images=folder.name)
-    paths, table = class_folders.read(folder.parent, form)
-    pixels, broken = image_files.read(paths, form, None, _quiet)
+    paths, table = image_files.class_folders(folder.parent, form)
+    pixels, broken = image_arrays.read(paths, form, None, _quiet)
     assert not broken  # noqa: S101 - they were written right before
     return pixels, table[data.labels[0]].to_numpy().astype(np.int32)
 

@@ -20,8 +20,7 @@ from pipeline.config import Config, Data
 from pipeline.config.config_files import CONFIGS
 from pipeline.data import folds, image_files
 from pipeline.data import labels as targets
-from pipeline.data.dataset import Examples, read_training
-from pipeline.data.test_set import read_test
+from pipeline.data.dataset import Examples, read_test, read_training
 from pipeline.errors import ConfigError, DataError, PipelineError
 from pipeline.evaluate import competition_metric
 from pipeline.infer import submission

@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from pipeline.data import class_folders, csv_files
+from pipeline.config.data_layout import ENDINGS
+from pipeline.data import csv_files, image_files
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
 
@@ -66,11 +67,11 @@ def read(folder: Path) -> Files:
     images: dict[str, frozenset[str]] = {}
     others: dict[str, frozenset[str]] = {}
     paths = []
-    for inside, names in class_folders.walk(folder):
+    for inside, names in image_files.walk(folder):
         paths += [str(inside / name) for name in names]
-        if pictures := class_folders.images(names):
+        if pictures := image_files.images(names):
             images[str(inside)] = frozenset(pictures)
-        rest = [name for name in class_folders.others(names) if not name.lower().endswith(READ)]
+        rest = [name for name in names if not name.lower().endswith((*ENDINGS, *READ))]
         if rest:
             others[str(inside)] = frozenset(rest)
 

@@ -12,7 +12,7 @@ from PIL import Image
 
 from pipeline.config.data_layout import ALPHAS
 from pipeline.data import image_decoding
-from pipeline.data.parallel_decoding import Part, Source, readable
+from pipeline.data.image_arrays import Part, Source, readable
 from pipeline.errors import DataError, reading
 
 GREY = {"1", "L", "LA", *image_decoding.DEEP}

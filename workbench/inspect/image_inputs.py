@@ -14,8 +14,8 @@ import numpy as np
 
 from pipeline.config import Data
 from pipeline.config.data_layout import ENDINGS
-from pipeline.data import class_folders, image_files
-from pipeline.data.parallel_decoding import Source
+from pipeline.data import image_arrays, image_files
+from pipeline.data.image_arrays import Source
 from pipeline.errors import DataError
 from workbench.inspect import image_headers, input_kinds
 from workbench.inspect.folder_files import TESTS, TRAINS, Images, holds_extras, shortened
@@ -138,7 +138,7 @@ def _decoded(
     (paths, rows, ids), (test_paths, test_rows, test_ids) = train, test
     test_rows = test_rows[[path != "" for path in test_paths]]
     test_paths = [path for path in test_paths if path]
-    known = ["" if path == image_files.MISSING else path for path in (*paths, *test_paths)]
+    known = ["" if path == image_arrays.MISSING else path for path in (*paths, *test_paths)]
     present = [path for path in known if path]
     headers = image_headers.headers(present)
     complete = len(rows) == len(ids) and len(test_rows) == len(test_ids)
@@ -157,8 +157,8 @@ def _decoded(
     if len(rows) < len(ids):
         text = f"only {len(rows):,} of {len(ids):,} training images were read, chosen at random"
         findings.append(Finding(UNKNOWN, "sample", text))
-    pixels, unreadable = image_files.read(paths, data, cache=None, show=None)
-    test_pixels, unreadable_test = image_files.read(test_paths, data, cache=None, show=None)
+    pixels, unreadable = image_arrays.read(paths, data, cache=None, show=None)
+    test_pixels, unreadable_test = image_arrays.read(test_paths, data, cache=None, show=None)
     broken = {ids[rows[place]]: why for place, why in unreadable.items()}
     test_broken = {test_ids[test_rows[place]]: why for place, why in unreadable_test.items()}
     if broken or test_broken:
@@ -244,7 +244,7 @@ def _skipped(contents: Contents, places: Collection[str]) -> list[Finding]:
     ]
     if not names:
         return []
-    return [Finding(WARNING, "skipped", f"not read: {class_folders.described(names)}")]
+    return [Finding(WARNING, "skipped", f"not read: {image_files.described(names)}")]
 
 
 def _nested(images: Images) -> Images:

@@ -16,7 +16,7 @@ from pandas.api.types import union_categoricals
 
 from pipeline.config import Data
 from pipeline.data import duplicates, table_features
-from pipeline.data.parallel_decoding import Source
+from pipeline.data.image_arrays import Source
 from pipeline.errors import DataError
 from workbench.inspect import column_types, unsupported
 from workbench.inspect.column_types import CATEGORY, NUMBER, OUT, Column
@@ -28,7 +28,6 @@ from workbench.inspect.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Contents, 
 MOST_IMAGES = 20_000  # that are read; of more, a random sample
 MOST_CATEGORIES = 64  # of a column
 NAMELESS = re.compile(r"(Unnamed: \d+)?")  # as pandas calls it
-FIX = "Set data.{} in the config."
 
 
 @dataclass(frozen=True)
@@ -116,10 +115,8 @@ def _pixels(contents: Contents) -> Inputs | None:
             "all as numbers."
         )
     folder = contents.folder
-    pixels = table_features.pixels(folder / contents.train, data, others, FIX.format("train_csv"))
-    test_pixels = table_features.pixels(
-        folder / contents.test, data, others, FIX.format("test_csv")
-    )
+    pixels = table_features.pixels(folder / contents.train, data, others)
+    test_pixels = table_features.pixels(folder / contents.test, data, others)
     names = contents.pixels
     text = f"columns of pixels: {len(names)}, {names[0]} to {names[-1]}, whole numbers 0 to 255"
     shown = f"{'x'.join(map(str, shape))} (height x width x channels), by rows"
@@ -168,11 +165,8 @@ def _arrays(contents: Contents) -> Inputs | None:
         channels=(channels or [1])[0],
     )
 
-    def read(name: str, count: int, option: str) -> np.ndarray:
-        return table_features.array(contents.folder / name, data, count, FIX.format(option))
-
-    pixels = read(train, len(contents.train_table), "train_array")
-    test_pixels = read(test, len(contents.sample_table), "test_array")
+    pixels = table_features.array(contents.folder / train, data, len(contents.train_table))
+    test_pixels = table_features.array(contents.folder / test, data, len(contents.sample_table))
     text = (
         f"arrays of images: {train} {shapes[train]} has as many as {contents.train} has rows, "
         f"{test} {shapes[test]} as many as {contents.sample}"

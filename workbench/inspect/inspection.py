@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.config import Data
 from pipeline.data import duplicates as copies
-from pipeline.data import image_files, parallel_decoding
+from pipeline.data import image_arrays, image_files
 from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
@@ -84,15 +84,15 @@ class Inspection:
         Args:
             data: of a config; in another size than `inputs.data` the images are decoded again.
         """
-        inputs, form = self.inputs, image_files.shape(data)
+        inputs, form = self.inputs, image_arrays.shape(data)
         if form not in self._groups:
             pixels: Any = inputs.pixels
-            if form != image_files.shape(inputs.data):
-                pixels, _ = image_files.read(inputs.sources, data, cache=None, show=None)
+            if form != image_arrays.shape(inputs.data):
+                pixels, _ = image_arrays.read(inputs.sources, data, cache=None, show=None)
             rows = inputs.rows
             kept = np.array([self.ids[row] not in inputs.broken for row in rows], bool)
             found = np.arange(len(self.ids), dtype=np.int32) + len(rows)
-            found[rows[kept]] = copies.groups(parallel_decoding.some(pixels, np.flatnonzero(kept)))
+            found[rows[kept]] = copies.groups(image_arrays.some(pixels, np.flatnonzero(kept)))
             self._groups[form] = found
         return self._groups[form]
 

@@ -8,6 +8,7 @@ import io
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -15,8 +16,8 @@ import pandas as pd
 from PIL import Image
 
 from pipeline.data import tfrecords
+from pipeline.data.image_arrays import Part
 from pipeline.data.image_decoding import FORMATS
-from pipeline.data.parallel_decoding import Part
 from pipeline.errors import DataError
 from workbench.inspect.folder_files import TESTS, TRAINS, holds_extras, shortened
 
@@ -75,7 +76,13 @@ def find(
     sets: dict[str, str] = {}
     for path in sorted(paths):
         sets.setdefault(pattern(path), path)
-    firsts = {name: tfrecords.first_features(folder / path, FIRST) for name, path in sets.items()}
+    firsts = {
+        name: [
+            tfrecords.feature_values(record, f"{path}, record {number}")
+            for number, _, record in islice(tfrecords.records(folder / path), FIRST)
+        ]
+        for name, path in sets.items()
+    }
     described = tuple(f"{name}: {describe(records)}" for name, records in firsts.items())
 
     def unclear(what: str, fix: str = BY_HAND) -> DataError:

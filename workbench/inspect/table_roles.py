@@ -11,7 +11,7 @@ from pathlib import Path
 import pandas as pd
 
 from pipeline.config.data_layout import ENDINGS
-from pipeline.data import class_folders, csv_files
+from pipeline.data import csv_files, image_files
 from pipeline.errors import ConfigError, DataError
 from workbench.inspect import folder_files, unsupported
 from workbench.inspect.folder_files import ADVICE, ARRAYS, TESTS, shortened
@@ -184,7 +184,7 @@ def with_labels(
 
 
 def _files(folder: Path) -> list[str]:
-    return [str(inside / name) for inside, names in class_folders.walk(folder) for name in names]
+    return [str(inside / name) for inside, names in image_files.walk(folder) for name in names]
 
 
 def _packed(folder: Path) -> list[str]:

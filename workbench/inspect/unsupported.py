@@ -9,7 +9,7 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pandas as pd
 
-from pipeline.data import class_folders
+from pipeline.data import image_files
 from pipeline.errors import DataError, reading
 from workbench.inspect.folder_files import ADVICE, Images, shortened
 
@@ -53,7 +53,7 @@ def refuse_kind(folder: Path) -> None:
     """Raise `DataError` if a folder in which nothing to learn from was found has audio, video, or
     the boxes of a detection.
     """
-    paths = [inside / name for inside, names in class_folders.walk(folder) for name in names]
+    paths = [inside / name for inside, names in image_files.walk(folder) for name in names]
     found = {
         kind: [path for path in paths if path.name.lower().endswith(ends)]
         for kind, ends in ENDINGS.items()

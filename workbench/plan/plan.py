@@ -12,7 +12,7 @@ from importlib.util import find_spec
 from typing import Any
 
 from pipeline.config import Config
-from pipeline.data.parallel_decoding import Paths
+from pipeline.data.image_arrays import Paths
 from pipeline.errors import ConfigError, PipelineError
 from workbench.budget import shown
 from workbench.plan import (

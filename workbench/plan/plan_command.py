@@ -12,7 +12,7 @@ from formats import atomic_file
 from formats.errors import writing
 from pipeline.config import Config
 from pipeline.data import dataset
-from pipeline.data.parallel_decoding import Paths
+from pipeline.data.image_arrays import Paths
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.runtime import backend
 from workbench.pages.html import render

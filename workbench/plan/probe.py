@@ -16,8 +16,8 @@ import numpy as np
 
 from pipeline.config import Config
 from pipeline.config.data_layout import Data, sizes
-from pipeline.data import image_files, parallel_decoding
-from pipeline.data.parallel_decoding import Paths
+from pipeline.data import image_arrays, image_files
+from pipeline.data.image_arrays import Paths
 from pipeline.errors import DataError
 from pipeline.runtime import devices
 from workbench.plan.laws import AffineLaw
@@ -149,12 +149,12 @@ def sample(paths: Paths, data: Data) -> tuple[Any, float]:
     rows = np.linspace(0, len(paths) - 1, min(SAMPLE, len(paths))).astype(int)
     chosen = [paths[row] for row in rows]
     begun = time.monotonic()
-    files, broken = image_files.read(chosen, data, None, None, in_files=True)
+    files, broken = image_arrays.read(chosen, data, None, None, in_files=True)
     rate = len(chosen) / (time.monotonic() - begun) / devices.cores()
     if len(broken) > MOST_BROKEN * len(chosen):
         reasons = {str(chosen[row]): reason for row, reason in broken.items()}
         raise DataError(image_files.describe_broken(reasons, len(chosen), data))
-    return parallel_decoding.some(files, np.setdiff1d(np.arange(len(chosen)), list(broken))), rate
+    return image_arrays.some(files, np.setdiff1d(np.arange(len(chosen)), list(broken))), rate
 
 
 def _labels(config: Config, count: int) -> np.ndarray:

@@ -17,7 +17,7 @@ import pandas as pd
 
 from formats.errors import writing
 from pipeline.config import Config, custom_code
-from pipeline.data import class_folders, csv_files, labels, table_features, tfrecords
+from pipeline.data import csv_files, image_files, labels, table_features, tfrecords
 from pipeline.data.dataset import Examples, group_codes, read_training
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import competition_metric
@@ -297,7 +297,7 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
         features = (data.id_column, *names)
         return tfrecords.read(folder, data.train_records, data.image_feature, features)[1], path
     if data.train_csv is None:
-        return class_folders.read(folder, data)[1], folder
+        return image_files.class_folders(folder, data)[1], folder
     path = folder / data.train_csv
     advice = "Set data.train_csv in the config."
     names += [data.id_column] if data.kind in ("images", "own") else []

@@ -17,7 +17,7 @@ import pandas as pd
 
 from formats.errors import writing
 from pipeline.config.data_layout import ENDINGS, Data
-from pipeline.data import csv_files, image_files, table_features, tfrecords
+from pipeline.data import csv_files, image_arrays, image_files, table_features, tfrecords
 from pipeline.errors import DataError
 
 ADVICE = "Correct the folder, or the config."
@@ -74,17 +74,17 @@ class Images(Inputs):
             self._paths = [os.fspath(folder / name) for name in ids]
         else:
             found = image_files.find(folder, data.train_images, ids, data)
-            self._paths = [None if path == image_files.MISSING else path for path in found]
+            self._paths = [None if path == image_arrays.MISSING else path for path in found]
         self.named = {self._relative(path) for path in self._paths if path}
         self.named |= set() if data.train_csv is None else {data.train_csv}
         self._tests: dict[str, str | None] = {}
 
     def has_test(self, ids: Sequence[str]) -> bool:
         """Return whether the folder has an input for any of these ids of the sample."""
-        found = image_files.paths_of(self._folder, self._data.test_images, ids, self._data)
-        self._tests = dict(zip(ids, found, strict=True))
-        self.named |= {self._relative(path) for path in found if path}
-        return any(found)
+        known = image_files.paths_by_id(self._folder, self._data.test_images, ids, self._data)
+        self._tests = {name: known.get(name) for name in ids}
+        self.named |= {self._relative(path) for path in self._tests.values() if path}
+        return any(self._tests.values())
 
     def like_test(self, names: Sequence[str], ids: Sequence[str]) -> str:
         """Return an image that is called as an id of the sample."""
@@ -94,8 +94,8 @@ class Images(Inputs):
 
     def broken(self, rows: np.ndarray) -> list[int]:
         """Return which of these rows have no file, or one that cannot be decoded."""
-        paths = [self._paths[row] or image_files.MISSING for row in rows]
-        _, reasons = image_files.read(paths, self._data, None, None)
+        paths = [self._paths[row] or image_arrays.MISSING for row in rows]
+        _, reasons = image_arrays.read(paths, self._data, None, None)
         return [int(rows[place]) for place in sorted(reasons)]
 
     def write_training(self, out: Path, rows: np.ndarray) -> None:
@@ -264,7 +264,7 @@ class Arrays(Inputs):
         _array(images[kept], out / data.test_array)
 
     def _images(self, name: str, rows: int) -> np.ndarray:
-        return table_features.array(self._folder / name, self._data, rows, ADVICE)
+        return table_features.array(self._folder / name, self._data, rows)
 
 
 class Records(Inputs):
@@ -458,7 +458,7 @@ def _some(folder: Path, data: Data, out: Path, ids: Sequence[str]) -> np.ndarray
 
 
 def _id_columns(folder: Path, data: Data) -> tuple[str, ...]:
-    """Return what the column of ids may be called (`pipeline.data.test_set.read_test`)."""
+    """Return what the column of ids may be called (`pipeline.data.dataset.read_test`)."""
     path = folder / data.sample_submission
     sample = csv_files.header(path, DataError, ADVICE)[:1] if path.is_file() else []
     return (data.id_column, *sample)

@@ -23,9 +23,8 @@ from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import Config
 from pipeline.data import dataset, duplicates, folds
-from pipeline.data.dataset import Examples
+from pipeline.data.dataset import Examples, read_test
 from pipeline.data.labels import Target
-from pipeline.data.test_set import read_test
 from pipeline.errors import CheckpointError, ConfigError, DataError
 from pipeline.figures import training_figures
 from pipeline.infer import check, predict

@@ -7,9 +7,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from formats import checksums
 from pipeline.config import data_layout
-from pipeline.data import dataset, decoded_images, image_decoding, preparation
+from pipeline.data import dataset, image_arrays, image_decoding, preparation
 from pipeline.errors import ConfigError
 from pipeline.runtime import mounts
 
@@ -17,7 +16,7 @@ from pipeline.runtime import mounts
 def small_shards(monkeypatch):
     """Keep 96 images of 8x8 decoded, in shards of 30."""
     monkeypatch.setattr(data_layout, "CACHED_ABOVE", 4)
-    monkeypatch.setattr(decoded_images, "SHARD", 30 * 64)
+    monkeypatch.setattr(image_arrays, "SHARD", 30 * 64)
 
 
 @pytest.fixture
@@ -124,15 +123,15 @@ def other_pillow(output, patch):
     patch.setattr(image_decoding.PIL, "__version__", "99.0")
 
 
-def no_marker_of_ours(output, patch):
-    (output / mounts.PREPARED).write_bytes(checksums.sealed({"of": "somebody else"}))
+def other_sizes(output, patch):
+    patch.setattr(image_decoding, "RULES", 99)
 
 
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (other_pillow, "is not used, since its images are decoded by"),
-        (no_marker_of_ours, "rules: None there"),
+        (other_pillow, "Found 0 of 96 images decoded in"),
+        (other_sizes, "other files, rules or versions of Pillow"),
     ],
 )
 def test_what_does_not_fit_is_named_and_not_used(

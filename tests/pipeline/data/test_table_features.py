@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from pipeline import config as configs
 from pipeline.config import Data
-from pipeline.data import csv_files, table_features, test_set
+from pipeline.data import csv_files, dataset, table_features
 from pipeline.data.table_features import Encoding
 from pipeline.errors import ConfigError, DataError
 from tests.pipeline.rounding import EPS
@@ -114,7 +114,7 @@ def test_a_test_table_may_have_the_columns_of_groups_and_weights(tmp_path):
     (tmp_path / "sample_submission.csv").write_text("id,label\nx,0\n")
     data = replace(IMAGES, id_column="id", group_column="patient", weight_column="sure")
 
-    test = test_set.read_test(tmp_path, replace(configs.load("digits_csv"), data=data))
+    test = dataset.read_test(tmp_path, replace(configs.load("digits_csv"), data=data))
 
     assert test.inputs(np.array([0])).ravel().tolist() == [0, 1, 2, 3, 4, 5]
 
@@ -124,7 +124,7 @@ def test_pixels_are_columns_by_rows(tmp_path):
     path = tmp_path / "train.csv"
     path.write_text("label,a,b,c,id,d,e,f\n5,0,1,2,x,3,4,255\n\n6,9,9,9,y,9,9,9\n")
 
-    found = table_features.pixels(path, IMAGES, ("id", "label"), "")
+    found = table_features.pixels(path, IMAGES, ("id", "label"))
 
     assert found.dtype == np.uint8
     assert found[:, :, :, 0].tolist() == [[[0, 1, 2], [3, 4, 255]], [[9] * 3] * 2]
@@ -149,7 +149,7 @@ def test_columns_that_are_no_pixels_are_refused(tmp_path, text, said):
     path.write_text(text)
 
     with pytest.raises(DataError, match=f"(?s){said}"):
-        table_features.pixels(path, IMAGES, (), "Set data.train_csv in the config.")
+        table_features.pixels(path, IMAGES, ())
 
 
 HEADER = b"{'descr': " + b"[" * 5000 + b"]" * 5000 + b", 'fortran_order': False, 'shape': (1,), }\n"
@@ -182,7 +182,7 @@ def test_what_is_no_array_of_images_is_refused(tmp_path, name, content, said):
         path.write_bytes(content)
 
     with pytest.raises(DataError, match=said) as caught:
-        table_features.array(path, IMAGES, 4, "Set data.train_array in the config.")
+        table_features.array(path, IMAGES, 4)
     assert len(str(caught.value)) < 600
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from pipeline.config import Config
 from pipeline.data import dataset, tfrecords
-from pipeline.data.test_set import read_test
+from pipeline.data.dataset import read_test
 from pipeline.errors import DataError
 from tests.pipeline.handmade import with_data
 
@@ -201,9 +201,6 @@ def test_ids_and_records_of_the_test_set_belong_together(both):
     few = with_data(recorded, test_records="tfrecords/test01*")
     with pytest.raises(DataError, match=r"14 of 21 images are missing in .*test01"):
         read_test(folder, few)
-    written(path, [*kept, example(image_name="more", image=b"")])
-    with pytest.raises(DataError, match=r"22 images and .* asks for 21: 1 images .* example more"):
-        read_test(folder, recorded)
     written(path, [*kept, kept[0]])
     with pytest.raises(DataError, match="expected each id once"):
         read_test(folder, recorded)

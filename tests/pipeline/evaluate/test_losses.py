@@ -129,7 +129,14 @@ def test_a_column_s_weights_reach_the_batches_with_their_labels(tmp_path, tiny):
 
     examples, chosen = dataset.read_training(folder, weighted), np.arange(1, 12)
     weights = losses.row_weights(examples, weighted, chosen)
-    batches = dataset.Batches.of(examples, weighted, chosen, weights)
+    batches = dataset.Batches(
+        examples.inputs,
+        examples.labels,
+        batch=weighted.batch,
+        seed=weighted.seed,
+        rows=chosen,
+        weights=weights,
+    )
 
     inputs, given = batches.at(3)
     assert np.array_equal(given.weights, batches.rows_of(3) / 4)

@@ -1,6 +1,5 @@
 """A picture shows what the files say, and never ends a run."""
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -8,8 +7,8 @@ import pytest
 
 from pipeline.config import Data
 from pipeline.data import dataset
+from pipeline.data.dataset import TestSet
 from pipeline.data.labels import Target
-from pipeline.data.test_set import TestSet
 from pipeline.figures import prediction_figures, training_figures
 from pipeline.infer.inference import Predictions
 from tests.pipeline import handmade
@@ -49,12 +48,7 @@ def test_what_can_be_drawn_is_and_the_rest_is_reported(tmp_path, target, names, 
 def sample(values: np.ndarray, *, images: bool = True) -> Predictions:
     """Return these predictions for black images."""
 
-    def blocks(
-        size: int, first: int = 0, last: int | None = None
-    ) -> Iterator[tuple[int, np.ndarray, dict[int, str]]]:
-        yield first, PIXELS[first:last], {}
-
-    return Predictions(TestSet(tuple("0123"), blocks, images), values, AWKWARD, {}, 0, ())
+    return Predictions(TestSet(tuple("0123"), PIXELS, images=images), values, AWKWARD, {}, 0, ())
 
 
 def test_images_with_such_labels_are_drawn(tiny, tmp_path):

@@ -16,7 +16,7 @@ import pytest
 
 from pipeline import artifact
 from pipeline.data import image_files
-from pipeline.data.test_set import read_test
+from pipeline.data.dataset import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
 from pipeline.infer import check, inference, predict
 from pipeline.infer.inference import Predictions

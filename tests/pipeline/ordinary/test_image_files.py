@@ -13,8 +13,8 @@ from pipeline import config as configs
 from pipeline.artifact import Artifact
 from pipeline.config import Config, Data
 from pipeline.config.data_layout import PIXELS
-from pipeline.data import dataset, image_decoding, parallel_decoding
-from pipeline.data.test_set import read_test
+from pipeline.data import dataset, image_arrays, image_decoding
+from pipeline.data.dataset import read_test
 from pipeline.errors import ArtifactError, DataError
 from pipeline.infer import check, inference
 from pipeline.train import training
@@ -221,9 +221,9 @@ def test_images_that_stay_in_their_files_are_decoded_once_before_the_first_step(
     """What a run is known by comes from the same look."""
     folder = class_folders(tmp_path, (".png",), count=40)
     config = settings(train_csv=None, group_duplicates=True)
-    decodes, decode = list[int](), parallel_decoding.decode
+    decodes, decode = list[int](), image_arrays.decode
     counted = lambda *given: decodes.append(1) or decode(*given)  # noqa: E731
-    monkeypatch.setattr(parallel_decoding, "decode", counted)
+    monkeypatch.setattr(image_arrays, "decode", counted)
 
     fingerprint = dataset.read_training(folder, replace(config, feed="files")).fingerprint
 

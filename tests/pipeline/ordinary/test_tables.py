@@ -16,7 +16,7 @@ from deploy.relay.relay import Result
 from deploy.relay.submit import Submission
 from pipeline import config as configs
 from pipeline.data import csv_files, dataset, table_features
-from pipeline.data.test_set import read_test
+from pipeline.data.dataset import read_test
 from pipeline.errors import DataError
 from pipeline.infer import submission
 from tests.pipeline.handmade import with_data
@@ -218,7 +218,7 @@ def test_a_parquet_table_holds_pixels_too_and_a_file_of_its_name_that_is_none_is
     pytest.importorskip("pyarrow", reason="pip install -e '.[parquet]'")
     data, path = replace(configs.load("digits_csv").data, height=2, width=2), tmp_path / "x.parquet"
     pd.DataFrame({"label": ["a"], **{f"p{n}": [n] for n in range(4)}}).to_parquet(path)
-    assert table_features.pixels(path, data, ("label",), "").ravel().tolist() == [0, 1, 2, 3]
+    assert table_features.pixels(path, data, ("label",)).ravel().tolist() == [0, 1, 2, 3]
 
     path.write_text("id,label\n")
     with pytest.raises(DataError, match=r"x\.parquet could not be read as a parquet table"):

@@ -194,7 +194,7 @@ def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):
 
 @pytest.mark.slow
 def test_a_run_with_own_functions_resumes_and_not_with_others(own, competition, tiny, tmp_path):
-    """tests/pipeline/data/test_own_rows.py infers with a reader of its own, by two processes."""
+    """data/test_custom_readers.py infers with a reader of its own, by two processes."""
     names = ("name", "loss", "metric", "augment")  # a model compiles longer
     example, quiet, out = own(), {"show": lambda line: None}, tmp_path / "out"
     config = replace(tiny, epochs=2, **{name: getattr(example, name) for name in names})

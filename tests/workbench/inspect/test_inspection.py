@@ -22,7 +22,7 @@ from localkaggle.competitions import EMBEDDED
 from pipeline import config as configs
 from pipeline.config import Config, Data
 from pipeline.data import dataset
-from pipeline.data.test_set import read_test
+from pipeline.data.dataset import read_test
 from pipeline.errors import DataError, PipelineError, SubmissionError
 from workbench.__main__ import main
 from workbench.inspect import config_proposal, config_writer, inspection, inspection_page

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from pipeline.data import dataset
-from pipeline.data.test_set import read_test
+from pipeline.data.dataset import read_test
 from pipeline.errors import DataError
 from tests.pipeline.data.test_tfrecords import example, written
 from tests.workbench.inspect.test_inspection import csv, noise, pictures, png, proposed, put, told

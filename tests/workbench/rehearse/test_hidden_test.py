@@ -13,8 +13,8 @@ from PIL import Image
 
 from pipeline.config import Config
 from pipeline.data import dataset, tfrecords
+from pipeline.data.dataset import read_test
 from pipeline.data.labels import Target
-from pipeline.data.test_set import read_test
 from pipeline.errors import DataError, SubmissionError
 from pipeline.evaluate import metrics
 from pipeline.infer.submission import Form

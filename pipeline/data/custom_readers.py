@@ -1,37 +1,30 @@
-"""Custom rows: what a config's own readers return, checked, as the arrays that all else works with.
+"""What a config's custom readers return, checked, as the arrays that all else works with.
 
 `read_training(folder, config)` returns `Rows`. `read_test(folder, config, ids, state)` returns the
 inputs of the ids that it is given, in their order: a block of the sample submission's at a time.
+
+Several inputs of an example are packed: the bytes of all, one after the other. So all that carries
+inputs (batches, devices, checks, inference) carries one array, and the model takes them apart.
 """
 
 import json
-from collections import ChainMap
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pipeline.config import Config, custom_code
-from pipeline.config.data_layout import Data, Form, sizes
-from pipeline.data import csv_files, packed_inputs
-from pipeline.data.csv_files import check_column
-from pipeline.data.table_features import Encoding
+from pipeline.config.data_layout import Form, bytes_of, sizes
+from pipeline.data import csv_files
 from pipeline.errors import DataError, PipelineError, place
 
 CHECKED = 8  # ids whose inputs are read in two orders before a training
 
 Inputs = np.ndarray | Mapping[str, np.ndarray]
-Block = tuple[int, np.ndarray, Mapping[int, str]]
-
-
-class Blocks(Protocol):
-    """Yields a test set in blocks: (first row, inputs, reason for each broken row)."""
-
-    def __call__(self, size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
-        """Yield blocks of `size` rows, from row `first` to before `last`; None: to the end."""
 
 
 class NotFinite(DataError):
@@ -62,28 +55,6 @@ class Rows:
     state: Any = None
 
 
-@dataclass(frozen=True)
-class State:
-    """The `state` of a custom reader, as an artifact carries it."""
-
-    value: Any
-
-    def to_json(self) -> str:
-        """Return it as a text, in which dicts keep their order: manifests sort keys."""
-        return json.dumps(self.value)
-
-
-def encoding_of(value: Any, data: Data) -> Encoding | State | None:
-    """Return what `to_json` of a table's encoding, or of a custom reader's state, wrote.
-
-    Raises:
-        DataError, KeyError, TypeError, ValueError: if it did not.
-    """
-    if data.kind == "own":
-        return State(json.loads(value))
-    return Encoding.from_json(value, data) if data.kind == "table" else None
-
-
 class Checked(NamedTuple):
     """The rows of a custom reader, checked.
 
@@ -91,13 +62,13 @@ class Checked(NamedTuple):
         table: of texts: ids, groups, weights, and the labels of any target but "own".
         inputs: packed.
         labels: of target="own"; None for any other.
-        state: of the reader.
+        state: of the reader, as JSON: manifests sort the keys of dicts, a text keeps their order.
     """
 
     table: pd.DataFrame
     inputs: np.ndarray
     labels: np.ndarray | None
-    state: State
+    state: str
 
 
 def read_training(folder: Path, config: Config) -> Checked:
@@ -114,7 +85,7 @@ def read_training(folder: Path, config: Config) -> Checked:
     if not isinstance(rows, Rows):
         raise DataError(
             f"{reader} returns a {type(rows).__name__}; expected Rows.\n"
-            "Return pipeline.data.own_rows.Rows(ids=…, inputs=…, labels=…)."
+            "Return pipeline.data.custom_readers.Rows(ids=…, inputs=…, labels=…)."
         )
     inputs = _packed(rows.inputs, config, len(rows.ids), reader)
     labels = None
@@ -122,8 +93,9 @@ def read_training(folder: Path, config: Config) -> Checked:
         form, what = config.data.own_labels, f"{reader}: labels"
         labels = _checked_array(rows.labels, form, len(rows.ids), what)
     try:
-        state = json.loads(json.dumps(rows.state, allow_nan=False))
-        if state != rows.state:  # a key that is a number becomes a text, a tuple becomes a list
+        state = json.dumps(rows.state, allow_nan=False)
+        # A tuple becomes a list, and a key that is a number a text.
+        if json.loads(state) != rows.state:
             raise TypeError("it comes back different")
     except (TypeError, ValueError) as error:
         raise DataError(
@@ -131,7 +103,7 @@ def read_training(folder: Path, config: Config) -> Checked:
             "lists, and dicts whose keys are texts.\n"
             "Convert it: array.tolist(), list(tuple), float(number), str(key)."
         ) from error
-    return Checked(_table(rows, config, reader), inputs, labels, State(state))
+    return Checked(_table(rows, config, reader), inputs, labels, state)
 
 
 def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
@@ -159,40 +131,51 @@ def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
         ) from error
     edit = "Leave such rows out, or fill them in."
     for _, column in table.items():
-        check_column(Path(reader), column, column.isna(), "a value in each", edit)
+        csv_files.check_column(Path(reader), column, column.isna(), "a value in each", edit)
     # pandas makes 1.0 of a 1 in a column with gaps, and here 1 of it again.
     return table.convert_dtypes().astype(str).astype(object)
 
 
-def test_blocks(folder: Path, config: Config, ids: Sequence[str], state: State) -> Blocks:
-    """Return `TestSet.blocks` of a custom reader.
+class TestInputs:
+    """The inputs of a test set, read each time that they are asked for, like an array of them.
 
-    Where a block cannot be read, its rows are read one by one: only those that cannot be read get
-    the mean prediction.
+    Args:
+        ids: n texts.
+        state: of the training set, as JSON.
+
+    Attributes:
+        broken: the reason for each row that could not be read, and is zeros.
     """
 
-    def read(first: int, last: int) -> tuple[np.ndarray, dict[int, str]]:
+    __test__ = False  # pytest collects classes of this name
+
+    def __init__(self, folder: Path, config: Config, ids: Sequence[str], state: str) -> None:
+        self._folder, self._config, self._ids, self._state = folder, config, ids, state
+        self.shape, self.dtype = (len(ids), *config.data.shape), config.data.dtype
+        self.broken = dict[int, str]()
+
+    def __getitem__(self, rows: np.ndarray) -> np.ndarray:
+        """Return some rows. Where they cannot be read together, they are read one by one."""
+        config = self._config
         try:
-            return _read(folder, config, ids[first:last], state), {}
+            return _read(self._folder, config, [self._ids[row] for row in rows], self._state)
         except Exception as error:  # a competitor's reader may raise any
             if isinstance(error, PipelineError) and not isinstance(error, NotFinite):
                 raise
-            if last - first == 1:
+            if len(rows) == 1:
                 line, kind = place(error, custom_code.file(config)), type(error).__name__
                 reason = f"{config.read_test} ended with {kind}{line}: {str(error)[:200]}"
-                return np.zeros((1, *config.data.shape), config.data.dtype), {first: reason}
-        inputs, reasons = zip(*(read(row, row + 1) for row in range(first, last)), strict=True)
-        return np.concatenate(inputs), dict(ChainMap(*reasons))
+                self.broken[int(rows[0])] = reason
+                return np.zeros((1, *self.shape[1:]), self.dtype)
+        return np.concatenate([self[rows[at : at + 1]] for at in range(len(rows))])
 
-    def blocks(size: int, first: int = 0, last: int | None = None) -> Iterator[Block]:
-        end = len(ids) if last is None else last
-        for start in range(first, end, size):
-            yield start, *read(start, min(start + size, end))
-
-    return blocks
+    def begin(self, _: Any, rows: np.ndarray, into: np.ndarray) -> Sequence[Any]:
+        """Read rows in this thread: nothing says that a reader may run in several."""
+        into[:] = self[rows]
+        return ()
 
 
-def check_test(folder: Path, config: Config, state: State, show: Callable[[str], None]) -> None:
+def check_test(folder: Path, config: Config, state: str, show: Callable[[str], None]) -> None:
     """Read a few rows of the test set twice, the second time in reverse, before a training.
 
     Args:
@@ -220,9 +203,9 @@ def check_test(folder: Path, config: Config, state: State, show: Callable[[str],
         )
 
 
-def _read(folder: Path, config: Config, ids: Sequence[str], state: State) -> np.ndarray:
+def _read(folder: Path, config: Config, ids: Sequence[str], state: str) -> np.ndarray:
     read: Any = custom_code.function(config, "read_test")
-    inputs = read(folder, config, tuple(ids), state.value)
+    inputs = read(folder, config, tuple(ids), json.loads(state))
     return _packed(inputs, config, len(ids), custom_code.described(config, "read_test"))
 
 
@@ -235,7 +218,7 @@ def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
         name: _checked_array(inputs.get(name), form, rows, f"{reader}: the input {name!r}")
         for name, form in forms.items()
     }
-    return packed_inputs.pack(arrays)
+    return pack(arrays)
 
 
 def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
@@ -255,3 +238,54 @@ def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
             "Fill gaps in the reader, with the mean of the training set, for example."
         )
     return array
+
+
+def pack(inputs: Mapping[str, np.ndarray]) -> np.ndarray:
+    """Return one input as it is, and several as bytes, uint8 (n, bytes).
+
+    >>> pack({"a": np.zeros((2, 3), np.uint8), "b": np.ones((2, 1), np.float32)}).shape
+    (2, 7)
+    """
+    arrays = list(inputs.values())
+    if len(arrays) == 1:
+        return arrays[0]
+    flat = [np.ascontiguousarray(each).reshape(len(each), -1) for each in arrays]
+    return np.concatenate([each.view(np.uint8) for each in flat], axis=1)
+
+
+def unpacked(inputs: Any, forms: Mapping[str, Form]) -> dict[str, Any]:
+    """Return each input by its name, from what `pack` returned, by Keras' operations.
+
+    Args:
+        inputs: a tensor (n, …).
+        forms: `data.own_inputs`.
+    """
+    import keras
+
+    if len(forms) == 1:
+        return dict.fromkeys(forms, inputs)
+    tensors, start = {}, 0
+    for name, form in forms.items():
+        part, start = inputs[:, start : start + bytes_of(form)], start + bytes_of(form)
+        if form[0] != "uint8":
+            numbers = math.prod(sizes(form))
+            part = keras.ops.reshape(part, (-1, numbers, bytes_of(form) // numbers))
+            part = keras.ops.view(part, dtype=form[0])
+        tensors[name] = keras.ops.reshape(part, (-1, *sizes(form)))
+    return tensors
+
+
+def packed(inputs: Mapping[str, Any]) -> Any:
+    """Return what `unpacked` takes apart, by Keras' operations."""
+    import keras
+
+    if len(inputs) == 1:
+        return next(iter(inputs.values()))
+    parts = []
+    for tensor in inputs.values():
+        part = keras.ops.reshape(tensor, (tensor.shape[0], -1))
+        if part.dtype != "uint8":
+            part = keras.ops.view(part[:, :, None], dtype="uint8")
+            part = keras.ops.reshape(part, (tensor.shape[0], -1))
+        parts.append(part)
+    return keras.ops.concatenate(parts, axis=1)

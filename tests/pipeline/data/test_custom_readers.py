@@ -12,7 +12,7 @@ from hypothesis.extra import numpy as arrays
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import Data, custom_code
-from pipeline.data import dataset, own_rows, packed_inputs
+from pipeline.data import custom_readers, dataset
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, DataError, SubmissionError
 from pipeline.evaluate import competition_metric
@@ -27,7 +27,7 @@ import keras
 import numpy as np
 from keras import layers
 from pipeline.config import Config, Data, Optimizer
-from pipeline.data.own_rows import Rows
+from pipeline.data.custom_readers import Rows
 
 def rows(ids):
     numbers = np.array([int(name[1:]) for name in ids], np.int32)
@@ -140,12 +140,12 @@ def test_packed_inputs_come_apart_again_bit_for_bit(data, names):
         name: data.draw(arrays.arrays(kind, (2, *shape))) for name, (kind, *shape) in forms.items()
     }
 
-    whole = packed_inputs.pack(inputs)
+    whole = custom_readers.pack(inputs)
     assert whole.shape == (2, *Data(kind="own", own_inputs=forms).shape)
-    again = packed_inputs.unpacked(whole, forms)
+    again = custom_readers.unpacked(whole, forms)
     for name, array in inputs.items():
         assert np.asarray(again[name]).tobytes() == array.tobytes()
-    assert np.asarray(packed_inputs.packed(again)).tobytes() == whole.tobytes()
+    assert np.asarray(custom_readers.packed(again)).tobytes() == whole.tobytes()
 
 
 def test_labels_of_any_shape_go_from_an_own_reader_to_a_submission(finished, tmp_path):
@@ -233,7 +233,8 @@ def test_a_test_row_that_is_not_finite_gets_the_mean_prediction_alone(maps):
     config = made('"height": np.zeros(\n        (len(ids), 1), np.float32)}\n', nan)
     ids = [name for name in IDS[:8] if name != "r11"]
 
-    found = list(own_rows.test_blocks(folder, config, ids, own_rows.State({"z": 1, "a": 2}))(5))
+    test = custom_readers.TestInputs(folder, config, ids, '{"z": 1, "a": 2}')
+    found = list(dataset.TestSet(tuple(ids), test, test.broken).blocks(5))
 
     assert [start for start, _, _ in found] == [0, 5]
     assert [*found[0][2]] == [4] and "is not finite" in found[0][2][4] and not found[1][2]

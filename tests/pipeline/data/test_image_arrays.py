@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from formats.errors import DiskError
-from pipeline.data import decoded_images, image_decoding, parallel_decoding
+from pipeline.data import image_arrays, image_decoding
+from pipeline.data.dataset import TestSet
 from pipeline.data.image_decoding import Shape
-from pipeline.data.parallel_decoding import blocks
 from pipeline.errors import DataError
 
 FORM = Shape(6, 5, 3, "exact")
@@ -55,12 +55,19 @@ def files(folder):
 
 def read(paths, form, *, base=None, cache=None, prepared=(), show=str):
     """Return all images and the reason for each broken one, as a training reads them."""
-    found = list(decoded_images.each(paths, form, base, cache, prepared, show))
+    found = list(image_arrays.each_shard(paths, form, base, cache, prepared, show))
     pixels = [part.pixels for _, part in found]
     broken = {
         place.start + row: reason for place, part in found for row, reason in part.broken.items()
     }
     return np.concatenate(pixels or [np.empty((0, *form.pixels), np.uint8)]), broken
+
+
+def blocks(paths, form, size):
+    """Return the blocks of a test set of these images."""
+    broken = {}
+    images = image_arrays.FileImages(paths, form, broken)
+    return TestSet(tuple(map(str, paths)), images, broken).blocks(size)
 
 
 def wanted():
@@ -101,9 +108,9 @@ def test_blocks_are_what_read_gives_cut_into_parts(folder, count, size):
 
 def test_blocks_run_only_so_far_ahead(own, monkeypatch):
     """Memory for the block that was given, and for two behind it."""
-    made, begin = [], parallel_decoding.FileImages.begin
+    made, begin = [], image_arrays.FileImages.begin
     counted = lambda *given: made.append(1) or begin(*given)  # noqa: E731
-    monkeypatch.setattr(parallel_decoding.FileImages, "begin", counted)
+    monkeypatch.setattr(image_arrays.FileImages, "begin", counted)
 
     given_ = blocks(own * 20, FORM, 10)
 
@@ -131,7 +138,7 @@ def test_a_file_that_is_missing_is_named(own, read):
 def test_a_hit_gives_what_the_miss_gave(folder, tmp_path, shards_of_twenty):
     """Pixels and reasons; and says so. Neither takes memory, and neither can be written to."""
     said, cache = [], tmp_path / "a" / "cache"
-    parts = partial(decoded_images.each, files(folder), FORM, None, cache, (), said.append)
+    parts = partial(image_arrays.each_shard, files(folder), FORM, None, cache, (), said.append)
 
     first, again = list(parts()), list(parts())
 
@@ -146,7 +153,7 @@ def test_a_hit_gives_what_the_miss_gave(folder, tmp_path, shards_of_twenty):
 
 def test_a_run_that_was_killed_has_decoded_some(folder, tmp_path, shards_of_twenty, monkeypatch):
     """The next one decodes the others alone."""
-    begun = decoded_images.each(files(folder), FORM, None, tmp_path / "cache", (), str)
+    begun = image_arrays.each_shard(files(folder), FORM, None, tmp_path / "cache", (), str)
     next(begun), next(begun)
 
     pixels, broken, count = decoded_again(
@@ -186,25 +193,25 @@ def test_other_files_another_form_or_another_rule_are_another_cache(
 
 def decoded_again(patch, *given, **more):
     """Return what `read` gives, and how many images were decoded for it."""
-    count, decode = [], parallel_decoding.decode
+    count, decode = [], image_arrays.decode
     counted = lambda *words: count.append(1) or decode(*words)  # noqa: E731
     with patch.context() as patched:
-        patched.setattr(parallel_decoding, "decode", counted)
+        patched.setattr(image_arrays, "decode", counted)
         return *read(*given, **more), len(count)
 
 
 def keep(paths, folder, base):
     """Prepare the shards, and return how many images each has."""
     sizes = []
-    for name, part in decoded_images.shards(paths, FORM, base).items():
-        made = decoded_images.shard(paths[part], FORM, name, [], str)
-        sizes.append(len(decoded_images.save(folder, name, made).pixels))
+    for name, part in image_arrays.shards(paths, FORM, base).items():
+        made = image_arrays.shard(paths[part], FORM, name, [], str)
+        sizes.append(len(image_arrays.save(folder, name, made).pixels))
     return sizes
 
 
 @pytest.fixture
 def shards_of_twenty(monkeypatch):
-    monkeypatch.setattr(decoded_images, "SHARD", 20 * 6 * 5 * 3)
+    monkeypatch.setattr(image_arrays, "SHARD", 20 * 6 * 5 * 3)
 
 
 def test_files_of_equal_names_and_sizes_in_other_folders_have_caches_of_their_own(tmp_path):
@@ -229,7 +236,7 @@ def test_prepared_images_are_found_wherever_the_competition_is_mounted(
     for path in files(top / "elsewhere"):
         os.utime(path, ns=(5, 5))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(decoded_images, "SHARD", 20 * 6 * 5 * 3)
+        patch.setattr(image_arrays, "SHARD", 20 * 6 * 5 * 3)
         sizes = keep(files(folder), top / "prepared", folder)
         for path in data.draw(st.sets(st.sampled_from(sorted((top / "prepared").iterdir())))):
             data.draw(st.sampled_from([cut, other_bit, os.unlink]))(path)
@@ -289,7 +296,7 @@ def test_images_within_a_file_are_read_like_files(own, tmp_path):
     path.write_bytes(b"".join([b"head", *(content + b"between" for content in contents)]))
     starts = [path.read_bytes().index(content) for content in contents]
     parts = [
-        parallel_decoding.Part(str(path), start, len(content))
+        image_arrays.Part(str(path), start, len(content))
         for start, content in zip(starts, contents, strict=True)
     ]
 
@@ -312,7 +319,7 @@ def test_a_place_without_room_costs_the_cache_and_nothing_else(
     cache, limits = tmp_path / "cache", resource.getrlimit(resource.RLIMIT_FSIZE)
     if way == "half":
         free = shutil.disk_usage(tmp_path)._replace(free=5 * 6 * 5 * 3 * 2 - 1)
-        monkeypatch.setattr(decoded_images.shutil, "disk_usage", lambda path: free)
+        monkeypatch.setattr(image_arrays.shutil, "disk_usage", lambda path: free)
     if way == "file":
         cache.write_text("a file")
     lines = []
@@ -330,7 +337,7 @@ def test_a_place_without_room_costs_the_cache_and_nothing_else(
 
 
 def test_a_long_reading_says_how_far_it_is(folder, shards_of_twenty, monkeypatch):
-    monkeypatch.setattr(decoded_images, "SHOW_SECONDS", 0.0)
+    monkeypatch.setattr(image_arrays, "SHOW_SECONDS", 0.0)
     said = []
 
     read(files(folder), FORM, show=said.append)

@@ -1,0 +1,337 @@
+"""Many images as one array: decoded by every CPU, in memory, in shards on the disk, or each time
+that they are asked for.
+
+An image is a file, or a `Part` of one. A broken image is zeros, and its reason is returned.
+
+Threads help, since Pillow releases the interpreter while it decodes and resizes. On 2 cores,
+photographs of 500x375 to 224x224 come at 511/s with one thread and 912/s with two. Two processes
+would not pay for starting them and sharing memory; and a fork is not safe after TensorFlow and JAX
+have started.
+
+A shard is `<name>.npy`, which holds pixels, and `<name>.json`, which says which are broken. The
+name stands for the rules of decoding, and the paths and sizes of the files. The .json is written
+last, with the sha256 of the pixels and its own: a run that is killed at any moment leaves whole
+shards, which the next one takes. A run writes them into its cache, and a session that prepares
+images for others into its output (`pipeline.data.preparation`).
+"""
+
+import errno
+import functools
+import hashlib
+import io
+import os
+import shutil
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from formats import atomic_file, checksums
+from formats.errors import DiskError, writing
+from pipeline.config.data_layout import PIXELS, Data
+from pipeline.data import duplicates, row_gathering
+from pipeline.data.image_decoding import BrokenImage, Shape, decode
+from pipeline.errors import DataError, reading
+from pipeline.runtime import devices
+
+
+class Part(NamedTuple):
+    """An image within a file: `size` bytes, the first of them at `start`; -1: to the end."""
+
+    path: str
+    start: int = 0
+    size: int = -1
+
+
+Source = str | os.PathLike[str] | Part
+Paths = Sequence[Source]
+Show = Callable[[str], None]
+MISSING = os.devnull  # stands for a missing file
+# Images that a thread takes at a time: few enough for all threads to end together.
+RUN = 16
+SHARE = 0.5  # of memory that decoded images may take
+SHARD = 1 << 28  # bytes of pixels
+SHOW_SECONDS = 10.0
+FIX = "Correct its permissions, or complete the download."
+
+
+class FileImages:
+    """Images that are read each time that they are asked for, like an array of them.
+
+    For a set that memory cannot hold, and for one that is asked for once.
+
+    Args:
+        sources: n files, or parts of files, to be decoded; or arrays, as a map of a file has them.
+        form: that all images get.
+        broken: gets the reason for each row that cannot be decoded; None: there is none, and one
+            that breaks later raises `DataError`.
+
+    Attributes:
+        shape, dtype, nbytes: as if they were in memory, uint8 (n, height, width, channels).
+        row_digests, thumbnails: what `pipeline.data.duplicates` needs of their pixels; None: they
+            are decoded for it.
+    """
+
+    dtype = np.dtype(np.uint8)
+    row_digests: list[bytes] | None = None
+    thumbnails: np.ndarray | None = None
+
+    def __init__(
+        self,
+        sources: Sequence[Source | np.ndarray],
+        form: Shape,
+        broken: dict[int, str] | None = None,
+    ) -> None:
+        self._sources, self._form, self._broken = list(sources), form, broken
+        self.shape = (len(self._sources), *form.pixels)
+        self.nbytes = int(np.prod(self.shape, dtype=object))
+
+    def __len__(self) -> int:
+        return len(self._sources)
+
+    def __getitem__(self, rows: Any) -> np.ndarray:
+        """Return one image, or those of a slice or of an array of rows."""
+        chosen = np.arange(len(self))[rows]
+        pixels = np.empty((chosen.size, *self.shape[1:]), np.uint8)
+        with row_gathering.Gatherer(self) as gatherer:
+            for future in gatherer.begin(np.atleast_1d(chosen), pixels):
+                future.result()
+        return pixels if np.ndim(chosen) else pixels[0]
+
+    def subset(self, rows: np.ndarray) -> "FileImages":
+        """Return some of the images, still in their files."""
+        images = FileImages([self._sources[row] for row in rows], self._form)
+        if self.row_digests is not None:
+            images.row_digests = [self.row_digests[row] for row in rows]
+        images.thumbnails = None if self.thumbnails is None else self.thumbnails[rows]
+        return images
+
+    def begin(
+        self, pool: ThreadPoolExecutor, rows: np.ndarray, into: np.ndarray
+    ) -> Sequence[Future[None]]:
+        """Begin to decode rows, and return what to wait for; a future may raise `DataError`."""
+
+        def run(start: int) -> None:
+            for place in range(start, min(start + RUN, len(rows))):
+                self._decode(int(rows[place]), into[place])
+
+        return [pool.submit(run, start) for start in range(0, len(rows), RUN)]
+
+    def _decode(self, row: int, into: np.ndarray) -> None:
+        source = self._sources[row]
+        try:
+            if isinstance(source, np.ndarray):
+                into[:] = source
+            elif source == MISSING:
+                raise BrokenImage("it is missing")
+            else:
+                into[:] = decode(readable(source), self._form)
+        except BrokenImage as error:
+            if self._broken is None:
+                raise DataError(
+                    f"{source} could be decoded when this run began, and cannot any more: "
+                    f"{error}.\nRestore the file. The same command resumes."
+                ) from error
+            into[:], self._broken[row] = 0, str(error)
+
+
+def some(images: Any, rows: np.ndarray) -> Any:
+    """Return some rows: a copy of an array's, or files that are not decoded yet."""
+    return images.subset(rows) if isinstance(images, FileImages) else images[rows]
+
+
+def readable(source: Source) -> bytes:
+    """Return the bytes of an image; raises `DataError` if they cannot be read."""
+    path, start, size = _part(source)
+    # No Path: a hundred thousand of them cost seconds.
+    with reading(path, DataError, FIX), open(path, "rb", buffering=0) as file:  # noqa: PTH123
+        file.seek(start)
+        return file.read(size)
+
+
+def _part(source: Source) -> Part:
+    """Return where an image is: a whole file is a part, too."""
+    return source if isinstance(source, Part) else Part(os.fspath(source))
+
+
+def shape(data: Data) -> Shape:
+    """Return the shape that each file is decoded to."""
+    return Shape(**{name: getattr(data, name) for name in PIXELS})
+
+
+def read(
+    sources: Paths,
+    data: Data,
+    cache: Path | None = None,
+    show: Show | None = None,
+    *,
+    base: Path | None = None,
+    prepared: Sequence[Path] = (),
+    in_files: bool = False,
+) -> tuple[Any, dict[int, str]]:
+    """Return the decoded images, and the reason for each row that cannot be decoded.
+
+    Args:
+        sources: n files or parts of files.
+        cache: a folder that keeps large images (`Data.decoding`) for the next run.
+        base: the folder of the competition.
+        prepared: folders with decoded images; those of another form are not used.
+        in_files: leave them in their files, as is done where memory has no room.
+
+    Returns:
+        uint8 (n, height, width, channels), zeros for a broken one, or `FileImages`; {row: reason}.
+    """
+    show, form = show or (lambda line: None), shape(data)
+    images = FileImages(sources, form)
+    in_memory = not in_files and images.nbytes <= devices.memory_left() * SHARE
+    pixels = np.empty(images.shape, np.uint8) if in_memory else None
+    places, digests = list[Source | np.ndarray](), list[bytes]()
+    thumbs, broken = list[np.ndarray](), dict[int, str]()
+    cache = cache if data.decoding and not in_files else None
+    for part, decoded in each_shard(sources, form, base, cache, prepared, show):
+        broken |= {part.start + row: reason for row, reason in decoded.broken.items()}
+        if pixels is not None:
+            pixels[part] = decoded.pixels
+        else:
+            places += list(decoded.pixels) if decoded.folder else sources[part]
+            digests += duplicates.row_digests(decoded.pixels)
+            if data.group_duplicates:
+                thumbs.append(duplicates.thumbnails(decoded.pixels))
+    if pixels is not None:
+        return pixels, broken
+    images = FileImages(places, form)
+    images.row_digests = digests
+    images.thumbnails = np.concatenate(thumbs) if thumbs else None
+    show(f"{len(images):,} images ({images.nbytes / 1e6:,.0f} MB) are read as the run goes")
+    return images, broken
+
+
+class Decoded(NamedTuple):
+    """The images of a shard.
+
+    Attributes:
+        pixels: uint8 (n, height, width, channels), zeros for a broken one.
+        broken: the reason for each row that could not be decoded.
+        folder: where they are kept, and mapped from; None: they are in memory.
+    """
+
+    pixels: np.ndarray
+    broken: dict[int, str]
+    folder: Path | None = None
+
+
+def shards(sources: Paths, form: Shape, base: Path | None = None) -> dict[str, slice]:
+    """Return which images are in each shard, by its name.
+
+    Args:
+        base: the folder of the competition, which may be mounted elsewhere the next time.
+
+    Raises:
+        DataError: if a file is missing.
+    """
+    size = functools.cache(lambda file: os.stat(file).st_size)  # noqa: PTH116
+    length = max(SHARD // int(np.prod(form.pixels)), 1)
+    starts = range(0, len(sources), length)
+    parts = {}
+    for number, start in enumerate(starts, 1):
+        part = slice(start, min(start + length, len(sources)))
+        digest = hashlib.sha256(f"{form.rules}\n".encode())
+        for file, first, count in map(_part, sources[part]):
+            with reading(file, DataError, FIX):
+                line = f"{size(file)} {first}+{count} {file.removeprefix(f'{base}/')}\0"
+            digest.update(line.encode(errors="surrogateescape"))
+        parts[f"{number}-of-{len(starts)}-{digest.hexdigest()[:32]}"] = part
+    return parts
+
+
+def each_shard(
+    sources: Paths,
+    form: Shape,
+    base: Path | None,
+    cache: Path | None,
+    folders: Sequence[Path],
+    show: Show,
+) -> Iterator[tuple[slice, Decoded]]:
+    """Yield the rows and the images of each shard: as `shard` has it, and then kept in the cache.
+
+    A cache that cannot be written, or whose disk has too little free space, gets no more.
+    """
+    found, shown, known = 0, time.monotonic(), bool(folders)
+    if cache:  # files of another folder may have equal names and sizes
+        cache = cache / hashlib.sha256(os.fsencode(os.path.abspath(base or ""))).hexdigest()[:8]  # noqa: PTH100
+        folders = [cache, *folders]
+    for name, part in shards(sources, form, base).items():
+        decoded = shard(sources[part], form, name, folders, show)
+        if decoded.folder:
+            found += len(decoded.pixels)
+        elif cache:
+            rest = (len(sources) - part.start) * decoded.pixels[0].nbytes
+            try:
+                decoded = save(cache, name, decoded, rest)
+            except DiskError as error:
+                show(f"The next run decodes images again. {str(error).splitlines()[0]}")
+                cache = None
+        yield part, decoded
+        if time.monotonic() - shown > SHOW_SECONDS:
+            shown = time.monotonic()
+            show(f"Read {part.stop:,} of {len(sources):,} images")
+    if found or known:
+        why = "" if found else ": these are of other files, rules or versions of Pillow"
+        places = ", ".join(map(str, folders))
+        show(f"Found {found:,} of {len(sources):,} images decoded in {places}{why}")
+
+
+def shard(sources: Paths, form: Shape, name: str, folders: Sequence[Path], show: Show) -> Decoded:
+    """Return the images of a shard, from the first of the folders that has it, or decoded.
+
+    Args:
+        sources: files, or parts of files.
+        name: as `shards` gives it.
+        show: takes a line about a file that was changed, and is not used.
+
+    Raises:
+        DataError: if a file is missing or cannot be read.
+    """
+    for folder in folders:
+        array, details = folder / f"{name}.npy", folder / f"{name}.json"
+        try:
+            if details.is_file():
+                known = checksums.opened(details.read_bytes())
+                pixels = np.load(array, mmap_mode="r", allow_pickle=False)
+                if _checksum(pixels) != known["sha256"]:
+                    raise ValueError("its sha256 differs")
+                reasons = {int(row): reason for row, reason in known["broken"].items()}
+                return Decoded(pixels, reasons, folder)
+        except Exception as error:  # json and numpy raise a dozen kinds for a corrupt file
+            show(f"{array} is corrupt ({error}): its images are decoded again")
+    broken = dict[int, str]()
+    return Decoded(FileImages(sources, form, broken)[:], broken)
+
+
+def save(folder: Path, name: str, decoded: Decoded, rest: int = 0) -> Decoded:
+    """Keep a shard in a folder, and return it mapped from there.
+
+    Args:
+        rest: bytes that are still to be kept, which may take half of what is free.
+
+    Raises:
+        DiskError: if there is no room, or it cannot be written.
+    """
+    array, content = folder / f"{name}.npy", io.BytesIO()
+    with writing(array):
+        folder.mkdir(parents=True, exist_ok=True)
+        if 2 * rest > shutil.disk_usage(folder).free:
+            raise OSError(errno.ENOSPC, f"half of the free space is less than {rest / 1e9:.1f} GB")
+    np.save(content, decoded.pixels)
+    atomic_file.write(array, content.getvalue())
+    details = {"sha256": _checksum(decoded.pixels), "broken": decoded.broken}
+    atomic_file.write(folder / f"{name}.json", checksums.sealed(details))
+    return Decoded(np.load(array, mmap_mode="r"), decoded.broken, folder)
+
+
+def _checksum(pixels: np.ndarray) -> str:
+    """Return a sha256 over the rows of an array."""
+    return hashlib.sha256(b"".join(duplicates.row_digests(pixels))).hexdigest()
