@@ -69,12 +69,12 @@ def infer() -> dict[str, list[float]]:
     """Return images/s by precision, and of model.predict."""
     import keras
 
-    from pipeline.infer import predict
+    from pipeline.infer import forward_pass
     from pipeline.models import architectures
 
     images = np.random.default_rng(SEED).integers(0, 256, (ROWS, SIDE, SIDE, 3), np.uint8)
     work: dict[str, Callable[[], object]] = {}
-    compiled = predict._gpu  # whether XLA compiles the forward pass
+    compiled = forward_pass._gpu  # whether XLA compiles the forward pass
     for name, policy, by_xla in (
         ("ours, float16 by XLA", "mixed_float16", True),
         ("ours, float16", "mixed_float16", False),
@@ -82,9 +82,9 @@ def infer() -> dict[str, list[float]]:
     ):
         keras.config.set_dtype_policy(policy)
         model = architectures.build(settings())
-        predict._gpu = compiled if by_xla else lambda: False
-        work[name] = partial(predict.Forward([model], BATCH).outputs, images)
-    predict._gpu = compiled
+        forward_pass._gpu = compiled if by_xla else lambda: False
+        work[name] = partial(forward_pass.Forward([model], BATCH).outputs, images)
+    forward_pass._gpu = compiled
     work["model.predict, float32"] = partial(model.predict, images, batch_size=BATCH, verbose=0)
     return in_turn({name: rate(ROWS, once) for name, once in work.items()}, TURNS)
 

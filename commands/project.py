@@ -187,10 +187,10 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], in
     from pipeline import config as configs
     from pipeline.infer import submission as rules
 
-    limits = rules.limits(configs.load(config))
+    within = rules.limits(configs.load(config))
 
     def check(submission: Path, sample: Path) -> int:
-        return rules.check(submission, sample, **limits, constant=constant)
+        return rules.check(submission, sample, within=within, constant=constant)
 
     return check
 

@@ -367,7 +367,7 @@ def hosted_folder(
     from pipeline.command_line import refuse_missing_input
     from pipeline.config import rehearsal
     from pipeline.errors import PipelineError
-    from pipeline.evaluate import held_out_results
+    from pipeline.evaluate import held_out_rows
     from workbench import budget as budgets
     from workbench.rehearse import short_run
     from workbench.rehearse.hidden_test import HiddenTest
@@ -403,7 +403,7 @@ def hosted_folder(
     tests = max(len(made.hidden), len(made.visible), len(made.test_ids))
     share = min((len(made.train) + tests) / made.labelled, 1.0)
     # A floor in another metric would be a number that says nothing beside this one's score.
-    other = held_out_results.differing(settings)
+    other = held_out_rows.differing(settings)
     lines = (
         f"{len(made.hidden):,} of {made.labelled:,} labelled rows are the hidden test set",
         *((SEEN,) if copied else ()),

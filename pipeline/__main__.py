@@ -54,9 +54,10 @@ def main(arguments: list[str] | None = None) -> int:
     members = f"{CONFIG}; repeat for members whose custom code is given by path"
     infer.add_argument("--config", required=True, action="append", help=members)
     folder_of = "the folder with manifest.json; repeat for the members of an ensemble"
-    infer.add_argument("--artifact", action="append", default=[], type=Path, help=folder_of)
-    weights = "ensemble.json: the members and their weights; without --artifact, where they were"
-    infer.add_argument("--ensemble", type=Path, help=weights)
+    given = infer.add_mutually_exclusive_group(required=True)
+    given.add_argument("--artifact", action="append", default=[], type=Path, help=folder_of)
+    weights = "ensemble.json: the members, in the folders that it names, and their weights"
+    given.add_argument("--ensemble", type=Path, help=weights)
     precisions = ("auto", "float32", "mixed_float16")
     precision = "of the models' numbers (default: infer_precision of the config)"
     infer.add_argument("--precision", default="", choices=precisions, help=precision)
@@ -172,17 +173,19 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
     refuse_missing_input(options.input)
     from pipeline.infer import ensemble, inference
 
-    folders = ensemble.folders(options.artifact, options.ensemble)
+    pinned = [] if options.ensemble is None else ensemble.read(options.ensemble)
+    folders = options.artifact or [Path(each["folder"]) for each in pinned]
     option = "--artifact" if options.artifact else f"--ensemble {options.ensemble}: the member in"
     for folder in folders:
         refuse_missing(
             option,
             folder,
             "Expected one with manifest.json.\n"
-            "Correct the path (of a member, add --artifact DIR for each), or train a model:\n"
+            "Correct the path (of a member: move it back, or find the weights again), or train a"
+            " model:\n"
             "python -m pipeline train --config C --input DIR --output OUT",
         )
-    members, weights = ensemble.chosen(folders, options.ensemble, config)
+    members, weights = ensemble.chosen(folders, pinned, config)
     predictions = inference.infer(
         members,
         options.input,

@@ -34,7 +34,7 @@ from formats.errors import writing
 from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds
 from pipeline.errors import ConfigError, DivergedError, reading
-from pipeline.runtime import compile_cache
+from pipeline.runtime import backend
 from pipeline.train import learning_rate, training
 from pipeline.train.progress_log import HISTORY
 from workbench import loss_curves
@@ -222,7 +222,7 @@ def _compile_once(output: Path) -> None:
     """Keep what is compiled in one folder for all runs: `training` keeps a folder that is set."""
     if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
         update: Callable[[str, Any], None] = jax.config.update
-        update("jax_compilation_cache_dir", str(output / compile_cache.FOLDER))
+        update("jax_compilation_cache_dir", str(output / backend.COMPILED))
         update("jax_persistent_cache_min_compile_time_secs", 0.0)
         compilation_cache.reset_cache()
 

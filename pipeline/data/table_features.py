@@ -166,19 +166,6 @@ def encode(
     return inputs
 
 
-def deviations(table: pd.DataFrame, encoding: Encoding, path: Path) -> dict[str, np.ndarray]:
-    """Return how far each number is from its column's mean, in units of its scale, without limits:
-    float64 (n,) for each numeric column, not a number where it is missing.
-
-    Raises:
-        DataError: as `encode` does.
-    """
-    return {
-        name: (_numbers(table[name], path) - scale.mean) / scale.unit
-        for name, scale in encoding.numbers.items()
-    }
-
-
 def pixels(
     path: Path,
     data: Data,

@@ -15,8 +15,14 @@ value are left out, and the others are averaged.
 
 To add a metric, write one function of (truth, predicted) that returns a float, or NaN where there
 is no value, and name it in `METRICS`.
+
+A custom metric, of the config's own file, is called as `score(truth, …)`. The name of its second
+parameter says what it gets: labels, probabilities or numbers. Whether greater is better follows
+from what it gives to the truth itself. With target="own" it gets labels and the model's outputs,
+and says so: `def dice(truth, numbers, greater_is_better=True)`.
 """
 
+import inspect
 import math
 import re
 from collections.abc import Callable
@@ -26,6 +32,7 @@ from typing import Any
 
 import numpy as np
 
+from pipeline.config import Config, custom_code
 from pipeline.errors import ConfigError, DataError
 
 # The usual metric of each kind of target.
@@ -39,6 +46,11 @@ PARAMETERS: dict[str, tuple[str, str, Callable[[str], float]]] = {
     "f_beta:<beta>": (r"f_beta:([0-9]{1,3}(?:\.[0-9]{1,6})?)", "beta", float),
     "map@<k>": (r"map@([1-9][0-9]{0,5})", "k", int),
 }
+# What the second parameter of a custom metric may be called, and what it then takes.
+TAKES = {"labels": "classes", "probabilities": "scores", "numbers": "scores"}
+# What every epoch measures, beside a metric of the competition.
+MEASURES = {"accuracy", "loss", "absolute_error", "mean_output"}
+SURE = 1e-3  # apart from 0 and 1, of made-up probabilities: their logarithms are finite
 MOST_RESAMPLES, LEAST_RESAMPLES, RESAMPLED_VALUES = 1000, 100, 10**7
 
 
@@ -114,6 +126,17 @@ class Metric:
         return truth, predicted
 
 
+def of(config: Config, name: str = "") -> Metric:
+    """Return the metric of a config, or of that name.
+
+    Raises:
+        ConfigError: if there is none, or it cannot work.
+    """
+    name = name or config.metric or DEFAULTS.get(config.target, "")
+    custom = custom_code.function(config, "metric") if name == config.metric else None
+    return find(name, config.target) if custom is None else _custom(custom, config)
+
+
 def find(name: str, target: str) -> Metric:
     """Return the metric of that name, for a target of that kind.
 
@@ -136,6 +159,63 @@ def find(name: str, target: str) -> Metric:
             "Correct it, or write the function into the config's own file (docs/own-code.md)."
         )
     return metric
+
+
+def _custom(score: Callable[..., float], config: Config) -> Metric:
+    described = custom_code.described(config, "metric")
+    parameters = inspect.signature(score).parameters
+    second = [*parameters, "", ""][1]
+    greater = getattr(parameters.get("greater_is_better"), "default", None)
+    forms, good = "labels), (truth, probabilities) or (truth, numbers)", second in TAKES
+    if config.target == "own":  # outputs do not tell which score is better
+        forms = "numbers, greater_is_better=True) or False, with target='own'"
+        good = second == "numbers" and isinstance(greater, bool)
+    if not good or config.metric in MEASURES:
+        gets = "labels" if config.target in CLASSES else "numbers"
+        raise ConfigError(
+            f"{described} takes ({', '.join(parameters)}); expected (truth, {forms}, and a name"
+            f" beside {', '.join(sorted(MEASURES))}, which every epoch measures.\nName the second"
+            " parameter after what it gets. A function of a package wants a wrapper: def"
+            f" my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}), and"
+            f" metric='my_{config.metric}'."
+        )
+
+    def scored(truth: np.ndarray, predicted: np.ndarray) -> float:
+        with custom_code.telling(config, "metric"):
+            return float(score(truth, predicted))
+
+    metric = Metric(config.metric, scored, True, TAKES[second], frozenset(DEFAULTS))
+    if config.target == "own":
+        return replace(metric, greater_is_better=bool(greater), targets=OWN)
+    truth, other = _made_up(config)
+    right, wrong = (metric(truth, best(config, each)) for each in (truth, other))
+    if right == wrong:
+        raise ConfigError(
+            f"{described} gives {right:g} to the truth and {wrong:g} to the worst predictions;"
+            " expected two values.\nLet it compare truth and predictions."
+        )
+    return replace(metric, greater_is_better=right > wrong)
+
+
+def _made_up(config: Config) -> tuple[np.ndarray, np.ndarray]:
+    """Return a truth of 16 rows or more, and another that is wrong in each of them."""
+    width, rows = max(config.num_classes, 1), 2 * max(config.num_classes, 8)
+    if config.target in CLASSES:
+        codes = np.arange(rows)
+        return codes % width, (codes + 1) % width
+    numbers = np.add.outer(np.arange(rows), np.arange(max(config.outputs, 1))).astype(np.float64)
+    if config.target == "multilabel":
+        return numbers % 2, 1 - numbers % 2
+    return numbers + 1, 3 * numbers[::-1] + 5
+
+
+def best(config: Config, truth: np.ndarray) -> np.ndarray:
+    """Return the best predictions of a truth."""
+    if config.target in CLASSES:
+        width = config.num_classes
+        sure: np.ndarray = (np.eye(width) * (1 - SURE) + SURE / width)[truth]
+        return sure
+    return truth.clip(SURE, 1 - SURE) if config.target == "multilabel" else truth
 
 
 def standard_error(metric: Metric, truth: np.ndarray, predicted: np.ndarray, seed: int) -> float:

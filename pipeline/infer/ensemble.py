@@ -23,7 +23,7 @@ from pipeline.artifact import Artifact
 from pipeline.config import Config, custom_code
 from pipeline.data import csv_files
 from pipeline.errors import ArtifactError, ConfigError, DataError, ReportError, reading
-from pipeline.evaluate import competition_metric
+from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
 from pipeline.runtime import mounts
 
@@ -64,58 +64,25 @@ def mounted(inputs: Path, expect: Mapping[str, Any]) -> tuple[list[Artifact], li
         ArtifactError: if one is not mounted, or has other bytes.
     """
     members = expect.get("members", [{**expect, "weight": 1.0}])
-    artifacts = [
-        artifact.load(mounts.artifact(inputs, each["run_id"]), {name: each[name] for name in PINS})
-        for each in members
-    ]
-    return artifacts, [each["weight"] for each in members]
-
-
-def folders(artifacts: Sequence[Path], path: Path | None) -> list[Path]:
-    """Return the folders of the artifacts: these, or else those that an ensemble.json names.
-
-    Raises:
-        ConfigError: if there are none.
-    """
-    if artifacts:
-        return list(artifacts)
-    if path is None:
-        raise ConfigError(
-            "Neither --artifact nor --ensemble is given; expected the model to infer with.\n"
-            "Give --artifact DIR, or --ensemble FILE."
-        )
-    return [Path(member["folder"]) for member in read(path)]
+    return _pinned(members, [mounts.artifact(inputs, each["run_id"]) for each in members])
 
 
 def chosen(
-    folders: Sequence[Path], path: Path | None, config: Config
+    folders: Sequence[Path], members: Sequence[Mapping[str, Any]], config: Config
 ) -> tuple[list[Artifact], list[float] | None]:
     """Return the artifacts in folders, verified, and their weights, None without an ensemble.json.
 
     Args:
-        path: of an ensemble.json, which names these artifacts and no others.
+        members: of an ensemble.json, one for each folder, as `read` returns them; or none.
         config: of the inference. Without an ensemble.json one artifact has to be of that config.
 
     Raises:
-        ConfigError: if the folders are not those of the members, or of another model than that of
-            the config.
+        ConfigError: if it is of another config.
         ArtifactError: if one has other bytes.
     """
+    if members:
+        return _pinned(members, folders)
     artifacts = [artifact.load(folder) for folder in folders]
-    if path is not None:
-        members = {tuple(each[name] for name in PINS): each["weight"] for each in read(path)}
-        pins = [tuple(each.manifest[name] for name in PINS) for each in artifacts]
-        if sorted(pins) != sorted(members):
-            named, given = (
-                ", ".join(f"{run_id} ({digest[:12]})" for run_id, digest in sorted(each))
-                for each in (members, pins)
-            )
-            raise ConfigError(
-                f"{path} names {named}; the artifacts are {given}.\n"
-                "Expected the artifact of each, once, with the weights that were averaged. Correct"
-                f" --artifact, or restore the folders. {AGAIN}"
-            )
-        return artifacts, [members[pin] for pin in pins]
     trained = artifacts[0].config.name
     if len(artifacts) == 1 and trained != config.name:
         raise ConfigError(
@@ -123,6 +90,16 @@ def chosen(
             f" with {trained}.\nGive --config {trained}, or another --artifact."
         )
     return artifacts, None
+
+
+def _pinned(
+    members: Sequence[Mapping[str, Any]], folders: Sequence[Path]
+) -> tuple[list[Artifact], list[float]]:
+    artifacts = [
+        artifact.load(folder, {name: each[name] for name in PINS})
+        for each, folder in zip(members, folders, strict=True)
+    ]
+    return artifacts, [each["weight"] for each in members]
 
 
 def best_first(
@@ -143,8 +120,7 @@ def best_first(
     """
     weights = [1.0] * len(artifacts) if weights is None else list(weights)
     runs, total = [each.manifest["run_id"] for each in artifacts], sum(weights)
-    right = len(set(runs)) == len(weights) == len(runs) and min(weights) >= 0 and total > 0
-    if not right:
+    if not (len(set(runs)) == len(weights) == len(runs) and min(weights) >= 0 and total > 0):
         raise ConfigError(
             f"weights={weights} cannot work for the runs {', '.join(runs)}; expected each run once,"
             " and for each a number of 0 or more, one of them above 0.\nCorrect the artifacts or"
@@ -165,27 +141,24 @@ def best_first(
 
 
 def _metric(member: Artifact) -> Metric:
-    return competition_metric.of(member.config, str(member.manifest["metric"]))
+    return metrics.of(member.config, str(member.manifest["metric"]))
 
 
 def _refuse_differing(artifacts: Sequence[Artifact]) -> None:
     """Raise `ArtifactError` unless all predict the same: competition, kind, names and metric."""
-    meanings = pd.DataFrame(
-        {
-            "competition": [each.config.competition for each in artifacts],
-            "target": [each.target.kind for each in artifacts],
-            "labels": [each.target.names for each in artifacts],
-            "metric": [each.manifest["metric"] for each in artifacts],
-        },
-        index=[each.manifest["run_id"] for each in artifacts],
-    )
-    differing = meanings.loc[:, meanings.nunique() > 1]
-    if len(differing.columns):
+    meanings = {
+        each.manifest["run_id"]: (
+            *(each.config.competition, each.target.kind, each.manifest["metric"]),
+            each.target.names,
+        )
+        for each in artifacts
+    }
+    if len(set(meanings.values())) > 1:
+        listed = "\n".join(f"{run}: {str(meaning)[:300]}" for run, meaning in meanings.items())
         raise ArtifactError(
-            "The members predict different things:\n"
-            f"{differing.to_string(max_colwidth=200)}\n"
-            "Expected the same in all, in the same order. Leave one out, or train it again with the"
-            " target, labels and metric of the others."
+            f"The members predict different things (competition, target, metric, labels):\n{listed}"
+            "\nExpected the same in all, in the same order. Leave one out, or train it again with"
+            " the target, labels and metric of the others."
         )
 
 
@@ -193,7 +166,7 @@ def _refuse_differing(artifacts: Sequence[Artifact]) -> None:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class CommonRows:
     """What several runs predict for the rows that all of them hold out.
 
     Attributes:
@@ -223,7 +196,7 @@ class HeldOut:
         """Return the score of the weights in each row, float (m,), such that greater is better."""
         return np.array([self.metric.sign * self.score(weights) for weights in candidates])
 
-    def part(self, rows: np.ndarray) -> "HeldOut":
+    def part(self, rows: np.ndarray) -> "CommonRows":
         """Return some of the rows."""
         truth, predictions = self.truth[rows], self.predictions[:, rows]
         return replace(self, ids=self.ids[rows], truth=truth, predictions=predictions)
@@ -241,10 +214,10 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
         The content of the file.
 
     Raises:
-        ConfigError, ArtifactError, ReportError: as `held_out` does.
+        ConfigError, ArtifactError, ReportError: as `common_rows` does.
         DiskError: if it cannot be written.
     """
-    content = sealed(search(held_out(outputs, show)))
+    content = sealed(search(common_rows(outputs, show)))
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
     path = atomic_file.write(output / FILE, content)
@@ -254,7 +227,7 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
     return value
 
 
-def search(rows: HeldOut) -> dict[str, Any]:
+def search(rows: CommonRows) -> dict[str, Any]:
     """Return what ensemble.json holds: weights by a hill climb, and what each member adds.
 
     `alone` is the score of a member, `without` that of the others, with their weights. `other_half`
@@ -285,7 +258,7 @@ def search(rows: HeldOut) -> dict[str, Any]:
     }
 
 
-def climb(rows: HeldOut) -> np.ndarray:
+def climb(rows: CommonRows) -> np.ndarray:
     """Return a weight for each member, float (m,), which add up to 1 and score no less than the
     best member.
 
@@ -309,7 +282,7 @@ def climb(rows: HeldOut) -> np.ndarray:
     return np.asarray(weights)
 
 
-def _other_half(rows: HeldOut) -> dict[str, float] | None:
+def _other_half(rows: CommonRows) -> dict[str, float] | None:
     order = np.random.default_rng(len(rows.ids)).permutation(len(rows.ids))
     halves = [rows.part(np.sort(half)) for half in np.array_split(order, 2)]
     every, scores = np.eye(len(rows.members)), []
@@ -344,7 +317,7 @@ def _table(value: Mapping[str, Any]) -> list[str]:
 # Out-of-fold predictions
 
 
-def held_out(outputs: Sequence[Path], show: Callable[[str], None]) -> HeldOut:
+def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonRows:
     """Return what several runs predict for the rows that all of them hold out, by run id.
 
     Args:
@@ -384,11 +357,12 @@ def held_out(outputs: Sequence[Path], show: Callable[[str], None]) -> HeldOut:
         )
     show(f"Rows: {len(common):,} that all runs hold out (they hold out {counts})")
     places = [each.get_indexer(common) for each in ids]
-    truths = [truth[rows] for truth, rows in zip(truths, places, strict=True)]
-    for output, truth in zip(outputs, truths, strict=True):
-        same = truth.shape == truths[0].shape
+    truth = truths[0][places[0]]
+    for output, every, rows in zip(outputs, truths, places, strict=True):
+        theirs = every[rows]
         # Numbers are standardized in training, by all rows that could be read.
-        if not same or not np.allclose(truth, truths[0], rtol=1e-4, atol=1e-6, equal_nan=True):
+        same = theirs.shape == truth.shape
+        if not same or not np.allclose(theirs, truth, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ReportError(
                 f"{output / ARRAYS} has different labels than {outputs[0] / ARRAYS} for the same"
                 " ids; expected runs of the same labels.\n"
@@ -396,7 +370,7 @@ def held_out(outputs: Sequence[Path], show: Callable[[str], None]) -> HeldOut:
             )
     predictions = np.stack([each[rows] for each, rows in zip(values, places, strict=True)])
     folders = [output / "artifact" for output in outputs]
-    return HeldOut(members, folders, _metric(members[0]), common, truths[0], predictions)
+    return CommonRows(members, folders, _metric(members[0]), common, truth, predictions)
 
 
 def _read_rows(output: Path) -> tuple[pd.Index, np.ndarray, np.ndarray]:

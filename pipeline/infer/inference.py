@@ -2,50 +2,58 @@
 
 Where there is no submission yet, it first writes a valid one with the mean prediction for every id.
 That one, or an older one, stays if anything fails. Then it checks each artifact
-(`pipeline.infer.check`) and predicts the test set (`pipeline.infer.predict`). Members of an
-ensemble are computed one after the other.
+(`pipeline.infer.check`) and predicts the test set, block by block: while devices compute one,
+threads decode the next ones, so memory grows with the predictions alone. Members of an ensemble are
+computed one after the other.
 
-An input that cannot be read gets the mean prediction and is named: no id is ever dropped.
+Where time is short, views are left out first, then whole members, then rows of the best. An input
+that cannot be read gets the mean prediction and is named: no id is ever dropped.
 """
 
 import json
 import math
 import os
-from collections.abc import Iterable, Mapping, Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from formats import atomic_file
 from formats.errors import writing
 from pipeline.artifact import Artifact
-from pipeline.config import Config, config_files, custom_code
-from pipeline.config.data_layout import PIXELS
+from pipeline.config import Config, config_files, custom_code, rules
 from pipeline.data import image_files
 from pipeline.data.dataset import TestSet, read_test
 from pipeline.errors import ConfigError, DataError
-from pipeline.evaluate import competition_metric
-from pipeline.infer import check, ensemble, predict, submission
+from pipeline.evaluate import metrics
+from pipeline.infer import check, ensemble, forward_pass, submission
 from pipeline.infer.check import Checked
-from pipeline.infer.predict import NOT_FINITE, Block, Deadline, Show
+from pipeline.infer.forward_pass import Forward, Show
+from pipeline.infer.views import views
 
 # For the submission's lineage: what was compared, and which members of an ensemble counted.
 GOLDEN, MEMBERS = "golden.json", "members.json"
 # The share of the time that predicting may take: the rest is for writing, and what follows.
 SHARE = 0.9
-# Of a member's config, the fields that today's file decides; and of its data, those that the
-# training decided: what decides pixels, which views there may be, columns, and shapes.
-OF_TODAY = (
-    *("session_hours", "infer_hours", "views", "infer_precision"),
-    *("read_test", "write_submission"),
-)
-OF_TRAINING = (
-    *("kind", *PIXELS),
-    *("flip", "flip_vertical", "crop_padding"),
-    *("numeric_columns", "categorical_columns", "most_categories"),
-    *("own_inputs", "own_labels"),
-)
+clock = time.monotonic
+NOT_FINITE = "its prediction is not a finite number"
+
+
+class Member(NamedTuple):
+    """A model of an ensemble, or the only one.
+
+    Attributes:
+        artifact: with the config to infer with.
+        weight: how much it counts; all weights add up to 1.
+        test: the test set, as its config reads it.
+    """
+
+    artifact: Artifact
+    weight: float
+    test: TestSet
 
 
 @dataclass(frozen=True)
@@ -87,8 +95,7 @@ def infer(
     """Predict the test set in `folder`, write `output`/submission.csv, and return the predictions.
 
     Several artifacts are the members of an ensemble, and their predictions are averaged. The best
-    by its validation is computed first. Where time is short, views are left out first, then whole
-    members, then rows of the best.
+    by its validation is computed first.
 
     Args:
         artifact: gives the model, what its outputs mean and the shape of the inputs.
@@ -111,47 +118,42 @@ def infer(
             float32 too.
         SubmissionError: if the predictions are not what the sample asks for.
     """
-    started, path = predict.clock(), output / "submission.csv"
+    started, path = clock(), output / "submission.csv"
     artifacts = [artifact] if isinstance(artifact, Artifact) else artifact
-    members, shares = _members(artifacts, weights, config, show)
-    first = members[0]
+    members = _members(artifacts, weights, config, folder, show)
+    first, _, test = members[0]
     with writing(output):
         output.mkdir(parents=True, exist_ok=True)
-    tests = [read_test(folder, each.config, each.encoding) for each in members]
-    if any(test.ids != tests[0].ids for test in tests):
-        raise DataError(
-            "The sample submissions of the members' configs have different ids; expected the same."
-            "\nSet data.sample_submission alike in all of them."
-        )
-    metric = competition_metric.of(first.config, str(first.manifest["metric"]))
+    metric = metrics.of(first.config, str(first.manifest["metric"]))
     form = submission.form_of(first.config, first.target, metric, folder)
-    hours = (config or first.config).infer_hours or (config or first.config).session_hours
+    session = config or first.config
+    hours = session.infer_hours or session.session_hours
     end = math.inf if hours is None else started + SHARE * hours * 3600
     if not (older := path.is_file()):
-        means = [_mean_prediction(each, len(tests[0])) for each in members]
-        form.write(path, tests[0].ids, first.target.mean(means, shares))
+        means = [_mean_prediction(each.artifact, len(test)) for each in members]
+        form.write(path, test.ids, first.target.mean(means, [each.weight for each in members]))
     try:
         for each in members:
-            check.check_decoding(each, show)
-        predictions, used, golden = _averaged(members, tests, shares, precision, end, show)
+            check.check_decoding(each.artifact, show)
+        predictions, used = _averaged(members, precision, end, show)
         _warn(predictions, show)
-        _refuse_broken(predictions.broken, len(tests[0]), len(tests[0]), first.config)
+        _refuse_broken(predictions.broken, len(test), len(test), first.config)
         rows = form.write(path, predictions.ids, predictions.values)
     except BaseException:
         held = "is as it was before" if older else "holds the mean prediction for every id"
         show(f"Warning: {path} {held}.")
         raise
-    _write_json(output / GOLDEN, golden)
+    _write_json(output / GOLDEN, [each._asdict() for each in predictions.checked])
     (output / MEMBERS).unlink(missing_ok=True)  # of an earlier run
     if len(members) > 1:
         told = [
             {
-                **{name: member.manifest[name] for name in ensemble.PINS},
-                "config": member.config.name,
-                "weight": weight,
+                **{name: each.artifact.manifest[name] for name in ensemble.PINS},
+                "config": each.artifact.config.name,
+                "weight": each.weight,
                 "used": share,
             }
-            for member, weight, share in zip(members, shares, used, strict=True)
+            for each, share in zip(members, used, strict=True)
         ]
         _write_json(output / MEMBERS, told)
     show(f"Wrote {rows} rows to {path}")
@@ -166,28 +168,36 @@ def _members(
     artifacts: Sequence[Artifact],
     weights: Sequence[float] | None,
     config: Config | None,
+    folder: Path,
     show: Show,
-) -> tuple[list[Artifact], list[float]]:
-    """Return the members and their weights, the best first, each with the config to infer with."""
-    pairs = ensemble.best_first(artifacts, weights)
-    members = [replace(each, config=_config(each, config)) for each, _ in pairs]
-    if config is not None and all(each.config.name != config.name for each in members):
-        show(
-            f"Warning: no model was trained with the config {config.name}; only its hours count."
-            " The files and views of each are those of its own config."
-        )
-    for each, weight in pairs:
+) -> list[Member]:
+    """Return the members, the best first."""
+    members = []
+    for trained, weight in ensemble.best_first(artifacts, weights):
+        each = replace(trained, config=_config(trained, config))
+        members.append(Member(each, weight, read_test(folder, each.config, each.encoding)))
         folds = f" of {each.config.folds} folds, averaged" if each.config.folds else ""
         counts = f", counts {weight:.2f}" if len(artifacts) > 1 else ""
         show(
             f"Artifact {each.manifest['run_id']}: {each.config.name},"
             f" weights {each.manifest['weights_sha256'][:12]}{folds}{counts}"
         )
-    return members, [weight for _, weight in pairs]
+    if config is not None and all(each.artifact.config.name != config.name for each in members):
+        show(
+            f"Warning: no model was trained with the config {config.name}; only its hours count."
+            " The files and views of each are those of its own config."
+        )
+    if any(each.test.ids != members[0].test.ids for each in members):
+        raise DataError(
+            "The sample submissions of the members' configs have different ids; expected the same."
+            "\nSet data.sample_submission alike in all of them."
+        )
+    return members
 
 
 def _config(member: Artifact, config: Config | None) -> Config:
-    """Return the config of a member's training, with the files where its config's file says today.
+    """Return the config of a member's training, with what training does not read as its config's
+    file says today: where files are, views and hours.
 
     Args:
         config: of the inference, which is that of members of its name.
@@ -210,65 +220,57 @@ def _config(member: Artifact, config: Config | None) -> Config:
     custom_code.require(trained, member.manifest["custom_code"])
     if config is None:
         return trained
-    data = replace(config.data, **{name: getattr(trained.data, name) for name in OF_TRAINING})
-    return replace(trained, data=data, **{name: getattr(config, name) for name in OF_TODAY})
+    today, today_data = (
+        {name: getattr(each, name) for name in rules.marked(type(each), rules.FREE)}
+        for each in (config, config.data)
+    )
+    data = replace(trained.data, **today_data)
+    return replace(trained, **today | {"data": data, "metric": trained.metric})
 
 
 def _averaged(
-    members: Sequence[Artifact],
-    tests: Sequence[TestSet],
-    weights: Sequence[float],
-    precision: str,
-    end: float,
-    show: Show,
-) -> tuple[Predictions, list[float], list[dict[str, object]]]:
-    """Return the mean over the members that there is time for, the weight that each of them has in
-    it, and their golden checks.
+    members: Sequence[Member], precision: str, end: float, show: Show
+) -> tuple[Predictions, list[float]]:
+    """Return the mean over the members that there is time for, and the weight that each of them has
+    in it.
 
     The best has to be there. Another member is computed as a whole, or left out. Each has as much
     time for its views as those after it.
 
     Args:
-        members: the best first, each with its test set and its weight.
-        end: of the time, by `predict.clock`.
+        members: the best first.
+        end: of the time, by `clock`.
     """
-    golden, run_ids = list[dict[str, object]](), [each.manifest["run_id"] for each in members]
-
-    def computed(place: int) -> Predictions:
-        now = predict.clock()
-        deadline = Deadline(end, now + (end - now) / (len(members) - place), whole=place > 0)
-        found = _predicted(members[place], tests[place], precision, deadline, show)
-        run = {"run_id": run_ids[place]} if len(members) > 1 else {}
-        golden.extend(each._asdict() | run for each in found.checked)
-        return found
-
-    mean, used = computed(0), [weights[0]]
-    for place in range(1, len(members)):
-        found = None if mean.left_out or predict.clock() >= end else computed(place)
-        if found is None or found.left_out:
-            show(
-                f"Warning: time was up; the member {run_ids[place]} is left out, the others count"
-                " more"
-            )
+    mean, used = _predicted(members[0], precision, end, len(members), show), [members[0].weight]
+    for place, member in enumerate(members[1:], start=1):
+        if in_time := not mean.left_out and clock() < end:
+            found = _predicted(member, precision, end, len(members) - place, show)
+            mean = replace(mean, checked=mean.checked + found.checked)
+            in_time = not found.left_out
+        if not in_time:
+            run_id = member.artifact.manifest["run_id"]
+            show(f"Warning: time was up; the member {run_id} is left out, the others count more")
             used.append(0.0)
             continue
-        target = members[place].target
-        values = target.mean([mean.values, found.values], [sum(used), weights[place]])
+        target = member.artifact.target
+        values = target.mean([mean.values, found.values], [sum(used), member.weight])
         broken = {**found.broken, **mean.broken}
         mean = replace(mean, values=values, labels=tuple(target.best(values)), broken=broken)
-        used.append(weights[place])
-    return mean, [each / sum(used) for each in used], golden
+        used.append(member.weight)
+    return mean, [each / sum(used) for each in used]
 
 
-def _predicted(
-    artifact: Artifact, test: TestSet, precision: str, deadline: Deadline, show: Show
-) -> Predictions:
-    """Return an artifact's predictions. What is too large for float16 is computed in float32."""
+def _predicted(member: Member, precision: str, end: float, sharing: int, show: Show) -> Predictions:
+    """Return a member's predictions. What is too large for float16 is computed in float32.
+
+    Args:
+        end, sharing: as `Pace` takes them.
+    """
+    artifact, test = member.artifact, member.test
 
     def computed(precision: str) -> Predictions:
         forward, checked = check.restore(artifact, precision, rows=len(test), show=show)
-        blocks = predict.predicted_blocks(artifact, test, forward, deadline, show)
-        return gathered(artifact, test, blocks, checked)
+        return predict(artifact, test, forward, checked, end=end, sharing=sharing, show=show)
 
     found = computed(precision)
     chosen_here = (precision or artifact.config.infer_precision) == "auto"
@@ -281,25 +283,90 @@ def _predicted(
     return found
 
 
-def gathered(
-    artifact: Artifact, test: TestSet, blocks: Iterable[Block], *checked: Checked
-) -> Predictions:
-    """Return all predictions; the rows of no block keep the mean prediction.
+class Pace:
+    """Chooses how many views each block gets, so that all rows end in time.
 
     Args:
-        blocks: as `predict.predicted_blocks` yields them.
+        views: how many there are.
+        rows: of all blocks.
+        end: of the time, by `clock`.
+        sharing: how many models share what is left of it; with several views this one may take its
+            part, and with one view all of it.
+
+    Attributes:
+        views: of the next block.
+    """
+
+    def __init__(self, views: int, rows: int, end: float, sharing: int = 1) -> None:
+        self.views, self._rows_left, self._end = views, rows, end
+        self._last, self._block_seconds = clock(), 0.0
+        self._views_end = self._last + (end - self._last) / sharing
+
+    def over(self) -> bool:
+        """Return whether another block would end too late."""
+        return clock() + self._block_seconds >= self._end
+
+    def block_ended(self, rows: int) -> None:
+        """Leave views out if the next blocks would take too long with them.
+
+        All of a block's time, with decoding, counts as if it grew with the views. So leaving some
+        out saves less than expected, which the next block shows.
+
+        Args:
+            rows: of the block.
+        """
+        now = clock()
+        # To leave views out may save nothing, if decoding takes the time.
+        self._block_seconds, self._last = now - self._last, now
+        self._rows_left -= rows
+        blocks = math.ceil(self._rows_left / rows) + 1  # a slow block may come
+        seconds = self._block_seconds / self.views * blocks
+        while self.views > 1 and now + seconds * self.views > self._views_end:
+            self.views -= 1
+
+
+def predict(
+    artifact: Artifact,
+    test: TestSet,
+    forward: Forward,
+    *checked: Checked,
+    end: float = math.inf,
+    sharing: int = 1,
+    show: Show = print,
+) -> Predictions:
+    """Return the predictions of all rows, as far as there is time.
+
+    A row that cannot be read, whose prediction is not finite, or for which there is no time gets
+    the artifact's prior.
+
+    Args:
+        end, sharing: as `Pace` takes them.
 
     Raises:
         DataError: as soon as too many inputs cannot be read. What is not finite counts later: a
             higher precision may compute it.
     """
     values, broken, done = _mean_prediction(artifact, len(test)), dict[str, str](), 0
-    for block in blocks:
-        values[block.start : block.start + len(block.values)] = block.values
-        done += len(block.values)
-        broken |= {test.ids[row]: why for row, why in block.broken.items()}
-        unread = {name: why for name, why in broken.items() if why != NOT_FINITE}
-        _refuse_broken(unread, done, len(test), artifact.config)
+    seen = views(artifact.config.data, artifact.config.views)
+    pace = Pace(len(seen), len(test), end, sharing)
+    for start, inputs, unread in test.blocks(forward.batch * len(forward.devices)):
+        if pace.over():
+            break
+        number = pace.views
+        outputs = (forward.outputs(view.apply(inputs)) for view in seen[:number])
+        folds = [forward_pass.mean_of_folds(artifact, each) for each in outputs]
+        block = artifact.target.mean(folds)
+        finite, done = np.isfinite(block).all(axis=tuple(range(1, block.ndim))), start + len(block)
+        strange = (np.flatnonzero(~finite) + start).tolist()
+        reasons = dict.fromkeys(strange, NOT_FINITE) | dict(unread)
+        values[start:done] = block
+        values[list(reasons)] = artifact.prior
+        broken |= {test.ids[row]: why for row, why in reasons.items()}
+        unreadable = {name: why for name, why in broken.items() if why != NOT_FINITE}
+        _refuse_broken(unreadable, done, len(test), artifact.config)
+        pace.block_ended(len(block))
+        if pace.views != number:
+            show(f"Time allows {pace.views} of {len(seen)} views from row {done:,} on")
     labels = tuple(artifact.target.best(values))
     return Predictions(test, values, labels, broken, len(test) - done, checked)
 

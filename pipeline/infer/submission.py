@@ -6,8 +6,6 @@ LABELS    one                    labels     the likeliest label; of several labe
                                             separated as in the sample, or else the likeliest
 SCORES    one                    scores     the probability of the class that names the column, or
                                             of the second of two
-NUMBERS   one                    of a       the number
-                                 regression
 RANKING   one                    rankings   the k likeliest labels, the likeliest first, with blanks
                                             between
 COLUMNS   one for each class     any        its probability or number; 1 or 0 of several labels for
@@ -20,6 +18,7 @@ here imports Keras.
 """
 
 import csv
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
@@ -34,17 +33,19 @@ from pipeline.config import Config, custom_code
 from pipeline.data import csv_files
 from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
-from pipeline.evaluate import competition_metric
+from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
 
 # Of ids, predictions (n, …) and the sample's columns beside the id (None: any): texts by column.
 Writer = Callable[[Sequence[str], np.ndarray, Sequence[str] | None], dict[str, list[str]]]
 
-LABELS, SCORES, NUMBERS, RANKING = "labels", "scores", "numbers", "ranking"
-COLUMNS, CUSTOM = "columns", "custom"
+Range = tuple[float, float]
+
+LABELS, SCORES, RANKING, COLUMNS, CUSTOM = "labels", "scores", "ranking", "columns", "custom"
 ADVICE = "Set data.sample_submission in the config."
 AGAIN = "Correct the path, or write it again."
 SEPARATORS = ("|", ", ", ",", "; ", ";", " ")  # between several labels in one text
+ANY_NUMBER = (-math.inf, math.inf)
 MANY = 20  # rows that chance cannot make all equal
 # Kinds of values. int() and float() accept more than a CSV reader does: 1_0, other scripts' digits,
 # blanks.
@@ -101,13 +102,11 @@ class Form:
         """Return the layout that fits the sample's columns; "" if none does."""
         names, columns, takes = self._target.names, self._columns, self._metric.takes
         regression = self._target.kind == "regression"
-        if len(columns) != 1 or (regression and len(names) > 1):
+        if len(columns) != 1 or regression:
             # Numbers may have other names than in the sample, but not some of its names.
             renamed = regression and not set(columns) & set(names)
             named = len(columns) == len(names) and (renamed or set(columns) == set(names))
             return COLUMNS if named else ""
-        if regression:
-            return NUMBERS
         if takes == "scores":
             return SCORES if len(names) == 2 and self._target.kind != "multilabel" else ""
         return RANKING if takes == "ranking" else LABELS
@@ -156,8 +155,8 @@ class Form:
         if self._target.kind not in ("regression", "own"):
             values = values.clip(0, 1)  # a mean of probabilities may be outside by a rounding
         texts = self._writer(ids, values, self._columns) if self._writer else self.texts(values)
-        numbers = self._layout not in (LABELS, RANKING)
-        return write(path, self._sample, ids, texts, numbers=numbers)
+        within = None if self._layout in (LABELS, RANKING) else ANY_NUMBER
+        return write(path, self._sample, ids, texts, within=within)
 
     def texts(self, values: np.ndarray) -> dict[str, list[str]]:
         """Return the texts of each column, by its name."""
@@ -171,9 +170,7 @@ class Form:
                 column: _shown(values[:, names.index(column) if by_name else place])
                 for place, column in enumerate(columns)
             }
-        if layout == NUMBERS:
-            texts = _shown(values[:, 0])
-        elif layout == SCORES:
+        if layout == SCORES:
             texts = _shown(values[:, positive_code(names, columns[0], self._positive)])
         elif layout == RANKING:
             k = int(self._metric.name.partition("@")[2])
@@ -260,12 +257,11 @@ def separator(target: Target, shown: Collection[str]) -> str:
     return target.separator
 
 
-def limits(config: Config) -> dict[str, Any]:
-    """Return `numbers` and `within`, as `check` takes them, for a submission of this config."""
+def limits(config: Config) -> Range | None:
+    """Return `within`, as `check` takes it, for a submission of this config."""
     if config.target in ("regression", "own") or config.write_submission:
-        return {"numbers": True, "within": None}
-    scores = competition_metric.of(config).takes == "scores"
-    return {"numbers": scores, "within": (0.0, 1.0) if scores else None}
+        return ANY_NUMBER
+    return (0.0, 1.0) if metrics.of(config).takes == "scores" else None
 
 
 def write(
@@ -274,7 +270,7 @@ def write(
     ids: Sequence[str],
     columns: Mapping[str, Sequence[str]],
     *,
-    numbers: bool = False,
+    within: Range | None = None,
 ) -> int:
     """Write the submission in one rename and return its number of rows.
 
@@ -284,7 +280,7 @@ def write(
         sample: the competition's sample_submission.csv, with different ids in its first column.
         ids: of the predictions, in any order.
         columns: the texts of each column, in the order of `ids`.
-        numbers: whether any finite number is accepted where the sample's values are whole.
+        within: as for `check`.
 
     Raises:
         SubmissionError: if columns, ids or types differ from the sample's; with all problems at
@@ -294,7 +290,7 @@ def write(
     key = wanted.columns[0]
     order = np.argsort(pd.Index(wanted[key]).get_indexer(list(ids)), kind="stable")
     table = pd.DataFrame({key: list(ids), **columns}, dtype=object).iloc[order]
-    _refuse(_problems(table, wanted, numbers), path, sample)
+    _refuse(_problems(table, wanted, within), path, sample)
     # Python does not quote a carriage return, and every reader ends the line there.
     returns = any("\r" in text for name in table for text in (name, *table[name]))
     content = table.to_csv(
@@ -308,15 +304,14 @@ def check(
     path: Path,
     sample: Path,
     *,
-    numbers: bool = False,
-    within: tuple[float, float] | None = None,
+    within: Range | None = None,
     constant: bool = False,
 ) -> int:
     """Return the number of rows of a submission that Kaggle would score.
 
     Args:
-        numbers: as for `write`.
-        within: least and largest number, as 0 and 1 for probabilities; None: any.
+        within: least and largest of any finite numbers, as 0 and 1 for probabilities; None: numbers
+            are whole where those of the sample are.
         constant: whether many rows may all have the same prediction.
 
     Raises:
@@ -324,7 +319,7 @@ def check(
             not finite or out of range, or all predictions are equal; with all problems at once.
     """
     table, wanted = (csv_files.read(each, SubmissionError, AGAIN) for each in (path, sample))
-    problems = _problems(table, wanted, numbers, within)
+    problems = _problems(table, wanted, within)
     rows = table.iloc[:, 1:].drop_duplicates()
     if not problems and len(table) >= MANY and len(rows) == 1 and not constant:
         shown = ", ".join(f"{name} {text!r}" for name, text in list(rows.iloc[0].items())[:5])
@@ -336,12 +331,7 @@ def check(
     return len(table)
 
 
-def _problems(
-    table: pd.DataFrame,
-    wanted: pd.DataFrame,
-    numbers: bool,
-    within: tuple[float, float] | None = None,
-) -> list[str]:
+def _problems(table: pd.DataFrame, wanted: pd.DataFrame, within: Range | None) -> list[str]:
     """Return how a submission differs from the sample."""
     if list(table) != list(wanted):
         found, expected = (", ".join(map(str, each)) for each in (table, wanted))
@@ -363,7 +353,7 @@ def _problems(
         problems.append("the ids are in another order than the sample's")
     for column in wanted.columns[1:]:
         kind = _kind(wanted[column])
-        kind = FINITE if numbers and kind == WHOLE else kind
+        kind = FINITE if within and kind == WHOLE else kind
         wrong = {f"not {kind}": _unfit(table[column], wanted[column], kind)}
         if within:
             values, (low, high) = _numbers(table[column]), within

@@ -1,4 +1,9 @@
-"""What Keras runs on: its backend, chosen before it is imported, and a CPU's devices."""
+"""What Keras runs on: its backend, chosen before it is imported, a CPU's devices, and the programs
+that XLA compiled.
+
+A compiled program is code. A session loads only its own output folder, and `invoke pull` compares
+that byte for byte with the list that the run wrote.
+"""
 
 import os
 from importlib.util import find_spec
@@ -12,6 +17,8 @@ FORCED = "xla_force_host_platform_device_count"
 # Each holds weights and optimizer state of its own. All cores are used beyond it, too: the devices
 # share one pool of threads.
 MOST_CPU_DEVICES = 8
+COMPILED = "compiled"  # a folder in the output
+_ours: list[str] = []  # the folder that JAX was given here
 
 
 def choose(*allowed: str) -> None:
@@ -60,3 +67,24 @@ def use_every_core(batch: int) -> bool:
     except RuntimeError:
         return False
     return True
+
+
+def keep_compiled(output: Path) -> None:
+    """Keep compiled programs in `output`/compiled, so that the next session does not compile again;
+    unless the user chose a folder for JAX.
+
+    JAX's key holds the program, versions, flags and devices, so another image or machine compiles
+    anew.
+    """
+    import jax
+    from jax.experimental.compilation_cache import compilation_cache
+
+    chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
+    if chosen is not None and chosen not in _ours:
+        return
+    _ours[:] = [str(output / COMPILED)]
+    update = jax.config.update
+    update("jax_compilation_cache_dir", _ours[0])  # type: ignore[no-untyped-call]
+    # Small programs too: a model's first weights come from dozens of them.
+    update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
+    compilation_cache.reset_cache()  # JAX decides once whether there is one

@@ -25,7 +25,7 @@ from pipeline.config.data_layout import Form, sizes
 from pipeline.data import csv_files, custom_readers
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, PipelineError, SubmissionError
-from pipeline.evaluate import competition_metric, losses, metrics
+from pipeline.evaluate import losses, metrics
 from pipeline.infer import submission
 from pipeline.models import architectures, group_layers, layer_tree, weight_names
 from pipeline.train import learning_rate
@@ -79,7 +79,7 @@ def check_metric_of(config: Config, truth: np.ndarray) -> None:
         truth: as `pipeline.evaluate.metrics` takes it.
     """
     if custom_code.function(config, "metric") and config.target != "own":
-        competition_metric.of(config)(truth, competition_metric.best(config, truth))
+        metrics.of(config)(truth, metrics.best(config, truth))
 
 
 def check_submission_of(config: Config, sample: Path) -> None:
@@ -166,7 +166,7 @@ def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
 
 
 def _metric(config: Config) -> str:
-    metric = competition_metric.of(config)
+    metric = metrics.of(config)
     takes = metric.takes
     if config.target == "own":
         metric(_labels(config), _outputs(config))

@@ -26,7 +26,7 @@ from pipeline.data import dataset
 from pipeline.data.labels import FIGURE
 from pipeline.data.row_gathering import blocks
 from pipeline.errors import CheckpointError, DeviceError, DivergedError
-from pipeline.evaluate.held_out_outputs import EpochScore
+from pipeline.evaluate.held_out_rows import EpochScore
 from pipeline.models import weight_names
 from pipeline.runtime import devices, processes, replicas
 from pipeline.train import checkpoint

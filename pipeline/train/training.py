@@ -24,15 +24,20 @@ from pipeline.artifact import Artifact
 from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds
 from pipeline.errors import CheckpointError, ConfigError, DivergedError
-from pipeline.evaluate import competition_metric, held_out_outputs, held_out_results, losses
-from pipeline.evaluate.held_out_outputs import EpochScore
-from pipeline.evaluate.held_out_results import HeldOutRows
+from pipeline.evaluate import held_out_rows, losses, metrics
+from pipeline.evaluate.held_out_rows import EpochScore, HeldOutRows
 from pipeline.infer import submission
 from pipeline.models import architectures, backbones
-from pipeline.runtime import backend, compile_cache, devices, processes
+from pipeline.runtime import backend, devices, processes
 from pipeline.runtime import provenance as provenance_module
 from pipeline.runtime.provenance import Provenance
-from pipeline.train import checkpoint, custom_check, learning_rate, warm_start
+from pipeline.train import (
+    checkpoint,
+    custom_check,
+    held_out_outputs,
+    learning_rate,
+    warm_start,
+)
 from pipeline.train.accumulation import Accumulation
 from pipeline.train.loop import START_OVER, Loop
 from pipeline.train.progress_log import HISTORY, LINES, Fold
@@ -121,7 +126,7 @@ def train(
     """
     started = time.monotonic()
     backend.choose("jax")
-    compile_cache.keep(output)
+    backend.keep_compiled(output)
     training = Training(config, folder, output, show)
     training.prepare(examples, check, fresh=fresh)
     fitted = training.fit(max_steps)
@@ -183,7 +188,7 @@ class Training:
         for path in (self.output, *(place / "checkpoints" for place in self.places)):
             with writing(path):
                 path.mkdir(parents=True, exist_ok=True)
-        self.metric = competition_metric.of(config)
+        self.metric = metrics.of(config)
         backbones.published(config)  # fails now if it cannot be fetched, and not after hours
         first = warm_start.find(config, self.output, fresh=fresh)
         if custom_code.functions(config):
@@ -494,12 +499,12 @@ class Training:
         people.
         """
         held_out = HeldOutRows(self.config, self.examples, self.pairs, predictions)
-        held_out_results.write(held_out, self.output)
+        held_out_rows.write(held_out, self.output)
         steps_and_metrics = [(fold.steps, fold.metrics) for fold in fitted]
-        measured = held_out_results.metrics_of(held_out, steps_and_metrics, self.show)
+        measured = held_out_rows.metrics_of(held_out, steps_and_metrics, self.show)
         lines: list[str] = []
-        few = held_out_results.few_rows(held_out, self.folder)
-        baseline = held_out_results.compare(held_out, lines.append, few_rows=few is not None)
+        few = held_out_rows.few_rows(held_out)
+        baseline = held_out_rows.compare(held_out, lines.append, few_rows=few is not None)
         if few is not None:
             lines.append(f"Warning: {few['text']}")
         return {**measured, "floor": baseline, "few_rows": few}, lines

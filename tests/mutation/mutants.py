@@ -44,7 +44,7 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "submission": (
         [
             *("pipeline/infer/submission.py", "pipeline/infer/inference.py"),
-            *("pipeline/infer/predict.py", "pipeline/infer/views.py"),
+            *("pipeline/infer/forward_pass.py", "pipeline/infer/views.py"),
         ],
         ["tests/pipeline/infer", "tests/doors"],
     ),

@@ -12,7 +12,7 @@ import pytest
 from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.evaluate import metrics
-from pipeline.infer import check, predict
+from pipeline.infer import check, forward_pass, inference
 
 ROWS = 60
 
@@ -83,16 +83,16 @@ class Clock:
     """A clock that predicted models move: each block costs a second a fold."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-        self.now, outputs = 0.0, predict.Forward.outputs
+        self.now, outputs = 0.0, forward_pass.Forward.outputs
 
-        def timed(forward: predict.Forward, inputs: np.ndarray) -> list[np.ndarray]:
+        def timed(forward: forward_pass.Forward, inputs: np.ndarray) -> list[np.ndarray]:
             found = outputs(forward, inputs)
             self.now += len(found)
             return found
 
-        monkeypatch.setattr(predict.Forward, "outputs", timed)
-        monkeypatch.setattr(predict, "MOST_ROWS", rows)
-        monkeypatch.setattr(predict, "clock", self)
+        monkeypatch.setattr(forward_pass.Forward, "outputs", timed)
+        monkeypatch.setattr(forward_pass, "MOST_ROWS", rows)
+        monkeypatch.setattr(inference, "clock", self)
 
     def __call__(self) -> float:
         """Return its time, in seconds."""

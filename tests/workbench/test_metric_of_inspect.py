@@ -13,7 +13,7 @@ import pytest
 from pipeline import config as configs
 from pipeline.config import Floor
 from pipeline.config.config_files import load
-from pipeline.evaluate import held_out_results
+from pipeline.evaluate import held_out_rows
 from workbench.__main__ import main
 from workbench.inspect import config_edits, config_proposal
 from workbench.inspect.tables import FOUND, Finding
@@ -111,7 +111,7 @@ def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp
 
 def test_scores_of_two_metrics_are_not_set_side_by_side():
     """One line says how to renew the floor."""
-    line = held_out_results.differing(replace(configs.load("diabetes"), metric="mae"))
+    line = held_out_rows.differing(replace(configs.load("diabetes"), metric="mae"))
 
     assert "floor is in rmse" in line and "metric is mae" in line
     assert line.endswith("invoke inspect --input DIR --metric mae --write diabetes")

@@ -22,7 +22,7 @@ from pipeline.data import folds, image_files
 from pipeline.data import labels as targets
 from pipeline.data.dataset import Examples, read_test, read_training
 from pipeline.errors import ConfigError, DataError, PipelineError
-from pipeline.evaluate import competition_metric
+from pipeline.evaluate import metrics
 from pipeline.infer import submission
 from workbench.budget import shown
 from workbench.inspect import config_writer, floor_model, recipes
@@ -152,7 +152,7 @@ def check(proposal: Proposal, found: Inspection, examples: Examples | None = Non
     count = len(examples.classes)
     sums = truth.sum(axis=0) if truth.ndim > 1 else np.bincount(truth, minlength=count)
     mean = np.asarray(sums / len(truth), np.float32)
-    metric = competition_metric.of(config)
+    metric = metrics.of(config)
     form = submission.form_of(config, examples.target, metric, contents.folder)
     form.check_labels()
     with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:

@@ -16,7 +16,7 @@ from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 from pipeline.config import Config, Floor
 from pipeline.data.dataset import Examples
 from pipeline.errors import DataError
-from pipeline.evaluate import competition_metric, metrics
+from pipeline.evaluate import metrics
 
 FOREST = "a random forest on thumbnails and colour histograms"
 BOOSTING = "HistGradientBoosting"
@@ -43,7 +43,7 @@ def fit(config: Config, examples: Examples) -> Floor:
     """
     table = config.data.kind == "table"
     chosen = sampled(examples, MOST_ROWS if table else MOST_IMAGES, config.seed)
-    metric = competition_metric.of(config)
+    metric = metrics.of(config)
     found = out_of_fold(config, chosen)
     truth = chosen.target.truth(chosen.labels)
     return Floor(

@@ -104,7 +104,7 @@ def _renew(
     """Measure the floor of a config that exists by another metric, put both into its file, and
     return what was found.
     """
-    from pipeline.evaluate import competition_metric
+    from pipeline.evaluate import metrics
     from workbench.inspect import (
         config_edits,
         config_proposal,
@@ -123,7 +123,7 @@ def _renew(
         )
     before = config_files.load(given["write"])
     config = replace(before, metric=given["metric"])
-    competition_metric.of(config)  # refuses one that cannot score this target
+    metrics.of(config)  # refuses one that cannot score this target
     if "own" in (config.data.kind, config.target):
         raise ConfigError(
             f"{path} has its own {'reader' if config.data.kind == 'own' else 'target'}, for which"

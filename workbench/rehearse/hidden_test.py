@@ -20,7 +20,7 @@ from pipeline.config import Config, custom_code
 from pipeline.data import csv_files, image_files, labels, table_features, tfrecords
 from pipeline.data.dataset import Examples, group_codes, read_training
 from pipeline.errors import ConfigError, DataError
-from pipeline.evaluate import competition_metric
+from pipeline.evaluate import metrics
 from pipeline.infer import submission
 from workbench.rehearse import scoring, served_folder
 from workbench.rehearse.inputs import KINDS, copy, link, new_file
@@ -94,7 +94,7 @@ class HiddenTest:
         if not self.test_ids:
             self.train, self.visible = self._split(self.train)
         self.tests = max(len(self.hidden), len(self.visible), len(self.test_ids))
-        self.metric = competition_metric.of(config)
+        self.metric = metrics.of(config)
         self.lower_is_better = not self.metric.greater_is_better
         self._placeholders = self._columns(table)
         self.left_out, self._linked = self._others(data.id_column in table.columns)

@@ -14,7 +14,7 @@ import pandas as pd
 from markupsafe import Markup, escape
 
 from formats import atomic_file
-from pipeline.evaluate import held_out_results
+from pipeline.evaluate import held_out_rows
 from pipeline.figures.training_figures import phases
 from pipeline.train.progress_log import INPUT_BOUND
 from workbench.pages import charts
@@ -175,7 +175,7 @@ def _lacks(found: Results, predictions: Predictions | None) -> list[str]:
     lacks: list[str] = [
         Markup("<code>{}</code>: {}").format(name, text)
         for name, text in found.missing.items()
-        if name != held_out_results.EXAMPLES
+        if name != held_out_rows.EXAMPLES
     ]
     accuracy = found.part("metrics").get("validation_accuracy")
     if (

@@ -21,7 +21,7 @@ from formats import checksums, npz
 from pipeline.config.data_layout import called
 from pipeline.data import csv_files
 from pipeline.errors import ConfigError, ReportError, reading
-from pipeline.evaluate.held_out_results import EXAMPLES
+from pipeline.evaluate.held_out_rows import EXAMPLES
 from pipeline.runtime import provenance
 from pipeline.train.progress_log import HISTORY, LINES
 

@@ -13,7 +13,7 @@ import pandas as pd
 from markupsafe import Markup
 from sklearn.metrics import confusion_matrix
 
-from pipeline.evaluate.held_out_results import EXAMPLES, MOST_EXAMPLES, worst
+from pipeline.evaluate.held_out_rows import EXAMPLES, MOST_EXAMPLES, worst
 from workbench.pages import charts, statistics
 from workbench.pages.html import picture, quoted
 from workbench.pages.statistics import Estimate

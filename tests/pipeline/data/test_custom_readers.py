@@ -15,7 +15,7 @@ from pipeline.config import Data, custom_code
 from pipeline.data import custom_readers, dataset
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, DataError, SubmissionError
-from pipeline.evaluate import competition_metric
+from pipeline.evaluate import metrics
 from pipeline.infer import inference, submission
 from pipeline.train import custom_check, training
 
@@ -183,7 +183,7 @@ def test_a_test_row_that_cannot_be_read_is_told_before_training(maps):
 def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, tmp_path):
     folder, made = maps
     config, sample = made('"largest"', '"Largest"'), folder / "sample_submission.csv"
-    writer, metric = submission.writer_of(config), competition_metric.of(config)
+    writer, metric = submission.writer_of(config), metrics.of(config)
     form = submission.Form(Target("own", ()), metric, sample, writer=writer)
 
     with pytest.raises(SubmissionError, match=r"returns 2 rows, .*'Largest': .*; expected a"):
@@ -206,7 +206,7 @@ def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, t
 )
 def test_what_contradicts_itself_is_refused(maps, before, after, said):
     with pytest.raises(ConfigError, match=said):
-        competition_metric.of(maps[1](before, after))
+        metrics.of(maps[1](before, after))
 
 
 def test_pictures_of_an_own_reader_may_be_augmented_as_any():

@@ -27,7 +27,7 @@ from pipeline.data.dataset import Examples, read_test
 from pipeline.data.labels import Target
 from pipeline.errors import CheckpointError, ConfigError, DataError
 from pipeline.figures import training_figures
-from pipeline.infer import check, predict
+from pipeline.infer import check, inference
 from pipeline.models import architectures, weight_names
 from pipeline.train import training
 from tests.pipeline import rounding
@@ -439,8 +439,7 @@ def test_the_artifact_holds_each_fold_s_weights_and_inference_gives_their_mean(f
     built = architectures.build(three)
     names = list(weight_names.keys(built).values())
 
-    blocks = predict.predicted_blocks(loaded, test, check.restore(loaded)[0])
-    found = np.concatenate([block.values for block in blocks])
+    found = inference.predict(loaded, test, check.restore(loaded)[0]).values
 
     assert loaded.config == three and [list(part) for part in loaded.folds] == [names] * 3
     assert list(loaded.weights) == [

@@ -18,9 +18,8 @@ from pipeline import artifact
 from pipeline.data import image_files
 from pipeline.data.dataset import read_test
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
-from pipeline.infer import check, inference, predict
+from pipeline.infer import check, forward_pass, inference
 from pipeline.infer.inference import Predictions
-from pipeline.infer.predict import Deadline
 from pipeline.runtime import devices
 from tests.pipeline import members
 from tests.pipeline.one_ulp import SEEDS, TIMES, nudged
@@ -54,10 +53,9 @@ def bound(trained, loaded) -> float:
 
 def predicted(folder: Path, loaded: artifact.Artifact, batch: int = 0) -> Predictions:
     """Return the predictions of the test set in `folder`."""
-    test, forward = read_test(folder, loaded.config), check.restore(loaded, "float32")[0]
+    forward = check.restore(loaded, "float32")[0]
     forward.batch = batch or forward.batch
-    blocks = predict.predicted_blocks(loaded, test, forward)
-    return inference.gathered(loaded, test, blocks)
+    return inference.predict(loaded, read_test(folder, loaded.config), forward)
 
 
 @pytest.mark.parametrize("batch", [3, 64])
@@ -209,7 +207,7 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, loa
     moved = np.zeros_like(pixels)
     moved[:, 1:] = pixels[:, :-1]
     one, other = (
-        predict.mean_of_folds(loaded, models.outputs(images)) for images in (pixels, moved)
+        forward_pass.mean_of_folds(loaded, models.outputs(images)) for images in (pixels, moved)
     )
     data = replace(loaded.config.data, flip=True)
 
@@ -228,14 +226,14 @@ def test_views_are_averaged_and_each_is_what_training_may_have_seen(trained, loa
 def test_devices_share_the_rows(trained, loaded, bound, monkeypatch):
     """Each computes batches of its own, the last of them with fewer rows."""
     whole, used = predicted(trained[0], loaded), []
-    compute = predict.Forward._outputs
+    compute = forward_pass.Forward._outputs
 
     def noted(forward, device, batch):
         used.append(device)
         return compute(forward, device, batch)
 
-    monkeypatch.setattr(predict.Forward, "_outputs", noted)
-    monkeypatch.setattr(predict, "device_names", lambda: ["cpu:0", "cpu:1", "cpu:2"])
+    monkeypatch.setattr(forward_pass.Forward, "_outputs", noted)
+    monkeypatch.setattr(forward_pass, "device_names", lambda: ["cpu:0", "cpu:1", "cpu:2"])
     found = predicted(trained[0], loaded, batch=4)
 
     assert found.values == pytest.approx(whole.values, abs=bound)
@@ -248,11 +246,11 @@ from pathlib import Path
 
 import tensorflow as tf
 from pipeline import artifact
-from pipeline.infer import inference, predict
+from pipeline.infer import forward_pass, inference
 
 half, cpu = tf.config.LogicalDeviceConfiguration(), tf.config.list_physical_devices("CPU")
 tf.config.set_logical_device_configuration(cpu[0], [half, half])
-predict.device_names, predict.MOST_ROWS = lambda: ["cpu:0", "cpu:1"], 4
+forward_pass.device_names, forward_pass.MOST_ROWS = lambda: ["cpu:0", "cpu:1"], 4
 folder, competition = map(Path, sys.argv[1:])
 print(*inference.infer(artifact.load(folder), competition, Path("out"), show=str).labels, sep="|")
 """
@@ -275,7 +273,7 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
     trained, loaded, tmp_path, monkeypatch
 ):
     """And where not even one row fits, that is said, and not by a traceback."""
-    room, compiled = [8], predict._compiled
+    room, compiled = [8], forward_pass._compiled
 
     def small(model):
         call = compiled(model)
@@ -287,7 +285,7 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
 
         return fits
 
-    monkeypatch.setattr(predict, "_compiled", small)
+    monkeypatch.setattr(forward_pass, "_compiled", small)
 
     found = inference.infer(loaded, trained[0], tmp_path, show=str)
     room[0] = 0
@@ -330,7 +328,7 @@ def test_what_is_too_large_for_float16_is_computed_in_float32(
     """However many rows; where no time is left, the others keep their predictions."""
     on_a_gpu(monkeypatch)
     wanted, passes = predicted(trained[0], loaded), []
-    mean, restore, blocks = predict.mean_of_folds, check.restore, predict.predicted_blocks
+    mean, restore, predict = forward_pass.mean_of_folds, check.restore, inference.predict
 
     def overflowing(given, found):
         values = mean(given, found)
@@ -343,13 +341,13 @@ def test_what_is_too_large_for_float16_is_computed_in_float32(
         passes.append(checked.precision)
         return forward, checked
 
-    def predicted_blocks(artifact, test, forward, deadline, show):
+    def predicted_late(*given, **words):
         late = not in_time and len(passes) == 2
-        return blocks(artifact, test, forward, Deadline(0.0) if late else deadline, show)
+        return predict(*given, **words | ({"end": 0.0} if late else {}))
 
     monkeypatch.setattr(check, "restore", restored)
-    monkeypatch.setattr(predict, "mean_of_folds", overflowing)
-    monkeypatch.setattr(predict, "predicted_blocks", predicted_blocks)
+    monkeypatch.setattr(forward_pass, "mean_of_folds", overflowing)
+    monkeypatch.setattr(inference, "predict", predicted_late)
     found = inference.infer(loaded, trained[0], tmp_path, show=str)
 
     assert passes == ["mixed_float16", "float32"] and found.left_out == 0

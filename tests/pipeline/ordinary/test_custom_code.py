@@ -10,7 +10,7 @@ import pytest
 from pipeline import artifact
 from pipeline.config import Optimizer, custom_code
 from pipeline.errors import ConfigError
-from pipeline.evaluate import competition_metric
+from pipeline.evaluate import metrics
 from pipeline.models import architectures
 from pipeline.train import custom_check, warm_start
 from tests.pipeline.train.test_train_step import after, apart, made, rounding
@@ -194,12 +194,12 @@ def test_a_metric_with_other_names_of_parameters_is_refused_with_a_wrapper(
     code = "\nfrom sklearn.metrics import median_absolute_error as mdae\n"
     config = custom(NET + code, metric="mdae", target="regression", num_classes=1)
     with pytest.raises(ConfigError) as refused:
-        competition_metric.of(config)
+        metrics.of(config)
 
     wrapper = re.search(r"def .*\(truth, numbers\)(?=, and)", str(refused.value))[0]
     name = re.search(r"and metric='(\w+)'", str(refused.value))[1]
     wrapped = custom(NET + code + wrapper, metric=name, target="regression", num_classes=1)
-    assert not competition_metric.of(wrapped).greater_is_better
+    assert not metrics.of(wrapped).greater_is_better
 
 
 def test_a_custom_model_with_a_layer_more_is_told_to_name_the_layers_of_both(custom):

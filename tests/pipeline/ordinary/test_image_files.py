@@ -72,17 +72,16 @@ def test_an_artifact_holds_a_file_that_must_decode_as_in_training(trained, tmp_p
 
 
 def test_another_pillow_may_round_a_golden_file_in_another_way_and_no_more(trained, monkeypatch):
-    """With the version of the training not a pixel may differ."""
+    """Another build of the same version, too."""
     artifact, shown = trained[2], list[str]()
     inputs = artifact.golden_inputs.copy()
     inputs[0, 0, 0] -= 1  # 1/64 of a level in the mean
     nearly = replace(artifact, golden_inputs=inputs)
 
-    with pytest.raises(ArtifactError, match=r"0\.0156 grey levels off .*expected at most 0"):
-        check.check_decoding(nearly, shown.append)
+    check.check_decoding(nearly, shown.append)
     monkeypatch.setattr(image_decoding.PIL, "__version__", "99.0")
     check.check_decoding(nearly, shown.append)
-    with pytest.raises(ArtifactError, match=r"expected at most 0\.5, .*'99\.0' here"):
+    with pytest.raises(ArtifactError, match=r"expected at most 0\.5\. .*'99\.0' here"):
         check.check_decoding(replace(artifact, golden_inputs=255 - inputs), shown.append)
 
     (line,) = shown

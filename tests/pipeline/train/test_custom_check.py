@@ -14,7 +14,7 @@ from pipeline.config import config_files, custom_code
 from pipeline.configs import orders
 from pipeline.data import dataset
 from pipeline.errors import CheckpointError, ConfigError, DataError
-from pipeline.evaluate import competition_metric
+from pipeline.evaluate import metrics
 from pipeline.models import architectures
 from pipeline.train import custom_check, training
 from tests.pipeline.handmade import without_numbers
@@ -138,7 +138,7 @@ def test_what_can_work_is_not_refused(own):
         ("def focal(", kept),
     )
 
-    assert competition_metric.of(config).greater_is_better
+    assert metrics.of(config).greater_is_better
     with without_numbers():
         assert architectures.build(replace(config, model_options={"other": 1})).count_params()
 

@@ -6,8 +6,7 @@ import jax
 import pytest
 
 from pipeline.errors import DeviceError
-from pipeline.evaluate import held_out_outputs
-from pipeline.train import feed, training
+from pipeline.train import feed, held_out_outputs, training
 from pipeline.train.step import TrainStep
 
 

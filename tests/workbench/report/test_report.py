@@ -21,7 +21,7 @@ from invoke.main import program
 from deploy.client import secrets
 from formats import checksums, npz
 from pipeline.errors import ConfigError, PipelineError, ReportError
-from pipeline.evaluate import held_out_results
+from pipeline.evaluate import held_out_rows
 from tests.pipeline.handmade import AWKWARD, manifest, progress, run, validation
 from workbench import __main__ as command_line
 from workbench.pages import charts
@@ -94,7 +94,7 @@ def test_the_page_needs_nothing_beside_itself(tmp_path):
     """
     run(tmp_path)
     pixels = np.zeros((4, 8, 8, 1), np.uint8)
-    held_out_results.keep_examples(tmp_path, np.arange(4), pixels)
+    held_out_rows.keep_examples(tmp_path, np.arange(4), pixels)
     path = report.write(tmp_path)
     text, shown = path.read_text(encoding="utf-8"), Page(path)
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pipeline.evaluate import held_out_results
+from pipeline.evaluate import held_out_rows
 from tests.pipeline.handmade import AWKWARD, run
 from workbench.report import report
 
@@ -62,7 +62,7 @@ def shown(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("browser")
     output = run(folder / "run", names=AWKWARD, rows=70)
     pixels = np.random.default_rng(0).integers(0, 255, (70, 12, 10, 3), dtype=np.uint8)
-    held_out_results.keep_examples(output, np.arange(69, 64, -1), pixels[69:64:-1])
+    held_out_rows.keep_examples(output, np.arange(69, 64, -1), pixels[69:64:-1])
     report.write(output)
     (folder / "around.html").write_text(AROUND)
     return folder

@@ -7,22 +7,22 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.infer import predict
-from pipeline.infer.predict import Deadline, Pace
+from pipeline.infer import forward_pass, inference
+from pipeline.infer.inference import Pace
 
 
 class Work:
     """A test set whose blocks take `decoding` seconds, and `each` for every view."""
 
-    def __init__(self, views, blocks, decoding, each, deadline):
+    def __init__(self, views, blocks, decoding, each, end):
         self.now, self.used = 0.0, []
         self.blocks, self.decoding, self.each = blocks, decoding, each
-        self.pace = partial(Pace, views, blocks, deadline)
+        self.pace = partial(Pace, views, blocks, end)
 
     def run(self) -> None:
         """Go through the blocks, as long as there is time."""
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(predict, "clock", lambda: self.now)
+            patch.setattr(inference, "clock", lambda: self.now)
             pace = self.pace()
             while len(self.used) < self.blocks and not pace.over():
                 self.used.append(pace.views)
@@ -42,7 +42,7 @@ def test_the_end_is_kept_but_for_the_first_block_and_as_much_is_done_as_fits(
     """
     first = decoding + each * views
     end = share * blocks * first
-    work = Work(views, blocks, decoding, each, Deadline(end, end))
+    work = Work(views, blocks, decoding, each, end)
 
     work.run()
 
@@ -52,26 +52,6 @@ def test_the_end_is_kept_but_for_the_first_block_and_as_much_is_done_as_fits(
         assert work.used == [views] * blocks
 
 
-@given(few, st.integers(2, 60), times, times, st.floats(0.5, 3))
-def test_a_model_that_others_can_replace_is_computed_as_a_whole_or_given_up_at_once(
-    views, blocks, decoding, each, share
-):
-    """It is whole wherever one view takes half of the time."""
-    one_view = blocks * (decoding + each)
-    end, first = share * one_view, decoding + each * views
-    work = Work(views, blocks, decoding, each, Deadline(end, end / 2, whole=True))
-
-    work.run()
-
-    assert work.now <= max(end, first) * (1 + 1e-9)
-    if end >= 2 * one_view + 3 * first:
-        assert len(work.used) == blocks
-    if len(work.used) < blocks and work.used[-1] == 1:
-        # What was left could not be computed by one view at the speed of the last block.
-        left = (blocks - len(work.used)) * (decoding + each)
-        assert work.now + left > end * (1 - 1e-9)
-
-
 @pytest.mark.parametrize(("side", "rows", "batch"), [(8, 20, 32), (8, 10**6, 1024), (512, 999, 32)])
 def test_a_batch_is_as_large_as_a_block_may_be(side, rows, batch):
-    assert predict.batch_size(np.zeros((1, side, side, 3), np.uint8), rows) == batch
+    assert forward_pass.batch_size(np.zeros((1, side, side, 3), np.uint8), rows) == batch

@@ -16,8 +16,8 @@ from pipeline.__main__ import main
 from pipeline.config import Floor
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
-from pipeline.evaluate import held_out_results, metrics
-from pipeline.evaluate.held_out_results import HeldOutRows
+from pipeline.evaluate import held_out_rows, metrics
+from pipeline.evaluate.held_out_rows import HeldOutRows
 from pipeline.train import training
 from workbench.report import report
 
@@ -30,7 +30,7 @@ def test_no_row_that_is_left_out_cost_more_than_one_that_is_kept(losses, most):
     """A loss that is no number is the worst of all."""
     values = np.array(losses)
 
-    chosen = held_out_results.worst(values, most)
+    chosen = held_out_rows.worst(values, most)
 
     costs = np.where(np.isnan(values), 1e9, values)
     assert costs[chosen].tolist() == sorted(costs, reverse=True)[:most]
@@ -38,7 +38,7 @@ def test_no_row_that_is_left_out_cost_more_than_one_that_is_kept(losses, most):
 
 
 def kept(folder, pictures):
-    held_out_results.keep_examples(folder, np.arange(len(pictures)), pictures)
+    held_out_rows.keep_examples(folder, np.arange(len(pictures)), pictures)
     with np.load(folder / "examples.npz") as arrays:
         assert arrays["indices"].tolist() == list(range(len(pictures)))
         return arrays["pixels"]
@@ -69,7 +69,7 @@ def test_the_rows_that_it_is_most_wrong_about_are_kept_with_their_pictures(tmp_p
     examples = Examples(tuple("abcde"), images, labels, Target("classes", ("x", "y")))
     config = configs.load("digits")
 
-    held_out_results.write(HeldOutRows(config, examples, pairs, found), tmp_path)
+    held_out_rows.write(HeldOutRows(config, examples, pairs, found), tmp_path)
 
     with np.load(tmp_path / "examples.npz") as arrays:
         assert arrays["indices"].tolist() == [2, 0, 3, 1]
@@ -94,7 +94,7 @@ def compared(right, floor=FLOOR, rows=100, metric="accuracy") -> tuple[dict | No
     config = replace(configs.load("digits"), num_classes=2, floor=floor, metric=metric)
     lines: list[str] = []
     held_out = HeldOutRows(config, examples, [(np.arange(0), np.arange(rows))], found)
-    part = held_out_results.compare(held_out, lines.append)
+    part = held_out_rows.compare(held_out, lines.append)
     return part, "\n".join(lines)
 
 

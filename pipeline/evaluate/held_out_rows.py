@@ -1,12 +1,13 @@
-"""Held-out results: what a training writes and shows of its held-out rows at its end.
+"""Held-out rows: their score after an epoch, and what a training writes and shows of them at its
+end.
 
-These are validation.csv and validation.npz, the metrics of the manifest, the rows that the model is
-most wrong about (examples.npz), few rows that carry most of a regression's error, and how the run
-compares with the baseline that `invoke inspect` measured (`Config.floor`).
+At the end these are validation.csv and validation.npz, the metrics of the manifest, the rows that
+the model is most wrong about (examples.npz), few rows that carry most of a regression's error, and
+how the run compares with the baseline that `invoke inspect` measured (`Config.floor`).
 """
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
@@ -19,11 +20,11 @@ from PIL import Image
 
 from formats.errors import writing
 from pipeline.config import Config, custom_code
-from pipeline.data import csv_files, dataset, folds, table_features
+from pipeline.data import dataset, folds
 from pipeline.data import labels as targets
-from pipeline.data.table_features import Encoding
-from pipeline.errors import DataError, PipelineError
-from pipeline.evaluate import competition_metric, metrics
+from pipeline.data.labels import Target
+from pipeline.errors import PipelineError
+from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
 
 LOSS_ROWS = 1024  # whose custom losses are computed at once
@@ -34,7 +35,55 @@ SIDE = 256  # pixels; a larger picture is reduced: people look at it, nothing co
 
 MOST_FEW = 5  # rows that are named, and at most one in a hundred
 FEW_SHARE = 0.5  # of the squared error, which they have to carry
-ODD = 5.0  # standard deviations from the mean, from which on a value is named
+
+
+@dataclass(frozen=True)
+class EpochScore:
+    """Scores a model after an epoch by the competition's metric. `Config.keep="best"` and
+    `Config.patience` follow it.
+
+    Attributes:
+        metric: of the competition.
+        target: what the labels mean.
+        labels: of the held-out rows, as `pipeline.data.labels.read` returns them.
+        show: takes a warning where the metric has no value.
+    """
+
+    metric: Metric
+    target: Target
+    labels: np.ndarray
+    show: Callable[[str], None]
+
+    def of(self, outputs: np.ndarray) -> dict[str, float]:
+        """Return {"validation_<metric>": its value}, or nothing if it has none.
+
+        Args:
+            outputs: of the model for these rows, float32 (n, outputs).
+        """
+        try:
+            truth, predictions = self.target.truth(self.labels), self.target.predictions(outputs)
+            return {self.name: self.metric(truth, predictions)}
+        except PipelineError as error:
+            self.show(
+                f"Warning: {self.metric.name} has no value for {len(outputs)} validation rows after"
+                f" this epoch, so its loss decides: {str(error).splitlines()[0]}"
+            )
+            return {}
+
+    def order(self, metrics: Mapping[str, float]) -> tuple[bool, float, float]:
+        """Return what is greater for the better of two epochs: by the metric, of equals by the
+        validation loss. An epoch without a value comes after all that have one.
+
+        Args:
+            metrics: of an epoch: validation_loss, and what `of` returns.
+        """
+        value, loss = metrics.get(self.name), -metrics["validation_loss"]
+        return (False, 0.0, loss) if value is None else (True, self.metric.sign * value, loss)
+
+    @property
+    def name(self) -> str:
+        """What an epoch's score is called in history.csv."""
+        return f"validation_{self.metric.name}"
 
 
 @dataclass(frozen=True)
@@ -62,7 +111,7 @@ class HeldOutRows:
     @cached_property
     def metric(self) -> Metric:
         """The competition's."""
-        return competition_metric.of(self.config)
+        return metrics.of(self.config)
 
     def truth(self, rows: np.ndarray) -> np.ndarray:
         """Return the labels of these rows as a metric takes them."""
@@ -212,14 +261,11 @@ def _small(pixels: np.ndarray) -> np.ndarray:
 # Few rows that carry most of the error
 
 
-def few_rows(held_out: HeldOutRows, folder: Path) -> dict[str, Any] | None:
+def few_rows(held_out: HeldOutRows) -> dict[str, Any] | None:
     """Return the manifest's "few_rows": which rows carry most of a regression's error.
 
     A typo in a label, or in an input, can weigh more than all other rows together. A longer
     training does not help then.
-
-    Args:
-        folder: the competition, whose table is read again if there are such rows.
 
     Returns:
         ids; share, of the squared error; text, for people; None if no few rows carry it, or the
@@ -236,34 +282,14 @@ def few_rows(held_out: HeldOutRows, folder: Path) -> dict[str, Any] | None:
         return None
     few = order[: np.argmax(shares > FEW_SHARE) + 1]
     share, ids = float(shares[len(few) - 1]), [examples.ids[row] for row in rows[few]]
-    odd = _odd_values(held_out, folder, rows[few])
-    named = [f"{name} ({why})" if why else name for name, why in zip(ids, odd, strict=True)]
     count, them = ("1 row carries", "it") if len(few) == 1 else (f"{len(few)} rows carry", "them")
     text = f"{count} {share:.0%} of the squared error on {len(rows):,} held-out rows:"
-    text += f" {', '.join(named)}."
+    text += f" {', '.join(ids)}."
     with suppress(PipelineError):  # no value for the others says nothing of these rows
         without = held_out.score(np.delete(rows, few))
         text += f" {held_out.metric.name} without {them}: {without:.4g}."
     text += f" Look at {them} in the table: a typo may be there."
     return {"ids": ids, "share": share, "text": text}
-
-
-def _odd_values(held_out: HeldOutRows, folder: Path, rows: np.ndarray) -> list[str]:
-    """Return what is far from the mean in each of the rows, in words; "" where nothing is."""
-    data, examples = held_out.config.data, held_out.examples
-    columns = dict(zip(examples.target.names, examples.labels[rows].T, strict=True))
-    if isinstance(examples.encoding, Encoding) and data.train_csv is not None:
-        path, key = folder / data.train_csv, data.id_column
-        numbers = tuple(examples.encoding.numbers)
-        table = csv_files.read(path, DataError, table_features.ADVICE, (key,), required=numbers)
-        table.index = table[key] if key in table else table.index.map(str)
-        table = table.loc[[examples.ids[row] for row in rows]]
-        columns |= table_features.deviations(table, examples.encoding, path)
-    texts = []
-    for _, row in pd.DataFrame(columns).abs().iterrows():
-        far = row[row >= ODD].nlargest(3)
-        texts.append(", ".join(f"{name!r} is {off:,.0f} s.d. off" for name, off in far.items()))
-    return texts
 
 
 # The baseline
@@ -274,7 +300,7 @@ def differing(config: Config) -> str:
 
     Two metrics' numbers cannot be compared.
     """
-    metric = competition_metric.of(config).name
+    metric = metrics.of(config).name
     if config.floor is None or config.floor.metric == metric:
         return ""
     return (
