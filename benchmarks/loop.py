@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SEED, IMAGES = 20261125, 60_000
 ORIGIN = {
     "config": {"name": "pace"},
-    **dict.fromkeys(("data", "batches", "precision", "devices", "code", "custom_code"), ""),
+    **dict.fromkeys(("data", "batches", "precision", "devices", "code"), ""),
 }
 MLP: dict[str, Any] = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.2}}
 SMALL = {"batch": 32, "batchnorm_batch": 32}
@@ -143,7 +143,7 @@ def fit(config: "Config", run: "Loop", steps: int) -> Callable[[], float]:
     import keras
 
     from pipeline.models import architectures
-    from pipeline.train import learning_rate
+    from pipeline.train.optimizer import optimizer
 
     class Feed(keras.utils.PyDataset):  # type: ignore[misc]
         """The batches of our loop."""
@@ -156,7 +156,7 @@ def fit(config: "Config", run: "Loop", steps: int) -> Callable[[], float]:
 
     built = architectures.build(config, run.applied.batchnorm_momentum)
     built.compile(
-        learning_rate.optimizer(run.applied, built.trainable_variables),
+        optimizer(run.applied, built.trainable_variables),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )

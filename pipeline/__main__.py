@@ -88,7 +88,7 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         "output": {"shape": [None, *built.output.shape[1:]], "dtype": "float32"},
         "images": images,
         "images_assumed": assumed,
-        "optimizer": applied.to_json(),
+        "optimizer": asdict(applied),
         "floor": None if config.floor is None else asdict(config.floor),
     }
     if not options.json:

@@ -71,7 +71,7 @@ class Optimizer(Checked):
         clip_norm: a mean gradient of a batch with a larger norm, over all weights together, is
             scaled down to it; 1 is usual. None: never.
         layer_decay: factor of the learning rate from one twelfth of the layers to the next, away
-            from the head (`pipeline.models.backbones.learning_rate_factors`); 0.65 to 0.9 is usual
+            from the head (`pipeline.train.optimizer.learning_rate_factors`); 0.65 to 0.9 is usual
             for a pretrained network. 1: none.
         schedule: how the learning rate continues after the warm-up: "cosine" falls along a half
             cosine; "one_cycle" does so after a warm-up along another one; "constant" stays, and

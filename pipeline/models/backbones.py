@@ -10,7 +10,6 @@ To add one, name it in `BACKBONES` with the numbers of its `preprocess_input`.
 import functools
 import hashlib
 import os
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -28,8 +27,7 @@ MOUNT = (
     'kernels/train-tpu/kernel-metadata.json ("dataset_sources": ["owner/slug"]). Then set '
     'pretrained="owner/slug/file".'
 )
-HEAD, POOL_NORM = "logits/", "pool_norm"
-PARTS = 12  # of a network's layers, for optimizer.layer_decay
+POOL_NORM = "pool_norm"
 
 
 class Backbone(NamedTuple):
@@ -176,36 +174,6 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
             digest.update(np.ascontiguousarray(array).data)
     source = str(config.model_options.get("pretrained", IMAGENET))
     return {"source": source, "arrays_sha256": digest.hexdigest()}
-
-
-def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
-    """Return the learning rate's factor for each trainable variable; None: 1 for all.
-
-    For `optimizer.layer_decay` the layers with weights, in the order of computation, are split into
-    12 equal parts, whatever the network (fewer layers: a part each). The head, which is the last
-    such layer, has the factor 1, the part before it layer_decay, the one before that layer_decay^2,
-    and so on: Clark et al. 2020, arXiv:2003.10555; with 12 parts, Liu et al. 2022 (ConvNeXt),
-    arXiv:2201.03545. A backbone's own factor, `backbone_rate`, comes on top.
-    """
-    rate, decay = 1.0, config.optimizer.layer_decay
-    if config.model in BACKBONES:
-        rate = float(config.model_options.get("backbone_rate", 1.0))
-    factors: dict[int, float] = {}
-    layers = [layer for layer in _layers(model) if layer.trainable_variables]
-    before_head = max(len(layers) - 1, 1)
-    parts = min(PARTS, before_head)
-    for place, layer in enumerate(layers):
-        factor = decay ** (parts - place * parts // before_head)
-        for one in layer.trainable_variables:
-            factors[id(one)] = factor * (1.0 if one.path.startswith(HEAD) else rate)
-    result = [factors[id(one)] for one in model.trainable_variables]
-    return None if set(result) == {1.0} else result
-
-
-def _layers(model: Any) -> Iterator[Any]:
-    """Yield the layers of a model and of models within it; parts of a layer belong to it."""
-    for layer in model.layers:
-        yield from _layers(layer) if isinstance(layer, keras.Model) else (layer,)
 
 
 @functools.lru_cache(maxsize=1)  # each fold starts with them

@@ -1,8 +1,7 @@
 """The whole state of a run as arrays, saved so that a kill at any moment leaves a good checkpoint.
 
 A checkpoint (`formats.checkpoint_folder`) is written as an artifact is (`formats.sealed_folder`),
-and the newest two valid ones are kept. `Saver` writes them while the run continues, as often as
-their cost allows.
+and the newest two valid ones are kept. `Saver` has one written as often as its cost allows.
 """
 
 import fcntl
@@ -11,14 +10,12 @@ import math
 import os
 import shutil
 import time
-from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import count
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import numpy as np
 
@@ -191,30 +188,20 @@ def interval(cost: float) -> float:
 
 
 class Saver:
-    """A context with one thread that writes one checkpoint at a time.
+    """Times what saves checkpoints, and says when the next one is due.
 
     Args:
-        seconds: least time between two checkpoints; None: it follows from the measured cost.
+        given: least seconds between two checkpoints; None: they follow from the measured cost.
         size: approximate bytes of a checkpoint.
 
     Attributes:
-        seconds: that writing has taken so far.
+        costs: seconds that each checkpoint took.
     """
 
-    def __init__(self, seconds: float | None, size: int) -> None:
-        self._given, self._size = seconds, size
-        self._costs: deque[float] = deque(maxlen=20)
+    def __init__(self, given: float | None, size: int) -> None:
+        self._given, self._size = given, size
+        self.costs: list[float] = []
         self._last = time.monotonic()
-        self._running: Future[float] | None = None
-        self._pool = ThreadPoolExecutor(1, "checkpoints")
-        self.seconds = 0.0
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        # A process that ends would end the thread in the middle of a write.
-        self._pool.shutdown(wait=True)
 
     def interval(self) -> float:
         """Return the seconds from one checkpoint to the next.
@@ -222,44 +209,21 @@ class Saver:
         >>> Saver(None, 0).interval()
         20.0
         """
-        found = interval(max(self._costs)) if self._costs else FIRST_SECONDS
+        found = interval(max(self.costs)) if self.costs else FIRST_SECONDS
         return found if self._given is None else self._given
 
     def reserve(self) -> float:
-        """Return the seconds to keep for the end: three of the slowest checkpoints so far.
-
-        One may be under way and one more follows, each of them slower than any before.
-        """
-        return 3 * max(self._costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
+        """Return the seconds to keep for the last one: twice those of the slowest so far."""
+        return 2 * max(self.costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
 
     def due(self) -> bool:
-        """Return whether it is time for the next one; raise what the last one raised."""
-        if self._running is not None and not self._running.done():
-            return False
-        self.wait()
+        """Return whether it is time for the next one."""
         return time.monotonic() - self._last >= self.interval()
 
-    def save(self, snapshot: float, write: Callable[[], None]) -> None:
-        """Start to write a checkpoint while the run continues.
-
-        Args:
-            snapshot: seconds that it took to copy the state off the devices.
-            write: writes it; `due` or `wait` raises what it raises.
-        """
-
-        def timed() -> float:
-            started = time.monotonic()
-            write()
-            return snapshot + time.monotonic() - started
-
-        self.wait()
+    @contextmanager
+    def saving(self) -> Iterator[None]:
+        """Measure what saving takes."""
+        started = time.monotonic()
+        yield
         self._last = time.monotonic()
-        self._running = self._pool.submit(timed)
-
-    def wait(self) -> None:
-        """Return when nothing is being written; raise what the last write raised."""
-        if self._running is not None:
-            running, self._running = self._running, None
-            cost = running.result()
-            self._costs.append(cost)
-            self.seconds += cost
+        self.costs.append(self._last - started)

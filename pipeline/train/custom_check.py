@@ -15,7 +15,6 @@ from typing import Any
 
 import jax
 import numpy as np
-from keras.layers import BatchNormalization
 
 from pipeline import artifact
 from pipeline.augment.augmentation import Augmentation
@@ -27,7 +26,7 @@ from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, PipelineError, SubmissionError
 from pipeline.evaluate import losses, metrics
 from pipeline.infer import submission
-from pipeline.models import architectures, group_layers, layer_tree, weight_names
+from pipeline.models import architectures, group_layers, weight_names
 from pipeline.train import learning_rate
 
 ROWS = 16
@@ -137,8 +136,7 @@ def _loss(config: Config) -> str:
 
 
 def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
-    """Return whether a custom loss gives a row another number when other rows change, or their
-    number.
+    """Return whether a custom loss gives a row another number when other rows are left out.
 
     Args:
         shape: of the model's outputs for a row.
@@ -146,21 +144,20 @@ def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
     Raises:
         ConfigError: if the loss fails.
     """
-    loss, half = custom_code.function(config, "loss"), ROWS // 2
+    loss, labels = custom_code.function(config, "loss"), _labels(config)
     if loss is None:
         return False
-    labels, random = _labels(config), np.random.default_rng(2)
-    outputs, others = random.standard_normal((2, ROWS, *shape), np.float32)
-    others[:half] = outputs[:half]
-    other_labels = np.concatenate([labels[:half], random.permutation(_labels(config, 1))[half:]])
-    batches = (labels, outputs), (other_labels, others), (labels[:half], outputs[:half])
+    outputs = np.random.default_rng(2).standard_normal((ROWS, *shape), np.float32)
     # Of several sizes, since a loss with a margin is 0 where rows are far apart.
     for size in (0.1, 1, 10):
         with custom_code.telling(config, "loss"), jax.default_matmul_precision("highest"):
-            values, *different = (np.asarray(jax.jit(loss)(x, size * y)) for x, y in batches)
+            values, of_half = (
+                np.asarray(jax.jit(loss)(labels[:rows], size * outputs[:rows]))
+                for rows in (ROWS, ROWS // 2)
+            )
         if values.shape != (ROWS,):
             return False  # `check` refuses it
-        if any(_differ(values[:half], other[:half]) for other in different):
+        if _differ(values[: ROWS // 2], of_half):
             return True
     return False
 
@@ -196,43 +193,22 @@ def _model(config: Config) -> str:
             "has no weight that trains; expected those of the last layer at least.\n"
             "Set trainable=True there, or make a layer with weights."
         )
-    if custom_code.function(config, "model"):
-        _refuse_mixed_rows(config)
     _refuse_infinite_gradients(config, model, images)
     outputs = architectures.outputs(model, images, ROWS)
+    others = _inputs(config, 1)
+    others[0] = images[0]
+    if _differ(outputs[:1], architectures.outputs(model, others, ROWS)[:1]):
+        raise Wrong(
+            "gives a row other numbers when other rows of the batch change. A step computes a batch"
+            " in parts, whatever fits, so the machine would decide what is mixed.\n"
+            "Compute each row by itself. To mix rows, set data.mixup or data.cutmix; to compare"
+            " them, do it in the loss, which gets whole groups; BatchNormalization gets them, too."
+        )
     _refuse_lost_state(config, model, images, outputs)
     softmax = outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < SUM_TOLERANCE
     if config.target == "classes" and not custom_code.function(config, "loss") and softmax:
         raise Wrong("gives probabilities; the loss expects logits.\nLeave the softmax out.")
     return f"{architectures.count(model)['total']:,} parameters, all gradients finite"
-
-
-def _refuse_mixed_rows(config: Config) -> None:
-    """Replace all rows but the first, and compare the first one's outputs. BatchNormalization may
-    mix rows.
-    """
-    model, random = architectures.build(config), np.random.default_rng(0)
-    for layer in layer_tree.descendants(model):
-        if isinstance(layer, BatchNormalization):
-            layer.trainable = False  # it then computes with its moving statistics
-    # Random weights, since a branch may start with a factor of 0.
-    params = [
-        random.normal(0, 0.1, one.shape).astype(one.dtype) for one in model.trainable_variables
-    ]
-    buffers = [variable.value for variable in model.non_trainable_variables]
-    inputs, others = _inputs(config), _inputs(config, 1)
-    others[0] = inputs[0]
-    program = jax.jit(lambda x: model.stateless_call(params, buffers, x, training=True)[0][0])
-    with jax.default_matmul_precision("highest"):
-        outputs, different = (np.asarray(program(batch)) for batch in (inputs, others))
-    if _differ(outputs, different):
-        raise Wrong(
-            "gives a row other numbers when other rows of the batch change. A step computes a batch"
-            " in parts, whatever fits, and a layer that draws at random row by row, so the machine"
-            " would decide what is mixed.\n"
-            "Compute each row by itself. To mix rows, set data.mixup or data.cutmix; to compare"
-            " them, do it in the loss, which gets whole groups; BatchNormalization gets them, too."
-        )
 
 
 def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -> None:

@@ -11,7 +11,7 @@ Batches are copied into buffers that are used again. They are the same in each w
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import Future
 from typing import Any
 
@@ -22,8 +22,8 @@ from pipeline.config import Config
 from pipeline.data.dataset import Batches
 from pipeline.data.image_arrays import FileImages
 from pipeline.data.row_gathering import Gatherer, ahead, take
-from pipeline.errors import DeviceError
-from pipeline.runtime import devices, replicas
+from pipeline.runtime import replicas
+from pipeline.train.progress_log import Show
 from pipeline.train.step import Batch, TrainStep
 
 WORDS = {
@@ -64,38 +64,11 @@ def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
     return chosen, f"{size}, {part / 1e6:,.1f} MB per device with {room / 1e6:,.1f} MB"
 
 
-def begin(
-    config: Config,
-    batches: Batches,
-    step: TrainStep,
-    show: Callable[[str], None],
-    *,
-    needed: bool = True,
-) -> "Feed":
-    """Return the feed of a run, and say which it is.
-
-    Args:
-        needed: false where a run is complete, and nothing is fed any more.
-
-    Raises:
-        DeviceError: if the config wants the images on the devices, and they do not fit.
-    """
-    chosen = "host"
-    if needed:
-        chosen, why = way(config.feed, batches.inputs, step.replicas)
-        show(f"Feed: {WORDS[chosen]} ({why})")
-    try:
-        return Feed(batches, step, chosen)
-    except jax.errors.JaxRuntimeError as error:
-        if chosen != "device" or not devices.exhausted(error):
-            raise
-        if config.feed == "device":
-            raise DeviceError(
-                "The inputs do not fit into the memory of the devices.\n"
-                'Set feed="host" or "auto" in the config; batches stay the same.'
-            ) from error
-    show(f"The devices have no room for the inputs after all: {WORDS['host']}")
-    return Feed(batches, step, "host")
+def begin(config: Config, batches: Batches, step: TrainStep, show: Show) -> "Feed":
+    """Return the feed of a run, and say which it is."""
+    chosen, why = way(config.feed, batches.inputs, step.replicas)
+    show(f"Feed: {WORDS[chosen]} ({why})")
+    return Feed(batches, step, chosen)
 
 
 class Feed:
@@ -116,12 +89,12 @@ class Feed:
         self._part = replicas.part(step.mesh, batches.batch)
         size = self._part.stop - self._part.start
         self._shape = (self._steps, size, *batches.inputs.shape[1:])
-        self._large = int(np.prod(self._shape)) * batches.inputs.dtype.itemsize >= THREADED
+        large = int(np.prod(self._shape)) * batches.inputs.dtype.itemsize >= THREADED
         self.held: Held = ()
         self._gatherer: Gatherer | None = None
         if way == "device":
             self.held = (replicas.hold(step.mesh, batches.inputs, batches.rows),)
-        elif self._large or way == "files":
+        elif large or way == "files":
             self._gatherer = Gatherer(batches.inputs)
         self._free: list[np.ndarray] = []
         self._used: deque[tuple[int, np.ndarray]] = deque()
@@ -137,18 +110,6 @@ class Feed:
         """Yield batches and the number of steps of each call, for each (first step, number)."""
         for begun in ahead(self._begin, spans, AHEAD if self._gatherer else 0):
             yield self._call(begun), begun[1]
-
-    def release(self, steps: range, show: Callable[[str], None]) -> Batch | None:
-        """Take the inputs off the devices, and return the batches of a call; None if there are
-        none, or the config wants them there.
-        """
-        if not self.held or self._step.config.feed == "device":
-            return None
-        show(f"Out of memory; the inputs leave the devices: {WORDS['host']}")
-        self.held = ()
-        if self._large:
-            self._gatherer = Gatherer(self._batches.inputs)
-        return self._call(self._begin((steps.start, len(steps))))
 
     def ended(self, step: int) -> None:
         """Note that the devices have done all steps before this one: their buffers are free."""

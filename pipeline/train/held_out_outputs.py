@@ -42,7 +42,7 @@ def compute(
         mesh: of the devices; None for one.
         batch: rows at once, over all replicas.
         folder: keeps the outputs in held-out.npz, for the next session.
-        run: of the trained weights and the precision: those of others are not used.
+        run: names the trained weights: outputs of others are not used.
         session: is told of progress, and says when to stop.
     """
     digest = hashlib.sha256(f"{run} {len(rows)} ".encode() + rows.tobytes()).hexdigest()

@@ -28,8 +28,7 @@ not.
 """
 
 import math
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import Config
@@ -93,10 +92,6 @@ class Applied:
     batchnorm_momentum: float
     batchnorm_batch: int
     warnings: tuple[str, ...]
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the numbers for `json.dumps`."""
-        return asdict(self)
 
 
 def grouped(batch: int, base_batch: int) -> int:
@@ -239,28 +234,3 @@ def schedule(applied: Applied) -> Any:
             return applied.peak_rate * risen * (1 + ops.cos(math.pi * fallen)) / 2
 
     return Schedule()
-
-
-def optimizer(applied: Applied, variables: Sequence[Any] = ()) -> Any:
-    """Return the Keras optimizer with the applied numbers and the schedule.
-
-    Args:
-        applied: the numbers.
-        variables: of Keras, that it will train. Weight decay leaves out biases, and whatever has
-            one number per channel, as normalization's scale and offset.
-    """
-    from keras import optimizers
-
-    numbers: dict[str, Any] = {"global_clipnorm": applied.clip_norm}
-    if applied.optimizer == "sgd":
-        numbers |= {"momentum": applied.momentum, "nesterov": True}
-    else:
-        numbers |= {name: getattr(applied, name) for name in ("beta_1", "beta_2", "epsilon")}
-    if applied.optimizer != "adam":
-        numbers["weight_decay"] = applied.weight_decay
-    kind = {"sgd": optimizers.SGD, "adam": optimizers.Adam, "adamw": optimizers.AdamW}
-    made = kind[applied.optimizer](schedule(applied), **numbers)
-    made.exclude_from_weight_decay(
-        var_list=[one for one in variables if len(one.shape) < 2 or one.name == "bias"]
-    )
-    return made

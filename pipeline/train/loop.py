@@ -5,13 +5,12 @@ and so is dropout, whose generator starts from the seed and lies in the state. T
 calls ahead of the devices (asynchronous dispatch), and never waits for the newest one.
 """
 
-import math
 import secrets
 import time
-from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections import defaultdict, deque
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
@@ -29,13 +28,12 @@ from pipeline.errors import CheckpointError, DeviceError, DivergedError
 from pipeline.evaluate.held_out_rows import EpochScore
 from pipeline.models import weight_names
 from pipeline.runtime import devices, processes, replicas
-from pipeline.train import checkpoint
+from pipeline.train import checkpoint, held_out_outputs
 from pipeline.train import feed as feeding
-from pipeline.train.accumulation import Accumulation
 from pipeline.train.checkpoint import Saver
 from pipeline.train.feed import Feed
 from pipeline.train.learning_rate import Applied
-from pipeline.train.progress_log import Fold, Progress
+from pipeline.train.progress_log import Fold, Progress, Show
 from pipeline.train.session import Session
 from pipeline.train.state import not_finite
 from pipeline.train.step import Batch, Report, TrainStep
@@ -72,7 +70,7 @@ class Record:
         best: epoch, metrics and metric of the best epoch, and how many have come since.
         init_from: the run whose weights it started from (`warm_start.begin`); None: none.
         seconds: of training, over all sessions.
-        fitted: "devices", and the "accumulation" that fitted into them.
+        devices, micro_batch: which one fitted into the memory of which devices.
     """
 
     run_id: str
@@ -81,7 +79,8 @@ class Record:
     best: dict[str, Any] = field(default_factory=dict)
     init_from: dict[str, Any] | None = None
     seconds: float = 0.0
-    fitted: dict[str, Any] = field(default_factory=dict)
+    devices: str = ""
+    micro_batch: int | None = None
 
 
 class Loop:
@@ -113,22 +112,22 @@ class Loop:
         batches: dataset.Batches,
         held_out: np.ndarray,
         output: Path,
-        show: Callable[[str], None],
+        show: Show,
         fold: Fold | None = None,
     ) -> None:
         self.config, self.applied, self.batches = config, applied, batches
         self.held_out, self.output, self.show, self.fold = held_out, output, show, fold
         self.compiled = TrainStep(config, applied, model, replicas.mesh())
+        self._devices = f"{self.compiled.replicas} of {devices.found()}"
         self.state = self.compiled.initial()
         self.step = 0
         run = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         self.record = Record(processes.shared(run))
         self.score: EpochScore | None = None
-        self.seconds: dict[str, float] = {}
+        self.seconds = defaultdict[str, float](float)
         keys = weight_names.keys(model)
-        self._keys = list(keys.values())
         variables = (*model.trainable_variables, *model.non_trainable_variables)
-        self._variable_keys = [keys.get(id(one), "") for one in variables]
+        self._keys = [keys.get(id(one), "") for one in variables]  # seeds have none
         self._best_weights: dict[str, np.ndarray] = {}
         self._calls, self._metric = CallQueue(self.compiled.replicas), FIGURE[config.target]
         self._started = self._validation_seconds = 0.0
@@ -141,17 +140,16 @@ class Loop:
         session: Session,
         *,
         max_steps: int | None,
-        fitted: Accumulation | None = None,
+        fitted: int | None = None,
     ) -> str:
         """Run to the end, to step `max_steps`, or to the end of the session.
 
         Args:
-            origin: what the run is made from: "config", "custom_code" (the digest of its
-                functions), "data" and "batches", which must be those of the checkpoint, and
-                `MAY_CHANGE`.
+            origin: what the run is made from: "config" (with the digest of its functions), "data"
+                and "batches", which must be those of the checkpoint, and `MAY_CHANGE`.
             session: says when to stop, and is told of progress.
             max_steps: of the run; None: run to the end.
-            fitted: what fitted into the devices in an earlier fold.
+            fitted: the micro-batch that fitted into the devices in an earlier fold.
 
         Returns:
             "complete" or "partial".
@@ -162,23 +160,16 @@ class Loop:
             DivergedError: if a loss or a weight is not finite.
         """
         folder, total = self.output / "checkpoints", self.applied.total_steps
-        with checkpoint.writer(folder), self.explained_memory():
+        with checkpoint.writer(folder), self._explained_memory():
             fitted = self._resume(folder, origin) or fitted
             if fitted is not None and self.compiled.use(fitted):
-                size = self.compiled.micro_batch
-                self.show(f"Micro-batches of {size} per replica, as fitted before")
-            self._started = time.monotonic()
-            self._calls.restart()
-            self._progress = Progress(
-                self.output, self.config, self.step, total, self.show, self.fold
-            )
-            state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
-            arguments = self.config, self.batches, self.compiled, self.show
-            with (
-                Saver(self.config.checkpoint_seconds, state_bytes) as saver,
-                feeding.begin(*arguments, needed=not self.complete) as feed,
-            ):
-                stop = self._train(feed, saver, session, total if max_steps is None else max_steps)
+                self.show(f"Micro-batches of {fitted} per replica, as fitted before")
+            stop = None
+            if not self.complete:
+                self._started = time.monotonic()
+                most = total if max_steps is None else min(max_steps, total)
+                with feeding.begin(self.config, self.batches, self.compiled, self.show) as feed:
+                    stop = self._train(feed, session, most)
         if self.out_of_patience:
             best, since = self.record.best["epoch"], self.record.best["epochs_since"]
             self.show(
@@ -194,9 +185,14 @@ class Loop:
         )
         return "partial"
 
-    def _train(self, feed: Feed, saver: Saver, session: Session, max_steps: int) -> str | None:
+    def _train(self, feed: Feed, session: Session, max_steps: int) -> str | None:
         """Take the steps, and return why the session ended them, or None."""
         saved_step, stop, calls = self.step, None, self._calls
+        calls.restart()
+        state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
+        saver = Saver(self.config.checkpoint_seconds, state_bytes)
+        total = self.applied.total_steps
+        self._progress = Progress(self.output, self.config, saved_step, total, self.show, self.fold)
         for batches, number in feed.calls(self._spans(max_steps)):
             report = self._call(feed, batches, number)
             for step, ended in calls.ended(sum(a.nbytes for a in jax.tree.leaves(batches))):
@@ -215,25 +211,28 @@ class Loop:
             if stop or self.out_of_patience:
                 break
             if saver.due():
-                jax.block_until_ready(report)  # type: ignore[no-untyped-call]
                 with self._progress.aside():
                     self._save(saver)
-                saved_step = self.step
+                saved_step, newest = self.step, calls.last()
+                feed.ended(self.step)
+                calls.restart()
+                if newest:
+                    calls.add(*newest, timed=False)
+                session.progress()
         if newest := calls.last():  # no epoch ended with the last step
             self._show_progress(*newest)
         whole = time.monotonic() - self._started
         self.seconds["train"] = whole - self.seconds.get("compile", 0.0)
         if self.step != saved_step:
             self._save(saver)
-        saver.wait()
-        self.seconds["checkpoints"] = saver.seconds
+        self.seconds["checkpoints"] = sum(saver.costs)
         return stop
 
     def _call(self, feed: Feed, batches: Batch, number: int) -> Report:
         """Make one call to the devices; the first one compiles, and is waited for."""
         compiles = "compile" not in self.seconds
         if compiles:
-            report = self._first_call(feed, batches, range(self.step, self.step + number))
+            report = self._first_call(feed, batches, number)
             self.seconds["compile"] = time.monotonic() - self._started
             self._progress.restart_clock(self.step + number)
             self._calls.restart()
@@ -244,41 +243,29 @@ class Loop:
         self._calls.add(self.step, report, timed=not compiles)
         return report
 
-    def _first_call(self, feed: Feed, batches: Batch, steps: range) -> Report:
-        """Make a run's first call, with smaller micro-batches until it fits.
-
-        Before it takes rematerialization, which costs time, the inputs leave the devices.
-        """
+    def _first_call(self, feed: Feed, batches: Batch, number: int) -> Report:
+        """Make a run's first call, with smaller micro-batches until it fits."""
         step, layout = self.compiled, self.compiled.layout
         before = layout.to_arrays(self.state)  # a call that fails may have taken the state's memory
         while True:
             try:
-                state, report = step.train(self.state, feed.held, batches, len(steps))
+                state, report = step.train(self.state, feed.held, batches, number)
                 jax.block_until_ready(state)  # type: ignore[no-untyped-call]
                 self.state = state
                 return report
             except jax.errors.JaxRuntimeError as error:
-                if not devices.exhausted(error):
+                if not devices.exhausted(error) or not step.smaller:
                     raise
-                self.state = layout.from_arrays(before, self.state)
-                only_remat = all(smaller.remat for smaller in step.smaller)
-                if only_remat and (sent := feed.release(steps, self.show)):
-                    batches = sent
-                elif step.smaller:
-                    tried = step.micro_batch
-                    step.use(step.smaller[0])
-                    remat = step.accumulation.remat
-                    self.show(
-                        f"Out of memory at {tried} {self.config.data.noun} per replica; retrying"
-                        f" with micro-batches of {step.micro_batch}"
-                        f"{', computing again what the gradient needs' * remat}."
-                        f" Batch {self.config.batch} and the learning rate stay."
-                    )
-                else:
-                    raise
+                self.state, tried = layout.from_arrays(before, self.state), step.micro_batch
+                step.use(step.smaller[0])
+                self.show(
+                    f"Out of memory at {tried} {self.config.data.noun} per replica; retrying with"
+                    f" micro-batches of {step.micro_batch}. Batch {self.config.batch} and the"
+                    " learning rate stay."
+                )
 
     @contextmanager
-    def explained_memory(self) -> Iterator[None]:
+    def _explained_memory(self) -> Iterator[None]:
         """Say what to do when a call does not fit into the memory of the devices: the first one, as
         small as it can be, or a later one, for example because another process took the memory.
         """
@@ -292,17 +279,17 @@ class Loop:
                 f"A micro-batch of {size} per replica does not fit into the memory of the devices:"
                 f" {str(error).splitlines()[0][:300]}\n"
                 f"End what else uses these devices, set a micro_batch below {size} in the config,"
-                " which changes no result, or use a smaller model. The same command again resumes"
-                " from the last checkpoint."
+                ' which changes no result, keep the inputs off the devices (feed="host"), or use a'
+                " smaller model. The same command again resumes from the last checkpoint."
             ) from error
 
     def _spans(self, max_steps: int) -> Iterator[tuple[int, int]]:
         """Yield (first step, number of steps) of each call, all of one epoch."""
-        start, stop = self.step, min(self.applied.total_steps, max_steps)
-        while start < stop and not self.out_of_patience:
+        start = self.step
+        while start < max_steps and not self.out_of_patience:
             images = (self._epoch(start) + 1) * len(self.batches)
             end_of_epoch = -(-images // self.config.batch)
-            end = min(start + self.compiled.steps_per_call, end_of_epoch, stop)
+            end = min(start + self.compiled.steps_per_call, end_of_epoch, max_steps)
             yield start, end - start
             start = end
 
@@ -334,8 +321,7 @@ class Loop:
         with progress.aside():
             validated = self._validate(session)
         self._validation_seconds = time.monotonic() - started
-        before = self.seconds.get("validate", 0.0)
-        self.seconds["validate"] = before + self._validation_seconds
+        self.seconds["validate"] += self._validation_seconds
         if not np.isfinite(loss := validated["validation_loss"]):
             raise self._diverged(f"The validation loss is {loss}", self.step)
         metrics = self.record.metrics = means | validated
@@ -432,12 +418,25 @@ class Loop:
         epoch if the config keeps that.
         """
         params, buffers = self._for_inference()
-        values = dict(zip(self._variable_keys, [*params, *buffers], strict=True))
-        return {key: np.asarray(values[key]) for key in self._keys}
+        values = zip(self._keys, [*params, *buffers], strict=True)
+        return {key: np.asarray(value) for key, value in values if key}
 
-    def forward(self) -> Callable[[Any], Any]:
-        """Return the trained model, from inputs on the devices to outputs."""
-        return partial(self.compiled.forward, *self._for_inference())
+    def held_out_outputs(self, session: Session) -> np.ndarray | None:
+        """Return the trained model's outputs for the held-out rows, float32 (v, outputs); None if
+        the session ends before.
+        """
+        step = self.compiled
+        with self._explained_memory():
+            return held_out_outputs.compute(
+                partial(step.forward, *self._for_inference()),
+                self.batches.inputs,
+                self.held_out,
+                mesh=step.mesh,
+                batch=step.micro_batch * step.replicas,
+                folder=self.output,
+                run=f"{self.record.run_id} step {self.step}",
+                session=session,
+            )
 
     def _for_inference(self) -> tuple[list[Any], list[Any]]:
         """Return (params, buffers) on the devices to infer with."""
@@ -445,35 +444,30 @@ class Loop:
         best = self._best_weights
         values = [
             replicas.placed(best[key], value.sharding) if key in best else value
-            for key, value in zip(self._variable_keys, [*params, *buffers], strict=True)
+            for key, value in zip(self._keys, [*params, *buffers], strict=True)
         ]
         return values[: len(params)], values[len(params) :]
 
     # Checkpoints
 
     def _save(self, saver: Saver) -> None:
-        started, step = time.monotonic(), self.step
-        best = {f"{BEST}{name}": array for name, array in self._best_weights.items()}
-        arrays = self.compiled.layout.to_arrays(self.state) | best
-        accumulation = asdict(self.compiled.accumulation)
-        fitted = {"devices": str(devices.found()), "accumulation": accumulation}
-        seconds = self.record.seconds + started - self._started
-        details = asdict(replace(self.record, seconds=seconds, fitted=fitted))
-
-        def write() -> None:
+        with saver.saving():
+            best = {f"{BEST}{name}": array for name, array in self._best_weights.items()}
+            arrays = self.compiled.layout.to_arrays(self.state) | best
             if wrong := not_finite(arrays):
                 raise self._diverged(
                     f"{len(wrong)} of {len(arrays)} arrays of the state are not finite, for example"
                     f" {', '.join(wrong[:3])},",
-                    step,
+                    self.step,
                 )
-            checkpoint.save(self.output / "checkpoints", step, arrays, details)
+            seconds = self.record.seconds + time.monotonic() - self._started
+            fitted = {"devices": self._devices, "micro_batch": self.compiled.micro_batch}
+            details = asdict(self.record) | {"seconds": seconds} | fitted
+            checkpoint.save(self.output / "checkpoints", self.step, arrays, details)
 
-        saver.save(time.monotonic() - started, write)
-
-    def _resume(self, folder: Path, origin: dict[str, Any]) -> Accumulation | None:
-        """Resume from the newest checkpoint, if there is one. Return what fitted into these devices
-        before, if the checkpoint says so.
+    def _resume(self, folder: Path, origin: dict[str, Any]) -> int | None:
+        """Resume from the newest checkpoint, if there is one. Return the micro-batch that fitted
+        into these devices before, if the checkpoint says so.
 
         Raises:
             CheckpointError: if it is of a different run.
@@ -515,14 +509,12 @@ class Loop:
                     " Two ways of training may be mixed."
                 )
         record.origin = origin | first  # later sessions keep what the first one had
-        same_devices = record.fitted["devices"] == str(devices.found())
-        return Accumulation(**record.fitted["accumulation"]) if same_devices else None
+        return record.micro_batch if record.devices == self._devices else None
 
     def _changed(self, record: Record, arrays: Mapping[str, np.ndarray]) -> list[str]:
         """Return in words how this run differs from the one that saved a checkpoint."""
         theirs, ours, metric = record.origin, self.record.origin, record.best.get("metric")
-        code = [{"custom_code": each["custom_code"]} for each in (theirs, ours)]
-        found = changes(theirs["config"] | code[0], ours["config"] | code[1])
+        found = changes(theirs["config"], ours["config"])
         found += [what for name, what in MUST_STAY.items() if theirs[name] != ours[name]]
         if differing := self.compiled.layout.differing(arrays, self.state):
             found.append(f"the model or the optimizer, for example {', '.join(differing[:3])}")
@@ -553,16 +545,19 @@ class CallQueue:
     def restart(self) -> None:
         """Forget the calls in flight, which the caller has waited for, and time new ones."""
         self._calls.clear()
-        self._free, self._ended = math.inf, 0
+        self._ended = 0
         self._since = self._last_end = self._began = time.monotonic()
 
     def begin(self) -> None:
-        """Note that a call is about to be made. Devices with nothing left to do have waited."""
+        """Note that a call is about to be made. Devices with nothing left to do have waited since
+        the last one's end, which took as long as one alone.
+        """
         now = time.monotonic()
-        self._seconds += now - self._began
-        self._began = now
-        if self._calls and _has_ended(self._calls[-1][1]):
-            self._waited += max(now - self._free, 0.0)
+        passed, self._began = now - self._began, now
+        self._seconds += passed
+        last = jax.tree.leaves(self._calls[-1][1]) if self._calls else []
+        if len(self._alone) == ALONE and last and last[0].is_ready():
+            self._waited += max(passed - min(self._alone), 0.0)
 
     def add(self, step: int, report: Any, *, timed: bool = True) -> None:
         """Add a call.
@@ -572,16 +567,9 @@ class CallQueue:
             report: arrays that it returns.
             timed: false for a call that compiled.
         """
-        now = time.monotonic()
         if timed and len(self._alone) < ALONE:
             jax.block_until_ready(report)  # type: ignore[no-untyped-call]
-            now = time.monotonic()
-            self._alone.append(now - self._began)
-        self._free = math.inf
-        if len(self._alone) == ALONE:
-            # On a CPU a call that gives its state away is made when the one before it has ended,
-            # so it starts now, not when it was asked for.
-            self._free = now if _has_ended(report) else now + min(self._alone)
+            self._alone.append(time.monotonic() - self._began)
         self._calls.append((step, report))
 
     def idle(self) -> float:
@@ -619,10 +607,6 @@ class CallQueue:
     def last(self) -> tuple[int, Any] | None:
         """Return (step, report) of the newest call in flight, or None."""
         return self._calls[-1] if self._calls else None
-
-
-def _has_ended(report: Any) -> bool:
-    return bool(jax.tree.leaves(report)[0].is_ready())
 
 
 def allowed(seconds: float, size: int) -> int:

@@ -16,6 +16,8 @@ from formats import atomic_file
 from formats.errors import writing
 from pipeline.config import Config
 
+Show = Callable[[str], None]  # takes each line of text
+
 HISTORY, LINES = "history.csv", "progress.jsonl"
 # How the numbers of a line read, in this order; a person is not shown the others.
 WORDS = {
@@ -95,24 +97,18 @@ class Progress:
     Args:
         folder: gets progress.jsonl and history.csv.
         config: of the run.
-        step, total_steps: where the run starts, and where it ends.
+        step, total: where the run starts, and where it ends.
         show: takes each line of text.
         fold: which each line then names; its `eta_seconds` are those to the end of the last one.
     """
 
     def __init__(
-        self,
-        folder: Path,
-        config: Config,
-        step: int,
-        total_steps: int,
-        show: Callable[[str], None],
-        fold: Fold | None = None,
+        self, folder: Path, config: Config, step: int, total: int, show: Show, fold: Fold | None
     ) -> None:
         self._lines, self._history = folder / LINES, folder / HISTORY
-        self._config, self._total, self._show = config, total_steps, show
+        self._config, self._total, self._show = config, total, show
         self._fold = {"fold": fold.number, "folds": fold.count} if fold else {}
-        self._last_step = total_steps + (fold.steps_after if fold else 0)
+        self._last_step = total + (fold.steps_after if fold else 0)
         noun = config.data.noun
         self._noun = {} if noun == NOUNS[0] else {"noun": noun}
         self.restart_clock(step)

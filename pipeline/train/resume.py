@@ -7,11 +7,12 @@ copied into the working folder, where `training.train` finds them.
 import hashlib
 import json
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from formats import atomic_file
-from formats.checkpoint_folder import NAME
+from formats.checkpoint_folder import newest_first
 from formats.errors import writing
 from pipeline.errors import CheckpointError, reading
 from pipeline.runtime import mounts
@@ -88,18 +89,11 @@ def progress(output: Path) -> str:
     """
     shown = []
     for folder in sorted(output.glob("**/checkpoints")):
-        names = [NAME.fullmatch(path.name) for path in folder.glob("step-*")]
-        if steps := [int(name[1]) for name in names if name]:
+        if found := newest_first(folder):
+            step, total = int(found[0].name.removeprefix("step-")), ""
+            with suppress(OSError, ValueError, LookupError):  # there may be no line of progress
+                lines = folder.with_name("progress.jsonl").read_text(encoding="utf-8").splitlines()
+                total = f" of {json.loads(lines[-1])['steps']}"
             fold = folder.parent.relative_to(output).as_posix().removeprefix(".")
-            total = _total_steps(folder.with_name("progress.jsonl"))
-            shown.append(f"{fold} step {max(steps)}{total}".lstrip())
+            shown.append(f"{fold} step {step}{total}".lstrip())
     return ", ".join(shown)
-
-
-def _total_steps(lines: Path) -> str:
-    """Return " of 120" by the last line of progress; "" if there is none."""
-    try:
-        *_, last = lines.read_text(encoding="utf-8").splitlines()
-        return f" of {json.loads(last)['steps']}"
-    except (OSError, ValueError, LookupError):
-        return ""

@@ -11,6 +11,7 @@ import signal
 import sys
 import threading
 import time
+from contextlib import suppress
 from pathlib import Path
 from types import FrameType
 from typing import Any, Self
@@ -107,18 +108,15 @@ class Session:
             text = (
                 f"Error: no step was finished for {seconds:.0f} s; the "
                 "run ends here, and resumes from its last checkpoint.\n"
-                f"The stacks of all threads are in {self._output / STALLED}."
+                f"The stacks of all threads go to {self._output / STALLED}."
             )
-            # The main thread hangs: no exception and no output of a notebook would be seen.
-            try:
-                with (self._output / STALLED).open("w") as file:
-                    print(text, file=file, flush=True)
-                    faulthandler.dump_traceback(file, all_threads=True)
-            except OSError as error:  # a full disk must not keep the run hanging
-                text += f" It could not be written: {error.strerror or error}."
-            finally:
-                print(text, file=sys.__stderr__, flush=True)
-                os._exit(1)
+            # The main thread hangs: no exception and no output of a notebook would be seen. Nor may
+            # a full disk keep the run hanging.
+            print(text, file=sys.__stderr__, flush=True)
+            with suppress(OSError), (self._output / STALLED).open("w") as file:
+                print(text, file=file, flush=True)
+                faulthandler.dump_traceback(file, all_threads=True)
+            os._exit(1)
 
 
 def age() -> float:

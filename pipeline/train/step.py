@@ -17,7 +17,7 @@ replica's share of the batch spans several replicas, which then all-reduce Batch
 """
 
 from collections.abc import Callable
-from functools import partial, wraps
+from functools import wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -33,11 +33,11 @@ from pipeline.data import labels as target
 from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
 from pipeline.evaluate import losses
-from pipeline.models import backbones, group_layers
+from pipeline.models import group_layers
 from pipeline.runtime import devices, replicas
-from pipeline.train import accumulation, custom_check, learning_rate
-from pipeline.train.accumulation import Accumulation
+from pipeline.train import custom_check, learning_rate
 from pipeline.train.learning_rate import Applied
+from pipeline.train.optimizer import learning_rate_factors, optimizer
 from pipeline.train.state import StateLayout, Totals, TrainState
 
 # A step of fewer multiplications than this, on a replica, takes about a millisecond, and then the
@@ -95,7 +95,8 @@ class TrainStep:
         layout: what each array of a state is.
         optimizer: of Keras.
         replicas: accelerator cores that share the work.
-        accumulation: how a share of the batch is computed now.
+        micro_batch: images per forward and backward pass on one replica: all of its share of the
+            batch, or a part; the parts are added up.
         steps_per_call: the most steps of a call to the devices.
         together: images that the loss compares; None: it is that of each by itself.
         evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
@@ -106,11 +107,11 @@ class TrainStep:
 
     def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
         self.config, self.applied, self.model, self.mesh = config, applied, model, mesh
-        self.optimizer = learning_rate.optimizer(applied, model.trainable_variables)
+        self.optimizer = optimizer(applied, model.trainable_variables)
         self.optimizer.build(model.trainable_variables)
         self.layout = StateLayout(model, self.optimizer, ema=applied.ema_momentum is not None)
         self._schedule = learning_rate.schedule(applied)
-        self._rate_factors = backbones.learning_rate_factors(model, config)
+        self._rate_factors = learning_rate_factors(model, config)
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self.replicas, self._platform = mesh.size if mesh else 1, replicas.platform(mesh)
         self._share, self._group = config.batch // self.replicas, applied.batchnorm_batch
@@ -128,8 +129,8 @@ class TrainStep:
         compares = custom_check.compares_rows(config, tuple(model.output.shape[1:]))
         self.together = self._group if compares else None
         grouped = self._group if compares or group_layers.normalizes(model) else None
-        self._choices = accumulation.choices(config, self.replicas, grouped)
-        self.accumulation = self._choices[0]
+        self._sizes = micro_batches(config, self.replicas, grouped)
+        self.micro_batch = self._sizes[0]
         self._program: Any = None
         self.steps_per_call = steps_per_call(config, applied, model, self._share)
         where = replicas.everywhere(mesh)
@@ -141,20 +142,15 @@ class TrainStep:
         return self.layout.initial()
 
     @property
-    def micro_batch(self) -> int:
-        """Images per forward and backward pass on one replica."""
-        return self._share // self.accumulation.micro_batches
+    def smaller(self) -> list[int]:
+        """The smaller micro-batches, in the order to try them."""
+        return self._sizes[self._sizes.index(self.micro_batch) + 1 :]
 
-    @property
-    def smaller(self) -> list[Accumulation]:
-        """What needs less memory than the present way, in the order to try it."""
-        return self._choices[self._choices.index(self.accumulation) + 1 :]
-
-    def use(self, smaller: Accumulation) -> bool:
-        """Take a way that needs less memory than the present one; return whether it is one."""
+    def use(self, smaller: int) -> bool:
+        """Take smaller micro-batches, which need less memory; return whether they are possible."""
         possible = smaller in self.smaller
         if possible:
-            self.accumulation, self._program = smaller, None
+            self.micro_batch, self._program = smaller, None
         return possible
 
     def train(
@@ -292,7 +288,7 @@ class TrainStep:
         self, grad_fn: Callable[..., Any], params: Any, buffers: Any, share: Batch, first: Any
     ) -> Any:
         """Return the same over a replica's share, which begins at place `first`."""
-        number = self.accumulation.micro_batches
+        number = self._share // self.micro_batch
         examples = self._augmented(share, first + jnp.arange(self._share))
         if number == 1:
             return grad_fn(params, buffers, examples)
@@ -307,7 +303,7 @@ class TrainStep:
         # XLA's CPU compiler makes convolutions fast only outside of loops (docs/dev/findings.md),
         # but frees no memory between micro-batches there. So a CPU loops only after it ran out of
         # memory.
-        loops = self._platform != "cpu" or self.accumulation != self._choices[0]
+        loops = self._platform != "cpu" or self.micro_batch != self._sizes[0]
         total, _ = jax.lax.scan(add, zeros, parts, unroll=1 if loops else number)
         return total
 
@@ -330,18 +326,12 @@ class TrainStep:
         groups = self.config.batch // self._group
         part = group_layers.MicroBatch(examples.places, self._group, groups, self._axis)
 
-        def forward(params: Any, inputs: Any) -> Any:
-            with group_layers.computing(self.model, part):
-                outputs, after, added = self.model.stateless_call(
-                    params, buffers, inputs, training=True, return_losses=True
-                )
-            moving = zip(after, self.layout.statistics, strict=True)
-            return outputs, [value for value, moves in moving if moves], sum(added)
-
-        if self.accumulation.remat:
-            forward = jax.checkpoint(forward, policy=_keep_products)
-        outputs, statistics, penalty = forward(params, examples.inputs)
-        return _float32(outputs), statistics, penalty
+        with group_layers.computing(self.model, part):
+            outputs, after, added = self.model.stateless_call(
+                params, buffers, examples.inputs, training=True, return_losses=True
+            )
+        moving = zip(after, self.layout.statistics, strict=True)
+        return _float32(outputs), [value for value, moves in moving if moves], sum(added)
 
     def _losses(self, examples: Examples, outputs: Any) -> tuple[Any, Any]:
         """Return the loss and the metric of each example, (n,).
@@ -405,6 +395,40 @@ class TrainStep:
         return loss, metric, outputs if self.config.compares_epochs else None
 
 
+def micro_batches(config: Config, replicas: int, group: int | None) -> list[int]:
+    """Return the images per micro-batch that a run tries, from the most to the fewest.
+
+    It begins with `config.micro_batch`, or with a replica's whole share. After out of memory it
+    takes half as many (or less, where they do not split into halves). That decides only how a step
+    fits into memory, never its result.
+
+    Args:
+        group: images that are computed together, by BatchNorm or by a loss that compares rows;
+            None: each image is computed by itself.
+
+    Raises:
+        ConfigError: if `config.micro_batch` does not divide a replica's share, or divides a group.
+    """
+    share = config.batch // replicas
+    asked = share if config.micro_batch is None else min(config.micro_batch, share)
+    sizes = [share] + [
+        size for size in range(share - 1, 0, -1) if share % size == 0 and size % (group or 1) == 0
+    ]
+    if asked not in sizes:
+        groups = f" and groups of {group} that are computed together" if group else ""
+        raise ConfigError(
+            f"micro_batch={asked} cannot work with batch={config.batch} on {replicas}"
+            f" replica(s){groups}: expected one of {', '.join(map(str, sizes))}.\n"
+            f"Set micro_batch in pipeline/configs/{config.name}.py to one of these, or to None,"
+            " which finds one that fits."
+        )
+    tried = [asked]
+    for size in sizes:
+        if 2 * size <= tried[-1]:
+            tried.append(size)
+    return tried
+
+
 def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> int:
     """Return how many steps a call to the devices takes at most.
 
@@ -418,19 +442,6 @@ def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> 
     if not dense or model.count_params() * share > QUICK_STEP:
         return 1
     return min(max(applied.total_steps // config.epochs // CALLS_PER_EPOCH, 1), MOST_STEPS)
-
-
-def _keep_products(primitive: Any, *inputs: Any, **words: Any) -> bool:
-    """Return whether a rematerialized step keeps the results of an operation for its gradient.
-
-    It keeps those of products that widen nothing. What lies between them (normalization,
-    activations, dropout, the wide inner part of a block) is computed again.
-    """
-    if primitive.name not in ("dot_general", "conv_general_dilated"):
-        return False
-    output = jax.eval_shape(partial(primitive.bind, **words), *inputs)
-    depthwise = words.get("feature_group_count", 1) > 1
-    return not depthwise and output.size <= inputs[0].size
 
 
 def _float32(outputs: Any) -> Any:

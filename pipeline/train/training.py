@@ -6,11 +6,11 @@ complete fold is not trained again: its weights come from its checkpoint.
 """
 
 import gc
-import hashlib
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -31,20 +31,13 @@ from pipeline.models import architectures, backbones
 from pipeline.runtime import backend, devices, processes
 from pipeline.runtime import provenance as provenance_module
 from pipeline.runtime.provenance import Provenance
-from pipeline.train import (
-    checkpoint,
-    custom_check,
-    held_out_outputs,
-    learning_rate,
-    warm_start,
-)
-from pipeline.train.accumulation import Accumulation
-from pipeline.train.loop import START_OVER, Loop
-from pipeline.train.progress_log import HISTORY, LINES, Fold
+from pipeline.train import checkpoint, custom_check, learning_rate, warm_start
+from pipeline.train.loop import START_OVER, Loop, Record
+from pipeline.train.progress_log import HISTORY, LINES, Fold, Show
 from pipeline.train.session import Session
 from pipeline.train.warm_start import FirstStage
 
-Show = Callable[[str], None]
+Check = Callable[[Config, Show], None]
 
 GOLDEN_ROWS = 8
 # What a run writes beside its checkpoints, and must not stay beside those of another run.
@@ -73,21 +66,17 @@ class Fitted:
     """The outcome of a loop that is complete.
 
     Attributes:
-        run_id: of the checkpoints. steps: taken.
-        metrics: of the epoch that the weights are of.
+        record: what its last checkpoint says. steps: taken.
         weights: to infer with, by name.
         outputs: for the held-out rows, float32 (n, outputs).
-        accumulation: what fitted into the devices.
-        init_from: the run that it started from, as `pipeline.train.warm_start.begin` returns it.
+        micro_batch: which fitted into the devices.
     """
 
-    run_id: str
+    record: Record
     steps: int
-    metrics: dict[str, float]
     weights: dict[str, np.ndarray]
     outputs: np.ndarray
-    accumulation: Accumulation
-    init_from: dict[str, Any] | None
+    micro_batch: int
 
 
 def train(
@@ -99,7 +88,7 @@ def train(
     provenance: Provenance | None = None,
     max_steps: int | None = None,
     fresh: bool = False,
-    check: Callable[[Config, Show], None] = custom_check.by_jax,
+    check: Check = custom_check.by_jax,
     show: Show = print,
 ) -> Trained:
     """Train, or resume from a checkpoint in `output`, and write the artifact.
@@ -164,17 +153,11 @@ class Training:
         self.here = devices.found()
         self.precision = devices.precision(config.precision, self.here, table=config.data.numbers)
         self.places = [output / f"fold-{n + 1}" for n in range(config.folds or 0)] or [output]
-        self.seconds: dict[str, float] = {}
+        self.seconds = defaultdict[str, float](float)
 
     # Before anything is spent
 
-    def prepare(
-        self,
-        examples: dataset.Examples | None,
-        check: Callable[[Config, Show], None],
-        *,
-        fresh: bool,
-    ) -> None:
+    def prepare(self, examples: dataset.Examples | None, check: Check, *, fresh: bool) -> None:
         """Read the examples, and refuse now what would fail after hours."""
         started, config, count = time.monotonic(), self.config, self.here.count
         if config.batch % count:
@@ -190,7 +173,7 @@ class Training:
                 path.mkdir(parents=True, exist_ok=True)
         self.metric = metrics.of(config)
         backbones.published(config)  # fails now if it cannot be fetched, and not after hours
-        first = warm_start.find(config, self.output, fresh=fresh)
+        first = warm_start.find(config, self.places, fresh=fresh)
         if custom_code.functions(config):
             check(config, self.show)
         if examples is None:
@@ -265,13 +248,12 @@ class Training:
             for number in range(len(self.pairs)):
                 gc.collect()  # frees what the fold before this one has on the devices
                 before = fitted[-1] if fitted else None
-                steps = max_steps
-                if max_steps is not None:
-                    steps = max(max_steps - sum(fold.steps for fold in fitted), 0)
-                done = self._fit_fold(number, before, session, steps)
-                if done is None:
+                fold = self._fit_fold(number, before, session, max_steps)
+                if fold is None:
                     return None
-                fitted.append(done)
+                fitted.append(fold)
+                if max_steps is not None:
+                    max_steps = max(max_steps - fold.steps, 0)
         return fitted
 
     @contextmanager
@@ -303,12 +285,12 @@ class Training:
         """
         loop, fitted = self._loop(number), None
         if before is not None:
-            loop.record.run_id, fitted = before.run_id, before.accumulation
+            loop.record.run_id, fitted = before.record.run_id, before.micro_batch
         status = loop.run(self._origin(number), session, max_steps=max_steps, fitted=fitted)
         outputs, stop = None, ""
         if status == "complete":
-            started, weights = time.monotonic(), loop.final_weights()
-            outputs = self._outputs(loop, weights, session)
+            started = time.monotonic()
+            outputs = loop.held_out_outputs(session)
             loop.seconds["final evaluation"] = time.monotonic() - started
             # A fold that was complete before ends no session, however short: each session makes
             # progress.
@@ -317,21 +299,14 @@ class Training:
                 stop = "in the final evaluation"
             elif asks and (why := session.over(0.0)):
                 stop = f"after a fold: {why}"
-        self._add_seconds(loop.seconds)
+        for name, value in loop.seconds.items():
+            self.seconds[name] += value
         if stop:
             self.show(f"Stopped {stop}. The same command again resumes it.")
         if outputs is None or stop:
             return None
-        record = loop.record
-        return Fitted(
-            run_id=record.run_id,
-            steps=loop.step,
-            metrics=record.best["metrics"] if self.config.keep == "best" else record.metrics,
-            weights=weights,
-            outputs=outputs,
-            accumulation=loop.compiled.accumulation,
-            init_from=record.init_from,
-        )
+        weights, fitted = loop.final_weights(), loop.compiled.micro_batch
+        return Fitted(loop.record, loop.step, weights, outputs, fitted)
 
     def _loop(self, number: int) -> Loop:
         """Return the loop of a fold, with the weights that it starts from."""
@@ -378,31 +353,8 @@ class Training:
         }
         edit = "Give each the same --input, and the same version of this project."
         processes.refuse_differences("what they train on", origin, edit)
-        more = {"config": self.config.to_json(), "custom_code": custom_code.digest(self.config)}
-        return {**origin, **more, "devices": str(self.here)}
-
-    def _outputs(
-        self, loop: Loop, weights: Mapping[str, np.ndarray], session: Session
-    ) -> np.ndarray | None:
-        """Return the outputs for a fold's held-out rows; None if the session ends before."""
-        digest = hashlib.sha256()
-        for array in weights.values():
-            digest.update(np.ascontiguousarray(array).data)
-        with loop.explained_memory():
-            return held_out_outputs.compute(
-                loop.forward(),
-                self.examples.inputs,
-                loop.held_out,
-                mesh=loop.compiled.mesh,
-                batch=loop.compiled.micro_batch * loop.compiled.replicas,
-                folder=loop.output,
-                run=f"{self.precision} {digest.hexdigest()}",
-                session=session,
-            )
-
-    def _add_seconds(self, phases: Mapping[str, float]) -> None:
-        for name, value in phases.items():
-            self.seconds[name] = self.seconds.get(name, 0.0) + value
+        config = self.config.to_json() | {"custom_code": custom_code.digest(self.config)}
+        return {**origin, "config": config, "devices": str(self.here)}
 
     # The artifact
 
@@ -418,10 +370,10 @@ class Training:
         golden[0] = 0  # whose file is known
         predictions, golden_outputs, weights = self._predict(fitted, rebuilt, golden)
         measured, compared = self._evaluate(fitted, predictions)
-        self._add_seconds({"final evaluation": time.monotonic() - begun})
+        self.seconds["final evaluation"] += time.monotonic() - begun
         self.seconds["total"] = time.monotonic() - started
         details = {
-            "run_id": fitted[0].run_id,
+            "run_id": fitted[0].record.run_id,
             "status": "complete",
             "versions": provenance_module.versions(),
             "git_commit": origin.git_commit,
@@ -431,9 +383,9 @@ class Training:
             "precision": self.precision,
             "parameters": architectures.count(rebuilt),
             "pretrained": self.pretrained,
-            "init_from": fitted[0].init_from,
+            "init_from": fitted[0].record.init_from,
             "held_out": self.held_out,
-            "applied": self.applied[0].to_json(),
+            "applied": asdict(self.applied[0]),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "metric": self.metric.name,
             **measured,
@@ -453,10 +405,10 @@ class Training:
         score = manifest["metrics"].get(f"validation_{self.metric.name}")
         value = "has no value" if score is None else f"{score:.4f}"
         self.show(
-            f"Artifact {fitted[0].run_id}: validation {self.metric.name} {value},"
+            f"Artifact {details['run_id']}: validation {self.metric.name} {value},"
             f" in {self.output / 'artifact'}"
         )
-        for line in compared:
+        for line in compared:  # at last, where it is seen
             self.show(line)
         return manifest
 
@@ -480,9 +432,8 @@ class Training:
             # By default a TPU multiplies float32 in bfloat16; another machine has to reproduce
             # these. One device computes them, so its batch is at most that of one replica in
             # training.
-            share = self.config.batch // self.here.count // fold.accumulation.micro_batches
+            batch = min(fold.micro_batch, GOLDEN_ROWS)
             with jax.default_matmul_precision("highest"):
-                batch = min(share, GOLDEN_ROWS)
                 outputs = architectures.outputs(rebuilt, inputs[golden], batch)
             golden_outputs.append(target.predictions(outputs))
         if not np.isfinite(predictions).all() or not np.isfinite(golden_outputs).all():
@@ -500,7 +451,11 @@ class Training:
         """
         held_out = HeldOutRows(self.config, self.examples, self.pairs, predictions)
         held_out_rows.write(held_out, self.output)
-        steps_and_metrics = [(fold.steps, fold.metrics) for fold in fitted]
+        best = self.config.keep == "best"
+        steps_and_metrics = [
+            (fold.steps, fold.record.best["metrics"] if best else fold.record.metrics)
+            for fold in fitted
+        ]
         measured = held_out_rows.metrics_of(held_out, steps_and_metrics, self.show)
         lines: list[str] = []
         few = held_out_rows.few_rows(held_out)

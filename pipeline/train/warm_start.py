@@ -6,7 +6,7 @@ and shape are equal. Only the head may have another shape, and only for another 
 
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from pipeline.config import Config
 from pipeline.errors import ConfigError
 from pipeline.models import weight_names
 from pipeline.runtime import mounts
+from pipeline.train.progress_log import Show
 
 DATASET = re.compile(r"([\w-]+/[\w-]+)(/\d+)?")  # owner/slug, perhaps with a version
 
@@ -37,21 +38,19 @@ class FirstStage:
     may_have_seen_held_out: bool = False
 
 
-def find(config: Config, output: Path, *, fresh: bool) -> FirstStage | None:
+def find(config: Config, places: Sequence[Path], *, fresh: bool) -> FirstStage | None:
     """Return the first stage of a run; None without one, or if each fold has checkpoints already.
 
     Args:
-        output: of the run.
+        places: of each fold's checkpoints.
         fresh: older checkpoints do not count.
 
     Raises:
         ConfigError: if there is no such folder and no such dataset.
         ArtifactError: if it is no whole artifact.
     """
-    if not config.init_from:
-        return None
-    places = [f"fold-{number + 1}/" for number in range(config.folds or 0)] or [""]
-    if not fresh and all(any(output.glob(f"{place}checkpoints/step-*")) for place in places):
+    begun = all(any(place.glob("checkpoints/step-*")) for place in places)
+    if not config.init_from or (begun and not fresh):
         return None
     return FirstStage(artifact.load(_folder(config.init_from)), config.init_from)
 
@@ -78,7 +77,7 @@ def compare(
     config: Config,
     held_out: Sequence[str],
     target_and_encoding: tuple[Any, Any],
-    show: Callable[[str], None],
+    show: Show,
 ) -> FirstStage:
     """Refuse a first stage with different folds, show what else differs, and return it with whether
     it may have seen rows that are held out here.
@@ -120,11 +119,7 @@ def compare(
 
 
 def begin(
-    model: Any,
-    first: FirstStage,
-    config: Config,
-    fold: int | None,
-    show: Callable[[str], None] = print,
+    model: Any, first: FirstStage, config: Config, fold: int | None, show: Show
 ) -> dict[str, Any]:
     """Set a model's weights to those of the first stage, and return where they came from.
 

@@ -50,9 +50,9 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "step": (
         [
-            *("pipeline/train/step.py", "pipeline/train/accumulation.py"),
-            *("pipeline/train/learning_rate.py", "pipeline/evaluate/losses.py"),
-            "pipeline/models/group_layers.py",
+            "pipeline/train/step.py",
+            *("pipeline/train/learning_rate.py", "pipeline/train/optimizer.py"),
+            *("pipeline/evaluate/losses.py", "pipeline/models/group_layers.py"),
         ],
         ["tests/pipeline/train", "tests/numerics", "tests/doors"],
     ),

@@ -11,7 +11,8 @@ from keras.src.utils import rng_utils
 
 from pipeline import config as configs
 from pipeline.errors import ConfigError
-from pipeline.models import architectures, backbones
+from pipeline.models import architectures
+from pipeline.train.optimizer import learning_rate_factors
 from tests.pipeline.handmade import without_numbers
 
 DIGITS = configs.load("digits")
@@ -148,7 +149,7 @@ def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
     with without_numbers():
         model = architectures.build(config)
 
-    factors = backbones.learning_rate_factors(model, config)
+    factors = learning_rate_factors(model, config)
 
     layers = [variable.path.rpartition("/")[0] for variable in model.trainable_variables]
     found = list(dict(zip(layers, factors, strict=True)).values())
@@ -156,7 +157,7 @@ def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
     assert len(found) == 2 * depth + 1 and found == sorted(found) and found[-1] == 1
     sizes = [found.count(0.5**part) for part in range(parts, 0, -1)]
     assert sum(sizes) == len(found) - 1 and max(sizes) - min(sizes) <= 1
-    assert backbones.learning_rate_factors(model, replace(config, optimizer=tiny.optimizer)) is None
+    assert learning_rate_factors(model, replace(config, optimizer=tiny.optimizer)) is None
 
 
 def test_layer_decay_takes_the_parts_of_a_layer_as_one_and_looks_into_a_model_within(tiny):
@@ -167,7 +168,7 @@ def test_layer_decay_takes_the_parts_of_a_layer_as_one_and_looks_into_a_model_wi
         model = keras.Model(inner, keras.layers.Dense(2, name="head")(x))
     config = replace(tiny, optimizer=replace(tiny.optimizer, layer_decay=0.5))
 
-    factors = backbones.learning_rate_factors(model, config)
+    factors = learning_rate_factors(model, config)
 
     assert factors == [0.25] * 8 + [0.5] * 2 + [1.0] * 2
 

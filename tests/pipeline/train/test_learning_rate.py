@@ -12,6 +12,7 @@ from localkaggle import competitions
 from pipeline.config import load
 from pipeline.config.config import SCHEDULES
 from pipeline.train import learning_rate
+from pipeline.train.optimizer import optimizer
 from tests.pipeline.rounding import EPS
 
 DIGITS = replace(load("digits"), batchnorm_batch=None)
@@ -125,7 +126,7 @@ def test_the_keras_optimizer_takes_whole_numbers_and_clips_all_gradients_togethe
     """Keras takes no int for some; what else it gets is tried in tests/numerics."""
     for numbers in ({"name": "sgd", "momentum": 0}, {"name": "adam", "beta_1": 0, "base_rate": 1}):
         applied = at(4, clip_norm=2.5, **numbers)
-        assert learning_rate.optimizer(applied).global_clipnorm == 2.5
+        assert optimizer(applied, []).global_clipnorm == 2.5
 
 
 def test_weight_decay_leaves_out_biases_and_normalization():
@@ -133,7 +134,7 @@ def test_weight_decay_leaves_out_biases_and_normalization():
     shapes = {"kernel": (2, 3), "gamma": (3,), "recurrent": (2, 2), "bias": (2, 4)}
     variables = [keras.Variable(np.ones(shape), name=name) for name, shape in shapes.items()]
     applied = at(1, name="sgd", base_rate=0.1, weight_decay=0.1)
-    made = learning_rate.optimizer(applied, variables)
+    made = optimizer(applied, variables)
     made.build(variables)
     made.iterations.assign(applied.warmup_steps)
 

@@ -6,7 +6,7 @@ import jax
 import pytest
 
 from pipeline.errors import DeviceError
-from pipeline.train import feed, held_out_outputs, training
+from pipeline.train import held_out_outputs, training
 from pipeline.train.step import TrainStep
 
 
@@ -73,27 +73,15 @@ def test_what_fitted_is_kept_for_later_folds_and_sessions(competition, tiny, tmp
     assert len(evaluated) > 2 and set(evaluated) == {8}
 
 
-def test_inputs_leave_the_devices_before_activations_are_computed_again(
+def test_inputs_that_do_not_fit_beside_the_model_name_the_feed(
     competition, tiny, tmp_path, monkeypatch
 ):
     """They may take a quarter of the memory."""
-    train, held = TrainStep.train, []
 
-    def starved(self, tree, images, *given):
-        held.append(bool(images))
-        if images:
-            raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
-        return train(self, tree, images, *given)
+    def starved(self, *given):
+        raise jax.errors.JaxRuntimeError("RESOURCE_EXHAUSTED: Out of memory")
 
     monkeypatch.setattr(TrainStep, "train", starved)
-    monkeypatch.setattr(feed, "way", lambda *_: ("device", "they fit"))
-    lines = []
-    training.train(tiny, competition, tmp_path / "out", max_steps=2, show=lines.append)
-
-    assert held.index(False) >= 1 and not held[-1]
-    assert any("the inputs leave the devices" in line for line in lines)
-    assert not any("computing again" in line for line in lines)
-
     asked = replace(tiny, feed="device")
-    with pytest.raises(DeviceError, match="does not fit"):
-        training.train(asked, competition, tmp_path / "asked", show=lines.append)
+    with pytest.raises(DeviceError, match='feed="host"'):
+        training.train(asked, competition, tmp_path / "asked", show=str)

@@ -16,7 +16,7 @@ from pipeline.train.progress_log import WORDS, Progress, in_words
 
 def going_on(folder: Path, step: int) -> Progress:
     """Return the progress of a run that begins, or goes on, at a step."""
-    return Progress(folder, configs.load("digits"), step, 100, lambda line: None)
+    return Progress(folder, configs.load("digits"), step, 100, str, None)
 
 
 @pytest.fixture

@@ -120,7 +120,6 @@ def test_a_run_that_hangs_says_where_and_ends(tmp_path, in_the_way):
 
     assert run.returncode == 1 and 0.5 <= float(run.stdout) < 600
     assert "no step was finished for" in run.stderr
-    assert ("It could not be written: Is a directory" in run.stderr) == in_the_way
     assert in_the_way or "hang.py" in (tmp_path / STALLED).read_text()
 
 

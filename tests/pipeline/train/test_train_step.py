@@ -269,7 +269,7 @@ def test_a_step_has_one_all_reduce_whatever_the_accumulation(small, batch):
 
     program = step.lowered(state, (), given(step, batch)).compile().as_text()
 
-    assert step.accumulation.micro_batches == 2
+    assert step.micro_batch == 8
     assert len(re.findall(r" all-reduce(-start)?\(", program)) == 1
 
 
@@ -288,20 +288,8 @@ def test_a_call_of_several_steps_makes_only_those_it_is_asked_for(small, batch):
 def test_a_step_takes_less_and_less_memory_until_a_group_is_left(small):
     """Any micro-batch of whole groups is taken first, also one that is no half of a half."""
     step, _ = made(replace(small, batch=96, batchnorm_batch=16, micro_batch=32))
-    found = [(step.micro_batch, step.accumulation.remat)]
+    found = [step.micro_batch]
     while step.smaller and step.use(step.smaller[0]):
-        found.append((step.micro_batch, step.accumulation.remat))
+        found.append(step.micro_batch)
 
-    assert found == [(32, False), (16, False), (16, True)]
-
-
-def test_rematerialization_changes_no_result(small, batch):
-    """The same operations, some of them twice."""
-    _, state, arrays = begun(small, 1)
-    again, _ = made(small)
-    while not again.accumulation.remat:
-        again.use(again.smaller[0])
-    state = again.layout.from_arrays(arrays, state)
-    state, _ = again.train(state, (), given(again, batch), 1)
-
-    assert apart(again.layout.to_arrays(state), after(small, batch)) < rounding(small, batch)
+    assert found == [32, 16]

@@ -173,9 +173,9 @@ def test_checkpoints_of_another_run_below_the_output_are_not_its_own(trained, ti
     (tmp_path / "first" / "checkpoints" / "step-00000001").mkdir(parents=True)
     config = replace(tiny, init_from=str(trained[1]))
 
-    assert warm_start.find(config, tmp_path, fresh=False) is not None
+    assert warm_start.find(config, [tmp_path], fresh=False) is not None
     (tmp_path / "checkpoints" / "step-00000001").mkdir(parents=True)
-    assert warm_start.find(config, tmp_path, fresh=False) is None
+    assert warm_start.find(config, [tmp_path], fresh=False) is None
 
 
 def test_a_dataset_is_found_where_it_is_mounted(trained, tiny, tmp_path, monkeypatch, flipped):
@@ -183,24 +183,25 @@ def test_a_dataset_is_found_where_it_is_mounted(trained, tiny, tmp_path, monkeyp
     monkeypatch.setattr(mounts, "root", lambda: tmp_path)
     source = replace(tiny, init_from="ann/first-stage/3")
     with pytest.raises(ConfigError, match=r"init_from='ann/first-stage/3'.*no such dataset"):
-        warm_start.find(source, tmp_path / "out", fresh=False)
+        warm_start.find(source, [tmp_path / "out"], fresh=False)
     place = tmp_path / "input" / "datasets" / "ann" / "first-stage"
     shutil.copytree(trained[1] / "artifact", place)
 
-    found = warm_start.find(source, tmp_path / "out", fresh=False)
+    found = warm_start.find(source, [tmp_path / "out"], fresh=False)
 
     assert found is not None
     assert found.artifact.manifest == artifact.load(trained[1] / "artifact").manifest
     flipped(place / "weights.npz", 999)
     with pytest.raises(ArtifactError, match="other bytes"):
-        warm_start.find(source, tmp_path / "out", fresh=False)
+        warm_start.find(source, [tmp_path / "out"], fresh=False)
 
 
 def test_with_folds_it_is_needed_until_each_fold_has_a_checkpoint(trained, tiny, tmp_path):
     """A fold that begins in a later session begins with the same weights."""
     folded = replace(tiny, folds=2, init_from=str(trained[1] / "artifact"))
-    for number, needed in ((1, True), (2, False)):
-        (tmp_path / f"fold-{number}" / "checkpoints" / "step-00000001").mkdir(parents=True)
+    places = [tmp_path / "fold-1", tmp_path / "fold-2"]
+    for place, needed in zip(places, (True, False), strict=True):
+        (place / "checkpoints" / "step-00000001").mkdir(parents=True)
 
-        assert (warm_start.find(folded, tmp_path, fresh=False) is not None) == needed
-    assert warm_start.find(folded, tmp_path, fresh=True) is not None
+        assert (warm_start.find(folded, places, fresh=False) is not None) == needed
+    assert warm_start.find(folded, places, fresh=True) is not None
