@@ -16,11 +16,21 @@ from pipeline.train import progress_log
 Command = Callable[[argparse.Namespace], dict[str, Any]]
 
 
+class Once(argparse.Action):
+    """An option that is refused if it is given twice; argparse would take the last one."""
+
+    def __call__(self, parser: Any, namespace: Any, value: Any, option: Any = None) -> None:
+        """Keep the value."""
+        if first := getattr(namespace, self.dest):
+            parser.error(f"{option} {first}, {value}: expected one. Give it once.")
+        setattr(namespace, self.dest, value)
+
+
 FOLDER = "the competition folder, as Kaggle mounts it"
 CONFIG = "a name in pipeline/configs/, or the path of a .py file of the same form"
 # What several commands take.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "--config": {"required": True, "help": CONFIG},
+    "--config": {"required": True, "action": Once, "help": CONFIG},
     "--input": {"required": True, "type": Path, "help": FOLDER},
     "--output": {"required": True, "type": Path, "help": "where to write"},
     "--json": {"action": "store_true", "help": "end with one JSON object on the last line"},

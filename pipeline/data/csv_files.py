@@ -24,6 +24,14 @@ MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None",
 PARQUET = ".parquet"
 
 
+def as_numbers(column: pd.Series) -> pd.Series:
+    """Return the numbers of a column, NaN where a text is none."""
+    try:
+        return pd.to_numeric(column, errors="coerce")
+    except OverflowError:  # of a whole number beyond float64, whatever `errors` says
+        return pd.to_numeric(column.map(str), errors="coerce")
+
+
 def is_parquet(path: Path) -> bool:
     """Return whether a file is a parquet table, by its name."""
     return path.suffix.lower() == PARQUET

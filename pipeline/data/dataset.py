@@ -213,7 +213,7 @@ def group_codes(column: pd.Series, path: Path) -> np.ndarray:
 
 def _weights(column: pd.Series, path: Path) -> np.ndarray:
     """Return the numbers of a column of texts: float64 (n,), 0 or more."""
-    numbers = pd.to_numeric(column, errors="coerce")
+    numbers = csv_files.as_numbers(column)
     edit = "Correct the table, or leave data.weight_column out."
     expected = f"weights from 0 to {MOST_WEIGHT:g}"
     check_column(path, column, ~numbers.between(0, MOST_WEIGHT), expected, edit)

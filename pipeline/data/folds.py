@@ -94,7 +94,7 @@ def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) ->
     if not all(map(len, parts)):
         raise DataError(
             f"{len(chosen):,} {what} are too few {why}; expected more.\n"
-            f"{edit} the table{_ungroup(config)}."
+            f"{edit} {config.data.train_csv or 'the training data'}{_ungroup(config)}."
         )
     return [np.flatnonzero(np.isin(groups, names[part])) for part in parts]
 

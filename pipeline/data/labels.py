@@ -24,7 +24,7 @@ import pandas as pd
 from scipy import special  # type: ignore[import-untyped]
 
 from pipeline.config import Config
-from pipeline.data.csv_files import check_column
+from pipeline.data.csv_files import as_numbers, check_column
 from pipeline.errors import DataError
 
 # What is shown for each epoch beside the loss. The error is in standard deviations of the target.
@@ -343,7 +343,7 @@ def _numbers(
     columns: pd.DataFrame, path: Path, allowed: Callable[[pd.Series], pd.Series], expected: str
 ) -> np.ndarray:
     """Return columns of texts as float64 (n, k), or refuse a number that is not allowed."""
-    numbers = columns.apply(pd.to_numeric, errors="coerce")
+    numbers = columns.apply(as_numbers)
     for name in columns:
         check_column(path, columns[name], ~allowed(numbers[name]), expected, FIX)
     return np.asarray(numbers, np.float64)

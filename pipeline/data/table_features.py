@@ -192,7 +192,7 @@ def pixels(
             "and channels in the config, or id_column and label_column."
         )
     table = csv_files.read(path, DataError, ADVICE, names, numbers=names)
-    values: np.ndarray = table.apply(pd.to_numeric, errors="coerce").to_numpy(np.float64, copy=True)
+    values: np.ndarray = table.apply(csv_files.as_numbers).to_numpy(np.float64, copy=True)
     wrong = ~np.isin(values, np.arange(256))
     if broken is None:
         expected = "whole numbers from 0 to 255, as pixels are"
@@ -222,8 +222,10 @@ def array(path: Path, data: Data, rows: int) -> np.ndarray:
         images: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(images, np.ndarray):  # of a .npz file
             if len(images) != 1:
+                images.close()
                 raise ValueError(f"it holds {len(images)} arrays ({', '.join(images)})")
-            [images] = images.values()
+            with images:
+                [images] = images.values()
         images = images[..., None] if images.ndim == 3 else images
     except Exception as error:  # of a foreign file numpy and zipfile raise a dozen kinds
         raise DataError(
@@ -255,7 +257,7 @@ def _numbers(column: pd.Series, path: Path, *, lenient: bool = False) -> np.ndar
         column: of numbers or of texts.
         lenient: take a text that is no number for a missing one.
     """
-    values = pd.to_numeric(column, errors="coerce").to_numpy(np.float64)
+    values = csv_files.as_numbers(column).to_numpy(np.float64)
     finite = np.isfinite(values)
     if not lenient:
         others = column[~finite].dropna()

@@ -285,6 +285,7 @@ class Training:
         """
         loop, fitted = self._loop(number), None
         if before is not None:
+            warm_start.refuse_another(before.record.init_from, loop.record.init_from)
             loop.record.run_id, fitted = before.record.run_id, before.micro_batch
         status = loop.run(self._origin(number), session, max_steps=max_steps, fitted=fitted)
         outputs, stop = None, ""

@@ -8,9 +8,10 @@ from dataclasses import replace
 import pytest
 
 from deploy.errors import NoQuota, RunFailed
-from deploy.kernel import artifact_manifest, output, saved_progress
+from deploy.kernel import artifact_manifest, output
 from deploy.project import PAIR, Project
 from deploy.relay import chained_sessions, relay
+from formats.checkpoint_folder import NAME
 from tests.e2e.project import LEAST, ROOT, opened, quiet, written
 
 pytestmark = pytest.mark.slow
@@ -29,7 +30,7 @@ def killed_once_it_has_saved(local, number, until):
         version = TRAINING in local.kernels.kernels and local.kernels.version(TRAINING, number)
         if version and version.session and version.status == "RUNNING":
             names = {path.name for path in version.working.glob("checkpoints/step-*")}
-            found = {name for name in names if saved_progress.STEP.fullmatch(name)}
+            found = {name for name in names if NAME.fullmatch(name)}
             if first and found - first:
                 version.session.kill()
                 return

@@ -494,12 +494,13 @@ def test_a_run_that_stops_between_folds_or_in_one_resumes_there_and_ends_the_sam
     written = first.stat().st_mtime_ns
     runs = [
         stopped,
+        training.train(three, folder, out, max_steps=STEPS, show=str),
         training.train(replace(three, session_hours=1e-4), folder, out, show=str),
         training.train(three, folder, out, max_steps=STEPS + 5, show=lines.append),
         done := training.train(three, folder, out, show=lines.append),
     ]
 
-    assert [run.status for run in runs] == ["partial"] * 3 + ["complete"]
+    assert [run.status for run in runs] == ["partial"] * 4 + ["complete"]
     assert first.stat().st_mtime_ns == written
     resumed = [line.split(" of ")[0] for line in lines if line.startswith("Resuming from")]
     assert resumed == ["Resuming from step 1", "Resuming from step 5"]
