@@ -25,7 +25,11 @@ PARQUET = ".parquet"
 
 
 def as_numbers(column: pd.Series) -> pd.Series:
-    """Return the numbers of a column, NaN where a text is none."""
+    """Return the numbers of a column, NaN where a text is none.
+
+    >>> as_numbers(pd.Series(["2", "two"])).tolist(), as_numbers(pd.Series([10**400])).tolist()
+    ([2.0, nan], [inf])
+    """
     try:
         return pd.to_numeric(column, errors="coerce")
     except OverflowError:  # of a whole number beyond float64, whatever `errors` says
