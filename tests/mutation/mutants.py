@@ -69,7 +69,7 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
             *("deploy/kernel/push_and_watch.py", "deploy/relay/publish.py"),
             *("deploy/relay/push_preview.py", "deploy/client/retries.py"),
         ],
-        ["tests/faults", "tests/commands", "tests/doors"],
+        ["tests/deploy/ordinary", "tests/faults", "tests/commands", "tests/doors"],
     ),
     "reconciliation": (
         [
@@ -77,7 +77,7 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
             *("deploy/relay/next_steps.py", "deploy/relay/published.py"),
             *("deploy/relay/submit.py", "deploy/journal.py"),
         ],
-        ["tests/faults", "tests/commands", "tests/doors"],
+        ["tests/deploy/ordinary", "tests/faults", "tests/commands", "tests/doors"],
     ),
     "bundle": (
         [
