@@ -28,7 +28,7 @@ def precisions(lowered):
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu compiles for a TPU")
+@pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu is not installed")
 def test_a_table_trains_in_float32_on_a_tpu():
     """In the very step that `plan` compiles."""
     lowered = tpu_compiler._lowered(TABLE, RUNTIMES["tpu-v5e-8"].core, 0)
