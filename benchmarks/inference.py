@@ -95,7 +95,7 @@ def predict(name: str, folder: Path) -> float:
     import pandas as pd
 
     from pipeline import artifact
-    from pipeline.data.image_arrays import FileImages, shape
+    from pipeline.data.image_arrays import FileImages
     from pipeline.infer import inference
     from pipeline.models import architectures
 
@@ -108,7 +108,7 @@ def predict(name: str, folder: Path) -> float:
     artifact.assign(built, loaded.weights)
     sample = pd.read_csv(place / "sample_submission.csv", dtype=str)
     paths = [place / "test" / f"{row}{loaded.config.data.suffix}" for row in sample["id"]]
-    images = FileImages(paths, shape(loaded.config.data))[:]  # by the same code as ours
+    images = FileImages(paths, loaded.config.data)[:]  # by the same code as ours
     found = built.predict(images, batch_size=int(name.split()[-1]), verbose=0)
     sample["label"] = [NAMES[index] for index in found.argmax(axis=1)]
     sample.to_csv(folder / "theirs.csv", index=False)

@@ -9,6 +9,7 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,13 +19,14 @@ from PIL import Image
 from sklearn.datasets import load_sample_images
 
 from benchmarks.measure import Table, in_turn, rate, shown, write
+from pipeline.config import Data
 from pipeline.data import row_gathering
 from pipeline.data.image_arrays import FileImages
-from pipeline.data.image_decoding import Shape
 
 SEED, TURNS = 20261125, 7
 SIDE, BATCH, COMPARED = 224, 64, 40
-SHAPES = {name: Shape(SIDE, SIDE, 3, "stretch", name) for name in ("reduced", "full")}
+FORM = Data(height=SIDE, width=SIDE, channels=3, resize="stretch")
+FORMS = {name: replace(FORM, decode=name) for name in ("reduced", "full")}
 # Width, height, files: small photographs, and some as cameras make them.
 SIZES = ((500, 375, 1000), (2000, 1500, 60))
 
@@ -52,15 +54,15 @@ def measured(folder: Path, width: int, height: int, number: int) -> Table:
         verbose=False,
     )
 
-    def decoded(shape: Shape) -> None:
-        images = FileImages(paths, shape)
+    def decoded(form: Data) -> None:
+        images = FileImages(paths, form)
         blocks = row_gathering.blocks(images, np.arange(number), BATCH)
         if sum(real for _, real in blocks) != number:
             raise ValueError("images are missing")
 
     work: dict[str, Callable[[], object]] = {
-        'ours, decode="reduced"': partial(decoded, SHAPES["reduced"]),
-        'ours, decode="full"': partial(decoded, SHAPES["full"]),
+        'ours, decode="reduced"': partial(decoded, FORMS["reduced"]),
+        'ours, decode="full"': partial(decoded, FORMS["full"]),
         "image_dataset_from_directory": lambda: sum(len(batch) for batch in files),
     }
     variants = {name: rate(number, once) for name, once in work.items()}
@@ -78,7 +80,7 @@ def differences(paths: list[Path], files: Any) -> str:
     fair = np.stack([fairly(path) for path in paths])
     taken = files.take(-(-len(paths) // BATCH))
     found = {
-        **{name: FileImages(paths, shape)[:] for name, shape in SHAPES.items()},
+        **{name: FileImages(paths, form)[:] for name, form in FORMS.items()},
         "Keras": np.concatenate([np.asarray(batch) for batch in taken])[: len(paths)],
     }
     apart = {name: np.abs(pixels.astype(np.float32) - fair) for name, pixels in found.items()}

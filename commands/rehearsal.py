@@ -464,7 +464,7 @@ def written_bytes(data: Any, folder: Path, *, copied: bool) -> int:
         data: the layout, as the config says.
         copied: whether images are copied too.
     """
-    from pipeline.data import tfrecords
+    from pipeline.config.rules import as_tuple
     from workbench.rehearse import served_folder
 
     if copied:
@@ -474,6 +474,6 @@ def written_bytes(data: Any, folder: Path, *, copied: bool) -> int:
         names += [data.train_array, data.test_array]
     if data.kind == "tfrecords":
         patterns = (data.train_records, data.test_records)
-        names = [name for pattern in patterns for name in tfrecords.several(pattern)]
+        names = [name for pattern in patterns for name in as_tuple(pattern)]
     found = {path for name in names if name for path in folder.glob(name)}
     return sum(path.stat().st_size for path in found)

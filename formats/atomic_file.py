@@ -7,7 +7,8 @@ from formats.errors import writing
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Write a file in one rename and return its path; a kill never leaves part of a file.
+    """Write a file in one rename and return its path; a kill never leaves part of a file. Its
+    folder is made if it does not exist.
 
     Raises:
         DiskError: if it cannot be written; an older file is still there.
@@ -15,6 +16,7 @@ def write(path: Path, content: bytes) -> Path:
     # Always the same name, so that many kills leave one such file.
     temporary = path.with_name(f".{path.name}-writing")
     with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
         try:
             write_synced(temporary, content)
             temporary.replace(path)

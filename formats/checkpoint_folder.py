@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any
 
-from formats.checksums import opened, read, sha256
+from formats.checksums import opened, sha256
 
 STATE, MANIFEST = "state.npz", "manifest.json"
 # Nothing else in the folder is a checkpoint: not "step-00000002 (copy)", and no file.
@@ -32,7 +32,7 @@ def verified(path: Path) -> dict[str, Any]:
     Raises:
         Exception: of several kinds, from JSON and the system, if it is not whole.
     """
-    manifest = opened(read(path / MANIFEST))
+    manifest = opened((path / MANIFEST).read_bytes())
     found, expected = sha256(path / STATE), manifest["sha256"]
     if found != expected:
         raise ValueError(f"{STATE} has sha256 {found[:12]}…, expected {expected[:12]}…")

@@ -20,7 +20,8 @@ def sha256(path: Path) -> str:
     Raises:
         OSError: if it cannot be read, or is a pipe or a device, where a read may never end.
     """
-    _require_regular(path)
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise OSError(errno.EINVAL, "It is a pipe or a device, and no file", str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -28,17 +29,6 @@ def sha256(path: Path) -> str:
 def file_entry(path: Path) -> dict[str, Any]:
     """Return {"sha256", "size"} of a file, as manifests list it; raises as `sha256` does."""
     return {"sha256": sha256(path), "size": path.stat().st_size}
-
-
-def read(path: Path) -> bytes:
-    """Return the file's bytes; raises as `sha256` does."""
-    _require_regular(path)
-    return path.read_bytes()
-
-
-def _require_regular(path: Path) -> None:
-    if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "It is a pipe or a device, and no file", str(path))
 
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:

@@ -3,21 +3,9 @@
 Each message says what happened, what was expected, and the command or edit that fixes it.
 """
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-
-# What a disk answers: full, read-only, forbidden, broken, a name too long, a file where a folder
-# should be. Other errors, as of a connection, are OSErrors too, and pass.
-DISK_FAULTS = frozenset(
-    getattr(errno, name)
-    for name in (
-        *("ENOSPC", "EDQUOT", "EFBIG", "EROFS", "EACCES", "EPERM", "EIO", "ENAMETOOLONG", "EINVAL"),
-        *("ENOTDIR", "EISDIR", "EEXIST", "ENOENT", "ENOTEMPTY", "EBUSY", "ELOOP", "EMFILE"),
-        *("ENFILE", "ESTALE", "EXDEV", "ENXIO"),
-    )
-)
 
 
 class KnownError(Exception):
@@ -38,7 +26,8 @@ def writing(path: Path) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if error.errno not in DISK_FAULTS:
+        # Errors of a connection are OSErrors, too; those of requests have no number.
+        if error.errno is None or isinstance(error, ConnectionError | TimeoutError):
             raise
         raise DiskError(
             f"Could not write {path}: {error.strerror or error}.\n"

@@ -4,10 +4,7 @@ The folder is written beside its place, flushed to the disk and renamed. So a ki
 power leaves the older folder or the new one, and a changed byte shows.
 """
 
-import errno
 import hashlib
-import os
-import re
 import shutil
 from collections.abc import Mapping
 from pathlib import Path
@@ -41,8 +38,6 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
     content = sealed({**manifest, "files": entries})
     fresh, old = (folder.with_name(f".{folder.name}-{which}") for which in ("new", "old"))
     with writing(folder):
-        if folder.exists() and not folder.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR))
         if old.exists() and not folder.exists():
             old.rename(folder)
         for left in (fresh, old):  # by a write that was killed
@@ -52,9 +47,9 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
             for name, each in {**files, MANIFEST: content}.items():
                 write_synced(fresh / name, each)
             sync_folder(fresh)
-            if folder.exists():
+            if folder.is_dir():
                 folder.rename(old)
-            fresh.rename(folder)
+            fresh.rename(folder)  # which the system refuses where a file is in its place
             sync_folder(folder.parent)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -62,21 +57,14 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
     return opened(content)
 
 
-def verify(folder: Path, name: str, entry: Mapping[str, Any]) -> None:
-    """Raise `ValueError` unless a file is there with these bytes.
-
-    Args:
-        name: as the manifest has it. It may come over the network, so it may not be a path.
-        entry: {"sha256", "size"}.
-    """
-    path = folder / name
-    # A link could change its target after this check.
-    if not re.fullmatch(r"[\w .-]{1,200}", name) or not path.is_file() or path.is_symlink():
-        raise ValueError(f"{name[:200]} is missing; {MANIFEST} lists it")
+def verify(path: Path, entry: Mapping[str, Any]) -> None:
+    """Raise `ValueError` unless a file is there with the {"sha256", "size"} of its entry."""
+    if not path.is_file():
+        raise ValueError(f"{path.name} is missing; {MANIFEST} lists it")
     actual = file_entry(path)
     if actual != entry:
         raise ValueError(
-            f"{name} has other bytes than {MANIFEST} says: {actual['size']} bytes, sha256"
+            f"{path.name} has other bytes than {MANIFEST} says: {actual['size']} bytes, sha256"
             f" {actual['sha256'][:12]}…; expected {entry['size']} bytes,"
             f" {str(entry['sha256'])[:12]}…"
         )

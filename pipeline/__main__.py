@@ -29,14 +29,11 @@ IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: `describe` counts steps with 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code (docs/dev/design.md)."""
     commands, run = Commands("python -m pipeline", str(__doc__), EXAMPLES), ("--input", "--output")
-    about = "print parameters, shapes and learning rate"
-    describe = commands.add("describe", _describe, about, "--config")
+    describe = commands.add("describe", _describe, "--config")
     images = f"training rows to count steps with (default: {IMAGES}, an assumption)"
     describe.add_argument("--images", type=int, default=IMAGES, help=images)
-    about = "check a config's custom functions with JAX and TensorFlow"
-    commands.add("check", _check, about, "--config")
-    about = "train, or resume training, and write OUT/artifact"
-    train = commands.add("train", _train, about, "--config", *run, resumes=True)
+    commands.add("check", _check, "--config")
+    train = commands.add("train", _train, "--config", *run, resumes=True)
     train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
     several = "of several that train one model, each with its own part of a batch (docs/hosts.md)"
     train.add_argument("--processes", type=int, help=f"number {several}")
@@ -44,13 +41,11 @@ def main(arguments: list[str] | None = None) -> int:
     train.add_argument("--coordinator", default="", help="HOST:PORT of the process with id 0")
     fresh = "set old checkpoints and history aside; begin again"
     train.add_argument("--fresh", action="store_true", help=fresh)
-    about = "find weights for the models of several runs, and write OUT/ensemble.json"
-    mean = commands.add("ensemble", _ensemble, about, "--output")
+    mean = commands.add("ensemble", _ensemble, "--output")
     mean.add_argument("runs", nargs="+", type=Path, help="the output folders of trainings")
     custom = "of a member that is not a name in pipeline/configs/; repeat for others"
     mean.add_argument("--config", action="append", default=[], help=custom)
-    about = "predict the test set and write OUT/submission.csv"
-    infer = commands.add("infer", _infer, about, *run)
+    infer = commands.add("infer", _infer, *run)
     members = f"{CONFIG}; repeat for members whose custom code is given by path"
     infer.add_argument("--config", required=True, action="append", help=members)
     folder_of = "the folder with manifest.json; repeat for the members of an ensemble"
@@ -65,16 +60,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _describe(options: argparse.Namespace) -> dict[str, Any]:
+    """Print parameters, shapes and learning rate."""
     backend.choose("jax", "tensorflow")
     config = config_module.load(options.config)
     images, assumed = options.images, options.images == IMAGES
-    _refuse_below_1("--images", images, f"Give the number of labelled {config.data.noun}.")
+    _refuse_below_1("--images", images)
     if assumed:
-        print(
-            f"Steps are counted with {images} training {config.data.noun}, an assumption;"
-            " --images N sets it.",
-            file=sys.stderr,
-        )
+        counted = f"{images} training {config.data.noun}, an assumption; --images N sets it"
+        print(f"Steps are counted with {counted}.", file=sys.stderr)
     from pipeline.models import architectures
     from pipeline.train import learning_rate
 
@@ -96,28 +89,29 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
     return result
 
 
-def _refuse_below_1(option: str, number: int, edit: str) -> None:
-    if number < 1:
-        raise ConfigError(f"{option} {number}: expected 1 or more.\n{edit}")
+def _refuse_below_1(option: str, number: int | None) -> None:
+    if number is not None and number < 1:
+        raise ConfigError(f"{option} {number}: expected 1 or more.\nCorrect it, or leave it out.")
 
 
 def _check(options: argparse.Namespace) -> dict[str, Any]:
+    """Check a config's custom functions with JAX and TensorFlow."""
     backend.choose("jax")
     config = config_module.load(options.config)
-    if not custom_code.functions(config):
-        show(f"{config.name} has no custom functions; nothing to check")
-        return {"config": config.name, "code": ""}
-    from pipeline.train import custom_check
+    if custom_code.functions(config):
+        from pipeline.train import custom_check
 
-    custom_check.check(config, show)
+        custom_check.check(config, show)
+    else:
+        show(f"{config.name} has no custom functions; nothing to check")
     return {"config": config.name, "code": custom_code.digest(config)}
 
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:
+    """Train, or resume training, and write OUT/artifact."""
     backend.choose("jax")  # own code in the config's file may import Keras
     config = config_module.load(options.config)
-    if options.max_steps is not None:
-        _refuse_below_1("--max-steps", options.max_steps, "Leave it out to train to the end.")
+    _refuse_below_1("--max-steps", options.max_steps)
     refuse_missing_input(options.input)
     if not backend.use_every_core(config.batch):
         show(
@@ -145,28 +139,27 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
         )
     if trained.manifest is None or not first:
         return {"status": trained.status, "output": str(options.output)}
-    pictures = training_figures.of_training(options.output)
     return {
         "status": trained.status,
         "run_id": trained.manifest["run_id"],
         "artifact": str(options.output / "artifact"),
         "metrics": trained.manifest["metrics"],
-        "pictures": [str(path) for path in pictures],
+        "pictures": [str(path) for path in training_figures.of_training(options.output)],
     }
 
 
 def _ensemble(options: argparse.Namespace) -> dict[str, Any]:
+    """Find weights for the models of several runs, and write OUT/ensemble.json."""
     backend.choose("jax", "tensorflow")
-    for own in options.config:
-        config_module.load(own)
-    for folder in options.runs:
-        refuse_missing("RUN", folder, "Expected the output of a complete training.")
+    for name in options.config:
+        config_module.load(name)
     from pipeline.infer import ensemble
 
     return ensemble.find(options.runs, options.output, show)
 
 
 def _infer(options: argparse.Namespace) -> dict[str, Any]:
+    """Predict the test set and write OUT/submission.csv."""
     backend.choose("tensorflow", "jax")
     devices.share_memory()
     config, *_ = [config_module.load(name) for name in options.config]
@@ -175,16 +168,12 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
 
     pinned = [] if options.ensemble is None else ensemble.read(options.ensemble)
     folders = options.artifact or [Path(each["folder"]) for each in pinned]
-    option = "--artifact" if options.artifact else f"--ensemble {options.ensemble}: the member in"
+    advice = (
+        "Expected one with manifest.json.\nCorrect the path, move the folder of a member back, or"
+        " train a model:\npython -m pipeline train --config C --input DIR --output OUT"
+    )
     for folder in folders:
-        refuse_missing(
-            option,
-            folder,
-            "Expected one with manifest.json.\n"
-            "Correct the path (of a member: move it back, or find the weights again), or train a"
-            " model:\n"
-            "python -m pipeline train --config C --input DIR --output OUT",
-        )
+        refuse_missing("The artifact", folder, advice)
     members, weights = ensemble.chosen(folders, pinned, config)
     predictions = inference.infer(
         members,
@@ -194,14 +183,13 @@ def _infer(options: argparse.Namespace) -> dict[str, Any]:
         config=config,
         precision=options.precision,
     )
-    told = options.output / inference.MEMBERS  # of an ensemble
     return {
         "submission": str(options.output / "submission.csv"),
         "rows": len(predictions.ids),
         "broken": len(predictions.broken),
         "left_out": predictions.left_out,
         "run_id": ", ".join(str(loaded.manifest["run_id"]) for loaded in members),
-        **({"members": json.loads(told.read_bytes())} if told.is_file() else {}),
+        "members": json.loads((options.output / inference.MEMBERS).read_bytes()),
     }
 
 

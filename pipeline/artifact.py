@@ -18,14 +18,13 @@ from formats import npz, sealed_folder
 from formats.checksums import opened
 from pipeline import config as config_module
 from pipeline.config import Config, custom_code
-from pipeline.data import image_arrays
+from pipeline.data import image_decoding
 from pipeline.data.labels import Target
 from pipeline.data.table_features import Encoding
 from pipeline.errors import ArtifactError
 from pipeline.models import weight_names
 
 MANIFEST, WEIGHTS, GOLDEN = sealed_folder.MANIFEST, "weights.npz", "golden.npz"
-AGAIN = "Pull or download the artifact again."
 
 
 @dataclass(frozen=True)
@@ -133,7 +132,7 @@ def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
     decoded_by = None
     if artifact.golden_file is not None:
         golden["file"] = np.frombuffer(artifact.golden_file, np.uint8)
-        decoded_by = image_arrays.shape(config.data).rules
+        decoded_by = image_decoding.rules(config.data)
     files = {WEIGHTS: npz.to_bytes(artifact.weights), GOLDEN: npz.to_bytes(golden)}
     manifest = {
         **artifact.manifest,
@@ -153,46 +152,34 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
     """Return the artifact in a folder, verified byte for byte against its sealed manifest.
 
     Args:
-        folder: holds manifest.json and the files that it lists; no other file is read.
+        folder: holds manifest.json, weights.npz and golden.npz; no other file is read.
         expect: values that the manifest must have, for example run_id and weights_sha256 of the run
             that was pushed.
 
     Raises:
-        ArtifactError: if a listed file is missing or changed, the manifest is not what `expect`
-            says, or the parts do not fit each other.
+        ArtifactError: if a file is missing or changed, the parts do not fit each other, or the
+            manifest is not what `expect` says.
     """
     path = folder / MANIFEST
     try:
-        if not path.is_file():
-            raise ArtifactError(
-                f"{folder} has no {MANIFEST}; "
-                "expected an artifact as `python -m pipeline train` writes it.\n"
-                "Correct --artifact, or train first."
-            )
         manifest = opened(path.read_bytes())
-        for key, value in (expect or {}).items():
-            if manifest.get(key) != value:
-                raise ArtifactError(
-                    f"{path} has {key}={manifest.get(key)!r}; expected {value!r}: "
-                    "this is the artifact of another run.\n"
-                    "An old version of the dataset is mounted, or the files were exchanged. "
-                    "Publish the run again, then push infer again."
-                )
-        for name, entry in manifest["files"].items():
-            sealed_folder.verify(folder, name, entry)
-        return _parsed(folder, manifest)
-    except ArtifactError:
-        raise
-    except OSError as error:
-        raise ArtifactError(
-            f"Could not read {error.filename or folder}: {error.strerror or error}.\n"
-            f"Expected a file that this user may read. {AGAIN}"
-        ) from error
+        for name in (WEIGHTS, GOLDEN):
+            sealed_folder.verify(folder / name, manifest["files"][name])
+        loaded = _parsed(folder, manifest)
     except Exception as error:  # files of others make zipfile and numpy raise a dozen kinds
         raise ArtifactError(
-            f"{path}, or a file that it lists, cannot be used: {type(error).__name__}:"
-            f" {str(error)[:300]}.\n{AGAIN}"
+            f"{path}, or a file beside it, cannot be used: {type(error).__name__}:"
+            f" {str(error)[:300]}.\nExpected an artifact as `python -m pipeline train` writes it."
+            " Correct the path, or pull or download it again."
         ) from error
+    for key, value in (expect or {}).items():
+        if manifest.get(key) != value:
+            raise ArtifactError(
+                f"{path} has {key}={manifest.get(key)!r}; expected {value!r}: this is the artifact"
+                " of another run.\nAn old version of the dataset is mounted, or the files were"
+                " exchanged. Publish the run again, then push infer again."
+            )
+    return loaded
 
 
 def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:

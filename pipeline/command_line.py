@@ -47,8 +47,7 @@ class Commands:
     """
 
     def __init__(self, program: str, about: str, examples: str) -> None:
-        lines = [line.strip() for line in examples.splitlines()]
-        self._examples = {name: line for line in lines for name in line.split()[3:4]}
+        self._examples = {line.split()[3]: line for line in examples.splitlines()}
         self._raw: dict[str, Any] = {"formatter_class": argparse.RawDescriptionHelpFormatter}
         self._parser = argparse.ArgumentParser(
             program, description=about, epilog=f"examples:\n{examples}", **self._raw
@@ -56,18 +55,18 @@ class Commands:
         self._commands = self._parser.add_subparsers(required=True, metavar="COMMAND")
 
     def add(
-        self, name: str, command: Command, summary: str, *options: str, resumes: bool = False
+        self, name: str, command: Command, *options: str, resumes: bool = False
     ) -> argparse.ArgumentParser:
         """Add a command and return its parser.
 
         Args:
-            name, command, summary: as a user types it, what it calls, and its help.
+            name, command: as a user types it, and what it calls, whose docstring is its help.
             options: of `OPTIONS`; each command takes --json.
             resumes: whether it resumes when it is called again.
         """
-        example = f"example:\n  {self._examples[name]}"
+        about, example = command.__doc__, f"example:\n{self._examples[name]}"
         added = self._commands.add_parser(
-            name, help=summary, description=summary, epilog=example, **self._raw
+            name, help=about, description=about, epilog=example, **self._raw
         )
         for option in (*options, "--json"):
             added.add_argument(option, **OPTIONS[option])
@@ -104,13 +103,8 @@ def refuse_missing(option: str, folder: Path, advice: str) -> None:
 
 def refuse_missing_input(folder: Path) -> None:
     """Raise `ConfigError` unless there is such a competition folder."""
-    refuse_missing(
-        "--input",
-        folder,
-        "Expected a competition folder.\n"
-        "Correct the path, or make an embedded competition's:\n"
-        "python -m localkaggle export digits DIR",
-    )
+    advice = "Expected a competition folder.\nCorrect the path, or make one of those embedded:\n"
+    refuse_missing("--input", folder, f"{advice}python -m localkaggle export digits DIR")
 
 
 def show(line: str) -> None:

@@ -12,8 +12,7 @@ from pathlib import Path
 from formats.errors import KnownError
 
 # Of a text in quotes, as a field of a table may be, a message shows the beginning.
-LONG, SHOWN = 200, 60
-QUOTED = re.compile(rf"""'[^'\n]{{{LONG},}}'|"[^"\n]{{{LONG},}}\"""")
+LONG = re.compile(r"""((['"])(?:(?!\2)[^\n]){60})(?:(?!\2)[^\n]){140,}\2""")
 
 
 class PipelineError(KnownError):
@@ -23,15 +22,10 @@ class PipelineError(KnownError):
         """Return the message, with the beginnings of long quoted texts.
 
         >>> print(PipelineError(f"the label {'1 2 ' * 100!r}; expected one of 'a' and 'b'"))
-        the label '1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 …' (400 \
-characters); expected one of 'a' and 'b'
+        the label '1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 …'; expected one of \
+'a' and 'b'
         """
-
-        def shortened(found: re.Match[str]) -> str:
-            text = found[0]
-            return f"{text[: SHOWN + 1].rstrip()} …{text[0]} ({len(text) - 2} characters)"
-
-        return QUOTED.sub(shortened, super().__str__())
+        return LONG.sub(r"\1…\2", super().__str__())
 
 
 class ConfigError(PipelineError):

@@ -26,32 +26,25 @@ EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page le
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code (docs/dev/design.md)."""
     commands = Commands("python -m workbench", str(__doc__), EXAMPLES)
-    about = "describe a competition folder that has no config yet, and propose a config"
-    inspected = commands.add("inspect", _inspect, about)
+    inspected = commands.add("inspect", _inspect)
     inspected.add_argument("input", type=Path, help=FOLDER)
     for option, words in inspect_command.OPTIONS.items():
         inspected.add_argument(f"--{option}", default="", help=words)
-    about = "say what a training takes on each runtime"
-    planned = commands.add("plan", _plan, about, "--config")
+    planned = commands.add("plan", _plan, "--config")
     for option, words in plan_command.OPTIONS.items():
         planned.add_argument(f"--{option}", default="", help=words)
     planned.add_argument("--largest", action="store_true", help=plan_command.LARGEST)
-    about = "write one page of a training, complete or not"
-    report = commands.add("report", _report, about)
+    report = commands.add("report", _report)
     report.add_argument(
         "--output", required=True, type=Path, help="of the training; gets report.html"
     )
     report.add_argument("--title", help="of the page; default: the config's name")
-    about = "check the scaled learning rate, in nine runs; exit 1 if it does not hold"
-    checked = commands.add(
-        "scale-check", _scale_check, about, "--config", "--input", "--output", resumes=True
-    )
+    run = ("--config", "--input", "--output")
+    checked = commands.add("scale-check", _scale_check, *run, resumes=True)
     base = "rows per step to scale from; default: the config's base_batch"
     checked.add_argument("--batch", type=int, help=base)
-    about = "time trainings on these devices, beside Keras' fit"
-    bench_command.add_options(commands.add("bench", _bench, about, "--config", resumes=True))
-    about = "write one page of what any runs of bench measured, beside the benchmark of 2018"
-    page = commands.add("bench-report", _bench_report, about)
+    bench_command.add_options(commands.add("bench", _bench, "--config", resumes=True))
+    page = commands.add("bench-report", _bench_report)
     page.add_argument("runs", nargs="*", type=Path, help="the output folders of bench")
     page.add_argument("--output", required=True, type=Path, help="gets the page and its pictures")
     page.add_argument("--pattern", type=int, default=0, choices=range(1, 9), help="to compare")
@@ -60,6 +53,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
+    """Check the scaled learning rate, in nine runs; exit 1 if it does not hold."""
     return scale_check(options.config, options.input, options.output, options.batch)
 
 
@@ -93,6 +87,7 @@ def scale_check(
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:
+    """Write one page of a training, complete or not."""
     from workbench.report import report
 
     path = report.write(options.output, title=options.title)
@@ -102,18 +97,21 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _inspect(options: argparse.Namespace) -> dict[str, Any]:
+    """Describe a competition folder that has no config yet, and propose a config."""
     refuse_missing_input(options.input)
     given = {name: getattr(options, name) for name in inspect_command.OPTIONS}
     return inspect_command.run(options.input, given, print)
 
 
 def _bench(options: argparse.Namespace) -> dict[str, Any]:
+    """Time trainings on these devices, beside Keras' fit."""
     if options.input is not None:
         refuse_missing_input(options.input)
     return bench_command.bench(options, show)
 
 
 def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
+    """Write one page of what any runs of bench measured, beside the benchmark of 2018."""
     backend.choose("jax")
     from workbench.benchmark_page import bench_report
 
@@ -123,6 +121,7 @@ def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _plan(options: argparse.Namespace) -> dict[str, Any]:
+    """Say what a training takes on each runtime."""
     backend.choose("jax")
     # A compiler runs for minutes and never looks whether Python was interrupted.
     signal.signal(signal.SIGINT, signal.SIG_DFL)

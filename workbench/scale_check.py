@@ -18,6 +18,7 @@ epochs). Another `seed` in the config then tells.
 
 import json
 import math
+import os
 import shutil
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -27,7 +28,6 @@ from typing import Any
 import jax
 import numpy as np
 import pandas as pd
-from jax.experimental.compilation_cache import compilation_cache
 
 from formats import atomic_file
 from formats.errors import writing
@@ -220,11 +220,8 @@ def lines(checked: Checked) -> list[str]:
 
 def _compile_once(output: Path) -> None:
     """Keep what is compiled in one folder for all runs: `training` keeps a folder that is set."""
-    if jax.config.jax_compilation_cache_dir is None:  # type: ignore[attr-defined]
-        update: Callable[[str, Any], None] = jax.config.update
-        update("jax_compilation_cache_dir", str(output / backend.COMPILED))
-        update("jax_persistent_cache_min_compile_time_secs", 0.0)
-        compilation_cache.reset_cache()
+    backend.keep_compiled(output)
+    os.environ.setdefault(backend.CACHE, str(output / backend.COMPILED))
 
 
 def _losses(

@@ -17,7 +17,6 @@ from formats import checkpoint_folder, checksums
 
 CHECKPOINTS, COMPILED = output.CHECKPOINTS, "compiled"
 HISTORY, PROGRESS = "history.csv", "progress.jsonl"
-KEPT = ("held-out.npz",)  # as training writes them
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})/manifest\.json")
 # Decoded images, whole once this file is there (`pipeline.data.image_arrays`).
 SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})-[0-9a-f]{32}\.json")
@@ -198,13 +197,13 @@ def _is_needed(name: Path, ended: bool) -> bool:
         return False
     if COMPILED in name.parts[:-1]:
         return ended
-    return name.as_posix() in KEPT or (name.parts[0].startswith(FOLD) and len(name.parts) > 1)
+    return name.parts[0].startswith(FOLD) and len(name.parts) > 1
 
 
 def _can_be_missed(name: str) -> bool:
     """Return whether a training resumes without this file, and computes the same."""
     *folders, last = name.split("/")
-    return last in (HISTORY, PROGRESS, *KEPT) or COMPILED in folders
+    return last in (HISTORY, PROGRESS) or COMPILED in folders
 
 
 def _newest_checkpoint(folder: Path) -> tuple[Path, dict[str, Any]] | None:

@@ -62,9 +62,9 @@ for picture in training_figures.training_sample(examples, settings, output):
 # A run that is longer than a session resumes from what the session before it saved.
 
 # %%
-from pipeline.train import resume
+from pipeline.train import checkpoint
 
-resume.restore(origin.expect, mounts.root() / "input", output)
+checkpoint.restore(origin.expect, mounts.root() / "input", output)
 
 # %% [markdown]
 # ## Training
@@ -87,7 +87,7 @@ for picture in training_figures.of_training(output, status=trained.status):
 # Weights and a manifest. `infer-gpu` checks every byte before it predicts. A partial run has none.
 
 # %%
-print(resume.summary(trained.status, trained.manifest, output))
+print(trained.status, trained.manifest and trained.manifest["metrics"])
 
 # %% [markdown]
 # ## What was written

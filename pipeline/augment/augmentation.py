@@ -108,26 +108,23 @@ class Augmentation:
             ConfigError: if it returns other names, types or shapes than it is given.
         """
         custom: Any = self.custom
-        forms = self.data.own_inputs if len(self.data.own_inputs) > 1 else {}
+        several = len(self.data.forms) > 1
+        if several:
+            inputs = custom_readers.unpacked(inputs, self.data.forms)
 
         def change(example: Any, key: Any, *labels: Any) -> Any:
-            if forms:
-                named = custom_readers.unpacked(example[None], forms)
-                example = {name: part[0] for name, part in named.items()}
             given = (example, *labels) if labels else example
             result = custom(example, *labels, key)
             theirs, ours = (jax.tree.map(_form, each) for each in (result, given))
             if theirs != ours:
                 raise ConfigError(f"{_called(custom)} returns {theirs}; expected {ours}.\n{SAME}")
-            example, *rest = result if labels else (result,)
-            if forms:
-                example = custom_readers.packed({name: example[name][None] for name in forms})[0]
-            return example, *rest
+            return result if labels else (result,)
 
         numbers = jax.lax.bitcast_convert_type(draws[:, self._columns[CUSTOM]], jnp.uint32)
         keys = jax.random.wrap_key_data(numbers, impl="threefry2x32")
-        results: tuple[Any, ...] = jax.vmap(change)(inputs, keys, *labels)
-        return results
+        changed, *rest = jax.vmap(change)(inputs, keys, *labels)
+        # JAX sorts the names, as the config does.
+        return custom_readers.pack(changed, jnp.concatenate) if several else changed, *rest
 
     @cached_property
     def _columns(self) -> dict[Change, slice]:

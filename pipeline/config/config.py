@@ -29,19 +29,14 @@ SLUG = text(
 )
 MODEL = text(r"[^\W\d]\w*", "a function of the config's file or pipeline/models/architectures.py")
 FUNCTION = text(r"([^\W\d]\w*)?", "a function of the config's own file (docs/own-code.md)")
-OPTION = Rule(
+OPTIONS = rules.mapping(
     lambda value: isinstance(value, int | str) or (isinstance(value, float) and isfinite(value)),
-    "a finite number, a truth value or a text, as JSON has them",
+    "the model's keyword arguments, as {'width': 32}: finite numbers, truth values or texts",
 )
-OPTIONS = Rule(
-    lambda value: isinstance(value, Mapping),
-    "the keyword arguments of the model, as {'width': 32}",
-    OPTION,
-)
+LABELS = rules.mapping(number(0, 1e6).allows, "labels with their weights, 0 to 1,000,000")
 WEIGHTS = Rule(
-    lambda value: value in ("", "balanced") or (isinstance(value, Mapping) and len(value) > 0),
-    "'balanced', or labels with their weights, as {'cat': 2.0}",
-    number(0, 1e6),
+    lambda value: value in ("", "balanced") or (value and LABELS.allows(value)),
+    f"'balanced', or {LABELS.expected}, as {{'cat': 2.0}}",
 )
 TARGETS = ("classes", "ordinal", "multilabel", "regression", "own")
 CLASSES = Only("target", ("classes", "multilabel"))
@@ -236,7 +231,7 @@ class Config(Checked):
     feed: Annotated[str, choice("auto", "device", "host", "files"), FREE] = "auto"
     infer_precision: Annotated[str, choice("auto", "float32", "mixed_float16"), FREE] = "auto"
     handoff: Annotated[str, choice("dataset", "kernel"), FREE] = "dataset"
-    progress_seconds: Annotated[float, number(0, 3600), FREE] = 10.0
+    progress_seconds: Annotated[float, number(0, 3600), FREE] = 5.0
     checkpoint_seconds: Annotated[float | None, number(0, 3600 * 9), FREE] = None
     session_hours: Hours = 9.0
     infer_hours: Hours = None
@@ -244,13 +239,9 @@ class Config(Checked):
 
     def _needs(self) -> Iterator[Need]:
         yield from self._target_needs()
-        short = self.warmup_epochs <= self.epochs
-        yield "warmup_epochs", short, f"a number between 0 and epochs={self.epochs}"
         rises = self.warmup_epochs > 0 or self.optimizer.schedule != "one_cycle"
-        usual = f"{0.3 * self.epochs:g}, three tenths of the epochs, is usual"
-        yield "warmup_epochs", rises, f"more than 0 with optimizer.schedule='one_cycle'; {usual}"
-        fits = (self.micro_batch or 1) <= self.batch
-        yield "micro_batch", fits, f"a whole number from 1 to batch={self.batch}"
+        expected = f"at most epochs={self.epochs}; with schedule='one_cycle' above 0, as 0.3 of it"
+        yield "warmup_epochs", rises and self.warmup_epochs <= self.epochs, expected
         divides = self.batch % (self.batchnorm_batch or self.batch) == 0
         yield "batchnorm_batch", divides, f"a divisor of batch={self.batch}, or None"
         data = self.data
@@ -258,33 +249,27 @@ class Config(Checked):
         yield "feed", in_files, f"another with kind={data.kind!r}, which has no image files"
         # A view that training never saw makes the prediction worse.
         most = 2**data.flip * 2**data.flip_vertical * (5 if data.crop_padding else 1)
-        augmented = (
-            f"kind={data.kind!r}, flip={data.flip}, crop_padding={data.crop_padding},"
-            f" flip_vertical={data.flip_vertical}"
-        )
-        yield "views", self.views <= most, f"at most {most} with {augmented}"
+        expected = f"at most {most}, as data.flip, data.flip_vertical and data.crop_padding are"
+        yield "views", self.views <= most, expected
 
     def _target_needs(self) -> Iterator[Need]:
         """Yield what goes with the target."""
-        target, columns = self.target, len(self.data.labels)
-        classes, nothing = target in CLASSES.values, f"nothing with target={target!r}"
-        several = columns > 1 and target != "own"
+        target, columns, own = self.target, len(self.data.labels), self.target == "own"
+        several = columns > 1 and not own
         numbers = target in ("regression", "multilabel")
         expected = "'regression' or 'multilabel' with several label columns"
         yield "target", numbers or not several, expected
-        if several or target == "regression":
-            counted = self.num_classes in (0, columns)
-            yield "num_classes", counted, f"{columns} or nothing: it follows from data.label_column"
-        else:
-            counted = self.num_classes >= 2 or target == "own"
-            yield "num_classes", counted, "2 or more, the number of labels"
-        expected = f"{nothing}: a part of a picture has no part of its number; mixup may stay"
-        yield "data.cutmix", classes or not self.data.cutmix, expected
-        judges, reads = target == "own", self.data.kind == "own"
+        follows = several or target == "regression"
+        counted = self.num_classes in (0, columns) if follows else self.num_classes >= 2 or own
+        expected = "2 or more, the number of labels; nothing with a regression or several columns"
+        yield "num_classes", counted, expected
+        mixes = target in CLASSES.values or not self.data.cutmix
+        expected = f"nothing with target={target!r}: a part of a picture has no part of its number"
+        yield "data.cutmix", mixes, f"{expected}; mixup may stay"
         for name in ("loss", "metric", "write_submission"):
-            custom = getattr(self, name).isidentifier() or not judges
+            custom = getattr(self, name).isidentifier() or not own
             yield name, custom, f"{FUNCTION.expected}, with target='own'"
-        together = bool(self.data.own_labels) == judges and reads >= judges
+        together = bool(self.data.own_labels) == own and (self.data.kind == "own") >= own
         expected = 'a type and a shape with data.kind="own" and target="own", else nothing'
         yield "data.own_labels", together, expected
 

@@ -25,8 +25,6 @@ from pipeline.errors import ConfigError, PipelineError, place
 # The fields that may name a custom function: those that the weights follow from, and the others.
 TRAINING = ("model", "loss", "augment", "read_training")
 AFTER_TRAINING = ("metric", "read_test", "write_submission")
-# Losses of `pipeline.evaluate.losses`, with the targets that they suit.
-OUR_LOSSES = {"focal": ("classes", "multilabel")}
 
 
 class CustomFile(NamedTuple):
@@ -47,19 +45,21 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
         ConfigError: if it names a function that the file does not have.
     """
     named = _named(config, module)
+    # Models, metrics and losses may be the template's; a metric of target="own" cannot.
+    ours = {
+        "model": True,
+        "metric": config.target != "own",
+        "loss": config.loss == "focal" and config.target in ("classes", "multilabel"),
+    }
     for field in TRAINING + AFTER_TRAINING:
         name = getattr(config, field)
-        # Models, metrics and losses may be the template's; a metric of target="own" cannot.
-        ours = field == "model" or (field == "metric" and config.target != "own")
-        if name and not (field in named or ours or (field == "loss" and name in OUR_LOSSES)):
-            here = [key for key, value in vars(module).items() if _is_of(value, module)]
+        if name and field not in named and not ours.get(field):
+            here = [each.name for each in _parsed(path).body if isinstance(each, ast.FunctionDef)]
             raise ConfigError(
                 f"{field}={name!r} cannot work: {path} has no such function; it has"
                 f" {', '.join(here) or 'none'}.\nWrite it there, correct the name, or leave"
-                f" {field} out."
+                f" {field} out. Of losses, 'focal' is ours, for classes and multilabel."
             )
-    if config.loss and "loss" not in named:
-        check_our_loss(config)
     training = {getattr(config, field) for field in named if field in TRAINING}
     _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if named else "")
 
@@ -68,20 +68,6 @@ def _named(config: Config, module: ModuleType) -> dict[str, Callable[..., Any]]:
     names = {field: getattr(config, field) for field in TRAINING + AFTER_TRAINING}
     found = {field: getattr(module, name, None) for field, name in names.items()}
     return {field: value for field, value in found.items() if callable(value)}
-
-
-def _is_of(value: object, module: ModuleType) -> bool:
-    return callable(value) and getattr(value, "__module__", "") == module.__name__
-
-
-def check_our_loss(config: Config) -> None:
-    """Raise `ConfigError` unless a loss that is not custom is one of ours, for the target."""
-    if config.target not in OUR_LOSSES.get(config.loss, ()):
-        raise ConfigError(
-            f"loss={config.loss!r} cannot work with target={config.target!r}: expected a function"
-            f" of the config's own file, or 'focal' with {' or '.join(OUR_LOSSES['focal'])}.\n"
-            "Leave loss out, or write the function (docs/own-code.md)."
-        )
 
 
 def functions(config: Config) -> dict[str, Callable[..., Any]]:
@@ -125,16 +111,6 @@ def require(config: Config, trained: str) -> None:
             f" {trained[:12] or 'nothing'}. Here is {here}.\nRestore"
             f" pipeline/configs/{config.name}.py as it was in training, or name its path: --config."
         )
-
-
-def elsewhere(config: Config) -> str:
-    """Return the path of custom code that no other process finds by the config's name; else ""."""
-    from pipeline.config import config_files
-
-    if not functions(config):
-        return ""
-    path = file(config).resolve()
-    return "" if path == config_files.named_files().get(config.name) else str(path)
 
 
 def described(config: Config, field: str) -> str:
@@ -189,7 +165,8 @@ def fingerprint(path: Path, training: Collection[str]) -> str:
             if not isinstance(each, ast.FunctionDef) or each.name in names or each.decorator_list
         ]
         names = names.union(*(_names_read(each) for _, each in counted))
-    text = "\n".join(f"{file}: {_dump(each)}" for file, each in counted)
+    text = "\n".join(f"{file}: {ast.dump(each)}" for file, each in counted)
+    text = re.sub(r"\w+=\[\]|, ", "", text)  # some versions of Python leave out what is empty
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -199,7 +176,7 @@ def _files(path: Path) -> list[Path]:
     if path.name == "__init__.py":
         # An editor keeps copies in hidden folders.
         inner = {file.relative_to(folder) for file in folder.rglob("*.py")}
-        return sorted(folder / file for file in inner if not re.search(r"(^|/)\.", str(file)))
+        return sorted(folder / file for file in inner if "/." not in f"/{file}")
     while waiting:
         files |= waiting
         nodes = [node for file in waiting for node in ast.walk(_parsed(file))]
@@ -224,13 +201,6 @@ def _parsed(file: Path) -> ast.Module:
 def _is_text(node: ast.AST) -> bool:
     """Return whether a statement is a constant alone, as a docstring is."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _dump(node: ast.AST) -> str:
-    """Return what a piece of code computes, as text: the same with other comments, blank lines or
-    line breaks, and by every version of Python, some of which leave out what is empty.
-    """
-    return re.sub(r"\w+=\[\]|, ", "", ast.dump(node))
 
 
 def _is_config(statement: ast.stmt) -> bool:

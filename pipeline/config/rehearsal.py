@@ -7,7 +7,7 @@ is pushed to kaggle.com. There the variable does not exist, and nothing changes.
 import dataclasses
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from pipeline.config.config import Config
@@ -23,38 +23,33 @@ AMOUNTS = (
 )
 
 
-def shortened(
-    config: Config, seconds: float | None = None, show: Callable[[str], None] = print
-) -> Config:
-    """Return the config as this session takes it.
+def shortened(config: Config, seconds: float | None = None) -> Config:
+    """Return the config as this session takes it, and print each change; on Kaggle there is none.
 
     Args:
         config: as its file says.
         seconds: of this session, if it is shorter than others: less of the quota was left.
-        show: takes a line for each change; on Kaggle there is none.
 
     Raises:
         ConfigError: if a change is not one of an amount, or cannot work.
     """
     if seconds is not None:
         hours = seconds / 3600
-        show(f"This session has {hours:.1f} hours: what is left of the week's quota.")
+        print(f"This session has {hours:.1f} hours: what is left of the week's quota.")
         train = min(config.session_hours or hours, hours)
-        config = dataclasses.replace(
-            config, session_hours=train, infer_hours=min(config.infer_hours or train, hours)
-        )
+        infer = min(config.infer_hours or train, hours)
+        config = dataclasses.replace(config, session_hours=train, infer_hours=infer)
     changes = json.loads(os.environ.get(VARIABLE) or "{}")
-    return with_changes(config, changes, show) if changes else config
+    for name, value in changes.items():
+        print(f"Rehearsal: {name} is {value!r}, in place of what the config says")
+    return with_changes(config, changes) if changes else config
 
 
-def with_changes(
-    config: Config, changes: Mapping[str, Any], show: Callable[[str], object] = str
-) -> Config:
+def with_changes(config: Config, changes: Mapping[str, Any]) -> Config:
     """Return the config with other amounts.
 
     Args:
         changes: {name: value}, with a dot for a field of a field.
-        show: takes a line for each change.
 
     Raises:
         ConfigError: if a name is not in `AMOUNTS`, or a value cannot work.
@@ -71,7 +66,5 @@ def with_changes(
     fields = config.to_json()
     for name, value in changes.items():
         part, _, field = name.rpartition(".")
-        values = fields[part] if part else fields
-        show(f"Rehearsal: {name} is {value!r} in place of {values.get(field)!r}")
-        values[field] = value
+        (fields[part] if part else fields)[field] = value
     return from_json(fields)

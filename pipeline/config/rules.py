@@ -38,21 +38,10 @@ class Rule(NamedTuple):
     Attributes:
         allows: whether it may hold a value.
         expected: completes "expected …" in the message.
-        values: of a mapping from texts: the rule for each of its values.
     """
 
     allows: Callable[[Any], bool]
     expected: str
-    values: "Rule | None" = None
-
-    def check(self, name: str, value: object) -> None:
-        """Raise `ConfigError` unless the field of that name may hold the value."""
-        if not self.allows(value):
-            raise refusal(name, value, self.expected)
-        if self.values and isinstance(value, Mapping):
-            for key, part in value.items():
-                TEXT.check(f"a name in {name}", key)
-                self.values.check(f"{name}[{key!r}]", part)
 
 
 class Only(NamedTuple):
@@ -74,10 +63,8 @@ class Only(NamedTuple):
         value, other = getattr(config, name), attrgetter(self.field)(config)
         effective = other in self.values
         if (value and not effective) or (effective and self.needed and not value):
-            where = f"with {config.prefix}{self.field}={other!r}"
-            elsewhere = " or ".join(map(repr, self.values))
-            nothing = f"nothing {where}, only with {elsewhere}"
-            expected = f"a value {where}: {expected}" if effective else nothing
+            where = f"{config.prefix}{self.field}={' or '.join(map(repr, self.values))}"
+            expected = f"a value with {where}, else nothing (it is {other!r}): {expected}"
             raise refusal(config.prefix + name, value, expected)
 
 
@@ -140,6 +127,17 @@ def one_or_more(rule: Rule) -> Rule:
     )
 
 
+def mapping(allows: Callable[[Any], bool], expected: str) -> Rule:
+    """Return the rule for a mapping from texts to values that `allows` takes."""
+
+    def takes(value: Any) -> bool:
+        return isinstance(value, Mapping) and all(
+            TEXT.allows(key) and allows(part) for key, part in value.items()
+        )
+
+    return Rule(takes, expected)
+
+
 ANY_TEXT = text(".*", "a text in quotes")
 TEXT = text(".+", "a text in quotes that is not empty")
 TEXTS = Rule(
@@ -173,8 +171,9 @@ class Checked:
             kind, rule, *marks = get_args(field.type)
             value = frozen(getattr(self, field.name))
             object.__setattr__(self, field.name, value)
-            if value is not None or type(None) not in get_args(kind):
-                rule.check(self.prefix + field.name, value)
+            unset = value is None and type(None) in get_args(kind)
+            if not (unset or rule.allows(value)):
+                raise refusal(self.prefix + field.name, value, rule.expected)
             for mark in marks:
                 if isinstance(mark, Only):
                     mark.check(self, field.name, rule.expected)

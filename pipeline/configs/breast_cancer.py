@@ -33,7 +33,6 @@ CONFIG = Config(
     batch=64,
     epochs=30,
     warmup_epochs=3,
-    progress_seconds=2,
     # As `invoke inspect` measured it, 2026-11-22.
     floor=Floor(model="HistGradientBoosting", metric="auc", score=0.9829, error=6.7e-3, rows=369),
 )

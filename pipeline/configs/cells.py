@@ -51,22 +51,19 @@ def encoded(mask):
 def unet(images, num_classes, batchnorm_momentum, *, width: int = 16):
     """Return a number for each pixel, (n, 32, 32): a cell where it is above 0."""
 
-    def block(x, channels, name):
-        for unit in (f"{name}_a", f"{name}_b"):
-            x = layers.Conv2D(channels, 3, padding="same", use_bias=False, name=unit)(x)
-            x = layers.BatchNormalization(momentum=batchnorm_momentum, name=f"{unit}_norm")(x)
-            x = layers.ReLU(name=f"{unit}_relu")(x)
+    def block(x, channels):
+        for _ in range(2):
+            x = layers.Conv2D(channels, 3, padding="same", use_bias=False)(x)
+            x = layers.BatchNormalization(momentum=batchnorm_momentum)(x)
+            x = layers.ReLU()(x)
         return x
 
-    fine = block(images, width, "fine")
-    middle = block(layers.MaxPooling2D(name="middle_pool")(fine), 2 * width, "middle")
-    coarse = block(layers.MaxPooling2D(name="coarse_pool")(middle), 4 * width, "coarse")
-    up = layers.UpSampling2D(name="middle_up")(coarse)
-    middle = block(layers.Concatenate(name="middle_joined")([up, middle]), 2 * width, "middle_out")
-    up = layers.UpSampling2D(name="fine_up")(middle)
-    fine = block(layers.Concatenate(name="fine_joined")([up, fine]), width, "fine_out")
-    logits = layers.Conv2D(1, 1, dtype="float32", name="logits")(fine)
-    return layers.Reshape((SIDE, SIDE), name="mask")(logits)
+    fine = block(images, width)
+    middle = block(layers.MaxPooling2D()(fine), 2 * width)
+    coarse = block(layers.MaxPooling2D()(middle), 4 * width)
+    middle = block(layers.Concatenate()([layers.UpSampling2D()(coarse), middle]), 2 * width)
+    fine = block(layers.Concatenate()([layers.UpSampling2D()(middle), fine]), width)
+    return layers.Reshape((SIDE, SIDE))(layers.Conv2D(1, 1, dtype="float32")(fine))
 
 
 def entropy_and_dice(masks, logits):
@@ -124,6 +121,4 @@ CONFIG = Config(
     batch=32,
     epochs=20,
     warmup_epochs=2,
-    infer_hours=2.0,
-    progress_seconds=5,
 )

@@ -31,7 +31,6 @@ CONFIG = Config(
     epochs=40,
     warmup_epochs=4,
     folds=5,
-    progress_seconds=2,
     # As `invoke inspect` measured it, 2026-11-22.
     floor=Floor(model="HistGradientBoosting", metric="rmse", score=60.24, error=2.3, rows=292),
 )

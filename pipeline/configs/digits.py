@@ -22,5 +22,4 @@ CONFIG = Config(
     batch=128,
     epochs=40,
     warmup_epochs=4,
-    progress_seconds=2,
 )

@@ -32,5 +32,4 @@ CONFIG = Config(
     batch=128,
     epochs=20,
     warmup_epochs=2,
-    progress_seconds=2,
 )

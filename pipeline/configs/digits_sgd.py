@@ -24,5 +24,4 @@ CONFIG = Config(
     batch=64,
     epochs=30,
     warmup_epochs=8,
-    progress_seconds=2,
 )

@@ -39,17 +39,15 @@ def inputs(folder, table, state):
 def both(inputs, num_classes, batchnorm_momentum, *, width: int = 32):
     """Return logits of a network that reads the picture, and one that joins it with the numbers."""
     x = inputs["image"]
-    for number in (1, 2):
-        name = f"picture{number}"
-        x = layers.Conv2D(width, 3, padding="same", use_bias=False, name=name)(x)
-        x = layers.BatchNormalization(momentum=batchnorm_momentum, name=f"{name}_norm")(x)
-        x = layers.ReLU(name=f"{name}_relu")(x)
-        x = layers.MaxPooling2D(name=f"{name}_pool")(x)
-    x = layers.Dense(width, activation="relu", name="quantity")(layers.Flatten(name="flatten")(x))
-    x = layers.Concatenate(name="joined")([x, inputs["numbers"]])
-    for number in (1, 2):
-        x = layers.Dense(2 * width, activation="relu", name=f"hidden{number}")(x)
-    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
+    for _ in range(2):
+        x = layers.Conv2D(width, 3, padding="same", use_bias=False)(x)
+        x = layers.BatchNormalization(momentum=batchnorm_momentum)(x)
+        x = layers.MaxPooling2D()(layers.ReLU()(x))
+    x = layers.Dense(width, activation="relu")(layers.Flatten()(x))
+    x = layers.Concatenate()([x, inputs["numbers"]])
+    for _ in range(2):
+        x = layers.Dense(2 * width, activation="relu")(x)
+    return layers.Dense(num_classes, dtype="float32")(x)
 
 
 CONFIG = Config(
@@ -71,5 +69,4 @@ CONFIG = Config(
     batch=64,
     epochs=40,
     warmup_epochs=4,
-    progress_seconds=5,
 )

@@ -55,14 +55,13 @@ def tokens(texts, vocabulary):
 
 def word_cnn(tokens, num_classes, batchnorm_momentum, *, width: int = 48, dropout: float = 0.3):
     """Return logits of two convolutions over embedded words."""
-    x = layers.Embedding(MOST_WORDS + 2, width, name="embedding")(tokens)
-    for number in (1, 2):
-        x = layers.Conv1D(width, 3, padding="same", name=f"conv{number}")(x)
-        x = layers.BatchNormalization(momentum=batchnorm_momentum, name=f"norm{number}")(x)
-        x = layers.ReLU(name=f"relu{number}")(x)
-    x = layers.Flatten(name="flatten")(x)
-    x = layers.Dropout(dropout, name="dropout")(x)
-    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
+    x = layers.Embedding(MOST_WORDS + 2, width)(tokens)
+    for _ in range(2):
+        x = layers.Conv1D(width, 3, padding="same")(x)
+        x = layers.BatchNormalization(momentum=batchnorm_momentum)(x)
+        x = layers.ReLU()(x)
+    x = layers.Dropout(dropout)(layers.Flatten()(x))
+    return layers.Dense(num_classes, dtype="float32")(x)
 
 
 CONFIG = Config(
@@ -81,5 +80,4 @@ CONFIG = Config(
     batch=64,
     epochs=12,
     warmup_epochs=1,
-    progress_seconds=5,
 )

@@ -17,7 +17,8 @@ from typing import Any, TextIO
 
 import pandas as pd
 
-from pipeline.errors import ConfigError, DataError, PipelineError, reading
+from pipeline.errors import ConfigError, DataError, PipelineError
+from pipeline.runtime import mounts
 
 # Texts of a missing number; spaces around them do not count.
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
@@ -65,7 +66,7 @@ def read(
             one of `MISSING`, or texts as far as they are none.
 
     Raises:
-        ConfigError: if the table lacks one of `required`.
+        ConfigError: if the table lacks one of `required`, or has no rows then.
         kind: if the file cannot be read, is empty, holds a NUL, names a column twice, or has a row
             with more or fewer fields than the header.
     """
@@ -87,16 +88,13 @@ def read(
             keep_default_na=False,
             na_values={name: list(MISSING) for name in kept if name in numbers},
         )
-    if missing := [name for name in required if name not in kept]:
+    missing = [name for name in required if name not in kept]
+    if missing or (required and not len(table)):
         there = ", ".join(header(path, kind, advice)[:20])
         raise ConfigError(
-            f"{path} has the columns {there[:1000]}; expected also {', '.join(missing)[:1000]}.\n"
-            "Set id_column, label_column and the other columns in the config to the table's own."
-        )
-    if required and not len(table):
-        raise kind(
-            f"{path} has a header and no rows; expected one row per example.\n"
-            f"Complete the download. {advice}"
+            f"{path} has {len(table):,} rows, and the columns {there[:1000]}; expected also "
+            f"{', '.join(missing)[:1000] or 'rows'}.\nComplete the download, or set id_column, "
+            "label_column and the other columns in the config to the table's own."
         )
     return table[kept]
 
@@ -130,10 +128,10 @@ def check_column(path: Path, column: pd.Series, wrong: Any, expected: str, edit:
     """
     found = column[wrong]
     if len(found):
-        examples = list(dict.fromkeys(repr(str(value)[:80]) for value in found))
+        examples = ", ".join(map(repr, found.map(str).unique()[:3]))
         raise DataError(
-            f"{path} has {', '.join(examples[:3])} in {column.name!r} (rows: {len(found):,}, the "
-            f"first: {found.index[0] + 1}); expected {expected}.\n{edit}"
+            f"{path} has {examples} in {column.name!r} (rows: {len(found):,}, the first: "
+            f"{found.index[0] + 1}); expected {expected}.\n{edit}"
         )
 
 
@@ -154,26 +152,18 @@ def _opened(path: Path, keep: Collection[str] | None = None) -> TextIO:
 @contextmanager
 def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[None]:
     """Raise the errors of a table as `kind`."""
-    with reading(path, kind, advice):
-        try:
-            yield
-        except FileNotFoundError as error:
-            siblings = sorted(file.name for file in path.parent.glob("*"))[:10]
-            raise kind(
-                f"{path} is missing; its folder holds: {', '.join(siblings) or 'nothing'}.\n"
-                f"Expected a table. {advice}"
-            ) from error
-        except (ImportError, ValueError, csv.Error) as error:  # of pandas and pyarrow, too
-            form = "parquet table" if is_parquet(path) else "CSV"
-            fix = "" if is_parquet(path) else "Expected UTF-8 and commas. "
-            if isinstance(error, ImportError):  # an extra here (170 MB)
-                fix = "Expected pyarrow, as Kaggle's images have it: pip install -e '.[parquet]'\n"
-            if isinstance(error, UnicodeDecodeError):
-                utf8 = f"iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv"
-                fix += f"If it is Latin-1: {utf8}, and put it in its place. "
-            raise kind(
-                f"{path} could not be read as a {form}: {str(error)[:300]}.\n{fix}{advice}"
-            ) from error
+    try:
+        yield
+    except FileNotFoundError as error:
+        raise kind(
+            f"{path} is missing; {mounts.listing(path.parent)}.\nExpected a table. {advice}"
+        ) from error
+    except (OSError, ImportError, ValueError, csv.Error) as error:  # of pandas and pyarrow, too
+        raise kind(
+            f"{path} could not be read as a table: {str(error)[:300]}.\nExpected a CSV in UTF-8 "
+            f"with commas (of Latin-1: iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv)"
+            f", or parquet, which needs pyarrow (pip install -e '.[parquet]'). {advice}"
+        ) from error
 
 
 def _rows(file: TextIO) -> Iterator[list[str]]:

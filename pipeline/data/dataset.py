@@ -18,6 +18,7 @@ import pandas as pd
 from pipeline.augment.streams import Stream
 from pipeline.config import Config, custom_code
 from pipeline.config.data_layout import Data
+from pipeline.config.rules import as_tuple
 from pipeline.data import (
     csv_files,
     custom_readers,
@@ -101,7 +102,7 @@ def read_training(
     class folders.
 
     A few images may be missing or broken (`image_files.most_skipped`). These are skipped and named
-    in `broken`.
+    in `broken`. So are rows of pixels with other values than levels.
 
     Args:
         cache: a folder that keeps large decoded images for the next run
@@ -114,33 +115,34 @@ def read_training(
             what the config says.
     """
     data = config.data
-    path, table, ids, sources, custom = _rows(folder, config, show)
-    broken, first = {}, None
+    path, table, ids, sources, custom = _rows(folder, config)
+    inputs: Any
     encoding: Encoding | str | None = None
+    reasons = dict[int, str]()
     if sources:
         in_files = config.feed == "files"
         inputs, reasons = image_arrays.read(
             sources, data, cache, show, base=folder, prepared=prepared, in_files=in_files
         )
-        broken = {ids[row]: reason for row, reason in reasons.items()}
-        if len(broken) > image_files.most_skipped(len(ids)):
-            raise DataError(image_files.describe_broken(broken, len(ids), data, training=True))
-        if broken:
-            kept = np.setdiff1d(np.arange(len(ids)), list(reasons))
-            inputs, table = image_arrays.some(inputs, kept), table.iloc[kept]
-            ids = tuple(ids[row] for row in kept)
-        whole = (source for row, source in enumerate(sources) if row not in reasons)
-        first = next(map(image_arrays.readable, whole), None)
     elif custom is not None:
         inputs, encoding = custom.inputs, custom.state
         custom_readers.check_test(folder, config, custom.state, show or print)
     elif data.kind == "pixels":
-        inputs = table_features.pixels(path, data, {data.id_column, *_columns(data)})
+        inputs, reasons = table_features.pixels(path, data, {data.id_column, *_columns(data)})
     elif data.kind == "arrays":
         inputs = table_features.array(folder / data.train_array, data, len(ids))
     else:
-        encoding = fitted = table_features.fit(table, data, path)
-        inputs = table_features.encode(table, fitted, path)
+        encoding = table_features.fit(table, data, path)
+        inputs = table_features.encode(table, encoding, path)
+    broken = {ids[row]: reason for row, reason in reasons.items()}
+    if len(broken) > image_files.most_skipped(len(ids)):
+        raise DataError(image_files.describe_broken(broken, len(ids), data))
+    if broken:
+        kept = np.setdiff1d(np.arange(len(ids)), list(reasons))
+        inputs, table = image_arrays.some(inputs, kept), table.iloc[kept]
+        ids = tuple(ids[row] for row in kept)
+    whole = (source for row, source in enumerate(sources) if row not in reasons)
+    first = next(map(image_arrays.readable, whole), None)
     if custom is not None and custom.labels is not None:
         target, values = Target("own", ()), custom.labels
     else:
@@ -174,7 +176,7 @@ def _columns(data: Data) -> list[str]:
     return [*data.labels, *data.numeric_columns, *data.categorical_columns, *data.row_columns]
 
 
-def _rows(folder: Path, config: Config, show: Callable[[str], None] | None = None) -> _Rows:
+def _rows(folder: Path, config: Config) -> _Rows:
     data, names = config.data, _columns(config.data)
     sources: image_arrays.Paths = ()
     custom = None
@@ -183,12 +185,12 @@ def _rows(folder: Path, config: Config, show: Callable[[str], None] | None = Non
         custom = custom_readers.read_training(folder, config)
         table = custom.table
     elif data.kind == "tfrecords":
-        path = folder / ", ".join(tfrecords.several(data.train_records))
+        path = folder / ", ".join(as_tuple(data.train_records))
         features = (data.id_column, *names)
         sources, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
     elif data.train_csv is None:
-        path = folder / ", ".join(tfrecords.several(data.train_images))
-        sources, table = image_files.class_folders(folder, data, show)
+        path = folder / ", ".join(as_tuple(data.train_images))
+        sources, table = image_files.class_folders(folder, data)
     else:
         path, key = folder / data.train_csv, (data.id_column,)
         # Only image files are found by id.
@@ -200,7 +202,7 @@ def _rows(folder: Path, config: Config, show: Callable[[str], None] | None = Non
     if data.id_column in table.columns:
         ids = table_features.unique_ids(table[data.id_column], path)
     if data.kind == "images" and not sources:
-        sources = image_files.find(folder, data.train_images, ids, data)
+        sources = image_files.find(folder, ids, data)
     return _Rows(path, table, ids, sources, custom)
 
 
@@ -278,9 +280,8 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
     names = csv_files.read(sample, DataError, advice, (), required=(first,))[first]
     ids = table_features.unique_ids(names, sample)
     if data.kind in ("images", "tfrecords"):
-        sources, broken = image_files.find_test(folder, ids, data), dict[int, str]()
-        images = image_arrays.FileImages(sources, image_arrays.shape(data), broken)
-        return TestSet(ids, images, broken)
+        images = image_arrays.FileImages(image_files.find(folder, ids, data, test=True), data)
+        return TestSet(ids, images, images.broken)
     if isinstance(encoding, str):
         source = custom_readers.TestInputs(folder, config, ids, encoding)
         return TestSet(ids, source, source.broken, images=data.images)
@@ -291,14 +292,14 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
         numbers = data.numeric_columns
         needed = (*numbers, *data.categorical_columns)
         table = csv_files.read(path, DataError, ADVICE, columns, required=needed, numbers=numbers)
-    broken, rerun = {}, bool(os.environ.get(image_files.RERUN))
+    broken = dict[int, str]()
     if data.kind == "pixels":
-        # Nobody is there to fix the table of the scored rerun.
-        inputs = table_features.pixels(path, data, columns, broken if rerun else None)
+        inputs, broken = table_features.pixels(path, data, columns)
     elif data.kind == "arrays":
         inputs = table_features.array(folder / data.test_array, data, len(ids))
     else:
         assert encoding is not None  # noqa: S101 - each training on a table has one
+        rerun = bool(os.environ.get(image_files.RERUN))  # nobody is there to fix the table
         inputs = table_features.encode(table, encoding, path, lenient=rerun)
     key = next((name for name in keys if name in table.columns), None)
     if key is not None:

@@ -7,10 +7,8 @@ than the number of images, and with the number of pairs that are nearly the same
 """
 
 import hashlib
-import os
 from collections import defaultdict
 from collections.abc import Hashable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -55,13 +53,7 @@ def row_digests(inputs: Any) -> list[bytes]:
     known: list[bytes] | None = getattr(inputs, "row_digests", None)
     if known is not None:
         return known
-
-    def digests(start: int) -> list[bytes]:
-        part = inputs[start : start + CHUNK]
-        return [hashlib.sha256(np.ascontiguousarray(row).data).digest() for row in part]
-
-    with ThreadPoolExecutor(os.cpu_count()) as pool:  # hashing holds no interpreter
-        return [each for part in pool.map(digests, range(0, len(inputs), CHUNK)) for each in part]
+    return [hashlib.sha256(np.ascontiguousarray(row).data).digest() for row in inputs]
 
 
 def equal(keys: Sequence[Hashable]) -> list[list[int]]:
@@ -84,8 +76,7 @@ def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
         pixels: uint8 (n, height, width, channels).
         among: int (m,), the rows to look at, rising; None: all.
     """
-    thumbs: np.ndarray | None = getattr(pixels, "thumbnails", None)
-    thumbs = thumbnails(pixels) if thumbs is None else thumbs
+    thumbs = thumbnails(pixels)
     rows = np.arange(len(pixels)) if among is None else among
     rows = rows[thumbs[rows].std(axis=1) > FLAT]
     if len(rows) < 2:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import warnings
 from collections.abc import Callable
+from itertools import islice
 
 import numpy as np
 
@@ -20,6 +21,8 @@ from pipeline.data.dataset import Examples
 from pipeline.errors import DataError
 
 Pair = tuple[np.ndarray, np.ndarray]
+# What makes groups of a config smaller, as the end of an advice.
+LOOSEN = "or change data.group_column, or set data.group_duplicates=False"
 
 
 def splits(
@@ -38,12 +41,26 @@ def splits(
             without some label.
     """
     show = show or (lambda line: None)
-    if config.data.group_column is not None:  # its groups hold the duplicates, too
-        parts = _by_group_column(examples, config)
-    else:
+    rows, untrained = np.arange(len(examples)), set[int]()
+    if config.data.group_column is None:
         parts = _by_rows(examples, config, show)
-    rows = np.arange(len(examples))
+    else:  # its groups hold the duplicates, too
+        parts = _by_group_column(examples, config)
     pairs = [(np.setdiff1d(rows, held), np.sort(held)) for held in parts]
+    if config.data.group_column and examples.target.single:
+        labels = examples.labels  # groups may be too uneven to share these out
+        untrained = {code for trained, _ in pairs for code in set(labels) - set(labels[trained])}
+    if untrained or not parts or not all(map(len, parts)):
+        number = len(rows if examples.groups is None else np.unique(examples.groups))
+        names = [repr(examples.classes[code]) for code in sorted(untrained)[:12]]
+        raise DataError(
+            f"{len(rows):,} rows in {number:,} groups (of data.group_column, of duplicates, or of "
+            f"single rows) are too few or too uneven for folds={config.folds} and "
+            f"data.validation_fraction={config.data.validation_fraction:g}; expected each label in "
+            f"several groups. Labels that a fold does not train on: {', '.join(names) or 'none'}.\n"
+            f"Complete {config.data.train_csv or 'the training data'}, lower folds or raise "
+            f"data.validation_fraction in the config, merge labels, {LOOSEN}."
+        )
     if text := few_held_out(examples, config, pairs):
         show(f"Warning: {text}")
     return pairs
@@ -60,15 +77,13 @@ def few_held_out(examples: Examples, config: Config, pairs: list[Pair]) -> str:
     return (
         f"{number:,} of {len(examples):,} rows are held out, where data.validation_fraction="
         f"{share:g} asks for {wanted:,}. A score on so few says little: a label with one row or "
-        f"group only trains, and groups may be uneven. Merge labels, or set folds{_ungroup(config)}"
+        f"group only trains, and groups may be uneven. Merge labels, or set folds, {LOOSEN}"
     )
 
 
 def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) -> list[np.ndarray]:
     """Return the held-out rows of each fold, int64, where groups of duplicates stay whole."""
-    groups, what = examples.groups, "groups of duplicates"
-    if groups is None:
-        groups, what = np.arange(len(examples)), "examples"
+    groups = np.arange(len(examples)) if examples.groups is None else examples.groups
     strata = examples.target.strata(examples.labels)
     _, codes, counts = np.unique(strata, return_inverse=True, return_counts=True)
     # A row of each group, in the order of the groups: one of the rarest label, so that copies with
@@ -85,17 +100,11 @@ def _by_rows(examples: Examples, config: Config, show: Callable[[str], None]) ->
     rows = rows[np.lexsort((sizes[rows], places[codes[rows]]))]
     if config.folds is None:
         parts = [_stratified(codes, rows, config.data.validation_fraction, random)]
-        why, edit = "to hold any out, since one of each label trains", "Complete"
     else:
         # Neighbours are in different folds: of each class two folds get the same, but for one row.
         parts = [rows[number :: config.folds] for number in range(config.folds)]
-        why, edit = f"for folds={config.folds}", "Lower folds in the config, or complete"
-        _warn(examples, chosen, config.folds, show)
-    if not all(map(len, parts)):
-        raise DataError(
-            f"{len(chosen):,} {what} are too few {why}; expected more.\n"
-            f"{edit} {config.data.train_csv or 'the training data'}{_ungroup(config)}."
-        )
+        if examples.target.single:
+            _warn(examples, chosen, config.folds, show)
     return [np.flatnonzero(np.isin(groups, names[part])) for part in parts]
 
 
@@ -136,26 +145,14 @@ def _by_group_column(examples: Examples, config: Config) -> list[np.ndarray]:
     count = config.folds or max(round(1 / config.data.validation_fraction), 2)
     if np.unique(strata, return_counts=True)[1].max() < count:
         strata = np.zeros(len(examples), int)
-    parts, untrained = list[Pair](), set[int]()
-    if number >= count:
-        splitter = StratifiedGroupKFold(count, shuffle=True, random_state=config.seed)
-        with warnings.catch_warnings():
-            # With groups a label may have fewer examples than folds.
-            warnings.simplefilter("ignore", UserWarning)
-            parts = list(splitter.split(np.zeros(len(examples)), strata, groups))
-        parts = parts[: config.folds or 1]
-    if examples.target.single:  # groups may be too uneven to be shared out
-        untrained = {code for rows, _ in parts for code in set(labels) - set(labels[rows])}
-    if untrained or not parts or not all(len(held) for _, held in parts):
-        names = [examples.classes[code] for code in sorted(untrained)]
-        why = f": one trains without the label {names[0]!r}" if names else ""
-        raise DataError(
-            f"data.group_column={config.data.group_column!r} has {number} groups, too few or too "
-            f"uneven for {count} folds{why}; expected each label in groups of several folds.\n"
-            f"{'Lower folds' if config.folds else 'Raise data.validation_fraction'} in the config, "
-            "merge labels, or choose another group_column."
-        )
-    return [held for _, held in parts]
+    if number < count:
+        return []
+    splitter = StratifiedGroupKFold(count, shuffle=True, random_state=config.seed)
+    with warnings.catch_warnings():
+        # With groups a label may have fewer examples than folds.
+        warnings.simplefilter("ignore", UserWarning)
+        pairs = splitter.split(np.zeros(len(examples)), strata, groups)
+        return [held for _, held in islice(pairs, config.folds or 1)]
 
 
 def fingerprint(examples: Examples, pair: Pair) -> str:
@@ -175,20 +172,12 @@ def held_out(examples: Examples, pair: Pair) -> str:
 
 def _warn(examples: Examples, rows: np.ndarray, count: int, show: Callable[[str], None]) -> None:
     """Name the labels of which fewer of these rows are there than folds."""
-    members = np.bincount(examples.labels[rows]) if examples.target.single else np.array([count])
+    members = np.bincount(examples.labels[rows])
     rare = [code for code in np.argsort(members, kind="stable") if members[code] < count]
-    if not rare:
-        return
     named = ", ".join(f"{examples.classes[code]!r} ({members[code]})" for code in rare[:12])
-    show(
-        f"Warning: {len(rare):,} of {len(members):,} labels have fewer rows than folds={count}: "
-        f"{named}{' …' if len(rare) > 12 else ''}. Some folds hold out none of them, and a label's "
-        "only row is missing from the training of one."
-    )
-
-
-def _ungroup(config: Config) -> str:
-    """Return how to loosen the groups of a config, as the end of an advice."""
-    if config.data.group_column is not None:
-        return f", or choose another column than data.group_column={config.data.group_column!r}"
-    return ", or set data.group_duplicates=False" if config.data.group_duplicates else ""
+    if rare:
+        show(
+            f"Warning: {len(rare):,} of {len(members):,} labels have fewer rows than folds={count}"
+            f", as {named}. Some folds hold out none of them, and a label's only row is "
+            "missing from the training of one."
+        )

@@ -16,14 +16,14 @@ images for others into its output (`pipeline.data.preparation`).
 """
 
 import errno
-import functools
 import hashlib
 import io
+import math
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Sequence
+from concurrent.futures import Executor, Future
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,9 +31,9 @@ import numpy as np
 
 from formats import atomic_file, checksums
 from formats.errors import DiskError, writing
-from pipeline.config.data_layout import PIXELS, Data
-from pipeline.data import duplicates, row_gathering
-from pipeline.data.image_decoding import BrokenImage, Shape, decode
+from pipeline.config.data_layout import Data
+from pipeline.data import duplicates, image_decoding, row_gathering
+from pipeline.data.image_decoding import BrokenImage, decode
 from pipeline.errors import DataError, reading
 from pipeline.runtime import devices
 
@@ -65,29 +65,24 @@ class FileImages:
 
     Args:
         sources: n files, or parts of files, to be decoded; or arrays, as a map of a file has them.
-        form: that all images get.
-        broken: gets the reason for each row that cannot be decoded; None: there is none, and one
-            that breaks later raises `DataError`.
+        data: which says how they are decoded.
 
     Attributes:
+        broken: the reason for each row that could not be decoded, and is zeros.
         shape, dtype, nbytes: as if they were in memory, uint8 (n, height, width, channels).
-        row_digests, thumbnails: what `pipeline.data.duplicates` needs of their pixels; None: they
-            are decoded for it.
+        row_digests: what `pipeline.data.duplicates` needs of their pixels; None: they are decoded
+            for it.
+        decodable: whether each image that is asked for could be decoded when the run began. One
+            that breaks later raises `DataError`.
     """
 
-    dtype = np.dtype(np.uint8)
+    dtype, decodable = np.dtype(np.uint8), False
     row_digests: list[bytes] | None = None
-    thumbnails: np.ndarray | None = None
 
-    def __init__(
-        self,
-        sources: Sequence[Source | np.ndarray],
-        form: Shape,
-        broken: dict[int, str] | None = None,
-    ) -> None:
-        self._sources, self._form, self._broken = list(sources), form, broken
-        self.shape = (len(self._sources), *form.pixels)
-        self.nbytes = int(np.prod(self.shape, dtype=object))
+    def __init__(self, sources: Sequence[Source | np.ndarray], data: Data) -> None:
+        self._sources, self._data, self.broken = list(sources), data, dict[int, str]()
+        self.shape = (len(self._sources), *data.shape)
+        self.nbytes = math.prod(self.shape)
 
     def __len__(self) -> int:
         return len(self._sources)
@@ -103,15 +98,13 @@ class FileImages:
 
     def subset(self, rows: np.ndarray) -> "FileImages":
         """Return some of the images, still in their files."""
-        images = FileImages([self._sources[row] for row in rows], self._form)
+        images = FileImages([self._sources[row] for row in rows], self._data)
+        images.decodable = self.decodable
         if self.row_digests is not None:
             images.row_digests = [self.row_digests[row] for row in rows]
-        images.thumbnails = None if self.thumbnails is None else self.thumbnails[rows]
         return images
 
-    def begin(
-        self, pool: ThreadPoolExecutor, rows: np.ndarray, into: np.ndarray
-    ) -> Sequence[Future[None]]:
+    def begin(self, pool: Executor, rows: np.ndarray, into: np.ndarray) -> Sequence[Future[None]]:
         """Begin to decode rows, and return what to wait for; a future may raise `DataError`."""
 
         def run(start: int) -> None:
@@ -123,19 +116,16 @@ class FileImages:
     def _decode(self, row: int, into: np.ndarray) -> None:
         source = self._sources[row]
         try:
-            if isinstance(source, np.ndarray):
-                into[:] = source
-            elif source == MISSING:
-                raise BrokenImage("it is missing")
-            else:
-                into[:] = decode(readable(source), self._form)
+            if not isinstance(source, np.ndarray):
+                source = decode(readable(source), self._data)
+            into[:] = source
         except BrokenImage as error:
-            if self._broken is None:
+            if self.decodable:
                 raise DataError(
                     f"{source} could be decoded when this run began, and cannot any more: "
                     f"{error}.\nRestore the file. The same command resumes."
                 ) from error
-            into[:], self._broken[row] = 0, str(error)
+            into[:], self.broken[row] = 0, "it is missing" if source == MISSING else str(error)
 
 
 def some(images: Any, rows: np.ndarray) -> Any:
@@ -157,11 +147,6 @@ def _part(source: Source) -> Part:
     return source if isinstance(source, Part) else Part(os.fspath(source))
 
 
-def shape(data: Data) -> Shape:
-    """Return the shape that each file is decoded to."""
-    return Shape(**{name: getattr(data, name) for name in PIXELS})
-
-
 def read(
     sources: Paths,
     data: Data,
@@ -176,7 +161,8 @@ def read(
 
     Args:
         sources: n files or parts of files.
-        cache: a folder that keeps large images (`Data.decoding`) for the next run.
+        cache: a folder that keeps large images (`Data.decoding`) for the next run. One that cannot
+            be written, or whose disk has too little free space, gets no more.
         base: the folder of the competition.
         prepared: folders with decoded images; those of another form are not used.
         in_files: leave them in their files, as is done where memory has no room.
@@ -184,27 +170,43 @@ def read(
     Returns:
         uint8 (n, height, width, channels), zeros for a broken one, or `FileImages`; {row: reason}.
     """
-    show, form = show or (lambda line: None), shape(data)
-    images = FileImages(sources, form)
+    show, images = show or (lambda line: None), FileImages(sources, data)
     in_memory = not in_files and images.nbytes <= devices.memory_left() * SHARE
     pixels = np.empty(images.shape, np.uint8) if in_memory else None
-    places, digests = list[Source | np.ndarray](), list[bytes]()
-    thumbs, broken = list[np.ndarray](), dict[int, str]()
+    places, digests, broken = list[Source | np.ndarray](), list[bytes](), dict[int, str]()
     cache = cache if data.decoding and not in_files else None
-    for part, decoded in each_shard(sources, form, base, cache, prepared, show):
+    if cache:  # files of another folder may have equal names and sizes
+        cache /= hashlib.sha256(os.fsencode(os.path.abspath(base or ""))).hexdigest()[:8]  # noqa: PTH100
+    folders, found, shown = [*([cache] if cache else []), *prepared], 0, time.monotonic()
+    for name, part in shards(sources, data, base).items():
+        decoded = shard(sources[part], data, name, folders, show)
+        if decoded.folder:
+            found += len(decoded.pixels)
+        elif cache:
+            rest = (len(sources) - part.start) * decoded.pixels[0].nbytes
+            try:
+                decoded = save(cache, name, decoded, rest)
+            except DiskError as error:
+                show(f"The next run decodes images again. {str(error).splitlines()[0]}")
+                cache = None
         broken |= {part.start + row: reason for row, reason in decoded.broken.items()}
         if pixels is not None:
             pixels[part] = decoded.pixels
         else:
             places += list(decoded.pixels) if decoded.folder else sources[part]
             digests += duplicates.row_digests(decoded.pixels)
-            if data.group_duplicates:
-                thumbs.append(duplicates.thumbnails(decoded.pixels))
+        if time.monotonic() - shown > SHOW_SECONDS:
+            shown = time.monotonic()
+            show(f"Read {part.stop:,} of {len(sources):,} images")
+    if found or prepared:
+        show(
+            f"Found {found:,} of {len(sources):,} images decoded in {', '.join(map(str, folders))} "
+            "(those of other files, rules or versions of Pillow are not used)"
+        )
     if pixels is not None:
         return pixels, broken
-    images = FileImages(places, form)
-    images.row_digests = digests
-    images.thumbnails = np.concatenate(thumbs) if thumbs else None
+    images = FileImages(places, data)
+    images.row_digests, images.decodable = digests, True
     show(f"{len(images):,} images ({images.nbytes / 1e6:,.0f} MB) are read as the run goes")
     return images, broken
 
@@ -223,7 +225,7 @@ class Decoded(NamedTuple):
     folder: Path | None = None
 
 
-def shards(sources: Paths, form: Shape, base: Path | None = None) -> dict[str, slice]:
+def shards(sources: Paths, data: Data, base: Path | None = None) -> dict[str, slice]:
     """Return which images are in each shard, by its name.
 
     Args:
@@ -232,59 +234,22 @@ def shards(sources: Paths, form: Shape, base: Path | None = None) -> dict[str, s
     Raises:
         DataError: if a file is missing.
     """
-    size = functools.cache(lambda file: os.stat(file).st_size)  # noqa: PTH116
-    length = max(SHARD // int(np.prod(form.pixels)), 1)
+    length = max(SHARD // math.prod(data.shape), 1)
     starts = range(0, len(sources), length)
-    parts = {}
+    parts, rules = {}, f"{image_decoding.rules(data)}\n".encode()
     for number, start in enumerate(starts, 1):
         part = slice(start, min(start + length, len(sources)))
-        digest = hashlib.sha256(f"{form.rules}\n".encode())
+        digest = hashlib.sha256(rules)
         for file, first, count in map(_part, sources[part]):
             with reading(file, DataError, FIX):
-                line = f"{size(file)} {first}+{count} {file.removeprefix(f'{base}/')}\0"
+                size = os.stat(file).st_size  # noqa: PTH116
+            line = f"{size} {first}+{count} {file.removeprefix(f'{base}/')}\0"
             digest.update(line.encode(errors="surrogateescape"))
         parts[f"{number}-of-{len(starts)}-{digest.hexdigest()[:32]}"] = part
     return parts
 
 
-def each_shard(
-    sources: Paths,
-    form: Shape,
-    base: Path | None,
-    cache: Path | None,
-    folders: Sequence[Path],
-    show: Show,
-) -> Iterator[tuple[slice, Decoded]]:
-    """Yield the rows and the images of each shard: as `shard` has it, and then kept in the cache.
-
-    A cache that cannot be written, or whose disk has too little free space, gets no more.
-    """
-    found, shown, known = 0, time.monotonic(), bool(folders)
-    if cache:  # files of another folder may have equal names and sizes
-        cache = cache / hashlib.sha256(os.fsencode(os.path.abspath(base or ""))).hexdigest()[:8]  # noqa: PTH100
-        folders = [cache, *folders]
-    for name, part in shards(sources, form, base).items():
-        decoded = shard(sources[part], form, name, folders, show)
-        if decoded.folder:
-            found += len(decoded.pixels)
-        elif cache:
-            rest = (len(sources) - part.start) * decoded.pixels[0].nbytes
-            try:
-                decoded = save(cache, name, decoded, rest)
-            except DiskError as error:
-                show(f"The next run decodes images again. {str(error).splitlines()[0]}")
-                cache = None
-        yield part, decoded
-        if time.monotonic() - shown > SHOW_SECONDS:
-            shown = time.monotonic()
-            show(f"Read {part.stop:,} of {len(sources):,} images")
-    if found or known:
-        why = "" if found else ": these are of other files, rules or versions of Pillow"
-        places = ", ".join(map(str, folders))
-        show(f"Found {found:,} of {len(sources):,} images decoded in {places}{why}")
-
-
-def shard(sources: Paths, form: Shape, name: str, folders: Sequence[Path], show: Show) -> Decoded:
+def shard(sources: Paths, data: Data, name: str, folders: Sequence[Path], show: Show) -> Decoded:
     """Return the images of a shard, from the first of the folders that has it, or decoded.
 
     Args:
@@ -301,14 +266,14 @@ def shard(sources: Paths, form: Shape, name: str, folders: Sequence[Path], show:
             if details.is_file():
                 known = checksums.opened(details.read_bytes())
                 pixels = np.load(array, mmap_mode="r", allow_pickle=False)
-                if _checksum(pixels) != known["sha256"]:
+                if hashlib.sha256(pixels.data).hexdigest() != known["sha256"]:
                     raise ValueError("its sha256 differs")
                 reasons = {int(row): reason for row, reason in known["broken"].items()}
                 return Decoded(pixels, reasons, folder)
         except Exception as error:  # json and numpy raise a dozen kinds for a corrupt file
             show(f"{array} is corrupt ({error}): its images are decoded again")
-    broken = dict[int, str]()
-    return Decoded(FileImages(sources, form, broken)[:], broken)
+    images = FileImages(sources, data)
+    return Decoded(images[:], images.broken)
 
 
 def save(folder: Path, name: str, decoded: Decoded, rest: int = 0) -> Decoded:
@@ -327,11 +292,7 @@ def save(folder: Path, name: str, decoded: Decoded, rest: int = 0) -> Decoded:
             raise OSError(errno.ENOSPC, f"half of the free space is less than {rest / 1e9:.1f} GB")
     np.save(content, decoded.pixels)
     atomic_file.write(array, content.getvalue())
-    details = {"sha256": _checksum(decoded.pixels), "broken": decoded.broken}
+    digest = hashlib.sha256(decoded.pixels.data).hexdigest()
+    details = {"sha256": digest, "broken": decoded.broken}
     atomic_file.write(folder / f"{name}.json", checksums.sealed(details))
     return Decoded(np.load(array, mmap_mode="r"), decoded.broken, folder)
-
-
-def _checksum(pixels: np.ndarray) -> str:
-    """Return a sha256 over the rows of an array."""
-    return hashlib.sha256(b"".join(duplicates.row_digests(pixels))).hexdigest()

@@ -28,15 +28,15 @@ import io
 import math
 import warnings
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
 import PIL
 
 # These imports register TIFF and WebP. Without them Pillow would import every parser it has.
-from PIL import Image, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
+from PIL import Image, ImageOps, TiffImagePlugin, UnidentifiedImageError, WebPImagePlugin  # noqa: F401
 
+from pipeline.config.data_layout import PIXELS, Data
 from pipeline.errors import ConfigError
 
 # Raise this with every change of the pixels, so that no cache keeps those of an older rule.
@@ -53,15 +53,6 @@ GAPS = {"full": 2.0, "reduced": 0.8}
 # visible; beyond that Pillow resizes.
 LEAST_SCALE = 0.8
 ORIENTATION = 0x0112
-TURNS = {  # by EXIF's orientation
-    2: Image.Transpose.FLIP_LEFT_RIGHT,
-    3: Image.Transpose.ROTATE_180,
-    4: Image.Transpose.FLIP_TOP_BOTTOM,
-    5: Image.Transpose.TRANSPOSE,
-    6: Image.Transpose.ROTATE_270,
-    7: Image.Transpose.TRANSVERSE,
-    8: Image.Transpose.ROTATE_90,
-}
 
 Size = tuple[int, int]  # width, height
 Box = tuple[float, float, float, float]  # left, top, right, bottom
@@ -74,57 +65,31 @@ class BrokenImage(ValueError):
     """The bytes are not a usable image; the message is a short reason to follow the file's name."""
 
 
-@dataclass(frozen=True)
-class Shape:
-    """The shape that every image gets, as `pipeline.config.data_layout.Data` has checked it.
-
-    Attributes:
-        height: pixels.
-        width: pixels.
-        channels: 1 (grey) or 3 (colour).
-        resize: "exact" refuses an image of another size; "stretch" resizes it, whatever its
-            proportions; "crop" resizes it to cover the shape, and takes the middle; "pad" resizes
-            it to fit in, and fills both sides with zeros.
-        decode: of a larger JPEG: "full" decodes at a size from which the resize is as good as from
-            the whole; "reduced" decodes at half, a quarter or an eighth of its size, if that is at
-            least 0.8 times the new size: faster, and 2 levels off in the mean.
-        alpha: "drop" ignores transparency; "white" or "black" is the colour below an image.
-        white: the value of grey pixels with more than 8 bits that becomes 255; None: 65535.
+def rules(data: Data) -> dict[str, Any]:
+    """Return what the pixels depend on beside the file, as JSON holds it.
 
     Raises:
         ConfigError: if OpenCV is needed and missing.
     """
+    versions = {"Pillow": PIL.__version__}
+    if _may_use_opencv(data):
+        try:
+            import cv2
+        except ImportError as error:
+            raise ConfigError(
+                f'data.decode="reduced" needs OpenCV, which cannot be imported here: {error}.\nSet '
+                'data.decode="full" in the config, or: pip install opencv-python-headless'
+            ) from error
+        versions["OpenCV"] = cv2.__version__
+    return {"rules": RULES, **versions, **{name: getattr(data, name) for name in PIXELS}}
 
-    height: int
-    width: int
-    channels: int
-    resize: str
-    decode: str = "full"
-    alpha: str = "drop"
-    white: float | None = None
 
-    def __post_init__(self) -> None:
-        _ = self.rules  # refuses a config that needs OpenCV where there is none
-
-    @property
-    def pixels(self) -> tuple[int, int, int]:
-        """Height, width and channels."""
-        return self.height, self.width, self.channels
-
-    @property
-    def uses_opencv(self) -> bool:
-        """Whether OpenCV may decode a JPEG."""
-        return self.decode == "reduced" and self.channels == 3
-
-    @property
-    def rules(self) -> dict[str, Any]:
-        """What the pixels depend on beside the file, as JSON holds it."""
-        opencv = {"OpenCV": opencv_version()} if self.uses_opencv else {}
-        return {"rules": RULES, "Pillow": PIL.__version__, **opencv, **asdict(self)}
+def _may_use_opencv(data: Data) -> bool:
+    return data.decode == "reduced" and data.channels == 3
 
 
 def differing(known: Mapping[str, Any], here: Mapping[str, Any], where: str) -> str:
-    """Return which `Shape.rules` differ, and how; "" if none does.
+    """Return which `rules` differ, and how; "" if none does.
 
     >>> differing({"alpha": "white", "Pillow": "13"}, {"alpha": "drop", "Pillow": "13"}, "there")
     "alpha: 'white' there, 'drop' here"
@@ -135,8 +100,12 @@ def differing(known: Mapping[str, Any], here: Mapping[str, Any], where: str) -> 
     )
 
 
-def decode(content: bytes, shape: Shape) -> np.ndarray:
+def decode(content: bytes, data: Data) -> np.ndarray:
     """Return the image in the bytes of a file: uint8 (height, width, channels).
+
+    Args:
+        content: of the file.
+        data: whose `PIXELS` say how: height, width, channels, resize, decode, alpha, white.
 
     Raises:
         BrokenImage: if it is empty, of another format, truncated, of several pages, larger than
@@ -145,11 +114,12 @@ def decode(content: bytes, shape: Shape) -> np.ndarray:
 
     >>> file = io.BytesIO()
     >>> Image.new("RGBA", (40, 30), (255, 0, 0, 128)).save(file, "PNG")
-    >>> decode(file.getvalue(), Shape(2, 2, 3, "crop")).tolist()
+    >>> data = Data(height=2, width=2, channels=3, resize="crop")
+    >>> decode(file.getvalue(), data).tolist()
     [[[255, 0, 0], [255, 0, 0]], [[255, 0, 0], [255, 0, 0]]]
     """
     try:
-        resized = _upright(content, shape)
+        resized = _upright(content, data)
     except (BrokenImage, MemoryError):
         raise
     except UnidentifiedImageError as error:
@@ -158,15 +128,15 @@ def decode(content: bytes, shape: Shape) -> np.ndarray:
         ) from error
     except Exception as error:  # Pillow raises a dozen kinds for corrupt bytes
         raise BrokenImage(f"it cannot be decoded: {error or type(error).__name__}") from error
-    if resized.shape == shape.pixels:
+    if resized.shape == data.shape:
         return resized
-    pixels, (height, width) = np.zeros(shape.pixels, np.uint8), resized.shape[:2]
-    top, left = (shape.height - height) // 2, (shape.width - width) // 2
+    pixels, (height, width) = np.zeros(data.shape, np.uint8), resized.shape[:2]
+    top, left = (data.height - height) // 2, (data.width - width) // 2
     pixels[top : top + height, left : left + width] = resized.reshape(height, width, -1)
     return pixels
 
 
-def _upright(content: bytes, shape: Shape) -> np.ndarray:
+def _upright(content: bytes, data: Data) -> np.ndarray:
     """Return the image in its new size, as a viewer shows it: (h, w) of grey, or (h, w, 3)."""
     image = _opened(content)
     try:
@@ -174,18 +144,19 @@ def _upright(content: bytes, shape: Shape) -> np.ndarray:
     except Exception:  # of corrupt EXIF; viewers show such images upright
         orientation = 1
     sideways = orientation in (5, 6, 7, 8)
-    wanted = (shape.height, shape.width) if sideways else (shape.width, shape.height)
-    size, box = _geometry(image.size, wanted, shape.resize)
-    most = min((box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1]) / GAPS[shape.decode]
-    part = next((part for part in (8, 4, 2) if part <= most), 1)
-    resized = None
-    if part > 1 and shape.uses_opencv and (image.format, image.mode) == ("JPEG", "RGB"):
-        resized = _by_opencv(content, part, box, size)
+    wanted = (data.height, data.width) if sideways else (data.width, data.height)
+    size, box = _geometry(image.size, wanted, data.resize)
+    most = min((box[2] - box[0]) / size[0], (box[3] - box[1]) / size[1]) / GAPS[data.decode]
+    part = next((part for part in (8, 4, 2) if part <= min(most, *image.size)), 1)
+    quick = part > 1 and _may_use_opencv(data) and (image.format, image.mode) == ("JPEG", "RGB")
+    resized = _by_opencv(content, part, box, size) if quick else None
     if resized is None:
-        resized = np.asarray(_by_pillow(image, shape, part, box, size))
-    if orientation in TURNS:
-        resized = np.asarray(Image.fromarray(resized).transpose(TURNS[orientation]))
-    return resized
+        resized = np.asarray(_by_pillow(image, data, part, box, size))
+    if orientation in (None, 1):
+        return resized
+    turned = Image.fromarray(resized)
+    turned.getexif()[ORIENTATION] = orientation
+    return np.asarray(ImageOps.exif_transpose(turned))
 
 
 def _opened(content: bytes) -> Image.Image:
@@ -204,13 +175,13 @@ def _opened(content: bytes) -> Image.Image:
     return image
 
 
-def _by_pillow(image: Image.Image, shape: Shape, part: int, box: Box, size: Size) -> Image.Image:
+def _by_pillow(image: Image.Image, data: Data, part: int, box: Box, size: Size) -> Image.Image:
     """Return the box of an image in another size. A JPEG is decoded at 1/`part` of its size."""
     if image.draft(None, (image.width // part, image.height // part)):
         box = box[0] / part, box[1] / part, box[2] / part, box[3] / part
-    image = image if shape.alpha == "drop" else laid_on(image, shape.alpha)
-    image = eight_bits(image, shape.white)
-    if shape.channels == 1:
+    image = image if data.alpha == "drop" else laid_on(image, data.alpha)
+    image = eight_bits(image, data.white)
+    if data.channels == 1:
         image = image.convert("L")
     return image.resize(size, FILTER, box, GAPS["full"])
 
@@ -261,7 +232,7 @@ def eight_bits(image: Image.Image, white: float | None = None) -> Image.Image:
 
     Args:
         image: of any mode.
-        white: as in `Shape`.
+        white: as in `Data`.
 
     Raises:
         BrokenImage: if nothing says which value is white.
@@ -308,16 +279,3 @@ def _geometry(size: Size, wanted: Size, resize: str) -> tuple[Size, Box]:
         scale = min(across / width, down / height)
         wanted = min(max(round(width * scale), 1), across), min(max(round(height * scale), 1), down)
     return wanted, (0, 0, width, height)
-
-
-def opencv_version() -> str:
-    """Return OpenCV's version. Raises `ConfigError` if it is missing."""
-    try:
-        import cv2
-    except ImportError as error:
-        raise ConfigError(
-            f'data.decode="reduced" needs OpenCV, which cannot be imported here: {error}. Kaggle\'s'
-            ' images have it.\nSet data.decode="full" in the config, or install it:\n'
-            "pip install opencv-python-headless"
-        ) from error
-    return cv2.__version__

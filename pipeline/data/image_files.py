@@ -4,16 +4,16 @@ missing or broken.
 
 import os
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 import pandas as pd
 
 from pipeline.config.data_layout import ENDINGS, Data
+from pipeline.config.rules import as_tuple
 from pipeline.data import table_features, tfrecords
-from pipeline.data.image_arrays import MISSING, Source
-from pipeline.data.tfrecords import several
-from pipeline.errors import DataError
+from pipeline.data.image_arrays import FIX, MISSING, Source
+from pipeline.errors import DataError, reading
 
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to fix anything
 DEPTH = 6  # levels of folders that are read: links may lead in a circle
@@ -23,34 +23,41 @@ MOST_BROKEN = 0.1  # share of the test images
 Places = str | tuple[str, ...]
 
 
-def find(folder: Path, places: Places, ids: Sequence[str], data: Data) -> list[str]:
-    """Return the path of each id's image file, `MISSING` for a few that have none.
+def find(folder: Path, ids: Sequence[str], data: Data, *, test: bool = False) -> list[Source]:
+    """Return where each id's image is, a file or a part of a TFRecord file; `MISSING` for a few.
+
+    Args:
+        test: look where the test set is.
 
     Raises:
-        DataError: if more ids than `most_skipped` have no file.
+        DataError: if more than `most_skipped` ids have no image; of the test set more than one in
+            ten, in the scored rerun all.
     """
-    known = paths_by_id(folder, places, ids, data)
-    return list(map(str, _found(known, ids, most_skipped(len(ids)), folder, places, data)))
-
-
-def find_test(folder: Path, ids: Sequence[str], data: Data) -> list[Source]:
-    """Return where each id's test image is, a file or a part of a TFRecord file, or `MISSING`.
-
-    Raises:
-        DataError: if more than one id in ten (in the scored rerun: all) has no image.
-    """
-    most = len(ids) - 1 if os.environ.get(RERUN) else len(ids) * MOST_BROKEN
-    places: Places = data.test_images
-    known: Mapping[str, Source] = {}
+    places: Places = data.test_images if test else data.train_images
+    known: Mapping[str, Source]
     if data.kind == "tfrecords":
-        places = data.test_records
+        places, path = data.test_records, folder / ", ".join(as_tuple(data.test_records))
         parts, table = tfrecords.read(folder, places, data.image_feature, (data.id_column,))
-        path = folder / ", ".join(several(places))
         names = table_features.unique_ids(table[data.id_column], path)
         known = dict(zip(names, parts, strict=True))
     else:
         known = paths_by_id(folder, places, ids, data)
-    return _found(known, ids, most, folder, places, data)
+    most = most_skipped(len(ids))
+    if test:
+        most = len(ids) - 1 if os.environ.get(RERUN) else len(ids) * MOST_BROKEN
+    missing = [name for name in ids if name not in known]
+    if len(missing) > most:
+        folders = [folder / place for place in as_tuple(places)]
+        endings = other_endings(missing, folders)
+        raise DataError(
+            f"{len(missing)} of {len(ids)} images are missing in {', '.join(map(str, folders))}, "
+            f"for example of {', '.join(map(repr, missing[:3]))}; {endings.total():,} of these ids "
+            f"have a file with another ending ({', '.join(endings)}).\nExpected an image for every "
+            "row. Set train_images and test_images, or test_records and id_column, in the config; "
+            'set data.suffix="*" to read images with any ending; convert other files, or read them '
+            "by a reader of your own. Else complete the download."
+        )
+    return [known.get(name, MISSING) for name in ids]
 
 
 def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) -> dict[str, str]:
@@ -64,7 +71,7 @@ def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) 
     """
     endings, wanted = ENDINGS if data.suffix == "*" else (data.suffix,), set(ids)
     known: dict[str, str] = {}
-    for place in several(places):
+    for place in as_tuple(places):
         found: dict[str, str] = {}
         for name, path in _files(folder / place, ids):
             if not name.endswith(endings):
@@ -74,7 +81,7 @@ def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) 
             first = found.setdefault(stem, path)
             if os.path.dirname(first) != os.path.dirname(path) and stem in wanted:  # noqa: PTH120
                 raise DataError(
-                    f"{first} and {path} both have an image of the id {stem[:80]!r}; expected it "
+                    f"{first} and {path} both have an image of the id {stem!r}; expected it "
                     f"in one folder below {folder / place}.\nSet train_images and test_images in "
                     "the config to the folders to read, or remove the copies."
                 )
@@ -82,9 +89,7 @@ def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) 
     return known
 
 
-def class_folders(
-    folder: Path, data: Data, show: Callable[[str], None] | None = None
-) -> tuple[list[str], pd.DataFrame]:
+def class_folders(folder: Path, data: Data) -> tuple[list[str], pd.DataFrame]:
     """Return the path of each image below `data.train_images`, and its row of ids and labels.
 
     The label is the first folder below `train_images` (train/cats/1.jpg). The id is the path below
@@ -95,7 +100,6 @@ def class_folders(
     Args:
         folder: of the competition.
         data: with `train_images`, and the names of the two columns.
-        show: takes a line that counts and names what is not read, if there is any.
 
     Returns:
         n paths, and a table of texts with the columns `id_column` and `label_column`, in the order
@@ -105,27 +109,18 @@ def class_folders(
         DataError: if a folder cannot be read, or holds no folder with images.
     """
     rows: list[tuple[str, str]] = []
-    loose, skipped = list[str](), list[str]()
-    for place in several(data.train_images):
+    for place in as_tuple(data.train_images):
         before = len(rows)
         for inside, names in walk(folder / place):
-            if not inside.parts:
-                loose += images(names)
-                continue
-            below = os.path.normpath(f"{place}/{inside}")
-            rows += [(f"{below}/{name}", inside.parts[0]) for name in images(names)]
-            skipped += [f"{inside}/{name}" for name in names if not images([name])]
+            if inside.parts:
+                below, label = os.path.normpath(f"{place}/{inside}"), inside.parts[0]
+                rows += [(f"{below}/{name}", label) for name in images(names)]
         if len(rows) == before:
             raise DataError(
                 f"{folder / place} holds no folder with images; expected a folder for each label, "
                 "as train/cats/1.jpg, since data.train_csv is None.\n"
                 "Set data.train_images or data.train_csv in the config, or complete the download."
             )
-    left_out = [described(skipped)] if skipped else []
-    if loose:
-        left_out.append(f"{len(loose):,} images in no folder of a label, for example {loose[0]}")
-    if left_out and show is not None:
-        show(f"Not read from {', '.join(several(data.train_images))}: {'; '.join(left_out)}")
     table = pd.DataFrame(rows, columns=[data.id_column, *data.labels], dtype=object)
     return [os.path.join(folder, path) for path, _ in rows], table  # noqa: PTH118
 
@@ -133,18 +128,6 @@ def class_folders(
 def images(names: Iterable[str]) -> list[str]:
     """Return the names of image files among these."""
     return [name for name in names if name.lower().endswith(ENDINGS)]
-
-
-def described(names: Sequence[str]) -> str:
-    """Return what files that are no images are, by their endings.
-
-    >>> described(["cats/a.txt", "cats/b.dcm", "cats/c.txt"])
-    '3 files with other endings (2 .txt, 1 .dcm), for example cats/a.txt'
-    """
-    counts = Counter(os.path.splitext(name)[1] or "without one" for name in names)  # noqa: PTH122
-    listed = ", ".join(f"{count:,} {ending}" for ending, count in counts.most_common(6))
-    more = ", …" if len(counts) > 6 else ""
-    return f"{len(names):,} files with other endings ({listed}{more}), for example {names[0]}"
 
 
 def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
@@ -157,16 +140,14 @@ def walk(folder: Path) -> Iterator[tuple[Path, list[str]]]:
     """
 
     def stop(error: OSError) -> None:
-        raise DataError(
-            f"Could not read {error.filename}: {error.strerror}; expected folders that this user "
-            "may read.\nCorrect its permissions, or complete the download."
-        ) from error
+        raise error
 
-    for place, below, names in os.walk(folder, onerror=stop, followlinks=True):
-        inside = Path(place).relative_to(folder)
-        deep = len(inside.parts) >= DEPTH
-        below[:] = sorted(name for name in below if not (deep or name.startswith((".", "__"))))
-        yield inside, sorted(name for name in names if not name.startswith("."))
+    with reading(folder, DataError, FIX):
+        for place, below, names in os.walk(folder, onerror=stop, followlinks=True):
+            inside = Path(place).relative_to(folder)
+            deep = len(inside.parts) >= DEPTH
+            below[:] = sorted(name for name in below if not (deep or name.startswith((".", "__"))))
+            yield inside, sorted(name for name in names if not name.startswith("."))
 
 
 def most_skipped(count: int) -> float:
@@ -178,17 +159,15 @@ def most_skipped(count: int) -> float:
     return max(count * MOST_SKIPPED, min(FEW, count * MOST_BROKEN))
 
 
-def describe_broken(
-    broken: Mapping[str, str], total: int, data: Data, *, training: bool = False
-) -> str:
+def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
     """Return the message that names images that cannot be used, by id."""
-    remove = ", remove them and their rows" if training and data.kind == "images" else ""
-    listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])
+    listed = "; ".join(f"{name!r}: {reason}" for name, reason in list(broken.items())[:5])
     return (
         f"{len(broken)} of {total} images cannot be used: {listed}.\n"
         "Expected images that can be decoded to height x width x channels = "
         f"{data.height}x{data.width}x{data.channels} (resize={data.resize!r}). Replace the broken "
-        f"files{remove}, or correct height, width and resize in the config."
+        "files, remove those of the training set and their rows, or correct height, width and "
+        "resize in the config."
     )
 
 
@@ -213,35 +192,3 @@ def _files(place: Path, ids: Collection[str]) -> Iterator[tuple[str, str]]:
             yield below * deep + name, f"{place}/{below}{name}"
         if not deep and not inside.parts and images(names):
             return
-
-
-def _found(
-    known: Mapping[str, Source],
-    ids: Sequence[str],
-    most: float,
-    folder: Path,
-    places: Places,
-    data: Data,
-) -> list[Source]:
-    """Return where the image of each id is; raise `DataError` if more than `most` are missing."""
-    missing = [name for name in ids if name not in known]
-    if len(missing) <= most:
-        return [known.get(name, MISSING) for name in ids]
-    folders = [folder / place for place in several(places)]
-    ending = "" if data.suffix == "*" or data.kind == "tfrecords" else data.suffix
-    why = ""
-    edit = (
-        "Set train_images and test_images with suffix, or test_records with id_column, in the "
-        "config, or complete the download."
-    )
-    if endings := other_endings(missing, folders):
-        named = " or ".join(ending for ending, _ in endings.most_common())
-        why = f": {endings.total():,} ids have a {named}"
-        edit = "Convert these files to PNG, or read them by a reader of your own."
-        if endings.keys() <= set(ENDINGS):
-            edit = 'Set data.suffix="*" in the config, which reads all of these.'
-    raise DataError(
-        f"{len(missing)} of {len(ids)} images are missing in {', '.join(map(str, folders))}, for "
-        f"example {', '.join(f'{name[:80]}{ending}' for name in missing[:3])}{why}.\n"
-        f"Expected an image for every row. {edit}"
-    )

@@ -29,8 +29,7 @@ from pipeline.errors import DataError
 
 # What is shown for each epoch beside the loss. The error is in standard deviations of the target.
 FIGURE = dict.fromkeys(("classes", "ordinal", "multilabel"), "accuracy")
-FIGURE["regression"] = "absolute_error"
-FIGURE["own"] = "mean_output"
+FIGURE |= {"regression": "absolute_error", "own": "mean_output"}
 MOST = 1e30  # of a number to predict: its square, and what a model makes of it, stay finite
 FIX = "Correct the table, or label_column in the config."
 
@@ -328,9 +327,8 @@ def _standardized(columns: pd.DataFrame, config: Config, path: Path) -> tuple[Ta
         expected += ", 0 or more for the metric rmsle"
     least = 0 if log else -MOST
     numbers = _numbers(columns, path, lambda values: values.between(least, MOST), expected)
-    for name, constant in zip(columns, np.ptp(numbers, axis=0) == 0, strict=True):
-        same = np.full(len(columns), constant)
-        check_column(path, columns[name], same, "numbers that differ", FIX)
+    for name in columns.columns[np.ptp(numbers, axis=0) == 0]:
+        check_column(path, columns[name], columns[name].notna(), "numbers that differ", FIX)
     numbers = np.log1p(numbers) if log else numbers
     center, spread = numbers.mean(axis=0), numbers.std(axis=0)
     target = Target(

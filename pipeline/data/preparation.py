@@ -6,16 +6,15 @@ else (`pipeline.data.image_arrays.read`).
 """
 
 import json
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from formats import atomic_file, checksums
 from pipeline.config import Config
 from pipeline.config.data_layout import CACHED_ABOVE
-from pipeline.data import dataset, image_arrays
+from pipeline.data import dataset, image_arrays, image_decoding
 from pipeline.errors import ConfigError
 from pipeline.runtime.mounts import PREPARED
 from pipeline.train.session import Session
@@ -49,12 +48,20 @@ def prepare(
         DiskError: if a shard cannot be written.
     """
     require_images(config)
-    sources, form = dataset.training_images(folder, config), image_arrays.shape(config.data)
-    _require_room(config, len(sources))
-    shards, folders = image_arrays.shards(sources, form, folder), [output, *earlier]
-    atomic_file.write(output / PREPARED, checksums.sealed({"rules": form.rules}))
-    size = "x".join(map(str, form.pixels))
-    show(f"Decoding {len(sources):,} images to {size}, in {len(shards)} shards")
+    sources, data = dataset.training_images(folder, config), config.data
+    size = math.prod((len(sources), *data.shape))
+    if size > MOST_BYTES:
+        share = (MOST_BYTES / size) ** 0.5
+        raise ConfigError(
+            f"{len(sources):,} images of {data.height}x{data.width} are {size / 1e9:.1f} GB; "
+            f"expected {MOST_BYTES / 1e9:g} GB at most, since Kaggle keeps no more of a session.\n"
+            f"Set height={int(data.height * share)} and width={int(data.width * share)} in the "
+            f"config {config.name}, or train without a preparation:\n"
+            f"invoke push-train --config {config.name}"
+        )
+    shards, folders = image_arrays.shards(sources, data, folder), [output, *earlier]
+    atomic_file.write(output / PREPARED, checksums.sealed({"rules": image_decoding.rules(data)}))
+    show(f"Decoding {len(sources):,} images, {size / 1e9:.1f} GB, in {len(shards)} shards")
     decoded, longest, begun = 0, 0.0, time.monotonic()
     with Session(min(config.session_hours or HOURS, HOURS), output) as session:
         for number, (name, part) in enumerate(shards.items(), 1):
@@ -63,7 +70,7 @@ def prepare(
                 show(f"invoke push-prepare --config {config.name}")
                 return "partial"
             before = time.monotonic()
-            kept = image_arrays.shard(sources[part], form, name, folders, show)
+            kept = image_arrays.shard(sources[part], data, name, folders, show)
             decoded += 0 if kept.folder else len(kept.pixels)
             if kept.folder != output:
                 image_arrays.save(output, name, kept)
@@ -83,20 +90,5 @@ def require_images(config: Config) -> None:
             f'{config.name} has nothing to prepare: kind="{config.data.kind}" and '
             f"height={config.data.height}; expected image files (images or tfrecords) that are "
             f"decoded to more than {CACHED_ABOVE} pixels a side.\nTrain without a preparation:\n"
-            f"invoke push-train --config {config.name}"
-        )
-
-
-def _require_room(config: Config, number: int) -> None:
-    """Raise `ConfigError` unless Kaggle keeps that many images."""
-    data = config.data
-    size = int(np.prod((number, *data.shape), dtype=object))
-    if size > MOST_BYTES:
-        share = (MOST_BYTES / size) ** 0.5
-        raise ConfigError(
-            f"{number:,} images of {data.height}x{data.width} are {size / 1e9:.1f} GB; expected "
-            f"{MOST_BYTES / 1e9:g} GB at most, since Kaggle keeps no more of a session.\n"
-            f"Set height={int(data.height * share)} and width={int(data.width * share)} in the"
-            f" config {config.name}, or train without a preparation:\n"
             f"invoke push-train --config {config.name}"
         )

@@ -166,22 +166,15 @@ def encode(
     return inputs
 
 
-def pixels(
-    path: Path,
-    data: Data,
-    others: Collection[str],
-    broken: dict[int, str] | None = None,
-) -> np.ndarray:
-    """Return the images in the columns of a table: uint8 (n, height, width, channels).
+def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray, dict[int, str]]:
+    """Return the images in the columns of a table: uint8 (n, height, width, channels); and the
+    reason for each row with other values than whole numbers from 0 to 255, which becomes zeros.
 
     Args:
         others: columns that are not pixels, if they exist.
-        broken: gets the reason for each row with other values, which becomes zeros; None: such a
-            row is refused.
 
     Raises:
-        DataError: if there are not height x width x channels columns of pixels, or they hold
-            anything but whole numbers from 0 to 255.
+        DataError: if there are not height x width x channels columns of pixels.
     """
     header = csv_files.header(path, DataError, ADVICE)
     names = [name for name in header if name not in others]
@@ -193,17 +186,13 @@ def pixels(
         )
     table = csv_files.read(path, DataError, ADVICE, names, numbers=names)
     values: np.ndarray = table.apply(csv_files.as_numbers).to_numpy(np.float64, copy=True)
-    wrong = ~np.isin(values, np.arange(256))
-    if broken is None:
-        expected = "whole numbers from 0 to 255, as pixels are"
-        edit = "Correct the table, or name that column in the config if it is not a pixel."
-        place = int(wrong.any(axis=0).argmax())
-        check_column(path, table[names[place]], wrong[:, place], expected, edit)
-        broken = {}
+    wrong, broken = ~np.isin(values, np.arange(256)), dict[int, str]()
     for row in np.flatnonzero(wrong.any(axis=1)).tolist():
-        broken[row] = f"{int(wrong[row].sum())} of its pixels are no levels"
+        place = int(wrong[row].argmax())
+        text = str(table.iat[row, place])
+        broken[row] = f"{text!r} in {names[place]!r}, where pixels are whole numbers from 0 to 255"
         values[row] = 0
-    return values.astype(np.uint8).reshape(-1, *data.shape)
+    return values.astype(np.uint8).reshape(-1, *data.shape), broken
 
 
 def array(path: Path, data: Data, rows: int) -> np.ndarray:
@@ -218,30 +207,24 @@ def array(path: Path, data: Data, rows: int) -> np.ndarray:
     Raises:
         DataError: if the file is not an array, or not of these images.
     """
+    wanted = (rows, *data.shape)
     try:
         images: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(images, np.ndarray):  # of a .npz file
-            if len(images) != 1:
-                images.close()
-                raise ValueError(f"it holds {len(images)} arrays ({', '.join(images)})")
             with images:
                 [images] = images.values()
         images = images[..., None] if images.ndim == 3 else images
+        if images.dtype == np.uint8 and images.shape == wanted:
+            return np.asanyarray(images)
+        found = f"{images.dtype} {images.shape}"
     except Exception as error:  # of a foreign file numpy and zipfile raise a dozen kinds
-        raise DataError(
-            f"{path} is no array: {type(error).__name__}: {str(error)[:300]}; expected one of "
-            "images.\nSet data.train_array and data.test_array in the config."
-        ) from error
-    shape = (rows, *data.shape)
-    if images.dtype != np.uint8 or images.shape != shape:
-        inputs = f"{{'image': ('float32', {str(shape[1:])[1:]}}}"
-        raise DataError(
-            f"{path} holds {images.dtype} {images.shape}; expected uint8 {shape}, one image per "
-            "row of the table.\nCorrect height, width and channels in the config, or save it as "
-            "uint8, from 0 to 255. For numbers that are no pixels set data.kind='own' and "
-            f"data.own_inputs={inputs}, and write the two readers (docs/own-code.md)."
-        )
-    return np.asanyarray(images)
+        found = f"no array: {type(error).__name__}: {str(error)[:200]}"
+    raise DataError(
+        f"{path} holds {found}; expected uint8 {wanted} in one array, an image per row of the "
+        "table.\nCorrect train_array, test_array, height, width and channels in the config, or "
+        "save it as uint8, from 0 to 255. Numbers that are no pixels need data.kind='own' and two "
+        "readers (docs/own-code.md)."
+    )
 
 
 def _texts(column: pd.Series) -> pd.Series:

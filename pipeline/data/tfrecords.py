@@ -14,17 +14,13 @@ from typing import Any
 
 import pandas as pd
 
+from pipeline.config.rules import as_tuple
 from pipeline.data.image_arrays import Part
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
 
 HEAD = 12  # bytes before a record: its length (8) and the checksum of that (4)
 TAIL = 4  # bytes behind it: its own checksum
-
-
-def several(places: str | tuple[str, ...]) -> tuple[str, ...]:
-    """Return one name, or several, as a tuple."""
-    return places if isinstance(places, tuple) else (places,)
 
 
 def read(
@@ -48,23 +44,17 @@ def read(
             where = f"{path}, record {number}"
             values = feature_values(record, where)
             content = values.get(image, [])
-            lacking = [name for name in features if name not in values]
-            if lacking or len(content) != 1 or not isinstance(content[0], bytes):
-                held = (f"{name!r} ({len(values[name])})" for name in values)
+            counts = {name: len(held) for name, held in values.items()}
+            one_image = len(content) == 1 and isinstance(content[0], bytes)
+            if not (one_image and values.keys() >= set(features)):
                 raise DataError(
-                    f"{where}: it has values of {', '.join(held) or 'no feature'}; expected the "
-                    f"bytes of one image file in {image!r}, and "
-                    f"{', '.join(map(repr, features))}.\nSet image_feature, id_column and "
-                    "label_column in the config to the names of features, or complete the download."
+                    f"{where}: it has values of {counts}; expected the bytes of one image file in "
+                    f"{image!r}, and {', '.join(map(repr, features))}.\nSet image_feature, "
+                    "id_column and label_column in the config, or complete the download."
                 )
             # The image is by far the longest part of a record. An equal part would be as good.
             parts.append(Part(str(path), start + record.index(content[0]), len(content[0])))
             rows.append([text(values[name]) for name in features])
-    if not rows:
-        raise DataError(
-            f"The files of {', '.join(map(repr, several(patterns)))} in {folder} hold no record; "
-            "expected one per example.\nComplete the download."
-        )
     return parts, pd.DataFrame(rows, columns=list(features), dtype=object)
 
 
@@ -75,7 +65,7 @@ def files(folder: Path, patterns: str | tuple[str, ...]) -> list[Path]:
         DataError: if no file matches a pattern.
     """
     paths: list[Path] = []
-    for pattern in several(patterns):
+    for pattern in as_tuple(patterns):
         matching = sorted(path for path in folder.glob(pattern) if path.is_file())
         if not matching:
             raise DataError(
@@ -90,8 +80,8 @@ def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
     """Yield the number of each record, from 1, its first byte in the file, and its bytes."""
     import tensorflow as tf
 
-    # A logger keeps a filter once, however often it is added.
-    logging.getLogger("tensorflow").addFilter(_is_no_deprecation)
+    # It would advise `tf.data`, which starts the runtime.
+    logging.getLogger("tensorflow").setLevel(logging.ERROR)
     number, start = 0, HEAD
     try:
         for record in tf.compat.v1.io.tf_record_iterator(str(path)):
@@ -104,11 +94,6 @@ def records(path: Path) -> Iterator[tuple[int, int, bytes]]:
             "Expected a whole TFRecord file, not compressed. Complete the download, or unpack the "
             "file."
         ) from error
-
-
-def _is_no_deprecation(line: logging.LogRecord) -> bool:
-    """Return False for TensorFlow's advice to use `tf.data`, which starts the runtime."""
-    return "tf_record_iterator" not in line.getMessage()
 
 
 def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
@@ -130,11 +115,11 @@ def feature_values(record: bytes, where: str) -> dict[str, list[Any]]:
             f"{where}: it is not a tf.train.Example: {error}.\nExpected records with named "
             "features. Correct data.train_records and data.test_records, or convert the files."
         ) from error
-    known = {
-        name: getattr(features[name], features[name].WhichOneof("kind") or "", None)
-        for name in sorted(features)
+    values = {  # a feature has one of the lists
+        name: [*held.bytes_list.value, *held.int64_list.value, *held.float_list.value]
+        for name, held in sorted(features.items())
     }
-    return {name: list(held.value) for name, held in known.items() if held and held.value}
+    return {name: held for name, held in values.items() if held}
 
 
 def text(values: Sequence[Any]) -> str:

@@ -8,7 +8,6 @@ how the run compares with the baseline that `invoke inspect` measured (`Config.f
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -18,7 +17,7 @@ import numpy as np
 import pandas as pd
 from PIL import Image
 
-from formats.errors import writing
+from formats import atomic_file, npz
 from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds
 from pipeline.data import labels as targets
@@ -60,15 +59,8 @@ class EpochScore:
         Args:
             outputs: of the model for these rows, float32 (n, outputs).
         """
-        try:
-            truth, predictions = self.target.truth(self.labels), self.target.predictions(outputs)
-            return {self.name: self.metric(truth, predictions)}
-        except PipelineError as error:
-            self.show(
-                f"Warning: {self.metric.name} has no value for {len(outputs)} validation rows after"
-                f" this epoch, so its loss decides: {str(error).splitlines()[0]}"
-            )
-            return {}
+        truth, predictions = self.target.truth(self.labels), self.target.predictions(outputs)
+        return scored(self.metric, truth, predictions, self.show)
 
     def order(self, metrics: Mapping[str, float]) -> tuple[bool, float, float]:
         """Return what is greater for the better of two epochs: by the metric, of equals by the
@@ -84,6 +76,19 @@ class EpochScore:
     def name(self) -> str:
         """What an epoch's score is called in history.csv."""
         return f"validation_{self.metric.name}"
+
+
+def scored(
+    metric: Metric, truth: np.ndarray, predictions: np.ndarray, show: Callable[[str], None]
+) -> dict[str, float]:
+    """Return {"validation_<metric>": its value}. If it has none (AUC of one class), show a warning
+    and return nothing: no training is lost for that.
+    """
+    try:
+        return {f"validation_{metric.name}": metric(truth, predictions)}
+    except PipelineError as error:
+        show(f"Warning: {str(error).splitlines()[0]}")
+        return {}
 
 
 @dataclass(frozen=True)
@@ -117,14 +122,6 @@ class HeldOutRows:
         """Return the labels of these rows as a metric takes them."""
         return self.examples.target.truth(self.examples.labels[rows])
 
-    def score(self, rows: np.ndarray) -> float:
-        """Return the metric of these rows.
-
-        Raises:
-            PipelineError: if it has no value for them.
-        """
-        return self.metric(self.truth(rows), self.predictions[rows])
-
 
 def write(held_out: HeldOutRows, output: Path) -> None:
     """Write validation.csv, validation.npz in the same order, and examples.npz into a run's folder.
@@ -152,11 +149,8 @@ def write(held_out: HeldOutRows, output: Path) -> None:
             fold[part] = number
         table["fold"] = fold[rows]
     name = "values" if target.kind in ("regression", "own") else "probabilities"
-    arrays: dict[str, Any] = {name: predictions, "truth": truth}
-    with writing(output / "validation.csv"):
-        table.to_csv(output / "validation.csv", index=False)
-    with writing(output / "validation.npz"):
-        np.savez(output / "validation.npz", **arrays)
+    atomic_file.write(output / "validation.csv", table.to_csv(index=False).encode())
+    atomic_file.write(output / "validation.npz", npz.to_bytes({name: predictions, "truth": truth}))
     hardest = worst(_losses(held_out))
     pictures = examples.inputs[rows[hardest]] if held_out.config.data.images else None
     keep_examples(output, hardest, pictures)
@@ -169,39 +163,31 @@ def metrics_of(
 ) -> dict[str, Any]:
     """Return the manifest's "metrics" and, if there are folds, "folds": those of each.
 
-    A metric may have no value on the held-out set (AUC of one class); training is not lost for
-    that.
-
     Args:
         trained: of each fold, its steps and the metrics that its loop measured.
         show: takes a warning for each metric without a value.
     """
-    examples, name = held_out.examples, held_out.metric.name
+    examples = held_out.examples
 
-    def scored(rows: np.ndarray) -> dict[str, float]:
-        scores = {}
+    def scores_of(rows: np.ndarray) -> dict[str, float]:
+        predictions, scores = held_out.predictions[rows], {}
         if examples.target.single:
-            right = held_out.predictions[rows].argmax(axis=1) == examples.labels[rows]
+            right = predictions.argmax(axis=1) == examples.labels[rows]
             scores["validation_accuracy"] = float(right.mean())
-        try:
-            scores[f"validation_{name}"] = held_out.score(rows)
-        except PipelineError as error:
-            why = str(error).splitlines()[0]
-            show(f"Warning: {name} has no value on {len(rows)} validation rows: {why}")
-        return scores
+        return scores | scored(held_out.metric, held_out.truth(rows), predictions, show)
 
     per_fold = [
         {
             "training_rows": len(rows),
             "validation_rows": len(part),
             "steps": steps,
-            "metrics": measured | scored(part),
+            "metrics": measured | scores_of(part),
         }
         for (rows, part), (steps, measured) in zip(held_out.pairs, trained, strict=True)
     ]
     if len(per_fold) == 1:
         return {"metrics": per_fold[0]["metrics"]}
-    overall = scored(held_out.rows)
+    overall = scores_of(held_out.rows)
     for key, column in pd.DataFrame([fold["metrics"] for fold in per_fold]).items():
         values = column.dropna().to_numpy()
         if len(values) > 1:
@@ -232,11 +218,10 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
         pictures: of these rows, uint8 (m, height, width, channels) with 1 or 3 channels; None for
             tables.
     """
-    arrays: dict[str, Any] = {"indices": rows.astype(np.int64)}
+    arrays = {"indices": rows.astype(np.int64)}
     if pictures is not None:
         arrays["pixels"] = np.stack([_small(picture) for picture in pictures])
-    with writing(output / EXAMPLES):
-        np.savez_compressed(output / EXAMPLES, **arrays)
+    atomic_file.write(output / EXAMPLES, npz.to_bytes(arrays))
 
 
 def _losses(held_out: HeldOutRows) -> np.ndarray:
@@ -282,13 +267,10 @@ def few_rows(held_out: HeldOutRows) -> dict[str, Any] | None:
         return None
     few = order[: np.argmax(shares > FEW_SHARE) + 1]
     share, ids = float(shares[len(few) - 1]), [examples.ids[row] for row in rows[few]]
-    count, them = ("1 row carries", "it") if len(few) == 1 else (f"{len(few)} rows carry", "them")
-    text = f"{count} {share:.0%} of the squared error on {len(rows):,} held-out rows:"
-    text += f" {', '.join(ids)}."
-    with suppress(PipelineError):  # no value for the others says nothing of these rows
-        without = held_out.score(np.delete(rows, few))
-        text += f" {held_out.metric.name} without {them}: {without:.4g}."
-    text += f" Look at {them} in the table: a typo may be there."
+    text = (
+        f"Few rows carry {share:.0%} of the squared error on {len(rows):,} held-out rows:"
+        f" {', '.join(ids)}. Look at them in the table: a typo may be there."
+    )
     return {"ids": ids, "share": share, "text": text}
 
 
@@ -310,14 +292,8 @@ def differing(config: Config) -> str:
     )
 
 
-def compare(
-    held_out: HeldOutRows, show: Callable[[str], None], *, few_rows: bool = False
-) -> dict[str, Any] | None:
+def compare(held_out: HeldOutRows, show: Callable[[str], None]) -> dict[str, Any] | None:
     """Return the manifest's "floor", and show in one line how the run compares with its baseline.
-
-    Args:
-        show: takes the line.
-        few_rows: whether few rows carry the error, where a longer training does not help.
 
     Returns:
         The baseline's own fields; `network` and `network_error`: score and standard error of the
@@ -325,35 +301,26 @@ def compare(
         or with one in another metric, or where the metric has no value.
     """
     config, rows, metric = held_out.config, held_out.rows, held_out.metric
+    truth, predictions = held_out.truth(rows), held_out.predictions[rows]
     floor, other = config.floor, differing(config)
-    if floor is None:
-        return None
     if other:
         show(other)
+    if floor is None or other:
         return None
     try:
-        score, truth = held_out.score(rows), held_out.truth(rows)
-        error = metrics.standard_error(metric, truth, held_out.predictions[rows], config.seed)
-    except PipelineError:  # `metrics_of` says why
-        show(f"Warning: the run cannot be compared with its floor ({floor})")
-        return None
+        score = metric(truth, predictions)
+        error = metrics.standard_error(metric, truth, predictions, config.seed)
+    except PipelineError:
+        return None  # `metrics_of` says why
     ahead = (score - floor.score) * metric.sign
-    errors, advice = ahead / (math.hypot(error, floor.error) or math.inf), ""
-    verdict = f"Above the floor by {errors:.1f} standard errors"
-    if ahead < 0:
-        verdict, advice = "Warning: below the floor", "Look at the rows that carry the error first."
-        if not few_rows:
-            advice = (
-                "Train longer, or take another model: `invoke inspect --budget` proposes one for"
-                " the time that you have."
-            )
-    elif ahead == 0:
-        verdict = "Equal to the floor"
-    elif errors < 2:
-        verdict += ", which may be chance"
+    errors = abs(ahead) / (math.hypot(error, floor.error) or math.inf)
     line = (
-        f"{verdict}: {metric.name} {score:.4g} ± {error:.2g} on {len(rows):,} held-out rows;"
-        f" {floor.model} has {floor.score:.4g} ± {floor.error:.2g}. {advice}"
+        f"{'Warning: below' if ahead < 0 else 'Above'} the floor by {errors:.1f} standard errors"
+        f" (less than 2 may be chance): {metric.name} {score:.4g} ± {error:.2g} on {len(rows):,}"
+        f" held-out rows; {floor.model} has {floor.score:.4g} ± {floor.error:.2g}."
     )
-    show(line.rstrip())
+    if ahead < 0:
+        line += " Look at the worst rows (`invoke report`). Then train longer, or take the model"
+        line += " that `invoke inspect --budget` proposes."
+    show(line)
     return {**asdict(floor), "network": score, "network_error": error, "below": ahead < 0}

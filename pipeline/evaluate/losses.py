@@ -26,15 +26,11 @@ def of(config: Config, *, training: bool = False) -> Callable[[Any, Any], Any]:
     Args:
         config: the run.
         training: smooth the labels.
-
-    Raises:
-        ConfigError: if no loss has the name.
     """
     custom = custom_code.function(config, "loss")
     if custom is not None:
         return custom
     if config.loss:
-        custom_code.check_our_loss(config)
         return partial(focal, config.target)
     if training and config.label_smoothing:
         return partial(smoothed, config.target, config.label_smoothing)

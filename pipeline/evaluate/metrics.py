@@ -108,12 +108,10 @@ class Metric:
         """Return truth and predictions as `score` takes them.
 
         Raises:
-            ValueError: if a prediction is not finite, or there is not one for each row.
+            ValueError: if a prediction is not finite.
         """
         if not np.isfinite(predicted).all():
             raise ValueError("not all predictions are finite")
-        if len(truth) != len(predicted):
-            raise ValueError(f"there are {len(predicted)} rows of predictions")
         if self.targets == OWN:
             return truth, predicted
         one_label, numbers = truth.ndim == 1, bool(self.targets & NUMBERS)
@@ -166,17 +164,17 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
     parameters = inspect.signature(score).parameters
     second = [*parameters, "", ""][1]
     greater = getattr(parameters.get("greater_is_better"), "default", None)
-    forms, good = "labels), (truth, probabilities) or (truth, numbers)", second in TAKES
+    good = second in TAKES
     if config.target == "own":  # outputs do not tell which score is better
-        forms = "numbers, greater_is_better=True) or False, with target='own'"
         good = second == "numbers" and isinstance(greater, bool)
     if not good or config.metric in MEASURES:
         gets = "labels" if config.target in CLASSES else "numbers"
         raise ConfigError(
-            f"{described} takes ({', '.join(parameters)}); expected (truth, {forms}, and a name"
-            f" beside {', '.join(sorted(MEASURES))}, which every epoch measures.\nName the second"
-            " parameter after what it gets. A function of a package wants a wrapper: def"
-            f" my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}), and"
+            f"{described} takes ({', '.join(parameters)}); expected (truth, labels), (truth,"
+            " probabilities) or (truth, numbers), with target='own' (truth, numbers,"
+            f" greater_is_better=True) or False, and a name beside {', '.join(sorted(MEASURES))}.\n"
+            "Name the second parameter after what it gets. A function of a package wants a wrapper:"
+            f" def my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}), and"
             f" metric='my_{config.metric}'."
         )
 
@@ -213,8 +211,7 @@ def best(config: Config, truth: np.ndarray) -> np.ndarray:
     """Return the best predictions of a truth."""
     if config.target in CLASSES:
         width = config.num_classes
-        sure: np.ndarray = (np.eye(width) * (1 - SURE) + SURE / width)[truth]
-        return sure
+        return np.asarray((np.eye(width) * (1 - SURE) + SURE / width)[truth])
     return truth.clip(SURE, 1 - SURE) if config.target == "multilabel" else truth
 
 

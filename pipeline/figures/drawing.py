@@ -10,7 +10,7 @@ import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.figure import Figure
 
-COLUMNS = 10
+COLUMNS, IMAGES = 10, 30
 BLUE, ORANGE, GREY = "#1f5fa8", "#d9741a", "#8a8a8a"
 
 
@@ -31,14 +31,7 @@ def draw_each(
 
 
 def grid(pixels: np.ndarray, captions: Sequence[str], path: Path, title: str) -> None:
-    """Draw images in rows of `COLUMNS`.
-
-    Args:
-        pixels: uint8 (n, height, width, channels).
-        captions: of each image.
-        path: of the picture.
-        title: of the picture.
-    """
+    """Draw images, uint8 (n, height, width, channels), and their captions in rows of `COLUMNS`."""
     rows = -(-len(pixels) // COLUMNS)
     height = 0.95 * pixels.shape[1] / pixels.shape[2] + 0.18  # of a row with its captions
     size = (COLUMNS * 0.95, rows * height + 0.4)

@@ -10,7 +10,7 @@ from pipeline.infer.inference import Predictions
 
 
 def least_sure(
-    predictions: Predictions, output: Path, *, rows: int = 3, show: Callable[[str], None] = print
+    predictions: Predictions, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
     """Draw predictions.png in `output`: the test images with the lowest confidence, the lowest
     first. Where there are no images or no confidence, draw nothing.
@@ -24,7 +24,7 @@ def least_sure(
 
     def draw(path: Path) -> None:
         confidence = values.max(axis=1)
-        chosen = np.argsort(confidence, kind="stable")[: rows * drawing.COLUMNS]
+        chosen = np.argsort(confidence, kind="stable")[: drawing.IMAGES]
         captions = [f"{predictions.labels[index]}  {confidence[index]:.0%}" for index in chosen]
         title = f"The {len(chosen)} of {len(values)} test images that the model is least sure of"
         drawing.grid(predictions.test.inputs(chosen), captions, path, title)

@@ -30,34 +30,22 @@ def of_training(
     Args:
         output: the folder of a training; the pictures go there, too.
         status: for a "partial" run only the curves are drawn, once an epoch has ended.
-        show: prints a warning.
-
-    Returns:
-        The paths of the pictures.
+        show: takes a warning for each that fails; the paths of the others are returned.
     """
-
     kind = "classes"
     with suppress(Exception):  # the pictures that need the manifest report what is wrong with it
         kind = _manifest(output)["target"]["kind"]
-    pictures = {"curves": _curves, "confusion": _confusion, "predicted": _scatter, "time": _time}
-    if kind not in ("classes", "ordinal"):
-        del pictures["confusion"]
-    if kind != "regression":
-        del pictures["predicted"]
+    confusion = {"confusion": _confusion}
+    judged = {"classes": confusion, "ordinal": confusion, "regression": {"predicted": _scatter}}
+    pictures = {"curves": _curves, **judged.get(kind, {}), "time": _time}
     if status == "partial":
-        started = any(path.is_file() for path in _histories(output))
-        pictures = {"curves": _curves} if started else {}
+        pictures = {"curves": _curves} if _histories(output)[0].is_file() else {}
     drawn = {output / f"{name}.png": partial(draw, output) for name, draw in pictures.items()}
     return drawing.draw_each(drawn, show)
 
 
 def training_sample(
-    examples: dataset.Examples,
-    config: Config,
-    output: Path,
-    *,
-    rows: int = 3,
-    show: Callable[[str], None] = print,
+    examples: dataset.Examples, config: Config, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
     """Draw images.png: the first images of the first training batch, augmented, with their labels.
     Where inputs are no images, or labels have a shape of their own, draw nothing.
@@ -66,9 +54,8 @@ def training_sample(
         return []
 
     def draw(path: Path) -> None:
-        size = rows * drawing.COLUMNS
-        inputs, labels = examples.inputs, examples.labels
-        pixels, labels = dataset.Batches(inputs, labels, batch=size, seed=config.seed).at(0)
+        size, given = drawing.IMAGES, (examples.inputs, examples.labels)
+        pixels, labels = dataset.Batches(*given, batch=size, seed=config.seed).at(0)
         custom = custom_code.function(config, "augment")
         changes = Augmentation(config.data, config.seed, size, custom)
         pixels = np.asarray(jax.jit(changes.applied)(pixels, changes.draws(0))[0])
@@ -80,10 +67,8 @@ def training_sample(
 
 
 def _histories(output: Path) -> list[Path]:
-    """Return the history.csv of each fold that has one, in order, or of the one run."""
-    folds = output.glob("fold-*/history.csv")
-    ordered = sorted(folds, key=lambda path: (len(path.parent.name), path))
-    return ordered or [output / "history.csv"]
+    """Return the history.csv of each fold that has one, or of the one run."""
+    return sorted(output.glob("fold-*/history.csv")) or [output / "history.csv"]
 
 
 def _manifest(output: Path) -> dict[str, Any]:

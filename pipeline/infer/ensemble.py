@@ -17,12 +17,11 @@ import pandas as pd
 
 from formats import atomic_file, npz
 from formats.checksums import opened, sealed
-from formats.errors import writing
 from pipeline import artifact
 from pipeline.artifact import Artifact
 from pipeline.config import Config, custom_code
 from pipeline.data import csv_files
-from pipeline.errors import ArtifactError, ConfigError, DataError, ReportError, reading
+from pipeline.errors import ArtifactError, ConfigError, DataError, ReportError
 from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
 from pipeline.runtime import mounts
@@ -43,11 +42,10 @@ def read(path: Path) -> list[dict[str, Any]]:
     Raises:
         ConfigError: if it is not what the command wrote.
     """
-    with reading(path, ConfigError, AGAIN):
-        content = path.read_bytes()
     try:
-        return [member for member in opened(content)["members"] if member["weight"] > 0]
-    except (ValueError, LookupError, TypeError) as error:
+        members = opened(path.read_bytes())["members"]
+        return [member for member in members if member["weight"] > 0]
+    except (OSError, ValueError, LookupError, TypeError) as error:
         raise ConfigError(
             f"{path} is no ensemble: {error}.\nExpected the file as it was written. {AGAIN}"
         ) from error
@@ -115,7 +113,8 @@ def best_first(
         weights: as many, of 0 or more; None: equal ones. They are divided by their sum.
 
     Raises:
-        ConfigError: if these cannot be weights, or one run is given twice.
+        ConfigError: if these cannot be weights, one run is given twice, or the functions of a
+            member are not here, or others than in training.
         ArtifactError: if two predict different things.
     """
     weights = [1.0] * len(artifacts) if weights is None else list(weights)
@@ -124,12 +123,11 @@ def best_first(
         raise ConfigError(
             f"weights={weights} cannot work for the runs {', '.join(runs)}; expected each run once,"
             " and for each a number of 0 or more, one of them above 0.\nCorrect the artifacts or"
-            " weights: a weight says how much one counts."
+            " weights."
         )
     _refuse_differing(artifacts)
-    for each, weight in zip(artifacts, weights, strict=True):
-        if weight and each.config.metric:  # which may be custom
-            custom_code.require(each.config, each.manifest["custom_code"])
+    for each in artifacts:
+        custom_code.require(each.config, each.manifest["custom_code"])
     metric = _metric(artifacts[0])
 
     def rank(pair: tuple[Artifact, float]) -> tuple[float, float]:
@@ -145,18 +143,16 @@ def _metric(member: Artifact) -> Metric:
 
 
 def _refuse_differing(artifacts: Sequence[Artifact]) -> None:
-    """Raise `ArtifactError` unless all predict the same: competition, kind, names and metric."""
+    """Raise `ArtifactError` unless all predict the same: competition, metric, kind and names."""
     meanings = {
-        each.manifest["run_id"]: (
-            *(each.config.competition, each.target.kind, each.manifest["metric"]),
-            each.target.names,
-        )
+        each.manifest["run_id"]: f"{each.config.competition}, {each.manifest['metric']},"
+        f" {each.target.kind}, {each.target.names}"
         for each in artifacts
     }
     if len(set(meanings.values())) > 1:
-        listed = "\n".join(f"{run}: {str(meaning)[:300]}" for run, meaning in meanings.items())
+        listed = "\n".join(f"{run}: {meaning[:300]}" for run, meaning in meanings.items())
         raise ArtifactError(
-            f"The members predict different things (competition, target, metric, labels):\n{listed}"
+            f"The members predict different things (competition, metric, target, labels):\n{listed}"
             "\nExpected the same in all, in the same order. Leave one out, or train it again with"
             " the target, labels and metric of the others."
         )
@@ -211,17 +207,14 @@ def find(outputs: Sequence[Path], output: Path, show: Callable[[str], None]) -> 
         show: takes the lines of the table.
 
     Returns:
-        The content of the file.
+        What `search` returns.
 
     Raises:
         ConfigError, ArtifactError, ReportError: as `common_rows` does.
         DiskError: if it cannot be written.
     """
-    content = sealed(search(common_rows(outputs, show)))
-    with writing(output):
-        output.mkdir(parents=True, exist_ok=True)
-    path = atomic_file.write(output / FILE, content)
-    value = opened(content)
+    value = search(common_rows(outputs, show))
+    path = atomic_file.write(output / FILE, sealed(value))
     for line in (*_table(value), f"Wrote {path}"):
         show(line)
     return value
@@ -298,19 +291,17 @@ def _other_half(rows: CommonRows) -> dict[str, float] | None:
 
 def _table(value: Mapping[str, Any]) -> list[str]:
     """Return ensemble.json as lines: a row per member, and the ensemble."""
-    name, half = value["metric"], value["other_half"]
-    sign, better = (1, "higher") if value["greater_is_better"] else (-1, "lower")
+    name, half, greater = value["metric"], value["other_half"], value["greater_is_better"]
     table = pd.DataFrame(value["members"])[["weight", "alone", "without", "run_id"]]
     lines = table.to_string(index=False, na_rep="", float_format="%.5f").splitlines()
+    better = "higher" if greater else "lower"
     lines.append(f"The ensemble on these rows: {name} {value['score']:.5f} ({better} is better)")
-    if not half:
-        return [*lines, f"No score on other rows: {name} has no value on one half of these"]
-    lines.append(
-        f"On rows that weights were not found on: {name} {half['ensemble']:.5f};"
-        f" best member {half['best_member']:.5f}"
-    )
-    if sign * (half["ensemble"] - half["best_member"]) < 0:
-        lines.append("Warning: there these weights are worse than the best member alone")
+    if half:
+        ours, best = half["ensemble"], half["best_member"]
+        scores = f"{name} {ours:.5f}; best member {best:.5f}"
+        lines.append(f"On rows that weights were not found on: {scores}")
+        if (ours < best) if greater else (ours > best):
+            lines.append("Warning: there these weights are worse than the best member alone")
     return lines
 
 
@@ -326,7 +317,7 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
         show: takes a line about the rows.
 
     Raises:
-        ConfigError: if there is one run, or too few such rows.
+        ConfigError: if there are too few such rows.
         ArtifactError: if a run is not complete, or two predict different things.
         ReportError: if a file is corrupt, or two have different labels for one id.
     """
@@ -334,11 +325,6 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     runs = {output: artifact.load(output / "artifact") for output in outputs}
     outputs = sorted(runs, key=lambda output: str(runs[output].manifest["run_id"]))
     members = [runs[output] for output in outputs]
-    if len(members) < 2:
-        raise ConfigError(
-            f"{len(members)} run is given; expected two or more.\n"
-            "Give the output folder of each training."
-        )
     best_first(members, None)  # refuses what does not belong together
     for member in members:
         if (member.manifest.get("init_from") or {}).get("may_have_seen_held_out"):
@@ -359,10 +345,8 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     places = [each.get_indexer(common) for each in ids]
     truth = truths[0][places[0]]
     for output, every, rows in zip(outputs, truths, places, strict=True):
-        theirs = every[rows]
         # Numbers are standardized in training, by all rows that could be read.
-        same = theirs.shape == truth.shape
-        if not same or not np.allclose(theirs, truth, rtol=1e-4, atol=1e-6, equal_nan=True):
+        if not np.allclose(every[rows], truth, rtol=1e-4, atol=1e-6, equal_nan=True):
             raise ReportError(
                 f"{output / ARRAYS} has different labels than {outputs[0] / ARRAYS} for the same"
                 " ids; expected runs of the same labels.\n"
@@ -378,14 +362,13 @@ def _read_rows(output: Path) -> tuple[pd.Index, np.ndarray, np.ndarray]:
     table, path = output / "validation.csv", output / ARRAYS
     try:
         ids = pd.Index(csv_files.read(table, ReportError, PULL_AGAIN, {"id"})["id"], dtype=object)
-        with reading(path, ReportError, PULL_AGAIN):
-            arrays = npz.read(path)
+        arrays = npz.read(path)
         truth, (values,) = arrays.pop("truth"), arrays.values()
         if not (ids.is_unique and len(ids) == len(truth) == len(values)):
             raise ValueError(
                 f"validation.csv has {len(ids)} ids (or some twice), this {len(truth)} true and"
                 f" {len(values)} predicted rows"
             )
-    except (ValueError, LookupError, EOFError, BadZipFile) as error:
+    except (OSError, ValueError, LookupError, EOFError, BadZipFile) as error:
         raise ReportError(f"{path} cannot be read: {error}.\n{PULL_AGAIN}") from error
     return ids, truth, values

@@ -13,7 +13,6 @@ import numpy as np
 
 from pipeline.artifact import Artifact
 from pipeline.data.row_gathering import padded
-from pipeline.errors import DeviceError
 from pipeline.runtime import devices
 
 # A block is what the devices compute at once, each a batch of it. A batch has at most this many
@@ -42,11 +41,7 @@ class Forward:
                 self._weights[device] = [_weights(model) for model in models]
 
     def outputs(self, inputs: np.ndarray) -> list[np.ndarray]:
-        """Return the outputs of each fold, float32 (n, …). Devices compute a batch each.
-
-        Raises:
-            DeviceError: if not even one row fits into a device's memory.
-        """
+        """Return the outputs of each fold, float32 (n, …). Devices compute a batch each."""
         while True:
             try:
                 with ThreadPoolExecutor(len(self.devices)) as pool:
@@ -54,18 +49,10 @@ class Forward:
                     parts = pool.map(self._outputs, cycle(self.devices), batches)
                     return [np.concatenate(fold) for fold in zip(*parts, strict=True)]
             except Exception as error:
-                if not devices.exhausted(error):
+                if self.batch == 1 or not devices.exhausted(error):
                     raise
-                if self.batch == 1:
-                    raise DeviceError(
-                        "Not even one row fits into the device's memory:"
-                        f" {str(error).splitlines()[0][:300]}\n"
-                        "Expected room for the model and a row. End what else uses this device, or"
-                        " use a smaller model."
-                    ) from error
                 self.batch //= 2
-                said = f"Out of memory at {self.batch * 2} rows at once; retrying with {self.batch}"
-                self._show(said)
+                self._show(f"Out of memory; retrying with {self.batch} rows at once")
 
     def _outputs(self, device: str, batch: tuple[np.ndarray, int]) -> list[np.ndarray]:
         """Return the outputs of each fold for a batch, of whose rows the first ones count."""

@@ -17,14 +17,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from formats import atomic_file
-from formats.errors import writing
 from pipeline.artifact import Artifact
-from pipeline.config import Config, config_files, custom_code, rules
+from pipeline.config import Config, Data, config_files, rules
 from pipeline.data import image_files
 from pipeline.data.dataset import TestSet, read_test
 from pipeline.errors import ConfigError, DataError
@@ -34,7 +33,7 @@ from pipeline.infer.check import Checked
 from pipeline.infer.forward_pass import Forward, Show
 from pipeline.infer.views import views
 
-# For the submission's lineage: what was compared, and which members of an ensemble counted.
+# For the submission's lineage: what was compared, and which members counted.
 GOLDEN, MEMBERS = "golden.json", "members.json"
 # The share of the time that predicting may take: the rest is for writing, and what follows.
 SHARE = 0.9
@@ -100,9 +99,9 @@ def infer(
     Args:
         artifact: gives the model, what its outputs mean and the shape of the inputs.
         folder: the competition.
-        output: gets golden.json, members.json of an ensemble, and submission.csv. If this fails, an
-            older submission.csv is as it was; where there was none, one holds the mean prediction
-            for every id.
+        output: gets golden.json, members.json and submission.csv. If this fails, an older
+            submission.csv is as it was; where there was none, one holds the mean prediction for
+            every id.
         weights: of several artifacts, which are divided by their sum; None: equal ones.
         config: says how long a session lasts, and for artifacts of its name where in the folder the
             test set is and how many `views` each image gets; None: the artifact's own. For a member
@@ -122,46 +121,38 @@ def infer(
     artifacts = [artifact] if isinstance(artifact, Artifact) else artifact
     members = _members(artifacts, weights, config, folder, show)
     first, _, test = members[0]
-    with writing(output):
-        output.mkdir(parents=True, exist_ok=True)
     metric = metrics.of(first.config, str(first.manifest["metric"]))
     form = submission.form_of(first.config, first.target, metric, folder)
     session = config or first.config
-    hours = session.infer_hours or session.session_hours
-    end = math.inf if hours is None else started + SHARE * hours * 3600
+    end = started + SHARE * 3600 * (session.infer_hours or session.session_hours or math.inf)
     if not (older := path.is_file()):
         means = [_mean_prediction(each.artifact, len(test)) for each in members]
         form.write(path, test.ids, first.target.mean(means, [each.weight for each in members]))
     try:
         for each in members:
-            check.check_decoding(each.artifact, show)
+            check.check_decoding(each.artifact)
         predictions, used = _averaged(members, precision, end, show)
         _warn(predictions, show)
-        _refuse_broken(predictions.broken, len(test), len(test), first.config)
+        _refuse_broken(predictions.broken, len(test), first.config)
         rows = form.write(path, predictions.ids, predictions.values)
     except BaseException:
         held = "is as it was before" if older else "holds the mean prediction for every id"
         show(f"Warning: {path} {held}.")
         raise
-    _write_json(output / GOLDEN, [each._asdict() for each in predictions.checked])
-    (output / MEMBERS).unlink(missing_ok=True)  # of an earlier run
-    if len(members) > 1:
-        told = [
-            {
-                **{name: each.artifact.manifest[name] for name in ensemble.PINS},
-                "config": each.artifact.config.name,
-                "weight": each.weight,
-                "used": share,
-            }
-            for each, share in zip(members, used, strict=True)
-        ]
-        _write_json(output / MEMBERS, told)
+    told = [
+        {
+            **{name: each.artifact.manifest[name] for name in ensemble.PINS},
+            "config": each.artifact.config.name,
+            "weight": each.weight,
+            "used": share,
+        }
+        for each, share in zip(members, used, strict=True)
+    ]
+    checked = [each._asdict() for each in predictions.checked]
+    for name, value in ((GOLDEN, checked), (MEMBERS, told)):
+        atomic_file.write(output / name, json.dumps(value, indent=1).encode())
     show(f"Wrote {rows} rows to {path}")
     return predictions
-
-
-def _write_json(path: Path, value: object) -> None:
-    atomic_file.write(path, json.dumps(value, indent=1).encode())
 
 
 def _members(
@@ -183,10 +174,7 @@ def _members(
             f" weights {each.manifest['weights_sha256'][:12]}{folds}{counts}"
         )
     if config is not None and all(each.artifact.config.name != config.name for each in members):
-        show(
-            f"Warning: no model was trained with the config {config.name}; only its hours count."
-            " The files and views of each are those of its own config."
-        )
+        show(f"Warning: no model was trained with the config {config.name}; only its hours count")
     if any(each.test.ids != members[0].test.ids for each in members):
         raise DataError(
             "The sample submissions of the members' configs have different ids; expected the same."
@@ -203,8 +191,7 @@ def _config(member: Artifact, config: Config | None) -> Config:
         config: of the inference, which is that of members of its name.
 
     Raises:
-        ConfigError: if the config is for another competition, or if the member's functions are not
-            here, or others than in training.
+        ConfigError: if the config is for another competition.
     """
     trained = member.config
     if config is not None and config.competition != trained.competition:
@@ -216,16 +203,15 @@ def _config(member: Artifact, config: Config | None) -> Config:
     if config is not None and config.name != trained.name:
         here = trained.name in config_files.named_files()
         config = config_files.load(trained.name) if here else None
-    # Now, and not when the mean prediction is written.
-    custom_code.require(trained, member.manifest["custom_code"])
     if config is None:
         return trained
-    today, today_data = (
-        {name: getattr(each, name) for name in rules.marked(type(each), rules.FREE)}
-        for each in (config, config.data)
-    )
-    data = replace(trained.data, **today_data)
-    return replace(trained, **today | {"data": data, "metric": trained.metric})
+    data = replace(trained.data, **_free(config.data))
+    return replace(trained, **_free(config) | {"data": data, "metric": trained.metric})
+
+
+def _free(part: Config | Data) -> dict[str, Any]:
+    """Return the fields of a config, or of its data, from which no weight follows."""
+    return {name: getattr(part, name) for name in rules.marked(type(part), rules.FREE)}
 
 
 def _averaged(
@@ -243,19 +229,19 @@ def _averaged(
     """
     mean, used = _predicted(members[0], precision, end, len(members), show), [members[0].weight]
     for place, member in enumerate(members[1:], start=1):
-        if in_time := not mean.left_out and clock() < end:
+        found = None
+        if not mean.left_out and clock() < end:
             found = _predicted(member, precision, end, len(members) - place, show)
-            mean = replace(mean, checked=mean.checked + found.checked)
-            in_time = not found.left_out
-        if not in_time:
+        if found is None or found.left_out:
             run_id = member.artifact.manifest["run_id"]
             show(f"Warning: time was up; the member {run_id} is left out, the others count more")
             used.append(0.0)
             continue
         target = member.artifact.target
         values = target.mean([mean.values, found.values], [sum(used), member.weight])
-        broken = {**found.broken, **mean.broken}
-        mean = replace(mean, values=values, labels=tuple(target.best(values)), broken=broken)
+        broken, labels = {**found.broken, **mean.broken}, tuple(target.best(values))
+        checked = mean.checked + found.checked
+        mean = replace(mean, values=values, labels=labels, broken=broken, checked=checked)
         used.append(member.weight)
     return mean, [each / sum(used) for each in used]
 
@@ -273,9 +259,7 @@ def _predicted(member: Member, precision: str, end: float, sharing: int, show: S
         return predict(artifact, test, forward, checked, end=end, sharing=sharing, show=show)
 
     found = computed(precision)
-    chosen_here = (precision or artifact.config.infer_precision) == "auto"
-    in_half = found.checked[0].precision == check.HALF
-    if chosen_here and in_half and NOT_FINITE in found.broken.values():
+    if found.checked[0].precision == check.HALF and NOT_FINITE in found.broken.values():
         show("Some predictions are too large for float16; all rows are computed in float32")
         again = computed(check.FULL)
         if not again.left_out:
@@ -341,10 +325,6 @@ def predict(
 
     Args:
         end, sharing: as `Pace` takes them.
-
-    Raises:
-        DataError: as soon as too many inputs cannot be read. What is not finite counts later: a
-            higher precision may compute it.
     """
     values, broken, done = _mean_prediction(artifact, len(test)), dict[str, str](), 0
     seen = views(artifact.config.data, artifact.config.views)
@@ -362,8 +342,6 @@ def predict(
         values[start:done] = block
         values[list(reasons)] = artifact.prior
         broken |= {test.ids[row]: why for row, why in reasons.items()}
-        unreadable = {name: why for name, why in broken.items() if why != NOT_FINITE}
-        _refuse_broken(unreadable, done, len(test), artifact.config)
         pace.block_ended(len(block))
         if pace.views != number:
             show(f"Time allows {pace.views} of {len(seen)} views from row {done:,} on")
@@ -375,29 +353,25 @@ def _mean_prediction(artifact: Artifact, rows: int) -> np.ndarray:
     return np.repeat(artifact.prior[None], rows, axis=0)
 
 
-def _refuse_broken(broken: Mapping[str, str], done: int, total: int, config: Config) -> None:
+def _refuse_broken(broken: Mapping[str, str], total: int, config: Config) -> None:
     """Raise `DataError` if that is too much: one in ten, or in the scored rerun, where nobody could
     fix it, all.
     """
     most = total - 1 if os.environ.get(image_files.RERUN) else total * image_files.MOST_BROKEN
     if len(broken) > most:
-        raise DataError(image_files.describe_broken(broken, done, config.data))
+        raise DataError(image_files.describe_broken(broken, total, config.data))
 
 
 def _warn(predictions: Predictions, show: Show) -> None:
     """Report which rows have the mean prediction, and whether all predictions are the same."""
-    rows, broken = len(predictions.test), predictions.broken
+    rows, broken, left_out = len(predictions.test), predictions.broken, predictions.left_out
     if broken:
         listed = "; ".join(f"{name[:80]!r}: {reason}" for name, reason in list(broken.items())[:5])
         show(
             f"Warning: {len(broken)} of {rows} inputs cannot be read"
             f" and get the mean prediction: {listed}"
         )
-    if predictions.left_out:
-        left_out = f"{predictions.left_out:,} of {rows:,} rows"
-        show(f"Warning: time was up; {left_out} have the mean prediction")
+    if left_out:
+        show(f"Warning: time was up; {left_out:,} of {rows:,} rows have the mean prediction")
     if rows > 1 and not np.ptp(predictions.values, axis=0).any():
-        show(
-            f"Warning: all {rows:,} rows have the same prediction;"
-            " look at the inputs and the training"
-        )
+        show(f"Warning: all {rows:,} rows have the same prediction; look at inputs and training")

@@ -20,8 +20,8 @@ here imports Keras.
 import csv
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import replace
-from numbers import Real
+from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -36,8 +36,9 @@ from pipeline.errors import SubmissionError
 from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
 
-# Of ids, predictions (n, …) and the sample's columns beside the id (None: any): texts by column.
-Writer = Callable[[Sequence[str], np.ndarray, Sequence[str] | None], dict[str, list[str]]]
+Texts = Mapping[str, Sequence[str]]  # of each column beside the id, by its name
+# Of ids, predictions (n, …) and the sample's columns beside the id (None: any).
+Writer = Callable[[Sequence[str], np.ndarray, Sequence[str] | None], Texts]
 
 Range = tuple[float, float]
 
@@ -59,10 +60,11 @@ MISSING = {
 }
 
 
+@dataclass
 class Form:
     """The format of a submission to one competition.
 
-    Args:
+    Attributes:
         target: of the run.
         metric: the competition's.
         sample: its sample_submission.csv.
@@ -73,42 +75,41 @@ class Form:
         SubmissionError: if its columns are none of the above, or `positive` is not a label.
     """
 
-    def __init__(
-        self,
-        target: Target,
-        metric: Metric,
-        sample: Path,
-        positive: str | None = None,
-        writer: Writer | None = None,
-    ) -> None:
-        self._target, self._metric, self._sample = target, metric, sample
-        self._columns = csv_files.header(sample, SubmissionError, ADVICE)[1:]
-        self._positive, self._writer = positive, writer
-        self._layout = CUSTOM if writer else self._fitting()
-        if not writer and positive not in (None, *target.names):
+    target: Target
+    metric: Metric
+    sample: Path
+    positive: str | None = None
+    writer: Writer | None = None
+
+    def __post_init__(self) -> None:
+        names = self.target.names
+        self._columns = csv_files.header(self.sample, SubmissionError, ADVICE)[1:]
+        self._layout = CUSTOM if self.writer else self._fitting()
+        if not self.writer and self.positive not in (None, *names):
             raise SubmissionError(
-                f"data.positive_label={positive!r} is no label of the training table; expected one"
-                f" of {', '.join(map(repr, target.names[:12]))}.\nCorrect it in the config."
+                f"data.positive_label={self.positive!r} is no label of the training table; expected"
+                f" one of {', '.join(map(repr, names[:12]))}.\nCorrect it in the config."
             )
         if not self._layout:
             raise SubmissionError(
-                f"{sample} has the columns {', '.join(self._columns[:12])} beside the id; expected"
-                f" one, or one for each of {', '.join(target.names[:12])} (target={target.kind!r}, "
-                f"metric={metric.name!r}).\nCorrect target, metric or label_column in the config,"
-                " or write this format in pipeline/infer/submission.py."
+                f"{self.sample} has the columns {', '.join(self._columns[:12])} beside the id;"
+                f" expected one, or one for each of {', '.join(names[:12])}"
+                f" (target={self.target.kind!r}, metric={self.metric.name!r}).\nCorrect target,"
+                " metric or label_column in the config, or write this format in"
+                " pipeline/infer/submission.py."
             )
 
     def _fitting(self) -> str:
         """Return the layout that fits the sample's columns; "" if none does."""
-        names, columns, takes = self._target.names, self._columns, self._metric.takes
-        regression = self._target.kind == "regression"
+        names, columns, takes = self.target.names, self._columns, self.metric.takes
+        regression = self.target.kind == "regression"
         if len(columns) != 1 or regression:
             # Numbers may have other names than in the sample, but not some of its names.
             renamed = regression and not set(columns) & set(names)
             named = len(columns) == len(names) and (renamed or set(columns) == set(names))
             return COLUMNS if named else ""
         if takes == "scores":
-            return SCORES if len(names) == 2 and self._target.kind != "multilabel" else ""
+            return SCORES if len(names) == 2 and self.target.kind != "multilabel" else ""
         return RANKING if takes == "ranking" else LABELS
 
     def check_labels(self) -> None:
@@ -116,16 +117,14 @@ class Form:
 
         This runs before a training, not when such a label is first predicted.
         """
-        names = pd.Series(self._target.names, dtype=object)
+        names, wrong, expected = pd.Series(self.target.names, dtype=object), list[str](), ""
         if self._layout == RANKING:
             wrong = [name for name in names if len(name.split()) != 1]
-            expected = f"labels without blanks, which metric={self._metric.name!r} puts between"
+            expected = f"labels without blanks, which metric={self.metric.name!r} puts between"
         elif self._layout == LABELS:
-            values = csv_files.read(self._sample, SubmissionError, ADVICE)[self._columns[0]]
+            values = csv_files.read(self.sample, SubmissionError, ADVICE)[self._columns[0]]
             wrong, kind = _unfit(names, values, _kind(values)), _kind(values)
-            expected = f"values that are {kind}, as those of {self._columns[0]!r} in {self._sample}"
-        else:
-            return
+            expected = f"values that are {kind}, as those of {self._columns[0]!r} in {self.sample}"
         if wrong:
             raise SubmissionError(
                 f"The training table has {len(wrong)} labels that cannot be submitted, for example "
@@ -152,18 +151,18 @@ class Form:
                 " finite numbers.\nNothing was written. Infer again with --precision float32; if"
                 " that does not help, train again."
             )
-        if self._target.kind not in ("regression", "own"):
+        if self.target.kind not in ("regression", "own"):
             values = values.clip(0, 1)  # a mean of probabilities may be outside by a rounding
-        texts = self._writer(ids, values, self._columns) if self._writer else self.texts(values)
+        texts = self.writer(ids, values, self._columns) if self.writer else self.texts(values)
         within = None if self._layout in (LABELS, RANKING) else ANY_NUMBER
-        return write(path, self._sample, ids, texts, within=within)
+        return write(path, self.sample, ids, texts, within=within)
 
-    def texts(self, values: np.ndarray) -> dict[str, list[str]]:
-        """Return the texts of each column, by its name."""
-        target, columns = self._target, self._columns
+    def texts(self, values: np.ndarray) -> Texts:
+        """Return the texts of each column."""
+        target, columns = self.target, self._columns
         names, layout, several = target.names, self._layout, target.kind == "multilabel"
         if layout == COLUMNS:
-            if several and self._metric.takes == "classes":
+            if several and self.metric.takes == "classes":
                 values = (values > 0.5).astype(np.float32)
             by_name = set(columns) == set(names)
             return {
@@ -171,13 +170,13 @@ class Form:
                 for place, column in enumerate(columns)
             }
         if layout == SCORES:
-            texts = _shown(values[:, positive_code(names, columns[0], self._positive)])
+            texts = _shown(values[:, positive_code(names, columns[0], self.positive)])
         elif layout == RANKING:
-            k = int(self._metric.name.partition("@")[2])
+            k = int(self.metric.name.partition("@")[2])
             order = np.argsort(-values, axis=1, kind="stable")[:, :k]
             texts = [" ".join(names[place] for place in row) for row in order]
         elif several:  # Kaggle accepts no empty text: the likeliest label replaces it
-            shown = csv_files.read(self._sample, SubmissionError, ADVICE)[columns[0]]
+            shown = csv_files.read(self.sample, SubmissionError, ADVICE)[columns[0]]
             texts = replace(target, separator=separator(target, set(shown))).best(values)
             likeliest = (names[place] for place in values.argmax(axis=1))
             texts = [text or name for text, name in zip(texts, likeliest, strict=True)]
@@ -198,33 +197,25 @@ def writer_of(config: Config) -> Writer | None:
     It raises `SubmissionError` unless that returns a dict of the sample's columns with a text or a
     number for each id.
     """
+    return partial(_written, config) if custom_code.function(config, "write_submission") else None
+
+
+def _written(
+    config: Config, ids: Sequence[str], values: np.ndarray, columns: Sequence[str] | None
+) -> Texts:
     custom: Any = custom_code.function(config, "write_submission")
-    if custom is None:
-        return None
-
-    def texts(
-        ids: Sequence[str], values: np.ndarray, columns: Sequence[str] | None
-    ) -> dict[str, list[str]]:
-        with custom_code.telling(config, "write_submission"):
-            table = pd.DataFrame(custom(tuple(ids), values), dtype=object)
-        wanted = list(map(str, table)) if columns is None else list(columns)
-        odd = table[~table.map(_is_cell).all(axis=1)]
-        if not wanted or set(table) != set(wanted) or len(table) != len(ids) or len(odd):
-            example = (odd if len(odd) else table).head(1).to_dict("records")
-            raise SubmissionError(
-                f"{custom_code.described(config, 'write_submission')} returns {len(table)} rows,"
-                f" for example {str(example)[:200]}; expected a dict with"
-                f" {', '.join(wanted) or 'column: texts'}, as the sample submission beside the id,"
-                f" and {len(ids)} texts or numbers in each.\n"
-                "Return {column: [one for each of the ids]}."
-            )
-        return {column: table[column].map(str).tolist() for column in wanted}
-
-    return texts
-
-
-def _is_cell(value: object) -> bool:
-    return isinstance(value, str | Real) and value == value
+    with custom_code.telling(config, "write_submission"):
+        table = pd.DataFrame(custom(tuple(ids), values), dtype=object)
+    wanted = list(map(str, table)) if columns is None else list(columns)
+    filled = table.dropna(axis=1)  # None is no text
+    if not wanted or set(filled) != set(wanted) or len(table) != len(ids):
+        raise SubmissionError(
+            f"{custom_code.described(config, 'write_submission')} returns {len(table)} rows, for"
+            f" example {str(table.head(1).to_dict('records'))[:200]}; expected a dict with"
+            f" {', '.join(wanted) or 'column: texts'}, as the sample submission beside the id,"
+            f" and {len(ids)} texts or numbers in each.\nReturn {{column: [one for each id]}}."
+        )
+    return {column: table[column].map(str).tolist() for column in wanted}
 
 
 def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:
@@ -265,12 +256,7 @@ def limits(config: Config) -> Range | None:
 
 
 def write(
-    path: Path,
-    sample: Path,
-    ids: Sequence[str],
-    columns: Mapping[str, Sequence[str]],
-    *,
-    within: Range | None = None,
+    path: Path, sample: Path, ids: Sequence[str], columns: Texts, *, within: Range | None = None
 ) -> int:
     """Write the submission in one rename and return its number of rows.
 
@@ -300,13 +286,7 @@ def write(
     return len(table)
 
 
-def check(
-    path: Path,
-    sample: Path,
-    *,
-    within: Range | None = None,
-    constant: bool = False,
-) -> int:
+def check(path: Path, sample: Path, *, within: Range | None = None, constant: bool = False) -> int:
     """Return the number of rows of a submission that Kaggle would score.
 
     Args:
@@ -323,10 +303,7 @@ def check(
     rows = table.iloc[:, 1:].drop_duplicates()
     if not problems and len(table) >= MANY and len(rows) == 1 and not constant:
         shown = ", ".join(f"{name} {text!r}" for name, text in list(rows.iloc[0].items())[:5])
-        problems = [
-            f"all {len(table)} rows have the same prediction, {shown}; if that is intended, "
-            "submit with --constant"
-        ]
+        problems = [f"all {len(table)} rows have the same prediction, {shown}; --constant takes it"]
     _refuse(problems, path, sample)
     return len(table)
 
@@ -336,8 +313,6 @@ def _problems(table: pd.DataFrame, wanted: pd.DataFrame, within: Range | None) -
     if list(table) != list(wanted):
         found, expected = (", ".join(map(str, each)) for each in (table, wanted))
         return [f"the columns are {found}; expected {expected}"]
-    if not len(wanted):
-        return ["the sample has no rows; complete its download"]
     ids, asked = table.iloc[:, 0], wanted.iloc[:, 0]
     different = {
         "missing": set(asked) - set(ids),

@@ -133,8 +133,6 @@ def strided_resnet(
 
 def _squares_to_channels(x: Any, side: int, name: str) -> Any:
     """Return (batch, height / side, width / side, channels x side x side), rounded up by zeros."""
-    if side < 1:
-        raise ValueError(f"stride={side}; expected 1 or more")
     height, width = (-(-size // side) for size in x.shape[1:3])
     below, right, channels = height * side - x.shape[1], width * side - x.shape[2], x.shape[3]
     x = layers.ZeroPadding2D(((0, below), (0, right)), name=f"{name}_pad")(x)
@@ -243,7 +241,9 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
             f"model={config.model!r} cannot work: expected one of {', '.join(functions)}.\n"
             "Correct it, or write the function into the config's own file (docs/own-code.md)."
         )
-    options = _checked_options(config, function)
+    options = dict(config.model_options)
+    if config.drop_path:
+        options["drop_path"] = config.drop_path
     inputs, prepared = _inputs(config, scaled=function not in networks.values())
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
     try:
@@ -257,36 +257,15 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
             raise ValueError(f"its outputs are {logits.dtype}, not float32")
     except Exception as error:
         file = custom_code.file(config) if custom else Path(__file__)
-        name = custom_code.described(config, "model") if custom else f"model={config.model!r}"
+        takes = ", ".join([*inspect.signature(function).parameters][3:]) or "nothing"
         raise ConfigError(
-            f"{name}{place(error, file)} ended with {type(error).__name__}: {error}.\n"
-            f"Correct model_options={dict(config.model_options)!r}, height and width in the config,"
-            f" or the function in {file.name}. For outputs of another form set target='own'"
-            " (docs/own-code.md)."
+            f"{custom_code.described(config, 'model')}{place(error, file)} ended with"
+            f" {type(error).__name__}: {error}.\n"
+            f"Correct model_options and drop_path, {options!r} (it takes {takes}), height and width"
+            f" in the config, or the function in {file.name}.\nFor outputs of another form set"
+            " target='own' (docs/own-code.md)."
         ) from error
     return model
-
-
-def _checked_options(config: Config, function: Callable[..., Any]) -> dict[str, Any]:
-    """Return the keyword arguments for a model's function: `config.model_options` and `drop_path`.
-
-    Raises:
-        ConfigError: unless they are what it takes.
-    """
-    options = dict(config.model_options)
-    if config.drop_path:
-        options["drop_path"] = config.drop_path
-    signature = inspect.signature(function)
-    try:
-        signature.bind(None, None, None, **options)
-    except TypeError as error:
-        takes = ", ".join(list(signature.parameters)[3:]) or "none"
-        raise ConfigError(
-            f"model_options={dict(config.model_options)!r} and drop_path={config.drop_path:g}"
-            f" cannot work: {config.model} takes {takes}, and {error}.\n"
-            "Correct them in the config."
-        ) from error
-    return options
 
 
 def count(model: Any) -> dict[str, int]:
@@ -314,18 +293,13 @@ def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
         scaled: whether the function takes bytes (uint8) from 0 to 1; False: as they are.
     """
     data = config.data
+    inputs = keras.Input(data.shape, dtype=data.dtype, name="relay_inputs")
     if data.kind == "table":
-        inputs = keras.Input(data.shape, dtype="float32", name="relay_features")
         return inputs, _joined_columns(data, inputs)
-    custom = data.kind == "own"
-    name = "relay_inputs" if custom else "relay_images"
-    inputs = keras.Input(data.shape, dtype=data.dtype if custom else "uint8", name=name)
     if not scaled:
         return inputs, inputs
-    if not custom:
-        return inputs, layers.Rescaling(1 / 255, name="relay_to_unit")(inputs)
-    parts = custom_readers.unpacked(inputs, data.own_inputs)
-    for name, form in data.own_inputs.items():
+    parts = custom_readers.unpacked(inputs, data.forms)
+    for name, form in data.forms.items():
         if form[0] == "uint8":
             parts[name] = layers.Rescaling(1 / 255, name=f"relay_{name}_to_unit")(parts[name])
     return inputs, parts if len(parts) > 1 else next(iter(parts.values()))

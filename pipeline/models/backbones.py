@@ -22,12 +22,6 @@ from pipeline.errors import ConfigError
 from pipeline.runtime import mounts
 
 IMAGENET, RANDOM = "imagenet", "none"
-MOUNT = (
-    "To mount one, make a dataset of it, and write the dataset into "
-    'kernels/train-tpu/kernel-metadata.json ("dataset_sources": ["owner/slug"]). Then set '
-    'pretrained="owner/slug/file".'
-)
-POOL_NORM = "pool_norm"
 
 
 class Backbone(NamedTuple):
@@ -119,6 +113,7 @@ def logits(
         weights=None,
         input_tensor=pixels,
         input_shape=tuple(pixels.shape[1:]),
+        pooling="avg",
         **raw,
     )
     frozen = batchnorm == "frozen" or (batchnorm == "auto" and pretrained != RANDOM)
@@ -128,22 +123,13 @@ def logits(
         if isinstance(layer, layers.BatchNormalization):
             layer.momentum = batchnorm_momentum
             layer.trainable = layer.trainable and not frozen
-    # ConvNeXt ends with a normalization of the mean, which Keras names by counting. Ours replaces
-    # it, and takes its weights.
-    norm = network.layers[-1]
-    ends = isinstance(norm, layers.LayerNormalization)
-    x = layers.GlobalAveragePooling2D(name="pool")(norm.input if ends else network.output)
-    if ends:
-        x = layers.LayerNormalization(
-            epsilon=norm.epsilon, trainable=bool(backbone_rate), name=POOL_NORM
-        )(x)
-    x = layers.Dropout(dropout, name="head_dropout")(x)
+    x = layers.Dropout(dropout, name="head_dropout")(network.output)
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
-def published(config: Config) -> dict[str, list[np.ndarray]] | None:
-    """Return the published weights that the config's backbone starts with, those of each layer by
-    its name; None if it starts with others.
+def published(config: Config) -> list[list[np.ndarray]] | None:
+    """Return the published weights that the config's backbone starts with, those of each layer in
+    their order; None if it starts with others.
 
     keras.applications downloads "imagenet", checks its hash and caches it in ~/.keras/models. A
     file is read in place: by its path, or by `owner/slug/path` in a dataset that the train notebook
@@ -168,8 +154,9 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
     if weights is None:
         return None
     digest = hashlib.sha256()
-    for name, arrays in weights.items():
-        model.get_layer(name).set_weights(arrays)
+    *backbone, _ = (layer for layer in model.layers if layer.weights)  # the last is the head
+    for layer, arrays in zip(backbone, weights, strict=True):
+        layer.set_weights(arrays)
         for array in arrays:
             digest.update(np.ascontiguousarray(array).data)
     source = str(config.model_options.get("pretrained", IMAGENET))
@@ -177,7 +164,7 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
 
 
 @functools.lru_cache(maxsize=1)  # each fold starts with them
-def _read(application: str, source: str) -> dict[str, list[np.ndarray]]:
+def _read(application: str, source: str) -> list[list[np.ndarray]]:
     path: str | Path = source
     if source != IMAGENET and not os.path.isfile(source):  # noqa: PTH113 - is_file refuses long names
         path = mounts.file(mounts.root() / "input", source) or source
@@ -187,23 +174,14 @@ def _read(application: str, source: str) -> dict[str, list[np.ndarray]]:
             include_top=False, weights=str(path), input_shape=(64, 64, 3)
         )
     except Exception as error:  # Keras raises Exception itself if it cannot download
-        advice = (
-            f"Expected 'imagenet', 'none', or a file with the weights of {application} without its"
-            " top, as keras.applications publishes them (…_notop.h5) or as save_weights writes them"
-            " (….weights.h5). Correct model, or the path."
-        )
-        if source == IMAGENET:
-            advice = (
-                f"Expected the internet, for the weights of {application}. Turn it on for the train"
-                " notebook (enable_internet, for an account whose phone is verified; invoke dry-run"
-                " --internet), or mount the file whose address is above; 'none' starts with random"
-                " weights."
-            )
         raise ConfigError(
             f"model_options['pretrained']={source!r} cannot work: {type(error).__name__}: {error}."
-            f"\n{advice}\n{MOUNT}"
+            "\nExpected 'imagenet', 'none' (random weights), or a file with the weights of"
+            f" {application} without its top, as keras.applications publishes them (…_notop.h5) or"
+            " as save_weights writes them (….weights.h5). Correct model, or the path.\n"
+            "imagenet needs the internet. Turn it on for the train notebook (enable_internet, for"
+            " an account whose phone is verified; invoke dry-run --internet), or mount the file:"
+            ' make a dataset of it, write "dataset_sources": ["owner/slug"] into'
+            ' kernels/train-tpu/kernel-metadata.json, and set pretrained="owner/slug/file".'
         ) from error
-    weights = {layer.name: layer.get_weights() for layer in network.layers if layer.weights}
-    if isinstance(network.layers[-1], layers.LayerNormalization):  # its name is counted up
-        weights[POOL_NORM] = weights.pop(network.layers[-1].name)
-    return weights
+    return [layer.get_weights() for layer in network.layers if layer.weights]

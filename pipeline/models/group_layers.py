@@ -120,19 +120,14 @@ def _refuse(layer: Any, inside: set[int]) -> None:
     Args:
         inside: ids of the layers inside of layers that draw.
     """
-    problem = ""
-    if isinstance(layer, BatchNormalization):
-        if id(layer) in inside:
-            problem = "BatchNormalization inside a layer that draws at random"
-        elif type(layer).call is not BatchNormalization.call:
-            problem = "BatchNormalization with a call of its own"
-        elif getattr(layer, "renorm", False):
-            problem = "BatchNormalization with renorm=True"
-    elif layer.activity_regularizer is not None and KERAS < (3, 15):
-        # Later versions divide it by the batch (3.15.0 does, 3.13.2 does not; read 2026-11-22).
-        problem = f"activity_regularizer with Keras {keras.__version__} before 3.15"
-    if problem:
-        raise _refusal(layer, problem)
+    norm, regular = isinstance(layer, BatchNormalization), layer.activity_regularizer is not None
+    if norm and id(layer) in inside:
+        raise _refusal(layer, "BatchNormalization inside a layer that draws at random")
+    if norm and type(layer).call is not BatchNormalization.call:
+        raise _refusal(layer, "BatchNormalization with a call of its own")
+    # Later versions divide it by the batch (3.15.0 does, 3.13.2 does not; read 2026-11-22).
+    if regular and KERAS < (3, 15):
+        raise _refusal(layer, f"activity_regularizer with Keras {keras.__version__} before 3.15")
 
 
 def _refusal(layer: Any, problem: str) -> ConfigError:

@@ -8,6 +8,7 @@ and layers without a name stay apart, and arrays from elsewhere are matched by p
 
 import re
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import count
 from typing import Any
 
 from pipeline.models.layer_tree import children
@@ -63,11 +64,8 @@ def _distinct(names: Iterable[str]) -> list[str]:
     """
     distinct: dict[str, None] = {}
     for name in names:
-        new, number = name, 0
-        while new in distinct:
-            number += 1
-            new = f"{name}_{number}"
-        distinct[new] = None
+        tried = (f"{name}_{number}" if number else name for number in count())
+        distinct[next(one for one in tried if one not in distinct)] = None
     return list(distinct)
 
 

@@ -18,7 +18,7 @@ FORCED = "xla_force_host_platform_device_count"
 # share one pool of threads.
 MOST_CPU_DEVICES = 8
 COMPILED = "compiled"  # a folder in the output
-_ours: list[str] = []  # the folder that JAX was given here
+CACHE = "JAX_COMPILATION_CACHE_DIR"  # by which a user chooses another one
 
 
 def choose(*allowed: str) -> None:
@@ -45,9 +45,6 @@ def use_every_core(batch: int) -> bool:
     JAX makes one device of a CPU, and many operations of a small model use one core. Replicas
     change only the order of additions (`pipeline.train.step`). A number that the user chose stays,
     and so do the devices of a process in which JAX computes already.
-
-    Args:
-        batch: images per step.
 
     Returns:
         Whether that could be; False if JAX computes already.
@@ -79,12 +76,10 @@ def keep_compiled(output: Path) -> None:
     import jax
     from jax.experimental.compilation_cache import compilation_cache
 
-    chosen = jax.config.jax_compilation_cache_dir  # type: ignore[attr-defined]
-    if chosen is not None and chosen not in _ours:
+    if os.environ.get(CACHE):
         return
-    _ours[:] = [str(output / COMPILED)]
     update = jax.config.update
-    update("jax_compilation_cache_dir", _ours[0])  # type: ignore[no-untyped-call]
+    update("jax_compilation_cache_dir", str(output / COMPILED))  # type: ignore[no-untyped-call]
     # Small programs too: a model's first weights come from dozens of them.
     update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
     compilation_cache.reset_cache()  # JAX decides once whether there is one

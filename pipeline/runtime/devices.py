@@ -14,8 +14,6 @@ from pipeline.runtime import provenance
 # Kaggle's name of the machine: platform in JAX or TensorFlow, number of devices. Names as of
 # kaggle 2.2.5; NvidiaTeslaT4 is the machine with two.
 SHAPES = {"TpuV5E8": ("tpu", 8), "TpuV6E8": ("tpu", 8), "NvidiaTeslaT4": ("gpu", 2)}
-# Without one of them JAX sees no NVIDIA GPU.
-PLUGINS = ("jax-cuda13-plugin", "jax-cuda12-plugin")
 # Set by the local Kaggle alone, to the shape that it simulates on this machine's CPU.
 LOCAL = "LOCALKAGGLE_ACCELERATOR"
 # What JAX or TensorFlow say when a device has too little memory.
@@ -101,27 +99,19 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
     Raises:
         DeviceError: if they are not, or there is no such shape.
     """
-    if shape not in SHAPES:
-        raise DeviceError(
-            f"machine_shape {shape!r} cannot be checked; expected one of {', '.join(SHAPES)}.\n"
-            "Correct kernel-metadata.json, or add the shape to pipeline/runtime/devices.py."
-        )
-    platform, count = SHAPES[shape]
+    platform, count = SHAPES.get(str(shape), ("unknown", 1))
     here = found()
     right = here.simulated == shape if here.platform == "cpu" else here.platform == platform
-    if right and here.count >= (least or count):
+    if shape in SHAPES and right and here.count >= (least or count):
         return here
-    image = ""
-    if platform == "gpu" and not provenance.installed(PLUGINS):
-        image = (
-            f"  - the image: its JAX lacks {' or '.join(PLUGINS)} for a GPU"
-            f" ({provenance.versions_line()});\n"
-        )
     raise DeviceError(
-        f"Asked for {shape} ({least or count} x {platform}); found {here.count} x {here.kind} "
-        f"({here.platform}), accelerator given: {here.simulated or 'none (a CPU session)'}.\n"
+        f"Asked for {shape or 'no machine'} ({least or count} x {platform}); found {here.count} x"
+        f" {here.kind} ({here.platform}), accelerator given:"
+        f" {here.simulated or 'none (a CPU session)'}.\n"
         "The run stops here, before it spends quota. The usual causes:\n"
-        f"{image}"
+        f"  - machine_shape in kernel-metadata.json: expected one of {', '.join(SHAPES)};\n"
+        "  - of a GPU, the image: its JAX needs jax-cuda13-plugin or jax-cuda12-plugin"
+        f" ({provenance.versions_line()});\n"
         "  - the account is not verified: kaggle.com/settings, Phone and identity verification;\n"
         "  - the notebook carries a docker pin: push it with `invoke push-train`, which removes "
         "it;\n"

@@ -10,6 +10,7 @@ import json
 import os
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -37,8 +38,6 @@ def root() -> Path:
 
 def listing(folder: Path, most: int = 30) -> str:
     """Return what a folder holds, for a message: the first paths of four levels."""
-    if not folder.is_dir():
-        return f"{folder} does not exist"
     levels = ["/".join("*" * depth) for depth in range(1, 5)]
     paths = [path for level in levels for path in islice(folder.glob(level), most)]
     names = [f"{path.relative_to(folder)}{'/' * path.is_dir()}" for path in paths]
@@ -76,10 +75,9 @@ def file(inputs: Path, name: str) -> Path | None:
     Raises:
         DataError: if the dataset is not mounted.
     """
-    owner, _, below = name.partition("/")
-    slug, _, path = below.partition("/")
-    if not path or ".." in name.split("/"):
+    if name.count("/") < 2:
         return None
+    owner, slug, path = name.split("/", 2)
     datasets = (inputs / "datasets" / owner / slug, inputs / slug)
     for dataset in datasets:
         if (dataset / path).is_file():
@@ -96,9 +94,8 @@ def artifact(inputs: Path, run_id: str) -> Path:
         ArtifactError: if there is none; the message names what is mounted.
     """
     runs = _runs(inputs, "", "artifact/")
-    for path, found in runs.items():
-        if found == run_id:
-            return path.parent
+    if mounted := [path.parent for path, found in runs.items() if found == run_id]:
+        return mounted[0]
     again = "Publish this run (`invoke publish`), then push again:\ninvoke push-infer"
     raise ArtifactError(_older(inputs, f"the artifact of run {run_id}", runs, again))
 
@@ -143,11 +140,10 @@ def _runs(inputs: Path, *folders: str) -> dict[Path, str]:
     runs = {}
     for pattern in (f"{place}/{folder}{MANIFEST}" for place in OUTPUTS for folder in folders):
         for path in sorted(inputs.glob(pattern)):
-            try:
+            runs[path] = "unknown"
+            with suppress(Exception):  # whatever others call so
                 manifest = json.loads(path.read_bytes())
                 runs[path] = str(manifest.get("run_id") or manifest["details"]["run_id"])
-            except Exception:  # whatever others call so
-                runs[path] = "unknown"
     return runs
 
 

@@ -93,14 +93,12 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
 
 
 def _refuse_taken(port: int) -> None:
-    """Raise PipelineError if another program listens at the port: JAX 0.7 would crash."""
-    with socket.socket() as server:
-        server.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            server.bind(("", port))
-        except OSError as error:
-            why = f"port {port} of --coordinator is taken ({error.strerror})"
-            raise PipelineError(ALONE.format(why=why)) from error
+    """Raise PipelineError if another program listens at the port: JAX would crash."""
+    try:
+        socket.create_server(("", port)).close()
+    except OSError as error:
+        why = f"port {port} of --coordinator is taken ({error.strerror})"
+        raise PipelineError(ALONE.format(why=why)) from error
 
 
 def _initialize(**options: Any) -> None:
@@ -206,8 +204,6 @@ def folder(output: Path) -> Iterator[Path]:
     if count() == 1:
         yield output
         return
-    import jax
-
     with tempfile.TemporaryDirectory(prefix="relay-process-") as temporary:
         here = output if first() else Path(temporary) / "output"
         try:
@@ -223,11 +219,9 @@ def folder(output: Path) -> Iterator[Path]:
             part()
         except Exception as error:
             # An error in a custom model names its file, and has what JAX reported as its cause.
-            for each in (error, error.__cause__):
-                broken = isinstance(each, jax.errors.JaxRuntimeError)
-                if broken and any(text in str(each) for text in BROKEN):
-                    why = str(each).splitlines()[0][:200]
-                    raise PipelineError(f"{ENDED}\n({why})") from error
+            why = f"{error} {error.__cause__ or ''}"
+            if any(text in why for text in BROKEN):
+                raise PipelineError(f"{ENDED}\n({why:.200})") from error
             raise
 
 

@@ -4,7 +4,6 @@ import hashlib
 import json
 import platform
 import subprocess
-from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from importlib import metadata
@@ -32,7 +31,6 @@ class Provenance:
 
     Attributes:
         config: the config's name.
-        competition: its slug.
         machine_shape: Kaggle's name of the machine that the bundle asks for, "" of a CPU; None when
             run from a checkout.
         session_seconds: of a session that is shorter than others; None: it is not.
@@ -46,7 +44,6 @@ class Provenance:
     """
 
     config: str | None = None
-    competition: str | None = None
     machine_shape: str | None = None
     session_seconds: int | None = None
     git_commit: str | None = None
@@ -57,20 +54,12 @@ class Provenance:
 
 
 def from_bundle(path: Path) -> Provenance:
-    """Return what the bundler wrote into bundle.json.
-
-    Raises:
-        ConfigError: if the file is missing, or `invoke build` did not make it.
-    """
+    """Return what the bundler wrote into bundle.json; raise `ConfigError` for any other file."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
-        known = {
-            field.name: value[field.name] for field in fields(Provenance) if field.name in value
-        }
-        if "bundle_sha256" not in known:
-            raise ValueError("it has no bundle_sha256")
-        return Provenance(**known)
-    except (OSError, ValueError, TypeError, RecursionError) as error:
+        names = {field.name for field in fields(Provenance)} & value.keys() | {"bundle_sha256"}
+        return Provenance(**{name: value[name] for name in names})
+    except (OSError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise ConfigError(
             f"{path} is not what the bundler writes: {type(error).__name__}: {error}.\n"
             "Push the notebook with `invoke push-train` or `invoke push-infer`, or run `invoke"
@@ -128,14 +117,8 @@ def versions_line() -> str:
 
 def versions() -> dict[str, str]:
     """Return the installed versions of Python and of every library that computes."""
-    # jax and tensorflow come in several packages; one of them is here.
-    return {"python": platform.python_version(), **installed(LIBRARIES)}
-
-
-def installed(packages: Iterable[str]) -> dict[str, str]:
-    """Return the versions of those packages that are installed."""
-    versions = {}
-    for package in packages:
+    versions = {"python": platform.python_version()}
+    for package in LIBRARIES:  # jax and tensorflow come in several packages; one of them is here
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions

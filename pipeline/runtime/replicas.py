@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax.flatten_util import ravel_pytree
-from jax.sharding import NamedSharding, PartitionSpec
+from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 AXIS = "batch"  # of the mesh, as keras.distribution.DataParallel names it
 # Numbers of an array that may be copied to save a rendezvous: a quarter of a megabyte.
@@ -91,10 +91,9 @@ def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
         part[: mine.stop - mine.start] = images[mine if rows is None else rows[mine]]
         return part
 
-    if mesh is None:
-        return jax.device_put(part_of((slice(0, number),)), jax.devices()[0])
+    where = _split(mesh, 0) if mesh else SingleDeviceSharding(jax.devices()[0])
     shape: Any = (share * count, *images.shape[1:])
-    return jax.make_array_from_callback(shape, _split(mesh, 0), part_of)  # type: ignore[arg-type]
+    return jax.make_array_from_callback(shape, where, part_of)  # type: ignore[arg-type]
 
 
 def gathered(held: Any, rows: Any) -> Any:

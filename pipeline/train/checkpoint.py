@@ -1,7 +1,8 @@
 """The whole state of a run as arrays, saved so that a kill at any moment leaves a good checkpoint.
 
 A checkpoint (`formats.checkpoint_folder`) is written as an artifact is (`formats.sealed_folder`),
-and the newest two valid ones are kept. `Saver` has one written as often as its cost allows.
+and the newest two valid ones are kept. `Saver` has one written as often as its cost allows. The
+next session begins with the files of the last one (`restore`), which the bundle's `expect` pins.
 """
 
 import fcntl
@@ -12,19 +13,20 @@ import shutil
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from formats import npz, sealed_folder
-from formats.atomic_file import sync_folder
+from formats import atomic_file, npz, sealed_folder
 from formats.checkpoint_folder import STATE, newest_first, verified
 from formats.errors import writing
 from pipeline.errors import CheckpointError, reading
+from pipeline.runtime import mounts
 
+PUSH_AGAIN = "Push again:\ninvoke push-train"
 # Writing may take this share of the time at most. Young 1974: the least is lost at sqrt(2 x cost x
 # time between failures); a Kaggle session is assumed to fail once in its 9 hours.
 SHARE, FAILURE_SECONDS = 0.02, 9 * 3600.0
@@ -81,9 +83,9 @@ def save(
         for orphan in folder.glob(".step-*"):  # of a save that was killed
             shutil.rmtree(orphan, ignore_errors=True)
         sealed_folder.write(target, {STATE: state}, manifest)
-        sync_folder(folder.parent)  # whoever made the folder, and however long ago
+        atomic_file.sync_folder(folder.parent)  # whoever made the folder, and however long ago
         others = [path for path in newest_first(folder) if path != target]
-        fallback = next((path for path in others if not _read(path, verified)[1]), None)
+        fallback = next((path for path in others if isinstance(_verified(path), dict)), None)
         for path in others:
             if path != fallback:
                 shutil.rmtree(path, ignore_errors=True)
@@ -98,36 +100,27 @@ def latest(folder: Path) -> Checkpoint | None:
             run.
     """
     problems: list[str] = []
-    with reading(folder, CheckpointError, "Restore the folder, or choose another --output."):
-        paths = newest_first(folder)
-    for path in paths:
-        found, problem = _read(path, _load)
-        if isinstance(found, Checkpoint):
-            return replace(found, skipped=tuple(problems))
-        problems.append(problem)
+    for path in newest_first(folder):
+        manifest = _verified(path)
+        if isinstance(manifest, dict):
+            members = npz.read(path / STATE)
+            arrays = {name: members[f"{n:05d}"] for n, name in enumerate(manifest["names"])}
+            return Checkpoint(manifest["step"], arrays, manifest["details"], tuple(problems))
+        problems.append(manifest)
     if problems:
         raise CheckpointError(
-            f"{folder} holds {len(problems)} checkpoints and none is valid: "
-            f"{'; '.join(problems)}.\n"
-            "Expected at least one. Restore the folder, "
-            "or begin again with --fresh (it sets these aside)."
+            f"Of {len(problems)} checkpoints in {folder} none is valid: {'; '.join(problems)}.\n"
+            "Expected one. Restore the folder, or begin again with --fresh (it sets these aside)."
         )
     return None
 
 
-def _read(path: Path, read: Callable[[Path], Any]) -> tuple[Any, str]:
-    """Return what `read` returns of a checkpoint, and what is wrong with it, or ""."""
+def _verified(path: Path) -> dict[str, Any] | str:
+    """Return the manifest of a whole checkpoint, or what is wrong with it."""
     try:
-        return read(path), ""
-    except Exception as error:  # a corrupt file makes json, zipfile, numpy raise a dozen kinds
-        return None, f"{path.name}: {type(error).__name__}: {error}"
-
-
-def _load(path: Path) -> Checkpoint:
-    manifest = verified(path)
-    members = npz.read(path / STATE)
-    arrays = {name: members[f"{number:05d}"] for number, name in enumerate(manifest["names"])}
-    return Checkpoint(manifest["step"], arrays, manifest["details"])
+        return verified(path)
+    except Exception as error:  # a corrupt file makes json and the system raise several kinds
+        return f"{path.name}: {type(error).__name__}: {error}"
 
 
 @contextmanager
@@ -156,6 +149,45 @@ def writer(folder: Path) -> Iterator[None]:
         yield
     finally:
         os.close(descriptor)
+
+
+def restore(
+    expect: Mapping[str, Any], inputs: Path, output: Path, *, show: Callable[[str], None] = print
+) -> None:
+    """Copy the files of an earlier session into `output`, where `training.train` finds them.
+
+    Each file must have the sha256 that the bundle carries. If `output` already has a checkpoint
+    (the cell was run twice), nothing is copied.
+
+    Args:
+        expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle; empty for a
+            run that starts.
+        inputs: /kaggle/input.
+        output: the working folder.
+        show: takes each line of text.
+
+    Raises:
+        CheckpointError: if something else is mounted; the message names it.
+        DiskError: if a file cannot be written.
+    """
+    if not expect or any(output.glob("**/checkpoints/step-*")):
+        show("No earlier session is expected, or the working folder already holds checkpoints.")
+        return
+    for name, source in mounts.previous(inputs, expect).items():
+        with reading(source, CheckpointError, PUSH_AGAIN):
+            content = source.read_bytes()
+        digest, expected = hashlib.sha256(content).hexdigest(), expect["files"][name]
+        if digest != expected:
+            raise CheckpointError(
+                f"{source} has sha256 {digest[:12]}…; the bundle expects {expected[:12]}….\n"
+                f"It is from a different run, or was changed. {PUSH_AGAIN}"
+            )
+        (output / name).parent.mkdir(parents=True, exist_ok=True)
+        atomic_file.write(output / name, content)
+    show(
+        f"Resuming from step {expect['step']} of run {expect['run_id']}: "
+        f"{len(expect['files'])} files, checksums verified."
+    )
 
 
 def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:

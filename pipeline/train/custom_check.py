@@ -16,17 +16,19 @@ from typing import Any
 import jax
 import numpy as np
 
+from formats import npz
 from pipeline import artifact
 from pipeline.augment.augmentation import Augmentation
 from pipeline.config import Config, custom_code
 from pipeline.config import load as load_config
+from pipeline.config.config_files import named_files
 from pipeline.config.data_layout import Form, sizes
 from pipeline.data import csv_files, custom_readers
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, PipelineError, SubmissionError
 from pipeline.evaluate import losses, metrics
 from pipeline.infer import submission
-from pipeline.models import architectures, group_layers, weight_names
+from pipeline.models import architectures, group_layers
 from pipeline.train import learning_rate
 
 ROWS = 16
@@ -36,6 +38,7 @@ ODD_ROWS = 37
 # `pipeline.infer.check`, which would refuse the artifact later.
 TOLERANCE = 1e-4
 SUM_TOLERANCE = 1e-5  # by which the sum of a softmax may differ from 1
+WEIGHTS, OUTPUTS = "weights.npz", "outputs.npy"  # for the other process, and from it
 ROOT = Path(__file__).resolve().parents[2]
 
 Question = Callable[[Config], str]
@@ -118,15 +121,15 @@ def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
 def _loss(config: Config) -> str:
     loss: Any = custom_code.function(config, "loss")
     outputs, labels = _outputs(config), _labels(config)
-    # A loss of which labels are equal (contrastive) does not depend on their names.
-    others = labels[np.random.default_rng(0).permutation(ROWS)], _labels(config, 1)
-    values, *different = (np.asarray(jax.jit(loss)(x, outputs)) for x in (labels, *others))
+    # A contrastive loss depends on which labels are equal, and not on their names.
+    others = labels[np.random.default_rng(0).permutation(ROWS)]
+    values, different = (np.asarray(jax.jit(loss)(each, outputs)) for each in (labels, others))
     if values.shape != (ROWS,) or not np.issubdtype(values.dtype, np.floating):
         raise Wrong(
             f"returns {values.dtype} {values.shape} for {ROWS} rows; expected a float ({ROWS},).\n"
             "Return a number for each row: no mean over the batch."
         )
-    if all(np.array_equal(values, other) for other in different):
+    if np.array_equal(values, different):
         raise Wrong("does not depend on the labels.\nLet it compare with them.")
     groups = ""
     if compares_rows(config, outputs.shape[1:]):
@@ -155,20 +158,17 @@ def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
                 np.asarray(jax.jit(loss)(labels[:rows], size * outputs[:rows]))
                 for rows in (ROWS, ROWS // 2)
             )
-        if values.shape != (ROWS,):
-            return False  # `check` refuses it
-        if _differ(values[: ROWS // 2], of_half):
-            return True
+            if _differ(values[: ROWS // 2], of_half):
+                return True
     return False
 
 
 def _metric(config: Config) -> str:
     metric = metrics.of(config)
-    takes = metric.takes
     if config.target == "own":
         metric(_labels(config), _outputs(config))
-        takes = "labels and outputs"
-    return f"{'greater' if metric.greater_is_better else 'smaller'} is better; it gets {takes}"
+    better = "greater" if metric.greater_is_better else "smaller"
+    return f"{better} is better; it gets {metric.takes}"
 
 
 def _submission(config: Config, columns: list[str] | None = None) -> str:
@@ -199,10 +199,9 @@ def _model(config: Config) -> str:
     others[0] = images[0]
     if _differ(outputs[:1], architectures.outputs(model, others, ROWS)[:1]):
         raise Wrong(
-            "gives a row other numbers when other rows of the batch change. A step computes a batch"
-            " in parts, whatever fits, so the machine would decide what is mixed.\n"
-            "Compute each row by itself. To mix rows, set data.mixup or data.cutmix; to compare"
-            " them, do it in the loss, which gets whole groups; BatchNormalization gets them, too."
+            "gives a row other numbers when other rows of the batch change; a batch is computed in"
+            " parts, whatever fits.\nCompute each row by itself. Mix rows by data.mixup or"
+            " data.cutmix, and compare them in the loss or BatchNormalization, which get groups."
         )
     _refuse_lost_state(config, model, images, outputs)
     softmax = outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < SUM_TOLERANCE
@@ -228,15 +227,13 @@ def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -
     # A layer that takes another axis for the batch fails here.
     jax.eval_shape(forward, params, np.resize(images, (ODD_ROWS, *images.shape[1:])))
     value, gradients = jax.jit(jax.value_and_grad(loss))(params)
-    keys, pairs = weight_names.keys(model), zip(model.trainable_variables, gradients, strict=True)
-    bad = [keys[id(one)] for one, gradient in pairs if not np.isfinite(gradient).all()]
+    bad = sum(not np.isfinite(gradient).all() for gradient in gradients)
     if bad or not np.isfinite(value):
         culprit = "loss" if custom_code.function(config, "loss") else "model"
-        some = f", and its gradient in {len(bad)} of {len(params)} weights" if bad else ""
         raise Wrong(
-            f"gives a loss of {value:g}{some}; expected finite numbers.\n"
-            f"Look in {custom_code.described(config, culprit)} for a division by 0, a root or a"
-            " logarithm at 0."
+            f"gives a loss of {value:g}, and its gradient is not finite in {bad} of {len(params)}"
+            f" weights; expected finite numbers.\nLook in {custom_code.described(config, culprit)}"
+            " for a division by 0, a root or a logarithm at 0."
         )
 
 
@@ -253,34 +250,29 @@ def _refuse_lost_state(config: Config, model: Any, images: np.ndarray, outputs: 
     if _differ(outputs, architectures.outputs(again, images, ROWS), least=1.0):
         raise Wrong(
             "gives other outputs when it is built again with the same weights. A layer is not part"
-            " of the model (called on a constant, or kept where Keras cannot find it), or a"
-            " constant is drawn at random.\n"
-            "Call such a layer within another layer's call, keep layers as attributes, in lists or"
-            " in dicts, and draw from a fixed seed."
+            " of the model, or a constant is drawn at random.\nCall a layer of a constant within"
+            " another layer's call, keep layers as attributes, in lists or in dicts, and draw from"
+            " a fixed seed."
         )
 
 
 def _tensorflow(config: Config) -> str:
     """Compare the model's outputs with those that TensorFlow computes in another process."""
     model = architectures.build(config)
-    weights: Any = artifact.weights_of(model)
     with tempfile.TemporaryDirectory(prefix="custom-check-") as scratch:
-        np.savez(Path(scratch) / "weights.npz", **weights)
-        file = custom_code.elsewhere(config) or config.name
-        done = subprocess.run(  # noqa: S603 - our own command
-            [sys.executable, "-m", "pipeline.train.custom_check", file, scratch],
-            cwd=ROOT,
-            env={**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"},
-            capture_output=True,
-            text=True,
-        )
+        (Path(scratch) / WEIGHTS).write_bytes(npz.to_bytes(artifact.weights_of(model)))
+        path = custom_code.file(config).resolve()
+        file = config.name if path in named_files().values() else str(path)
+        command = [sys.executable, "-m", "pipeline.train.custom_check", file, scratch]
+        env = {**os.environ, "KERAS_BACKEND": "tensorflow", "TF_CPP_MIN_LOG_LEVEL": "2"}
+        done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True)  # noqa: S603
         if done.returncode:
-            (*_, line) = done.stderr.strip().splitlines() or ["nothing was printed"]
+            said = " ".join(done.stderr.rpartition("Error: ")[2].split())  # after the traceback
             raise Wrong(
-                f"works with JAX and not with TensorFlow, which infers on a GPU: {line[:500]}\n"
+                f"works with JAX and not with TensorFlow, which infers on a GPU: {said[:500]}\n"
                 "Use keras.ops and keras.layers, which both have."
             )
-        theirs = np.load(Path(scratch) / "outputs.npy", allow_pickle=False)
+        theirs = np.load(Path(scratch) / OUTPUTS)
     ours = architectures.outputs(model, _inputs(config), ROWS)
     if _differ(ours, theirs, least=1.0):
         raise Wrong(
@@ -291,20 +283,13 @@ def _tensorflow(config: Config) -> str:
     return "TensorFlow computes the same outputs as JAX"
 
 
-def main(config: str, folder: Path) -> int:
+def main(config: str, folder: Path) -> None:
     """Compute the outputs of a model for weights in a folder, by this process' backend."""
-    try:
-        settings = load_config(config)
-        model = architectures.build(settings)
-        with np.load(folder / "weights.npz", allow_pickle=False) as weights:
-            artifact.assign(model, weights)
-        with custom_code.telling(settings, "model"):
-            outputs = architectures.outputs(model, _inputs(settings), ROWS)
-    except PipelineError as error:
-        print(" ".join(str(error).split()), file=sys.stderr)
-        return error.exit_code
-    np.save(folder / "outputs.npy", outputs, allow_pickle=False)
-    return 0
+    settings = load_config(config)
+    model = architectures.build(settings)
+    artifact.assign(model, npz.read(folder / WEIGHTS))
+    with custom_code.telling(settings, "model"):
+        np.save(folder / OUTPUTS, architectures.outputs(model, _inputs(settings), ROWS))
 
 
 QUESTIONS: dict[str, Question] = {
@@ -342,7 +327,7 @@ def _made_up(form: Form, seed: int) -> np.ndarray:
 def _inputs(config: Config, seed: int = 0) -> np.ndarray:
     """Return inputs of the model."""
     if config.data.kind == "own":
-        forms = config.data.own_inputs.items()
+        forms = config.data.forms.items()
         return custom_readers.pack({name: _made_up(form, seed) for name, form in forms})
     return _made_up((config.data.dtype, *config.data.shape), seed)
 
@@ -354,11 +339,11 @@ def _outputs(config: Config) -> np.ndarray:
     return _made_up(("float32", *shape), 1)
 
 
-def _labels(config: Config, shift: int = 0) -> np.ndarray:
-    """Return labels as `pipeline.data.labels` reads them; others for another shift."""
-    rows = np.arange(ROWS) + shift
+def _labels(config: Config) -> np.ndarray:
+    """Return labels as `pipeline.data.labels` reads them."""
+    rows = np.arange(ROWS)
     if config.target == "own":
-        labels = _made_up(config.data.own_labels, shift)
+        labels = _made_up(config.data.own_labels, 0)
         return labels if labels.dtype == np.float32 else labels % 2
     if config.target in metrics.CLASSES:
         # Several rows of each, since a loss may compare rows of one class.
@@ -368,4 +353,4 @@ def _labels(config: Config, shift: int = 0) -> np.ndarray:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1], Path(sys.argv[2])))
+    main(sys.argv[1], Path(sys.argv[2]))

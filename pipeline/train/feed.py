@@ -26,48 +26,37 @@ from pipeline.runtime import replicas
 from pipeline.train.progress_log import Show
 from pipeline.train.step import Batch, TrainStep
 
-WORDS = {
-    "device": "the devices hold all inputs and gather each batch",
-    "host": "this machine's cores gather each batch",
-    "files": "this machine's cores decode each batch",
-}
 # The share of a device's memory that images may use.
 SHARE = 0.25
 # Bytes of a call from which on other threads copy: they wait for the interpreter for 0.1 ms.
 THREADED = 4 << 20
 AHEAD = 2  # calls whose batches are begun before they are needed
 
-Held = tuple[Any, ...]  # what lies on the devices: nothing, or all inputs
 Begun = tuple[int, int, np.ndarray, list[Future[Any]]]  # first step, steps, images, what is copied
 
 
-def way(asked: str, inputs: Any, count: int) -> tuple[str, str]:
-    """Return how batches are made, and why.
+def way(asked: str, inputs: Any, count: int) -> str:
+    """Return how batches are made: "device", "host" or "files".
 
     Args:
-        asked: one of `WORDS`, or "auto".
+        asked: one of these, or "auto".
         inputs: all examples.
         count: of devices that share them.
     """
-    size = f"{inputs.nbytes / 1e6:,.1f} MB of inputs"
     if isinstance(inputs, FileImages):
-        needed = f'; feed="{asked}" needs them in memory' if asked in ("device", "host") else ""
-        return "files", f"{size}, decoded{needed}"
+        return "files"
     if asked not in ("auto", "files"):
-        return asked, "as the config says"
+        return asked
     device = jax.devices()[0]
     stats = device.memory_stats() if device.platform != "cpu" else None
-    room, part = (stats or {}).get("bytes_limit", 0), inputs.nbytes / count
-    if not room:
-        return "host", f"{size} lie in this machine's memory"
-    chosen = "device" if part <= SHARE * room else "host"
-    return chosen, f"{size}, {part / 1e6:,.1f} MB per device with {room / 1e6:,.1f} MB"
+    room = (stats or {}).get("bytes_limit", 0)
+    return "device" if inputs.nbytes / count <= SHARE * room else "host"
 
 
 def begin(config: Config, batches: Batches, step: TrainStep, show: Show) -> "Feed":
     """Return the feed of a run, and say which it is."""
-    chosen, why = way(config.feed, batches.inputs, step.replicas)
-    show(f"Feed: {WORDS[chosen]} ({why})")
+    chosen = way(config.feed, batches.inputs, step.replicas)
+    show(f"Feed: {chosen}, of {batches.inputs.nbytes / 1e6:,.1f} MB of inputs")
     return Feed(batches, step, chosen)
 
 
@@ -77,7 +66,7 @@ class Feed:
     Args:
         batches: of training.
         step: places arrays on the devices, and draws what augmentation needs.
-        way: one of `WORDS`.
+        way: "device", "host" or "files".
 
     Attributes:
         held: what lies on the devices: nothing, or the images.
@@ -90,7 +79,7 @@ class Feed:
         size = self._part.stop - self._part.start
         self._shape = (self._steps, size, *batches.inputs.shape[1:])
         large = int(np.prod(self._shape)) * batches.inputs.dtype.itemsize >= THREADED
-        self.held: Held = ()
+        self.held: tuple[Any, ...] = ()
         self._gatherer: Gatherer | None = None
         if way == "device":
             self.held = (replicas.hold(step.mesh, batches.inputs, batches.rows),)
@@ -120,10 +109,8 @@ class Feed:
         """Begin to copy a call's images, or return where they lie on the devices."""
         first, number = span
         if self.held:
-            places = np.zeros((self._steps, self._batches.batch), np.int32)
-            for place in range(number):
-                places[place] = self._batches.indices(first + place)
-            return first, number, places, []
+            steps = [first + min(place, number - 1) for place in range(self._steps)]
+            return first, number, np.array([*map(self._batches.indices, steps)], np.int32), []
         inputs, futures = self._batches.inputs, list[Future[Any]]()
         images = self._free.pop() if self._free else np.zeros(self._shape, inputs.dtype)
         for place in range(number):

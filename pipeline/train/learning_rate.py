@@ -28,6 +28,7 @@ not.
 """
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -124,58 +125,26 @@ def apply(config: Config, num_images: int) -> Applied:
         config: the run.
         num_images: training images, without the held-out set.
     """
-    given, steps_per_epoch = config.optimizer, num_images / config.batch
-    kappa = config.batch / given.base_batch
-    root = math.sqrt(kappa)
-    adam = given.name in ("adam", "adamw")
+    given, kappa = config.optimizer, config.batch / config.optimizer.base_batch
+    root, adam = math.sqrt(kappa), given.name in ("adam", "adamw")
     total_steps = math.ceil(config.epochs * num_images / config.batch)
     warmup_steps = min(math.ceil(config.warmup_epochs * num_images / config.batch), total_steps - 1)
     decay_steps = 0
     if given.schedule == "constant":
         share = DECAY_SHARE if given.decay_share is None else given.decay_share
         decay_steps = min(math.ceil(share * total_steps), total_steps - warmup_steps)
-    betas = {"beta_1": float(given.beta_1), "beta_2": float(given.beta_2)}
-    warnings = []
+    betas, warnings = {"beta_1": float(given.beta_1), "beta_2": float(given.beta_2)}, []
     for name, beta in betas.items() if adam else ():
-        if beta == 0:  # no average: nothing to scale
-            continue
         lost = kappa * (1 - beta)
-        holds = lost < 1 - ROUNDING or kappa <= 1
-        if holds:
+        if beta and (lost < 1 - ROUNDING or kappa <= 1):  # of 0 there is no average to scale
             betas[name] = 1 - lost
-        if kappa > 1 and lost >= EDGE - ROUNDING:
-            place, rest = "past", "it stays so while the learning rate and other numbers are scaled"
-            if holds:
-                place, rest = "at the edge of", f"scaled it is {betas[name]:.2g}, which is little"
+        if beta and kappa > 1 and lost >= EDGE - ROUNDING:
             warnings.append(
-                f"kappa={kappa:g} is {place} the square-root rule for {name}={beta:g}"
-                f" (kappa x (1 - {name}) must stay below 1): {rest}."
-                " Expect drift. Tune base_rate at a larger base_batch."
+                f"kappa={kappa:g} is past the square-root rule for {name}={beta:g}, or at its edge"
+                f" (kappa x (1 - {name}) must stay below 1). It is {betas[name]:.2g} here, and the"
+                " learning rate is scaled. Expect drift. Tune base_rate at a larger base_batch."
             )
-    if adam and kappa > 1 and not adam_was_seen_to_hold(config, num_images):
-        warnings.append(
-            f"{given.name}'s rate is scaled by {root:.3g}, with {steps_per_epoch:.1f} steps per"
-            f" epoch. That was seen to hold for tables with {ADAM_STEPS_PER_EPOCH} and more, at up"
-            f" to {SEEN_FACTOR} times the base batch. Tune base_rate at base_batch={config.batch},"
-            " or try `scale-check`."
-        )
-    if given.name == "sgd" and config.batch > LINEAR_RULE_LIMIT:
-        warnings.append(
-            f"batch={config.batch} is past {LINEAR_RULE_LIMIT}, the largest batch at which linear"
-            " scaling was measured without loss. Lower batch."
-        )
-    if kappa > 1 and config.warmup_epochs == 0:
-        warnings.append(
-            "The learning rate is scaled up without a warm-up, which both rules need."
-            " Set warmup_epochs (5 is usual)."
-        )
-    few = total_steps < LEAST_STEPS or steps_per_epoch < LEAST_STEPS_PER_EPOCH
-    if kappa > SEEN_FACTOR and few:
-        warnings.append(
-            f"{total_steps} steps in all (fewer than {LEAST_STEPS}) are few for a scaled batch, or"
-            f" {steps_per_epoch:.1f} per epoch (fewer than {LEAST_STEPS_PER_EPOCH}) too few for"
-            " reliable BatchNorm statistics. Lower batch, or raise epochs."
-        )
+    warnings += _warnings(config, num_images, kappa, total_steps)
     return Applied(
         optimizer=given.name,
         batch=config.batch,
@@ -196,6 +165,35 @@ def apply(config: Config, num_images: int) -> Applied:
         batchnorm_batch=config.batchnorm_batch or grouped(config.batch, given.base_batch),
         warnings=tuple(warnings),
     )
+
+
+def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -> Iterator[str]:
+    """Yield where the rules are used outside what they were tested for, but for the betas."""
+    name, steps_per_epoch = config.optimizer.name, num_images / config.batch
+    if name != "sgd" and kappa > 1 and not adam_was_seen_to_hold(config, num_images):
+        yield (
+            f"{name}'s rate is scaled by {math.sqrt(kappa):.3g}, with {steps_per_epoch:.1f} steps"
+            f" per epoch. That was seen to hold for tables with {ADAM_STEPS_PER_EPOCH} and more, at"
+            f" up to {SEEN_FACTOR} times the base batch. Tune base_rate at"
+            f" base_batch={config.batch}, or try `scale-check`."
+        )
+    if name == "sgd" and config.batch > LINEAR_RULE_LIMIT:
+        yield (
+            f"batch={config.batch} is past {LINEAR_RULE_LIMIT}, the largest batch at which linear"
+            " scaling was measured without loss. Lower batch."
+        )
+    if kappa > 1 and config.warmup_epochs == 0:
+        yield (
+            "The learning rate is scaled up without a warm-up, which both rules need."
+            " Set warmup_epochs (5 is usual)."
+        )
+    few = total_steps < LEAST_STEPS or steps_per_epoch < LEAST_STEPS_PER_EPOCH
+    if few and kappa > SEEN_FACTOR:
+        yield (
+            f"{total_steps} steps in all (fewer than {LEAST_STEPS}) are few for a scaled batch, or"
+            f" {steps_per_epoch:.1f} per epoch (fewer than {LEAST_STEPS_PER_EPOCH}) too few for"
+            " reliable BatchNorm statistics. Lower batch, or raise epochs."
+        )
 
 
 def adam_was_seen_to_hold(config: Config, num_images: int) -> bool:

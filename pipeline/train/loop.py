@@ -8,11 +8,10 @@ calls ahead of the devices (asynchronous dispatch), and never waits for the newe
 import secrets
 import time
 from collections import defaultdict, deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -28,14 +27,11 @@ from pipeline.errors import CheckpointError, DeviceError, DivergedError
 from pipeline.evaluate.held_out_rows import EpochScore
 from pipeline.models import weight_names
 from pipeline.runtime import devices, processes, replicas
-from pipeline.train import checkpoint, held_out_outputs
+from pipeline.train import checkpoint
 from pipeline.train import feed as feeding
-from pipeline.train.checkpoint import Saver
-from pipeline.train.feed import Feed
 from pipeline.train.learning_rate import Applied
 from pipeline.train.progress_log import Fold, Progress, Show
 from pipeline.train.session import Session
-from pipeline.train.state import not_finite
 from pipeline.train.step import Batch, Report, TrainStep
 
 BEST = "best/"  # starts the names of the best epoch's weights in a checkpoint
@@ -80,7 +76,7 @@ class Record:
     init_from: dict[str, Any] | None = None
     seconds: float = 0.0
     devices: str = ""
-    micro_batch: int | None = None
+    micro_batch: int = 0
 
 
 class Loop:
@@ -125,23 +121,14 @@ class Loop:
         self.record = Record(processes.shared(run))
         self.score: EpochScore | None = None
         self.seconds = defaultdict[str, float](float)
-        keys = weight_names.keys(model)
-        variables = (*model.trainable_variables, *model.non_trainable_variables)
-        self._keys = [keys.get(id(one), "") for one in variables]  # seeds have none
+        self._keys = self.compiled.layout.keys
         self._best_weights: dict[str, np.ndarray] = {}
         self._calls, self._metric = CallQueue(self.compiled.replicas), FIGURE[config.target]
         self._started = self._validation_seconds = 0.0
 
     # From the first step to the last
 
-    def run(
-        self,
-        origin: dict[str, Any],
-        session: Session,
-        *,
-        max_steps: int | None,
-        fitted: int | None = None,
-    ) -> str:
+    def run(self, origin: dict[str, Any], session: Session, *, max_steps: int | None) -> str:
         """Run to the end, to step `max_steps`, or to the end of the session.
 
         Args:
@@ -149,7 +136,6 @@ class Loop:
                 and "batches", which must be those of the checkpoint, and `MAY_CHANGE`.
             session: says when to stop, and is told of progress.
             max_steps: of the run; None: run to the end.
-            fitted: the micro-batch that fitted into the devices in an earlier fold.
 
         Returns:
             "complete" or "partial".
@@ -161,8 +147,9 @@ class Loop:
         """
         folder, total = self.output / "checkpoints", self.applied.total_steps
         with checkpoint.writer(folder), self._explained_memory():
-            fitted = self._resume(folder, origin) or fitted
-            if fitted is not None and self.compiled.use(fitted):
+            self._resume(folder, origin)
+            fitted = self.record.micro_batch
+            if self.record.devices == self._devices and self.compiled.use(fitted):
                 self.show(f"Micro-batches of {fitted} per replica, as fitted before")
             stop = None
             if not self.complete:
@@ -171,26 +158,22 @@ class Loop:
                 with feeding.begin(self.config, self.batches, self.compiled, self.show) as feed:
                     stop = self._train(feed, session, most)
         if self.out_of_patience:
-            best, since = self.record.best["epoch"], self.record.best["epochs_since"]
-            self.show(
-                f"Ended after epoch {best + since}: none of patience={self.config.patience} epochs"
-                f" was better than epoch {best}"
-            )
+            best = self.record.best["epoch"]
+            self.show(f"Ended: patience={self.config.patience} epochs were no better than {best}")
         if self.complete:
             return "complete"
-        command = "again" if stop else "without --max-steps, or a larger one,"
         self.show(
             f"Stopped at step {self.step} of {total}: {stop or 'max_steps is reached'}. The state"
-            f" is saved; the same command {command} resumes from there."
+            " is saved; the same command, without --max-steps or with a larger one, resumes there."
         )
         return "partial"
 
-    def _train(self, feed: Feed, session: Session, max_steps: int) -> str | None:
+    def _train(self, feed: feeding.Feed, session: Session, max_steps: int) -> str | None:
         """Take the steps, and return why the session ended them, or None."""
         saved_step, stop, calls = self.step, None, self._calls
         calls.restart()
         state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
-        saver = Saver(self.config.checkpoint_seconds, state_bytes)
+        saver = checkpoint.Saver(self.config.checkpoint_seconds, state_bytes)
         total = self.applied.total_steps
         self._progress = Progress(self.output, self.config, saved_step, total, self.show, self.fold)
         for batches, number in feed.calls(self._spans(max_steps)):
@@ -200,35 +183,31 @@ class Loop:
                 feed.ended(step)
                 if self._progress.due():
                     self._show_progress(step, ended)
-            if self._epoch(self.step) != self._epoch(self.step - number):
+            ends_epoch = self._epoch(self.step) != self._epoch(self.step - number)
+            if ends_epoch:
                 self._end_epoch(report, session)
+            if saves := saver.due():
+                with self._progress.aside():
+                    self._save(saver)
+                saved_step = self.step
+            if ends_epoch or saves:  # either has waited for all calls
                 feed.ended(self.step)
-                calls.restart()
+                calls.restart(keep_newest=not ends_epoch)
                 session.progress()
             # Another call has to wait for those in flight, and perhaps to validate, before it can
             # save.
             stop = session.over(saver.reserve() + calls.seconds + self._validation_seconds)
             if stop or self.out_of_patience:
                 break
-            if saver.due():
-                with self._progress.aside():
-                    self._save(saver)
-                saved_step, newest = self.step, calls.last()
-                feed.ended(self.step)
-                calls.restart()
-                if newest:
-                    calls.add(*newest, timed=False)
-                session.progress()
         if newest := calls.last():  # no epoch ended with the last step
             self._show_progress(*newest)
-        whole = time.monotonic() - self._started
-        self.seconds["train"] = whole - self.seconds.get("compile", 0.0)
+        self.seconds["train"] = time.monotonic() - self._started - self.seconds.get("compile", 0.0)
         if self.step != saved_step:
             self._save(saver)
         self.seconds["checkpoints"] = sum(saver.costs)
         return stop
 
-    def _call(self, feed: Feed, batches: Batch, number: int) -> Report:
+    def _call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
         """Make one call to the devices; the first one compiles, and is waited for."""
         compiles = "compile" not in self.seconds
         if compiles:
@@ -243,7 +222,7 @@ class Loop:
         self._calls.add(self.step, report, timed=not compiles)
         return report
 
-    def _first_call(self, feed: Feed, batches: Batch, number: int) -> Report:
+    def _first_call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
         """Make a run's first call, with smaller micro-batches until it fits."""
         step, layout = self.compiled, self.compiled.layout
         before = layout.to_arrays(self.state)  # a call that fails may have taken the state's memory
@@ -260,8 +239,7 @@ class Loop:
                 step.use(step.smaller[0])
                 self.show(
                     f"Out of memory at {tried} {self.config.data.noun} per replica; retrying with"
-                    f" micro-batches of {step.micro_batch}. Batch {self.config.batch} and the"
-                    " learning rate stay."
+                    f" micro-batches of {step.micro_batch}. Batch and learning rate stay."
                 )
 
     @contextmanager
@@ -317,14 +295,13 @@ class Loop:
         row.
         """
         epoch, progress, score = self._epoch(self.step), self._progress, self.score
-        means, started = self._means(report, self.step), time.monotonic()
+        means, started = self._means(report), time.monotonic()
         with progress.aside():
-            validated = self._validate(session)
+            metrics = self.record.metrics = means | self._validate(session)
+            if score:
+                self._compare_epochs(epoch, score)
         self._validation_seconds = time.monotonic() - started
         self.seconds["validate"] += self._validation_seconds
-        if not np.isfinite(loss := validated["validation_loss"]):
-            raise self._diverged(f"The validation loss is {loss}", self.step)
-        metrics = self.record.metrics = means | validated
         scored = {score.name: metrics.get(score.name)} if score else {}  # it may have no value
         progress.epoch(
             {
@@ -338,16 +315,8 @@ class Loop:
             }
         )
         if progress.due() or epoch == self.config.epochs:
-            idle = self._calls.idle()
-            progress.line(self.step, {"epoch": epoch, **metrics, "idle": idle})
-        with progress.aside():
-            self._compare_epochs(epoch)
-        # Put there, since computing zeros would be one more program to compile.
-        zeros = jax.tree.map(
-            lambda total: replicas.placed(np.zeros((), total.dtype), total.sharding),
-            self.state.totals,
-        )
-        self.state = self.state._replace(totals=zeros)
+            progress.line(self.step, {"epoch": epoch, **metrics, "idle": self._calls.idle()})
+        self.state = self.state._replace(totals=self.compiled.layout.zeros())
 
     def _validate(self, session: Session) -> dict[str, float]:
         """Return loss and metric of the held-out rows, and where epochs are compared the score."""
@@ -357,29 +326,37 @@ class Loop:
         together, count = step.together or 1, len(self.held_out)
         rows = np.resize(self.held_out, -(-count // together) * together)
         labels = self.batches.labels[rows]
-        size = step.micro_batch * step.replicas  # what fits with gradients fits without
-        results: list[Any] = []
-        for images, read in blocks(self.batches.inputs, rows, size):
-            start = len(results) * size
-            expected = np.zeros((size, *labels.shape[1:]), labels.dtype)
-            expected[:read] = labels[start : start + read]
-            placed = replicas.put(step.mesh, images, expected)
-            results.append(step.evaluate(params, buffers, *placed, min(read, count - start)))
-            if len(results) > EVALUATIONS:  # waits for it, and takes it off the devices
-                results[-EVALUATIONS] = jax.device_get(results[-EVALUATIONS])
-                session.progress()
-        *sums, outputs = zip(*jax.device_get(results), strict=True)
-        loss, metric = (sum(map(float, values)) / count for values in sums)
-        means = {"validation_loss": loss, f"validation_{self._metric}": metric}
-        if self.score is None or not np.isfinite(loss):
-            return means
-        return means | self.score.of(np.concatenate(outputs)[:count])
 
-    def _compare_epochs(self, epoch: int) -> None:
-        """Keep the best epoch's metrics and weights, where the config asks for that."""
-        score, metrics, best = self.score, self.record.metrics, self.record.best
-        if score is None:
-            return
+        def evaluate(start: int, images: np.ndarray, real: int) -> Any:
+            places = np.minimum(np.arange(start, start + len(images)), len(rows) - 1)
+            placed = replicas.put(step.mesh, images, labels[places])
+            return step.evaluate(params, buffers, *placed, min(real, count - start))
+
+        *sums, outputs = zip(*self._evaluations(rows, evaluate, session), strict=True)
+        loss, metric = (sum(map(float, values)) / count for values in sums)
+        if not np.isfinite(loss):
+            raise self._diverged(f"The validation loss is {loss}")
+        means = {"validation_loss": loss, f"validation_{self._metric}": metric}
+        return means | (self.score.of(np.concatenate(outputs)[:count]) if self.score else {})
+
+    def _evaluations(
+        self, rows: np.ndarray, evaluate: Callable[[int, np.ndarray, int], Any], session: Session
+    ) -> Iterator[Any]:
+        """Yield what `evaluate` gives of each block of rows, on the host: from its first place, its
+        inputs, and how many of them are real. Some blocks are in flight.
+        """
+        step, in_flight = self.compiled, deque[Any]()
+        size = step.micro_batch * step.replicas  # what fits with gradients fits without
+        for number, (images, real) in enumerate(blocks(self.batches.inputs, rows, size)):
+            in_flight.append(evaluate(number * size, images, real))
+            if len(in_flight) > EVALUATIONS:
+                yield jax.device_get(in_flight.popleft())
+                session.progress()
+        yield from jax.device_get(list(in_flight))
+
+    def _compare_epochs(self, epoch: int, score: EpochScore) -> None:
+        """Keep the best epoch's metrics, and its weights where the config asks for that."""
+        metrics, best = self.record.metrics, self.record.best
         if best and score.order(metrics) <= score.order(best["metrics"]):
             best["epochs_since"] += 1
             return
@@ -395,20 +372,20 @@ class Loop:
 
     def _show_progress(self, step: int, report: Report) -> None:
         epochs, idle = step * self.config.batch / len(self.batches), self._calls.idle()
-        self._progress.line(step, {"epoch": epochs, **self._means(report, step), "idle": idle})
+        self._progress.line(step, {"epoch": epochs, **self._means(report), "idle": idle})
 
-    def _means(self, report: Report, step: int) -> dict[str, float]:
-        """Return the epoch's means up to `step`, once the devices are there."""
+    def _means(self, report: Report) -> dict[str, float]:
+        """Return the epoch's means up to this call, once the devices are there."""
         loss, metric, count = (float(value) for value in report.totals)
         mean = loss / max(count, 1)
         if not np.isfinite(mean):
-            raise self._diverged(f"The loss is {mean}", step)
+            raise self._diverged(f"The loss is {mean}")
         return {"loss": mean, self._metric: metric / max(count, 1)}
 
-    def _diverged(self, what: str, step: int) -> DivergedError:
+    def _diverged(self, what: str) -> DivergedError:
         base_rate, peak_rate = self.config.optimizer.base_rate, self.applied.peak_rate
         return DivergedError(
-            f"{what} at step {step} (optimizer.base_rate={base_rate:g}, applied {peak_rate:g})"
+            f"{what} by step {self.step} (optimizer.base_rate={base_rate:g}, applied {peak_rate:g})"
         )
 
     # What a trained model is
@@ -417,64 +394,57 @@ class Loop:
         """Return the weights to infer with, by name: averages where there are any, of the best
         epoch if the config keeps that.
         """
-        params, buffers = self._for_inference()
+        params, buffers = self.compiled.layout.for_inference(self.state)
         values = zip(self._keys, [*params, *buffers], strict=True)
-        return {key: np.asarray(value) for key, value in values if key}
+        return self._best_weights or {key: np.asarray(value) for key, value in values if key}
 
     def held_out_outputs(self, session: Session) -> np.ndarray | None:
         """Return the trained model's outputs for the held-out rows, float32 (v, outputs); None if
-        the session ends before.
+        the session that trained it ends before.
         """
-        step = self.compiled
-        with self._explained_memory():
-            return held_out_outputs.compute(
-                partial(step.forward, *self._for_inference()),
-                self.batches.inputs,
-                self.held_out,
-                mesh=step.mesh,
-                batch=step.micro_batch * step.replicas,
-                folder=self.output,
-                run=f"{self.record.run_id} step {self.step}",
-                session=session,
-            )
-
-    def _for_inference(self) -> tuple[list[Any], list[Any]]:
-        """Return (params, buffers) on the devices to infer with."""
-        params, buffers = self.compiled.layout.for_inference(self.state)
-        best = self._best_weights
-        values = [
+        if "compile" in self.seconds and session.over(self._validation_seconds):
+            return None
+        step, best = self.compiled, self._best_weights
+        params, buffers = step.layout.for_inference(self.state)
+        weights = [
             replicas.placed(best[key], value.sharding) if key in best else value
             for key, value in zip(self._keys, [*params, *buffers], strict=True)
         ]
-        return values[: len(params)], values[len(params) :]
+
+        def evaluate(_start: int, images: np.ndarray, _real: int) -> Any:
+            parts = weights[: len(params)], weights[len(params) :]
+            return step.forward(*parts, *replicas.put(step.mesh, images))
+
+        with self._explained_memory():
+            outputs = np.concatenate([*self._evaluations(self.held_out, evaluate, session)])
+        return outputs[: len(self.held_out)]  # the last block was filled up
 
     # Checkpoints
 
-    def _save(self, saver: Saver) -> None:
+    def _save(self, saver: checkpoint.Saver) -> None:
         with saver.saving():
             best = {f"{BEST}{name}": array for name, array in self._best_weights.items()}
             arrays = self.compiled.layout.to_arrays(self.state) | best
-            if wrong := not_finite(arrays):
+            wrong = [name for name, array in arrays.items() if not np.isfinite(array).all()]
+            if wrong:
                 raise self._diverged(
                     f"{len(wrong)} of {len(arrays)} arrays of the state are not finite, for example"
-                    f" {', '.join(wrong[:3])},",
-                    self.step,
+                    f" {', '.join(wrong[:3])},"
                 )
-            seconds = self.record.seconds + time.monotonic() - self._started
-            fitted = {"devices": self._devices, "micro_batch": self.compiled.micro_batch}
-            details = asdict(self.record) | {"seconds": seconds} | fitted
+            record, seconds = self.record, time.monotonic() - self._started
+            record.devices, record.micro_batch = self._devices, self.compiled.micro_batch
+            details = asdict(replace(record, seconds=record.seconds + seconds))
             checkpoint.save(self.output / "checkpoints", self.step, arrays, details)
 
-    def _resume(self, folder: Path, origin: dict[str, Any]) -> int | None:
-        """Resume from the newest checkpoint, if there is one. Return the micro-batch that fitted
-        into these devices before, if the checkpoint says so.
+    def _resume(self, folder: Path, origin: dict[str, Any]) -> None:
+        """Resume from the newest checkpoint, if there is one.
 
         Raises:
             CheckpointError: if it is of a different run.
         """
         self.record.origin, found = origin, checkpoint.latest(folder)
         if found is None:
-            return None
+            return
         layout = self.compiled.layout
         names = [*layout.names, *(f"{BEST}{key}" for key in self._keys)]
         saved = weight_names.matched(names, found.arrays)
@@ -498,18 +468,16 @@ class Loop:
             self.show(f"Warning: a newer checkpoint is corrupt and skipped: {problem}")
         self.show(
             f"{'Complete already: step' if self.complete else 'Resuming from step'} {found.step} of"
-            f" {self.applied.total_steps}, run {record.run_id},"
-            f" after {record.seconds:.0f} s of training"
+            f" {self.applied.total_steps}, run {record.run_id}, after {record.seconds:.0f} s"
         )
-        first = {name: record.origin[name] for name in MAY_CHANGE}
-        for name, then in first.items():
-            if then != origin[name]:
+        for name in MAY_CHANGE:
+            then, now = record.origin[name], origin[name]
+            if then != now:
                 self.show(
-                    f"Warning: {name} changed since the run began: {then} then, {origin[name]} now."
+                    f"Warning: {name} changed since the run began: {then} then, {now} now."
                     " Two ways of training may be mixed."
                 )
-        record.origin = origin | first  # later sessions keep what the first one had
-        return record.micro_batch if record.devices == self._devices else None
+        record.origin["config"] = origin["config"]  # what may change is that of the last session
 
     def _changed(self, record: Record, arrays: Mapping[str, np.ndarray]) -> list[str]:
         """Return in words how this run differs from the one that saved a checkpoint."""
@@ -542,9 +510,9 @@ class CallQueue:
         self._waited = self._seconds = 0.0
         self.restart()
 
-    def restart(self) -> None:
+    def restart(self, *, keep_newest: bool = False) -> None:
         """Forget the calls in flight, which the caller has waited for, and time new ones."""
-        self._calls.clear()
+        self._calls = deque([*self._calls][-1:] if keep_newest else [])
         self._ended = 0
         self._since = self._last_end = self._began = time.monotonic()
 

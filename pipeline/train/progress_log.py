@@ -4,6 +4,7 @@ row per epoch in history.csv.
 
 import csv
 import json
+import re
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +20,8 @@ from pipeline.config import Config
 Show = Callable[[str], None]  # takes each line of text
 
 HISTORY, LINES = "history.csv", "progress.jsonl"
+LINE = re.compile(r'\{.*"step": (?P<step>\d+),.*\}\n')
+ROW = re.compile(r"(?:epoch,step|\d+,(?P<step>\d+)),.*\r\n")  # names of columns, or an epoch
 # How the numbers of a line read, in this order; a person is not shown the others.
 WORDS = {
     "fold": "  fold {:.0f}",
@@ -33,7 +36,6 @@ WORDS = {
     "validation_absolute_error": "  validation {:.3f}",
     "images_per_second": "  {:,.0f} {noun}/s",
 }
-NOUNS = ("images", "rows", "examples")  # a line names the later two
 # Share of the time that devices wait for the host, from which on a run is called input-bound.
 INPUT_BOUND = 0.1
 
@@ -56,9 +58,10 @@ def in_words(line: Mapping[str, Any]) -> str:
         for name, value in line.items()
         if isinstance(value, (int, float)) and abs(value) < 1e9  # NaN is not, either
     }
-    noun = line.get("noun") if line.get("noun") in NOUNS else NOUNS[0]
     text = "".join(
-        words.format(numbers[name], noun=noun) for name, words in WORDS.items() if name in numbers
+        words.format(numbers[name], noun=line.get("noun", "images"))
+        for name, words in WORDS.items()
+        if name in numbers
     )
     if numbers.get("idle", 0) >= INPUT_BOUND:
         text += f"  input-bound: devices wait {numbers['idle']:.0%}"
@@ -109,11 +112,9 @@ class Progress:
         self._config, self._total, self._show = config, total, show
         self._fold = {"fold": fold.number, "folds": fold.count} if fold else {}
         self._last_step = total + (fold.steps_after if fold else 0)
-        noun = config.data.noun
-        self._noun = {} if noun == NOUNS[0] else {"noun": noun}
         self.restart_clock(step)
-        _remove_after(step, self._lines, lambda line: json.loads(line)["step"])
-        _remove_after(step, self._history, _step_of_row)
+        _remove_after(step, self._lines, LINE)
+        _remove_after(step, self._history, ROW)
 
     def due(self) -> bool:
         """Return whether the interval has passed; to read the loss earlier would stall a device."""
@@ -143,7 +144,7 @@ class Progress:
             "steps": self._total,
             **{name: round(float(value), 6) for name, value in values.items()},
             "images_per_second": round(self.images_per_second(step), 1),
-            **self._noun,
+            "noun": self._config.data.noun,
             "eta_seconds": round((self._last_step - step) * elapsed, 1),
         }
         text = json.dumps(line)
@@ -167,25 +168,13 @@ class Progress:
             table = csv.writer(file)
             if file.tell() == 0:
                 table.writerow(row)
-            values = row.values()
-            table.writerow(f"{one:.6g}" if isinstance(one, float) else one for one in values)
+            table.writerow(f"{one:.6g}" if isinstance(one, float) else one for one in row.values())
 
 
-def _step_of_row(line: str) -> int:
-    epoch, step, *_ = line.split(",")
-    return 0 if epoch == "epoch" else int(step)  # the names of the columns stay
-
-
-def _remove_after(step: int, path: Path, step_of: Callable[[str], int]) -> None:
+def _remove_after(step: int, path: Path, form: re.Pattern[str]) -> None:
     """Remove what an interrupted run wrote past its checkpoint, and what is not a whole line."""
-
-    def stays(line: str) -> bool:
-        try:
-            return line.endswith("\n") and step_of(line) <= step
-        except (ValueError, LookupError, TypeError):
-            return False
-
     if path.exists():
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
-            kept = [line for line in file if stays(line)]
+            found = [form.fullmatch(line) for line in file]
+        kept = [line[0] for line in found if line and int(line["step"] or 0) <= step]
         atomic_file.write(path, "".join(kept).encode())

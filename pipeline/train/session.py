@@ -37,18 +37,15 @@ class Session:
 
     Args:
         hours: of wall clock since the process began; None: no limit.
-        output: the folder of the run.
-        stall_seconds: without `progress`, after which `output` gets the stacks of all threads, in
-            stalled.txt, and the process exits with 1.
+        output: the folder of the run. After `STALL_SECONDS` without `progress` it gets the stacks
+            of all threads, in stalled.txt, and the process exits with 1.
 
     Attributes:
         margin: seconds kept free at the end, for what follows the last checkpoint.
     """
 
-    def __init__(
-        self, hours: float | None, output: Path, stall_seconds: float = STALL_SECONDS
-    ) -> None:
-        self._hours, self._output, self._stall_seconds = hours, output, stall_seconds
+    def __init__(self, hours: float | None, output: Path) -> None:
+        self._hours, self._output = hours, output
         seconds = math.inf if hours is None else hours * 3600
         self.margin = min(MARGIN_SECONDS, MARGIN_SHARE * seconds)
         self._end = time.monotonic() + seconds - age() - self.margin
@@ -93,17 +90,16 @@ class Session:
         return self._agreement.on(why)
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGTERM:
-            self._request = self._request or "SIGTERM"
-            return
-        self._request = CTRL_C
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-        os.write(2, PRESSED)  # `print` may be what was interrupted
+        if number == signal.SIGINT:
+            self._request = CTRL_C
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            os.write(2, PRESSED)  # `print` may be what was interrupted
+        self._request = self._request or "SIGTERM"
 
     def _watch(self) -> None:
-        while not self._ended.wait(min(self._stall_seconds / 4, 30.0)):
+        while not self._ended.wait(min(STALL_SECONDS / 4, 30.0)):
             seconds = time.monotonic() - self._last_progress
-            if seconds < self._stall_seconds:
+            if seconds < STALL_SECONDS:
                 continue
             text = (
                 f"Error: no step was finished for {seconds:.0f} s; the "

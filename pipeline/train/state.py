@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.sharding import NamedSharding, PartitionSpec
 
 from pipeline.models import group_layers, weight_names
 from pipeline.models.layer_tree import descendants
@@ -60,6 +59,7 @@ class StateLayout:
 
     Attributes:
         names: of all arrays in their order, the same in every process that builds the model.
+        keys: of params and buffers as `pipeline.models.weight_names` has them; "" of seeds.
         statistics: for each buffer, whether a step moves it as a mean over groups: BatchNorm's
             statistics. A frozen one stays the same to the bit, which a mean over groups would not.
         seeds: for each buffer, whether it is the state of a generator of random numbers.
@@ -67,14 +67,16 @@ class StateLayout:
 
     def __init__(self, model: Any, optimizer: Any, *, ema: bool) -> None:
         self._model, self._optimizer, self._ema = model, optimizer, ema
+        self._everywhere = optimizer.iterations.value.sharding  # a number on all devices
         params, buffers = model.trainable_variables, model.non_trainable_variables
         frozen = [layer for layer in descendants(model) if not layer.trainable]
         fixed = {id(variable) for layer in frozen for variable in layer.variables}
-        self.statistics = [is_real(one.value) and id(one) not in fixed for one in buffers]
+        self.statistics = ["float" in one.dtype and id(one) not in fixed for one in buffers]
         self.seeds = [group_layers.is_seed(one) for one in buffers]
         keys = weight_names.keys(model)
+        self.keys = [keys.get(id(one), "") for one in (*params, *buffers)]
         names = {
-            "params": [keys[id(one)] for one in params],
+            "params": self.keys[: len(params)],
             "buffers": weight_names.numbered(buffers),
             "opt_state": weight_names.numbered(optimizer.variables),
             "ema": [keys[id(one)] for one in self.averaged(params, buffers) if ema],
@@ -95,15 +97,17 @@ class StateLayout:
         model, optimizer = self._model, self._optimizer
         kinds = model.trainable_variables, model.non_trainable_variables, optimizer.variables
         params, buffers, opt_state = ([one.value for one in variables] for variables in kinds)
-        where = params[0].sharding
-        if isinstance(where, NamedSharding):  # on all devices, like the weights
-            where = NamedSharding(where.mesh, PartitionSpec())  # type: ignore[no-untyped-call]
-        loss, metric, count, step = (
-            replicas.placed(np.zeros((), dtype), where)
-            for dtype in (np.float32, np.float32, np.int32, np.int32)
-        )
         ema = list(map(jnp.array, self.averaged(params, buffers))) if self._ema else []
-        return TrainState(params, buffers, opt_state, ema, Totals(loss, metric, count), step)
+        return TrainState(params, buffers, opt_state, ema, self.zeros(), self._zero(np.int32))
+
+    def zeros(self) -> Totals:
+        """Return the totals of no examples, put on the devices: to compute them there would be one
+        more program to compile.
+        """
+        return Totals(*map(self._zero, (np.float32, np.float32, np.int32)))
+
+    def _zero(self, dtype: type) -> Any:
+        return replicas.placed(np.zeros((), dtype), self._everywhere)
 
     def for_inference(self, state: TrainState) -> tuple[Arrays, Arrays]:
         """Return (params, buffers) to validate and infer with: averages where there are any."""
@@ -136,15 +140,3 @@ class StateLayout:
         wanted = {name: (leaf.shape, leaf.dtype) for name, leaf in ours}
         found = {name: (array.shape, array.dtype) for name, array in arrays.items()}
         return [name for name in wanted | found if wanted.get(name) != found.get(name)]
-
-
-def is_real(value: Any) -> bool:
-    """Return whether an array holds real numbers; a seed generator's state holds whole ones."""
-    return bool(jnp.issubdtype(value.dtype, jnp.floating))
-
-
-def not_finite(arrays: Mapping[str, np.ndarray]) -> list[str]:
-    """Return the names of arrays that hold an infinity or a NaN."""
-    return [
-        name for name, array in arrays.items() if is_real(array) and not np.isfinite(array).all()
-    ]

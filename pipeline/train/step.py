@@ -35,8 +35,8 @@ from pipeline.errors import ConfigError
 from pipeline.evaluate import losses
 from pipeline.models import group_layers
 from pipeline.runtime import devices, replicas
-from pipeline.train import custom_check, learning_rate
-from pipeline.train.learning_rate import Applied
+from pipeline.train import custom_check
+from pipeline.train.learning_rate import Applied, schedule
 from pipeline.train.optimizer import learning_rate_factors, optimizer
 from pipeline.train.state import StateLayout, Totals, TrainState
 
@@ -110,25 +110,18 @@ class TrainStep:
         self.optimizer = optimizer(applied, model.trainable_variables)
         self.optimizer.build(model.trainable_variables)
         self.layout = StateLayout(model, self.optimizer, ema=applied.ema_momentum is not None)
-        self._schedule = learning_rate.schedule(applied)
+        self._schedule = schedule(applied)
         self._rate_factors = learning_rate_factors(model, config)
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self.replicas, self._platform = mesh.size if mesh else 1, replicas.platform(mesh)
-        self._share, self._group = config.batch // self.replicas, applied.batchnorm_batch
+        self._group, self._share = applied.batchnorm_batch, per_replica(config, self.replicas)
         # Groups that end within a replica's share spread over several replicas.
         self._axis = replicas.AXIS if mesh and self._share % self._group else None
         custom = custom_code.function(config, "augment")
         self.augmentation = Augmentation(config.data, config.seed, config.batch, custom)
-        if self.augmentation.mixes and self._share % 2:
-            raise ConfigError(
-                f"batch={config.batch} gives each of {self.replicas} replicas {self._share} images;"
-                " data.mixup and data.cutmix mix neighbours, so they need an even number.\n"
-                f"Set batch in pipeline/configs/{config.name}.py to a multiple of"
-                f" {2 * self.replicas}, or leave them out."
-            )
         compares = custom_check.compares_rows(config, tuple(model.output.shape[1:]))
         self.together = self._group if compares else None
-        grouped = self._group if compares or group_layers.normalizes(model) else None
+        grouped = self._group if compares or group_layers.normalizes(model) else 1
         self._sizes = micro_batches(config, self.replicas, grouped)
         self.micro_batch = self._sizes[0]
         self._program: Any = None
@@ -395,7 +388,25 @@ class TrainStep:
         return loss, metric, outputs if self.config.compares_epochs else None
 
 
-def micro_batches(config: Config, replicas: int, group: int | None) -> list[int]:
+def per_replica(config: Config, replicas: int) -> int:
+    """Return how many images of a batch each replica gets.
+
+    Raises:
+        ConfigError: if they are not as many for each, or where neighbours are mixed, no pairs.
+    """
+    unit = 2 * replicas if config.data.mixup or config.data.cutmix else replicas
+    if config.batch % unit:
+        below = config.batch // unit * unit
+        raise ConfigError(
+            f"batch={config.batch} does not split evenly over {replicas} replicas"
+            f" ({config.batch / replicas:g} {config.data.noun} each); expected a whole number, and"
+            " with data.mixup or data.cutmix an even one.\n"
+            f"Set batch to {below or unit} or {below + unit} in pipeline/configs/{config.name}.py."
+        )
+    return config.batch // replicas
+
+
+def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
     """Return the images per micro-batch that a run tries, from the most to the fewest.
 
     It begins with `config.micro_batch`, or with a replica's whole share. After out of memory it
@@ -404,25 +415,21 @@ def micro_batches(config: Config, replicas: int, group: int | None) -> list[int]
 
     Args:
         group: images that are computed together, by BatchNorm or by a loss that compares rows;
-            None: each image is computed by itself.
+            1: each image is computed by itself.
 
     Raises:
         ConfigError: if `config.micro_batch` does not divide a replica's share, or divides a group.
     """
-    share = config.batch // replicas
-    asked = share if config.micro_batch is None else min(config.micro_batch, share)
-    sizes = [share] + [
-        size for size in range(share - 1, 0, -1) if share % size == 0 and size % (group or 1) == 0
-    ]
+    whole = config.batch // replicas
+    asked = whole if config.micro_batch is None else min(config.micro_batch, whole)
+    parts = [n for n in range(whole - 1, 0, -1) if whole % n == 0 and n % group == 0]
+    sizes, tried = [whole, *parts], [asked]
     if asked not in sizes:
-        groups = f" and groups of {group} that are computed together" if group else ""
         raise ConfigError(
-            f"micro_batch={asked} cannot work with batch={config.batch} on {replicas}"
-            f" replica(s){groups}: expected one of {', '.join(map(str, sizes))}.\n"
-            f"Set micro_batch in pipeline/configs/{config.name}.py to one of these, or to None,"
-            " which finds one that fits."
+            f"micro_batch={asked} cannot work with batch={config.batch} on {replicas} replica(s),"
+            f" {group} computed together: expected one of {', '.join(map(str, sizes))}.\n"
+            f"Set micro_batch in pipeline/configs/{config.name}.py to one of these, or to None."
         )
-    tried = [asked]
     for size in sizes:
         if 2 * size <= tried[-1]:
             tried.append(size)

@@ -20,30 +20,25 @@ import numpy as np
 
 from formats.errors import writing
 from pipeline import artifact
-from pipeline.artifact import Artifact
 from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds
-from pipeline.errors import CheckpointError, ConfigError, DivergedError
+from pipeline.errors import CheckpointError
 from pipeline.evaluate import held_out_rows, losses, metrics
-from pipeline.evaluate.held_out_rows import EpochScore, HeldOutRows
 from pipeline.infer import submission
 from pipeline.models import architectures, backbones
 from pipeline.runtime import backend, devices, processes
 from pipeline.runtime import provenance as provenance_module
 from pipeline.runtime.provenance import Provenance
-from pipeline.train import checkpoint, custom_check, learning_rate, warm_start
+from pipeline.train import checkpoint, custom_check, learning_rate, step, warm_start
 from pipeline.train.loop import START_OVER, Loop, Record
 from pipeline.train.progress_log import HISTORY, LINES, Fold, Show
 from pipeline.train.session import Session
-from pipeline.train.warm_start import FirstStage
 
 Check = Callable[[Config, Show], None]
 
 GOLDEN_ROWS = 8
 # What a run writes beside its checkpoints, and must not stay beside those of another run.
-OUTPUTS = (
-    HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz", "held-out.npz"
-)  # fmt: skip
+OUTPUTS = HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz"
 
 
 @dataclass(frozen=True)
@@ -66,20 +61,19 @@ class Fitted:
     """The outcome of a loop that is complete.
 
     Attributes:
-        record: what its last checkpoint says. steps: taken.
+        record: what its last checkpoint says. steps: taken. metrics: of the weights.
         weights: to infer with, by name.
         outputs: for the held-out rows, float32 (n, outputs).
-        micro_batch: which fitted into the devices.
     """
 
     record: Record
     steps: int
+    metrics: dict[str, float]
     weights: dict[str, np.ndarray]
     outputs: np.ndarray
-    micro_batch: int
 
 
-def train(
+def train(  # noqa: PLR0913 - the run, what it reads and writes, and five options by name
     config: Config,
     folder: Path,
     output: Path,
@@ -110,7 +104,7 @@ def train(
     Raises:
         ConfigError: if `config.batch` does not split over the devices, or Keras does not run on
             JAX.
-        DivergedError: if a loss, a weight or an output is not finite.
+        DivergedError: if a loss or a weight is not finite.
         DataError, CheckpointError, DiskError: as they say.
     """
     started = time.monotonic()
@@ -140,12 +134,14 @@ class Training:
         held_out: what says of each pair whether two runs hold out the same rows.
         applied: the optimizer's numbers, for each pair.
         first: the run whose weights this one starts from; None: it starts from the model's own.
+        seen: whether that run may have been trained on rows that are held out here.
         pretrained: where published weights came from; None: there are none.
         seconds: of this call, by phase.
     """
 
     examples: dataset.Examples
-    first: FirstStage | None
+    first: artifact.Artifact | None
+    seen: bool
     pretrained: dict[str, str | None] | None
 
     def __init__(self, config: Config, folder: Path, output: Path, show: Show) -> None:
@@ -159,21 +155,13 @@ class Training:
 
     def prepare(self, examples: dataset.Examples | None, check: Check, *, fresh: bool) -> None:
         """Read the examples, and refuse now what would fail after hours."""
-        started, config, count = time.monotonic(), self.config, self.here.count
-        if config.batch % count:
-            below = config.batch // count * count
-            raise ConfigError(
-                f"batch={config.batch} does not split evenly over {count} replicas"
-                f" ({config.batch / count:.2f} {config.data.noun} each).\n"
-                f"Set batch to {below or count} or {below + count}"
-                f" in pipeline/configs/{config.name}.py."
-            )
-        for path in (self.output, *(place / "checkpoints" for place in self.places)):
-            with writing(path):
-                path.mkdir(parents=True, exist_ok=True)
+        started, config = time.monotonic(), self.config
+        step.per_replica(config, self.here.count)  # fails now, and not after all is read
+        with writing(self.output):
+            self.output.mkdir(parents=True, exist_ok=True)
         self.metric = metrics.of(config)
         backbones.published(config)  # fails now if it cannot be fetched, and not after hours
-        first = warm_start.find(config, self.places, fresh=fresh)
+        self.first = warm_start.find(config, self.places, fresh=fresh)
         if custom_code.functions(config):
             check(config, self.show)
         if examples is None:
@@ -182,8 +170,7 @@ class Training:
         sample = self.folder / config.data.sample_submission
         if sample.is_file():
             # Labels and functions whose predictions the sample submission could not take.
-            form = submission.form_of(config, examples.target, self.metric, self.folder)
-            form.check_labels()
+            submission.form_of(config, examples.target, self.metric, self.folder).check_labels()
             custom_check.check_submission_of(config, sample)
         self.pairs = folds.splits(examples, config, self.show)
         if config.target == "regression" and config.limit_predictions:
@@ -193,10 +180,8 @@ class Training:
             examples = replace(examples, target=examples.target.limited(examples.labels[seen]))
         self.examples = examples
         self.held_out = [folds.held_out(examples, pair) for pair in self.pairs]
-        if first is not None:
-            meaning = examples.target, examples.encoding
-            first = warm_start.compare(first, config, self.held_out, meaning, self.show)
-        self.first = first
+        if self.first:
+            self.seen = warm_start.compare(self.first, config, self.held_out, examples, self.show)
         for _, rows in self.pairs:
             custom_check.check_metric_of(config, examples.target.truth(examples.labels[rows]))
         self.applied = [learning_rate.apply(config, len(rows)) for rows, _ in self.pairs]
@@ -207,12 +192,8 @@ class Training:
     def _show_plan(self) -> None:
         config, examples, applied, show = self.config, self.examples, self.applied[0], self.show
         show(f"Devices: {self.here}; precision {self.precision}")
-        (rows, held_out), noun = self.pairs[0], config.data.noun
-        split = f"{len(rows)} {noun} to train, {len(held_out)} to validate"
-        if config.folds:
-            split = f"{len(examples)} {noun} in {config.folds} folds"
         names = len(examples.classes) or " ".join(map(str, config.data.own_labels))
-        show(f"Data: {split}; labels: {names} ({config.target})")
+        show(f"Data: {len(examples)} {config.data.noun}; labels: {names} ({config.target})")
         if broken := examples.broken:
             listed = "; ".join(f"{name!r}: {why}" for name, why in [*broken.items()][:5])
             show(f"Warning: {len(broken)} images cannot be decoded and are left out: {listed}")
@@ -234,8 +215,7 @@ class Training:
                 checkpoint.set_aside(folder, [place / name for name in OUTPUTS])
             elif place not in self.places and any(folder.glob("step-*")):
                 raise CheckpointError(
-                    f"{folder} holds a run with other folds, perhaps of another config;"
-                    f" expected one with folds={self.config.folds}.\n"
+                    f"{folder} holds a run with other folds; expected folds={self.config.folds}.\n"
                     f"Undo the change to resume, choose another --output, or {START_OVER}"
                 )
 
@@ -246,14 +226,16 @@ class Training:
         fitted: list[Fitted] = []
         with self._keras_set_up(), Session(self.config.session_hours, self.output) as session:
             for number in range(len(self.pairs)):
+                # Folds that were complete before end no session: each session makes progress.
+                if "compile" in self.seconds and (why := session.over(0.0)):
+                    self.show(f"Stopped after a fold: {why}. The same command again resumes it.")
+                    return None
                 gc.collect()  # frees what the fold before this one has on the devices
-                before = fitted[-1] if fitted else None
-                fold = self._fit_fold(number, before, session, max_steps)
+                left = None if max_steps is None else max_steps - sum(one.steps for one in fitted)
+                fold = self._fit_fold(number, fitted[-1] if fitted else None, session, left)
                 if fold is None:
                     return None
                 fitted.append(fold)
-                if max_steps is not None:
-                    max_steps = max(max_steps - fold.steps, 0)
         return fitted
 
     @contextmanager
@@ -275,72 +257,60 @@ class Training:
     def _fit_fold(
         self, number: int, before: Fitted | None, session: Session, max_steps: int | None
     ) -> Fitted | None:
-        """Train one loop to its end, or resume it; return None if it stopped early, or if the
-        session ends before the next fold.
+        """Train one loop to its end, or resume it; return None if it stopped early.
 
         Args:
             number: of the pair, from 0.
             before: the fold before this one.
             max_steps: of this loop.
         """
-        loop, fitted = self._loop(number), None
+        loop, outputs = self._loop(number), None
         if before is not None:
-            warm_start.refuse_another(before.record.init_from, loop.record.init_from)
-            loop.record.run_id, fitted = before.record.run_id, before.micro_batch
-        status = loop.run(self._origin(number), session, max_steps=max_steps, fitted=fitted)
-        outputs, stop = None, ""
+            loop.record.run_id, loop.record.devices = before.record.run_id, before.record.devices
+            loop.record.micro_batch = before.record.micro_batch
+        status = loop.run(self._origin(number), session, max_steps=max_steps)
         if status == "complete":
             started = time.monotonic()
             outputs = loop.held_out_outputs(session)
             loop.seconds["final evaluation"] = time.monotonic() - started
-            # A fold that was complete before ends no session, however short: each session makes
-            # progress.
-            asks = number + 1 < len(self.pairs) and "compile" in loop.seconds
             if outputs is None:
-                stop = "in the final evaluation"
-            elif asks and (why := session.over(0.0)):
-                stop = f"after a fold: {why}"
+                self.show("Stopped in the final evaluation. The same command again resumes it.")
         for name, value in loop.seconds.items():
             self.seconds[name] += value
-        if stop:
-            self.show(f"Stopped {stop}. The same command again resumes it.")
-        if outputs is None or stop:
+        if outputs is None:
             return None
-        weights, fitted = loop.final_weights(), loop.compiled.micro_batch
-        return Fitted(loop.record, loop.step, weights, outputs, fitted)
+        metrics = loop.record.best["metrics"] if self.config.keep == "best" else loop.record.metrics
+        return Fitted(loop.record, loop.step, metrics, loop.final_weights(), outputs)
 
     def _loop(self, number: int) -> Loop:
         """Return the loop of a fold, with the weights that it starts from."""
         config, examples, applied = self.config, self.examples, self.applied[number]
-        place, (rows, held_out) = self.places[number], self.pairs[number]
-        fold = None
+        place, (rows, held_out), fold = self.places[number], self.pairs[number], None
+        split = f"{len(rows)} {config.data.noun} to train, {len(held_out)} to validate"
         if config.folds:
             after = sum(later.total_steps for later in self.applied[number + 1 :])
             fold = Fold(number + 1, config.folds, after)
-            self.show(
-                f"Fold {fold.number} of {fold.count}: {len(rows)} {config.data.noun} to train,"
-                f" {len(held_out)} to validate"
-            )
+            split = f"Fold {fold.number} of {fold.count}: {split}"
+        self.show(split)
         architectures.seed(config.seed)
         model = architectures.build(config, applied.batchnorm_momentum)
         self.pretrained = backbones.load_published(model, config)
         init_from = None
         if self.first is not None and not any((place / "checkpoints").glob("step-*")):
-            same = fold.number if fold else None
-            init_from = warm_start.begin(model, self.first, config, same, self.show)
-        weights = losses.row_weights(examples, config, rows)
+            init_from = warm_start.begin(model, self.first, config, number + 1, self.show)
+            init_from["may_have_seen_held_out"] = self.seen
         batches = dataset.Batches(
             examples.inputs,
             examples.labels,
             batch=config.batch,
             seed=config.seed,
             rows=rows,
-            weights=weights,
+            weights=losses.row_weights(examples, config, rows),
         )
         loop = Loop(config, applied, model, batches, held_out, place, self.show, fold)
         if config.compares_epochs:
             labels = examples.labels[held_out]
-            loop.score = EpochScore(self.metric, examples.target, labels, self.show)
+            loop.score = held_out_rows.EpochScore(self.metric, examples.target, labels, self.show)
         loop.record.init_from = init_from
         return loop
 
@@ -365,12 +335,19 @@ class Training:
         """
         begun, config, examples = time.monotonic(), self.config, self.examples
         rebuilt = architectures.build(config, self.applied[0].batchnorm_momentum)
-        held_out = np.sort(np.concatenate([rows for _, rows in self.pairs]))
+        rows = np.sort(np.concatenate([rows for _, rows in self.pairs]))
         # From all over the table: where it is sorted by label, its first rows are of one class.
-        golden = held_out[np.unique(np.linspace(0, len(held_out) - 1, GOLDEN_ROWS).astype(int))]
+        golden = rows[np.unique(np.linspace(0, len(rows) - 1, GOLDEN_ROWS).astype(int))]
         golden[0] = 0  # whose file is known
         predictions, golden_outputs, weights = self._predict(fitted, rebuilt, golden)
-        measured, compared = self._evaluate(fitted, predictions)
+        held_out = held_out_rows.HeldOutRows(config, examples, self.pairs, predictions)
+        held_out_rows.write(held_out, self.output)
+        steps_and_metrics = [(fold.steps, fold.metrics) for fold in fitted]
+        measured = held_out_rows.metrics_of(held_out, steps_and_metrics, self.show)
+        lines, few = list[str](), held_out_rows.few_rows(held_out)
+        baseline = held_out_rows.compare(held_out, lines.append)
+        if few is not None:
+            lines.append(f"Warning: {few['text']}")
         self.seconds["final evaluation"] += time.monotonic() - begun
         self.seconds["total"] = time.monotonic() - started
         details = {
@@ -390,13 +367,15 @@ class Training:
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "metric": self.metric.name,
             **measured,
+            "floor": baseline,
+            "few_rows": few,
         }
-        trained = Artifact(
+        trained = artifact.Artifact(
             details,
             config,
             examples.target,
             examples.encoding,
-            prior=predictions[held_out].mean(axis=0),
+            prior=predictions[rows].mean(axis=0),
             weights=artifact.joined(weights) if config.folds else weights[0],
             golden_inputs=examples.inputs[golden],
             golden_outputs=golden_outputs,
@@ -409,7 +388,7 @@ class Training:
             f"Artifact {details['run_id']}: validation {self.metric.name} {value},"
             f" in {self.output / 'artifact'}"
         )
-        for line in compared:  # at last, where it is seen
+        for line in lines:  # at last, where it is seen
             self.show(line)
         return manifest
 
@@ -418,9 +397,6 @@ class Training:
     ) -> tuple[np.ndarray, np.ndarray, list[dict[str, np.ndarray]]]:
         """Return out-of-fold predictions for all examples (0 where a row is in no held-out set),
         those for the golden rows as the mean over folds, and the weights of each fold.
-
-        Raises:
-            DivergedError: if one is not finite.
         """
         target, inputs = self.examples.target, self.examples.inputs
         shape = target.predictions(fitted[0].outputs).shape[1:]
@@ -433,34 +409,8 @@ class Training:
             # By default a TPU multiplies float32 in bfloat16; another machine has to reproduce
             # these. One device computes them, so its batch is at most that of one replica in
             # training.
-            batch = min(fold.micro_batch, GOLDEN_ROWS)
+            batch = min(fold.record.micro_batch, GOLDEN_ROWS)
             with jax.default_matmul_precision("highest"):
                 outputs = architectures.outputs(rebuilt, inputs[golden], batch)
             golden_outputs.append(target.predictions(outputs))
-        if not np.isfinite(predictions).all() or not np.isfinite(golden_outputs).all():
-            raise DivergedError(
-                "The trained model's outputs are not finite"
-                f" (optimizer.base_rate={self.config.optimizer.base_rate:g})"
-            )
         return predictions, target.mean(golden_outputs), weights
-
-    def _evaluate(
-        self, fitted: Sequence[Fitted], predictions: np.ndarray
-    ) -> tuple[dict[str, Any], list[str]]:
-        """Write what the held-out rows show. Return what the manifest says of them, and lines for
-        people.
-        """
-        held_out = HeldOutRows(self.config, self.examples, self.pairs, predictions)
-        held_out_rows.write(held_out, self.output)
-        best = self.config.keep == "best"
-        steps_and_metrics = [
-            (fold.steps, fold.record.best["metrics"] if best else fold.record.metrics)
-            for fold in fitted
-        ]
-        measured = held_out_rows.metrics_of(held_out, steps_and_metrics, self.show)
-        lines: list[str] = []
-        few = held_out_rows.few_rows(held_out)
-        baseline = held_out_rows.compare(held_out, lines.append, few_rows=few is not None)
-        if few is not None:
-            lines.append(f"Warning: {few['text']}")
-        return {**measured, "floor": baseline, "few_rows": few}, lines

@@ -15,7 +15,7 @@ import numpy as np
 from localkaggle.sessions.session import Outcome
 from pipeline.errors import PipelineError
 from pipeline.runtime import provenance
-from pipeline.train import checkpoint, resume
+from pipeline.train import checkpoint
 from tests.faults.recorded_session import write_artifact
 from tests.localkaggle.pushed_notebooks import Scripted
 
@@ -97,7 +97,7 @@ def _trained(session: Scripted, does: str) -> Outcome:
     if does == "fails":
         session.log.add("stderr", "ValueError: the batch does not fit\n")
         return Outcome("exception", "The notebook threw an exception", SECONDS)
-    resume.restore(origin.expect, mounted, working, show=lambda line: None)
+    checkpoint.restore(origin.expect, mounted, working, show=lambda line: None)
     found = checkpoint.latest(working / "checkpoints")
     step, state, run_id = 0, np.zeros(4, np.uint64), f"digits-{os.urandom(3).hex()}"
     if found is not None:

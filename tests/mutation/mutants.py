@@ -28,9 +28,8 @@ from typing import Any
 SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "checkpoint and resume": (
         [
-            *("pipeline/train/checkpoint.py", "pipeline/train/resume.py"),
-            *("formats/checkpoint_folder.py", "pipeline/train/loop.py"),
-            "pipeline/train/state.py",
+            *("pipeline/train/checkpoint.py", "formats/checkpoint_folder.py"),
+            *("pipeline/train/loop.py", "pipeline/train/state.py"),
         ],
         ["tests/pipeline/train", "tests/crash", "tests/doors"],
     ),

@@ -56,7 +56,7 @@ def test_copies_that_a_split_cannot_keep_together_are_named_and_not_grouped(tmp_
     text, config = said(folder)
 
     assert not config.data.group_duplicates
-    assert "5 groups of duplicates" in text
+    assert "30 rows in 5 groups" in text
     assert "warning group_duplicates: False, since" in text
     assert "30 examples, 3 of them held out" in text
 

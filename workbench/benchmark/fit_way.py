@@ -26,7 +26,7 @@ from workbench.benchmark.images import Images
 # What it gave ImageDataGenerator. Validation takes batches of 32 where it left the batch out.
 SHIFT, DEFAULT_BATCH = 4 / 32, 32
 BATCHNORM_MOMENTUM = 0.99  # Keras' default
-UNIT = "relay_to_unit"  # the layer of `architectures` after which images are from 0 to 1
+UNIT = "relay_image_to_unit"  # the layer of `architectures` after which images are from 0 to 1
 
 
 class ImagesTrained(keras.metrics.Metric):  # type: ignore[misc]

@@ -136,14 +136,12 @@ def check(proposal: Proposal, found: Inspection, examples: Examples | None = Non
     config, contents, inputs = proposal.config, found.contents, found.inputs
     if config.data.kind == "images":  # the inspection has decoded them already
         count, asked = len(inputs.rows), len(inputs.test_rows)
-        for broken, most, of, training in (
-            (inputs.broken, image_files.most_skipped(count), count, True),
-            (inputs.test_broken, image_files.MOST_BROKEN * asked, asked, False),
+        for broken, most, of in (
+            (inputs.broken, image_files.most_skipped(count), count),
+            (inputs.test_broken, image_files.MOST_BROKEN * asked, asked),
         ):
             if len(broken) > most:
-                raise DataError(
-                    image_files.describe_broken(broken, of, config.data, training=training)
-                )
+                raise DataError(image_files.describe_broken(broken, of, config.data))
     examples = examples or read_examples(config, found)
     lines: list[str] = []
     pairs = folds.splits(examples, config, lines.append)

@@ -91,10 +91,10 @@ def find(contents: Contents) -> Inputs | None:
     rows, test_rows = input_kinds.some(len(ids)), input_kinds.some(len(test_ids))
     some, some_test = [ids[row] for row in rows], [test_ids[row] for row in test_rows]
     if contents.class_folders:
-        paths = [str(contents.folder / name) for name in some]
+        paths: Sequence[Source] = [str(contents.folder / name) for name in some]
     else:  # refuses missing files as a training does
         data = Data(**input_kinds.base(contents), **places, height=1, width=1, channels=1)
-        paths = image_files.find(contents.folder, data.train_images, some, data)
+        paths = image_files.find(contents.folder, some, data)
     test_paths = _paths(contents, images, test, suffix, some_test)
     train_files, test_files = (paths, rows, ids), (test_paths, test_rows, test_ids)
     return _decoded(contents, places, findings, train_files, test_files)
@@ -244,7 +244,9 @@ def _skipped(contents: Contents, places: Collection[str]) -> list[Finding]:
     ]
     if not names:
         return []
-    return [Finding(WARNING, "skipped", f"not read: {image_files.described(names)}")]
+    endings = ", ".join(sorted({PurePosixPath(name).suffix or "none" for name in names}))
+    text = f"not read: {len(names):,} files with other endings ({endings}), for example {names[0]}"
+    return [Finding(WARNING, "skipped", text)]
 
 
 def _nested(images: Images) -> Images:

@@ -115,8 +115,8 @@ def _pixels(contents: Contents) -> Inputs | None:
             "all as numbers."
         )
     folder = contents.folder
-    pixels = table_features.pixels(folder / contents.train, data, others)
-    test_pixels = table_features.pixels(folder / contents.test, data, others)
+    pixels, _ = table_features.pixels(folder / contents.train, data, others)
+    test_pixels, _ = table_features.pixels(folder / contents.test, data, others)
     names = contents.pixels
     text = f"columns of pixels: {len(names)}, {names[0]} to {names[-1]}, whole numbers 0 to 255"
     shown = f"{'x'.join(map(str, shape))} (height x width x channels), by rows"

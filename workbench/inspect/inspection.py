@@ -7,15 +7,16 @@ result, `workbench.inspect.inspection_page` a page.
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from pipeline.config import Data
+from pipeline.config.data_layout import PIXELS
 from pipeline.data import duplicates as copies
 from pipeline.data import image_arrays, image_files
-from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
 from workbench.inspect import (
@@ -74,7 +75,7 @@ class Inspection:
     labels: tuple[str, ...] = field(repr=False)
     duplicates: tuple[Duplicate, ...] = field(repr=False)
     findings: tuple[Finding, ...] = field(repr=False)
-    _groups: dict[Shape, np.ndarray] = field(default_factory=dict, repr=False)
+    _groups: dict[tuple[Any, ...], np.ndarray] = field(default_factory=dict, repr=False)
 
     def groups(self, data: Data) -> np.ndarray:
         """Return a number for each training example, equal for duplicates of each other, as a
@@ -84,10 +85,11 @@ class Inspection:
         Args:
             data: of a config; in another size than `inputs.data` the images are decoded again.
         """
-        inputs, form = self.inputs, image_arrays.shape(data)
+        decoded_by = attrgetter(*PIXELS)
+        inputs, form = self.inputs, decoded_by(data)
         if form not in self._groups:
             pixels: Any = inputs.pixels
-            if form != image_arrays.shape(inputs.data):
+            if form != decoded_by(inputs.data):
                 pixels, _ = image_arrays.read(inputs.sources, data, cache=None, show=None)
             rows = inputs.rows
             kept = np.array([self.ids[row] not in inputs.broken for row in rows], bool)

@@ -17,6 +17,7 @@ import pandas as pd
 
 from formats.errors import writing
 from pipeline.config import Config, custom_code
+from pipeline.config.rules import as_tuple
 from pipeline.data import csv_files, image_files, labels, table_features, tfrecords
 from pipeline.data.dataset import Examples, group_codes, read_training
 from pipeline.errors import ConfigError, DataError
@@ -244,7 +245,7 @@ class HiddenTest:
         hidden = [ids[row] for row in self.hidden]
         words = served_folder.rarest_words(hidden, ids) if with_ids else set()
         labels = {name.lower() for name in target.names if target.kind != "regression"}
-        tests = () if self.test_ids else tfrecords.several(data.test_images)
+        tests = () if self.test_ids else as_tuple(data.test_images)
         places = tuple(f"{os.path.normpath(place)}/" for place in tests)
         left_out: dict[tuple[str, str], list[str]] = {}
         if self._own is not None and not len(self._own):
@@ -293,7 +294,7 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
     data = config.data
     names = [*data.labels, *data.row_columns]
     if data.kind == "tfrecords":
-        path = folder / ", ".join(tfrecords.several(data.train_records))
+        path = folder / ", ".join(as_tuple(data.train_records))
         features = (data.id_column, *names)
         return tfrecords.read(folder, data.train_records, data.image_feature, features)[1], path
     if data.train_csv is None:

@@ -17,6 +17,7 @@ import pandas as pd
 
 from formats.errors import writing
 from pipeline.config.data_layout import ENDINGS, Data
+from pipeline.config.rules import as_tuple
 from pipeline.data import csv_files, image_arrays, image_files, table_features, tfrecords
 from pipeline.errors import DataError
 
@@ -73,8 +74,8 @@ class Images(Inputs):
         if data.train_csv is None:  # ids are paths
             self._paths = [os.fspath(folder / name) for name in ids]
         else:
-            found = image_files.find(folder, data.train_images, ids, data)
-            self._paths = [None if path == image_arrays.MISSING else path for path in found]
+            found = image_files.find(folder, ids, data)
+            self._paths = [None if path == image_arrays.MISSING else str(path) for path in found]
         self.named = {self._relative(path) for path in self._paths if path}
         self.named |= set() if data.train_csv is None else {data.train_csv}
         self._tests: dict[str, str | None] = {}
@@ -106,7 +107,7 @@ class Images(Inputs):
 
     def write_test(self, out: Path, rows: np.ndarray, names: Sequence[str]) -> None:
         """Write labelled rows as a test set, with these ids."""
-        place, ending = tfrecords.several(self._data.test_images)[0], self._data.suffix
+        place, ending = as_tuple(self._data.test_images)[0], self._data.suffix
         for row, name in zip(rows, names, strict=True):
             path = self._paths[row]
             if path:  # with the suffix "*" each file keeps its own; with "" names have one
@@ -188,7 +189,7 @@ class OwnFiles(Inputs):
     def write_test(self, out: Path, rows: np.ndarray, names: Sequence[str]) -> None:
         """Write labelled rows as a test set, with these ids."""
         _as_test_table(self._folder, self._data, out, rows, names)
-        place = tfrecords.several(self._data.test_images)[0]
+        place = as_tuple(self._data.test_images)[0]
         for row, name in zip(rows, names, strict=True):
             for path, ending in self._files.get(self._ids[row], ()):
                 copy(self._folder / path, out / place / f"{name}{ending}")
@@ -211,7 +212,7 @@ class OwnFiles(Inputs):
     ) -> dict[str, list[tuple[str, str]]]:
         """Return the files of each id that has any: (path in the folder, what follows the id)."""
         known, found = set(ids), dict[str, list[tuple[str, str]]]()
-        for place in tfrecords.several(places):
+        for place in as_tuple(places):
             for path in sorted((self._folder / place).rglob("*")):
                 name = whole = path.relative_to(self._folder / place).as_posix()
                 while name not in known and "." in name.rpartition("/")[2]:
@@ -296,7 +297,7 @@ class Records(Inputs):
             for row, (path, start, record) in enumerate(self._records(data.train_records))
             if row in wanted
         }
-        pattern = tfrecords.several(data.test_records)[0]
+        pattern = as_tuple(data.test_records)[0]
         target = out / pattern.replace("*", "0").replace("?", "0")
         with writing(target), tf.io.TFRecordWriter(new_file(target)) as writer:
             for row, name in zip(rows.tolist(), names, strict=True):
@@ -319,7 +320,7 @@ class Records(Inputs):
     def _files(self, patterns: str | tuple[str, ...]) -> set[str]:
         return {
             path.relative_to(self._folder).as_posix()
-            for pattern in tfrecords.several(patterns)
+            for pattern in as_tuple(patterns)
             for path in self._folder.glob(pattern)
         }
 

@@ -17,12 +17,13 @@ from hypothesis import strategies as st
 from PIL import Image
 
 from formats.errors import DiskError
+from pipeline.config import Data, data_layout
 from pipeline.data import image_arrays, image_decoding
 from pipeline.data.dataset import TestSet
-from pipeline.data.image_decoding import Shape
 from pipeline.errors import DataError
+from pipeline.runtime import devices
 
-FORM = Shape(6, 5, 3, "exact")
+FORM = Data(height=6, width=5, channels=3)
 COUNT = 83  # more than two runs of a thread, and no multiple of one
 
 
@@ -53,21 +54,22 @@ def files(folder):
     return sorted(folder.glob("*.png"))
 
 
-def read(paths, form, *, base=None, cache=None, prepared=(), show=str):
+@pytest.fixture(autouse=True, scope="module")
+def _small_images_are_kept():
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(data_layout, "CACHED_ABOVE", 0)
+        yield
+
+
+def read(paths, data, *, cache=None, show=str, **more):
     """Return all images and the reason for each broken one, as a training reads them."""
-    found = list(image_arrays.each_shard(paths, form, base, cache, prepared, show))
-    pixels = [part.pixels for _, part in found]
-    broken = {
-        place.start + row: reason for place, part in found for row, reason in part.broken.items()
-    }
-    return np.concatenate(pixels or [np.empty((0, *form.pixels), np.uint8)]), broken
+    return image_arrays.read(paths, data, cache, show, **more)
 
 
 def blocks(paths, form, size):
     """Return the blocks of a test set of these images."""
-    broken = {}
-    images = image_arrays.FileImages(paths, form, broken)
-    return TestSet(tuple(map(str, paths)), images, broken).blocks(size)
+    images = image_arrays.FileImages(paths, form)
+    return TestSet(tuple(map(str, paths)), images, images.broken).blocks(size)
 
 
 def wanted():
@@ -135,26 +137,31 @@ def test_a_file_that_is_missing_is_named(own, read):
         read(own, FORM)
 
 
-def test_a_hit_gives_what_the_miss_gave(folder, tmp_path, shards_of_twenty):
-    """Pixels and reasons; and says so. Neither takes memory, and neither can be written to."""
+def test_a_hit_gives_what_the_miss_gave(folder, tmp_path, shards_of_twenty, monkeypatch):
+    """Pixels and reasons; and says so. Neither takes memory where there is no room."""
+    monkeypatch.setattr(devices, "memory_left", lambda: 0)
     said, cache = [], tmp_path / "a" / "cache"
-    parts = partial(image_arrays.each_shard, files(folder), FORM, None, cache, (), said.append)
 
-    first, again = list(parts()), list(parts())
+    for _ in range(2):
+        images, broken = read(files(folder), FORM, cache=cache, show=said.append)
+        assert isinstance(images, image_arrays.FileImages)
+        assert np.array_equal(images[:], wanted()) and sorted(broken) == [7, 40, 82]
 
-    for (_, one), (_, other) in zip(first, again, strict=True):
-        assert isinstance(one.pixels, np.memmap) and isinstance(other.pixels, np.memmap)
-        assert np.array_equal(one.pixels, other.pixels) and one.broken == other.broken
-        assert not one.pixels.flags.writeable and not other.pixels.flags.writeable
-    assert [line for line in said if "Found" in line] == [said[-1]]
-    assert said[-1].startswith("Found 83 of 83 images decoded in")
+    (line,) = [line for line in said if "Found" in line]
+    assert line.startswith("Found 83 of 83 images decoded in")
     assert {path.suffix for path in cache.glob("*/*")} == {".json", ".npy"}
 
 
 def test_a_run_that_was_killed_has_decoded_some(folder, tmp_path, shards_of_twenty, monkeypatch):
     """The next one decodes the others alone."""
-    begun = image_arrays.each_shard(files(folder), FORM, None, tmp_path / "cache", (), str)
-    next(begun), next(begun)
+
+    def kill(line):
+        if line.startswith("Read 40"):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(image_arrays, "SHOW_SECONDS", 0.0)
+    with pytest.raises(KeyboardInterrupt):
+        read(files(folder), FORM, cache=tmp_path / "cache", show=kill)
 
     pixels, broken, count = decoded_again(
         monkeypatch, files(folder), FORM, cache=tmp_path / "cache"
@@ -171,7 +178,7 @@ def white(path):
 CHANGES = {
     "order": lambda paths, patch: (paths[::-1], FORM),
     "size": lambda paths, patch: white(paths[1]) or (paths, FORM),
-    "channels": lambda paths, patch: (paths, Shape(6, 5, 1, "exact")),
+    "channels": lambda paths, patch: (paths, Data(height=6, width=5, channels=1)),
     "rule": lambda paths, patch: patch(image_decoding, "RULES", 99) or (paths, FORM),
     "Pillow": lambda paths, patch: patch(PIL, "__version__", "99.0") or (paths, FORM),
 }

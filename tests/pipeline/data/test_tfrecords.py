@@ -144,20 +144,20 @@ def test_a_file_that_is_damaged_is_named_with_its_record(both, place, flipped):
     [
         (
             {"image": b"b", "name": "b"},
-            "has values of 'image' .1., 'name' .1.; expected .* in 'image', and 'id'",
+            r"has values of {'image': 1, 'name': 1}; expected .* in 'image', and 'id'",
         ),
         (
             {"id": "a", "picture": b""},
-            "has values of 'id' .1., 'picture' .1.; expected the bytes of one",
+            r"has values of {'id': 1, 'picture': 1}; expected the bytes of one",
         ),
-        ({}, "has values of no feature; expected"),
+        ({}, r"has values of {}; expected"),
         (
             {"id": "a", "image": [b"", b""]},
-            "has values of 'id' .1., 'image' .2.; expected the bytes of one image file",
+            r"has values of {'id': 1, 'image': 2}; expected the bytes of one image file",
         ),
         (
             {"id": "a", "image": [1, 2, 3]},
-            "has values of 'id' .1., 'image' .3.; expected the bytes of one",
+            r"has values of {'id': 1, 'image': 3}; expected the bytes of one",
         ),
         (b"\xff\xff no example", "it is not a tf.train.Example"),
     ],
@@ -168,13 +168,6 @@ def test_a_record_that_cannot_be_used_is_named(tmp_path, features, said):
     written(tmp_path / "b.tfrec", [example(image=b"a", id="a"), content])
 
     with pytest.raises(DataError, match=rf"b\.tfrec, record 2: .*{said}"):
-        tfrecords.read(tmp_path, "*.tfrec", "image", ("id",))
-
-
-def test_files_without_records_are_refused(tmp_path):
-    written(tmp_path / "b.tfrec", [])
-
-    with pytest.raises(DataError, match="hold no record"):
         tfrecords.read(tmp_path, "*.tfrec", "image", ("id",))
 
 

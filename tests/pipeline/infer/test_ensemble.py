@@ -100,7 +100,8 @@ def test_the_command_infers_with_the_members_of_a_file(
     said = capsys.readouterr()
     assert "is the artifact of another run" in said.err and "Warning" not in said.out
     assert main([*words, "--output", str(one), "--artifact", str(folders["run-1"])]) == 0
-    assert not (one / "members.json").exists()  # of the run before
+    (only,) = json.loads((one / "members.json").read_text())
+    assert (only["run_id"], only["used"]) == ("run-1", 1.0)
 
 
 def test_a_config_of_no_member_or_of_another_competition(loaded, trained, tiny, tmp_path):
@@ -120,7 +121,7 @@ def test_a_config_of_no_member_or_of_another_competition(loaded, trained, tiny, 
 def test_a_member_that_moved_is_named_with_what_to_do(
     folders, trained, tiny, written_config, tmp_path, capsys
 ):
-    """Nobody gave --artifact; and to give --config twice is for an ensemble alone."""
+    """And to give --config twice is for an ensemble alone."""
     moved = shutil.copytree(folders["run-2"], tmp_path / "run-2")
     path = file({**folders, "run-2": moved}, tmp_path / "e.json")
     shutil.rmtree(moved)
@@ -128,7 +129,7 @@ def test_a_member_that_moved_is_named_with_what_to_do(
 
     assert main(["infer", *map(str, words), "--ensemble", str(path)]) == 2
 
-    assert f"the member in {moved}: there is no such folder" in capsys.readouterr().err
+    assert f"The artifact {moved}: there is no such folder" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         main(["train", *map(str, words), "--config", "digits"])
     assert "expected one. Give it once." in capsys.readouterr().err
@@ -329,7 +330,7 @@ def test_files_that_contradict_each_other_are_refused(copied, change, said):
         ensemble.common_rows(copied, str)
 
 
-def test_members_that_predict_different_things_are_refused(runs, copied):
+def test_members_that_predict_different_things_are_refused(runs):
     """Other classes, another order of them, or the same run twice."""
     loaded = [artifact.load(run / "artifact") for run in runs]
     other = replace(loaded[1], target=replace(loaded[1].target, names=CLASSES[::-1]))
@@ -338,8 +339,6 @@ def test_members_that_predict_different_things_are_refused(runs, copied):
         ensemble.best_first([loaded[0], other], None)
     with pytest.raises(ConfigError, match="expected each run once"):
         ensemble.best_first([loaded[0], loaded[0]], None)
-    with pytest.raises(ConfigError, match="expected two or more"):
-        ensemble.find(runs[:1], copied[0], str)
     for weights in ([1.0], [0.0, 0.0], [-1.0, 2.0]):
         with pytest.raises(ConfigError, match="cannot work for the runs run-1, run-2"):
             ensemble.best_first(loaded[:2], weights)

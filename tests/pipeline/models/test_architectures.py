@@ -60,15 +60,15 @@ WIDE = {"model": "wide_resnet", "model_options": {"k": 1, "n": 1, "kernel_size":
     [
         ({"model": "resnet"}, "expected one of small_cnn, wide_resnet"),
         ({"model_options": {"depth": 3}}, "unexpected .*'depth'"),
-        ({"model": "wide_resnet", "model_options": {"k": 3}}, "missing a required argument"),
-        ({"model": "strided_resnet", "model_options": {"stride": 0}}, "stride=0"),
+        ({"model": "wide_resnet", "model_options": {"k": 3}}, "missing 2 required"),
+        ({"model": "strided_resnet", "model_options": {"stride": 0}}, "'stride': 0"),
         ({"model_options": {"width": 0}}, r"\(line \d+\) ended with ValueError"),
         ({"model_options": {"width": "4"}}, "width': '4'"),
         ({"model_options": {"dropout": "0.1"}}, "dropout': '0.1'"),
         ({**WIDE, "data": TOO_SMALL}, "height"),
         (
             {"drop_path": 0.1},
-            r"drop_path=0\.1 cannot work: small_cnn takes width, dropout",
+            r"unexpected.*'drop_path'(.|\n)*it takes width, dropout",
         ),
     ],
 )

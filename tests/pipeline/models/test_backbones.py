@@ -103,7 +103,9 @@ class Scale(keras.layers.Layer):
         return values * self.gamma
 
 
-def network(include_top, weights, input_shape, input_tensor=None, include_preprocessing=True):
+def network(
+    include_top, weights, input_shape, input_tensor=None, include_preprocessing=True, pooling=None
+):
     """A network of the form of those in keras.applications, small enough for a test: with
     BatchNorm, dropout, and an unnamed end.
     """
@@ -117,6 +119,7 @@ def network(include_top, weights, input_shape, input_tensor=None, include_prepro
     x = layers.Dropout(0.2, noise_shape=(None, 1, 1, 1), name="block_drop")(x)
     x = layers.Conv2D(6, 1, name="block_conv")(x)
     x = Scale(name="block_scale")(x)
+    x = layers.GlobalAveragePooling2D()(x) if pooling else x
     x = layers.LayerNormalization(epsilon=1e-5)(x)
     model = keras.Model(keras.utils.get_source_inputs(start), x)
     if weights == "imagenet":

@@ -63,7 +63,7 @@ def network(*, input_tensor, **words):
     for number in range(4):
         x = layers.Conv2D(16, 3, padding="same", name=f"conv{number}")(x)
         x = layers.BatchNormalization(name=f"norm{number}")(x)
-    x = layers.LayerNormalization(epsilon=1e-5)(x)
+    x = layers.LayerNormalization(epsilon=1e-5)(layers.GlobalAveragePooling2D()(x))
     return keras.Model(keras.utils.get_source_inputs(input_tensor), x)
 
 

@@ -109,7 +109,7 @@ def test_numbers_from_the_parser_are_those_of_their_texts(tmp_path, rows):
 def test_a_broken_table_is_refused_by_its_line(tmp_path, content, said):
     (tmp_path / "x.csv").write_bytes(content)
 
-    with pytest.raises(DataError, match=rf"x\.csv could not be read as a CSV: {said}"):
+    with pytest.raises(DataError, match=rf"x\.csv could not be read as a table: {said}"):
         csv_files.read(tmp_path / "x.csv", DataError, "", numbers=("a",))
 
 
@@ -218,10 +218,10 @@ def test_a_parquet_table_holds_pixels_too_and_a_file_of_its_name_that_is_none_is
     pytest.importorskip("pyarrow", reason="pip install -e '.[parquet]'")
     data, path = replace(configs.load("digits_csv").data, height=2, width=2), tmp_path / "x.parquet"
     pd.DataFrame({"label": ["a"], **{f"p{n}": [n] for n in range(4)}}).to_parquet(path)
-    assert table_features.pixels(path, data, ("label",)).ravel().tolist() == [0, 1, 2, 3]
+    assert table_features.pixels(path, data, ("label",))[0].ravel().tolist() == [0, 1, 2, 3]
 
     path.write_text("id,label\n")
-    with pytest.raises(DataError, match=r"x\.parquet could not be read as a parquet table"):
+    with pytest.raises(DataError, match=r"x\.parquet could not be read as a table"):
         csv_files.read(path, DataError, "")
 
 

@@ -57,9 +57,9 @@ def test_an_epoch_moves_and_decays_the_weights_as_far_at_any_batch(kappa):
     ("kappa", "beta_1", "left", "said"),
     [
         (8, 0.9, 0.2, None),
-        (9, 0.9, 0.1, "at the edge of the square-root rule for beta_1=0.9"),
-        (10, 0.9, 0.9, "past the square-root rule for beta_1=0.9"),
-        (64, 0.9, 0.9, "it stays so while the learning rate and other numbers are scaled"),
+        (9, 0.9, 0.1, "It is 0.1 here"),
+        (10, 0.9, 0.9, "past the square-root rule for beta_1=0.9, or at its edge"),
+        (64, 0.9, 0.9, "It is 0.9 here"),
         (64, 0.0, 0.0, None),
         (1, 0.05, 0.05, None),
     ],

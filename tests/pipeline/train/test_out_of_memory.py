@@ -6,7 +6,8 @@ import jax
 import pytest
 
 from pipeline.errors import DeviceError
-from pipeline.train import held_out_outputs, training
+from pipeline.train import training
+from pipeline.train.loop import Loop
 from pipeline.train.step import TrainStep
 
 
@@ -53,13 +54,13 @@ def test_what_fitted_is_kept_for_later_folds_and_sessions(competition, tiny, tmp
     monkeypatch.setattr(TrainStep, "train", starved)
     replicas = jax.device_count()
     config = replace(tiny, batch=16 * replicas, folds=2, epochs=2)
-    compute, evaluated = held_out_outputs.compute, []
+    outputs, evaluated = Loop.held_out_outputs, []
 
-    def interrupted(*given, batch, **words):
-        evaluated.append(batch // replicas)
-        return compute(*given, batch=batch, **words) if len(evaluated) > 1 else None
+    def interrupted(loop, session):
+        evaluated.append(loop.compiled.micro_batch)
+        return outputs(loop, session) if len(evaluated) > 1 else None
 
-    monkeypatch.setattr(held_out_outputs, "compute", interrupted)
+    monkeypatch.setattr(Loop, "held_out_outputs", interrupted)
     for session, steps in enumerate((1, None, None)):
         lines = []
         # What says nothing of the memory may change between sessions.

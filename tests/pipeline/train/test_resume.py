@@ -3,7 +3,6 @@ mounted in its place.
 """
 
 import hashlib
-import json
 import shutil
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 
 from pipeline.errors import CheckpointError
-from pipeline.train import checkpoint, resume
+from pipeline.train import checkpoint
 
 NEWEST = "checkpoints/step-00000040"
 
@@ -51,7 +50,7 @@ def flat(folder: Path, target: Path) -> None:
 def taken(expect: dict[str, Any], inputs: Path, output: Path) -> list[str]:
     shown: list[str] = []
     output.mkdir(exist_ok=True)
-    assert resume.restore(expect, inputs, output, show=shown.append)
+    checkpoint.restore(expect, inputs, output, show=shown.append)
     return shown
 
 
@@ -77,7 +76,6 @@ def test_what_a_session_left_is_taken_under_every_layout(tmp_path, place, lay):
     assert found is not None and found.step == 40
     assert expected(working)["files"] == expect["files"]
     assert told == ["Resuming from step 40 of run r1: 8 files, checksums verified."]
-    assert resume.progress(working) == "fold-1 step 120 of 120, fold-2 step 40 of 120"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +95,7 @@ def test_what_is_not_expected_is_named_and_refused(tmp_path, mount, said):
     mount(place)
 
     with pytest.raises(CheckpointError, match=said) as refused:
-        resume.restore(expect, tmp_path / "input", tmp_path / "working")
+        checkpoint.restore(expect, tmp_path / "input", tmp_path / "working")
 
     assert "--fresh" in str(refused.value) or "history" in said
     assert not (tmp_path / "working").exists()
@@ -110,10 +108,11 @@ def test_a_file_that_was_changed_is_refused_and_not_taken(tmp_path, flipped):
     flipped(folder / NEWEST / "state.npz", 99)
 
     with pytest.raises(CheckpointError, match="the bundle expects"):
-        resume.restore(expect, tmp_path / "input", working)
+        checkpoint.restore(expect, tmp_path / "input", working)
 
     assert not (working / NEWEST / "state.npz").exists()
-    assert not resume.restore({}, tmp_path / "input", working, show=print)
+    checkpoint.restore({}, tmp_path / "input", tmp_path / "other", show=print)
+    assert not (tmp_path / "other").exists()
 
 
 def test_a_cell_that_is_run_twice_takes_nothing_back(tmp_path):
@@ -124,13 +123,5 @@ def test_a_cell_that_is_run_twice_takes_nothing_back(tmp_path):
 
     taken(expect, tmp_path / "input", tmp_path / "working")
 
-    assert resume.progress(tmp_path / "working") == "step 80 of 120"
-
-
-def test_the_end_of_a_run_says_how_far_it_is_or_what_it_made(tmp_path):
-    """A partial one has no artifact to tell of, and says how it goes on."""
-    told = resume.summary("partial", None, left(tmp_path))
-
-    assert "partial, step 40 of 120" in told and "invoke push-train --until-done" in told
-    made = json.loads(resume.summary("complete", {"run_id": "r1", "files": {}}, tmp_path))
-    assert made == {"run_id": "r1"}
+    found = checkpoint.latest(tmp_path / "working" / "checkpoints")
+    assert found is not None and found.step == 80

@@ -53,7 +53,7 @@ def test_a_run_that_has_to_end_saves_its_state_and_says_why(competition, tiny, t
     found = checkpoint.latest(tmp_path / "out" / "checkpoints")
     assert found is not None and f"Stopped at step {found.step} of" in said[-1]
     reasons = {"session_hours": f"{hours or 0:g} is nearly over", "SIGTERM": "asked to stop (SIG"}
-    assert reasons[why] in said[-1] and "the same command again resumes from there" in said[-1]
+    assert reasons[why] in said[-1] and "the same command, without --max-steps" in said[-1]
     assert signal.getsignal(signal.SIGTERM) is trap
 
 
@@ -99,9 +99,10 @@ HANG = """
 import os, sys, time
 from pathlib import Path
 time.sleep(0.5)
-from pipeline.train.session import Session, age
-print(age())
-with Session(None, Path(sys.argv[1]), 0.5) as session:
+from pipeline.train import session
+print(session.age())
+session.STALL_SECONDS = 0.5
+with session.Session(None, Path(sys.argv[1])):
     os.read(os.pipe()[0], 1)
 """
 
@@ -134,7 +135,8 @@ def test_a_run_that_goes_on_is_left_alone(tmp_path, monkeypatch):
     monkeypatch.setattr(session_module.time, "monotonic", clock)
     monkeypatch.setattr(session_module.os, "_exit", lambda code: ended.set())
     monkeypatch.setattr(session_module, "min", lambda *_: 0.01, raising=False)
-    with Session(None, tmp_path, 60) as session:
+    monkeypatch.setattr(session_module, "STALL_SECONDS", 60)
+    with Session(None, tmp_path) as session:
         for _ in range(3):
             now[0] += 30
             while looked.acquire(blocking=False):

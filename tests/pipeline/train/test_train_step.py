@@ -224,7 +224,11 @@ def test_all_options_of_a_recipe_are_the_same_whatever_the_machine(small, batch,
     [
         ({"micro_batch": 4}, 1, "micro_batch=4 .* expected one of 32, 16, 8"),
         ({"micro_batch": 24}, 1, "micro_batch=24 .* expected one of 32, 16, 8"),
-        ({"batch": 6, "mixup": 0.4}, 2, "batch=6 gives each of 2 replicas 3 .* an even number"),
+        (
+            {"batch": 6, "mixup": 0.4},
+            2,
+            "batch=6 does not split .*3 images each.* an even one",
+        ),
     ],
 )
 def test_a_batch_that_cannot_be_cut_so_is_refused(small, changes, replicas, said):

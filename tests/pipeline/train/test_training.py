@@ -118,7 +118,7 @@ def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_p
         runs.append(run.status)
         found = checkpoint.latest(place / "checkpoints")
         assert found is not None and found.step == steps
-        assert "without --max-steps, or a larger one, resumes" in lines[-1]
+        assert "without --max-steps or with a larger one, resumes" in lines[-1]
         stats.append((place / "checkpoints" / f"step-{steps:08d}" / "state.npz").stat())
 
     assert runs == ["partial"] * 4

@@ -69,29 +69,30 @@ def test_published_weights_that_no_session_can_fetch_are_random_and_it_says_so()
     assert not short_run.plan(published, 957, 500, 3600.0, internet=True).changes
 
 
-def test_a_session_says_each_change_and_kaggle_changes_nothing(monkeypatch) -> None:
+def test_a_session_says_each_change_and_kaggle_changes_nothing(monkeypatch, capsys) -> None:
     """And only how much is done can change."""
-    digits, lines = configs.load("digits"), []
+    digits = configs.load("digits")
     with pytest.raises(ConfigError, match="would change model"):
         rehearsal.with_changes(digits, {"model": "mlp"})
-    assert rehearsal.shortened(digits, show=lines.append) is digits
-    assert not lines
+    assert rehearsal.shortened(digits) is digits
+    assert not capsys.readouterr().out
     monkeypatch.setenv(rehearsal.VARIABLE, '{"epochs": 5, "data.height": 16}')
-    short = rehearsal.shortened(digits, show=lines.append)
+    short = rehearsal.shortened(digits)
     assert (short.epochs, short.data.height) == (5, 16)
-    assert "epochs is 5 in place of" in lines[0]
+    assert "epochs is 5, in place of" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("session", "infer", "expected"),
     [(9.0, 0.5, (2.0, 0.5)), (1.0, None, (1.0, 1.0)), (None, 9.0, (2.0, 2.0))],
 )
-def test_a_session_that_is_shorter_than_others_bounds_both_limits(session, infer, expected) -> None:
+def test_a_session_that_is_shorter_than_others_bounds_both_limits(
+    session, infer, expected, capsys
+) -> None:
     """Kaggle would end it, and may keep nothing of it."""
     whole = replace(configs.load("digits"), session_hours=session, infer_hours=infer)
-    lines: list[str] = []
 
-    found = rehearsal.shortened(whole, 7200, lines.append)
+    found = rehearsal.shortened(whole, 7200)
 
     assert (found.session_hours, found.infer_hours) == expected
-    assert "This session has 2.0 hours" in lines[0]
+    assert "This session has 2.0 hours" in capsys.readouterr().out
