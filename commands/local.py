@@ -104,8 +104,8 @@ def report(
         " inspect does not find it",
         "test": "path in the folder of the table of the test set, if inspect does not find it",
         "label": "the column to predict, if inspect does not find it; commas between several",
-        "metric": "the competition's metric, in which the floor is measured; with --write and a"
-        " config that exists, its metric and floor are renewed, and nothing else",
+        "metric": "the competition's metric, in which the baseline is measured; with --write and a"
+        " config that exists, its metric and baseline are renewed, and nothing else",
         "for_": "the machine that trains: tpu-v5e-8 or cpu, for which networks are timed here;"
         " default: tpu-v5e-8",
         "budget": "how long the training may take, as 2h, 8m or 90s; default: 2h, for a CPU 8m",

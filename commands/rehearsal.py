@@ -402,7 +402,7 @@ def hosted_folder(
         )
     tests = max(len(made.hidden), len(made.visible), len(made.test_ids))
     share = min((len(made.train) + tests) / made.labelled, 1.0)
-    # A floor in another metric would be a number that says nothing beside this one's score.
+    # A baseline in another metric would be a number that says nothing beside this one's score.
     other = held_out_rows.differing(settings)
     lines = (
         f"{len(made.hidden):,} of {made.labelled:,} labelled rows are the hidden test set",
@@ -438,11 +438,11 @@ def hosted_folder(
         writer=write,
     )
     variables = {rehearsal.VARIABLE: json.dumps(plan.changes)} if plan.changes else {}
-    floor = f"; floor: {settings.floor}" if settings.floor and not other else ""
+    baseline = f"; baseline: {settings.baseline}" if settings.baseline and not other else ""
     about = (
         f"{made.metric.name} of {len(made.hidden):,} hidden rows,"
         f" {'lower' if made.lower_is_better else 'higher'} is better"
-        f"{floor}"
+        f"{baseline}"
         f"{SHORT * (plan.train is not None)}"
     )
     size = written_bytes(settings.data, folder, copied=copied)

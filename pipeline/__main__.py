@@ -82,7 +82,7 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         "images": images,
         "images_assumed": assumed,
         "optimizer": asdict(applied),
-        "floor": None if config.floor is None else asdict(config.floor),
+        "baseline": None if config.baseline is None else asdict(config.baseline),
     }
     if not options.json:
         print(json.dumps(result, indent=2))

@@ -38,7 +38,7 @@ class Artifact:
         config: the run's config, rebuilt.
         target: what the model's outputs mean, and in which order.
         encoding: of a table, or the state of a custom reader; None for images.
-        prior: float32 (k,), or as an output of target="own": the mean prediction over the
+        prior: float32 (k,), or as an output of target="custom": the mean prediction over the
             validation examples, which a corrupt input gets.
         weights: arrays by key (`weight_names`), in the model's order; with folds "fold-1/<key>" and
             so on, fold after fold.
@@ -193,7 +193,7 @@ def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
     file = golden["file"].tobytes() if "file" in golden else None
     if manifest["weights_sha256"] != manifest["files"][WEIGHTS]["sha256"]:
         raise ValueError(f"weights_sha256 is not that of {WEIGHTS}")
-    rows, shape = len(inputs), prior.shape if config.target == "own" else (len(target.names),)
+    rows, shape = len(inputs), prior.shape if config.target == "custom" else (len(target.names),)
     found = inputs.dtype.name, inputs.shape, outputs.shape, prior.shape
     expected = config.data.dtype, (rows, *config.data.shape), (rows, *shape), shape
     if found != expected or not rows:

@@ -70,7 +70,7 @@ class Augmentation:
         data: of a config.
         seed: of the run.
         batch: images of a step, over all replicas.
-        custom: a function of an image and a key of JAX's random numbers; with target="own" of an
+        custom: a function of an image and a key of JAX's random numbers; with target="custom" of an
             image, its labels and a key.
     """
 

@@ -28,7 +28,7 @@ SLUG = text(
     "the slug of kaggle.com/competitions/<slug>: 3 to 100 letters, digits and hyphens",
 )
 MODEL = text(r"[^\W\d]\w*", "a function of the config's file or pipeline/models/architectures.py")
-FUNCTION = text(r"([^\W\d]\w*)?", "a function of the config's own file (docs/own-code.md)")
+FUNCTION = text(r"([^\W\d]\w*)?", "a function of the config's own file (docs/custom-code.md)")
 OPTIONS = rules.mapping(
     lambda value: isinstance(value, int | str) or (isinstance(value, float) and isfinite(value)),
     "the model's keyword arguments, as {'width': 32}: finite numbers, truth values or texts",
@@ -38,12 +38,12 @@ WEIGHTS = Rule(
     lambda value: value in ("", "balanced") or (value and LABELS.allows(value)),
     f"'balanced', or {LABELS.expected}, as {{'cat': 2.0}}",
 )
-TARGETS = ("classes", "ordinal", "multilabel", "regression", "own")
+TARGETS = ("classes", "ordinal", "multilabel", "regression", "custom")
 CLASSES = Only("target", ("classes", "multilabel"))
 Weights = str | Mapping[str, float]
 Options = Mapping[str, int | float | bool | str]
 Function = Annotated[str, FUNCTION]
-Reader = Annotated[Function, Only("data.kind", ("own",), needed=True)]
+Reader = Annotated[Function, Only("data.kind", ("custom",), needed=True)]
 Hours = Annotated[float | None, number(0, 24 * 365, open_ends=True), FREE]
 Images = Annotated[int | None, whole(1, MOST_BATCH)]
 
@@ -95,7 +95,7 @@ class Optimizer(Checked):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Floor(Checked):
+class Baseline(Checked):
     """The out-of-fold score of a simple model, as `invoke inspect` measured it.
 
     It is in the config, since the config alone reaches the notebook, the checkpoint and the
@@ -111,7 +111,7 @@ class Floor(Checked):
             large sample.
     """
 
-    prefix = "floor."
+    prefix = "baseline."
 
     model: Annotated[str, rules.TEXT]
     metric: Annotated[str, rules.TEXT]
@@ -134,7 +134,7 @@ class Config(Checked):
         num_classes: number of labels; checked against the data. Leave it out for a regression, and
             for several label columns.
         target: what is predicted, as in pipeline.data.labels: "classes", "ordinal", "multilabel",
-            "regression" or "own", labels of any shape (`data.own_labels`).
+            "regression" or "custom", labels of any shape (`data.custom_labels`).
         metric: the competition's, a name in pipeline.evaluate.metrics or of a custom function
             (`pipeline.config.custom_code`); "" takes the usual one of the target.
         model, model_options: a function of `pipeline.models.architectures` or a custom one, and its
@@ -147,7 +147,7 @@ class Config(Checked):
             "balanced" takes 1 / the number of its training rows; or {label: weight}, where others
             have 1. They are scaled to a mean of 1 over the training rows. "": all count alike.
         augment: a custom function that changes an image at random, after what `data` names.
-        read_training, read_test: custom functions that read the inputs of data.kind="own".
+        read_training, read_test: custom functions that read the inputs of data.kind="custom".
         write_submission: a custom function that makes the submission's columns; "": as
             `pipeline.infer.submission` does.
         init_from: the weights to begin with: an artifact's folder, or owner/slug of a dataset with
@@ -192,7 +192,7 @@ class Config(Checked):
         infer_hours: that the competition allows an inference; None: as session_hours.
         progress_seconds: least time between two progress lines.
         checkpoint_seconds: least time between two checkpoints; None: as the cost of one says.
-        floor: what a simple model scores, which the run is compared with at its end; None: it is
+        baseline: what a simple model scores, which the run is compared with at its end; None: it is
             unknown. `invoke inspect` measures it.
     """
 
@@ -235,7 +235,7 @@ class Config(Checked):
     checkpoint_seconds: Annotated[float | None, number(0, 3600 * 9), FREE] = None
     session_hours: Hours = 9.0
     infer_hours: Hours = None
-    floor: Annotated[Floor | None, rules.instance(Floor), FREE] = None
+    baseline: Annotated[Baseline | None, rules.instance(Baseline), FREE] = None
 
     def _needs(self) -> Iterator[Need]:
         yield from self._target_needs()
@@ -254,24 +254,24 @@ class Config(Checked):
 
     def _target_needs(self) -> Iterator[Need]:
         """Yield what goes with the target."""
-        target, columns, own = self.target, len(self.data.labels), self.target == "own"
-        several = columns > 1 and not own
+        target, columns, free = self.target, len(self.data.labels), self.target == "custom"
+        several = columns > 1 and not free
         numbers = target in ("regression", "multilabel")
         expected = "'regression' or 'multilabel' with several label columns"
         yield "target", numbers or not several, expected
         follows = several or target == "regression"
-        counted = self.num_classes in (0, columns) if follows else self.num_classes >= 2 or own
+        counted = self.num_classes in (0, columns) if follows else self.num_classes >= 2 or free
         expected = "2 or more, the number of labels; nothing with a regression or several columns"
         yield "num_classes", counted, expected
         mixes = target in CLASSES.values or not self.data.cutmix
         expected = f"nothing with target={target!r}: a part of a picture has no part of its number"
         yield "data.cutmix", mixes, f"{expected}; mixup may stay"
         for name in ("loss", "metric", "write_submission"):
-            custom = getattr(self, name).isidentifier() or not own
-            yield name, custom, f"{FUNCTION.expected}, with target='own'"
-        together = bool(self.data.own_labels) == own and (self.data.kind == "own") >= own
-        expected = 'a type and a shape with data.kind="own" and target="own", else nothing'
-        yield "data.own_labels", together, expected
+            custom = getattr(self, name).isidentifier() or not free
+            yield name, custom, f"{FUNCTION.expected}, with target='custom'"
+        together = bool(self.data.custom_labels) == free and (self.data.kind == "custom") >= free
+        expected = 'a type and a shape with data.kind="custom" and target="custom", else nothing'
+        yield "data.custom_labels", together, expected
 
     @property
     def compares_epochs(self) -> bool:
@@ -280,10 +280,10 @@ class Config(Checked):
 
     @property
     def outputs(self) -> int:
-        """How many numbers a model gives for one example; with target="own" it gives what the
+        """How many numbers a model gives for one example; with target="custom" it gives what the
         custom functions expect, and `num_classes` says no more than the config's author wants.
         """
-        if self.target == "own":
+        if self.target == "custom":
             return self.num_classes
         if self.target == "regression" or len(self.data.labels) > 1:
             return len(self.data.labels)
@@ -316,7 +316,7 @@ def changes(theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> list[str]:
     ['batch: 8 then, 6 now']
     >>> changes({"batch": 8}, {"batch": 8, "optimizer": {"momentum": 0.9}, "data": {"mixup": 0.2}})
     ['data.mixup: 0.0 then, 0.2 now']
-    >>> changes({"views": 1, "floor": {"rows": 5}}, {"views": 2, "floor": None})
+    >>> changes({"views": 1, "baseline": {"rows": 5}}, {"views": 2, "baseline": None})
     []
     """
     before, now = _by_full_name(theirs), _by_full_name(ours)

@@ -15,12 +15,12 @@ from types import ModuleType
 from typing import Any
 
 from pipeline.config import custom_code
-from pipeline.config.config import Config, Floor, Optimizer
+from pipeline.config.config import Baseline, Config, Optimizer
 from pipeline.config.data_layout import Data
 from pipeline.errors import ConfigError, place
 
 CONFIGS = Path(__file__).resolve().parents[1] / "configs"
-PARTS = {"data": Data, "optimizer": Optimizer, "floor": Floor}
+PARTS = {"data": Data, "optimizer": Optimizer, "baseline": Baseline}
 
 
 def load(config: str) -> Config:

@@ -45,10 +45,10 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
         ConfigError: if it names a function that the file does not have.
     """
     named = _named(config, module)
-    # Models, metrics and losses may be the template's; a metric of target="own" cannot.
+    # Models, metrics and losses may be the template's; a metric of target="custom" cannot.
     ours = {
         "model": True,
-        "metric": config.target != "own",
+        "metric": config.target != "custom",
         "loss": config.loss == "focal" and config.target in ("classes", "multilabel"),
     }
     for field in TRAINING + AFTER_TRAINING:

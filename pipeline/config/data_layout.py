@@ -59,10 +59,11 @@ class Data(Checked):
         kind: "images" (a file each), "pixels" (images as columns of a table, one column a pixel, by
             rows, as in Digit Recognizer), "arrays" (images in one .npy or .npz file, in the order
             of the tables), "table" (numbers and categories), "tfrecords" (image files within
-            TFRecord files, each a tf.train.Example) or "own" (what `Config.read_training` returns).
-        own_inputs: with kind="own", the type and shape of each input of one example, by name:
+            TFRecord files, each a tf.train.Example) or "custom" (what `Config.read_training`
+            returns).
+        custom_inputs: with kind="custom", the type and shape of each input of one example, by name:
             {"image": ("uint8", 28, 28, 1), "ages": ("float32", 3)}. Types: uint8, int32, float32.
-        own_labels: the same of the labels of one example: ("uint8", 28, 28). With target="own".
+        custom_labels: with target="custom", the same of the labels of one example: ("uint8", 28).
         height, width: pixels of every image that a model gets; a table has none.
         channels: 1 (grey) or 3 (colour); a table has none.
         resize: of image files: "exact" refuses other sizes, "stretch" resizes to height and width,
@@ -135,11 +136,11 @@ class Data(Checked):
 
     prefix = "data."
 
-    kind: Annotated[str, choice(*IMAGES, "table", "own")] = "images"
-    own_inputs: Annotated[Mapping[str, Form], FORMS, Only("kind", ("own",), needed=True)] = field(
-        default_factory=dict, hash=False
+    kind: Annotated[str, choice(*IMAGES, "table", "custom")] = "images"
+    custom_inputs: Annotated[Mapping[str, Form], FORMS, Only("kind", ("custom",), needed=True)] = (
+        field(default_factory=dict, hash=False)
     )
-    own_labels: Annotated[Form, MAYBE_FORM] = ()
+    custom_labels: Annotated[Form, MAYBE_FORM] = ()
     height: Side = 0
     width: Side = 0
     channels: Annotated[int, CHANNELS, Only("kind", IMAGES, needed=True)] = 0
@@ -182,13 +183,19 @@ class Data(Checked):
 
     def _needs(self) -> Iterator[Need]:
         for name in AUGMENTATIONS:
-            changes = not getattr(self, name) or (self.images and not self.own_labels)
-            yield name, changes, f"nothing with kind={self.kind!r} or own_labels: it is of images"
+            changes = not getattr(self, name) or (self.images and not self.custom_labels)
+            yield (
+                name,
+                changes,
+                f"nothing with kind={self.kind!r} or custom_labels: it is of images",
+            )
         square = not self.rotate or self.shape[0] == self.shape[1]
         yield "rotate", square, f"False with the shape {self.shape}, which a quarter turn changes"
         a_csv = not self.sample_submission.lower().endswith(".parquet")
         yield "sample_submission", a_csv, "a CSV, as Kaggle takes one; write the ids to one"
-        foldered = self.kind in ("images", "own") and len(self.labels) == 1 and not self.row_columns
+        foldered = (
+            self.kind in ("images", "custom") and len(self.labels) == 1 and not self.row_columns
+        )
         expected = "a table, but for images in a folder for each label, and no other columns"
         yield "train_csv", self.train_csv or foldered, expected
         inputs = self.kind != "table" or self.numeric_columns or self.categorical_columns
@@ -224,7 +231,7 @@ class Data(Checked):
         if self.kind == "table":
             features = 2 * len(self.numeric_columns) + len(self.categorical_columns)
             return {"features": ("float32", features)}
-        custom = dict(sorted(self.own_inputs.items()))
+        custom = dict(sorted(self.custom_inputs.items()))
         return custom or {"image": ("uint8", self.height, self.width, self.channels)}
 
     @property
@@ -272,10 +279,10 @@ AUGMENTATIONS = rules.marked(Data, AUGMENTS)
 def called(kind: str) -> str:
     """Return what examples of a kind of data are called in messages.
 
-    >>> called("table"), called("own"), called("pixels")
+    >>> called("table"), called("custom"), called("pixels")
     ('rows', 'examples', 'images')
     """
-    return {"table": "rows", "own": "examples"}.get(kind, "images")
+    return {"table": "rows", "custom": "examples"}.get(kind, "images")
 
 
 def sizes(form: Form) -> tuple[int, ...]:

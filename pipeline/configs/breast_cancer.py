@@ -6,7 +6,7 @@ Command   invoke dry-run --config breast_cancer
 Expect    AUC about 0.99 on 150 hidden rows; training takes a few seconds
 """
 
-from pipeline.config import Config, Data, Floor, Optimizer
+from pipeline.config import Baseline, Config, Data, Optimizer
 
 MEASURES = (
     *("radius", "texture", "perimeter", "area", "smoothness", "compactness", "concavity"),
@@ -34,5 +34,7 @@ CONFIG = Config(
     epochs=30,
     warmup_epochs=3,
     # As `invoke inspect` measured it, 2026-11-22.
-    floor=Floor(model="HistGradientBoosting", metric="auc", score=0.9829, error=6.7e-3, rows=369),
+    baseline=Baseline(
+        model="HistGradientBoosting", metric="auc", score=0.9829, error=6.7e-3, rows=369
+    ),
 )

@@ -102,11 +102,11 @@ def write_masks(ids, numbers):
 CONFIG = Config(
     name="cells",
     competition="cells",
-    target="own",
+    target="custom",
     data=Data(
-        kind="own",
-        own_inputs={"image": ("uint8", SIDE, SIDE, 1)},
-        own_labels=("uint8", SIDE, SIDE),
+        kind="custom",
+        custom_inputs={"image": ("uint8", SIDE, SIDE, 1)},
+        custom_labels=("uint8", SIDE, SIDE),
         labelled=600,
     ),
     read_training="read_cells",

@@ -55,8 +55,8 @@ CONFIG = Config(
     competition="orders",
     num_classes=2,
     data=Data(
-        kind="own",
-        own_inputs={"image": ("uint8", 8, 8, 1), "numbers": ("float32", len(COLUMNS))},
+        kind="custom",
+        custom_inputs={"image": ("uint8", 8, 8, 1), "numbers": ("float32", len(COLUMNS))},
         label_column="size",
         labelled=1197,
     ),

@@ -69,7 +69,10 @@ CONFIG = Config(
     competition="reviews",
     num_classes=2,
     data=Data(
-        kind="own", own_inputs={"tokens": ("int32", LENGTH)}, label_column="again", labelled=1700
+        kind="custom",
+        custom_inputs={"tokens": ("int32", LENGTH)},
+        label_column="again",
+        labelled=1700,
     ),
     read_training="read_reviews",
     read_test="read_test_reviews",

@@ -33,9 +33,9 @@ class Rows:
 
     Attributes:
         ids: n texts, each once, as the sample submission writes them.
-        inputs: an array (n, …), or several by name, as `data.own_inputs` says.
-        labels: an array as `data.own_labels` says; for any other target what stands in a table: a
-            text or number each, or (n, k) for several label columns.
+        inputs: an array (n, …), or several by name, as `data.custom_inputs` says.
+        labels: an array as `data.custom_labels` says; for any other target what stands in a table:
+            a text or number each, or (n, k) for several label columns.
         groups: n texts, with any `data.group_column`: rows of one group stay on one side of each
             split.
         weights: n numbers, with any `data.weight_column`: how much the loss of each row counts.
@@ -55,9 +55,9 @@ class Checked(NamedTuple):
     """The rows of a custom reader, checked.
 
     Attributes:
-        table: of texts: ids, groups, weights, and the labels of any target but "own".
+        table: of texts: ids, groups, weights, and the labels of any target but "custom".
         inputs: packed.
-        labels: of target="own"; None for any other.
+        labels: of target="custom"; None for any other.
         state: of the reader, as JSON: manifests sort the keys of dicts, a text keeps their order.
     """
 
@@ -85,8 +85,8 @@ def read_training(folder: Path, config: Config) -> Checked:
         )
     inputs = _packed(rows.inputs, config, len(rows.ids), reader)
     labels = None
-    if config.target == "own":
-        form, what = config.data.own_labels, f"{reader}: labels"
+    if config.target == "custom":
+        form, what = config.data.custom_labels, f"{reader}: labels"
         labels = _checked_array(rows.labels, form, len(rows.ids), what)
     try:
         state = json.dumps(rows.state, allow_nan=False)
@@ -108,7 +108,7 @@ def _table(rows: Rows, config: Config, reader: str) -> pd.DataFrame:
                 columns[name] = values
             elif values is not None:
                 raise ValueError(f"data.{field}_column is None")
-        if config.target != "own":
+        if config.target != "custom":
             labels = np.asarray(rows.labels).reshape(len(rows.ids), -1)
             columns |= dict(zip(data.labels, labels.T, strict=True))
         table = pd.DataFrame(columns)
@@ -198,7 +198,7 @@ def _read(folder: Path, config: Config, ids: Sequence[str], state: str) -> np.nd
 
 
 def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
-    """Return inputs packed, if they are what `data.own_inputs` says."""
+    """Return inputs packed, if they are what `data.custom_inputs` says."""
     forms = config.data.forms
     given = inputs if isinstance(inputs, Mapping) else dict.fromkeys(forms, inputs)
     arrays = {
@@ -209,7 +209,7 @@ def _packed(inputs: Any, config: Config, rows: int, reader: str) -> np.ndarray:
 
 
 def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
-    """Return an array, if it has this form, from `data.own_inputs` or `data.own_labels`."""
+    """Return an array, if it has this form, from `data.custom_inputs` or `data.custom_labels`."""
     wanted = (rows, *sizes(form))
     found = f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
     if isinstance(array, np.ndarray) and array.shape == wanted and array.dtype == form[0]:
@@ -220,7 +220,7 @@ def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
     raise DataError(
         f"{what} is {found.strip()}; expected {form[0]} {wanted}, finite.\n"
         f"Convert it: np.asarray(array, {form[0]!r}).reshape{wanted}. Fill gaps, with the mean of "
-        "the training set, for example. Or correct own_inputs or own_labels in the config."
+        "the training set, for example. Or correct custom_inputs or custom_labels in the config."
     )
 
 

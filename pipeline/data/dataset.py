@@ -144,7 +144,7 @@ def read_training(
     whole = (source for row, source in enumerate(sources) if row not in reasons)
     first = next(map(image_arrays.readable, whole), None)
     if custom is not None and custom.labels is not None:
-        target, values = Target("own", ()), custom.labels
+        target, values = Target("custom", ()), custom.labels
     else:
         target, values = labels.read(table, config, path)
     groups = None if data.group_column is None else group_codes(table[data.group_column], path)
@@ -180,7 +180,7 @@ def _rows(folder: Path, config: Config) -> _Rows:
     data, names = config.data, _columns(config.data)
     sources: image_arrays.Paths = ()
     custom = None
-    if data.kind == "own":
+    if data.kind == "custom":
         path = Path(custom_code.described(config, "read_training"))
         custom = custom_readers.read_training(folder, config)
         table = custom.table

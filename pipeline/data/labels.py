@@ -10,7 +10,7 @@
                 `data.label_separator` between them; a sigmoid each
     regression  one number or several, learned in standard deviations from the mean; their log1p
                 for the metric rmsle
-    own         labels of any shape, as `data.own_labels` says, with a loss, a metric and a
+    custom      labels of any shape, as `data.custom_labels` says, with a loss, a metric and a
                 submission of the config's own; an output is what the model gives
 """
 
@@ -29,7 +29,7 @@ from pipeline.errors import DataError
 
 # What is shown for each epoch beside the loss. The error is in standard deviations of the target.
 FIGURE = dict.fromkeys(("classes", "ordinal", "multilabel"), "accuracy")
-FIGURE |= {"regression": "absolute_error", "own": "mean_output"}
+FIGURE |= {"regression": "absolute_error", "custom": "mean_output"}
 MOST = 1e30  # of a number to predict: its square, and what a model makes of it, stay finite
 FIX = "Correct the table, or label_column in the config."
 
@@ -39,8 +39,9 @@ class Target:
     """What the labels of a competition mean.
 
     Attributes:
-        kind: "classes", "ordinal", "multilabel", "regression" or "own".
-        names: of the classes (sorted; "ordinal" by value), or of the label columns; none of "own".
+        kind: "classes", "ordinal", "multilabel", "regression" or "custom".
+        names: of the classes (sorted; "ordinal" by value), or of the label columns; "custom" has
+            none.
         center: mean of each column of a regression, after `log`.
         spread: its standard deviation.
         log: whether log1p is learned.
@@ -89,14 +90,14 @@ class Target:
     def predictions(self, logits: np.ndarray) -> np.ndarray:
         """Return what the outputs of a model mean, float32 (n, k).
 
-        These are probabilities of the names, or numbers in the labels' own units; of "own" the
+        These are probabilities of the names, or numbers in the labels' own units; of "custom" the
         outputs themselves, (n, …).
 
         Args:
             logits: float (n, outputs), as `Config.outputs` says.
         """
         values = np.asarray(logits, np.float32)
-        if self.kind == "own":
+        if self.kind == "custom":
             return values
         if self.kind == "classes":
             return np.asarray(special.softmax(values, axis=1))
@@ -150,7 +151,7 @@ class Target:
         """Return labels as a metric takes them.
 
         These are int32 (n,), 0 and 1 as float32 (n, k), or numbers in their own units, float64
-        (n, k); of "own" the labels themselves.
+        (n, k); of "custom" the labels themselves.
         """
         if self.kind != "regression":
             return labels
@@ -168,9 +169,9 @@ class Target:
         """Return what a split keeps in proportion, int (n,).
 
         This is the label, the rarest of several labels, or the tenth that a number lies in; of
-        "own" nothing.
+        "custom" nothing.
         """
-        if self.kind == "own":
+        if self.kind == "custom":
             return np.zeros(len(labels), int)
         if self.single:
             return labels
@@ -200,10 +201,10 @@ class Target:
         return np.asarray((numbers - np.array(self.center)) / np.array(self.spread))
 
     def best(self, predictions: np.ndarray) -> list[str]:
-        """Return each row's likeliest class, labels above 1/2, or numbers, as one text; of "own"
+        """Return each row's likeliest class, labels above 1/2, or numbers, as one text; of "custom"
         the mean of its numbers.
         """
-        if self.kind == "own":
+        if self.kind == "custom":
             return [f"{row.mean():.7g}" for row in predictions]
         if self.single:
             return [self.names[index] for index in predictions.argmax(axis=1)]
@@ -234,7 +235,7 @@ def losses(kind: str, labels: Any, logits: Any) -> Any:
     """Return the loss of each row, float32 (n,), by Keras' operations.
 
     Args:
-        kind: of the target, but for "own", whose loss is the config's own.
+        kind: of the target, but for "custom", whose loss is the config's own.
         labels: as `read` returns them.
         logits: float32 (n, outputs).
     """
@@ -273,7 +274,7 @@ def figure(kind: str, labels: Any, logits: Any) -> Any:
         right = keras.ops.sum(keras.ops.cast(logits > 0, "int32"), axis=-1) == labels
     elif kind == "multilabel":
         return keras.ops.mean(keras.ops.cast((logits > 0) == (labels > 0.5), "float32"), axis=-1)
-    elif kind == "own":
+    elif kind == "custom":
         return keras.ops.mean(logits, axis=tuple(range(1, len(logits.shape))))
     else:
         return keras.ops.mean(keras.ops.abs(logits - labels), axis=-1)

@@ -222,8 +222,8 @@ def array(path: Path, data: Data, rows: int) -> np.ndarray:
     raise DataError(
         f"{path} holds {found}; expected uint8 {wanted} in one array, an image per row of the "
         "table.\nCorrect train_array, test_array, height, width and channels in the config, or "
-        "save it as uint8, from 0 to 255. Numbers that are no pixels need data.kind='own' and two "
-        "readers (docs/own-code.md)."
+        "save it as uint8, from 0 to 255. Other numbers need data.kind='custom' and two readers "
+        "(docs/custom-code.md)."
     )
 
 

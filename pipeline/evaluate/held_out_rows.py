@@ -3,7 +3,7 @@ end.
 
 At the end these are validation.csv and validation.npz, the metrics of the manifest, the rows that
 the model is most wrong about (examples.npz), few rows that carry most of a regression's error, and
-how the run compares with the baseline that `invoke inspect` measured (`Config.floor`).
+how the run compares with the baseline that `invoke inspect` measured (`Config.baseline`).
 """
 
 import math
@@ -132,7 +132,7 @@ def write(held_out: HeldOutRows, output: Path) -> None:
     examples, target, rows = held_out.examples, held_out.examples.target, held_out.rows
     truth, predictions = held_out.truth(rows), held_out.predictions[rows]
     table = pd.DataFrame({"id": [examples.ids[row] for row in rows]})
-    if target.kind == "own":
+    if target.kind == "custom":
         table["mean_prediction"] = target.best(predictions)
     elif target.kind in ("multilabel", "regression") and len(examples.classes) > 1:
         for place, name in enumerate(target.names):
@@ -148,7 +148,7 @@ def write(held_out: HeldOutRows, output: Path) -> None:
         for number, (_, part) in enumerate(held_out.pairs, start=1):
             fold[part] = number
         table["fold"] = fold[rows]
-    name = "values" if target.kind in ("regression", "own") else "probabilities"
+    name = "values" if target.kind in ("regression", "custom") else "probabilities"
     atomic_file.write(output / "validation.csv", table.to_csv(index=False).encode())
     atomic_file.write(output / "validation.npz", npz.to_bytes({name: predictions, "truth": truth}))
     hardest = worst(_losses(held_out))
@@ -228,7 +228,7 @@ def _losses(held_out: HeldOutRows) -> np.ndarray:
     """Return how wrong each row is, float (m,): the loss of its target, or a custom one."""
     labels = held_out.examples.labels[held_out.rows]
     predictions = held_out.predictions[held_out.rows]
-    if held_out.examples.target.kind != "own":
+    if held_out.examples.target.kind != "custom":
         return held_out.examples.target.losses(labels, predictions)
     loss: Any = custom_code.function(held_out.config, "loss")
     parts = [slice(start, start + LOSS_ROWS) for start in range(0, len(labels), LOSS_ROWS)]
@@ -283,17 +283,17 @@ def differing(config: Config) -> str:
     Two metrics' numbers cannot be compared.
     """
     metric = metrics.of(config).name
-    if config.floor is None or config.floor.metric == metric:
+    if config.baseline is None or config.baseline.metric == metric:
         return ""
     return (
-        f"The floor is in {config.floor.metric} and the config's metric is {metric}, so they are"
-        " not compared. Renew the floor:\n"
+        f"The baseline is in {config.baseline.metric} and the config's metric is {metric}, so they"
+        " are not compared. Renew the baseline:\n"
         f"invoke inspect --input DIR --metric {metric} --write {config.name}"
     )
 
 
 def compare(held_out: HeldOutRows, show: Callable[[str], None]) -> dict[str, Any] | None:
-    """Return the manifest's "floor", and show in one line how the run compares with its baseline.
+    """Return the manifest's "baseline", and show in one line how the run compares with it.
 
     Returns:
         The baseline's own fields; `network` and `network_error`: score and standard error of the
@@ -302,25 +302,25 @@ def compare(held_out: HeldOutRows, show: Callable[[str], None]) -> dict[str, Any
     """
     config, rows, metric = held_out.config, held_out.rows, held_out.metric
     truth, predictions = held_out.truth(rows), held_out.predictions[rows]
-    floor, other = config.floor, differing(config)
+    baseline, other = config.baseline, differing(config)
     if other:
         show(other)
-    if floor is None or other:
+    if baseline is None or other:
         return None
     try:
         score = metric(truth, predictions)
         error = metrics.standard_error(metric, truth, predictions, config.seed)
     except PipelineError:
         return None  # `metrics_of` says why
-    ahead = (score - floor.score) * metric.sign
-    errors = abs(ahead) / (math.hypot(error, floor.error) or math.inf)
+    ahead = (score - baseline.score) * metric.sign
+    errors = abs(ahead) / (math.hypot(error, baseline.error) or math.inf)
     line = (
-        f"{'Warning: below' if ahead < 0 else 'Above'} the floor by {errors:.1f} standard errors"
+        f"{'Warning: below' if ahead < 0 else 'Above'} the baseline by {errors:.1f} standard errors"
         f" (less than 2 may be chance): {metric.name} {score:.4g} ± {error:.2g} on {len(rows):,}"
-        f" held-out rows; {floor.model} has {floor.score:.4g} ± {floor.error:.2g}."
+        f" held-out rows; {baseline.model} has {baseline.score:.4g} ± {baseline.error:.2g}."
     )
     if ahead < 0:
         line += " Look at the worst rows (`invoke report`). Then train longer, or take the model"
         line += " that `invoke inspect --budget` proposes."
     show(line)
-    return {**asdict(floor), "network": score, "network_error": error, "below": ahead < 0}
+    return {**asdict(baseline), "network": score, "network_error": error, "below": ahead < 0}

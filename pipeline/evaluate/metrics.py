@@ -18,7 +18,7 @@ is no value, and name it in `METRICS`.
 
 A custom metric, of the config's own file, is called as `score(truth, …)`. The name of its second
 parameter says what it gets: labels, probabilities or numbers. Whether greater is better follows
-from what it gives to the truth itself. With target="own" it gets labels and the model's outputs,
+from what it gives to the truth itself. With target="custom" it gets labels and the model's outputs,
 and says so: `def dice(truth, numbers, greater_is_better=True)`.
 """
 
@@ -40,7 +40,7 @@ DEFAULTS = {"classes": "accuracy", "ordinal": "qwk", "multilabel": "auc", "regre
 CLASSES = frozenset({"classes", "ordinal"})
 LABELS = CLASSES | {"multilabel"}
 NUMBERS = frozenset({"regression"})
-OWN = frozenset({"own"})  # labels and outputs of any shape, given to the metric as they are
+OWN = frozenset({"custom"})  # labels and outputs of any shape, given to the metric as they are
 # Metrics with a number in their name: the pattern of the name, and what `score` gets the number as.
 PARAMETERS: dict[str, tuple[str, str, Callable[[str], float]]] = {
     "f_beta:<beta>": (r"f_beta:([0-9]{1,3}(?:\.[0-9]{1,6})?)", "beta", float),
@@ -154,7 +154,7 @@ def find(name: str, target: str) -> Metric:
         raise ConfigError(
             f"metric={name[:200]!r} cannot work with target={target!r}: expected one of {suited},"
             " with a number in place of <beta>, and of <k> a whole one from 1 on, as in map@5.\n"
-            "Correct it, or write the function into the config's own file (docs/own-code.md)."
+            "Correct it, or write the function into the config's own file (docs/custom-code.md)."
         )
     return metric
 
@@ -165,13 +165,13 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
     second = [*parameters, "", ""][1]
     greater = getattr(parameters.get("greater_is_better"), "default", None)
     good = second in TAKES
-    if config.target == "own":  # outputs do not tell which score is better
+    if config.target == "custom":  # outputs do not tell which score is better
         good = second == "numbers" and isinstance(greater, bool)
     if not good or config.metric in MEASURES:
         gets = "labels" if config.target in CLASSES else "numbers"
         raise ConfigError(
             f"{described} takes ({', '.join(parameters)}); expected (truth, labels), (truth,"
-            " probabilities) or (truth, numbers), with target='own' (truth, numbers,"
+            " probabilities) or (truth, numbers), with target='custom' (truth, numbers,"
             f" greater_is_better=True) or False, and a name beside {', '.join(sorted(MEASURES))}.\n"
             "Name the second parameter after what it gets. A function of a package wants a wrapper:"
             f" def my_{config.metric}(truth, {gets}): return {config.metric}(truth, {gets}), and"
@@ -183,7 +183,7 @@ def _custom(score: Callable[..., float], config: Config) -> Metric:
             return float(score(truth, predicted))
 
     metric = Metric(config.metric, scored, True, TAKES[second], frozenset(DEFAULTS))
-    if config.target == "own":
+    if config.target == "custom":
         return replace(metric, greater_is_better=bool(greater), targets=OWN)
     truth, other = _made_up(config)
     right, wrong = (metric(truth, best(config, each)) for each in (truth, other))

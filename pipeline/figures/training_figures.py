@@ -50,7 +50,7 @@ def training_sample(
     """Draw images.png: the first images of the first training batch, augmented, with their labels.
     Where inputs are no images, or labels have a shape of their own, draw nothing.
     """
-    if not config.data.images or config.target == "own":
+    if not config.data.images or config.target == "custom":
         return []
 
     def draw(path: Path) -> None:

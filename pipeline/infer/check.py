@@ -106,7 +106,7 @@ def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tupl
     forward = Forward(models, forward_pass.batch_size(golden, rows), show)
     outputs = forward_pass.mean_of_folds(artifact, forward.outputs(golden))
     unit = np.array(artifact.target.spread or 1.0)
-    if artifact.target.log or artifact.target.kind == "own":
+    if artifact.target.log or artifact.target.kind == "custom":
         unit = np.abs(expected) + 1
     difference = float(np.max(np.abs(outputs - expected) / unit))
     checked = Checked(artifact.manifest["run_id"], precision, difference, TOLERANCE[precision])

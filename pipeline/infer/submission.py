@@ -139,7 +139,7 @@ class Form:
 
         Args:
             values: float32 (n, k), as `Target.predictions` returns them, in the order of `ids`; of
-                target="own" (n, …).
+                target="custom" (n, …).
 
         Raises:
             SubmissionError: if a value is not finite; and as `write` says.
@@ -151,7 +151,7 @@ class Form:
                 " finite numbers.\nNothing was written. Infer again with --precision float32; if"
                 " that does not help, train again."
             )
-        if self.target.kind not in ("regression", "own"):
+        if self.target.kind not in ("regression", "custom"):
             values = values.clip(0, 1)  # a mean of probabilities may be outside by a rounding
         texts = self.writer(ids, values, self._columns) if self.writer else self.texts(values)
         within = None if self._layout in (LABELS, RANKING) else ANY_NUMBER
@@ -250,7 +250,7 @@ def separator(target: Target, shown: Collection[str]) -> str:
 
 def limits(config: Config) -> Range | None:
     """Return `within`, as `check` takes it, for a submission of this config."""
-    if config.target in ("regression", "own") or config.write_submission:
+    if config.target in ("regression", "custom") or config.write_submission:
         return ANY_NUMBER
     return (0.0, 1.0) if metrics.of(config).takes == "scores" else None
 

@@ -10,7 +10,7 @@ below have some, for people who read a summary or a warm start's message.
 Each network below takes images, float (batch, height, width, channels) from 0 to 1, or a table's
 numbers and embedded categories, float (batch, features); then the length of the logits, the
 momentum of every BatchNormalization, and its options. A config's own file may hold a model of the
-same form (docs/own-code.md). The models of keras.applications are in `pipeline.models.backbones`.
+same form (docs/custom-code.md). Those of keras.applications are in `pipeline.models.backbones`.
 """
 
 import inspect
@@ -239,7 +239,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     if function is None:
         raise ConfigError(
             f"model={config.model!r} cannot work: expected one of {', '.join(functions)}.\n"
-            "Correct it, or write the function into the config's own file (docs/own-code.md)."
+            "Correct it, or write the function into the config's own file (docs/custom-code.md)."
         )
     options = dict(config.model_options)
     if config.drop_path:
@@ -251,7 +251,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
         model = keras.Model(inputs, logits, name=config.model)
         weight_names.keys(model)  # refuses weights that no artifact would hold
         shape = tuple(logits.shape)
-        if shape != (None, config.outputs) and (config.target != "own" or shape[0] is not None):
+        if shape != (None, config.outputs) and (config.target != "custom" or shape[0] is not None):
             raise ValueError(f"its outputs have the shape {shape}, not {(None, config.outputs)}")
         if "float" not in logits.dtype:
             raise ValueError(f"its outputs are {logits.dtype}, not float32")
@@ -263,7 +263,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
             f" {type(error).__name__}: {error}.\n"
             f"Correct model_options and drop_path, {options!r} (it takes {takes}), height and width"
             f" in the config, or the function in {file.name}.\nFor outputs of another form set"
-            " target='own' (docs/own-code.md)."
+            " target='custom' (docs/custom-code.md)."
         ) from error
     return model
 

@@ -80,7 +80,7 @@ def check_metric_of(config: Config, truth: np.ndarray) -> None:
     Args:
         truth: as `pipeline.evaluate.metrics` takes it.
     """
-    if custom_code.function(config, "metric") and config.target != "own":
+    if custom_code.function(config, "metric") and config.target != "custom":
         metrics.of(config)(truth, metrics.best(config, truth))
 
 
@@ -110,9 +110,9 @@ def _augment(config: Config) -> str:
 
 
 def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
-    """Return the images, and with target="own" their labels, as a custom `augment` changes them."""
+    """Return images, and with target="custom" their labels, as a custom `augment` changes them."""
     changes = Augmentation(config.data, 0, ROWS, custom_code.function(config, "augment"))
-    rows = [images, *([_labels(config)] if config.target == "own" else [])]
+    rows = [images, *([_labels(config)] if config.target == "custom" else [])]
     # Traced anew each time: what is drawn without the key is then drawn again.
     program = jax.jit(lambda images, *labels: changes.changed(images, changes.draws(0), *labels))
     return list(map(np.asarray, program(*rows)))
@@ -165,7 +165,7 @@ def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
 
 def _metric(config: Config) -> str:
     metric = metrics.of(config)
-    if config.target == "own":
+    if config.target == "custom":
         metric(_labels(config), _outputs(config))
     better = "greater" if metric.greater_is_better else "smaller"
     return f"{better} is better; it gets {metric.takes}"
@@ -326,7 +326,7 @@ def _made_up(form: Form, seed: int) -> np.ndarray:
 
 def _inputs(config: Config, seed: int = 0) -> np.ndarray:
     """Return inputs of the model."""
-    if config.data.kind == "own":
+    if config.data.kind == "custom":
         forms = config.data.forms.items()
         return custom_readers.pack({name: _made_up(form, seed) for name, form in forms})
     return _made_up((config.data.dtype, *config.data.shape), seed)
@@ -334,7 +334,7 @@ def _inputs(config: Config, seed: int = 0) -> np.ndarray:
 
 def _outputs(config: Config) -> np.ndarray:
     """Return outputs of the model: float32 (n, outputs), or as a custom model has them."""
-    custom = config.target == "own"
+    custom = config.target == "custom"
     shape = architectures.build(config).output.shape[1:] if custom else (config.outputs,)
     return _made_up(("float32", *shape), 1)
 
@@ -342,8 +342,8 @@ def _outputs(config: Config) -> np.ndarray:
 def _labels(config: Config) -> np.ndarray:
     """Return labels as `pipeline.data.labels` reads them."""
     rows = np.arange(ROWS)
-    if config.target == "own":
-        labels = _made_up(config.data.own_labels, 0)
+    if config.target == "custom":
+        labels = _made_up(config.data.custom_labels, 0)
         return labels if labels.dtype == np.float32 else labels % 2
     if config.target in metrics.CLASSES:
         # Several rows of each, since a loss may compare rows of one class.

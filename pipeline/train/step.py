@@ -305,7 +305,7 @@ class TrainStep:
         inputs, labels, draws = share
         if not isinstance(labels, Weighted):  # each row counts as one
             labels = Weighted(labels, jnp.ones(len(labels), jnp.float32))
-        if self.config.target == "own":  # its labels change with its inputs
+        if self.config.target == "custom":  # its labels change with its inputs
             if self.augmentation.custom:
                 inputs, truth = self.augmentation.changed(inputs, draws, labels.labels)
                 labels = labels._replace(labels=truth)

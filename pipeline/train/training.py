@@ -192,7 +192,7 @@ class Training:
     def _show_plan(self) -> None:
         config, examples, applied, show = self.config, self.examples, self.applied[0], self.show
         show(f"Devices: {self.here}; precision {self.precision}")
-        names = len(examples.classes) or " ".join(map(str, config.data.own_labels))
+        names = len(examples.classes) or " ".join(map(str, config.data.custom_labels))
         show(f"Data: {len(examples)} {config.data.noun}; labels: {names} ({config.target})")
         if broken := examples.broken:
             listed = "; ".join(f"{name!r}: {why}" for name, why in [*broken.items()][:5])
@@ -367,7 +367,7 @@ class Training:
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "metric": self.metric.name,
             **measured,
-            "floor": baseline,
+            "baseline": baseline,
             "few_rows": few,
         }
         trained = artifact.Artifact(

@@ -11,7 +11,7 @@ import pandas as pd
 import pytest
 
 from pipeline import config as configs
-from pipeline.config import Floor
+from pipeline.config import Baseline
 from pipeline.config.config_files import load
 from pipeline.evaluate import held_out_rows
 from workbench.__main__ import main
@@ -34,7 +34,7 @@ def prices(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def untrained():
-    """No network is trained beside boosting: test_floor_model.py looks at that."""
+    """No network is trained beside boosting: test_baseline_model.py looks at that."""
     with pytest.MonkeyPatch.context() as patch:
         none = Finding(FOUND, "boosting", "")
         patch.setattr(config_proposal, "_beside_boosting", lambda *given: none)
@@ -72,27 +72,37 @@ def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, 
 
     new = load(str(path))
     assert code == 0 and "by HistGradientBoosting" in capsys.readouterr().out
-    assert new.floor is not None and (new.metric, new.floor.metric) == ("rmsle", "rmsle")
-    assert replace(new, metric=old.metric, floor=old.floor) == old
+    assert new.baseline is not None and (new.metric, new.baseline.metric) == ("rmsle", "rmsle")
+    assert replace(new, metric=old.metric, baseline=old.baseline) == old
     lines = [set(text.splitlines()) for text in (before, path.read_text())]
-    about = "metric", "floor=", "Floor  ", "by Hist", "score=", "error=", "model=", "rows=", "),"
+    about = (
+        "metric",
+        "baseline=",
+        "Baseline  ",
+        "by Hist",
+        "score=",
+        "error=",
+        "model=",
+        "rows=",
+        "),",
+    )
     assert [line for line in lines[0] ^ lines[1] if not any(word in line for word in about)] == []
     assert "rmse " not in path.read_text()
 
 
 def test_a_config_without_a_floor_gets_one_with_the_import_that_it_needs():
-    floor = Floor(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60)
+    baseline = Baseline(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60)
     text = (
         "from pipeline.config import Config, Data\n\nCONFIG = Config(\n    name='a',  # mine\n)\n"
     )
 
-    new = config_edits.edited(text, {"metric": "rmsle", "floor": floor})
+    new = config_edits.edited(text, {"metric": "rmsle", "baseline": baseline})
 
     added = (
-        '    metric="rmsle",\n    floor=Floor(model="HistGradientBoosting", metric="rmse",'
+        '    metric="rmsle",\n    baseline=Baseline(model="HistGradientBoosting", metric="rmse",'
         " score=900, error=90, rows=60),\n)\n"
     )
-    assert new == text.replace("Data\n", "Data, Floor\n").removesuffix(")\n") + added
+    assert new == text.replace("Data\n", "Data, Baseline\n").removesuffix(")\n") + added
 
 
 def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp_path, capsys):
@@ -106,12 +116,12 @@ def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp
 
     said = capsys.readouterr().err
     assert code == 2 and path.read_text() == text
-    assert 'metric="rmsle"' in said and 'floor=Floor(model="Hist' in said
+    assert 'metric="rmsle"' in said and 'baseline=Baseline(model="Hist' in said
 
 
 def test_scores_of_two_metrics_are_not_set_side_by_side():
-    """One line says how to renew the floor."""
+    """One line says how to renew the baseline."""
     line = held_out_rows.differing(replace(configs.load("diabetes"), metric="mae"))
 
-    assert "floor is in rmse" in line and "metric is mae" in line
+    assert "baseline is in rmse" in line and "metric is mae" in line
     assert line.endswith("invoke inspect --input DIR --metric mae --write diabetes")

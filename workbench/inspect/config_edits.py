@@ -111,11 +111,11 @@ def edited(text: str, fields: Mapping[str, Any], before: Config | None = None) -
     Args:
         text: of a Python file with CONFIG = Config(…).
         fields: the values, by name.
-        before: of which competition and floor its docstring may speak, as `invoke inspect` wrote
+        before: of which competition and baseline its docstring may speak, as `invoke inspect` wrote
             it.
 
     Raises:
-        ValueError: if there is no such assignment, or no import to add Floor to.
+        ValueError: if there is no such assignment, or no import to add Baseline to.
     """
     tree = ast.parse(text)
     call = _call(tree)
@@ -129,12 +129,12 @@ def edited(text: str, fields: Mapping[str, Any], before: Config | None = None) -
             added += f"{STEP}{name}={shown},\n"
     if added:
         edits.append(_at_the_end(text, call, added))
-    if "floor" in fields and not any(_imported(node, "Floor") for node in tree.body):
+    if "baseline" in fields and not any(_imported(node, "Baseline") for node in tree.body):
         places = [node for node in tree.body if _imported(node, "Config")]
         if not places:
             raise ValueError("it has no line `from pipeline.config import Config`")
         end = _span(text, places[0].names[-1])[1]  # type: ignore[attr-defined]
-        edits.append((end, end, ", Floor"))
+        edits.append((end, end, ", Baseline"))
     for start, end, value in sorted(edits, reverse=True):
         text = text[:start] + value + text[end:]
     for name, comment in config_writer.UNKNOWN.items():
@@ -143,8 +143,8 @@ def edited(text: str, fields: Mapping[str, Any], before: Config | None = None) -
     if before is not None and "competition" in fields:
         head = '"""{}: '
         text = text.replace(head.format(before.competition), head.format(fields["competition"]), 1)
-    if before is not None and before.floor is not None and "floor" in fields:
-        old, new = map(config_writer.about_floor, (before.floor, fields["floor"]))
+    if before is not None and before.baseline is not None and "baseline" in fields:
+        old, new = map(config_writer.about_baseline, (before.baseline, fields["baseline"]))
         text = text.replace(old, new, 1)
     return text
 

@@ -1,7 +1,7 @@
 """A config that runs as it is, made of what `workbench.inspect.inspection` found.
 
 `workbench.inspect.recipes` says how it trains, within the budget of the machine that it is for;
-`workbench.inspect.floor_model` what it has to beat. It is a start, no optimum.
+`workbench.inspect.baseline_model` what it has to beat. It is a start, no optimum.
 """
 
 import keyword
@@ -25,7 +25,7 @@ from pipeline.errors import ConfigError, DataError, PipelineError
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
 from workbench.budget import shown
-from workbench.inspect import config_writer, floor_model, recipes
+from workbench.inspect import baseline_model, config_writer, recipes
 from workbench.inspect.inspection import Inspection
 from workbench.inspect.recipes import Recipe, Task
 from workbench.inspect.tables import CHOSEN, FOUND, UNKNOWN, WARNING, Finding
@@ -205,15 +205,15 @@ def with_floor(proposal: Proposal, found: Inspection, examples: Examples | None 
             if (name := found.ids[row]) in row_of
         ]
         rows, places = (np.array(each, int) for each in zip(*seen, strict=True))
-        examples = floor_model.part(examples, rows)
+        examples = baseline_model.part(examples, rows)
         examples = replace(examples, inputs=inputs.pixels[places])
     try:
-        floor = floor_model.fit(config, examples)
+        baseline = baseline_model.fit(config, examples)
     except DataError as error:
         text = f"none: {str(error).splitlines()[0]}"
-        return replace(proposal, findings=(*proposal.findings, Finding(UNKNOWN, "floor", text)))
-    about = [Finding(FOUND, "floor", f"{floor}; a model has to beat it")]
-    config = replace(config, floor=floor)
+        return replace(proposal, findings=(*proposal.findings, Finding(UNKNOWN, "baseline", text)))
+    about = [Finding(FOUND, "baseline", f"{baseline}; a model has to beat it")]
+    config = replace(config, baseline=baseline)
     if config.data.kind == "table":
         about.append(_beside_boosting(config, examples, found))
     return replace(proposal, config=config, findings=(*proposal.findings, *about))
@@ -224,13 +224,13 @@ def _beside_boosting(config: Config, examples: Examples, found: Inspection) -> F
     from pipeline.train import training
 
     usually = "gradient boosting usually wins on tables (arXiv:2207.08815)"
-    part, floor = floor_model.sampled(examples, COMPARED, config.seed), config.floor
+    part, baseline = baseline_model.sampled(examples, COMPARED, config.seed), config.baseline
     try:
-        if floor is None or len(part) < len(examples):
-            floor = floor_model.fit(config, part)
+        if baseline is None or len(part) < len(examples):
+            baseline = baseline_model.fit(config, part)
         with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
             trained = training.train(
-                replace(config, folds=config.folds or 3, floor=floor),
+                replace(config, folds=config.folds or 3, baseline=baseline),
                 found.contents.folder,
                 Path(scratch),
                 examples=part,
@@ -239,20 +239,20 @@ def _beside_boosting(config: Config, examples: Examples, found: Inspection) -> F
     except PipelineError as error:
         text = f"{usually}; the network was not tried: {str(error).splitlines()[0]}"
         return Finding(UNKNOWN, "boosting", text)
-    both = trained.manifest["floor"] if trained.manifest else None
+    both = trained.manifest["baseline"] if trained.manifest else None
     if both is None:
         return Finding(UNKNOWN, "boosting", f"{usually}; the network has no score here")
     network, spread = both["network"], both["network_error"]
-    taken, other = "the network", floor.model
+    taken, other = "the network", baseline.model
     if both["below"]:
         taken, other = other, taken
     sure = ""
-    if abs(network - floor.score) < 2 * math.hypot(spread, floor.error):
+    if abs(network - baseline.score) < 2 * math.hypot(spread, baseline.error):
         sure = f", though {other} may be as good: they differ by less than 2 standard errors"
     text = (
-        f"{usually}. Out of fold on {len(part):,} rows: {floor.model} {floor.metric} "
-        f"{floor.score:.4g} ± {floor.error:.2g}, this network {network:.4g} ± {spread:.2g}. By "
-        f"these numbers take {taken}{sure}. This template trains networks alone; average both"
+        f"{usually}. Out of fold on {len(part):,} rows: {baseline.model} {baseline.metric} "
+        f"{baseline.score:.4g} ± {baseline.error:.2g}, this network {network:.4g} ± {spread:.2g}. "
+        f"By these numbers take {taken}{sure}. This template trains networks alone; average both"
     )
     return Finding(FOUND, "boosting", text)
 
@@ -284,8 +284,8 @@ def text(found: Inspection, proposal: Proposal, *, given: bool) -> str:
         f"Command   {command}",
         f"Expect    training takes about {shown(proposal.seconds)} ({known}); write the score here",
     ]
-    if config.floor is not None:
-        doc.append(config_writer.about_floor(config.floor))
+    if config.baseline is not None:
+        doc.append(config_writer.about_baseline(config.baseline))
     why = {finding.about: finding.text for finding in proposal.findings}
     comments = {
         "competition": config_writer.COMPETITION_ASSUMED.strip(" #\n") * (not given),
@@ -312,7 +312,7 @@ def refuse_existing(path: Path) -> None:
     if path.exists() or path.is_symlink():
         raise ConfigError(
             f"{path} exists; expected a new file, and this one stays as it is.\n"
-            "Give another name, or renew its metric and floor alone:\n"
+            "Give another name, or renew its metric and baseline alone:\n"
             f"invoke inspect --input DIR --write {path.stem} --metric NAME"
         )
     if not path.parent.is_dir():

@@ -7,10 +7,10 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from pipeline.config import Config, Floor
+from pipeline.config import Baseline, Config
 
 LINE, STEP = 100, 4  # characters
-# Above what nobody gave; each goes when its field is set. The lines on a floor go with the metric.
+# Above what nobody gave; each goes when its field is set. Those on a baseline go with the metric.
 METRIC_UNKNOWN = (
     "    # A default: only the competition page has it. `invoke inspect --metric` sets it.\n"
 )
@@ -46,14 +46,18 @@ def write(config: Config, doc: Sequence[str], comments: Mapping[str, str]) -> st
             lines += [*waiting, f"    {name}={formatted(given[name], STEP, len(name) + 2)},"]
             waiting = []
     words = "\n".join(doc).replace("\\", "\\\\").replace('"""', "'''")
-    names = "Config, Data, Optimizer" if config.floor is None else "Config, Data, Floor, Optimizer"
+    names = (
+        "Config, Data, Optimizer"
+        if config.baseline is None
+        else "Baseline, Config, Data, Optimizer"
+    )
     head = [f'"""{words}\n"""', "", f"from pipeline.config import {names}", ""]
     return "\n".join([*head, "CONFIG = Config(", *lines, *waiting, ")", ""])
 
 
-def about_floor(floor: Floor) -> str:
-    """Return the lines of a docstring on a floor."""
-    return "\n".join(textwrap.wrap(f"Floor     {floor}", LINE, subsequent_indent=" " * 10))
+def about_baseline(baseline: Baseline) -> str:
+    """Return the lines of a docstring on a baseline."""
+    return "\n".join(textwrap.wrap(f"Baseline  {baseline}", LINE, subsequent_indent=" " * 10))
 
 
 def _different(value: Any) -> dict[str, Any]:

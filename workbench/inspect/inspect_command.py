@@ -21,8 +21,8 @@ OPTIONS = {
     "train": "the table with the labels, or the folder of class folders, if it is ambiguous",
     "test": "the table of the test set, if it is ambiguous",
     "label": "the column to predict, if it is ambiguous; several: with commas between",
-    "metric": "the competition's metric, in which the floor is measured; with --write EXISTING it "
-    "renews metric and floor of that config, and nothing else",
+    "metric": "the competition's metric, in which the baseline is measured; with --write EXISTING "
+    "it renews metric and baseline of that config, and nothing else",
 }
 
 
@@ -101,7 +101,7 @@ def run(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> 
 def _renew(
     folder: Path, given: Mapping[str, str], path: Path, show: Callable[[str], None]
 ) -> dict[str, Any]:
-    """Measure the floor of a config that exists by another metric, put both into its file, and
+    """Measure the baseline of a config that exists by another metric, put both into its file, and
     return what was found.
     """
     from pipeline.evaluate import metrics
@@ -118,17 +118,18 @@ def _renew(
     if idle:
         raise ConfigError(
             f"--{idle[0]} cannot work with --metric and a config that exists, {path}: its metric"
-            " and floor alone are renewed.\n"
+            " and baseline alone are renewed.\n"
             f"Leave it out, or give a new name: --write NAME"
         )
     before = config_files.load(given["write"])
     config = replace(before, metric=given["metric"])
     metrics.of(config)  # refuses one that cannot score this target
-    if "own" in (config.data.kind, config.target):
+    if "custom" in (config.data.kind, config.target):
         raise ConfigError(
-            f"{path} has its own {'reader' if config.data.kind == 'own' else 'target'}, for which"
-            " no simple model is fitted; expected image files, arrays, TFRecords or a table.\n"
-            f'Set metric="{config.metric}" in it, and leave floor out.'
+            f"{path} has its own {'reader' if config.data.kind == 'custom' else 'target'}, for"
+            " which no simple model is fitted; expected image files, arrays, TFRecords or a"
+            " table.\n"
+            f'Set metric="{config.metric}" in it, and leave baseline out.'
         )
     labels = tuple(filter(None, given["label"].split(","))) or config.data.labels
     asked = tables.Given(given["sample"], given["train"], given["test"], labels)
@@ -139,13 +140,13 @@ def _renew(
     proposed = config_proposal.with_floor(proposed, found)
     for line in proposed.findings:
         show(f"{line.level:9}{line.about:18}{line.text}")
-    if proposed.config.floor is None:
+    if proposed.config.baseline is None:
         raise ConfigError(
-            f"{path} stays as it is: no floor could be measured, as said above.\n"
-            f'Set metric="{config.metric}" in it, and remove floor=.'
+            f"{path} stays as it is: no baseline could be measured, as said above.\n"
+            f'Set metric="{config.metric}" in it, and remove baseline=.'
         )
-    config_edits.write(path, before, proposed.config, ("metric", "floor"))
-    show(f"wrote metric and floor into {path}; all else is as it was")
+    config_edits.write(path, before, proposed.config, ("metric", "baseline"))
+    show(f"wrote metric and baseline into {path}; all else is as it was")
     return {
         "config": config.name,
         "competition": config.competition,

@@ -285,7 +285,7 @@ def _guess(
     """Return a target with its findings. `reason`: for the metric."""
     default = (
         f"the metric is only on the competition page; defaulting to {metric} for {kind}"
-        f"{': ' + reason if reason else ''}. Give it, and the floor is measured in it: "
+        f"{': ' + reason if reason else ''}. Give it, and the baseline is measured in it: "
         "--metric NAME"
     )
     findings = (

@@ -64,7 +64,7 @@ def refuse_kind(folder: Path) -> None:
         if files:
             raise DataError(
                 f"{folder} has {kind}, in {shortened(list(map(str, files)), 3)}, which is not "
-                f"supported yet (README.md).\n{SUPPORTED.format('docs/own-code.md')}"
+                f"supported yet (README.md).\n{SUPPORTED.format('docs/custom-code.md')}"
             )
 
 

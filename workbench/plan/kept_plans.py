@@ -24,7 +24,7 @@ ROOT = Path(__file__).resolve().parents[2]
 NOTHING = (
     "name", "competition", "epochs", "seed", "folds", "views", "keep", "patience", "handoff",
     "session_hours", "infer_hours", "progress_seconds", "checkpoint_seconds",
-    "floor", "metric", "feed",
+    "baseline", "metric", "feed",
 )  # fmt: skip
 
 

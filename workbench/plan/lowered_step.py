@@ -79,8 +79,11 @@ def _given(config: Config, step: Any) -> tuple[Any, ...]:
     size = step.steps_per_call, config.batch
     whole = config.target in ("classes", "ordinal")
     labels: Any = (size, np.int32) if whole else ((*size, config.outputs), np.float32)
-    if config.target == "own":
-        labels = (*size, *sizes(config.data.own_labels)), np.dtype(str(config.data.own_labels[0]))
+    if config.target == "custom":
+        labels = (
+            (*size, *sizes(config.data.custom_labels)),
+            np.dtype(str(config.data.custom_labels[0])),
+        )
     draws = (*size, step.augmentation.draws(0).shape[1])
     struct: Any = jax.ShapeDtypeStruct
     pixels = struct((*size, *config.data.shape), np.dtype(config.data.dtype))

@@ -158,8 +158,8 @@ def sample(paths: Paths, data: Data) -> tuple[Any, float]:
 
 
 def _labels(config: Config, count: int) -> np.ndarray:
-    if config.target == "own":
-        kind, *shape = config.data.own_labels
+    if config.target == "custom":
+        kind, *shape = config.data.custom_labels
         return np.zeros((count, *sizes((kind, *shape))), str(kind))
     if config.target in ("classes", "ordinal"):
         return np.zeros(count, np.int32)

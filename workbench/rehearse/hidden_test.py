@@ -67,7 +67,7 @@ class HiddenTest:
         self._draw = random.Random(secret) if secret else secrets.SystemRandom()  # noqa: S311
         self._written: tuple[Path, tuple[Path, ...]] | None = None
         data = config.data
-        if data.kind == "own":
+        if data.kind == "custom":
             _require_table(config, folder)
         table, path = _labelled(config, folder)
         self.labelled = len(table)
@@ -275,8 +275,8 @@ def _require_table(config: Config, folder: Path) -> None:
         ConfigError: if they are not.
     """
     table = config.data.train_csv
-    if config.target == "own":
-        lacking = 'with target="own" only the reader knows the labels'
+    if config.target == "custom":
+        lacking = 'with target="custom" only the reader knows the labels'
     elif table is None or not (folder / table).is_file():
         lacking = f"data.train_csv={table!r} is no file of {folder}"
     else:
@@ -284,7 +284,7 @@ def _require_table(config: Config, folder: Path) -> None:
     raise ConfigError(
         f"The labels that {custom_code.described(config, 'read_training')} reads cannot be hidden:"
         f" {lacking}. A rehearsal expects a table with {config.data.id_column!r} and the labels.\n"
-        "Set data.train_csv, or train and infer here without a score (docs/own-code.md):\n"
+        "Set data.train_csv, or train and infer here without a score (docs/custom-code.md):\n"
         f"python -m pipeline train --config {config.name} --input {folder} --output run"
     )
 
@@ -301,7 +301,7 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
         return image_files.class_folders(folder, data)[1], folder
     path = folder / data.train_csv
     advice = "Set data.train_csv in the config."
-    names += [data.id_column] if data.kind in ("images", "own") else []
+    names += [data.id_column] if data.kind in ("images", "custom") else []
     return csv_files.read(path, DataError, advice, (data.id_column,), required=names), path
 
 

@@ -350,7 +350,7 @@ KINDS: dict[str, Callable[[Path, Data, Sequence[str], Place], Inputs]] = {
     "table": Tables,
     "arrays": Arrays,
     "tfrecords": Records,
-    "own": OwnFiles,
+    "custom": OwnFiles,
 }
 
 

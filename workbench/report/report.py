@@ -50,8 +50,8 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         name=name,
         found=found,
         headline=_headline(found, predictions),
-        floor=_floor(found),
-        other_floor=_other_floor(found),
+        baseline=_baseline(found),
+        other_baseline=_other_baseline(found),
         few_rows=[quoted(text, 1000) for text in (found.part("few_rows").get("text"),) if text],
         plan=plan_comparison.of(output, found),
         tiles=_tiles(found),
@@ -124,33 +124,33 @@ def _headline(found: Results, predictions: Predictions | None) -> dict[str, str]
     }
 
 
-def _floor(found: Results) -> tuple[Markup, list[tuple[Markup, str]], bool] | None:
-    """Return the metric, the rows of the table that shows the run beside its floor, and whether it
-    is below; None where no floor was measured.
+def _baseline(found: Results) -> tuple[Markup, list[tuple[Markup, str]], bool] | None:
+    """Return the metric, the rows of the table that shows the run beside its baseline, and whether
+    it is below; None where no baseline was measured.
     """
-    floor = found.part("floor")
-    if not all(name in floor for name in (*run_results.FLOOR, "metric", "model")):
+    baseline = found.part("baseline")
+    if not all(name in baseline for name in (*run_results.BASELINE, "metric", "model")):
         return None
     rows = [
-        (quoted(name, 60), f"{number(floor[score])} ± {number(floor[error], 2)}")
+        (quoted(name, 60), f"{number(baseline[score])} ± {number(baseline[error], 2)}")
         for name, score, error in (
             ("this run, held-out rows", "network", "network_error"),
-            (f"{floor['model']}, out of fold", "score", "error"),
+            (f"{baseline['model']}, out of fold", "score", "error"),
         )
     ]
-    return quoted(floor["metric"], 40), rows, floor.get("below") is True
+    return quoted(baseline["metric"], 40), rows, baseline.get("below") is True
 
 
-def _other_floor(found: Results) -> list[Markup]:
-    """Return that the floor is in another metric than the run, in a line; none if it is not."""
-    floor, metric = found.config.get("floor"), found.manifest.get("metric")
-    given = floor.get("metric") if isinstance(floor, dict) else None
+def _other_baseline(found: Results) -> list[Markup]:
+    """Return that the baseline is in another metric than the run, in a line; none if it is not."""
+    baseline, metric = found.config.get("baseline"), found.manifest.get("metric")
+    given = baseline.get("metric") if isinstance(baseline, dict) else None
     if not found.complete or given is None or given == metric:
         return []
     text = (
-        f"The floor is in {given} and the run's metric is {metric}, so they are not compared."
+        f"The baseline is in {given} and the run's metric is {metric}, so they are not compared."
         f" invoke inspect --input DIR --metric {metric} --write {found.config.get('name')}"
-        " renews the floor."
+        " renews the baseline."
     )
     return [quoted(text, 400)]
 

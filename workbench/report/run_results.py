@@ -26,7 +26,7 @@ from pipeline.runtime import provenance
 from pipeline.train.progress_log import HISTORY, LINES
 
 CLASSES, ORDINAL, REGRESSION, MULTILABEL = "classes", "ordinal", "regression", "multilabel"
-OWN = "own"
+OWN = "custom"
 MANIFEST, SUBMISSION = "artifact/manifest.json", "submission.csv"
 VALIDATION, PROBABILITIES = "validation.csv", "validation.npz"
 FIX = "Pull the run again, or remove the file: the report then lists it as missing."
@@ -35,10 +35,10 @@ MOST = 1e30  # matplotlib squares numbers; a curve of larger ones shows nothing
 TYPES: dict[str, type] = {
     **dict.fromkeys(("run_id", "status", "devices", "precision"), str),
     **dict.fromkeys(("config", "versions", "metrics", "files", "seconds", "applied"), dict),
-    **dict.fromkeys(("parameters", "target", "floor", "few_rows"), dict),
+    **dict.fromkeys(("parameters", "target", "baseline", "few_rows"), dict),
     "classes": list,
 }
-FLOOR = ("score", "error", "network", "network_error")
+BASELINE = ("score", "error", "network", "network_error")
 
 
 @dataclass(frozen=True)
@@ -190,9 +190,9 @@ def _manifest(path: Path) -> dict[str, Any]:
             ]
             if wrong:
                 raise ValueError(f"{', '.join(wrong[:3])[:200]} is not a finite number")
-            floor = manifest.get("floor") or {}
-            if not all(_is_number(floor.get(name, 0)) for name in FLOOR):
-                raise ValueError("floor has a number that is not finite")
+            baseline = manifest.get("baseline") or {}
+            if not all(_is_number(baseline.get(name, 0)) for name in BASELINE):
+                raise ValueError("baseline has a number that is not finite")
             if not all(isinstance(entry, dict) for entry in (manifest.get("files") or {}).values()):
                 raise ValueError("files lacks sha256 and size of each file")
             if not all(isinstance(name, str) for name in manifest.get("classes") or ()):

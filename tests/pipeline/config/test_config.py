@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import pipeline.configs
-from pipeline.config import Config, Data, Floor, Optimizer, config_files, from_json, load
+from pipeline.config import Baseline, Config, Data, Optimizer, config_files, from_json, load
 from pipeline.config.config_files import CONFIGS
 from pipeline.errors import ConfigError
 
@@ -17,7 +17,7 @@ NAMES = sorted(path.stem for path in CONFIGS.glob("[a-z]*.py"))
 
 UNUSUAL = replace(
     DIGITS,
-    floor=Floor(model="ß\u2028", metric="accuracy", score=-0.1, error=1e-9, rows=7),
+    baseline=Baseline(model="ß\u2028", metric="accuracy", score=-0.1, error=1e-9, rows=7),
     class_weights={"é": 0.1},
     model_options={"width": 3, "x": True, "of": "text"},
     optimizer=replace(DIGITS.optimizer, name="sgd", base_rate=1 / 3, clip_norm=0.1),
@@ -65,7 +65,7 @@ TWO = replace(DATA, label_column=("a", "b"))
 GROUPED = replace(DATA, group_column="patient")
 RECORDS = replace(DATA, kind="tfrecords", image_feature="picture")
 TABLE = Data(kind="table", numeric_columns=("age",))
-OWN = Data(kind="own", own_inputs={"numbers": ("float32", 4)})
+OWN = Data(kind="custom", custom_inputs={"numbers": ("float32", 4)})
 TAGS = replace(DIGITS, data=TWO, target="multilabel", num_classes=0)
 BAD = [
     (

@@ -78,10 +78,11 @@ def columns(ids, numbers):
     return {"first": first(numbers), "largest": numbers.max(axis=(1, 2))}
 
 CONFIG = Config(
-    name="maps", competition="maps", target="own", seed=3, folds=2,
+    name="maps", competition="maps", target="custom", seed=3, folds=2,
     data=Data(
-        kind="own", group_column="tens", weight_column="first", own_labels=("float32", 2, 3),
-        own_inputs={"picture": ("uint8", 4, 4), "place": ("int32", 1), "height": ("float32", 1)}),
+        kind="custom", group_column="tens", weight_column="first", custom_labels=("float32", 2, 3),
+        custom_inputs={
+            "picture": ("uint8", 4, 4), "place": ("int32", 1), "height": ("float32", 1)}),
     read_training="read_all", read_test="read_some", write_submission="columns",
     model="layered", loss="squared", metric="farthest", augment="shaken",
     optimizer=Optimizer(name="adam", base_rate=5e-3, base_batch=8), batch=8, epochs=4,
@@ -142,7 +143,7 @@ def test_packed_inputs_come_apart_again_bit_for_bit(data, names):
     }
 
     whole = custom_readers.pack(inputs)
-    assert whole.shape == (2, *Data(kind="own", own_inputs=forms).shape)
+    assert whole.shape == (2, *Data(kind="custom", custom_inputs=forms).shape)
     again = custom_readers.unpacked(whole, forms)
     for name, array in inputs.items():
         assert np.asarray(again[name]).tobytes() == array.tobytes()
@@ -185,7 +186,7 @@ def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, t
     folder, made = maps
     config, sample = made('"largest"', '"Largest"'), folder / "sample_submission.csv"
     writer, metric = submission.writer_of(config), metrics.of(config)
-    form = submission.Form(Target("own", ()), metric, sample, writer=writer)
+    form = submission.Form(Target("custom", ()), metric, sample, writer=writer)
 
     with pytest.raises(SubmissionError, match=r"returns 2 rows, .*'Largest': .*; expected a"):
         form.write(tmp_path / "out.csv", IDS[:2], np.zeros((2, 2, 3), np.float32))
@@ -197,11 +198,11 @@ def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, t
 @pytest.mark.parametrize(
     ("before", "after", "said"),
     [
-        ('own_labels=("float32", 2, 3)', "own_labels=()", "data.own_labels="),
+        ('custom_labels=("float32", 2, 3)', "custom_labels=()", "data.custom_labels="),
         ('loss="squared", ', "", "loss='' cannot work"),
         ("greater_is_better=False", "other=3", "greater_is_better=True"),
         ("CONFIG = Config(", "CONFIG = Config(feed='files',", "feed='files' cannot work"),
-        ('kind="own", ', 'kind="own", flip=True, ', "data.flip=True cannot work"),
+        ('kind="custom", ', 'kind="custom", flip=True, ', "data.flip=True cannot work"),
         ("farthest", "mean_output", "a name beside absolute_error, .*mean_output"),
     ],
 )
@@ -212,11 +213,13 @@ def test_what_contradicts_itself_is_refused(maps, before, after, said):
 
 def test_pictures_of_an_own_reader_may_be_augmented_as_any():
     """They are uint8 (height, width, 1 or 3), and labels have no shape of their own."""
-    data = Data(kind="own", own_inputs={"picture": ("uint8", 4, 4, 1)}, flip=True, crop_padding=1)
+    data = Data(
+        kind="custom", custom_inputs={"picture": ("uint8", 4, 4, 1)}, flip=True, crop_padding=1
+    )
     assert data.images and data.shape == (4, 4, 1) and data.dtype == "uint8"
-    assert not Data(kind="own", own_inputs={"numbers": ("float32", 4)}).images
+    assert not Data(kind="custom", custom_inputs={"numbers": ("float32", 4)}).images
     with pytest.raises(ConfigError, match=r"data.rotate=True cannot work.*\(4, 2, 1\)"):
-        Data(kind="own", own_inputs={"picture": ("uint8", 4, 2, 1)}, rotate=True)
+        Data(kind="custom", custom_inputs={"picture": ("uint8", 4, 2, 1)}, rotate=True)
 
 
 @pytest.mark.parametrize(
@@ -224,8 +227,8 @@ def test_pictures_of_an_own_reader_may_be_augmented_as_any():
     [{"i": 5}, {"i": (["uint8"], 3)}, {"i": ("uint8",)}, {1: ("uint8", 2)}, {}, 3],
 )
 def test_a_form_that_is_none_is_refused(forms):
-    with pytest.raises(ConfigError, match=r"data.own_inputs.* cannot work"):
-        Data(kind="own", own_inputs=forms)
+    with pytest.raises(ConfigError, match=r"data.custom_inputs.* cannot work"):
+        Data(kind="custom", custom_inputs=forms)
 
 
 def test_a_test_row_that_is_not_finite_gets_the_mean_prediction_alone(maps):

@@ -184,7 +184,7 @@ def test_a_loss_is_least_where_the_prediction_is_right(kind, right, label):
 @pytest.mark.parametrize(
     ("kind", "texts", "said"),
     [
-        ("classes", ["9" * 999, "b"], r"2 different labels \('9{60} …' .*, 'b'\);.*=3"),
+        ("classes", ["9" * 999, "b"], r"2 different labels \('9{60}…', 'b'\);.*=3"),
         ("classes", ["a", "b", ""], "'' in 'y' .rows: 1, the first: 3.; expected a label"),
         ("ordinal", ["1", "2", "good"], "'good' in 'y'.*expected numbers"),
         ("multilabel", ["a b", "b"], "2 different labels.*num_classes=3"),

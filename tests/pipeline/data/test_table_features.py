@@ -165,7 +165,7 @@ DEEP = b"\x93NUMPY\x02\x00" + len(HEADER).to_bytes(4, "little") + HEADER
     ("name", "content", "said"),
     [
         ("a.npy", np.zeros((3, 2, 3), np.uint8), r"uint8 \(3, 2, 3, 1\); expected uint8 \(4, 2, 3"),
-        ("a.npy", np.zeros((4, 2, 3), np.float32), r"(?s)save it as uint8.*data.kind='own'"),
+        ("a.npy", np.zeros((4, 2, 3), np.float32), r"(?s)save it as uint8.*data.kind='custom'"),
         ("a.npy", np.array([None] * 4), "no array: ValueError"),  # nothing is unpickled
         ("a.npy", b"PK no zip", "no array"),
         ("a.npy", DEEP, "no array"),  # numpy quotes thousands of brackets

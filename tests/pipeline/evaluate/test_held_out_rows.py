@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.__main__ import main
-from pipeline.config import Floor
+from pipeline.config import Baseline
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
 from pipeline.evaluate import held_out_rows, metrics
@@ -21,7 +21,7 @@ from pipeline.evaluate.held_out_rows import HeldOutRows
 from pipeline.train import training
 from workbench.report import report
 
-FLOOR = Floor(model="a forest", metric="accuracy", score=0.8, error=0.02, rows=400)
+BASELINE = Baseline(model="a forest", metric="accuracy", score=0.8, error=0.02, rows=400)
 
 
 @given(st.lists(st.floats(0, 10) | st.just(float("nan")), max_size=40), st.integers(1, 30))
@@ -85,13 +85,13 @@ def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(metrics, "MOST_RESAMPLES", 100)
 
 
-def compared(right, floor=FLOOR, rows=100, metric="accuracy") -> tuple[dict | None, str]:
+def compared(right, baseline=BASELINE, rows=100, metric="accuracy") -> tuple[dict | None, str]:
     """Return the manifest's part and the line of a run with so many right rows."""
     labels = np.arange(rows, dtype=np.int32) % 2
     found = np.eye(2, dtype=np.float32)[np.where(np.arange(rows) < right, labels, 1 - labels)]
     ids, target = tuple(map(str, range(rows))), Target("classes", ("a", "b"))
     examples = Examples(ids, np.zeros((rows, 1)), labels, target)
-    config = replace(configs.load("digits"), num_classes=2, floor=floor, metric=metric)
+    config = replace(configs.load("digits"), num_classes=2, baseline=baseline, metric=metric)
     lines: list[str] = []
     held_out = HeldOutRows(config, examples, [(np.arange(0), np.arange(rows))], found)
     part = held_out_rows.compare(held_out, lines.append)
@@ -101,12 +101,12 @@ def compared(right, floor=FLOOR, rows=100, metric="accuracy") -> tuple[dict | No
 @pytest.mark.parametrize(
     ("right", "said"),
     [
-        (99, "Above the floor by "),
-        (80, "Above the floor by 0.0 standard errors (less than 2 may be chance)"),
-        (60, "Warning: below the floor by "),
+        (99, "Above the baseline by "),
+        (80, "Above the baseline by 0.0 standard errors (less than 2 may be chance)"),
+        (60, "Warning: below the baseline by "),
     ],
 )
-def test_a_run_says_on_which_side_of_the_floor_it_is(few_resamples, right, said):
+def test_a_run_says_on_which_side_of_the_baseline_it_is(few_resamples, right, said):
     part, line = compared(right)
 
     assert said in line and "a forest has 0.8 ± 0.02" in line
@@ -117,14 +117,14 @@ def test_a_run_says_on_which_side_of_the_floor_it_is(few_resamples, right, said)
 
 def test_a_floor_of_another_metric_or_without_a_value_loses_no_training(few_resamples):
     """And of a metric that falls, less is better."""
-    auc = replace(FLOOR, metric="auc")
+    auc = replace(BASELINE, metric="auc")
 
     assert compared(80, auc)[0] is None
-    assert "The floor is in auc and the config's metric is accuracy" in compared(80, auc)[1]
+    assert "The baseline is in auc and the config's metric is accuracy" in compared(80, auc)[1]
     part, line = compared(1, auc, rows=1, metric="auc")
     assert (part, line) == (None, "")
-    part, line = compared(100, replace(FLOOR, metric="log_loss", score=0.5), metric="log_loss")
-    assert part is not None and not part["below"] and "Above the floor" in line
+    part, line = compared(100, replace(BASELINE, metric="log_loss", score=0.5), metric="log_loss")
+    assert part is not None and not part["below"] and "Above the baseline" in line
 
 
 def assert_it_has_the_numbers_of(manifest, page):
@@ -138,13 +138,13 @@ def assert_it_has_the_numbers_of(manifest, page):
     assert "What this page lacks" not in page
 
 
-def test_the_last_line_the_manifest_the_report_and_describe_show_the_floor(
+def test_the_last_line_the_manifest_the_report_and_describe_show_the_baseline(
     few_resamples, competition, tiny, written_config, tmp_path, capsys
 ):
-    """A floor that nothing can reach, which came while the run rested."""
+    """A baseline that nothing can reach, which came while the run rested."""
     lines: list[str] = []
     training.train(tiny, competition, tmp_path / "out", max_steps=2, show=lines.append)
-    config = replace(tiny, floor=replace(FLOOR, score=2.0))
+    config = replace(tiny, baseline=replace(BASELINE, score=2.0))
 
     training.train(config, competition, tmp_path / "out", show=lines.append)
 
@@ -153,8 +153,8 @@ def test_the_last_line_the_manifest_the_report_and_describe_show_the_floor(
     assert main(["describe", "--config", str(written_config(config)), "--json"]) == 0
     told = json.loads(capsys.readouterr().out.splitlines()[-1])
     assert any(line.startswith("Resuming from step 2") for line in lines)
-    assert lines[-1].startswith("Warning: below the floor")
-    assert made.config.floor == config.floor and made.manifest["floor"]["below"]
-    assert "This run is below its floor" in page and "a forest, out of fold" in page
-    assert told["floor"]["score"] == 2.0
+    assert lines[-1].startswith("Warning: below the baseline")
+    assert made.config.baseline == config.baseline and made.manifest["baseline"]["below"]
+    assert "This run is below its baseline" in page and "a forest, out of fold" in page
+    assert told["baseline"]["score"] == 2.0
     assert_it_has_the_numbers_of(made.manifest, page)

@@ -12,7 +12,7 @@ import pytest
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.__main__ import main as model_side
-from pipeline.config import Config, Data, Floor
+from pipeline.config import Baseline, Config, Data
 from pipeline.data import dataset, table_features
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError
@@ -50,9 +50,11 @@ def diamonds(tmp_path_factory) -> tuple[Path, Path, Config, list[str]]:
     test[["price"]].to_csv(folder / "sample_submission.csv", index_label="id")
     model = {"model_options": {"width": 16, "depth": 1, "dropout": 0.0}, "epochs": 4, "folds": 2}
     data = Data(kind="table", label_column="price", numeric_columns=("carat", "y"))
-    floor = Floor(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=STONES)
+    baseline = Baseline(
+        model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=STONES
+    )
     named = {"name": "stones", "competition": "stones", "metric": "rmsle"}
-    config = replace(configs.load("diabetes"), data=data, floor=floor, **model, **named)
+    config = replace(configs.load("diabetes"), data=data, baseline=baseline, **model, **named)
     lines: list[str] = []
     training.train(config, folder, folder / "out", show=lines.append)
     return folder, folder / "out", config, lines
@@ -130,7 +132,7 @@ def test_the_rows_that_carry_the_error_are_named(diamonds, tmp_path):
     below, named = lines[-2:]
     share = r"Warning: Few rows carry \d\d% of the squared error on 600 held-out rows: train3\."
     assert re.match(share, named)
-    assert "below the floor" in below and "Look at the worst rows" in below
+    assert "below the baseline" in below and "Look at the worst rows" in below
     assert made.manifest["few_rows"]["ids"] == ["train3"]
     assert artifact.load(out / "artifact").target.highest == ()
     page = report.write(out).read_text()

@@ -21,9 +21,9 @@ from tests.pipeline.handmade import without_numbers
 
 ROOT = Path(__file__).resolve().parents[3]
 ORDERS = Path(orders.__file__)
-# The example of docs/own-code.md, with the rest of the config as in that of digits.
+# The example of docs/custom-code.md, with the rest of the config as in that of digits.
 (EXAMPLE, *_) = re.findall(
-    r"```python\n(.*?)```", (ROOT / "docs/own-code.md").read_text(), re.DOTALL
+    r"```python\n(.*?)```", (ROOT / "docs/custom-code.md").read_text(), re.DOTALL
 )
 REST = "    # and the rest, as in pipeline/configs/digits.py\n"
 FIELDS = ("competition", "num_classes", "data", "optimizer", "batch", "epochs")

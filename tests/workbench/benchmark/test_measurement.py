@@ -68,7 +68,7 @@ def small():
     config = config_module.load("digits")
     return replace(
         config, model="wide_resnet", batch=BATCH,
-        model_options={"k": 1, "n": 0, "kernel_size": 1}, folds=None, floor=None,
+        model_options={"k": 1, "n": 0, "kernel_size": 1}, folds=None, baseline=None,
         batchnorm_batch=None, optimizer=replace(config.optimizer, base_batch=BATCH),
     )  # fmt: skip
 

@@ -30,7 +30,9 @@ from workbench.inspect.inspection import Inspection
 from workbench.inspect.tables import Given
 
 # The others have readers of their own.
-DESCRIBED = [slug for slug in EMBEDDED if configs.load(slug.replace("-", "_")).data.kind != "own"]
+DESCRIBED = [
+    slug for slug in EMBEDDED if configs.load(slug.replace("-", "_")).data.kind != "custom"
+]
 RANDOM = np.random.default_rng(0)
 SHAPE = "kind height width channels train_csv test_csv sample_submission id_column label_column"
 COLUMNS = "numeric_columns categorical_columns suffix train_images test_images resize"

@@ -199,9 +199,9 @@ def many_classes(folder):
     run(folder, names=[f"species {number:03d}" for number in range(130)], rows=400)
 
 
-def of_another_floor(folder):
-    floor = {"metric": "rmse", "score": 0.5}
-    run(folder, metric="accuracy", config={"name": "tiny", "floor": floor}, floor=None)
+def of_another_baseline(folder):
+    baseline = {"metric": "rmse", "score": 0.5}
+    run(folder, metric="accuracy", config={"name": "tiny", "baseline": baseline}, baseline=None)
 
 
 @pytest.mark.parametrize(
@@ -231,7 +231,7 @@ def of_another_floor(folder):
             ["it and validation.csv are of different runs"],
         ),
         (with_submission, ["2 rows, sha256 "]),
-        (of_another_floor, ["The floor is in rmse and the run's metric is accuracy"]),
+        (of_another_baseline, ["The baseline is in rmse and the run's metric is accuracy"]),
     ],
 )
 def test_a_page_says_what_the_run_is_and_what_is_missing(tmp_path, made, facts):

@@ -1,4 +1,4 @@
-"""A floor is what a simple model reaches on rows that it has not seen, by the config's metric."""
+"""A baseline is what a simple model reaches on rows that it has not seen, by one metric."""
 
 import json
 import re
@@ -15,7 +15,7 @@ from pipeline.data.labels import Target
 from pipeline.errors import DataError
 from tests.workbench.inspect.test_inspection import columns, pictures, png, put
 from workbench.__main__ import main
-from workbench.inspect import config_proposal, floor_model, inspection
+from workbench.inspect import baseline_model, config_proposal, inspection
 
 RANDOM = np.random.default_rng(0)
 DIGITS = configs.load("digits")
@@ -44,11 +44,11 @@ def test_a_forest_learns_colours_and_boosting_a_number(kind, metric):
     table = replace(config, data=Data(kind="table", label_column=names, numeric_columns=("x",)))
     rows = np.stack([shades, np.zeros(96)], axis=1).astype(np.float32)
 
-    of_pictures = floor_model.fit(config, examples(labels, coloured(shades), kind))
-    of_table = floor_model.fit(table, examples(labels, rows, kind))
+    of_pictures = baseline_model.fit(config, examples(labels, coloured(shades), kind))
+    of_table = baseline_model.fit(table, examples(labels, rows, kind))
 
     assert (of_pictures.metric, of_pictures.rows, of_table.rows) == (metric, 96, 96)
-    assert (of_pictures.model, of_table.model) == (floor_model.FOREST, floor_model.BOOSTING)
+    assert (of_pictures.model, of_table.model) == (baseline_model.FOREST, baseline_model.BOOSTING)
     assert of_pictures.score > 0.8 and of_table.score > 0.5
 
 
@@ -58,10 +58,10 @@ def test_a_floor_of_labels_that_mean_nothing_is_chance():
     noise = RANDOM.integers(0, 255, (200, 8, 8, 1), np.uint8)
     config = replace(DIGITS, num_classes=4)
 
-    floor = floor_model.fit(config, examples(labels, noise))
+    baseline = baseline_model.fit(config, examples(labels, noise))
 
-    assert abs(floor.score - 0.5) < 5 * floor.error
-    assert floor.error == pytest.approx((0.25 / 200) ** 0.5, rel=0.2)
+    assert abs(baseline.score - 0.5) < 5 * baseline.error
+    assert baseline.error == pytest.approx((0.25 / 200) ** 0.5, rel=0.2)
 
 
 def test_rows_of_a_group_are_never_on_both_sides():
@@ -72,8 +72,8 @@ def test_rows_of_a_group_are_never_on_both_sides():
     alike = examples(labels, inputs)
     config = replace(DIGITS, num_classes=4)
 
-    known = floor_model.fit(config, alike).score
-    apart = floor_model.fit(config, replace(alike, groups=groups)).score
+    known = baseline_model.fit(config, alike).score
+    apart = baseline_model.fit(config, replace(alike, groups=groups)).score
 
     assert known > 0.95 > apart
 
@@ -82,7 +82,7 @@ def test_too_few_rows_have_no_floor():
     labels = np.array([0, 1, 0, 1], np.int32)
 
     with pytest.raises(DataError, match="too few rows"):
-        floor_model.fit(replace(DIGITS, num_classes=4), examples(labels, coloured(labels)))
+        baseline_model.fit(replace(DIGITS, num_classes=4), examples(labels, coloured(labels)))
 
 
 def test_a_gap_is_a_gap_to_boosting_and_not_the_mean(tmp_path):
@@ -91,12 +91,12 @@ def test_a_gap_is_a_gap_to_boosting_and_not_the_mean(tmp_path):
     found = inspection.inspect(put(tmp_path, files))
     config = config_proposal.propose(found, "sold", "sold").config
 
-    floor = floor_model.fit(config, read_training(tmp_path, config))
+    baseline = baseline_model.fit(config, read_training(tmp_path, config))
 
-    assert floor.score > 0.95
+    assert baseline.score > 0.95
 
 
-def test_inspect_writes_the_floor_into_the_config_and_skips_broken_files(tmp_path, capsys):
+def test_inspect_writes_the_baseline_into_the_config_and_skips_broken_files(tmp_path, capsys):
     """So that training, report and describe can show it."""
     labels = np.arange(240) % 3
     drawn = coloured(labels)
@@ -109,10 +109,10 @@ def test_inspect_writes_the_floor_into_the_config_and_skips_broken_files(tmp_pat
     end = json.loads(capsys.readouterr().out.splitlines()[-1])
     config = configs.load(f"{tmp_path}/leaves.py")
     assert code == 0 and config == from_json(end["proposed"])
-    assert config.floor is not None and config.floor.rows == 239
-    said = next(line["text"] for line in end["findings"] if line["about"] == "floor")
-    assert said == f"{config.floor}; a model has to beat it"
-    assert f"Floor     {config.floor.metric}" in (tmp_path / "leaves.py").read_text()
+    assert config.baseline is not None and config.baseline.rows == 239
+    said = next(line["text"] for line in end["findings"] if line["about"] == "baseline")
+    assert said == f"{config.baseline}; a model has to beat it"
+    assert f"Baseline  {config.baseline.metric}" in (tmp_path / "leaves.py").read_text()
 
 
 @pytest.mark.slow  # it trains; tests/e2e has an inspection of a table

@@ -1,4 +1,4 @@
-"""The floor of a competition: a simple model, fitted in seconds and scored out of fold.
+"""The baseline of a competition: a simple model, fitted in seconds and scored out of fold.
 
 Images: a random forest on thumbnails and colour histograms. Tables: gradient boosting. A network
 that does no better has learned nothing that these do not see.
@@ -13,7 +13,7 @@ import numpy as np
 from PIL import Image
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
-from pipeline.config import Config, Floor
+from pipeline.config import Baseline, Config
 from pipeline.data.dataset import Examples
 from pipeline.errors import DataError
 from pipeline.evaluate import metrics
@@ -31,8 +31,8 @@ FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # with more rows than `FEW`, the fewer fo
 Fitted = Callable[[np.ndarray], np.ndarray]
 
 
-def fit(config: Config, examples: Examples) -> Floor:
-    """Return the floor of these examples by the config's metric.
+def fit(config: Config, examples: Examples) -> Baseline:
+    """Return the baseline of these examples by the config's metric.
 
     Args:
         config: with kind "table" it is fitted on all columns, else on pixels.
@@ -46,7 +46,7 @@ def fit(config: Config, examples: Examples) -> Floor:
     metric = metrics.of(config)
     found = out_of_fold(config, chosen)
     truth = chosen.target.truth(chosen.labels)
-    return Floor(
+    return Baseline(
         model=BOOSTING if table else FOREST,
         metric=metric.name,
         score=float(f"{metric(truth, found):.6g}"),
@@ -147,8 +147,8 @@ def _folds(examples: Examples, seed: int) -> list[tuple[np.ndarray, np.ndarray]]
     if count < 2 or len(examples) < LEAST_ROWS:
         what = "groups" if count < 2 else "rows"
         raise DataError(
-            f"There are too few {what} for a floor out of fold; expected {LEAST_ROWS} rows, and 2"
-            " groups where there are groups.\nAdd labelled rows."
+            f"There are too few {what} for a baseline out of fold; expected {LEAST_ROWS} rows, and"
+            " 2 groups where there are groups.\nAdd labelled rows."
         )
     kind: Any = StratifiedKFold if groups is None else StratifiedGroupKFold
     if np.unique(strata, return_counts=True)[1].max() < count:
@@ -187,7 +187,7 @@ def _classifier(
     def predict(rows: np.ndarray) -> np.ndarray:
         found = np.zeros((len(rows), classes))
         found[:, seen] = model.predict_proba(rows)
-        # As if one tree more said nothing: a logarithm of 0 would make the floor too low.
+        # As if one tree more said nothing: a logarithm of 0 would make the baseline too low.
         return (TREES * found + 1 / classes) / (TREES + 1)
 
     return predict
