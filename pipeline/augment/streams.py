@@ -11,7 +11,8 @@ from enum import IntEnum
 class Stream(IntEnum):
     """What random numbers are drawn for; the second part of each generator's seed.
 
-    A number stays what it is: with another one, a seed gives other batches.
+    A number stays what it is: with another one, a seed gives other batches. 6 is free. A new stream
+    gets the next number.
     """
 
     ORDER = 1  # of the images in an epoch

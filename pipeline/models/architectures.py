@@ -191,17 +191,18 @@ def _residual_stage(x: Any, stage: int, blocks: int, drop_path: float, convoluti
 
 
 def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
-    """Return the sum of a block's input and its branch, which a share of the images goes without.
+    """Return the sum of a block's input and its branch, which a share of the examples goes
+    without.
 
     The branch of the others grows by as much as keeps the mean: stochastic depth, Huang et al.
     2016, arXiv:1603.09382, whose share grows linearly with the depth of a block.
 
     Args:
-        drop_path: that share, in training, drawn for each image.
+        drop_path: that share, in training, drawn for each example.
     """
     if drop_path:
-        per_image = (None, 1, 1, 1)
-        dropped = layers.Dropout(drop_path, noise_shape=per_image, name=f"{name}_drop_path")
+        per_example = (None, *(1 for _ in branch.shape[1:]))
+        dropped = layers.Dropout(drop_path, noise_shape=per_example, name=f"{name}_drop_path")
         branch = dropped(branch)
     return layers.Add(name=f"{name}_add")([x, branch])
 

@@ -153,6 +153,14 @@ def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(
     assert between.count("SaveKernel") == 1
 
 
+def test_a_bundle_that_is_there_is_not_pushed_again(push, between, built, shown):
+    """As when another window pushed it since this one looked."""
+    between.always("GetKernel", current(1, built.sha256))
+
+    assert push().version == 1
+    assert between.count("SaveKernel") == 0 and len(shown) == 1
+
+
 def test_our_version_is_found_behind_one_of_somebody_else(push, between, built):
     """Another browser tab may have saved the notebook since."""
     between.say("SaveKernel", [RESET])

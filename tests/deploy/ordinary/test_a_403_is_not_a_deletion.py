@@ -237,6 +237,11 @@ def test_a_first_push_with_a_limited_token_says_what_is_not_known(start, ours):
     assert sent(local) == 0
     assert "may be a second run of the same" in "\n".join(plans[0].lines())
     assert push(kaggle, ours, agree=plans.append).version == 1
+    (ours.root / "pipeline/model.py").write_text("CHANGED = True\n")
+    kaggle.pace = QUICK
+    with pytest.raises(Unknown):  # now a push from here has made it
+        push(kaggle, ours, agree=plans.append)
+    assert sent(local) == 1
 
 
 def test_the_list_is_asked_for_in_pages_that_kaggle_answers(kaggle, between):

@@ -28,7 +28,7 @@ STRIDED = replace(
 
 
 @pytest.mark.parametrize("config", [DIGITS, SMALL_WRN, STRIDED], ids=lambda config: config.model)
-def test_a_model_takes_uint8_and_gives_float32_logits(config):
+def test_a_model_takes_its_inputs_and_gives_float32_logits(config):
     """Also under a policy that computes in another type. Each layer with weights has a name of its
     own: one that Keras counts up differs from one session to the next. BatchNorm's momentum is the
     one that was asked for, which is scaled with the batch in one other place.
@@ -37,7 +37,7 @@ def test_a_model_takes_uint8_and_gives_float32_logits(config):
     try:
         with without_numbers():  # no numbers are looked at
             first, built = (architectures.build(config, 0.8) for _ in range(2))
-            images = keras.KerasTensor((2, *config.data.shape), "uint8")
+            images = keras.KerasTensor((2, *config.data.shape), config.data.dtype)
             found = built.compute_output_spec(images)
     finally:
         keras.config.set_dtype_policy("float32")
