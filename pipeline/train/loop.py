@@ -349,7 +349,7 @@ class Loop:
         size = step.micro_batch * step.replicas  # what fits with gradients fits without
         for number, (images, real) in enumerate(blocks(self.batches.inputs, rows, size)):
             in_flight.append(evaluate(number * size, images, real))
-            if len(in_flight) > EVALUATIONS:
+            if len(in_flight) == EVALUATIONS:
                 yield jax.device_get(in_flight.popleft())
                 session.progress()
         yield from jax.device_get(list(in_flight))

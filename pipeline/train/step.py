@@ -190,11 +190,12 @@ class TrainStep:
         """
         size = self.config.batch
 
-        def loss_fn(params: Any, buffers: Any, examples: Examples) -> tuple[Any, Any]:
+        def loss_fn(params: Any, state: TrainState, examples: Examples) -> tuple[Any, Any]:
             """Return what is minimized, summed over a micro-batch, and the sums that are reported:
-            of the loss, of the metric, and of BatchNorm's moved statistics.
+            of the loss, of the metric, and of BatchNorm's moved statistics. The gradient is by
+            `params` alone.
             """
-            outputs, statistics, penalty = self._forward(params, buffers, examples)
+            outputs, statistics, penalty = self._forward(params, state.buffers, examples)
             losses, metrics = self._losses(examples, outputs)
             # What a layer adds to the loss is a mean over images, as in Keras.
             number, loss = len(examples.places), losses.sum()
@@ -259,39 +260,39 @@ class TrainStep:
             if held:
                 rows = jnp.take(held[0], batch.inputs, axis=0, mode="clip")
                 batch = batch._replace(inputs=rows)
-            return self._over_micro_batches(grad_fn, state.params, state.buffers, batch, 0)
+            return self._over_micro_batches(grad_fn, state, batch, 0)
         every, split = PartitionSpec(), PartitionSpec(replicas.AXIS)  # type: ignore[no-untyped-call]
 
-        def of_replica(params: Any, buffers: Any, held: Any, inputs: Any, rest: Any) -> Any:
+        def of_replica(state: TrainState, held: Any, inputs: Any, rest: Any) -> Any:
             first = jax.lax.axis_index(replicas.AXIS) * self._share
             share = Batch(replicas.gathered(held[0], inputs) if held else inputs, *rest)
-            sums = self._over_micro_batches(grad_fn, params, buffers, share, first)
+            sums = self._over_micro_batches(grad_fn, state, share, first)
             return replicas.added_up(sums, self._platform)
 
         # After psum the sums are the same on every replica, which JAX need not prove.
         return jax.shard_map(
             of_replica,
             mesh=self.mesh,
-            in_specs=(every, every, split, every if held else split, split),
+            in_specs=(every, split, every if held else split, split),
             out_specs=every,
             check_vma=False,
-        )(state.params, state.buffers, held, batch.inputs, tuple(batch[1:]))
+        )(state, held, batch.inputs, tuple(batch[1:]))
 
     def _over_micro_batches(
-        self, grad_fn: Callable[..., Any], params: Any, buffers: Any, share: Batch, first: Any
+        self, grad_fn: Callable[..., Any], state: TrainState, share: Batch, first: Any
     ) -> Any:
         """Return the same over a replica's share, which begins at place `first`."""
         number = self._share // self.micro_batch
         examples = self._augmented(share, first + jnp.arange(self._share))
         if number == 1:
-            return grad_fn(params, buffers, examples)
+            return grad_fn(state.params, state, examples)
         parts = jax.tree.map(lambda a: a.reshape(number, -1, *a.shape[1:]), examples)
         part = jax.tree.map(lambda array: array[0], parts)
-        shapes = jax.eval_shape(grad_fn, params, buffers, part)
+        shapes = jax.eval_shape(grad_fn, state.params, state, part)
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
         def add(sums: Any, part: Examples) -> Any:
-            return jax.tree.map(jnp.add, sums, grad_fn(params, buffers, part)), None
+            return jax.tree.map(jnp.add, sums, grad_fn(state.params, state, part)), None
 
         # XLA's CPU compiler makes convolutions fast only outside of loops (docs/dev/findings.md),
         # but frees no memory between micro-batches there. So a CPU loops only after it ran out of
