@@ -55,6 +55,16 @@ def test_an_artifact_holds_all_that_inference_needs(folder, tiny):
     assert "folds" not in loaded.manifest and loaded.folds == (loaded.weights,)
 
 
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc here")
+def test_a_save_leaves_no_file_open(folder):
+    """A training writes thousands of files."""
+    before = len(list(Path("/proc/self/fd").iterdir()))
+
+    save(folder)
+
+    assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
 def test_equal_weights_make_equal_bytes(folder):
     """The sha256 of the weights names the weights, not the time of writing."""
     before = told(folder)

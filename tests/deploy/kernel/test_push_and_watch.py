@@ -155,7 +155,8 @@ def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(
 
 def test_a_bundle_that_is_there_is_not_pushed_again(push, between, built, shown):
     """As when another window pushed it since this one looked."""
-    between.always("GetKernel", current(1, built.sha256))
+    between.say("GetKernel", [current(1, built.sha256)])
+    between.say(STATUS, states("RUNNING"))
 
     assert push().version == 1
     assert between.count("SaveKernel") == 0 and len(shown) == 1
