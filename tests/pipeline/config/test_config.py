@@ -111,7 +111,7 @@ BAD = [
             "base_rate": (float("nan"), -1.0),
             "weight_decay": (0.1,),
             "clip_norm": (0,),
-            "schedule": ("linear",),
+            "schedule": ("sawtooth",),
             "decay_share": (0.1,),
         },
     ),
