@@ -190,8 +190,8 @@ def _order(place: object) -> tuple[int, str]:
 def _is_needed(name: Path, ended: bool) -> bool:
     """Return whether the next session needs a file besides the checkpoints.
 
-    These are what finished folds wrote, what fits into memory, the held-out outputs so far, and
-    executables if the run ended by itself.
+    These are what finished folds wrote, what fits into memory, and executables if the run ended by
+    itself.
     """
     if CHECKPOINTS in name.parts:
         return False

@@ -158,7 +158,7 @@ def _members(folder: Path) -> dict[str, float]:
 def _written_list(folder: Path, name: str, told: Callable[[Any], Told]) -> list[Told]:
     """Return what is told of each entry of a list that the run wrote; [] if it wrote none."""
     path = folder / name
-    if not path.is_file():  # an older run, or a single model
+    if not path.is_file():  # of a run by hand, for example
         return []
     output.unchanged(path, folder, name)
     try:

@@ -123,8 +123,10 @@ class Augmentation:
         numbers = jax.lax.bitcast_convert_type(draws[:, self._columns[CUSTOM]], jnp.uint32)
         keys = jax.random.wrap_key_data(numbers, impl="threefry2x32")
         changed, *rest = jax.vmap(change)(inputs, keys, *labels)
-        # JAX sorts the names, as the config does.
-        return custom_readers.pack(changed, jnp.concatenate) if several else changed, *rest
+        if several:
+            named = {name: changed[name] for name in self.data.forms}
+            changed = custom_readers.pack(named, jnp.concatenate)
+        return changed, *rest
 
     @cached_property
     def _columns(self) -> dict[Change, slice]:

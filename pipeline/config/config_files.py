@@ -46,6 +46,7 @@ def load(config: str) -> Config:
             f" {', '.join(files)}, or the path of a .py file of the same form.\n"
             "Correct the name, or describe a folder: invoke inspect --input DIR --write NAME"
         )
+    drawn = random.getstate()
     random.seed(0)  # a layer outside of functions takes its seed from it, when it is made
     try:
         module = importlib.import_module(f"pipeline.configs.{config}") if named else _run(path)
@@ -57,6 +58,8 @@ def load(config: str) -> Config:
             f"{_suggested_field(str(error))}\n"
             "Expected a Python file of the form of pipeline/configs/digits.py. Correct that line."
         ) from error
+    finally:
+        random.setstate(drawn)
     value, name = getattr(module, "CONFIG", None), config if named else path.stem
     if not isinstance(value, Config) or value.name != name:
         found = f"has name={value.name!r}" if isinstance(value, Config) else f"is {value!r}"

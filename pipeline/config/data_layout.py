@@ -35,7 +35,8 @@ def _is_form(form: Any) -> bool:
 
 
 FORM = Rule(_is_form, "a type (uint8, int32 or float32) and a shape, as ('uint8', 28, 28, 1)")
-FORMS = rules.mapping(_is_form, f"for each input's name {FORM.expected}")
+NAME = rules.text(r"[^\W\d]\w*", "a name")
+FORMS = rules.mapping(_is_form, f"for each input's name (as a variable's) {FORM.expected}", NAME)
 MAYBE_FORM = FORM._replace(allows=lambda value: value == () or _is_form(value))
 CHANNELS = Rule(lambda value: whole(0, 3).allows(value) and value != 2, "1 (grey) or 3 (colour)")
 Flag = Annotated[bool, rules.TRUTH]

@@ -127,12 +127,12 @@ def one_or_more(rule: Rule) -> Rule:
     )
 
 
-def mapping(allows: Callable[[Any], bool], expected: str) -> Rule:
-    """Return the rule for a mapping from texts to values that `allows` takes."""
+def mapping(allows: Callable[[Any], bool], expected: str, names: Rule | None = None) -> Rule:
+    """Return the rule for a mapping from texts (or some `names`) to values that `allows` takes."""
 
     def takes(value: Any) -> bool:
         return isinstance(value, Mapping) and all(
-            TEXT.allows(key) and allows(part) for key, part in value.items()
+            (names or TEXT).allows(key) and allows(part) for key, part in value.items()
         )
 
     return Rule(takes, expected)

@@ -20,11 +20,15 @@ import pandas as pd
 from pipeline.config import Config, custom_code
 from pipeline.config.data_layout import Form, bytes_of, sizes
 from pipeline.data import csv_files
-from pipeline.errors import DataError, place
+from pipeline.errors import DataError, PipelineError, place
 
 CHECKED = 8  # ids whose inputs are read in two orders before a training
 
 Inputs = np.ndarray | Mapping[str, np.ndarray]
+
+
+class NotFinite(DataError):
+    """An input is infinite or NaN; of a test set such a row alone gets the mean prediction."""
 
 
 @dataclass(frozen=True)
@@ -90,10 +94,14 @@ def read_training(folder: Path, config: Config) -> Checked:
         labels = _checked_array(rows.labels, form, len(rows.ids), what)
     try:
         state = json.dumps(rows.state, allow_nan=False)
+        # A tuple becomes a list, and a key that is a number a text.
+        if json.loads(state) != rows.state:
+            raise TypeError("it comes back different")
     except (TypeError, ValueError) as error:
         raise DataError(
             f"{reader} returns a state that JSON cannot hold: {error}; expected numbers, texts, "
-            "lists, and dicts.\nConvert it: array.tolist(), float(number), str(key)."
+            "lists, and dicts whose keys are texts.\nConvert it: array.tolist(), list(tuple), "
+            "float(number), str(key)."
         ) from error
     return Checked(_table(rows, config, reader), inputs, labels, state)
 
@@ -150,6 +158,8 @@ class TestInputs:
         try:
             return _read(self._folder, config, [self._ids[row] for row in rows], self._state)
         except Exception as error:  # a competitor's reader may raise any
+            if isinstance(error, PipelineError) and not isinstance(error, NotFinite):
+                raise
             if len(rows) == 1:
                 line, kind = place(error, custom_code.file(config)), type(error).__name__
                 reason = f"{config.read_test} ended with {kind}{line}: {str(error)[:200]}"
@@ -212,12 +222,13 @@ def _checked_array(array: Any, form: Form, rows: int, what: str) -> np.ndarray:
     """Return an array, if it has this form, from `data.custom_inputs` or `data.custom_labels`."""
     wanted = (rows, *sizes(form))
     found = f"{getattr(array, 'dtype', type(array).__name__)} {getattr(array, 'shape', '')}"
+    problem: type[DataError] = DataError
     if isinstance(array, np.ndarray) and array.shape == wanted and array.dtype == form[0]:
         gaps = np.argwhere(~np.isfinite(array))
         if not len(gaps):
             return np.ascontiguousarray(array)
-        found += f", not finite in row {gaps[0][0]} (from 0)"
-    raise DataError(
+        found, problem = f"{found}, not finite in row {gaps[0][0]} (from 0)", NotFinite
+    raise problem(
         f"{what} is {found.strip()}; expected {form[0]} {wanted}, finite.\n"
         f"Convert it: np.asarray(array, {form[0]!r}).reshape{wanted}. Fill gaps, with the mean of "
         "the training set, for example. Or correct custom_inputs or custom_labels in the config."

@@ -6,7 +6,7 @@ step and resume on any machine. All batches have one shape.
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from pipeline.data import (
     tfrecords,
 )
 from pipeline.data.csv_files import check_column
+from pipeline.data.image_arrays import Show
 from pipeline.data.labels import Target
 from pipeline.data.table_features import ADVICE, Encoding
 from pipeline.errors import DataError
@@ -96,7 +97,7 @@ def read_training(
     *,
     cache: Path | None = None,
     prepared: Sequence[Path] = (),
-    show: Callable[[str], None] | None = None,
+    show: Show | None = None,
 ) -> Examples:
     """Return the labelled examples of a competition folder, in the order of its table, records or
     class folders.
@@ -115,7 +116,7 @@ def read_training(
             what the config says.
     """
     data = config.data
-    path, table, ids, sources, custom = _rows(folder, config)
+    path, table, ids, sources, custom = _rows(folder, config, show)
     inputs: Any
     encoding: Encoding | str | None = None
     reasons = dict[int, str]()
@@ -176,7 +177,7 @@ def _columns(data: Data) -> list[str]:
     return [*data.labels, *data.numeric_columns, *data.categorical_columns, *data.row_columns]
 
 
-def _rows(folder: Path, config: Config) -> _Rows:
+def _rows(folder: Path, config: Config, show: Show | None = None) -> _Rows:
     data, names = config.data, _columns(config.data)
     sources: image_arrays.Paths = ()
     custom = None
@@ -190,7 +191,7 @@ def _rows(folder: Path, config: Config) -> _Rows:
         sources, table = tfrecords.read(folder, data.train_records, data.image_feature, features)
     elif data.train_csv is None:
         path = folder / ", ".join(as_tuple(data.train_images))
-        sources, table = image_files.class_folders(folder, data)
+        sources, table = image_files.class_folders(folder, data, show)
     else:
         path, key = folder / data.train_csv, (data.id_column,)
         # Only image files are found by id.

@@ -40,7 +40,7 @@ from pipeline.config.data_layout import PIXELS, Data
 from pipeline.errors import ConfigError
 
 # Raise this with every change of the pixels, so that no cache keeps those of an older rule.
-RULES = 3
+RULES = 4
 FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF")
 DEEP = ("I;16", "I;16B", "I", "F")  # modes of grey pixels with more than 8 bits
 # Bilinear over all pixels that a new one covers, so that nothing is aliased: half the work of

@@ -12,7 +12,7 @@ import pandas as pd
 from pipeline.config.data_layout import ENDINGS, Data
 from pipeline.config.rules import as_tuple
 from pipeline.data import table_features, tfrecords
-from pipeline.data.image_arrays import FIX, MISSING, Source
+from pipeline.data.image_arrays import FIX, MISSING, Show, Source
 from pipeline.errors import DataError, reading
 
 RERUN = "KAGGLE_IS_COMPETITION_RERUN"  # set by Kaggle where nobody is there to fix anything
@@ -89,7 +89,9 @@ def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) 
     return known
 
 
-def class_folders(folder: Path, data: Data) -> tuple[list[str], pd.DataFrame]:
+def class_folders(
+    folder: Path, data: Data, show: Show | None = None
+) -> tuple[list[str], pd.DataFrame]:
     """Return the path of each image below `data.train_images`, and its row of ids and labels.
 
     The label is the first folder below `train_images` (train/cats/1.jpg). The id is the path below
@@ -100,6 +102,7 @@ def class_folders(folder: Path, data: Data) -> tuple[list[str], pd.DataFrame]:
     Args:
         folder: of the competition.
         data: with `train_images`, and the names of the two columns.
+        show: takes a line that counts what is not read, if there is any.
 
     Returns:
         n paths, and a table of texts with the columns `id_column` and `label_column`, in the order
@@ -108,19 +111,21 @@ def class_folders(folder: Path, data: Data) -> tuple[list[str], pd.DataFrame]:
     Raises:
         DataError: if a folder cannot be read, or holds no folder with images.
     """
-    rows: list[tuple[str, str]] = []
+    rows, skipped = list[tuple[str, str]](), list[str]()
     for place in as_tuple(data.train_images):
         before = len(rows)
         for inside, names in walk(folder / place):
-            if inside.parts:
-                below, label = os.path.normpath(f"{place}/{inside}"), inside.parts[0]
-                rows += [(f"{below}/{name}", label) for name in images(names)]
+            below, found = Path(place) / inside, images(names) if inside.parts else []
+            rows += [(f"{below}/{name}", inside.parts[0]) for name in found]
+            skipped += [f"{below}/{name}" for name in sorted({*names} - {*found})]
         if len(rows) == before:
             raise DataError(
                 f"{folder / place} holds no folder with images; expected a folder for each label, "
                 "as train/cats/1.jpg, since data.train_csv is None.\n"
                 "Set data.train_images or data.train_csv in the config, or complete the download."
             )
+    if skipped and show:
+        show(f"Not read: {len(skipped):,} files, no images in a label's folder, as {skipped[0]}")
     table = pd.DataFrame(rows, columns=[data.id_column, *data.labels], dtype=object)
     return [os.path.join(folder, path) for path, _ in rows], table  # noqa: PTH118
 
@@ -165,9 +170,9 @@ def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
     return (
         f"{len(broken)} of {total} images cannot be used: {listed}.\n"
         "Expected images that can be decoded to height x width x channels = "
-        f"{data.height}x{data.width}x{data.channels} (resize={data.resize!r}). Replace the broken "
-        "files, remove those of the training set and their rows, or correct height, width and "
-        "resize in the config."
+        f"{data.height}x{data.width}x{data.channels} (resize={data.resize!r}), or rows of as many "
+        "levels from 0 to 255. Replace the broken ones, or remove those of the training set. Else "
+        "correct height, width and resize (of a table: id_column and label_column) in the config."
     )
 
 

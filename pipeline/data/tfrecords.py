@@ -55,6 +55,11 @@ def read(
             # The image is by far the longest part of a record. An equal part would be as good.
             parts.append(Part(str(path), start + record.index(content[0]), len(content[0])))
             rows.append([text(values[name]) for name in features])
+    if not rows:
+        raise DataError(
+            f"The files of {patterns!r} in {folder} hold no record; expected one per example.\n"
+            "Complete the download."
+        )
     return parts, pd.DataFrame(rows, columns=list(features), dtype=object)
 
 

@@ -314,9 +314,10 @@ def compare(held_out: HeldOutRows, show: Callable[[str], None]) -> dict[str, Any
         return None  # `metrics_of` says why
     ahead = (score - baseline.score) * metric.sign
     errors = abs(ahead) / (math.hypot(error, baseline.error) or math.inf)
+    by = f" by {errors:.1f} standard errors (less than 2 may be chance)" if errors else ""
     line = (
-        f"{'Warning: below' if ahead < 0 else 'Above'} the baseline by {errors:.1f} standard errors"
-        f" (less than 2 may be chance): {metric.name} {score:.4g} ± {error:.2g} on {len(rows):,}"
+        f"{'Warning: below' if ahead < 0 else 'Above' if ahead else 'Equal to'} the baseline{by}:"
+        f" {metric.name} {score:.4g} ± {error:.2g} on {len(rows):,}"
         f" held-out rows; {baseline.model} has {baseline.score:.4g} ± {baseline.error:.2g}."
     )
     if ahead < 0:

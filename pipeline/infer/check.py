@@ -154,9 +154,10 @@ def check_decoding(artifact: Artifact) -> None:
     except image_decoding.BrokenImage as error:
         gap, problem = np.inf, str(error)
     if gap > LEVELS:
+        other = image_decoding.differing(known, image_decoding.rules(data), "in training")
         raise ArtifactError(
             f"The artifact's golden file is decoded differently here than in training: {problem};"
             f" expected at most {LEVELS:g}. What differs beside the build of the libraries:"
-            f" {image_decoding.differing(known, image_decoding.rules(data), 'in training')}.\n"
+            f" {other or 'nothing'}.\n"
             "Infer with the commit and the versions of the training, or train again."
         )

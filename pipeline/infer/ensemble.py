@@ -325,6 +325,11 @@ def common_rows(outputs: Sequence[Path], show: Callable[[str], None]) -> CommonR
     runs = {output: artifact.load(output / "artifact") for output in outputs}
     outputs = sorted(runs, key=lambda output: str(runs[output].manifest["run_id"]))
     members = [runs[output] for output in outputs]
+    if len(members) < 2:
+        raise ConfigError(
+            f"{len(members)} run is given; expected two or more.\n"
+            "Give the output folder of each training."
+        )
     best_first(members, None)  # refuses what does not belong together
     for member in members:
         if (member.manifest.get("init_from") or {}).get("may_have_seen_held_out"):

@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline.artifact import Artifact
 from pipeline.data.row_gathering import padded
+from pipeline.errors import DeviceError
 from pipeline.runtime import devices
 
 # A block is what the devices compute at once, each a batch of it. A batch has at most this many
@@ -41,7 +42,11 @@ class Forward:
                 self._weights[device] = [_weights(model) for model in models]
 
     def outputs(self, inputs: np.ndarray) -> list[np.ndarray]:
-        """Return the outputs of each fold, float32 (n, …). Devices compute a batch each."""
+        """Return the outputs of each fold, float32 (n, …). Devices compute a batch each.
+
+        Raises:
+            DeviceError: if not even one row fits into a device's memory.
+        """
         while True:
             try:
                 with ThreadPoolExecutor(len(self.devices)) as pool:
@@ -49,8 +54,14 @@ class Forward:
                     parts = pool.map(self._outputs, cycle(self.devices), batches)
                     return [np.concatenate(fold) for fold in zip(*parts, strict=True)]
             except Exception as error:
-                if self.batch == 1 or not devices.exhausted(error):
+                if not devices.exhausted(error):
                     raise
+                if self.batch == 1:
+                    raise DeviceError(
+                        "Not even one row fits into the device's memory:"
+                        f" {str(error).splitlines()[0][:300]}\n"
+                        "End what else uses this device, or use a smaller model."
+                    ) from error
                 self.batch //= 2
                 self._show(f"Out of memory; retrying with {self.batch} rows at once")
 

@@ -22,6 +22,7 @@ import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from numbers import Real
 from pathlib import Path
 from typing import Any
 
@@ -207,15 +208,20 @@ def _written(
     with custom_code.telling(config, "write_submission"):
         table = pd.DataFrame(custom(tuple(ids), values), dtype=object)
     wanted = list(map(str, table)) if columns is None else list(columns)
-    filled = table.dropna(axis=1)  # None is no text
-    if not wanted or set(filled) != set(wanted) or len(table) != len(ids):
+    odd = table[~table.map(_is_cell).all(axis=1)]
+    if not wanted or set(table) != set(wanted) or len(table) != len(ids) or len(odd):
+        example = (odd if len(odd) else table).head(1).to_dict("records")
         raise SubmissionError(
             f"{custom_code.described(config, 'write_submission')} returns {len(table)} rows, for"
-            f" example {str(table.head(1).to_dict('records'))[:200]}; expected a dict with"
+            f" example {str(example)[:200]}; expected a dict with"
             f" {', '.join(wanted) or 'column: texts'}, as the sample submission beside the id,"
             f" and {len(ids)} texts or numbers in each.\nReturn {{column: [one for each id]}}."
         )
     return {column: table[column].map(str).tolist() for column in wanted}
+
+
+def _is_cell(value: object) -> bool:
+    return isinstance(value, str | Real) and value == value
 
 
 def positive_code(names: Sequence[str], column: str, chosen: str | None) -> int:

@@ -125,6 +125,8 @@ def _refuse(layer: Any, inside: set[int]) -> None:
         raise _refusal(layer, "BatchNormalization inside a layer that draws at random")
     if norm and type(layer).call is not BatchNormalization.call:
         raise _refusal(layer, "BatchNormalization with a call of its own")
+    if norm and getattr(layer, "renorm", False):
+        raise _refusal(layer, "BatchNormalization with renorm=True")
     # Later versions divide it by the batch (3.15.0 does, 3.13.2 does not; read 2026-11-22).
     if regular and KERAS < (3, 15):
         raise _refusal(layer, f"activity_regularizer with Keras {keras.__version__} before 3.15")

@@ -204,6 +204,8 @@ def folder(output: Path) -> Iterator[Path]:
     if count() == 1:
         yield output
         return
+    import jax
+
     with tempfile.TemporaryDirectory(prefix="relay-process-") as temporary:
         here = output if first() else Path(temporary) / "output"
         try:
@@ -219,9 +221,10 @@ def folder(output: Path) -> Iterator[Path]:
             part()
         except Exception as error:
             # An error in a custom model names its file, and has what JAX reported as its cause.
-            why = f"{error} {error.__cause__ or ''}"
-            if any(text in why for text in BROKEN):
-                raise PipelineError(f"{ENDED}\n({why:.200})") from error
+            for each in (error, error.__cause__):
+                broken = isinstance(each, jax.errors.JaxRuntimeError)
+                if broken and any(text in str(each) for text in BROKEN):
+                    raise PipelineError(f"{ENDED}\n({each!s:.200})") from error
             raise
 
 

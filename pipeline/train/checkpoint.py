@@ -182,7 +182,6 @@ def restore(
                 f"{source} has sha256 {digest[:12]}…; the bundle expects {expected[:12]}….\n"
                 f"It is from a different run, or was changed. {PUSH_AGAIN}"
             )
-        (output / name).parent.mkdir(parents=True, exist_ok=True)
         atomic_file.write(output / name, content)
     show(
         f"Resuming from step {expect['step']} of run {expect['run_id']}: "

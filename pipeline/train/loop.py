@@ -461,7 +461,7 @@ class Loop:
                 f"Undo the change to resume, choose another --output, or {START_OVER}"
             )
         self.state, self.step = layout.from_arrays(arrays, self.state), found.step
-        best = saved.keys() - arrays.keys()
+        best = [name for name in saved if name.startswith(BEST)]  # in the model's order
         self._best_weights = {name.removeprefix(BEST): saved[name] for name in best}
         self.record = record
         for problem in found.skipped:

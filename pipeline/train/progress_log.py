@@ -36,6 +36,7 @@ WORDS = {
     "validation_absolute_error": "  validation {:.3f}",
     "images_per_second": "  {:,.0f} {noun}/s",
 }
+NOUNS = ("images", "rows", "examples")
 # Share of the time that devices wait for the host, from which on a run is called input-bound.
 INPUT_BOUND = 0.1
 
@@ -58,10 +59,9 @@ def in_words(line: Mapping[str, Any]) -> str:
         for name, value in line.items()
         if isinstance(value, (int, float)) and abs(value) < 1e9  # NaN is not, either
     }
+    noun = line.get("noun") if line.get("noun") in NOUNS else NOUNS[0]
     text = "".join(
-        words.format(numbers[name], noun=line.get("noun", "images"))
-        for name, words in WORDS.items()
-        if name in numbers
+        words.format(numbers[name], noun=noun) for name, words in WORDS.items() if name in numbers
     )
     if numbers.get("idle", 0) >= INPUT_BOUND:
         text += f"  input-bound: devices wait {numbers['idle']:.0%}"

@@ -268,6 +268,7 @@ class Training:
         if before is not None:
             loop.record.run_id, loop.record.devices = before.record.run_id, before.record.devices
             loop.record.micro_batch = before.record.micro_batch
+            warm_start.refuse_another(before.record.init_from, loop.record.init_from)
         status = loop.run(self._origin(number), session, max_steps=max_steps)
         if status == "complete":
             started = time.monotonic()

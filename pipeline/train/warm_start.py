@@ -6,7 +6,7 @@ and shape are equal. Only the head may have another shape, and only for another 
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +92,24 @@ def compare(
     if first.encoding not in (None, examples.encoding):
         show(f"Warning: {name} encodes the columns of the table by other numbers")
     return seen
+
+
+def refuse_another(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
+    """Refuse a fold that begins with another run than the fold before it did in an earlier session:
+    a dataset may have got a new version meanwhile.
+
+    Args:
+        before, now: as `begin` returns them; None where a fold begins with nothing of the kind.
+
+    Raises:
+        ConfigError: if they are of two runs.
+    """
+    if before and now and before["run_id"] != now["run_id"]:
+        raise ConfigError(
+            f"init_from={now['source']!r} is the run {now['run_id']} now; the fold before this one"
+            f" began with the run {before['run_id']}. Expected one for all folds.\n"
+            "Mount the earlier version again, or begin again with --fresh."
+        )
 
 
 def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) -> dict[str, Any]:

@@ -146,6 +146,9 @@ def check(proposal: Proposal, found: Inspection, examples: Examples | None = Non
     lines: list[str] = []
     pairs = folds.splits(examples, config, lines.append)
     tests = read_test(contents.folder, config, examples.encoding)
+    if len(tests.broken) > image_files.MOST_BROKEN * len(tests):  # of pixels in a table
+        named = {tests.ids[row]: why for row, why in tests.broken.items()}
+        raise DataError(image_files.describe_broken(named, len(tests), config.data))
     truth = examples.target.truth(examples.labels)
     count = len(examples.classes)
     sums = truth.sum(axis=0) if truth.ndim > 1 else np.bincount(truth, minlength=count)
@@ -190,7 +193,9 @@ def _without_pixels(config: Config, found: Inspection) -> Examples:
     return Examples(ids, pixels, labels[kept], target, groups, broken=inputs.broken)
 
 
-def with_floor(proposal: Proposal, found: Inspection, examples: Examples | None = None) -> Proposal:
+def with_baseline(
+    proposal: Proposal, found: Inspection, examples: Examples | None = None
+) -> Proposal:
     """Return the proposal with the score of a simple model, which its config keeps.
 
     Of a table the proposed network is trained, too, and the two are compared.

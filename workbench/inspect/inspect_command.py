@@ -63,7 +63,7 @@ def run(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> 
     try:
         examples = config_proposal.read_examples(proposed.config, found)
         checked = config_proposal.check(proposed, found, examples)
-        proposed = config_proposal.with_floor(proposed, found, examples)
+        proposed = config_proposal.with_baseline(proposed, found, examples)
     except PipelineError as error:
         checked, problem = [], error  # raised below, after the findings are shown
     text = config_proposal.text(found, proposed, given=bool(given["competition"]))
@@ -137,7 +137,7 @@ def _renew(
     if config.data.kind == "table":
         backend.use_every_core(image_networks.BASE)
     proposed = config_proposal.Proposal(config, (), 0.0, training_speed.Plan())
-    proposed = config_proposal.with_floor(proposed, found)
+    proposed = config_proposal.with_baseline(proposed, found)
     for line in proposed.findings:
         show(f"{line.level:9}{line.about:18}{line.text}")
     if proposed.config.baseline is None:

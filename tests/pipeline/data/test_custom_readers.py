@@ -224,7 +224,15 @@ def test_pictures_of_an_own_reader_may_be_augmented_as_any():
 
 @pytest.mark.parametrize(
     "forms",
-    [{"i": 5}, {"i": (["uint8"], 3)}, {"i": ("uint8",)}, {1: ("uint8", 2)}, {}, 3],
+    [
+        {"i": 5},
+        {"i": (["uint8"], 3)},
+        {"i": ("uint8",)},
+        {1: ("uint8", 2)},
+        {"a/b": ("uint8", 2)},
+        {},
+        3,
+    ],
 )
 def test_a_form_that_is_none_is_refused(forms):
     with pytest.raises(ConfigError, match=r"data.custom_inputs.* cannot work"):
@@ -281,7 +289,7 @@ def test_only_a_function_that_the_training_uses_counts_as_its_code(
             "which are no table",
         ),
         ("groups=[name[:2] for", "groups=[None for", "'None' in 'tens' .*expected a value"),
-        ('state={"z": 1', 'state={"z": {1}', "a state that JSON cannot hold"),
+        ('state={"z": 1', "state={1: 1", "dicts whose keys are texts"),
         ("    return rows(ids)\n\ndef layered", "\ndef layered", "the input 'height' is NoneType"),
     ],
 )
@@ -305,6 +313,7 @@ def test_what_a_reader_returns_is_told_as_it_is(maps, before, after, said):
         ),
         ("return numbers[:, 0, 0]", "return numbers[:, 0]", "1-dimensional"),
         ("return numbers[:, 0, 0]", "return [None] * len(numbers)", "'first': None"),
+        ("return numbers[:, 0, 0]", "return list(numbers)", "'first': array"),
     ],
 )
 def test_what_would_end_a_run_at_its_end_is_refused_before(maps, before, after, said):

@@ -171,6 +171,13 @@ def test_a_record_that_cannot_be_used_is_named(tmp_path, features, said):
         tfrecords.read(tmp_path, "*.tfrec", "image", ("id",))
 
 
+def test_files_without_records_are_refused(tmp_path):
+    written(tmp_path / "b.tfrec", [])
+
+    with pytest.raises(DataError, match="hold no record"):
+        tfrecords.read(tmp_path, "*.tfrec", "image", ("id",))
+
+
 def test_a_pattern_that_fits_nothing_tells_what_is_there(both):
     folder, _, recorded = both
 

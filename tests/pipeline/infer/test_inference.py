@@ -17,7 +17,7 @@ import pytest
 from pipeline import artifact
 from pipeline.data import image_files
 from pipeline.data.dataset import read_test
-from pipeline.errors import ArtifactError, ConfigError, DataError
+from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
 from pipeline.infer import check, forward_pass, inference
 from pipeline.infer.inference import Predictions
 from pipeline.runtime import devices
@@ -272,13 +272,14 @@ def test_devices_of_tensorflow_share_the_rows(trained, tmp_path):
 def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_golden_inputs_on(
     trained, loaded, tmp_path, monkeypatch
 ):
-    compiled = forward_pass._compiled
+    """And where not even one row fits, that is said, and not by a traceback."""
+    room, compiled = [8], forward_pass._compiled
 
     def small(model):
         call = compiled(model)
 
         def fits(weights, inputs):
-            if len(inputs) > 8:
+            if len(inputs) > room[0]:
                 raise RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 1 bytes.")
             return call(weights, inputs)
 
@@ -287,8 +288,11 @@ def test_a_device_without_room_for_the_first_batch_gets_smaller_ones_from_the_go
     monkeypatch.setattr(forward_pass, "_compiled", small)
 
     found = inference.infer(loaded, trained[0], tmp_path, show=str)
+    room[0] = 0
 
     assert truth(found.ids) == list(found.labels)
+    with pytest.raises(DeviceError, match="Not even one row fits"):
+        check.restore(loaded)
 
 
 def on_a_gpu(monkeypatch):

@@ -9,6 +9,7 @@ from keras import layers
 
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
+from pipeline.models.group_layers import KERAS
 from tests.pipeline.one_ulp import TIMES
 from tests.pipeline.train.test_train_step import drawn, given, made
 
@@ -110,6 +111,11 @@ def test_what_a_drawing_layer_adds_to_the_loss_and_keeps_is_not_lost(tiny, monke
     [
         (lambda: Louder(name="own"), "a call of its own"),
         (lambda: Around(layers.BatchNormalization(), drawing=True), "a layer that draws"),
+        pytest.param(
+            lambda: layers.BatchNormalization(renorm=True, name="own"),
+            "renorm=True",
+            marks=pytest.mark.skipif(KERAS < (3, 15), reason="this Keras has no renorm"),
+        ),
     ],
 )
 def test_batch_normalization_that_cannot_be_grouped_is_refused(tiny, monkeypatch, layer, problem):

@@ -1,5 +1,6 @@
 """Folders of image files as people have them: any format, any bits, with alpha or without."""
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -141,11 +142,17 @@ def test_a_folder_with_every_ending_is_read_like_a_png_folder(tmp_path):
 
 
 def test_files_that_are_not_read_are_counted_and_named(tmp_path):
+    """In the log of a training, and by inspect."""
     folder = class_folders(tmp_path, (".tif",))
     for name in ("cat/notes.txt", "cat/a.dcm", "dog/b.dcm"):
         (folder / "train" / name).write_bytes(b"no image")
+    shutil.copy(folder / "test" / "t00.tif", folder / "train" / "beside.tif")
+    shown: list[str] = []
 
+    dataset.read_training(folder, settings(train_csv=None), show=shown.append)
     found = inspection.inspect(folder)
+
+    assert shown[0].startswith("Not read: 4 files, no images in a label's folder, as ")
 
     what = "3 files with other endings (.dcm, .txt), for example train/cat/a.dcm"
     assert f"not read: {what}" in [each.text for each in found.findings]

@@ -132,6 +132,17 @@ def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_p
     assert (one["loss"], one["validation_loss"]) == (two["loss"], two["validation_loss"])
 
 
+def test_the_best_epoch_makes_the_same_artifact_after_a_resume(trained, tiny, tmp_path):
+    """Whose checksum other runs pin."""
+    config = replace(tiny, keep="best")
+
+    first, again = (
+        training.train(config, trained[0], tmp_path / "out", show=quiet).manifest for _ in range(2)
+    )
+
+    assert first["weights_sha256"] == again["weights_sha256"]
+
+
 def test_what_training_does_not_depend_on_may_change_before_it_resumes(trained, tiny, tmp_path):
     """Where the test set lies is not the model's business; that another machine computes otherwise
     is told, and so is a disk that turns bits.

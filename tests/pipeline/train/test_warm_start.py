@@ -201,3 +201,13 @@ def test_with_folds_it_is_needed_until_each_fold_has_a_checkpoint(trained, tiny,
 
         assert (warm_start.find(folded, places, fresh=False) is not None) == needed
     assert warm_start.find(folded, places, fresh=True) is not None
+
+
+def test_folds_that_begin_with_two_runs_are_refused(first, tiny):
+    """A dataset may get a new version between two sessions."""
+    _, told = begun(tiny, first)
+
+    warm_start.refuse_another(told, dict(told))
+    warm_start.refuse_another(told, None)  # a fold that resumes
+    with pytest.raises(ConfigError, match=r"(?s)is the run other now; .*Mount the earlier version"):
+        warm_start.refuse_another(told, {**told, "run_id": "other"})

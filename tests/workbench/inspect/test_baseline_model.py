@@ -125,7 +125,7 @@ def test_of_a_table_inspect_says_which_of_boosting_and_network_it_would_take(tmp
 
     (said,) = (
         line.text
-        for line in config_proposal.with_floor(short, found).findings
+        for line in config_proposal.with_baseline(short, found).findings
         if line.about == "boosting"
     )
 
