@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import Config, custom_code
+from workbench.plan.operation_counts import PASSES
 
 # Per second on two cores, below what was measured with XLA on a CPU (docs/dev/findings.md).
 OPERATIONS = 1.2e11
 DEPTHWISE = 1.2e9  # XLA has no fast convolution of each channel by itself
 OUTPUTS = 8e8  # numbers that layers return: normalization and activation are bound by memory
-PASSES = 3  # a training step computes about as much as three predictions
 # Of a step on eight virtual devices, whatever its batch: seconds a layer and a weight.
 LAYER, WEIGHT = 2e-3, 1e-7
 COMPILED = 10.0  # layers a second that XLA compiles for training, on eight virtual devices
