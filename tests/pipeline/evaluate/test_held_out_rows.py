@@ -102,7 +102,7 @@ def compared(right, baseline=BASELINE, rows=100, metric="accuracy") -> tuple[dic
     ("right", "said"),
     [
         (99, "Above the baseline by "),
-        (80, "Above the baseline by 0.0 standard errors (less than 2 may be chance)"),
+        (80, "Equal to the baseline: "),
         (60, "Warning: below the baseline by "),
     ],
 )
