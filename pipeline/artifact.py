@@ -191,7 +191,8 @@ def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
     golden = npz.read(folder / GOLDEN)
     inputs, outputs = golden["inputs"], golden["outputs"].astype(np.float32)
     file = golden["file"].tobytes() if "file" in golden else None
-    dict(manifest["golden"]["decoded_by"] or {})  # raises unless it is one
+    if not isinstance(manifest["golden"]["decoded_by"], dict if file else None | dict):
+        raise TypeError("golden.decoded_by says no rules")
     if manifest["weights_sha256"] != manifest["files"][WEIGHTS]["sha256"]:
         raise ValueError(f"weights_sha256 is not that of {WEIGHTS}")
     rows, shape = len(inputs), prior.shape if config.target == "custom" else (len(target.names),)
