@@ -106,6 +106,8 @@ def grouped(batch: int, base_batch: int) -> int:
 
     >>> grouped(1024, 128), grouped(96, 64), grouped(32, 128), grouped(768, 64), grouped(536, 67)
     (128, 48, 32, 48, 67)
+    >>> grouped(100, 64), grouped(104, 64)  # an eighth of 104 is 13
+    (50, 52)
     """
     sizes = [size for size in range(min(batch, base_batch), 0, -1) if batch % size == 0]
     if batch % REPLICAS:
