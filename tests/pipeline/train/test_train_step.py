@@ -148,6 +148,18 @@ def test_replicas_add_up_to_the_batch(small, size, group, replicas):
     assert apart(after(config, batch, replicas), after(config, batch)) < rounding(config, batch)
 
 
+def test_a_step_takes_the_images_that_two_devices_hold(small, batch):
+    images, labels = batch
+    step, state = made(small, 2)
+    rows = np.arange(labels.size, dtype=np.int32)[None]
+    held = replication.hold(step.mesh, images[0], None)
+
+    state, _ = step.train(state, (held,), given(step, (rows, labels)), 1)
+
+    expected = after(small, batch, 2)
+    assert apart(step.layout.to_arrays(state), expected) < rounding(small, batch)
+
+
 def test_labels_are_mixed_as_images_are(small, batch):
     """Where both partners are one image, a mixture changes the labels alone."""
     plain = replace(small, data=replace(small.data, crop_padding=0, flip=False))
