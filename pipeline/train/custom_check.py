@@ -165,10 +165,12 @@ def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
 
 def _metric(config: Config) -> str:
     metric = metrics.of(config)
+    given = metric.takes
     if config.target == "custom":
         metric(_labels(config), _outputs(config))
+        given = "labels and outputs"
     better = "greater" if metric.greater_is_better else "smaller"
-    return f"{better} is better; it gets {metric.takes}"
+    return f"{better} is better; it gets {given}"
 
 
 def _submission(config: Config, columns: list[str] | None = None) -> str:

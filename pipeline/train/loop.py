@@ -159,7 +159,8 @@ class Loop:
                     stop = self._train(feed, session, most)
         if self.out_of_patience:
             best = self.record.best["epoch"]
-            self.show(f"Ended: patience={self.config.patience} epochs were no better than {best}")
+            patience = self.config.patience
+            self.show(f"Ended: patience={patience} epochs were no better than epoch {best}")
         if self.complete:
             return "complete"
         self.show(
