@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 SEED, IMAGES = 20261125, 60_000
 ORIGIN = {
     "config": {"name": "pace"},
-    **dict.fromkeys(("data", "batches", "precision", "devices", "code"), ""),
+    **dict.fromkeys(("data", "precision", "devices", "code"), ""),
 }
 MLP: dict[str, Any] = {"model": "mlp", "model_options": {"width": 256, "depth": 2, "dropout": 0.2}}
 SMALL = {"batch": 32, "batchnorm_batch": 32}

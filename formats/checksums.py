@@ -12,6 +12,9 @@ from pathlib import Path
 from typing import Any
 
 SEAL = "manifest_sha256"
+# Of artifacts, checkpoints and all else that is sealed. It goes up when their content changes, and
+# when a seed draws other batches, augmentation or dropout: a run ends as it began.
+FORMAT = 1
 
 
 def sha256(path: Path) -> str:
@@ -32,13 +35,14 @@ def file_entry(path: Path) -> dict[str, Any]:
 
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest as the bytes of its file, with `manifest_sha256`.
+    """Return a manifest as the bytes of its file, with `format` and `manifest_sha256`.
 
     >>> sealed({"b": 1, "a": 2}) == sealed({"a": 2, "b": 1, "manifest_sha256": "of an older text"})
     True
     """
     # Once through JSON: a number as a key is sorted as a number before, and as a text after.
-    plain = json.loads(json.dumps({key: value for key, value in manifest.items() if key != SEAL}))
+    plain = json.loads(json.dumps({**manifest, "format": FORMAT}))
+    plain.pop(SEAL, None)
     plain[SEAL] = hashlib.sha256(_text(plain)).hexdigest()
     return _text(plain)
 
@@ -51,8 +55,11 @@ def opened(content: bytes) -> dict[str, Any]:
     """
     manifest = json.loads(content)
     if not isinstance(manifest, dict) or SEAL not in manifest:
+        raise ValueError(f"it lacks {SEAL}: something else wrote it, or it was changed")
+    if (found := manifest.get("format")) != FORMAT:
         raise ValueError(
-            f"it lacks {SEAL}: an older version of this project wrote it, or it was changed"
+            f"its format is {found}, and this version of the project reads {FORMAT}: use the commit"
+            " that wrote it (git_commit, in an artifact's manifest)"
         )
     if sealed(manifest) != content:
         raise ValueError(f"{SEAL} does not match: it was changed after it was written")

@@ -36,9 +36,6 @@ from pipeline.data.labels import Target
 from pipeline.data.table_features import ADVICE, Encoding
 from pipeline.errors import DataError
 
-# Of how a seed becomes batches, augmentation and dropout. 1: by Pillow, on the host, and dropout by
-# groups (until commit 07ff1c6 and shortly after). A run ends as it began.
-BATCHES_VERSION = 2
 MOST_WEIGHT = 1e6  # of a row; a sum of them stays exact enough
 
 

@@ -2,8 +2,8 @@
 end.
 
 At the end these are validation.csv and validation.npz, the metrics of the manifest, the rows that
-the model is most wrong about (examples.npz), few rows that carry most of a regression's error, and
-how the run compares with the baseline that `invoke inspect` measured (`Config.baseline`).
+the model is most wrong about (examples.npz), and how the run compares with the baseline that
+`invoke inspect` measured (`Config.baseline`).
 """
 
 import math
@@ -31,9 +31,6 @@ LOSS_ROWS = 1024  # whose custom losses are computed at once
 EXAMPLES = "examples.npz"
 MOST_EXAMPLES = 24
 SIDE = 256  # pixels; a larger picture is reduced: people look at it, nothing computes with it
-
-MOST_FEW = 5  # rows that are named, and at most one in a hundred
-FEW_SHARE = 0.5  # of the squared error, which they have to carry
 
 
 @dataclass(frozen=True)
@@ -241,37 +238,6 @@ def _small(pixels: np.ndarray) -> np.ndarray:
     image = Image.fromarray(pixels[..., 0] if channels == 1 else pixels)
     image.thumbnail((SIDE, SIDE), Image.Resampling.BOX)
     return np.asarray(image).reshape(image.height, image.width, channels)
-
-
-# Few rows that carry most of the error
-
-
-def few_rows(held_out: HeldOutRows) -> dict[str, Any] | None:
-    """Return the manifest's "few_rows": which rows carry most of a regression's error.
-
-    A typo in a label, or in an input, can weigh more than all other rows together. A longer
-    training does not help then.
-
-    Returns:
-        ids; share, of the squared error; text, for people; None if no few rows carry it, or the
-        target is no regression.
-    """
-    rows, examples = held_out.rows, held_out.examples
-    if examples.target.kind != "regression" or len(rows) < 2 * MOST_FEW:
-        return None
-    learned = examples.target.learned(held_out.predictions[rows])
-    errors = ((learned - examples.labels[rows]) ** 2).sum(axis=1)
-    order = worst(errors, max(min(MOST_FEW, len(rows) // 100), 1))
-    shares = np.cumsum(errors[order]) / (errors.sum() or math.inf)
-    if shares[-1] <= FEW_SHARE:
-        return None
-    few = order[: np.argmax(shares > FEW_SHARE) + 1]
-    share, ids = float(shares[len(few) - 1]), [examples.ids[row] for row in rows[few]]
-    text = (
-        f"Few rows carry {share:.0%} of the squared error on {len(rows):,} held-out rows:"
-        f" {', '.join(ids)}. Look at them in the table: a typo may be there."
-    )
-    return {"ids": ids, "share": share, "text": text}
 
 
 # The baseline

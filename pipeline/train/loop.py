@@ -37,11 +37,6 @@ from pipeline.train.step import Batch, Report, TrainStep
 BEST = "best/"  # starts the names of the best epoch's weights in a checkpoint
 # What a run is made from, its origin. These parts may change between sessions, with a message.
 MAY_CHANGE = ("precision", "devices", "code")
-# These may not, nor may the config.
-MUST_STAY = {
-    "data": "the inputs or labels, or which of them validate",
-    "batches": "how the code draws batches",
-}
 START_OVER = "start over with --fresh (which sets the old checkpoints aside)."
 
 # Enough calls in flight that the devices never wait for the host, which a busy machine may delay.
@@ -115,7 +110,7 @@ class Loop:
         self.held_out, self.output, self.show, self.fold = held_out, output, show, fold
         self.compiled = TrainStep(config, applied, model, replicas.mesh())
         self._devices = f"{self.compiled.replicas} of {devices.found()}"
-        self.state = self.compiled.initial()
+        self.state = self.compiled.layout.initial()
         self.step = 0
         run = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
         self.record = Record(processes.shared(run))
@@ -132,8 +127,8 @@ class Loop:
         """Run to the end, to step `max_steps`, or to the end of the session.
 
         Args:
-            origin: what the run is made from: "config" (with the digest of its functions), "data"
-                and "batches", which must be those of the checkpoint, and `MAY_CHANGE`.
+            origin: what the run is made from: "config" (with the digest of its functions) and
+                "data", which must be those of the checkpoint, and `MAY_CHANGE`.
             session: says when to stop, and is told of progress.
             max_steps: of the run; None: run to the end.
 
@@ -484,7 +479,8 @@ class Loop:
         """Return in words how this run differs from the one that saved a checkpoint."""
         theirs, ours, metric = record.origin, self.record.origin, record.best.get("metric")
         found = changes(theirs["config"], ours["config"])
-        found += [what for name, what in MUST_STAY.items() if theirs[name] != ours[name]]
+        if theirs["data"] != ours["data"]:
+            found.append("the inputs or labels, or which of them validate")
         if differing := self.compiled.layout.differing(arrays, self.state):
             found.append(f"the model or the optimizer, for example {', '.join(differing[:3])}")
         if self.score and metric and metric != self.score.metric.name:

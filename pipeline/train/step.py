@@ -130,10 +130,6 @@ class TrainStep:
         self.evaluate = jax.jit(self._exact(self._evaluated), out_shardings=where)
         self.forward = jax.jit(self._exact(self._outputs), out_shardings=where)
 
-    def initial(self) -> TrainState:
-        """Return the state before the first step: of the model's weights as they are now."""
-        return self.layout.initial()
-
     @property
     def smaller(self) -> list[int]:
         """The smaller micro-batches, in the order to try them."""

@@ -319,7 +319,6 @@ class Training:
         """Return what a fold is made from, as `Loop.run` takes it."""
         origin = {
             "data": folds.fingerprint(self.examples, self.pairs[number]),
-            "batches": dataset.BATCHES_VERSION,
             "precision": self.precision,
             "code": provenance_module.code(),
         }
@@ -345,10 +344,8 @@ class Training:
         held_out_rows.write(held_out, self.output)
         steps_and_metrics = [(fold.steps, fold.metrics) for fold in fitted]
         measured = held_out_rows.metrics_of(held_out, steps_and_metrics, self.show)
-        lines, few = list[str](), held_out_rows.few_rows(held_out)
+        lines = list[str]()
         baseline = held_out_rows.compare(held_out, lines.append)
-        if few is not None:
-            lines.append(f"Warning: {few['text']}")
         self.seconds["final evaluation"] += time.monotonic() - begun
         self.seconds["total"] = time.monotonic() - started
         details = {
@@ -369,7 +366,6 @@ class Training:
             "metric": self.metric.name,
             **measured,
             "baseline": baseline,
-            "few_rows": few,
         }
         trained = artifact.Artifact(
             details,

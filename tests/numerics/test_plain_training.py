@@ -92,7 +92,7 @@ def by_us(config, applied, draws, start, devices):
     model = architectures.build(config, applied.batchnorm_momentum)
     model.set_weights(start)
     step = TrainStep(config, applied, model, replicas.mesh())
-    state = step.initial()
+    state = step.layout.initial()
     if devices == 1:
         state = jax.device_put(state, jax.devices()[0])
     for number in range(STEPS):

@@ -84,7 +84,7 @@ def step(config):
             np.stack([made.augmentation.draws(0)] * several),
             axis=1,
         )
-        text = inlined(made.lowered(made.initial(), (), Batch(*placed)).as_text())
+        text = inlined(made.lowered(made.layout.initial(), (), Batch(*placed)).as_text())
     finally:
         keras.distribution.set_distribution(None)
     return text, config.batch // made.replicas / applied.batchnorm_batch

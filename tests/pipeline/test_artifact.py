@@ -159,6 +159,7 @@ REFUSED: list[tuple[Spoil, str]] = [
     # A manifest that was changed, also where it makes sense.
     (text('"batch": 16', '"batch": 17'), "changed after"),
     (text("manifest_sha256", "manifest_shb256"), "lacks manifest_sha256"),
+    (text('"format": 1', '"format": 2'), "its format is 2, and this version of the project"),
     # What is no manifest.
     *((written(each), "cannot be used") for each in ("", "[]", "{", "[" * 100_000)),
     (sealed(files=3), "cannot be used"),

@@ -59,7 +59,7 @@ def train(
         architectures.seed(config.seed)
         model = architectures.build(config, applied.batchnorm_momentum)
         step = TrainStep(config, applied, model, replicas.mesh())
-        state = step.initial()
+        state = step.layout.initial()
         ends = [-(-len(batches) * number // config.batch) for number in range(1, epochs + 1)]
         done, seen, kept = 0, 0, list[Epoch]()
         calls = CallQueue(step.replicas)

@@ -80,7 +80,7 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
         architectures.seed(config.seed)
         model = architectures.build(config, applied.batchnorm_momentum)
         compiled = TrainStep(config, applied, model, replicas.mesh())
-        state = compiled.initial()
+        state = compiled.layout.initial()
         several = compiled.steps_per_call
         calls = CallQueue(compiled.replicas)
         alone: list[float] = []

@@ -52,7 +52,6 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         headline=_headline(found, predictions),
         baseline=_baseline(found),
         other_baseline=_other_baseline(found),
-        few_rows=[quoted(text, 1000) for text in (found.part("few_rows").get("text"),) if text],
         plan=plan_comparison.of(output, found),
         tiles=_tiles(found),
         lacks=_lacks(found, predictions),

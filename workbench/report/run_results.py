@@ -35,7 +35,7 @@ MOST = 1e30  # matplotlib squares numbers; a curve of larger ones shows nothing
 TYPES: dict[str, type] = {
     **dict.fromkeys(("run_id", "status", "devices", "precision"), str),
     **dict.fromkeys(("config", "versions", "metrics", "files", "seconds", "applied"), dict),
-    **dict.fromkeys(("parameters", "target", "baseline", "few_rows"), dict),
+    **dict.fromkeys(("parameters", "target", "baseline"), dict),
     "classes": list,
 }
 BASELINE = ("score", "error", "network", "network_error")

@@ -94,7 +94,7 @@ def test_a_frozen_backbone_has_no_optimizer_state_and_clips_nothing(pretrained):
     architectures.seed(0)
     applied = learning_rate.apply(pretrained, 800)
     step = TrainStep(pretrained, applied, architectures.build(pretrained), None)
-    state = step.initial()
+    state = step.layout.initial()
     kept = [name for name in step.layout.names if name.startswith(("params/", "opt_state/"))]
     assert [name.split("/", 1)[1].split()[1] for name in kept] == [
         "logits/kernel", "logits/bias", "iteration"

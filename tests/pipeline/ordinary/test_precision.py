@@ -54,7 +54,7 @@ def test_validation_is_computed_as_the_golden_outputs_are():
     assert keras.config.dtype_policy().name == "float32"
     applied = learning_rate.apply(TABLE, 320)
     step = TrainStep(TABLE, applied, architectures.build(TABLE), None)
-    state = step.initial()
+    state = step.layout.initial()
     rows = jax.ShapeDtypeStruct((8, *TABLE.data.shape), TABLE.data.dtype)
     labels = jax.ShapeDtypeStruct((8,), "int32")
 

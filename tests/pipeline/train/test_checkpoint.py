@@ -72,7 +72,8 @@ def piped(path: Path) -> None:
         (lambda folder: piped(folder / "state.npz"), "state.npz"),
         (lambda folder: (folder / "manifest.json").write_bytes(b""), "JSONDecodeError"),
         (edit("\n", " "), "changed after it was written"),
-        (edit("manifest_sha256", "manifest_shb256"), "lacks manifest_sha256: an older version"),
+        (edit("manifest_sha256", "manifest_shb256"), "lacks manifest_sha256: something else"),
+        (edit('"format": 1', '"format": 2'), "its format is 2, and this version of the project"),
         (lambda folder: folder.rename(folder.with_name("step-00000007")), "holds step 2"),
     ],
 )

@@ -62,7 +62,7 @@ def made(config, replicas=1, change=lambda model: None):
         built = architectures.build(config, applied.batchnorm_momentum)
         change(built)
         step = TrainStep(config, applied, built, replication.mesh())
-        state = step.initial()
+        state = step.layout.initial()
         if distribution is None:
             # Tests see eight devices; without a distribution all of it lies on the first.
             state = jax.device_put(state, jax.devices()[0])
