@@ -47,7 +47,7 @@ def _draw_keys(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
 # A competitor's function is no field of `Data`; `Augmentation.changed` applies it.
 CUSTOM = Change((), Stream.CUSTOM, _draw_keys, lambda images, *_: images)
 MIX = Change(("mixup", "cutmix"), Stream.MIXTURES, mixup.draw, mixup.mixed)
-# In the order in which images change.
+# In the order in which images change: what moves pixels, then their values, then mixes.
 CHANGES = (
     Change(("crop_scale",), Stream.RESIZED_CROPS, geometry.draw_windows, geometry.enlarge),
     Change(("rotate",), Stream.QUARTER_TURNS, geometry.draw_quarters, geometry.turn),
@@ -85,7 +85,11 @@ class Augmentation:
         return MIX in self._columns
 
     def draws(self, step: int) -> np.ndarray:
-        """Return the numbers of a step's places: int32 (batch, k), k = 0 without changes."""
+        """Return the numbers of a step's places: int32 (batch, k), k = 0 without changes.
+
+        Args:
+            step: of the run, from 0; it counts on over all epochs, so each draws other numbers.
+        """
         parts = [self._draw(change, step, self.batch) for change in self._columns]
         return np.concatenate([np.zeros((self.batch, 0), np.int32), *parts], axis=1)
 

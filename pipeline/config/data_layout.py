@@ -185,18 +185,14 @@ class Data(Checked):
     def _needs(self) -> Iterator[Need]:
         for name in AUGMENTATIONS:
             changes = not getattr(self, name) or (self.images and not self.custom_labels)
-            yield (
-                name,
-                changes,
-                f"nothing with kind={self.kind!r} or custom_labels: it is of images",
-            )
+            expected = f"nothing with kind={self.kind!r} or custom_labels: it is of images"
+            yield name, changes, expected
         square = not self.rotate or self.shape[0] == self.shape[1]
         yield "rotate", square, f"False with the shape {self.shape}, which a quarter turn changes"
         a_csv = not self.sample_submission.lower().endswith(".parquet")
         yield "sample_submission", a_csv, "a CSV, as Kaggle takes one; write the ids to one"
-        foldered = (
-            self.kind in ("images", "custom") and len(self.labels) == 1 and not self.row_columns
-        )
+        foldered = len(self.labels) == 1 and not self.row_columns
+        foldered &= self.kind in ("images", "custom")
         expected = "a table, but for images in a folder for each label, and no other columns"
         yield "train_csv", self.train_csv or foldered, expected
         inputs = self.kind != "table" or self.numeric_columns or self.categorical_columns

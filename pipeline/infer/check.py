@@ -54,11 +54,7 @@ class Checked(NamedTuple):
 
 
 def restore(
-    artifact: Artifact,
-    precision: str = "",
-    *,
-    rows: int = 0,
-    show: Show = print,
+    artifact: Artifact, precision: str = "", *, rows: int = 0, show: Show = print
 ) -> tuple[Forward, Checked]:
     """Return the artifact's models, one per fold, after computing the golden outputs again.
 

@@ -153,9 +153,8 @@ class Loop:
                 with feeding.begin(self.config, self.batches, self.compiled, self.show) as feed:
                     stop = self._train(feed, session, most)
         if self.out_of_patience:
-            best = self.record.best["epoch"]
-            patience = self.config.patience
-            self.show(f"Ended: patience={patience} epochs were no better than epoch {best}")
+            since = f"no epoch after epoch {self.record.best['epoch']} was better"
+            self.show(f"Ended: {since} (patience={self.config.patience})")
         if self.complete:
             return "complete"
         self.show(

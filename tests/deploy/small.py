@@ -43,6 +43,7 @@ Path("artifact").mkdir()
 Path("artifact/weights.npz").write_bytes(weights)
 digest = hashlib.sha256(weights).hexdigest()
 manifest = {
+    "format": 1,
     "run_id": origin["bundle_sha256"][:12],
     "weights_sha256": digest,
     "bundle_sha256": origin["bundle_sha256"],

@@ -39,6 +39,7 @@ Path("artifact").mkdir()
 weights = Path("artifact/weights.npz")
 weights.write_bytes(origin["bundle_sha256"].encode() * 50)
 manifest = {{
+    "format": 1,
     "run_id": "tiny-1",
     "config": {{"name": "tiny"}},
     "weights_sha256": about(weights)["sha256"],

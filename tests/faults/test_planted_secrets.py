@@ -65,6 +65,7 @@ from pathlib import Path
 said = [bytes.fromhex(text).decode() for text in {hidden}]
 digest = hashlib.sha256(b"weights").hexdigest()
 manifest = {{
+    "format": 1,
     "run_id": "r1",
     "weights_sha256": digest,
     "bundle_sha256": json.loads(Path("bundle.json").read_text())["bundle_sha256"],
