@@ -11,7 +11,7 @@ from workbench import budget as budgets
 from workbench.plan import input_rate, laws, outlook
 from workbench.plan.accelerators import RUNTIMES
 from workbench.plan.laws import VALIDATES
-from workbench.plan.operation_counts import PASSES
+from workbench.plan.operation_counts import passes
 from workbench.plan.run_files import image_bytes
 
 TPU, CPU = "tpu-v5e-8", "cpu"
@@ -111,7 +111,7 @@ def on_tpu(config: Config, operations: float) -> Speed:
     runtime = RUNTIMES[TPU]
     core, cpus = runtime.core, runtime.cpus
     assert core is not None and cpus is not None  # noqa: S101 - both are known
-    operations *= PASSES * config.batch / runtime.cores
+    operations *= passes(config) * config.batch / runtime.cores
     step = laws.expected(laws.roofline(core, operations)).at_least(laws.CALL)
     feeding = image_bytes(config) / input_rate.GATHERS / cpus
     image = max(step.most / config.batch, feeding)

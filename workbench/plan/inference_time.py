@@ -7,7 +7,7 @@ from pipeline.config import Config
 from workbench.plan import laws
 from workbench.plan.accelerators import RUNTIMES
 from workbench.plan.laws import Interval
-from workbench.plan.operation_counts import PASSES, Counts
+from workbench.plan.operation_counts import Counts, passes
 
 RUNTIME = "gpu-t4x2"  # of infer-gpu
 STARTS = 90.0  # seconds: imports, compiling and the golden outputs (assumed)
@@ -48,8 +48,8 @@ def of(config: Config, counts: Counts, images: int | None, decodes: float) -> In
     core, cpus = runtime.core, runtime.cpus
     assert core is not None and cpus is not None  # noqa: S101 - Kaggle says both
     half = config.infer_precision != "float32" and not config.data.numbers
-    passes = config.views * (config.folds or 1)
-    operations = passes * counts.in_bounds / PASSES / runtime.cores
+    predictions = config.views * (config.folds or 1)
+    operations = predictions * counts.in_bounds / passes(config) / runtime.cores
     each = laws.expected(laws.roofline(core, operations, half=half))
     files = config.data.kind in ("images", "tfrecords")
     reading = 1 / (decodes * cpus) if files else 0.0

@@ -11,7 +11,7 @@ from typing import Any
 
 from pipeline.config import Config
 
-PASSES = 3  # a training step computes about as much as three predictions
+FORWARD, BACKWARD = 1, 2  # in predictions: about as much is computed
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,14 @@ class Counts:
     def state(self) -> int:
         """Bytes of what a training keeps: weights, and two numbers of the optimizer for each."""
         return 4 * (self.parameters + 2 * self.trainable)
+
+
+def passes(config: Config) -> int:
+    """Return about how many predictions a training step computes as much as. What computes the
+    model more often, or less, says so here alone.
+    """
+    frozen = config.model_options.get("backbone_rate") == 0  # its head is small
+    return FORWARD if frozen else FORWARD + BACKWARD
 
 
 def of(config: Config) -> Counts:
@@ -64,8 +72,8 @@ def of(config: Config) -> Counts:
     return Counts(
         int(counted["total"]),
         int(counted["trainable"]),
-        PASSES * sum(_operations(jaxpr.jaxpr)),
-        PASSES * float(cost.get("flops", math.nan)),
+        passes(config) * sum(_operations(jaxpr.jaxpr)),
+        passes(config) * float(cost.get("flops", math.nan)),
     )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from pipeline.config import Config, custom_code
-from workbench.plan.operation_counts import PASSES
+from workbench.plan.operation_counts import passes
 
 # Per second on two cores, below what was measured with XLA on a CPU (docs/dev/findings.md).
 OPERATIONS = 1.2e11
@@ -67,7 +67,7 @@ def of(config: Config) -> Cost:
     layers = len(model.layers)
     count = model.count_params()
     step = layers * LAYER + count * WEIGHT
-    return Cost(seconds, PASSES * seconds, step, layers / COMPILED, 4 * count)
+    return Cost(seconds, passes(config) * seconds, step, layers / COMPILED, 4 * count)
 
 
 def _grouped(layer: Any) -> bool:

@@ -365,3 +365,13 @@ def test_a_checkpoint_is_as_large_as_what_a_training_keeps(tiny):
     assert plain.checkpoint == counts.state
     assert more.checkpoint == counts.state + 4 * counts.parameters
     assert plain.disk == 3 * plain.checkpoint
+
+
+def test_a_step_of_a_frozen_backbone_is_planned_as_a_third_of_one_that_trains_it():
+    """Nothing is computed backwards but its head, which is one layer."""
+    mobile = load("digits_mobilenet")
+    options = dict(mobile.model_options) | {"backbone_rate": 0}
+
+    trained, frozen = map(operation_counts.of, (mobile, replace(mobile, model_options=options)))
+
+    assert trained.in_bounds == 3 * frozen.in_bounds and frozen.trainable < trained.trainable / 10
