@@ -98,9 +98,11 @@ def _check(options: argparse.Namespace) -> dict[str, Any]:
     """Check a config's custom functions with JAX and TensorFlow."""
     backend.choose("jax")
     config = config_module.load(options.config)
-    if custom_code.functions(config):
-        from pipeline.train import custom_check
+    from pipeline.evaluate import metrics
+    from pipeline.train import custom_check
 
+    metrics.of(config)  # refuses one that there is not
+    if custom_code.functions(config):
         custom_check.check(config, show)
     else:
         show(f"{config.name} has no custom functions; nothing to check")

@@ -7,7 +7,7 @@ or written.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -139,7 +139,7 @@ def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
         "config": config.to_json(),
         "custom_code": custom_code.digest(config),
         "classes": list(target.names),
-        "target": target.to_json(),
+        "target": asdict(target),
         "encoding": encoding.to_json() if isinstance(encoding, Encoding) else encoding,
         "prior": artifact.prior.astype(float).tolist(),
         "weights_sha256": sha256(files[WEIGHTS]).hexdigest(),

@@ -45,6 +45,8 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
         ConfigError: if it names a function that the file does not have.
     """
     named = _named(config, module)
+    training = {getattr(config, field) for field in named if field in TRAINING}
+    _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if named else "")
     # Models, metrics and losses may be the template's; a metric of target="custom" cannot.
     ours = {
         "model": True,
@@ -54,14 +56,11 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
     for field in TRAINING + AFTER_TRAINING:
         name = getattr(config, field)
         if name and field not in named and not ours.get(field):
-            here = [each.name for each in _parsed(path).body if isinstance(each, ast.FunctionDef)]
             raise ConfigError(
                 f"{field}={name!r} cannot work: {path} has no such function; it has"
-                f" {', '.join(here) or 'none'}.\nWrite it there, correct the name, or leave"
-                f" {field} out. Of losses, 'focal' is ours, for classes and multilabel."
+                f" {', '.join(written(config)) or 'none'}.\nWrite it there, correct the name, or"
+                f" leave {field} out. Of losses, 'focal' is ours, for classes and multilabel."
             )
-    training = {getattr(config, field) for field in named if field in TRAINING}
-    _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if named else "")
 
 
 def _named(config: Config, module: ModuleType) -> dict[str, Callable[..., Any]]:
@@ -83,6 +82,12 @@ def function(config: Config, field: str) -> Callable[..., Any] | None:
 def digest(config: Config) -> str:
     """Return the digest of a config's custom functions; "" if it names none."""
     return _loaded[config.name].digest if functions(config) else ""
+
+
+def written(config: Config) -> list[str]:
+    """Return the names of the functions in the file of a config; [] if it was not loaded."""
+    body = _parsed(file(config)).body if config.name in _loaded else []
+    return [each.name for each in body if isinstance(each, ast.FunctionDef)]
 
 
 def file(config: Config) -> Path:

@@ -15,7 +15,7 @@
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -59,13 +59,9 @@ class Target:
     lowest: tuple[float, ...] = ()
     highest: tuple[float, ...] = ()
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the target for `json.dumps`."""
-        return asdict(self)
-
     @staticmethod
     def from_json(value: Any) -> "Target":
-        """Return the target that `to_json` wrote."""
+        """Return the target of its fields, as `asdict` and JSON give them."""
         lists = {name: tuple(each) for name, each in value.items() if isinstance(each, list)}
         return Target(**{**value, **lists})
 

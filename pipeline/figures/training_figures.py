@@ -58,8 +58,13 @@ def training_sample(
         pixels, labels = dataset.Batches(*given, batch=size, seed=config.seed).at(0)
         custom = custom_code.function(config, "augment")
         changes = Augmentation(config.data, config.seed, size, custom)
-        pixels = np.asarray(jax.jit(changes.applied)(pixels, changes.draws(0))[0])
+        pixels, shares = map(np.asarray, jax.jit(changes.applied)(pixels, changes.draws(0)))
         captions = targets.labels_of(examples.target, labels, np.arange(len(labels)))
+        if changes.mixes:  # the label of the greater share, which may be the neighbour's
+            captions = [
+                f"{captions[place if share >= 0.5 else place ^ 1]} {max(share, 1 - share):.0%}"
+                for place, share in enumerate(shares)
+            ]
         title = f"{len(pixels)} of {len(examples)} training images as the model sees them"
         drawing.grid(pixels, captions, path, f"{title}, and their labels")
 

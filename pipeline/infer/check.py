@@ -39,18 +39,13 @@ class Checked(NamedTuple):
         run_id: of the training.
         precision: of the models.
         difference: the largest between two predictions, here and where the model was trained.
-        tolerance: the largest that is allowed.
+        tolerance: the largest that is allowed; a difference of NaN is not.
     """
 
     run_id: str
     precision: str
     difference: float
     tolerance: float
-
-    @property
-    def good(self) -> bool:
-        """Whether the predictions agree. A difference of NaN does not."""
-        return self.difference <= self.tolerance
 
 
 def restore(
@@ -73,7 +68,7 @@ def restore(
     precision = precision or artifact.config.infer_precision
     if precision == "auto" and devices.found().platform == "gpu":
         forward, checked = _restored(artifact, HALF, rows, show)
-        if checked.good:
+        if checked.difference <= checked.tolerance:
             return forward, checked
         show(
             f"float16 gives other predictions ({checked.difference:.1e} apart on golden inputs;"
@@ -81,7 +76,7 @@ def restore(
         )
     precision = FULL if precision == "auto" else precision
     forward, checked = _restored(artifact, precision, rows, show)
-    if not checked.good:
+    if not checked.difference <= checked.tolerance:
         raise ArtifactError(
             "The model gives other outputs here than where it was trained:"
             f" {checked.difference:.2e} apart on {len(artifact.golden_inputs)} golden inputs;"

@@ -238,8 +238,9 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     functions: dict[str, Callable[..., Any]] = {**MODELS, **networks}
     function = custom or functions.get(config.model)
     if function is None:
+        names = [*custom_code.written(config), *functions]
         raise ConfigError(
-            f"model={config.model!r} cannot work: expected one of {', '.join(functions)}.\n"
+            f"model={config.model!r} cannot work: expected one of {', '.join(names)}.\n"
             "Correct it, or write the function into the config's own file (docs/custom-code.md)."
         )
     options = dict(config.model_options)
@@ -249,6 +250,8 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
     try:
         logits = function(prepared, config.outputs, momentum, **options)
+        if isinstance(logits, keras.Model):  # as many write it
+            logits = logits(prepared)
         model = keras.Model(inputs, logits, name=config.model)
         weight_names.keys(model)  # refuses weights that no artifact would hold
         shape = tuple(logits.shape)
@@ -263,8 +266,9 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
             f"{custom_code.described(config, 'model')}{place(error, file)} ended with"
             f" {type(error).__name__}: {error}.\n"
             f"Correct model_options and drop_path, {options!r} (it takes {takes}), height and width"
-            f" in the config, or the function in {file.name}.\nFor outputs of another form set"
-            " target='custom' (docs/custom-code.md)."
+            f" in the config, or the function in {file.name}, of (images, num_classes,"
+            " batchnorm_momentum, options).\nFor outputs of another form set target='custom'"
+            " (docs/custom-code.md)."
         ) from error
     return model
 

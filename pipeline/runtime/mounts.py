@@ -8,7 +8,6 @@ the first of them counts.
 
 import json
 import os
-import re
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
@@ -23,8 +22,6 @@ from pipeline.errors import ArtifactError, CheckpointError, DataError
 OUTPUTS = ("notebooks/*/*", "datasets/*/*", "*")
 MANIFEST = "manifest.json"  # of an artifact or a checkpoint
 PREPARED = "prepared.json"  # beside decoded images
-# Kaggle may append to the name of a notebook.
-PREPARATION = re.compile(r"-(prepare-cpu|prepared)(-|$)")
 # Kaggle may do so in the first run after a source was attached; deploy/errors.py knows the words.
 NOT_MOUNTED = "Kaggle has not mounted"
 # A dataset has no folders; there "--" stands for the "/" of a path.
@@ -101,11 +98,8 @@ def artifact(inputs: Path, run_id: str) -> Path:
 
 
 def prepared(inputs: Path) -> list[Path]:
-    """Return the folders under `inputs` that hold decoded images: by their marker file, and by the
-    end of their name, as a preparation or its dataset has it.
-    """
-    markers = (path for place in OUTPUTS for path in inputs.glob(f"{place}/{PREPARED}"))
-    return sorted({path.parent for path in markers if PREPARATION.search(path.parent.name)})
+    """Return the folders under `inputs` that hold decoded images, by their marker file."""
+    return sorted({path.parent for place in OUTPUTS for path in inputs.glob(f"{place}/{PREPARED}")})
 
 
 def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:

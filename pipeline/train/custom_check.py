@@ -207,8 +207,11 @@ def _model(config: Config) -> str:
         )
     _refuse_lost_state(config, model, images, outputs)
     softmax = outputs.min() >= 0 and np.abs(outputs.sum(axis=-1) - 1).max() < SUM_TOLERANCE
-    if config.target == "classes" and not custom_code.function(config, "loss") and softmax:
-        raise Wrong("gives probabilities; the loss expects logits.\nLeave the softmax out.")
+    if config.target == "classes" and softmax:
+        raise Wrong(
+            "gives probabilities; expected logits, of which validation and inference take the"
+            " softmax.\nLeave the softmax out, and write from_logits=True in a loss of your own."
+        )
     return f"{architectures.count(model)['total']:,} parameters, all gradients finite"
 
 

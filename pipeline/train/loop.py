@@ -157,9 +157,10 @@ class Loop:
             self.show(f"Ended: {since} (patience={self.config.patience})")
         if self.complete:
             return "complete"
+        again = "" if stop else ", without --max-steps or with a larger one,"
         self.show(
             f"Stopped at step {self.step} of {total}: {stop or 'max_steps is reached'}. The state"
-            " is saved; the same command, without --max-steps or with a larger one, resumes there."
+            f" is saved; the same command{again} resumes there."
         )
         return "partial"
 

@@ -196,7 +196,8 @@ class Training:
         show(f"Data: {len(examples)} {config.data.noun}; labels: {names} ({config.target})")
         if broken := examples.broken:
             listed = "; ".join(f"{name!r}: {why}" for name, why in [*broken.items()][:5])
-            show(f"Warning: {len(broken)} images cannot be decoded and are left out: {listed}")
+            of_all = f"{len(broken)} of {len(examples) + len(broken)} images"
+            show(f"Warning: {of_all} cannot be used and are left out: {listed}")
         show(
             f"Learning rate: {applied.optimizer} {config.optimizer.base_rate:g}"
             f" at batch {applied.base_batch} -> {applied.peak_rate:g} at batch {applied.batch};"

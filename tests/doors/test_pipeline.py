@@ -343,6 +343,12 @@ def test_a_config_that_cannot_work_trains_nothing(
     assert not list(tmp_path.glob("out/artifact"))
 
 
+def test_check_refuses_a_metric_that_there_is_not(tmp_path):
+    code, _, error = pipeline("check", "--config", write_config(tmp_path, metric="f1_macroo"))
+
+    assert code == 2 and "metric='f1_macroo'" in error and "expected" in error
+
+
 @pytest.mark.parametrize("command", ["check", "train"])
 def test_a_custom_function_that_cannot_work_is_refused_before_training(
     command, competition, tmp_path

@@ -24,6 +24,8 @@ from workbench.report.run_results import SUBMISSION, VALIDATION, Results
 from workbench.report.sections import Predictions, number
 
 FILE = "report.html"
+# The metrics whose intervals `workbench.pages.statistics` estimates, by its names for them.
+ESTIMATED = {"accuracy": "accuracy", "rmse": "root mean squared error"}
 TOLERANCE = 1e-4  # between the manifest's accuracy and that of the same run's validation.csv
 
 
@@ -88,19 +90,20 @@ def _headline(found: Results, predictions: Predictions | None) -> dict[str, str]
     """Return the most important number: that of the validation rows with its interval, else the
     manifest's, else that of the last epoch; None before the first epoch has ended.
     """
+    metrics = [name for name in found.part("metrics") if name.startswith("validation_")]
+    metric = str(found.manifest.get("metric"))
+    asked = f"validation_{metric}"
     if predictions is not None:
         best = predictions.estimate
         rows = found.validation
         folds = rows["fold"].nunique() if rows is not None and "fold" in rows else 0
-        return {
-            "value": number(best.value),
-            "name": best.name,
-            "rows": f"out of fold, {folds} folds" if folds else "in validation",
-            "interval": f"{number(best.low)} to {number(best.high)}",
-            "note": f"({best.how})",
-        }
-    metrics = [name for name in found.part("metrics") if name.startswith("validation_")]
-    asked = f"validation_{found.manifest.get('metric')}"
+        value, name, note = number(best.value), best.name, f"({best.how})"
+        interval = f"{number(best.low)} to {number(best.high)}"
+        if asked in metrics and ESTIMATED.get(metric) != name:  # nothing estimates its interval
+            note = f"{name} {value} ({interval}, {best.how})"
+            value, name, interval = number(found.part("metrics")[asked]), metric, ""
+        where = f"out of fold, {folds} folds" if folds else "in validation"
+        return {"value": value, "name": name, "rows": where, "interval": interval, "note": note}
     metrics.sort(key=lambda name: (name != asked, "loss" in name))
     if metrics:
         return {

@@ -9,7 +9,7 @@ from pipeline.config import Data
 from pipeline.data import dataset
 from pipeline.data.dataset import TestSet
 from pipeline.data.labels import Target
-from pipeline.figures import prediction_figures, training_figures
+from pipeline.figures import drawing, prediction_figures, training_figures
 from pipeline.infer.inference import Predictions
 from tests.pipeline import handmade
 
@@ -67,6 +67,29 @@ def test_images_with_such_labels_are_drawn(tiny, tmp_path):
     assert not said
     assert prediction_figures.least_sure(unsure, tmp_path / "nowhere", show=said.append) == []
     assert "predictions.png was not drawn" in said[0]
+
+
+def test_a_mixture_is_shown_with_the_label_of_its_greater_share(tiny, tmp_path, monkeypatch):
+    """Half of the images are black and of one label; a mixture is as bright as its
+    share of white.
+    """
+    labels = np.arange(4, dtype=np.int32) % 2
+    pixels = PIXELS + (255 * labels.astype(np.uint8))[:, None, None, None]
+    images = dataset.Examples(tuple("abcd"), pixels, labels, Target("classes", ("black", "white")))
+    config, drawn = replace(tiny, data=replace(tiny.data, mixup=1.0, crop_padding=0)), []
+    monkeypatch.setattr(drawing, "grid", lambda *given: drawn.append(given))
+
+    training_figures.training_sample(images, config, tmp_path)
+
+    ((shown, captions, *_),) = drawn
+    for image, caption in zip(shown, captions, strict=True):
+        name, share = caption.split()
+        white = image.mean() / 255  # 0 or 1 of a mixture of one label
+        assert (
+            white in (0, 1)
+            or abs((white if name == "white" else 1 - white) - float(share[:-1]) / 100) < 0.02
+        )
+    assert len(set(captions)) > 2
 
 
 @pytest.mark.parametrize(

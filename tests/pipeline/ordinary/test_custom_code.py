@@ -135,12 +135,17 @@ class Unbuilt(layers.Layer):
         ("", 'layers.Dense(4)(x)\n    return keras.ops.cast(x, "int32")', "outputs are int32, not"),
         ("", "layers.Dense(4)(x)\n    return keras.ops.softmax(x)", "gives probabilities"),
         (
+            FOCAL,
+            "layers.Dense(4)(x)\n    return keras.ops.softmax(x)",
+            "from_logits=True in a loss",
+        ),
+        (
             FOCAL.replace("return", "return keras.ops.log(-1.0) +"),
             "x",
             "gives a loss of nan, .*; expected finite numbers.*\nLook in loss='focal'",
         ),
     ],
-    ids=["unbuilt", "no layer", "gradient", "type", "softmax", "loss"],
+    ids=["unbuilt", "no layer", "gradient", "type", "softmax", "own loss of it", "loss"],
 )
 def test_what_no_step_can_be_made_of_is_refused_before_training(custom, code, layer, says):
     loss = "focal" if "focal" in code else ""
@@ -148,6 +153,19 @@ def test_what_no_step_can_be_made_of_is_refused_before_training(custom, code, la
 
     with pytest.raises(ConfigError, match=says):
         custom_check.by_jax(config, str)
+
+
+SEQUENTIAL = """
+def made(images, num_classes, momentum):
+    return keras.Sequential([layers.Flatten(), layers.Dense(num_classes)])
+"""
+
+
+def test_a_function_may_return_a_model_as_many_write_it_and_is_listed_where_a_name_is_wrong(custom):
+    assert architectures.count(architectures.build(custom(SEQUENTIAL)))["total"] == 64 * 4 + 4
+
+    with pytest.raises(ConfigError, match=r"model='mad' .*expected one of made, small_cnn"):
+        architectures.build(custom(SEQUENTIAL, model="mad"))
 
 
 def test_a_layer_may_have_any_usual_name(custom):

@@ -53,7 +53,7 @@ def test_a_run_that_has_to_end_saves_its_state_and_says_why(competition, tiny, t
     found = checkpoint.latest(tmp_path / "out" / "checkpoints")
     assert found is not None and f"Stopped at step {found.step} of" in said[-1]
     reasons = {"session_hours": f"{hours or 0:g} is nearly over", "SIGTERM": "asked to stop (SIG"}
-    assert reasons[why] in said[-1] and "the same command, without --max-steps" in said[-1]
+    assert reasons[why] in said[-1] and "the same command resumes there" in said[-1]
     assert signal.getsignal(signal.SIGTERM) is trap
 
 

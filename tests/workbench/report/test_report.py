@@ -222,6 +222,11 @@ def of_another_baseline(folder):
         ),
         (begun, ["No epoch has ended yet.", "tiny", "insects", "tiny-1", "8 x tpu"]),
         (pulled_artifact, ["0.8750 validation_qwk"]),
+        # The competition's metric comes first, and what has an interval beside it.
+        (
+            lambda folder: run(folder, metric="mine", metrics={"validation_mine": 0.28}),
+            ["0.2800 mine in validation accuracy 0."],
+        ),
         (without("progress.jsonl"), ["progress.jsonl : throughput"]),
         (without("validation.csv"), ["validation.csv : everything about single classes"]),
         (without("validation.npz"), ["validation.npz : the exact loss"]),
