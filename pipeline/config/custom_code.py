@@ -45,8 +45,6 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
         ConfigError: if it names a function that the file does not have.
     """
     named = _named(config, module)
-    training = {getattr(config, field) for field in named if field in TRAINING}
-    _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if named else "")
     # Models, metrics and losses may be the template's; a metric of target="custom" cannot.
     ours = {
         "model": True,
@@ -58,9 +56,11 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
         if name and field not in named and not ours.get(field):
             raise ConfigError(
                 f"{field}={name!r} cannot work: {path} has no such function; it has"
-                f" {', '.join(written(config)) or 'none'}.\nWrite it there, correct the name, or"
-                f" leave {field} out. Of losses, 'focal' is ours, for classes and multilabel."
+                f" {', '.join(written(config, path)) or 'none'}.\nWrite it there, correct the name,"
+                f" or leave {field} out. Of losses, 'focal' is ours, for classes and multilabel."
             )
+    training = {getattr(config, field) for field in named if field in TRAINING}
+    _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if named else "")
 
 
 def _named(config: Config, module: ModuleType) -> dict[str, Callable[..., Any]]:
@@ -84,9 +84,10 @@ def digest(config: Config) -> str:
     return _loaded[config.name].digest if functions(config) else ""
 
 
-def written(config: Config) -> list[str]:
+def written(config: Config, path: Path | None = None) -> list[str]:
     """Return the names of the functions in the file of a config; [] if it was not loaded."""
-    body = _parsed(file(config)).body if config.name in _loaded else []
+    path = path or (file(config) if config.name in _loaded else None)
+    body = _parsed(path).body if path else []
     return [each.name for each in body if isinstance(each, ast.FunctionDef)]
 
 

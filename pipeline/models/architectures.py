@@ -238,7 +238,7 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     functions: dict[str, Callable[..., Any]] = {**MODELS, **networks}
     function = custom or functions.get(config.model)
     if function is None:
-        names = [*custom_code.written(config), *functions]
+        names = [*functions, *custom_code.written(config)]
         raise ConfigError(
             f"model={config.model!r} cannot work: expected one of {', '.join(names)}.\n"
             "Correct it, or write the function into the config's own file (docs/custom-code.md)."

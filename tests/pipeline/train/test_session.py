@@ -100,7 +100,7 @@ import os, sys, time
 from pathlib import Path
 time.sleep(0.5)
 from pipeline.train import session
-print(session.age())
+print(session.age(), flush=True)
 session.STALL_SECONDS = 0.5
 with session.Session(None, Path(sys.argv[1])):
     os.read(os.pipe()[0], 1)
