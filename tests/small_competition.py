@@ -3,7 +3,6 @@ at.
 """
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -124,7 +123,6 @@ def custom(tiny: Config, tmp_path: Path) -> Callable[..., Config]:
     def write(code: str, **fields: Any) -> Config:
         config = replace(tiny, **{"model": "made", "model_options": {}, **fields})
         path = tmp_path / "tiny.py"
-        shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)  # of a file of this second
         path.write_text(CUSTOM.format(code=code, config=config.to_json()))
         return configs.load(str(path))
 

@@ -1,6 +1,7 @@
 """A config checks itself, and survives JSON."""
 
 import json
+import sys
 from dataclasses import replace
 from pathlib import Path
 
@@ -185,6 +186,16 @@ def test_a_config_is_loaded_from_a_path(tmp_path: Path):
     path.write_text(SHIPPED)
     with pytest.raises(ConfigError, match=r"has name='digits'; expected .* name='mine'"):
         load(str(path))
+
+
+def test_a_config_that_was_just_edited_is_read_anew(tmp_path: Path, monkeypatch):
+    """Python's cache of bytecode takes a file of the same second and size for the one before."""
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+    path = tmp_path / "digits.py"
+    for seed in (1, 2, 3):
+        changed = f"from dataclasses import replace\nCONFIG = replace(CONFIG, seed={seed})"
+        path.write_text(f"{SHIPPED}\n{changed}")
+        assert load(str(path)).seed == seed
 
 
 @pytest.mark.parametrize(
