@@ -156,7 +156,7 @@ def fit(config: "Config", run: "Loop", steps: int) -> Callable[[], float]:
 
     built = architectures.build(config, run.applied.batchnorm_momentum)
     built.compile(
-        optimizer(run.applied, built.trainable_variables),
+        optimizer(run.config, run.applied, built.trainable_variables),
         keras.losses.SparseCategoricalCrossentropy(from_logits=True),
         metrics=["accuracy"],
     )

@@ -1,5 +1,5 @@
-"""python -m pipeline describe|check|train|ensemble|infer: what notebooks do, on any machine that
-has the data.
+"""python -m pipeline describe|check|explain|train|ensemble|infer: what notebooks do, on any machine
+that has the data.
 """
 
 import argparse
@@ -18,6 +18,7 @@ from pipeline.runtime import backend, devices, processes
 EXAMPLES = """  python -m localkaggle export digits data/digits
   python -m pipeline describe --config digits --json
   python -m pipeline check --config leaves
+  python -m pipeline explain --config digits
   python -m pipeline train --config digits --input data/digits --output out
   python -m pipeline ensemble out-1 out-2 out-3 --output mean
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
@@ -33,6 +34,7 @@ def main(arguments: list[str] | None = None) -> int:
     images = f"training rows to count steps with (default: {IMAGES}, an assumption)"
     describe.add_argument("--images", type=int, default=IMAGES, help=images)
     commands.add("check", _check, "--config")
+    commands.add("explain", _explain, "--config")
     train = commands.add("train", _train, "--config", *run, resumes=True)
     train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
     several = "of several that train one model, each with its own part of a batch (docs/hosts.md)"
@@ -78,7 +80,7 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         "model": config.model,
         "parameters": architectures.count(built),
         "input": {"shape": [None, *built.input.shape[1:]], "dtype": built.input.dtype},
-        "output": {"shape": [None, *built.output.shape[1:]], "dtype": "float32"},
+        "output": {"shape": [None, *built.outputs[0].shape[1:]], "dtype": "float32"},
         "images": images,
         "images_assumed": assumed,
         "optimizer": asdict(applied),
@@ -96,7 +98,7 @@ def _refuse_below_1(option: str, number: int | None) -> None:
 
 def _check(options: argparse.Namespace) -> dict[str, Any]:
     """Check a config's custom functions with JAX and TensorFlow."""
-    backend.choose("jax")
+    backend.use_every_core(2)  # so that there are two devices
     config = config_module.load(options.config)
     from pipeline.evaluate import metrics
     from pipeline.train import custom_check
@@ -107,6 +109,18 @@ def _check(options: argparse.Namespace) -> dict[str, Any]:
     else:
         show(f"{config.name} has no custom functions; nothing to check")
     return {"config": config.name, "code": custom_code.digest(config)}
+
+
+def _explain(options: argparse.Namespace) -> dict[str, Any]:
+    """Print the way of this config's run: the files that a row passes, a line each."""
+    backend.choose("jax")
+    from pipeline import explain
+
+    way = explain.way(config_module.load(options.config))
+    width = max(map(len, way))
+    for name, does in way.items():
+        show(f"{name:{width}}  {does}")
+    return {"config": options.config, "way": way}
 
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:
@@ -146,7 +160,7 @@ def _train(options: argparse.Namespace) -> dict[str, Any]:
         "run_id": trained.manifest["run_id"],
         "artifact": str(options.output / "artifact"),
         "metrics": trained.manifest["metrics"],
-        "pictures": [str(path) for path in training_figures.of_training(options.output)],
+        "pictures": [str(path) for path in training_figures.of_training(options.output, config)],
     }
 
 

@@ -79,7 +79,7 @@ trained = training.train(settings, folder, output, examples=examples, provenance
 # ## Curves, confusion, time
 
 # %%
-for picture in training_figures.of_training(output, status=trained.status):
+for picture in training_figures.of_training(output, settings, status=trained.status):
     display(Image(str(picture)))
 
 # %% [markdown]

@@ -44,8 +44,9 @@ def _draw_keys(random: np.random.Generator, batch: int, data: Data) -> np.ndarra
     return random.integers(-(2**31), 2**31, (batch, 2), np.int32)
 
 
-# A competitor's function is no field of `Data`; `Augmentation.changed` applies it.
+# A competitor's functions are no fields of `Data`: `Augmentation.changed` and `mixed` apply them.
 CUSTOM = Change((), Stream.CUSTOM, _draw_keys, lambda images, *_: images)
+CUSTOM_MIX = Change((), Stream.CUSTOM_MIXTURES, _draw_keys, lambda images, *_: images)
 MIX = Change(("mixup", "cutmix"), Stream.MIXTURES, mixup.draw, mixup.mixed)
 # In the order in which images change: what moves pixels, then their values, then mixes.
 CHANGES = (
@@ -56,6 +57,7 @@ CHANGES = (
     Change(("rand_augment",), Stream.RAND_AUGMENT, rand_augment.draw, rand_augment.operated),
     CUSTOM,
     MIX,
+    CUSTOM_MIX,
 )
 
 
@@ -72,12 +74,14 @@ class Augmentation:
         batch: images of a step, over all replicas.
         custom: a function of an image and a key of JAX's random numbers; with target="custom" of an
             image, its labels and a key.
+        custom_mix: a function of a group's images, their labels and a key.
     """
 
     data: Data
     seed: int
     batch: int
     custom: Callable[..., Any] | None = None
+    custom_mix: Callable[..., Any] | None = None
 
     @property
     def mixes(self) -> bool:
@@ -100,7 +104,7 @@ class Augmentation:
         for change, columns in self._columns.items():
             if change is CUSTOM:
                 (images,) = self.changed(images, draws)
-            else:
+            elif change is not CUSTOM_MIX:
                 images = change.apply(images, draws[:, columns], self.data)
         shares = mixup.shares(draws[:, self._columns[MIX]], self.data) if self.mixes else None
         return images, shares
@@ -124,13 +128,38 @@ class Augmentation:
                 raise ConfigError(f"{_called(custom)} returns {theirs}; expected {ours}.\n{SAME}")
             return result if labels else (result,)
 
-        numbers = jax.lax.bitcast_convert_type(draws[:, self._columns[CUSTOM]], jnp.uint32)
-        keys = jax.random.wrap_key_data(numbers, impl="threefry2x32")
-        changed, *rest = jax.vmap(change)(inputs, keys, *labels)
+        changed, *rest = jax.vmap(change)(inputs, _keys(draws[:, self._columns[CUSTOM]]), *labels)
         if several:
             named = {name: changed[name] for name in self.data.forms}
             changed = custom_readers.pack(named, jnp.concatenate)
         return changed, *rest
+
+    def mixed(self, images: Any, labels: Any, draws: Any) -> tuple[Any, Any, Any]:
+        """Return a group as the custom function mixes it: images, labels, and what each image is
+        mixed with: (places in the group, int32 (n,); the share that is its own, float32 (n,)), or
+        None.
+
+        Args:
+            labels: arrays (n, …).
+
+        Raises:
+            TypeError: if it returns something else.
+        """
+        custom: Any = self.custom_mix
+        key = _keys(draws[0, self._columns[CUSTOM_MIX]])
+        result = custom(images, labels, key)
+        given = tuple(result) if isinstance(result, tuple | list) else (result,)
+        shapes, number = list(map(_form, given)), len(labels)
+        mixtures = [_form(images), f"int32 ({number},)", f"float32 ({number},)"]
+        if shapes == mixtures:
+            return given[0], labels, given[1:]
+        if shapes != [_form(images), _form(labels)]:
+            raise TypeError(
+                f"it returns {', '.join(shapes)}; expected the images, {mixtures[0]}, and the"
+                f" labels, {_form(labels)}; or the images, the place of what each is mixed with,"
+                f" {mixtures[1]}, and the share that is its own, {mixtures[2]}"
+            )
+        return (*given, None)
 
     @cached_property
     def _columns(self) -> dict[Change, slice]:
@@ -138,7 +167,8 @@ class Augmentation:
         columns, end = {}, 0
         for change in CHANGES:
             named = any(getattr(self.data, field) for field in change.fields)
-            if named or (change is CUSTOM and self.custom):
+            own = {CUSTOM: self.custom, CUSTOM_MIX: self.custom_mix}.get(change)
+            if named or own:
                 start, end = end, end + self._draw(change, 0, 1).shape[1]
                 columns[change] = slice(start, end)
         return columns
@@ -146,6 +176,12 @@ class Augmentation:
     def _draw(self, change: Change, step: int, images: int) -> np.ndarray:
         random = np.random.default_rng((self.seed, change.stream, step))
         return change.draw(random, images, self.data)
+
+
+def _keys(numbers: Any) -> Any:
+    """Return keys of JAX of what `_draw_keys` drew."""
+    bits = jax.lax.bitcast_convert_type(numbers, jnp.uint32)
+    return jax.random.wrap_key_data(bits, impl="threefry2x32")
 
 
 def _form(array: Any) -> str:

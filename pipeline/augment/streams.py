@@ -25,3 +25,6 @@ class Stream(IntEnum):
     VERTICAL_FLIPS = 9
     QUARTER_TURNS = 10
     RESIZED_CROPS = 11
+    CUSTOM_MIXTURES = 12  # the keys of a custom mix of a group
+    SAMPLER = 13  # which rows an epoch has
+    CUSTOM_LOSS = 14  # the keys of a loss that draws

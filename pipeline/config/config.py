@@ -18,6 +18,9 @@ from pipeline.config.data_layout import Data
 from pipeline.config.rules import FREE, Checked, Need, Only, Rule, choice, number, text, whole
 
 SCHEDULES = ("cosine", "one_cycle", "constant")
+# The optimizers whose numbers have fields and rules of scaling; and the rules for others.
+OPTIMIZERS = ("sgd", "adam", "adamw")
+SCALINGS = ("linear", "sqrt", "none")
 # Far above any need, and far below what ends a run for lack of memory.
 MOST_BATCH = 2**20
 MOMENTUM = number(0, 0.999999)
@@ -29,10 +32,15 @@ SLUG = text(
 )
 MODEL = text(r"[^\W\d]\w*", "a function of the config's file or pipeline/models/architectures.py")
 FUNCTION = text(r"([^\W\d]\w*)?", "a function of the config's own file (docs/custom-code.md)")
+SCHEDULE = text(r"[^\W\d]\w*", f"one of {', '.join(map(repr, SCHEDULES))}, or a custom function")
 OPTIONS = rules.mapping(
     lambda value: isinstance(value, int | str) or (isinstance(value, float) and isfinite(value)),
-    "the model's keyword arguments, as {'width': 32}: finite numbers, truth values or texts",
+    "keyword arguments, as {'width': 32}: finite numbers, truth values or texts",
 )
+OPTIMIZER = text(
+    r"[^\W\d]\w*", "'sgd', 'adam', 'adamw', a class of keras.optimizers, or a custom function"
+)
+RATES = rules.mapping(number(0, 1000).allows, "names of layers with factors from 0 to 1000")
 LABELS = rules.mapping(number(0, 1e6).allows, "labels with their weights, 0 to 1,000,000")
 WEIGHTS = Rule(
     lambda value: value in ("", "balanced") or (value and LABELS.allows(value)),
@@ -55,14 +63,20 @@ class Optimizer(Checked):
     `pipeline.train.learning_rate` scales them to another batch.
 
     Attributes:
-        name: "sgd", "adam" or "adamw".
+        name: "sgd", "adam" or "adamw"; a class of keras.optimizers, as "Lion"; or a custom function
+            that returns an optimizer.
         base_rate: learning rate per optimizer step that worked at `base_batch`.
         base_batch: images per step, over all replicas, when it worked.
-        momentum: of SGD, which is Nesterov's.
-        beta_1, beta_2, epsilon: of Adam and AdamW.
-        weight_decay: of SGD and AdamW, decoupled: each step takes learning rate x decay off the
+        arguments: of another optimizer than the first three, by keyword.
+        scaling: how the rate of another one goes from `base_batch` to `batch`: "linear" (times
+            batch / base_batch), "sqrt" (times the root of it) or "none". "": both are equal.
+        layer_rates: {layer: factor} of the learning rate, for layers of these names and all inside;
+            * and ? stand for any letters. Of several names that fit the first counts.
+        momentum: of "sgd", which is Nesterov's.
+        beta_1, beta_2, epsilon: of "adam" and "adamw".
+        weight_decay: of "sgd" and "adamw", decoupled: each step takes learning rate x decay off the
             weights (as Keras does it), but for biases and normalization's scale and offset (Goyal
-            et al. 2017, 1706.02677; He et al. 2018, 1812.01187). Adam has none.
+            et al. 2017, 1706.02677; He et al. 2018, 1812.01187). "adam" has none.
         clip_norm: a mean gradient of a batch with a larger norm, over all weights together, is
             scaled down to it; 1 is usual. None: never.
         layer_decay: factor of the learning rate from one twelfth of the layers to the next, away
@@ -70,7 +84,7 @@ class Optimizer(Checked):
             for a pretrained network. 1: none.
         schedule: how the learning rate continues after the warm-up: "cosine" falls along a half
             cosine; "one_cycle" does so after a warm-up along another one; "constant" stays, and
-            falls at the end (`pipeline.train.learning_rate.schedule`).
+            falls at the end (`pipeline.train.learning_rate.schedule`); or a custom function.
         decay_share: of "constant": the share of all steps in which it falls to 0; None: 0.2.
         ema_momentum: of an average of the weights, and of BatchNorm's statistics, that is used for
             evaluation and in the artifact; None: no average. In step t it is at most (1 + t) / (10
@@ -79,9 +93,12 @@ class Optimizer(Checked):
 
     prefix = "optimizer."
 
-    name: Annotated[str, choice("sgd", "adam", "adamw")]
+    name: Annotated[str, OPTIMIZER]
     base_rate: Annotated[float, number(0, 100, open_ends=True)]
     base_batch: Annotated[int, whole(1, MOST_BATCH)]
+    arguments: Annotated[Options, OPTIONS] = field(default_factory=dict)
+    scaling: Annotated[str, choice("", *SCALINGS)] = ""
+    layer_rates: Annotated[Mapping[str, float], RATES] = field(default_factory=dict)
     momentum: Annotated[float, MOMENTUM] = 0.9
     beta_1: Annotated[float, MOMENTUM] = 0.9
     beta_2: Annotated[float, MOMENTUM] = 0.999
@@ -89,9 +106,18 @@ class Optimizer(Checked):
     weight_decay: Annotated[float, number(0, 10), Only("name", ("sgd", "adamw"))] = 0.0
     clip_norm: Annotated[float | None, number(0, 1e6, open_ends=True)] = None
     layer_decay: Annotated[float, number(0.01, 1)] = 1.0
-    schedule: Annotated[str, choice(*SCHEDULES)] = "cosine"
+    schedule: Annotated[str, SCHEDULE] = "cosine"
     decay_share: Annotated[float | None, SHARE, Only("schedule", ("constant",))] = None
     ema_momentum: Annotated[float | None, SHARE] = None
+
+    def _needs(self) -> Iterator[Need]:
+        ours, expected = self.name in OPTIMIZERS, f"nothing with name={self.name!r}"
+        for name in ("arguments", "scaling"):
+            has = f"{expected}, which has fields and a rule of its own"
+            yield name, not (ours and getattr(self, name)), has
+        for name in ("momentum", "beta_1", "beta_2", "epsilon"):
+            unset = getattr(self, name) == DEFAULTS[self.prefix + name]
+            yield name, ours or unset, f"{expected}: put it into arguments"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,6 +173,12 @@ class Config(Checked):
             "balanced" takes 1 / the number of its training rows; or {label: weight}, where others
             have 1. They are scaled to a mean of 1 over the training rows. "": all count alike.
         augment: a custom function that changes an image at random, after what `data` names.
+        augment_batch: a custom function that mixes the images of a group of `batchnorm_batch`, in
+            place of data.mixup and data.cutmix.
+        sampler: "balanced" takes each label equally often in an epoch; or a custom function that
+            says which rows an epoch has, or a weight for each. "": each row once.
+        train_step: a custom function in place of `pipeline.train.step.TrainStep.train_step`.
+        log: a custom function that gets each record of progress, and the pictures at the end.
         read_training, read_test: custom functions that read the inputs of data.kind="custom".
         write_submission: a custom function that makes the submission's columns; "": as
             `pipeline.infer.submission` does.
@@ -211,6 +243,10 @@ class Config(Checked):
     label_smoothing: Annotated[float, number(0, 0.999), CLASSES, Only("loss", ("",))] = 0.0
     class_weights: Annotated[Weights, WEIGHTS, Only("target", ("classes", "ordinal"))] = ""
     augment: Function = ""
+    augment_batch: Function = ""
+    sampler: Function = ""
+    train_step: Function = ""
+    log: Annotated[Function, FREE] = ""
     read_training: Reader = ""
     read_test: Annotated[Reader, FREE] = ""
     write_submission: Annotated[Function, FREE] = ""
@@ -242,6 +278,11 @@ class Config(Checked):
         rises = self.warmup_epochs > 0 or self.optimizer.schedule != "one_cycle"
         expected = f"at most epochs={self.epochs}; with schedule='one_cycle' above 0, as 0.3 of it"
         yield "warmup_epochs", rises and self.warmup_epochs <= self.epochs, expected
+        given = self.optimizer
+        known = given.name in OPTIMIZERS or given.scaling or self.batch == given.base_batch
+        expected = f"{' or '.join(map(repr, SCALINGS))}: {given.name} has no rule of its own to go"
+        expected += f" from base_batch={given.base_batch} to batch={self.batch}"
+        yield "optimizer.scaling", known, expected
         divides = self.batch % (self.batchnorm_batch or self.batch) == 0
         yield "batchnorm_batch", divides, f"a divisor of batch={self.batch}, or None"
         data = self.data
@@ -256,13 +297,20 @@ class Config(Checked):
         """Yield what goes with the target."""
         target, columns, free = self.target, len(self.data.labels), self.target == "custom"
         several = columns > 1 and not free
-        numbers = target in ("regression", "multilabel")
+        numbers, single = target in ("regression", "multilabel"), target in ("classes", "ordinal")
         expected = "'regression' or 'multilabel' with several label columns"
         yield "target", numbers or not several, expected
         follows = several or target == "regression"
         counted = self.num_classes in (0, columns) if follows else self.num_classes >= 2 or free
         expected = "2 or more, the number of labels; nothing with a regression or several columns"
         yield "num_classes", counted, expected
+        yield "sampler", self.sampler != "balanced" or single, "another: there are no classes"
+        mixed = self.augment_batch and (self.data.mixup or self.data.cutmix)
+        yield (
+            "augment_batch",
+            not mixed,
+            "nothing with data.mixup or data.cutmix, which mix already",
+        )
         mixes = target in CLASSES.values or not self.data.cutmix
         expected = f"nothing with target={target!r}: a part of a picture has no part of its number"
         yield "data.cutmix", mixes, f"{expected}; mixup may stay"

@@ -12,19 +12,31 @@ alone, never from an artifact.
 
 import ast
 import hashlib
+import inspect
 import re
 from collections.abc import Callable, Collection, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from operator import attrgetter
 from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from pipeline.config.config import Config
+from pipeline.config.config import OPTIMIZERS, SCHEDULES, Config
 from pipeline.errors import ConfigError, PipelineError, place
 
 # The fields that may name a custom function: those that the weights follow from, and the others.
-TRAINING = ("model", "loss", "augment", "read_training")
-AFTER_TRAINING = ("metric", "read_test", "write_submission")
+TRAINING = (
+    *("model", "loss", "augment", "augment_batch", "sampler", "train_step", "read_training"),
+    *("optimizer.name", "optimizer.schedule"),
+)
+AFTER_TRAINING = ("metric", "read_test", "write_submission", "log")
+# What some of them may name beside a custom function.
+OURS = {
+    "loss": "'focal', for classes and multilabel",
+    "optimizer.name": f"{', '.join(OPTIMIZERS)} and the classes of keras.optimizers, as 'Lion'",
+    "optimizer.schedule": ", ".join(map(repr, SCHEDULES)),
+    "sampler": "'balanced'",
+}
 
 
 class CustomFile(NamedTuple):
@@ -45,26 +57,37 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
         ConfigError: if it names a function that the file does not have.
     """
     named = _named(config, module)
-    # Models, metrics and losses may be the template's; a metric of target="custom" cannot.
-    ours = {
-        "model": True,
-        "metric": config.target != "custom",
-        "loss": config.loss == "focal" and config.target in ("classes", "multilabel"),
-    }
     for field in TRAINING + AFTER_TRAINING:
-        name = getattr(config, field)
-        if name and field not in named and not ours.get(field):
+        name = attrgetter(field)(config)
+        if name and field not in named and not _is_ours(config, field, name):
+            others = f" Ours are {OURS[field]}." if field in OURS else ""
             raise ConfigError(
                 f"{field}={name!r} cannot work: {path} has no such function; it has"
                 f" {', '.join(written(config, path)) or 'none'}.\nWrite it there, correct the name,"
-                f" or leave {field} out. Of losses, 'focal' is ours, for classes and multilabel."
+                f" or leave {field} out.{others}"
             )
-    training = {getattr(config, field) for field in named if field in TRAINING}
+    training = {attrgetter(field)(config) for field in named if field in TRAINING}
     _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if named else "")
 
 
+def _is_ours(config: Config, field: str, name: str) -> bool:
+    """Return whether a name may be the template's, or that of a class of Keras. Whether there is
+    such a model or metric is not known before Keras is imported.
+    """
+    if field == "loss":
+        return name == "focal" and config.target in ("classes", "multilabel")
+    if field == "metric":
+        return config.target != "custom"
+    if field == "optimizer.name":
+        return name in OPTIMIZERS or name[0].isupper()
+    return field == "model" or name in {
+        "optimizer.schedule": SCHEDULES,
+        "sampler": ("balanced",),
+    }.get(field, ())
+
+
 def _named(config: Config, module: ModuleType) -> dict[str, Callable[..., Any]]:
-    names = {field: getattr(config, field) for field in TRAINING + AFTER_TRAINING}
+    names = {field: attrgetter(field)(config) for field in TRAINING + AFTER_TRAINING}
     found = {field: getattr(module, name, None) for field, name in names.items()}
     return {field: value for field, value in found.items() if callable(value)}
 
@@ -121,9 +144,11 @@ def require(config: Config, trained: str) -> None:
 
 def described(config: Config, field: str) -> str:
     """Return a custom function in words: "loss='focal' (leaves.py, line 12)"."""
-    code = getattr(function(config, field), "__code__", None)
-    where = f" ({Path(code.co_filename).name}, line {code.co_firstlineno})" if code else ""
-    return f"{field}={getattr(config, field)!r}{where}"
+    custom: Any = function(config, field)
+    where = ""
+    with suppress(OSError, TypeError):  # one of ours, or made by something else than "def"
+        where = f" ({Path(inspect.getfile(custom)).name}, line {inspect.getsourcelines(custom)[1]})"
+    return f"{field}={attrgetter(field)(config)!r}{where}"
 
 
 @contextmanager

@@ -33,6 +33,7 @@ from pipeline.data import (
 from pipeline.data.csv_files import check_column
 from pipeline.data.image_arrays import Show
 from pipeline.data.labels import Target
+from pipeline.data.sampler import Sampler
 from pipeline.data.table_features import ADVICE, Encoding
 from pipeline.errors import DataError
 
@@ -333,7 +334,7 @@ class Batches:
 
     All images are permuted once an epoch, and the permutations form one endless row. Step s takes
     the positions s x batch … (s + 1) x batch of it. So every epoch has every image exactly once,
-    whatever the batch, and every batch has the same shape.
+    whatever the batch, and every batch has the same shape. A sampler gives other images an epoch.
 
     Args:
         inputs: uint8 (m, height, width, channels) or float32 (m, features). A batch copies the
@@ -343,6 +344,7 @@ class Batches:
         seed: of the order.
         rows: int64 (n,), the rows to train on; None: all.
         weights: float32 (m,), how much the loss of each row counts; None: all alike.
+        sampler: gives an epoch's images, as `pipeline.data.sampler.of` does; None: each once.
     """
 
     inputs: np.ndarray
@@ -352,6 +354,7 @@ class Batches:
     seed: int
     rows: np.ndarray | None = None
     weights: np.ndarray | None = None
+    sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
         self._rows = np.arange(len(self.labels)) if self.rows is None else self.rows
@@ -362,10 +365,11 @@ class Batches:
         return len(self._rows)
 
     def order(self, epoch: int) -> np.ndarray:
-        """Return the epoch's permutation of all images: int64 (n,)."""
+        """Return the epoch's permutation of all images, or its sample of them: int64 (n,)."""
         if self._order[0] != epoch:
             random = np.random.default_rng((self.seed, Stream.ORDER, epoch))
-            self._order = epoch, random.permutation(len(self))
+            sampled = self.sampler(epoch) if self.sampler else random.permutation(len(self))
+            self._order = epoch, sampled
         return self._order[1]
 
     def indices(self, step: int) -> np.ndarray:

@@ -18,12 +18,12 @@ import pandas as pd
 from PIL import Image
 
 from formats import atomic_file, npz
-from pipeline.config import Config, custom_code
+from pipeline.config import Config
 from pipeline.data import dataset, folds
 from pipeline.data import labels as targets
 from pipeline.data.labels import Target
 from pipeline.errors import PipelineError
-from pipeline.evaluate import metrics
+from pipeline.evaluate import losses, metrics
 from pipeline.evaluate.metrics import Metric
 
 LOSS_ROWS = 1024  # whose custom losses are computed at once
@@ -196,14 +196,14 @@ def metrics_of(
 # The rows that a model is most wrong about
 
 
-def worst(losses: np.ndarray, most: int = MOST_EXAMPLES) -> np.ndarray:
+def worst(wrong: np.ndarray, most: int = MOST_EXAMPLES) -> np.ndarray:
     """Return the places of the largest losses, the largest first, of equals the first first. A NaN
     counts as infinite.
 
     >>> worst(np.array([0.1, 3.0, 0.2, 3.0]), most=3)
     array([1, 3, 2])
     """
-    return np.argsort(-np.nan_to_num(losses, nan=np.inf), kind="stable")[:most]
+    return np.argsort(-np.nan_to_num(wrong, nan=np.inf), kind="stable")[:most]
 
 
 def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -> None:
@@ -227,9 +227,12 @@ def _losses(held_out: HeldOutRows) -> np.ndarray:
     predictions = held_out.predictions[held_out.rows]
     if held_out.examples.target.kind != "custom":
         return held_out.examples.target.losses(labels, predictions)
-    loss: Any = custom_code.function(held_out.config, "loss")
+    if losses.EXTRA in losses.asked(held_out.config):  # which are not kept
+        return np.zeros(len(labels))
+    of_rows = losses.of(held_out.config)
     parts = [slice(start, start + LOSS_ROWS) for start in range(0, len(labels), LOSS_ROWS)]
-    return np.concatenate([np.asarray(loss(labels[part], predictions[part])) for part in parts])
+    each = [of_rows(labels[part], predictions[part]).values() for part in parts]
+    return np.concatenate([sum(map(np.asarray, values)) for values in each])
 
 
 def _small(pixels: np.ndarray) -> np.ndarray:

@@ -8,7 +8,8 @@ Sources: label smoothing, Szegedy et al. 2016, arXiv:1512.00567; focal loss, Lin
 arXiv:1708.02002.
 """
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
@@ -19,22 +20,39 @@ from pipeline.data import labels as target
 from pipeline.data.dataset import Examples
 from pipeline.errors import ConfigError, DataError
 
+# What a custom loss may ask for by the name of a parameter, beside labels and outputs.
+EXTRA, KEY = "extra", "key"
 
-def of(config: Config, *, training: bool = False) -> Callable[[Any, Any], Any]:
-    """Return the loss as a function of labels and outputs that gives a number per row, (n,).
+
+def asked(config: Config) -> set[str]:
+    """Return what the custom loss of a config asks for: `EXTRA`, `KEY`, both or nothing."""
+    custom = custom_code.function(config, "loss")
+    return set(inspect.signature(custom).parameters) & {EXTRA, KEY} if custom else set()
+
+
+def of(config: Config, *, training: bool = False) -> Callable[..., dict[str, Any]]:
+    """Return the loss as a function of labels, outputs, extra outputs by name, and a key of JAX's
+    random numbers (None in validation), which gives numbers per row, (n,), by name. Their sum is
+    minimized.
 
     Args:
         config: the run.
         training: smooth the labels.
     """
-    custom = custom_code.function(config, "loss")
-    if custom is not None:
-        return custom
+    custom: Any = custom_code.function(config, "loss")
+    wanted = asked(config)
+    ours: Callable[[Any, Any], Any] = partial(target.losses, config.target)
     if config.loss:
-        return partial(focal, config.target)
-    if training and config.label_smoothing:
-        return partial(smoothed, config.target, config.label_smoothing)
-    return partial(target.losses, config.target)
+        ours = partial(focal, config.target)
+    elif training and config.label_smoothing:
+        ours = partial(smoothed, config.target, config.label_smoothing)
+
+    def loss(labels: Any, outputs: Any, extra: Any = None, key: Any = None) -> dict[str, Any]:
+        more = {name: value for name, value in ((EXTRA, extra), (KEY, key)) if name in wanted}
+        result = (custom or ours)(labels, outputs, **more)
+        return dict(result) if isinstance(result, Mapping) else {"loss": result}
+
+    return loss
 
 
 def focal(kind: str, labels: Any, logits: Any) -> Any:

@@ -18,17 +18,19 @@ from pipeline.config import Config, custom_code
 from pipeline.data import dataset
 from pipeline.data import labels as targets
 from pipeline.figures import drawing
+from pipeline.train.progress_log import Log
 
 REST = "all else"  # mostly building the model and its first state
 
 
 def of_training(
-    output: Path, *, status: str = "complete", show: Callable[[str], None] = print
+    output: Path, config: Config, *, status: str = "complete", show: Callable[[str], None] = print
 ) -> list[Path]:
     """Draw curves.png, time.png, and confusion.png or, of a regression, predicted.png.
 
     Args:
         output: the folder of a training; the pictures go there, too.
+        config: of the run; its custom `log` gets {"status", "pictures"}.
         status: for a "partial" run only the curves are drawn, once an epoch has ended.
         show: takes a warning for each that fails; the paths of the others are returned.
     """
@@ -41,7 +43,9 @@ def of_training(
     if status == "partial":
         pictures = {"curves": _curves} if _histories(output)[0].is_file() else {}
     drawn = {output / f"{name}.png": partial(draw, output) for name, draw in pictures.items()}
-    return drawing.draw_each(drawn, show)
+    paths = drawing.draw_each(drawn, show)
+    Log(config, show)({"status": status, "pictures": list(map(str, paths))})
+    return paths
 
 
 def training_sample(

@@ -14,6 +14,7 @@ import numpy as np
 from pipeline.artifact import Artifact
 from pipeline.data.row_gathering import padded
 from pipeline.errors import DeviceError
+from pipeline.models import architectures
 from pipeline.runtime import devices
 
 # A block is what the devices compute at once, each a batch of it. A batch has at most this many
@@ -113,7 +114,8 @@ def _weights(model: Any) -> tuple[list[Any], list[Any]]:
 
 def _compiled(model: Any) -> Callable[[Any, Any], Any]:
     def call(weights: tuple[list[Any], list[Any]], inputs: Any) -> Any:
-        return model.stateless_call(*weights, inputs, training=False)[0]
+        outputs, _ = model.stateless_call(*weights, inputs, training=False)
+        return architectures.parted(outputs)[0]
 
     if keras.backend.backend() == "jax":
         import jax

@@ -249,10 +249,11 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
     inputs, prepared = _inputs(config, scaled=function not in networks.values())
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
     try:
-        logits = function(prepared, config.outputs, momentum, **options)
-        if isinstance(logits, keras.Model):  # as many write it
-            logits = logits(prepared)
-        model = keras.Model(inputs, logits, name=config.model)
+        given = function(prepared, config.outputs, momentum, **options)
+        if isinstance(given, keras.Model):  # as many write it
+            given = given(prepared)
+        logits, extra = parted(given)
+        model = keras.Model(inputs, (logits, extra) if extra else logits, name=config.model)
         weight_names.keys(model)  # refuses weights that no artifact would hold
         shape = tuple(logits.shape)
         if shape != (None, config.outputs) and (config.target != "custom" or shape[0] is not None):
@@ -280,11 +281,21 @@ def count(model: Any) -> dict[str, int]:
     return {"total": total, "trainable": trainable, "non_trainable": total - trainable}
 
 
+def parted(outputs: Any) -> tuple[Any, dict[str, Any]]:
+    """Return what a model computed, without and with the extra outputs that it gives for its loss:
+    (outputs, {name: extra}).
+    """
+    if not isinstance(outputs, tuple | list):
+        return outputs, {}
+    first, extra = outputs
+    return first, dict(extra)
+
+
 def outputs(model: Any, inputs: np.ndarray, batch: int) -> np.ndarray:
     """Return the model's outputs for all inputs, in batches of one shape: float32 (n, outputs)."""
     blocks = padded(inputs, batch)
-    found = [np.asarray(model.predict_on_batch(part), np.float32)[:real] for part, real in blocks]
-    return np.concatenate(found)
+    computed = ((parted(model.predict_on_batch(part))[0], real) for part, real in blocks)
+    return np.concatenate([np.asarray(part, np.float32)[:real] for part, real in computed])
 
 
 def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:

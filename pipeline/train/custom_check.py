@@ -5,15 +5,18 @@ The model is also computed by TensorFlow, which infers on Kaggle's GPUs, in a pr
 `python -m pipeline.train.custom_check CONFIG FOLDER`.
 """
 
+import inspect
 import os
 import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import jax
+import keras
 import numpy as np
 
 from formats import npz
@@ -23,13 +26,14 @@ from pipeline.config import Config, custom_code
 from pipeline.config import load as load_config
 from pipeline.config.config_files import named_files
 from pipeline.config.data_layout import Form, sizes
-from pipeline.data import csv_files, custom_readers
+from pipeline.data import csv_files, custom_readers, sampler
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, PipelineError, SubmissionError
 from pipeline.evaluate import losses, metrics
 from pipeline.infer import submission
 from pipeline.models import architectures, group_layers
-from pipeline.train import learning_rate
+from pipeline.runtime import replicas
+from pipeline.train import learning_rate, optimizer
 
 ROWS = 16
 # Rows of a batch that no axis of a model is a multiple of.
@@ -37,6 +41,9 @@ ODD_ROWS = 37
 # Largest difference of outputs between JAX and TensorFlow, of the largest output: that of
 # `pipeline.infer.check`, which would refuse the artifact later.
 TOLERANCE = 1e-4
+# Of what two steps change, as far as weights computed in parts may be apart: far above rounding,
+# far below what a part without the others changes.
+APART = 0.02
 SUM_TOLERANCE = 1e-5  # by which the sum of a softmax may differ from 1
 WEIGHTS, OUTPUTS = "weights.npz", "outputs.npy"  # for the other process, and from it
 ROOT = Path(__file__).resolve().parents[2]
@@ -55,6 +62,8 @@ def check(config: Config, show: Callable[[str], None]) -> None:
         ConfigError: if one cannot work.
     """
     by_jax(config, show)
+    if not custom_code.function(config, "train_step"):
+        _ask(config, "model", _train_step, show)
     _ask(config, "model", _tensorflow, show)
 
 
@@ -109,6 +118,56 @@ def _augment(config: Config) -> str:
     return f"images stay {images.dtype} {images.shape}"
 
 
+def _mix(config: Config) -> str:
+    """Mix a group, then another one, then the first one again."""
+    changes = Augmentation(
+        config.data, 0, ROWS, None, custom_code.function(config, "augment_batch")
+    )
+    groups = [(_inputs(config, seed), _labels(config)) for seed in (0, 1, 0)]
+    draws = [changes.draws(step) for step in (0, 1, 0)]
+    # Each is traced anew: what is drawn without the key is then drawn again.
+    first, _, again = (
+        jax.tree.map(np.asarray, jax.jit(lambda *given: changes.mixed(*given))(*group, numbers))
+        for group, numbers in zip(groups, draws, strict=True)
+    )
+    if not all(map(np.array_equal, jax.tree.leaves(first), jax.tree.leaves(again))):
+        raise Wrong(
+            "gives two results for one group and key, with another group between them.\n"
+            "Draw with the key alone (jax.random), and keep nothing of another group."
+        )
+    images, labels, mixture = first
+    if mixture is None:
+        return f"images {images.shape} and labels {labels.shape} of a group"
+    partners, share = mixture
+    if partners.min() < 0 or partners.max() >= ROWS or share.min() < 0 or share.max() > 1:
+        raise Wrong(
+            f"mixes rows across groups, or by no shares: places from {partners.min()} to"
+            f" {partners.max()}, shares from {share.min():g} to {share.max():g}; expected places"
+            f" from 0 to {ROWS - 1} in a group of {ROWS}, and shares from 0 to 1.\n"
+            "Take the number of rows from images.shape[0]: a group has batchnorm_batch."
+        )
+    return f"images {images.shape} of a group, each mixed with another one of it"
+
+
+def _sampler(config: Config) -> str:
+    labels = np.resize(_labels(config), (10 * ROWS, *_labels(config).shape[1:]))
+    rows = sampler.of(config, labels)
+    assert rows is not None  # noqa: S101 - the config names one
+    epochs = [rows(epoch) for epoch in (0, 1, 0)]
+    if not np.array_equal(epochs[0], epochs[2]):
+        raise Wrong(
+            "gives an epoch other rows when it is asked again; a run could not resume.\n"
+            "Draw with the generator that it gets alone."
+        )
+    return f"{len(set(epochs[0].tolist()))} of {len(labels)} rows in an epoch"
+
+
+def _log(config: Config) -> str:
+    log: Any = custom_code.function(config, "log")
+    inspect.signature(log).bind({})  # it is not called: it may send what it gets
+    return "gets each record of progress"
+
+
 def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
     """Return images, and with target="custom" their labels, as a custom `augment` changes them."""
     changes = Augmentation(config.data, 0, ROWS, custom_code.function(config, "augment"))
@@ -119,48 +178,132 @@ def _augmented(config: Config, images: np.ndarray) -> list[np.ndarray]:
 
 
 def _loss(config: Config) -> str:
-    loss: Any = custom_code.function(config, "loss")
-    outputs, labels = _outputs(config), _labels(config)
+    model, labels = architectures.build(config), _labels(config)
+    every, (names, together) = _outputs_of(model), tried_loss(config, model)
     # A contrastive loss depends on which labels are equal, and not on their names.
     others = labels[np.random.default_rng(0).permutation(ROWS)]
-    values, different = (np.asarray(jax.jit(loss)(each, outputs)) for each in (labels, others))
-    if values.shape != (ROWS,) or not np.issubdtype(values.dtype, np.floating):
-        raise Wrong(
-            f"returns {values.dtype} {values.shape} for {ROWS} rows; expected a float ({ROWS},).\n"
-            "Return a number for each row: no mean over the batch."
-        )
-    if np.array_equal(values, different):
+    values, different = (_computed(config, each, every) for each in (labels, others))
+    for name, each in values.items():
+        if each.shape != (ROWS,) or not np.issubdtype(each.dtype, np.floating):
+            raise Wrong(
+                f"returns {each.dtype} {each.shape} for {ROWS} rows ({name}); expected a float"
+                f" ({ROWS},).\nReturn a number for each row: no mean over the batch."
+            )
+    if _equal(values, different):
         raise Wrong("does not depend on the labels.\nLet it compare with them.")
+    for name in every[1]:
+        changed = (every[0], every[1] | {name: 1 + 2 * every[1][name]})
+        if _equal(values, _computed(config, labels, changed)):
+            raise Wrong(
+                f"does not depend on the output {name!r}, which"
+                f" {custom_code.described(config, 'model')} gives it.\n"
+                "Add a loss of it, or leave it out of the model's extra outputs."
+            )
     groups = ""
-    if compares_rows(config, outputs.shape[1:]):
+    if together:
         group = learning_rate.apply(config, config.batch).batchnorm_batch
-        groups = f"; it compares rows: it gets groups of {group} (batchnorm_batch)"
-    return f"a number per row, which depends on the labels{groups}"
+        does = "draws" if losses.KEY in losses.asked(config) else "compares rows"
+        groups = f"; it {does}: it gets groups of {group} (batchnorm_batch)"
+    several = f" of {', '.join(names)}" if names else ""
+    return f"a number per row{several}, which depends on the labels{groups}"
 
 
-def compares_rows(config: Config, shape: tuple[int, ...]) -> bool:
-    """Return whether a custom loss gives a row another number when other rows are left out.
-
-    Args:
-        shape: of the model's outputs for a row.
+def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
+    """Return the names of the losses, if there are several, and whether the loss gets groups of
+    rows: it draws, or gives a row another number when other rows are left out.
 
     Raises:
-        ConfigError: if the loss fails.
+        ConfigError: if the loss fails, or a model gives extra outputs that none takes.
     """
-    loss, labels = custom_code.function(config, "loss"), _labels(config)
-    if loss is None:
-        return False
-    outputs = np.random.default_rng(2).standard_normal((ROWS, *shape), np.float32)
+    custom, outputs = custom_code.function(config, "loss"), _outputs_of(model)
+    if outputs[1] and losses.EXTRA not in losses.asked(config):
+        raise ConfigError(
+            f"{custom_code.described(config, 'model')} gives the extra outputs"
+            f" {', '.join(outputs[1])}, and loss={config.loss!r} takes none.\nWrite a loss with the"
+            " parameter extra: def loss(labels, outputs, extra) (docs/custom-code.md)."
+        )
+    if custom is None:
+        return (), False
+    labels, together = _labels(config), losses.KEY in losses.asked(config)
     # Of several sizes, since a loss with a margin is 0 where rows are far apart.
     for size in (0.1, 1, 10):
+        sized = jax.tree.map(lambda array, size=size: size * array, outputs)
         with custom_code.telling(config, "loss"), jax.default_matmul_precision("highest"):
-            values, of_half = (
-                np.asarray(jax.jit(loss)(labels[:rows], size * outputs[:rows]))
-                for rows in (ROWS, ROWS // 2)
+            values = _computed(config, labels, sized)
+            half = jax.tree.map(lambda array: array[: ROWS // 2], (labels, sized))
+            of_half = _computed(config, *half)
+        rows = [name for name, each in values.items() if each.shape == (ROWS,)]
+        together |= any(_differ(values[name][: ROWS // 2], of_half[name]) for name in rows)
+    return tuple(values) if list(values) != ["loss"] else (), together
+
+
+def _computed(config: Config, labels: Any, outputs: Any) -> dict[str, np.ndarray]:
+    """Return the losses of made-up rows, by name; one that draws gets the same key each time."""
+    key = jax.random.key(0, impl="threefry2x32")
+    values = jax.jit(losses.of(config, training=True))(labels, *outputs, key)
+    return jax.tree.map(np.asarray, values)  # type: ignore[no-any-return]
+
+
+def _equal(values: dict[str, np.ndarray], others: dict[str, np.ndarray]) -> bool:
+    return all(np.array_equal(values[name], others[name]) for name in values)
+
+
+def _schedule(config: Config) -> str:
+    applied, warm = learning_rate.apply(config, config.batch), config.warmup_epochs > 0
+    for total in (100, 7):  # a rehearsal has few steps
+        numbers = replace(applied, total_steps=total, warmup_steps=total // 7 * warm)
+        schedule = learning_rate.schedule(config, numbers)
+        rates = np.asarray(jax.jit(jax.vmap(schedule))(np.arange(total)))
+        wrong = np.flatnonzero(~(np.isfinite(rates) & (rates >= 0)))
+        if rates.shape != (total,) or len(wrong) or not rates.any():
+            step = wrong[0] if len(wrong) else 0
+            raise Wrong(
+                f"gives a rate of {rates[step]} at step {step} of {total}, of which"
+                f" {numbers.warmup_steps} are warm-up; expected a share of base_rate in each step,"
+                " finite and 0 or more, and above 0 in one.\nDivide by no number that may be 0, as"
+                " warmup_steps: max(warmup_steps, 1)."
             )
-            if _differ(values[: ROWS // 2], of_half):
-                return True
-    return False
+    return f"rates from {rates.min():.3g} to {rates.max():.3g}"
+
+
+def _optimizer(config: Config) -> str:
+    """Take two steps with made-up gradients, and the second one again after a resume."""
+    architectures.seed(config.seed)
+    variables = architectures.build(config).trainable_variables
+    applied = learning_rate.apply(config, 100 * config.batch)
+
+    def made() -> tuple[Any, list[Any]]:
+        one = optimizer.optimizer(config, applied, variables)
+        one.build(variables)
+        one.iterations.assign(applied.warmup_steps + 1)  # before it the rate may be 0
+        return one, [variable.value for variable in one.variables]
+
+    random = np.random.default_rng(0)
+    both = [[random.standard_normal(one.shape, np.float32) for one in variables] for _ in "12"]
+    one, state = made()
+    weights = [variable.value for variable in variables]
+    first, saved = one.stateless_apply(state, both[0], weights)
+    second, _ = one.stateless_apply(saved, both[1], first)
+    again, _ = made()[0].stateless_apply(saved, both[1], first)
+    jitted, _ = jax.jit(made()[0].stateless_apply)(saved, both[1], first)
+    changed = sum(not np.array_equal(*pair) for pair in zip(weights, second, strict=True))
+    if not changed or not all(np.isfinite(each).all() for each in second):
+        raise Wrong(
+            f"{'makes weights that are not finite' if changed else 'changes no weight'}.\n"
+            "Look for a division by 0 or a root, and at what update_step assigns."
+        )
+    if not all(np.array_equal(*pair) for pair in zip(second, again, strict=True)):
+        raise Wrong(
+            "goes on in another way after a resume: it keeps something that is no variable of"
+            " Keras, which no checkpoint holds.\nKeep all state in variables that build makes:"
+            " self.add_variable_from_reference(variable, name)."
+        )
+    if any(_differ(np.asarray(a), np.asarray(b)) for a, b in zip(second, jitted, strict=True)):
+        raise Wrong(
+            "gives other weights when it is compiled.\nUse keras.ops alone, and no numbers that"
+            " Python changes from step to step."
+        )
+    return f"{len(state)} arrays of state, {changed} of {len(weights)} weights change"
 
 
 def _metric(config: Config) -> str:
@@ -219,15 +362,18 @@ def _refuse_infinite_gradients(config: Config, model: Any, images: np.ndarray) -
     """Compute the gradient of a batch as a step does."""
     params = [variable.value for variable in model.trainable_variables]
     buffers = [variable.value for variable in model.non_trainable_variables]
-    loss_fn = losses.of(config, training=True)
+    loss_fn, key = losses.of(config, training=True), jax.random.key(0, impl="threefry2x32")
 
     def forward(params: Any, images: Any) -> Any:
         part = group_layers.MicroBatch(np.arange(len(images)), len(images), 1)
         with group_layers.computing(model, part):
-            return model.stateless_call(params, buffers, images, training=True)[0]
+            return architectures.parted(
+                model.stateless_call(params, buffers, images, training=True)[0]
+            )
 
     def loss(params: Any) -> Any:
-        return loss_fn(_labels(config), forward(params, images).astype("float32")).sum()
+        outputs = jax.tree.map(lambda each: each.astype("float32"), forward(params, images))
+        return sum(each.sum() for each in loss_fn(_labels(config), *outputs, key).values())
 
     # A layer that takes another axis for the batch fails here.
     jax.eval_shape(forward, params, np.resize(images, (ODD_ROWS, *images.shape[1:])))
@@ -297,11 +443,75 @@ def main(config: str, folder: Path) -> None:
         np.save(folder / OUTPUTS, architectures.outputs(model, _inputs(settings), ROWS))
 
 
+# Whether the result is the same in parts
+
+
+def _train_step(config: Config) -> str:
+    """Take two steps of 16 rows at once, in micro-batches, and on two devices if there are two."""
+    small = replace(
+        config,
+        batch=ROWS,
+        batchnorm_batch=ROWS // 4,
+        micro_batch=None,
+        warmup_epochs=0 if config.optimizer.schedule != "one_cycle" else config.warmup_epochs,
+        optimizer=replace(config.optimizer, base_batch=ROWS),
+    )
+    whole, start = _stepped(small, 1)
+    ways = {f"micro-batches of {ROWS // 4}": _stepped(replace(small, micro_batch=ROWS // 4), 1)}
+    if jax.process_count() == 1 < len(jax.devices()):
+        ways["2 devices"] = _stepped(small, 2)
+    changed = _length(whole, start)
+    for way, (weights, _) in ways.items():
+        apart = _length(weights, whole)
+        if not apart <= APART * changed:
+            raise Wrong(
+                f"gives other weights with {way}: {apart:.2g} apart after two steps, which changed"
+                f" them by {changed:.2g}; expected {APART:g} of that at most.\n"
+                "Take gradients by step.gradients alone, and losses as sums over the images."
+            )
+    return f"the same at once and with {' and '.join(ways)}"
+
+
+def _stepped(config: Config, count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
+    """Return the weights after two steps with made-up rows on so many devices, and before them."""
+    from pipeline.train.step import Batch, TrainStep
+
+    several = keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:count])
+    keras.distribution.set_distribution(several if count > 1 else None)
+    try:
+        architectures.seed(config.seed)
+        applied = learning_rate.apply(config, 8 * ROWS)
+        mesh = replicas.mesh()
+        step = TrainStep(config, applied, architectures.build(config), mesh)
+        state = step.layout.initial()
+        if mesh is None:  # a CPU may be several devices
+            state = jax.device_put(state, jax.local_devices()[0])
+        before = list(map(np.asarray, state.params))
+        rows = _inputs(config), _labels(config), step.augmentation.draws(0)
+        calls = [np.repeat(each[None], step.steps_per_call, axis=0) for each in rows]
+        for _ in range(2):
+            state, _ = step.train(state, (), Batch(*replicas.put(mesh, *calls, axis=1)), 1)
+        return list(map(np.asarray, state.params)), before
+    finally:
+        keras.distribution.set_distribution(None)
+
+
+def _length(arrays: list[np.ndarray], others: list[np.ndarray]) -> float:
+    """Return how far two lists of arrays are apart, as the root of the sum of squares."""
+    return float(np.sqrt(sum(np.square(a - b).sum() for a, b in zip(arrays, others, strict=True))))
+
+
 QUESTIONS: dict[str, Question] = {
     "augment": _augment,
+    "augment_batch": _mix,
+    "sampler": _sampler,
+    "optimizer.schedule": _schedule,
+    "optimizer.name": _optimizer,
     "loss": _loss,
     "metric": _metric,
     "model": _model,
+    "train_step": _train_step,
+    "log": _log,
     "write_submission": _submission,
 }
 
@@ -339,9 +549,18 @@ def _inputs(config: Config, seed: int = 0) -> np.ndarray:
 
 def _outputs(config: Config) -> np.ndarray:
     """Return outputs of the model: float32 (n, outputs), or as a custom model has them."""
-    custom = config.target == "custom"
-    shape = architectures.build(config).output.shape[1:] if custom else (config.outputs,)
-    return _made_up(("float32", *shape), 1)
+    if config.target == "custom":
+        return _outputs_of(architectures.build(config))[0]
+    return _made_up(("float32", config.outputs), 1)
+
+
+def _outputs_of(model: Any) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """Return made-up outputs of a model, and its extra ones by name."""
+    structure = jax.tree.structure(architectures.parted(model.output))
+    arrays = [
+        _made_up(("float32", *one.shape[1:]), seed) for seed, one in enumerate(model.outputs, 1)
+    ]
+    return jax.tree.unflatten(structure, arrays)  # type: ignore[no-any-return]
 
 
 def _labels(config: Config) -> np.ndarray:

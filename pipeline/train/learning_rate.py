@@ -20,6 +20,9 @@ kappa = batch / base_batch:
 Goyal et al. 2017, arXiv:1706.02677; Malladi et al. 2022, arXiv:2205.10287; Wang & Aitchison 2024,
 arXiv:2405.13698; Busbridge et al. 2023, arXiv:2307.13813.
 
+Another optimizer has the rule that `optimizer.scaling` names, for its learning rate alone; a custom
+function that takes `kappa` may scale the rest.
+
 A step takes learning rate x decay off the weights. So an epoch takes off as much as it did: with
 SGD the learning rate alone ensures that. Adam has no decay here. Momentum is Nesterov's.
 
@@ -28,11 +31,12 @@ not.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from pipeline.config import Config
+from pipeline.config import Config, custom_code
+from pipeline.config.config import OPTIMIZERS
 
 # Linear scaling was measured without loss up to a batch of 8,192 (Goyal et al. 2017, figure 1).
 LINEAR_RULE_LIMIT = 8192
@@ -60,7 +64,7 @@ class Applied:
     """The numbers that a run uses.
 
     Attributes:
-        optimizer: "sgd", "adam" or "adamw".
+        optimizer, arguments: as the config says.
         batch, base_batch: images per optimizer step, over all replicas.
         kappa: batch / base_batch.
         peak_rate: learning rate per step after the warm-up.
@@ -68,13 +72,14 @@ class Applied:
         total_steps: steps of the whole run; the learning rate is 0 at their end.
         schedule: as the config says. decay_steps: of "constant", the last steps, in which it falls.
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
-        ema_momentum, batchnorm_momentum: as scaled.
+        ema_momentum, batchnorm_momentum: as scaled; the first five are not of another optimizer.
         clip_norm: as the config says.
         batchnorm_batch: images that BatchNorm normalizes together; it divides `batch`.
         warnings: where the rules are used outside what they were tested for.
     """
 
     optimizer: str
+    arguments: Mapping[str, Any]
     batch: int
     base_batch: int
     kappa: float
@@ -129,6 +134,7 @@ def apply(config: Config, num_images: int) -> Applied:
     """
     given, kappa = config.optimizer, config.batch / config.optimizer.base_batch
     root, adam = math.sqrt(kappa), given.name in ("adam", "adamw")
+    scaling = given.scaling or {"sgd": "linear", "adam": "sqrt", "adamw": "sqrt"}.get(given.name)
     total_steps = math.ceil(config.epochs * num_images / config.batch)
     warmup_steps = min(math.ceil(config.warmup_epochs * num_images / config.batch), total_steps - 1)
     decay_steps = 0
@@ -149,10 +155,11 @@ def apply(config: Config, num_images: int) -> Applied:
     warnings += _warnings(config, num_images, kappa, total_steps)
     return Applied(
         optimizer=given.name,
+        arguments=dict(given.arguments),
         batch=config.batch,
         base_batch=given.base_batch,
         kappa=kappa,
-        peak_rate=given.base_rate * (kappa if given.name == "sgd" else root),
+        peak_rate=given.base_rate * {"linear": kappa, "sqrt": root}.get(scaling or "none", 1.0),
         warmup_steps=warmup_steps,
         total_steps=total_steps,
         schedule=given.schedule,
@@ -172,7 +179,13 @@ def apply(config: Config, num_images: int) -> Applied:
 def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -> Iterator[str]:
     """Yield where the rules are used outside what they were tested for, but for the betas."""
     name, steps_per_epoch = config.optimizer.name, num_images / config.batch
-    if name != "sgd" and kappa > 1 and not adam_was_seen_to_hold(config, num_images):
+    if name not in OPTIMIZERS and kappa > 1:
+        yield (
+            f"{name}'s rate goes by scaling={config.optimizer.scaling!r}, as the config says; no"
+            f" rule was measured here for it. Try `scale-check`, or tune base_rate at"
+            f" base_batch={config.batch}."
+        )
+    if name in ("adam", "adamw") and kappa > 1 and not adam_was_seen_to_hold(config, num_images):
         yield (
             f"{name}'s rate is scaled by {math.sqrt(kappa):.3g}, with {steps_per_epoch:.1f} steps"
             f" per epoch. That was seen to hold for tables with {ADAM_STEPS_PER_EPOCH} and more, at"
@@ -207,9 +220,9 @@ def adam_was_seen_to_hold(config: Config, num_images: int) -> bool:
     )
 
 
-def schedule(applied: Applied) -> Any:
-    """Return the Keras schedule. Each rises to `peak_rate` in `warmup_steps`, and is 0 at
-    `total_steps`.
+def schedule(config: Config, applied: Applied) -> Any:
+    """Return the Keras schedule. Each of ours rises to `peak_rate` in `warmup_steps`, and is 0 at
+    `total_steps`; a custom one is what its function returns, times `peak_rate`.
 
     "cosine" rises linearly from 0, and falls along a half cosine. "one_cycle" (Smith & Topin 2018,
     arXiv:1708.07120, with the cosines of fastai) rises from 1/25 of the peak along a half cosine,
@@ -220,10 +233,14 @@ def schedule(applied: Applied) -> Any:
     from keras.optimizers.schedules import LearningRateSchedule
 
     warmup, total = applied.warmup_steps, applied.total_steps
+    custom = custom_code.function(config, "optimizer.schedule")
 
     class Schedule(LearningRateSchedule):  # type: ignore[misc]
         def __call__(self, step: Any) -> Any:
             step = ops.cast(step, backend.floatx())
+            if custom:
+                share = custom(step, total, warmup)
+                return ops.cast(applied.peak_rate * share, backend.floatx())
             risen = ops.minimum(step / warmup, 1.0) if warmup else 1.0
             if applied.schedule == "constant":
                 left = ops.clip((total - step) / applied.decay_steps, 0.0, 1.0)

@@ -372,11 +372,16 @@ class Loop:
 
     def _means(self, report: Report) -> dict[str, float]:
         """Return the epoch's means up to this call, once the devices are there."""
-        loss, metric, count = (float(value) for value in report.totals)
-        mean = loss / max(count, 1)
-        if not np.isfinite(mean):
-            raise self._diverged(f"The loss is {mean}")
-        return {"loss": mean, self._metric: metric / max(count, 1)}
+        totals = report.totals
+        names = ["loss", *(f"loss_{name}" for name in self.compiled.losses), self._metric]
+        sums = map(float, (totals.loss, *totals.parts, totals.metric))
+        means = {
+            name: value / max(float(totals.count), 1)
+            for name, value in zip(names, sums, strict=True)
+        }
+        if not np.isfinite(means["loss"]):
+            raise self._diverged(f"The loss is {means['loss']}")
+        return means
 
     def _diverged(self, what: str) -> DivergedError:
         base_rate, peak_rate = self.config.optimizer.base_rate, self.applied.peak_rate

@@ -1,14 +1,19 @@
-"""The optimizer: Keras' SGD, Adam or AdamW with the scaled numbers, and the share of the learning
-rate that each weight gets.
+"""The optimizer: Keras' SGD, Adam or AdamW with the scaled numbers, another class of Keras, or what
+a custom function returns; and the share of the learning rate that each weight gets.
 """
 
+import inspect
 from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
 from typing import Any
 
 import keras
 from keras import optimizers
 
-from pipeline.config import Config
+from pipeline.config import Config, custom_code
+from pipeline.config.config import OPTIMIZERS
+from pipeline.errors import ConfigError
+from pipeline.models import weight_names
 from pipeline.models.backbones import BACKBONES
 from pipeline.train.learning_rate import Applied, schedule
 
@@ -16,14 +21,29 @@ PARTS = 12  # of a network's layers, for optimizer.layer_decay
 HEAD = "logits/"  # the last layer of a backbone, whose learning rate is the whole one
 
 
-def optimizer(applied: Applied, variables: Sequence[Any]) -> Any:
+def optimizer(config: Config, applied: Applied, variables: Sequence[Any]) -> Any:
     """Return the Keras optimizer with the applied numbers and the schedule.
 
     Args:
-        applied: the numbers.
+        config, applied: the run and its numbers.
         variables: of Keras, that it will train. Weight decay leaves out biases, and whatever has
-            one number per channel, as normalization's scale and offset.
+            one number per channel, as normalization's scale and offset. A custom function says
+            itself what it leaves out.
+
+    Raises:
+        ConfigError: if there is no such optimizer, or it does not take its arguments.
     """
+    custom, rate = custom_code.function(config, "optimizer.name"), schedule(config, applied)
+    if custom:
+        return _custom(config, applied, custom, rate)
+    made = (_ours if applied.optimizer in OPTIMIZERS else _of_keras)(applied, rate)
+    made.exclude_from_weight_decay(
+        var_list=[one for one in variables if len(one.shape) < 2 or one.name == "bias"]
+    )
+    return made
+
+
+def _ours(applied: Applied, rate: Any) -> Any:
     numbers: dict[str, Any] = {"global_clipnorm": applied.clip_norm}
     if applied.optimizer == "sgd":
         numbers |= {"momentum": applied.momentum, "nesterov": True}
@@ -32,10 +52,44 @@ def optimizer(applied: Applied, variables: Sequence[Any]) -> Any:
     if applied.optimizer != "adam":
         numbers["weight_decay"] = applied.weight_decay
     kind = {"sgd": optimizers.SGD, "adam": optimizers.Adam, "adamw": optimizers.AdamW}
-    made = kind[applied.optimizer](schedule(applied), **numbers)
-    made.exclude_from_weight_decay(
-        var_list=[one for one in variables if len(one.shape) < 2 or one.name == "bias"]
-    )
+    return kind[applied.optimizer](rate, **numbers)
+
+
+def _of_keras(applied: Applied, rate: Any) -> Any:
+    """Return an optimizer of a class of keras.optimizers, by its arguments."""
+    name, arguments = applied.optimizer, dict(applied.arguments)
+    if applied.clip_norm is not None:
+        arguments["global_clipnorm"] = applied.clip_norm
+    kinds = {kind.__name__: kind for kind in vars(optimizers).values() if _is_kind(kind)}
+    try:
+        return kinds[name](rate, **arguments)
+    except (KeyError, TypeError, ValueError) as error:
+        takes = f"the arguments {inspect.signature(kinds[name])}" if name in kinds else "one of "
+        takes += "" if name in kinds else ", ".join(kinds)
+        raise ConfigError(
+            f"optimizer.name={name!r} with {arguments} cannot work: {error!r}; expected"
+            f" {takes} (Keras {keras.__version__}).\nCorrect optimizer.name, arguments or"
+            " clip_norm in the config."
+        ) from error
+
+
+def _is_kind(kind: Any) -> bool:
+    return isinstance(kind, type) and issubclass(kind, optimizers.Optimizer)
+
+
+def _custom(config: Config, applied: Applied, custom: Any, rate: Any) -> Any:
+    """Return what a custom function, or a class, makes of the rate and the arguments."""
+    arguments = dict(applied.arguments)
+    with custom_code.telling(config, "optimizer.name"):
+        if "kappa" in inspect.signature(custom).parameters:
+            arguments["kappa"] = applied.kappa
+        made = custom(rate, **arguments)
+        if not isinstance(made, optimizers.Optimizer):
+            raise TypeError(f"it returns {type(made).__name__}, and no keras.optimizers.Optimizer")
+        if applied.clip_norm is not None:
+            if made.clipnorm or made.clipvalue or made.global_clipnorm:
+                raise ValueError("it clips gradients, and optimizer.clip_norm is set, too")
+            made.global_clipnorm = applied.clip_norm
     return made
 
 
@@ -46,7 +100,11 @@ def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
     12 equal parts, whatever the network (fewer layers: a part each). The head, which is the last
     such layer, has the factor 1, the part before it layer_decay, the one before that layer_decay^2,
     and so on: Clark et al. 2020, arXiv:2003.10555; with 12 parts, Liu et al. 2022 (ConvNeXt),
-    arXiv:2201.03545. A backbone's own factor, `backbone_rate`, comes on top.
+    arXiv:2201.03545. A backbone's own factor, `backbone_rate`, comes on top, and so do
+    `optimizer.layer_rates`.
+
+    Raises:
+        ConfigError: if a name of `layer_rates` fits no layer with weights.
     """
     rate, decay = 1.0, config.optimizer.layer_decay
     if config.model in BACKBONES:
@@ -59,6 +117,22 @@ def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
         factor = decay ** (parts - place * parts // before_head)
         for one in layer.trainable_variables:
             factors[id(one)] = factor * (1.0 if one.path.startswith(HEAD) else rate)
+    keys, named = weight_names.keys(model), dict(config.optimizer.layer_rates)
+    unused = set(named)
+    for one in model.trainable_variables:
+        *inside, _ = weight_names.name(keys[id(one)]).split("/")
+        for pattern, rate in named.items():
+            if any(fnmatchcase(layer, pattern) for layer in inside):
+                factors[id(one)] *= rate
+                unused.discard(pattern)
+                break
+    if unused:
+        known = dict.fromkeys(weight_names.name(key).rpartition("/")[0] for key in keys.values())
+        raise ConfigError(
+            f"optimizer.layer_rates has {', '.join(map(repr, sorted(unused)))}, which no layer has;"
+            f" expected names of {', '.join([*known][:20])}.\nCorrect the name in the config, or"
+            " give the layer a name in the model: layers.Dense(…, name=…)."
+        )
     result = [factors[id(one)] for one in model.trainable_variables]
     return None if set(result) == {1.0} else result
 

@@ -15,7 +15,9 @@ from typing import Any
 
 from formats import atomic_file
 from formats.errors import writing
-from pipeline.config import Config
+from pipeline.config import Config, custom_code
+from pipeline.errors import ConfigError
+from pipeline.runtime import processes
 
 Show = Callable[[str], None]  # takes each line of text
 
@@ -53,6 +55,8 @@ def in_words(line: Mapping[str, Any]) -> str:
     'step 43  1,200 rows/s'
     >>> in_words({"step": 43, "idle": 0.42})
     'step 43  input-bound: devices wait 42%'
+    >>> in_words({"step": 43, "loss": 0.25, "loss_aux": 0.05})
+    'step 43  loss 0.2500  aux 0.0500'
     """
     numbers = {
         name: value
@@ -63,6 +67,8 @@ def in_words(line: Mapping[str, Any]) -> str:
     text = "".join(
         words.format(numbers[name], noun=noun) for name, words in WORDS.items() if name in numbers
     )
+    losses = {name: value for name, value in numbers.items() if name.startswith("loss_")}
+    text += "".join(f"  {name.removeprefix('loss_')} {each:.4f}" for name, each in losses.items())
     if numbers.get("idle", 0) >= INPUT_BOUND:
         text += f"  input-bound: devices wait {numbers['idle']:.0%}"
     if numbers.get("eta_seconds", -1) >= 0:
@@ -94,6 +100,31 @@ class Fold:
     steps_after: int
 
 
+class Log:
+    """The custom function that gets each record (`Config.log`), if there is one.
+
+    Args:
+        config: of the run.
+        show: takes a warning if the function fails. It is not called again then: hours of training
+            are worth more than their log.
+    """
+
+    def __init__(self, config: Config, show: Show) -> None:
+        self._config, self._show = config, show
+        self._log = custom_code.function(config, "log") if processes.first() else None
+
+    def __call__(self, record: Mapping[str, Any]) -> None:
+        """Give it a line or an epoch of `Progress`, or at the end {"pictures", …}."""
+        if self._log is None:
+            return
+        try:
+            with custom_code.telling(self._config, "log"):
+                self._log(dict(record))
+        except ConfigError as error:
+            self._show(f"Warning: it gets no more records: {' '.join(str(error).split())}")
+            self._log = None
+
+
 class Progress:
     """The progress of a run; a run that resumes appends to both files.
 
@@ -109,7 +140,7 @@ class Progress:
         self, folder: Path, config: Config, step: int, total: int, show: Show, fold: Fold | None
     ) -> None:
         self._lines, self._history = folder / LINES, folder / HISTORY
-        self._config, self._total, self._show = config, total, show
+        self._config, self._total, self._show, self._log = config, total, show, Log(config, show)
         self._fold = {"fold": fold.number, "folds": fold.count} if fold else {}
         self._last_step = total + (fold.steps_after if fold else 0)
         self.restart_clock(step)
@@ -151,6 +182,7 @@ class Progress:
         with writing(self._lines), self._lines.open("a") as file:
             file.write(text + "\n")
         self._show(text)
+        self._log(line)
 
     def images_per_second(self, step: int) -> float:
         """Return the mean over the training steps since the clock was restarted: validation and
@@ -169,6 +201,7 @@ class Progress:
             if file.tell() == 0:
                 table.writerow(row)
             table.writerow(f"{one:.6g}" if isinstance(one, float) else one for one in row.values())
+        self._log(self._fold | dict(row))
 
 
 def _remove_after(step: int, path: Path, form: re.Pattern[str]) -> None:

@@ -21,11 +21,13 @@ class Totals(NamedTuple):
 
     Attributes:
         loss: float32.
+        parts: float32 each, of a loss that is a sum of several, in the order of their names.
         metric: float32, what is shown beside the loss: right answers, or a sum of errors.
         count: int32, examples.
     """
 
     loss: Any
+    parts: tuple[Any, ...]
     metric: Any
     count: Any
 
@@ -56,6 +58,7 @@ class StateLayout:
     Args:
         model, optimizer: of Keras, built.
         ema: keep moving averages.
+        losses: the names of several losses that are added up; () of one.
 
     Attributes:
         names: of all arrays in their order, the same in every process that builds the model.
@@ -65,8 +68,10 @@ class StateLayout:
         seeds: for each buffer, whether it is the state of a generator of random numbers.
     """
 
-    def __init__(self, model: Any, optimizer: Any, *, ema: bool) -> None:
-        self._model, self._optimizer, self._ema = model, optimizer, ema
+    def __init__(
+        self, model: Any, optimizer: Any, *, ema: bool, losses: Sequence[str] = ()
+    ) -> None:
+        self._model, self._optimizer, self._ema, self._losses = model, optimizer, ema, losses
         self._everywhere = optimizer.iterations.value.sharding  # a number on all devices
         params, buffers = model.trainable_variables, model.non_trainable_variables
         frozen = [layer for layer in descendants(model) if not layer.trainable]
@@ -80,7 +85,7 @@ class StateLayout:
             "buffers": weight_names.numbered(buffers),
             "opt_state": weight_names.numbered(optimizer.variables),
             "ema": [keys[id(one)] for one in self.averaged(params, buffers) if ema],
-            "totals": Totals._fields,
+            "totals": ["loss", *(f"loss_{name}" for name in losses), "metric", "count"],
         }
         self.names = [f"{part}/{name}" for part, each in names.items() for name in each]
         self.names.append("step")
@@ -104,7 +109,8 @@ class StateLayout:
         """Return the totals of no examples, put on the devices: to compute them there would be one
         more program to compile.
         """
-        return Totals(*map(self._zero, (np.float32, np.float32, np.int32)))
+        loss, *parts = [self._zero(np.float32) for _ in ("sum", *self._losses)]
+        return Totals(loss, tuple(parts), self._zero(np.float32), self._zero(np.int32))
 
     def _zero(self, dtype: type) -> Any:
         return replicas.placed(np.zeros((), dtype), self._everywhere)

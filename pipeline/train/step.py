@@ -1,14 +1,15 @@
 """The training step: what one batch changes, for any model and any number of devices.
 
-To change how a run trains, change `TrainStep.train_step`: it is the whole update of the weights.
-Below it stands how the sums over a batch are computed. The batch alone decides the result; replicas
-and micro-batches decide only how it fits.
+To change how a run trains, change `TrainStep.train_step`, with what it calls the whole update of
+the weights; or name a function of the same arguments in a config (`train_step`). Below it stands
+how the sums over a batch are computed. The batch alone decides the result; replicas and
+micro-batches decide only how it fits.
 
 - BatchNorm normalizes each group of `batchnorm_batch` images by itself (ghost batches, Hoffer et
   al. 2017, 1705.08741) and moves its statistics by the mean over groups.
 - Augmentation and dropout draw from (seed, step, place in the batch).
-- A custom loss that compares rows (contrastive, of ranks) gets the outputs and labels of whole
-  groups.
+- A custom loss that compares rows (contrastive, of ranks) or draws gets the outputs and labels of
+  whole groups, and so does a custom mix.
 
 So the result is the same sum over images, whether one replica adds it up in many micro-batches
 (gradient accumulation) or eight do it in one: only the order of additions differs. Each replica
@@ -17,7 +18,7 @@ replica's share of the batch spans several replicas, which then all-reduce Batch
 """
 
 from collections.abc import Callable
-from functools import wraps
+from functools import partial, wraps
 from typing import Any, NamedTuple
 
 import jax
@@ -28,17 +29,18 @@ from jax.sharding import PartitionSpec
 
 from pipeline.augment import mixup
 from pipeline.augment.augmentation import Augmentation
+from pipeline.augment.streams import Stream
 from pipeline.config import Config, custom_code
 from pipeline.data import labels as target
 from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
 from pipeline.evaluate import losses
-from pipeline.models import group_layers
+from pipeline.models import architectures, group_layers
 from pipeline.runtime import devices, replicas
 from pipeline.train import custom_check
 from pipeline.train.learning_rate import Applied, schedule
 from pipeline.train.optimizer import learning_rate_factors, optimizer
-from pipeline.train.state import StateLayout, Totals, TrainState
+from pipeline.train.state import Arrays, StateLayout, Totals, TrainState
 
 # A step of fewer multiplications than this, on a replica, takes about a millisecond, and then the
 # host's part of a call counts. Several steps share a call, if an epoch still has some calls.
@@ -75,6 +77,42 @@ class Examples(NamedTuple):
     share: Any
     places: Any
 
+    @property
+    def weights(self) -> Any:
+        """How much the loss of each example counts, float32 (n,); a mixture as its parts do."""
+        if self.share is None:
+            return self.labels.weights
+        return self.share * self.labels.weights + (1 - self.share) * self.other_labels.weights
+
+
+class Computed(NamedTuple):
+    """What the model gives for a micro-batch.
+
+    Attributes:
+        outputs: float32 (n, …). extra: the model's other outputs, by name.
+        statistics: of BatchNorm, as they moved.
+        penalty: what layers add to the loss.
+    """
+
+    outputs: Any
+    extra: dict[str, Any]
+    statistics: list[Any]
+    penalty: Any
+
+
+class Sums(NamedTuple):
+    """What `loss_fn` reports, summed over the images of a micro-batch, or of a batch.
+
+    Attributes:
+        loss, parts, metric: as `Totals` has them.
+        statistics: of BatchNorm, as they moved.
+    """
+
+    loss: Any
+    parts: tuple[Any, ...]
+    metric: Any
+    statistics: list[Any]
+
 
 class Report(NamedTuple):
     """The totals after a call, and the learning rate of its last step, copied."""
@@ -98,7 +136,8 @@ class TrainStep:
         micro_batch: images per forward and backward pass on one replica: all of its share of the
             batch, or a part; the parts are added up.
         steps_per_call: the most steps of a call to the devices.
-        together: images that the loss compares; None: it is that of each by itself.
+        losses: the names of several losses that are added up; () of one.
+        together: images that the loss gets together; None: it is that of each by itself.
         evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
 
     Raises:
@@ -107,19 +146,23 @@ class TrainStep:
 
     def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
         self.config, self.applied, self.model, self.mesh = config, applied, model, mesh
-        self.optimizer = optimizer(applied, model.trainable_variables)
+        self.optimizer = optimizer(config, applied, model.trainable_variables)
         self.optimizer.build(model.trainable_variables)
-        self.layout = StateLayout(model, self.optimizer, ema=applied.ema_momentum is not None)
-        self._schedule = schedule(applied)
+        averages = applied.ema_momentum is not None
+        self.losses, compares = custom_check.tried_loss(config, model)
+        self.layout = StateLayout(model, self.optimizer, ema=averages, losses=self.losses)
+        self._schedule = schedule(config, applied)
         self._rate_factors = learning_rate_factors(model, config)
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self.replicas, self._platform = mesh.size if mesh else 1, replicas.platform(mesh)
         self._group, self._share = applied.batchnorm_batch, per_replica(config, self.replicas)
         # Groups that end within a replica's share spread over several replicas.
         self._axis = replicas.AXIS if mesh and self._share % self._group else None
-        custom = custom_code.function(config, "augment")
-        self.augmentation = Augmentation(config.data, config.seed, config.batch, custom)
-        compares = custom_check.compares_rows(config, tuple(model.output.shape[1:]))
+        custom = custom_code.function
+        changes = custom(config, "augment"), custom(config, "augment_batch")
+        self.augmentation = Augmentation(config.data, config.seed, config.batch, *changes)
+        own = custom(config, "train_step")
+        self._step = partial(own, self) if own else self.train_step
         self.together = self._group if compares else None
         grouped = self._group if compares or group_layers.normalizes(model) else 1
         self._sizes = micro_batches(config, self.replicas, grouped)
@@ -180,26 +223,55 @@ class TrainStep:
     def train_step(self, state: TrainState, batch: Batch, held: tuple[Any, ...]) -> TrainState:
         """Return the state after one step.
 
-        Everything here is traced by JAX. `_over_the_batch` adds up gradients and sums over all
-        micro-batches and replicas, so what follows it runs once, on whole numbers of the batch, the
-        same on each replica.
+        Everything here is traced by JAX.
+
+        Args:
+            held: the inputs that lie on the devices, if they do.
         """
+        grads, sums = self.gradients(state, batch, held)
+        return self.update(state, grads, sums)
+
+    def gradients(
+        self,
+        state: TrainState,
+        batch: Batch,
+        held: tuple[Any, ...],
+        params: Any = None,
+        loss_fn: Callable[..., Any] | None = None,
+    ) -> tuple[Arrays, Sums]:
+        """Return the mean gradient over a batch, and what `loss_fn` reports.
+
+        All micro-batches and replicas are added up, so what follows runs once, on whole numbers of
+        the batch, the same on each replica.
+
+        Args:
+            params: the weights to take it at; None: those of the state.
+            loss_fn: of the arguments and results of `TrainStep.loss_fn`; None: that.
+        """
+        params = state.params if params is None else params
+        grads, sums = self._over_the_batch(loss_fn or self.loss_fn, params, state, batch, held)
+        return [grad / self.config.batch for grad in grads], sums
+
+    def loss_fn(self, params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
+        """Return what is minimized, summed over a micro-batch, and the sums that are reported. The
+        gradient is by `params` alone.
+        """
+        return self.loss_of(self.compute(params, state.buffers, examples), examples, state)
+
+    def loss_of(
+        self, computed: Computed, examples: Examples, state: TrainState
+    ) -> tuple[Any, Sums]:
+        """Return the same of what the model has computed."""
+        losses, metrics = self._losses(examples, computed, state.step)
+        # What a layer adds to the loss is a mean over images, as in Keras.
+        number, loss = len(examples.places), _added(losses).sum()
+        parts = tuple(losses[name].sum() for name in self.losses)
+        sums = Sums(loss, parts, metrics.sum(), [each * number for each in computed.statistics])
+        return loss + computed.penalty * number, sums
+
+    def update(self, state: TrainState, grads: Arrays, sums: Sums) -> TrainState:
+        """Return the state after a step with these gradients: one step further."""
         size = self.config.batch
-
-        def loss_fn(params: Any, state: TrainState, examples: Examples) -> tuple[Any, Any]:
-            """Return what is minimized, summed over a micro-batch, and the sums that are reported:
-            of the loss, of the metric, and of BatchNorm's moved statistics. The gradient is by
-            `params` alone.
-            """
-            outputs, statistics, penalty = self._forward(params, state.buffers, examples)
-            losses, metrics = self._losses(examples, outputs)
-            # What a layer adds to the loss is a mean over images, as in Keras.
-            number, loss = len(examples.places), losses.sum()
-            sums = loss, metrics.sum(), [value * number for value in statistics]
-            return loss + penalty * number, sums
-
-        grads, (loss, metric, statistics) = self._over_the_batch(loss_fn, state, batch, held)
-        grads = [grad / size for grad in grads]
         params, opt_state = self.optimizer.stateless_apply(state.opt_state, grads, state.params)
         if self._rate_factors:
             # What a step adds is the learning rate times something, with SGD, Adam and AdamW alike.
@@ -208,7 +280,7 @@ class TrainStep:
                 new if factor == 1 else old + factor * (new - old)
                 for old, new, factor in zip(state.params, params, self._rate_factors, strict=True)
             ]
-        moved = iter(value / size for value in statistics)
+        moved = iter(value / size for value in sums.statistics)
         buffers = [  # a generator of random numbers moves on by one
             next(moved) if moves else (value + jnp.array([0, 1], value.dtype) if seed else value)
             for value, moves, seed in zip(
@@ -224,9 +296,9 @@ class TrainStep:
             momentum = jnp.minimum(self.applied.ema_momentum, ramp)  # type: ignore[arg-type]
             values = self.layout.averaged(params, buffers)
             ema = [momentum * a + (1 - momentum) * v for a, v in zip(ema, values, strict=True)]
-        sums = loss, metric, jnp.int32(size)
-        totals = (old + new.astype(old.dtype) for old, new in zip(state.totals, sums, strict=True))
-        return TrainState(params, buffers, opt_state, ema, Totals(*totals), state.step + 1)
+        new = Totals(sums.loss, sums.parts, sums.metric, jnp.int32(size))
+        totals = jax.tree.map(lambda old, new: old + new.astype(old.dtype), state.totals, new)
+        return TrainState(params, buffers, opt_state, ema, totals, state.step + 1)
 
     def _train_steps(
         self, state: TrainState, held: tuple[Any, ...], batches: Batch, number: Any
@@ -234,13 +306,13 @@ class TrainStep:
         def body(state: TrainState, part: tuple[Any, Batch]) -> tuple[TrainState, None]:
             place, batch = part
             after = jax.lax.cond(
-                place < number, lambda: self.train_step(state, batch, held), lambda: state
+                place < number, lambda: self._step(state, batch, held), lambda: state
             )
             return after, None
 
         steps = len(batches.inputs)
         if steps == 1:
-            state = self.train_step(state, jax.tree.map(lambda array: array[0], batches), held)
+            state = self._step(state, jax.tree.map(lambda array: array[0], batches), held)
         else:
             state, _ = jax.lax.scan(body, state, (jnp.arange(steps), batches))
         # The totals are copied, since the next step takes the state's memory.
@@ -248,7 +320,7 @@ class TrainStep:
         return state, Report(totals, self._schedule(state.step - 1))
 
     def _over_the_batch(
-        self, loss_fn: Callable[..., Any], state: TrainState, batch: Batch, held: tuple[Any, ...]
+        self, loss_fn: Any, params: Any, state: TrainState, batch: Batch, held: tuple[Any, ...]
     ) -> Any:
         """Return gradients, and `loss_fn`'s sums, over all images of a batch, on every replica."""
         grad_fn = jax.grad(loss_fn, has_aux=True)
@@ -256,13 +328,13 @@ class TrainStep:
             if held:
                 rows = jnp.take(held[0], batch.inputs, axis=0, mode="clip")
                 batch = batch._replace(inputs=rows)
-            return self._over_micro_batches(grad_fn, state, batch, 0)
+            return self._over_micro_batches(partial(grad_fn, params, state), batch, 0)
         every, split = PartitionSpec(), PartitionSpec(replicas.AXIS)  # type: ignore[no-untyped-call]
 
-        def of_replica(state: TrainState, held: Any, inputs: Any, rest: Any) -> Any:
+        def of_replica(at: Any, held: Any, inputs: Any, rest: Any) -> Any:
             first = jax.lax.axis_index(replicas.AXIS) * self._share
             share = Batch(replicas.gathered(held[0], inputs) if held else inputs, *rest)
-            sums = self._over_micro_batches(grad_fn, state, share, first)
+            sums = self._over_micro_batches(partial(grad_fn, *at), share, first)
             return replicas.added_up(sums, self._platform)
 
         # After psum the sums are the same on every replica, which JAX need not prove.
@@ -272,23 +344,21 @@ class TrainStep:
             in_specs=(every, split, every if held else split, split),
             out_specs=every,
             check_vma=False,
-        )(state, held, batch.inputs, tuple(batch[1:]))
+        )((params, state), held, batch.inputs, tuple(batch[1:]))
 
-    def _over_micro_batches(
-        self, grad_fn: Callable[..., Any], state: TrainState, share: Batch, first: Any
-    ) -> Any:
+    def _over_micro_batches(self, grad_fn: Callable[..., Any], share: Batch, first: Any) -> Any:
         """Return the same over a replica's share, which begins at place `first`."""
         number = self._share // self.micro_batch
         examples = self._augmented(share, first + jnp.arange(self._share))
         if number == 1:
-            return grad_fn(state.params, state, examples)
+            return grad_fn(examples)
         parts = jax.tree.map(lambda a: a.reshape(number, -1, *a.shape[1:]), examples)
         part = jax.tree.map(lambda array: array[0], parts)
-        shapes = jax.eval_shape(grad_fn, state.params, state, part)
+        shapes = jax.eval_shape(grad_fn, part)
         zeros = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), shapes)
 
         def add(sums: Any, part: Examples) -> Any:
-            return jax.tree.map(jnp.add, sums, grad_fn(state.params, state, part)), None
+            return jax.tree.map(jnp.add, sums, grad_fn(part)), None
 
         # XLA's CPU compiler makes convolutions fast only outside of loops (docs/dev/findings.md),
         # but frees no memory between micro-batches there. So a CPU loops only after it ran out of
@@ -306,67 +376,122 @@ class TrainStep:
             if self.augmentation.custom:
                 inputs, truth = self.augmentation.changed(inputs, draws, labels.labels)
                 labels = labels._replace(labels=truth)
-            return Examples(inputs, labels, None, None, places)
+            return self._mixed(Examples(inputs, labels, None, None, places), draws)
         inputs, shares = self.augmentation.applied(inputs, draws)
+        if self.augmentation.custom_mix:
+            return self._mixed(Examples(inputs, labels, None, None, places), draws)
         others = None if shares is None else jax.tree.map(mixup.neighbours, labels)
         return Examples(inputs, labels, others, shares, places)
 
-    def _forward(self, params: Any, buffers: Any, examples: Examples) -> tuple[Any, list[Any], Any]:
-        """Return outputs, BatchNorm's moved statistics, and what layers add to the loss."""
+    def _mixed(self, examples: Examples, draws: Any) -> Examples:
+        """Return examples as a custom function mixes their groups, if there is one."""
+        if not self.augmentation.custom_mix:
+            return examples
+
+        def of_group(inputs: Any, labels: Weighted, draws: Any) -> Any:
+            inputs, truth, mixture = self.augmentation.mixed(inputs, labels.labels, draws)
+            labels = labels._replace(labels=truth)
+            if mixture is None:
+                return inputs, labels, None, None
+            partners, share = mixture
+            return inputs, labels, jax.tree.map(lambda array: array[partners], labels), share
+
+        rows = examples.inputs, examples.labels, draws
+        inputs, labels, others, share = self._by_group(of_group, rows, self._axis)
+        return Examples(inputs, labels, others, share, examples.places)
+
+    def _by_group(self, function: Callable[..., Any], rows: Any, axis: str | None) -> Any:
+        """Return what a function gives for each row here, of whole groups that it gets.
+
+        Args:
+            function: of arrays (group, …), to arrays of that length.
+            rows: arrays (n, …).
+            axis: over which groups are spread; None: they are whole here.
+        """
+        number = len(jax.tree.leaves(rows)[0])
+        if axis is not None:
+            rows = jax.lax.all_gather(rows, axis, tiled=True)
+        parts = jax.tree.map(lambda a: a.reshape(-1, self._group, *a.shape[1:]), rows)
+        values = jax.vmap(function)(*parts)
+        values = jax.tree.map(lambda a: a.reshape(-1, *a.shape[2:]), values)
+        if axis is None:
+            return values
+        first = jax.lax.axis_index(axis) * number
+        return jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, number), values)
+
+    def compute(
+        self, params: Any, buffers: Any, examples: Examples, *, training: bool = True
+    ) -> Computed:
+        """Return what the model gives for a micro-batch: within a step, as in training or as in
+        inference.
+
+        Args:
+            params, buffers: those of the state, or averages (`layout.for_inference`).
+        """
         groups = self.config.batch // self._group
         part = group_layers.MicroBatch(examples.places, self._group, groups, self._axis)
 
         with group_layers.computing(self.model, part):
-            outputs, after, added = self.model.stateless_call(
-                params, buffers, examples.inputs, training=True, return_losses=True
+            every, after, added = self.model.stateless_call(
+                params, buffers, examples.inputs, training=training, return_losses=True
             )
+        outputs, extra = _float32(every)
         moving = zip(after, self.layout.statistics, strict=True)
-        return _float32(outputs), [value for value, moves in moving if moves], sum(added)
+        return Computed(outputs, extra, [value for value, moves in moving if moves], sum(added))
 
-    def _losses(self, examples: Examples, outputs: Any) -> tuple[Any, Any]:
-        """Return the loss and the metric of each example, (n,).
+    def _losses(
+        self, examples: Examples, computed: Computed, step: Any
+    ) -> tuple[dict[str, Any], Any]:
+        """Return the losses, by name, and the metric of each example, (n,).
 
         The loss of a mixture is the mixture of both losses, and the class with the greater share
         counts as right.
         """
-        loss = self._in_groups(losses.of(self.config, training=True), self._axis)
+        loss, (outputs, extra, *_) = self._loss(training=True, step=step), computed
 
         def weighted(labels: Weighted) -> Any:
-            return labels.weights * loss(labels.labels, outputs)
+            values = loss(labels.labels, outputs, extra, examples.places, self._axis)
+            return jax.tree.map(lambda each: labels.weights * each, values)
 
         each, truth, share = weighted(examples.labels), examples.labels.labels, examples.share
         if share is not None:
-            each = share * each + (1 - share) * weighted(examples.other_labels)
-            others = examples.other_labels.labels
-            if truth.ndim > 1:
+            theirs, others = weighted(examples.other_labels), examples.other_labels.labels
+            each = jax.tree.map(
+                lambda ours, other: share * ours + (1 - share) * other, each, theirs
+            )
+            if self.config.target != "custom" and truth.ndim > 1:
                 truth = share[:, None] * truth + (1 - share[:, None]) * others
-            else:
+            elif self.config.target != "custom":
                 truth = jnp.where(share >= 0.5, truth, others)
         return each, target.figure(self.config.target, truth, outputs)
 
-    def _in_groups(self, loss: Callable[[Any, Any], Any], axis: str | None) -> Callable[..., Any]:
-        """Return a loss that gives each row its number in its group, if the loss compares rows.
-
-        Args:
-            axis: over which groups are spread; None: they are whole here.
+    def _loss(self, *, training: bool, step: Any = None) -> Callable[..., dict[str, Any]]:
+        """Return the loss as a function of labels, outputs, extra outputs, places in the batch and
+        the axis over which groups are spread. One that compares rows, or draws, gets whole groups.
         """
-        if self.together is None:
-            return loss
+        loss = losses.of(self.config, training=training)
+        draws = step is not None and losses.KEY in losses.asked(self.config)
 
-        def each(labels: Any, outputs: Any) -> Any:
-            number = len(outputs)
-            if axis is not None:
-                labels, outputs = jax.lax.all_gather((labels, outputs), axis, tiled=True)
-            parts = [a.reshape(-1, self.together, *a.shape[1:]) for a in (labels, outputs)]
-            values = jax.vmap(loss)(*parts).reshape(-1)
-            if axis is not None:
-                first = jax.lax.axis_index(axis) * number
-                values = jax.lax.dynamic_slice_in_dim(values, first, number)
-            return values
+        def of_group(labels: Any, outputs: Any, extra: Any, places: Any) -> Any:
+            key = None
+            if draws:
+                key = jax.random.key(self.config.seed, impl="threefry2x32")
+                for number in (Stream.CUSTOM_LOSS, step, places[0] // self._group):
+                    key = jax.random.fold_in(key, number)
+            return loss(labels, outputs, extra, key)
+
+        def each(labels: Any, outputs: Any, extra: Any, places: Any, axis: str | None) -> Any:
+            if self.together is None:
+                return loss(labels, outputs, extra, None)
+            return self._by_group(of_group, (labels, outputs, extra, places), axis)
 
         return each
 
     def _outputs(self, params: Any, buffers: Any, inputs: Any) -> Any:
+        """Return the outputs in inference, without the extra ones."""
+        return self._all_outputs(params, buffers, inputs)[0]
+
+    def _all_outputs(self, params: Any, buffers: Any, inputs: Any) -> tuple[Any, dict[str, Any]]:
         outputs, _ = self.model.stateless_call(params, buffers, inputs, training=False)
         return _float32(outputs)
 
@@ -376,10 +501,12 @@ class TrainStep:
         """Return the sums of the losses and of the metric (`pipeline.data.labels`) over the first
         `real` examples of a batch, and the outputs of all of it, where epochs are compared.
         """
-        outputs = self._outputs(params, buffers, inputs)
-        counts = jnp.arange(labels.shape[0]) < real
+        outputs, extra = self._all_outputs(params, buffers, inputs)
+        places = jnp.arange(labels.shape[0])
+        counts = places < real
         # A validation sees all replicas at once.
-        each = self._in_groups(losses.of(self.config, training=False), None)(labels, outputs)
+        found = self._loss(training=False)(labels, outputs, extra, places, None)
+        each = _added(found)
         metrics = target.figure(self.config.target, labels, outputs)
         loss, metric = (jnp.where(counts, values, 0).sum() for values in (each, metrics))
         return loss, metric, outputs if self.config.compares_epochs else None
@@ -448,6 +575,15 @@ def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> 
     return min(max(applied.total_steps // config.epochs // CALLS_PER_EPOCH, 1), MOST_STEPS)
 
 
-def _float32(outputs: Any) -> Any:
-    """Return outputs in float32 at least."""
-    return outputs.astype(jnp.promote_types(outputs.dtype, jnp.float32))
+def _added(losses: dict[str, Any]) -> Any:
+    first, *rest = losses.values()
+    return sum(rest, first)
+
+
+def _float32(outputs: Any) -> tuple[Any, dict[str, Any]]:
+    """Return a model's outputs and its extra ones by name, in float32 at least."""
+    every = architectures.parted(outputs)
+    outputs, extra = jax.tree.map(
+        lambda a: a.astype(jnp.promote_types(a.dtype, jnp.float32)), every
+    )
+    return outputs, extra

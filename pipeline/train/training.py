@@ -21,7 +21,7 @@ import numpy as np
 from formats.errors import writing
 from pipeline import artifact
 from pipeline.config import Config, custom_code
-from pipeline.data import dataset, folds
+from pipeline.data import dataset, folds, sampler
 from pipeline.errors import CheckpointError
 from pipeline.evaluate import held_out_rows, losses, metrics
 from pipeline.infer import submission
@@ -308,6 +308,7 @@ class Training:
             seed=config.seed,
             rows=rows,
             weights=losses.row_weights(examples, config, rows),
+            sampler=sampler.of(config, examples.labels[rows]),
         )
         loop = Loop(config, applied, model, batches, held_out, place, self.show, fold)
         if config.compares_epochs:

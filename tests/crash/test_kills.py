@@ -13,6 +13,7 @@ from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
 from pipeline.train import checkpoint, training
 from tests import forked
+from tests.e2e.test_worked_examples import FILES
 
 IMAGES, BATCH = 800, 16  # 45 steps an epoch, 11 a call
 DYING_SECONDS = 0.4  # a life is killed within this time after its first checkpoint …
@@ -20,20 +21,26 @@ STARTING_SHARE, STARTING_SECONDS = 0.15, 1.5  # … or, this share of them, afte
 SAVING_SHARE = 0.3  # … or, this share, as soon as it is seen to write one
 
 
-def train(folder, epochs, feed):
+def train(folder, epochs, feed, custom=""):
     """Train with AdamW, averages, BatchNorm, dropout, augmentation and micro-batches, and save each
     step.
+
+    Args:
+        custom: a file of docs/custom-training.md, whose own model and optimizer are kept.
     """
-    digits = configs.load("digits")
-    optimizer = replace(
-        digits.optimizer, name="adamw", weight_decay=0.05, ema_momentum=0.99, base_batch=4
-    )
+    digits = configs.load(custom or "digits")
     config = replace(
-        digits, name="lives", batchnorm_batch=None, data=replace(digits.data, flip=True),
-        optimizer=optimizer, model="mlp", model_options={"width": 16, "depth": 1, "dropout": 0.3},
-        batch=BATCH, micro_batch=BATCH // 2, epochs=epochs, warmup_epochs=1, keep="best",
+        digits, batch=BATCH, batchnorm_batch=None, epochs=epochs, warmup_epochs=1,
         checkpoint_seconds=0, progress_seconds=0.05, feed=feed,
+        optimizer=replace(digits.optimizer, base_batch=BATCH if custom else 4),
     )  # fmt: skip
+    if not custom:
+        optimizer = replace(config.optimizer, name="adamw", weight_decay=0.05, ema_momentum=0.99)
+        config = replace(
+            config, name="lives", data=replace(digits.data, flip=True), optimizer=optimizer,
+            model="mlp", model_options={"width": 16, "depth": 1, "dropout": 0.3},
+            micro_batch=BATCH // 2, keep="best",
+        )  # fmt: skip
     pixels = np.random.default_rng(0).integers(0, 256, (IMAGES, 8, 8, 1), np.uint8)
     labels = np.arange(IMAGES, dtype=np.int32) % 10
     ids, target = tuple(map(str, range(IMAGES))), Target("classes", tuple("0123456789"))
@@ -98,3 +105,21 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_bits_of_an_unbroken_one(
     whole, *broken = map(digest, folders)
     assert broken == [whole] * runs
     assert runs == 1 or set(saving) == {True, False}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", FILES)
+def test_a_run_of_custom_functions_that_is_killed_ends_with_the_bits_of_an_unbroken_one(
+    name, tmp_path, seed
+):
+    file, draw = tmp_path / f"{name}.py", random.Random(seed)  # noqa: S311 - no secret
+    file.write_text(FILES[name])
+    for folder, lives in ((tmp_path / "whole", 0), (tmp_path / "broken", 2)):
+        folder.mkdir()
+        for _ in range(lives):
+            killed(folder, draw, 5, "auto", str(file))
+        last = forked.begun(folder / "printed.txt", train, folder, 5, "auto", str(file))
+        last.join()
+        assert last.exitcode == 0, (folder / "printed.txt").read_text()[-2000:]
+
+    assert digest(tmp_path / "broken") == digest(tmp_path / "whole")

@@ -1,8 +1,13 @@
 """The worked examples of docs/ run as they are: each config by `invoke dry-run`, to a score."""
 
+import re
+
 import pytest
 
-from tests.e2e.project import copied, given
+from tests.e2e.project import ROOT, copied, given
+
+PAGE = (ROOT / "docs/custom-training.md").read_text(encoding="utf-8")
+FILES = dict(re.findall(r"```python\n# pipeline/configs/(\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
 
 # What a page tells of its example: of orders, either input alone reaches 0.73.
 LEAST = {"cells": 0.85, "reviews": 0.9, "digits_csv": 0.97, "orders": 0.85}
@@ -15,3 +20,15 @@ def test_an_example_learns_what_its_page_is_about(config, tmp_path):
     score = given(copied(tmp_path), "invoke", "dry-run", "--config", config)["score"]
 
     assert score >= LEAST[config]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("config", FILES)
+def test_each_file_of_the_page_about_training_reaches_a_score(config, tmp_path):
+    """A file that is copied from the page, through the whole chain, on hidden rows."""
+    project = copied(tmp_path)
+    (project / "pipeline/configs" / f"{config}.py").write_text(FILES[config])
+
+    score = given(project, "invoke", "dry-run", "--config", config)["score"]
+
+    assert score >= 0.9  # chance is 0.1

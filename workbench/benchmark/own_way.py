@@ -23,7 +23,7 @@ from pipeline.runtime import replicas
 from pipeline.train import feed as feeding
 from pipeline.train import learning_rate
 from pipeline.train.loop import EVALUATIONS, CallQueue
-from pipeline.train.state import Totals, TrainState
+from pipeline.train.state import TrainState
 from pipeline.train.step import TrainStep
 from workbench.benchmark import compilations
 from workbench.benchmark.cells import PATTERNS, UNSCALED, Cell
@@ -75,7 +75,7 @@ def train(
                     feed.ended(ended)
                 if done < ends[len(kept)]:
                     continue
-                _, right, trained = (float(value) for value in report.totals)
+                right, trained = float(report.totals.metric), float(report.totals.count)
                 accuracy = _validate(step, state, images) if pattern.validation else None
                 feed.ended(done)
                 now, compiled = time.monotonic(), found.programs[seen:]
@@ -91,7 +91,7 @@ def train(
                         compiled=compilations.steps(compiled),
                     )
                 )
-                state = state._replace(totals=_zeros(state.totals))
+                state = state._replace(totals=step.layout.zeros())
                 calls.restart()
                 began = time.monotonic()
     return Times(before, tuple(kept))
@@ -159,7 +159,3 @@ def _validate(step: TrainStep, state: TrainState, images: Images) -> float:
 
 def _quiet(line: str) -> None:
     """Leave it out: the grid has a line for each cell."""
-
-
-def _zeros(totals: Totals) -> Totals:
-    return Totals(*(replicas.placed(np.zeros((), one.dtype), one.sharding) for one in totals))

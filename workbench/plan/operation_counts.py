@@ -41,7 +41,8 @@ def passes(config: Config) -> int:
     model more often, or less, says so here alone.
     """
     frozen = config.model_options.get("backbone_rate") == 0  # its head is small
-    return FORWARD if frozen else FORWARD + BACKWARD
+    once = FORWARD if frozen else FORWARD + BACKWARD
+    return 2 * once if config.train_step else once  # as one of two gradients (SAM), a guess
 
 
 def of(config: Config) -> Counts:
@@ -64,7 +65,8 @@ def of(config: Config) -> Counts:
     )  # of several inputs, too
 
     def forward(trainable: Any, other: Any, image: Any) -> Any:
-        return model.stateless_call(trainable, other, image, training=False)[0]
+        outputs, _ = model.stateless_call(trainable, other, image, training=False)
+        return architectures.parted(outputs)[0]
 
     jaxpr = jax.make_jaxpr(forward)(*shapes, image)
     cost = jax.jit(forward).lower(*shapes, image).cost_analysis() or {}

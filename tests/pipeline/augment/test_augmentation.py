@@ -427,7 +427,7 @@ def test_the_loss_of_a_mixture_has_the_gradient_of_the_mixed_truth(kind):
     step, mixture = judging(kind), (alike(labels), alike(neighbour(labels)), own)
 
     def judged(values):
-        return step._losses(Examples(None, *mixture, None), values)[0].sum()
+        return step._losses(Examples(None, *mixture, None), (values, {}, [], 0), 0)[0]["loss"].sum()
 
     found, expected = (jax.jit(jax.grad(each))(logits) for each in (judged, by_hand))
 
@@ -440,7 +440,7 @@ def test_the_label_of_the_greater_share_counts_as_right():
     shares = np.array([0.6, 0.3], np.float32)
 
     mixed = Examples(None, alike(labels), alike(neighbour(labels)), shares, None)
-    _, figures = judging("classes")._losses(mixed, logits)
+    _, figures = judging("classes")._losses(mixed, (logits, {}, [], 0), 0)
 
     assert figures.tolist() == [1.0, 1.0]
     assert target.figure("classes", labels, logits).tolist() == [1.0, 0.0]

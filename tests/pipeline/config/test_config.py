@@ -68,6 +68,7 @@ RECORDS = replace(DATA, kind="tfrecords", image_feature="picture")
 TABLE = Data(kind="table", numeric_columns=("age",))
 OWN = Data(kind="custom", custom_inputs={"numbers": ("float32", 4)})
 TAGS = replace(DIGITS, data=TWO, target="multilabel", num_classes=0)
+LION = replace(DIGITS.optimizer, name="Lion", base_batch=DIGITS.batch)
 BAD = [
     (
         DIGITS,
@@ -108,15 +109,20 @@ BAD = [
     (
         DIGITS.optimizer,
         {
-            "name": ("lion",),
+            "name": ("AdamW(0.1)",),
+            "arguments": ({"beta_1": 0.5},),
+            "scaling": ("sqrt",),
+            "layer_rates": ({"head": -1},),
             "base_rate": (float("nan"), -1.0),
             "weight_decay": (0.1,),
             "clip_norm": (0,),
-            "schedule": ("sawtooth",),
+            "schedule": ("saw tooth",),
             "decay_share": (0.1,),
         },
     ),
-    # What would be ignored is refused.
+    # What would be ignored is refused, and what would be guessed.
+    (LION, {"momentum": (0.5,), "epsilon": (1e-3,), "weight_decay": (0.1,)}),
+    (replace(DIGITS, optimizer=LION), {"batch": (8,)}),
     (TABLE, {"height": (8,), "flip": (True,), "crop_padding": (2,), "group_duplicates": (True,)}),
     (TABLE, {"mixup": (1,), "rand_augment": (1,), "numeric_columns": ((),)}),
     (OWN, {"height": (4,), "flip": (True,)}),
@@ -205,7 +211,8 @@ def test_a_config_that_was_just_edited_is_read_anew(tmp_path: Path, monkeypatch)
         ("\nimport sys\nsys.exit(0)", "line 3.*SystemExit"),
         ("def f(): f()\nf()", "RecursionError"),
         ("\0", "could not be read"),
-        (SHIPPED.replace('"adam"', '"lion"'), r"digits\.py \(line \d+\)"),
+        (SHIPPED.replace('"adam"', '"the adam"'), r"digits\.py \(line \d+\)"),
+        (SHIPPED.replace('"adam"', '"lion"'), r"(?s)such function.* keras\.optimizers, as 'Lion'"),
     ],
 )
 def test_a_file_that_is_no_config_is_refused_by_name(tmp_path: Path, text, said):

@@ -541,9 +541,9 @@ def test_a_run_of_other_folds_groups_or_configs_is_not_resumed(
 def test_curves_and_confusion_of_all_folds_are_drawn(copied):
     said: list[str] = []
 
-    whole = training_figures.of_training(copied, show=said.append)
+    whole = training_figures.of_training(copied, DIGITS, show=said.append)
     shutil.rmtree(copied / "fold-3")
-    part = training_figures.of_training(copied, status="partial", show=said.append)
+    part = training_figures.of_training(copied, DIGITS, status="partial", show=said.append)
 
     assert [path.name for path in whole] == ["curves.png", "confusion.png", "time.png"]
     assert [path.name for path in part] == ["curves.png"] and not said

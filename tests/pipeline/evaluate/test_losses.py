@@ -40,7 +40,9 @@ def test_smoothed_labels_are_those_of_keras_and_only_in_training(kind):
     name = {"classes": "CategoricalCrossentropy", "multilabel": "BinaryCrossentropy"}[kind]
     words = {"from_logits": True, "reduction": None}
 
-    trained, judged = (losses.of(smooth, training=each)(labels, LOGITS) for each in (True, False))
+    trained, judged = (
+        losses.of(smooth, training=each)(labels, LOGITS)["loss"] for each in (True, False)
+    )
 
     alike(trained, getattr(keras.losses, name)(label_smoothing=0.1, **words)(given, LOGITS))
     alike(judged, getattr(keras.losses, name)(**words)(given, LOGITS))
@@ -48,7 +50,7 @@ def test_smoothed_labels_are_those_of_keras_and_only_in_training(kind):
 
 @pytest.mark.parametrize("kind", LABELS)
 def test_the_focal_loss_weighs_a_row_by_what_the_truth_lacks(kind):
-    found = losses.of(replace(DIGITS, target=kind, loss="focal"))(LABELS[kind], LOGITS)
+    found = losses.of(replace(DIGITS, target=kind, loss="focal"))(LABELS[kind], LOGITS)["loss"]
 
     if kind == "multilabel":
         words = {"gamma": 2.0, "from_logits": True}

@@ -28,7 +28,9 @@ PIXELS = np.zeros((4, 8, 8, 1), np.uint8)
         ("regression", AWKWARD[:2], "history.csv", "predicted time"),
     ],
 )
-def test_what_can_be_drawn_is_and_the_rest_is_reported(tmp_path, target, names, missing, pictures):
+def test_what_can_be_drawn_is_and_the_rest_is_reported(
+    tiny, tmp_path, target, names, missing, pictures
+):
     """The run is done, and its results are in the files. Dollars in a label are dollars."""
     handmade.run(tmp_path, target, names)
     if target == "regression" and len(names) > 1:
@@ -37,7 +39,7 @@ def test_what_can_be_drawn_is_and_the_rest_is_reported(tmp_path, target, names, 
         (tmp_path / name).unlink()
     said: list[str] = []
 
-    paths = training_figures.of_training(tmp_path, show=said.append)
+    paths = training_figures.of_training(tmp_path, tiny, show=said.append)
 
     assert [path.stem for path in paths] == pictures.split()
     assert all(path.read_bytes().startswith(b"\x89PNG") for path in paths)

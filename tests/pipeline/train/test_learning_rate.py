@@ -126,7 +126,7 @@ def test_the_keras_optimizer_takes_whole_numbers_and_clips_all_gradients_togethe
     """Keras takes no int for some; what else it gets is tried in tests/numerics."""
     for numbers in ({"name": "sgd", "momentum": 0}, {"name": "adam", "beta_1": 0, "base_rate": 1}):
         applied = at(4, clip_norm=2.5, **numbers)
-        assert optimizer(applied, []).global_clipnorm == 2.5
+        assert optimizer(DIGITS, applied, []).global_clipnorm == 2.5
 
 
 def test_weight_decay_leaves_out_biases_and_normalization():
@@ -134,7 +134,7 @@ def test_weight_decay_leaves_out_biases_and_normalization():
     shapes = {"kernel": (2, 3), "gamma": (3,), "recurrent": (2, 2), "bias": (2, 4)}
     variables = [keras.Variable(np.ones(shape), name=name) for name, shape in shapes.items()]
     applied = at(1, name="sgd", base_rate=0.1, weight_decay=0.1)
-    made = optimizer(applied, variables)
+    made = optimizer(DIGITS, applied, variables)
     made.build(variables)
     made.iterations.assign(applied.warmup_steps)
 
@@ -150,7 +150,7 @@ def rates(steps: np.ndarray, **change: object) -> tuple[learning_rate.Applied, n
     numbers = {name: change.pop(name) for name in names if name in change}
     optimizer = replace(DIGITS.optimizer, base_batch=64, **numbers)
     applied = learning_rate.apply(replace(DIGITS, optimizer=optimizer, batch=64, **change), 64)
-    found = learning_rate.schedule(applied)(np.minimum(steps, applied.total_steps))
+    found = learning_rate.schedule(DIGITS, applied)(np.minimum(steps, applied.total_steps))
     return applied, np.asarray(found)
 
 

@@ -1,0 +1,70 @@
+"""Sampler: which rows an epoch has, where it does not have each once (`Config.sampler`).
+
+An epoch's rows are a function of (seed, epoch), so a run that resumes gets the same ones. An epoch
+has as many rows as there are to train on, and so as many steps; some come twice, others not at all.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from pipeline.augment.streams import Stream
+from pipeline.config import Config, custom_code
+
+Sampler = Callable[[int], np.ndarray]
+
+
+def of(config: Config, labels: np.ndarray) -> Sampler | None:
+    """Return what gives the rows of an epoch, by its number from 0: int64 (n,), places in the
+    training rows; None: each row once.
+
+    Args:
+        labels: of the training rows, (n, …).
+    """
+    if not config.sampler:
+        return None
+    custom: Any = custom_code.function(config, "sampler")
+
+    def rows(epoch: int) -> np.ndarray:
+        random = np.random.default_rng((config.seed, Stream.SAMPLER, epoch))
+        if custom is None:
+            return balanced(labels, random)
+        with custom_code.telling(config, "sampler"):
+            return _rows(np.asarray(custom(labels, epoch, random)), len(labels), random)
+
+    return rows
+
+
+def balanced(labels: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Return as many rows as there are, each label equally often, to within one row; rows of one
+    label come equally often, too.
+
+    >>> rows = balanced(np.array([0, 0, 0, 0, 0, 1]), np.random.default_rng(0))
+    >>> sorted(rows.tolist())[-3:], len(set(rows.tolist()))
+    ([5, 5, 5], 4)
+    """
+    every = random.permutation(np.unique(labels))
+    parts = np.array_split(np.arange(len(labels)), len(every))  # the first ones may be longer
+    chosen = []
+    for label, part in zip(every, parts, strict=True):
+        of_label = np.flatnonzero(labels == label)
+        turns = -(-len(part) // len(of_label))
+        again = [random.permutation(of_label) for _ in range(turns)]
+        chosen.append(np.concatenate(again)[: len(part)])
+    return random.permutation(np.concatenate(chosen))
+
+
+def _rows(given: np.ndarray, count: int, random: np.random.Generator) -> np.ndarray:
+    """Return the rows that a custom function gives: themselves, or a weight for each."""
+    least, most = given.min(initial=0), given.max(initial=0)
+    if given.shape == (count,) and least >= 0:
+        if given.dtype.kind in "iu" and most < count:
+            return given.astype(np.int64)
+        if given.dtype.kind == "f" and 0 < given.sum() < np.inf:
+            return random.choice(count, count, p=given / given.sum())
+    raise ValueError(
+        f"it returns {given.dtype} {given.shape}, from {least} to {most}, for {count} rows;"
+        f" expected ({count},): weights of 0 or more as floats, or rows from 0 to {count - 1} as"
+        " integers"
+    )

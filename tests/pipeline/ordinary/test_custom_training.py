@@ -1,0 +1,255 @@
+"""The examples of docs/custom-training.md: each trains, resumes bit for bit, and is the same on
+eight devices; and what cannot work is refused before training.
+"""
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from pipeline import config as configs
+from pipeline.__main__ import main
+from pipeline.config import custom_code
+from pipeline.data import sampler
+from pipeline.errors import ConfigError
+from pipeline.train import checkpoint, custom_check, training
+from pipeline.train.progress_log import Log, in_words
+from tests.pipeline.train.test_train_step import after, apart, begun, drawn, rounding
+
+ROOT = Path(__file__).resolve().parents[3]
+PAGE = (ROOT / "docs/custom-training.md").read_text(encoding="utf-8")
+BLOCKS = re.findall(r"```python\n# pipeline/configs/(\w+)\.py\n(.*?)```", PAGE, re.DOTALL)
+FILES = dict(BLOCKS)
+# Those that change what a step computes; the shipped optimizer by the same test.
+STEPS = [name for name in FILES if name not in ("rare_twice", "logged")]
+
+
+@pytest.fixture
+def example(tmp_path):
+    """Return a function: the config of a block of the page, with texts replaced, and others of
+    its fields.
+    """
+
+    def made(name, *changes, **fields):
+        text = f"# pipeline/configs/{name}.py\n{FILES[name]}"
+        for before, later in changes:
+            assert text.count(before) == 1
+            text = text.replace(before, later)
+        text += f"\nCONFIG = replace(CONFIG, **{fields!r})\n"
+        (tmp_path / f"{name}.py").write_text(text)
+        return configs.load(str(tmp_path / f"{name}.py"))
+
+    return made
+
+
+def small(config):
+    """Return the config with a batch of 32 in groups of 8, and where it may be a small model."""
+    given = replace(config.optimizer, base_batch=32)
+    mlp = {} if config.model == "two_exits" else {
+        "model": "mlp", "model_options": {"width": 8, "depth": 1, "dropout": 0.5}
+    }  # fmt: skip
+    rates = {} if config.model == "two_exits" else {"layer1_*": 0.5}
+    given = replace(given, layer_rates=rates if given.layer_rates else {})
+    return replace(
+        config, batch=32, batchnorm_batch=8, warmup_epochs=1, num_classes=4, optimizer=given, **mlp
+    )
+
+
+def some(names, default):
+    """Return the names as parameters, of which those that are not of the default run are slow."""
+    slow = pytest.mark.slow
+    return [name if name in default else pytest.param(name, marks=slow) for name in names]
+
+
+@pytest.mark.parametrize(
+    "name", some(["adam", *STEPS], ("adam", "muon", "early_exit", "halves", "sharpness"))
+)
+def test_a_step_is_the_same_on_eight_devices_and_in_micro_batches(example, tiny, name):
+    """As closely as with the shipped Adam: within what one unit in the last place makes."""
+    rows = drawn()
+    config = small(replace(tiny, name="adam") if name == "adam" else example(name))
+
+    bound = rounding(config, rows, 2)
+    for micro_batch, replicas in ((8, 1), (None, 8)):
+        other = after(replace(config, micro_batch=micro_batch), rows, replicas, 2)
+        assert apart(other, after(config, rows, 1, 2)) < bound
+
+
+@pytest.mark.parametrize("name", some(FILES, ("signum", "early_exit")))
+def test_an_example_resumes_bit_for_bit(example, competition, tmp_path, name):
+    config, arrays = (
+        example(name, num_classes=4, batchnorm_batch=None, epochs=4, warmup_epochs=1),
+        [],
+    )
+    config = replace(config, batch=16, optimizer=replace(config.optimizer, base_batch=16))
+    for folder, steps in (("parts", 2), ("parts", 5), ("whole", 5)):
+        training.train(config, competition, tmp_path / folder, max_steps=steps, show=str)
+        found = checkpoint.latest(tmp_path / folder / "checkpoints")
+        assert found is not None and found.step == steps
+        arrays.append(found.arrays)
+
+    assert all(np.array_equal(array, arrays[1][key]) for key, array in arrays[2].items())
+
+
+SAID = {
+    "signum": ["optimizer.name='Signum' (signum.py, line 10): ", " weights change"],
+    "restarts": ["optimizer.schedule='restarts' (restarts.py, line 12): rates from"],
+    "early_exit": ["loss='both' (early_exit.py, line 18): a number per row of early, late"],
+    "halves": ["augment_batch='halves' (halves.py, line 7): images (16, 8, 8, 1) of a group"],
+    "rare_twice": ["sampler='rare_twice' (rare_twice.py, line 9): ", " of 160 rows in an epoch"],
+    "sharpness": ["train_step='sharpness' (sharpness.py, line 9): the same at once and with micro"],
+    "teacher": ["train_step='mean_teacher' (teacher.py, line 9): the same at once and with micro"],
+    "logged": ["log='tensorboard' (logged.py, line 15): gets each record"],
+}
+
+
+@pytest.mark.parametrize(
+    "name", some(SAID, [name for name in SAID if name not in ("sharpness", "teacher")])
+)
+def test_the_check_says_what_it_found(example, name):
+    told = []
+    custom_check.by_jax(example(name), told.append)
+
+    assert all(said in "\n".join(told) for said in SAID[name])
+
+
+UPDATE = "self.assign(average, self.momentum * average + (1 - self.momentum) * gradient)"
+BROKEN = [
+    (
+        "signum",
+        (UPDATE, "self.steps = getattr(self, 'steps', 0) + 1; average = gradient - self.steps"),
+        "Signum.*goes on in another way after a resume",
+    ),
+    ("signum", ("ops.sign(average)", "ops.sqrt(average)"), "Signum.*weights that are not finite"),
+    ("restarts", ("step / total_steps", "step / (0 * step)"), r"line 12\) gives a rate of nan"),
+    ("restarts", ("ops.minimum((step + 1)", "min((step + 1)"), r"ended with .*line \d+\)"),
+    ("early_exit", ("0.3 * of(extra", "of(outputs) + 0 * of(extra"), "the output 'early'.*model="),
+    (
+        "early_exit",
+        (", extra):", "):\n    extra = {'early': outputs}\n"),
+        "the extra outputs early, and loss='both' takes none",
+    ),
+    ("halves", ("others, number)", "others, 64)[:number]"), "line 7.*mixes rows across groups"),
+    ("halves", ("partners, 1 -", "partners, 1 - 3 *"), "shares from -0.5"),
+    ("halves", (", 1 - inside.mean(1, dtype=jnp.float32)", ", labels"), "it returns .*; expected"),
+    ("rare_twice", ("1.0)", "np.nan)"), r"line 9\) ended with ValueError.*weights of 0 or more"),
+    ("rare_twice", ("epoch < 10", "np.random.rand(len(labels)) < 0.5"), "rows when it is asked"),
+    (
+        "sharpness",
+        ("grads, sums = step.gradients(", "lifted = [x * step.micro_batch for x in lifted]\n    "
+         "grads, sums = step.gradients("),
+        "line 9.*gives other weights with micro-batches of 4",
+    ),
+    ("teacher", ("** 2).sum()", "** 2).mean()"), "line 9.*gives other weights with micro-batches"),
+    ("logged", ("def tensorboard(record):", "def tensorboard():"), "too many positional"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "change", "says"), BROKEN)
+def test_what_cannot_work_is_refused_before_training(example, name, change, says):
+    with pytest.raises(ConfigError, match=rf"(?s){says}") as refused:
+        custom_check.by_jax(example(name, change), str)
+
+    assert f"{name}.py" in str(refused.value) and "\n" in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    ("name", "change", "says"),
+    [
+        ("lion", ('scaling="sqrt",', ""), r"optimizer\.scaling=''.*'linear' or 'sqrt' or 'none'"),
+        ("lion", ('"Lion"', '"Loin"'), "one of .*Lion"),
+        ("lion", ('"beta_1"', '"beta"'), r"expected the arguments .*beta_1"),
+        ("lion", ("stage1_*", "stem"), "layer_rates has 'stem'.*stage1_a_conv"),
+        ("restarts", ('schedule="restarts"', 'schedule="restart"'), "it has restarts.*'one_cycle'"),
+        ("rare_twice", ('sampler="rare_twice"', 'sampler="rare"'), "it has rare_twice.*'balanced'"),
+    ],
+)
+def test_a_wrong_name_or_number_is_refused_before_the_first_step(
+    example, competition, tmp_path, name, change, says
+):
+    with pytest.raises(ConfigError, match=rf"(?s){says}"):
+        config = example(name, change, num_classes=4, epochs=8)
+        training.train(config, competition, tmp_path / "out", show=str)
+
+    assert not list(tmp_path.glob("out/checkpoints/step-*"))
+
+
+def test_a_layer_learns_at_its_own_rate_and_at_0_not_at_all(tiny):
+    """With SGD the first step is the rate times the gradient."""
+    sgd = replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=32, momentum=0)
+    plain = replace(tiny, batch=32, batchnorm_batch=8, warmup_epochs=0, optimizer=sgd)
+    ours = replace(plain, optimizer=replace(sgd, layer_rates={"layer1_d*": 0.5, "logits": 0}))
+    start, (first, other) = begun(plain, 1)[2], (after(each, drawn()) for each in (plain, ours))
+
+    moved = {
+        name: (np.abs(first[name] - start[name]).sum(), np.abs(other[name] - start[name]).sum())
+        for name in start
+        if name.startswith("params/") and "beta" not in name
+    }
+    for name, (whole, part) in moved.items():
+        share = 0.5 if "layer1_dense" in name else 0 if "logits" in name else 1
+        assert whole and part == pytest.approx(share * whole, rel=1e-4)
+    assert len(moved) >= 4
+
+
+@pytest.mark.parametrize("name", configs.config_files.named_files())
+def test_explain_names_the_files_of_a_run_in_order(name, capsys):
+    assert main(["explain", "--config", name, "--json"]) == 0
+
+    *lines, last = capsys.readouterr().out.splitlines()
+    way = json.loads(last)["way"]
+    assert [line.split()[0] for line in lines] == list(way)
+    assert all((ROOT / file).is_file() for file in way)
+    config = configs.load(name)
+    called = [line for line in lines if f"{name}.py, line " in line]
+    assert bool(called) == bool(custom_code.functions(config))
+    reads = {"images": "image_files", "table": "table_features", "custom": "custom_readers"}
+    assert f"pipeline/data/{reads.get(config.data.kind, 'dataset')}.py" in way
+
+
+def test_a_balanced_epoch_has_each_label_equally_often(tiny):
+    labels = np.array([0] * 90 + [1] * 9 + [2])
+    rows = sampler.of(replace(tiny, sampler="balanced"), labels)
+
+    for epoch in range(3):
+        found = rows(epoch)
+        assert sorted(np.bincount(labels[found])) == [33, 33, 34]
+        assert np.bincount(found[labels[found] == 1])[90:99].min() >= 3
+    assert not np.array_equal(rows(0), rows(1)) and np.array_equal(rows(1), rows(1))
+
+
+def test_each_of_several_losses_is_in_the_progress_line(example, competition, tmp_path):
+    lines = []
+    config = example("early_exit", num_classes=4, batchnorm_batch=None, epochs=2, warmup_epochs=1)
+    training.train(config, competition, tmp_path, show=lines.append)
+
+    shown = [line for line in map(in_words_of, lines) if line]
+    assert re.search(r"loss \d\.\d+.*  early \d\.\d+  late \d\.\d+", shown[-1])
+    header, *_ = (tmp_path / "history.csv").read_text().splitlines()
+    assert ",loss_early,loss_late," in header
+
+
+def in_words_of(line):
+    """Return a line of progress in words; "" of another line."""
+    return in_words(json.loads(line)) if line.startswith("{") else ""
+
+
+def test_a_log_gets_lines_epochs_and_pictures_and_one_that_fails_ends_nothing(
+    example, competition, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    config = example("logged", num_classes=4, batchnorm_batch=None, epochs=2, warmup_epochs=1)
+    training.train(config, competition, tmp_path / "out", show=str)
+    (events,) = (tmp_path / "tensorboard").iterdir()
+    assert b"validation_accuracy" in events.read_bytes()
+
+    said = []
+    broken = example("logged", ("writer().flush()", "writer().flash()"), num_classes=4)
+    log = Log(broken, said.append)
+    log({"step": 1, "loss": 0.5})
+    log({"step": 2, "loss": 0.4})
+    (warning,) = said
+    assert "gets no more records: log='tensorboard'" in warning and "flash" in warning
