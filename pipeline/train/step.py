@@ -420,14 +420,20 @@ class TrainStep:
         return jax.tree.map(lambda a: jax.lax.dynamic_slice_in_dim(a, first, number), values)
 
     def compute(
-        self, params: Any, buffers: Any, examples: Examples, *, training: bool = True
+        self, params: Any, buffers: Any, examples: Examples, *, training: bool = True, draw: int = 0
     ) -> Computed:
         """Return what the model gives for a micro-batch: within a step, as in training or as in
         inference.
 
         Args:
             params, buffers: those of the state, or averages (`layout.for_inference`).
+            draw: of dropout: the same number draws the same again, another one something else.
         """
+        if draw:  # no place in the batch is as large
+            buffers = [
+                group_layers.folded(value, 2**32 - 1 - draw) if seed else value
+                for value, seed in zip(buffers, self.layout.seeds, strict=True)
+            ]
         groups = self.config.batch // self._group
         part = group_layers.MicroBatch(examples.places, self._group, groups, self._axis)
 

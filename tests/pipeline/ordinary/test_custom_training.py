@@ -5,18 +5,22 @@ eight devices; and what cannot work is refused before training.
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
+import jax
 import numpy as np
 import pytest
 
 from pipeline import config as configs
 from pipeline.__main__ import main
-from pipeline.config import custom_code
+from pipeline.config import Optimizer, custom_code
 from pipeline.data import sampler
+from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
 from pipeline.train import checkpoint, custom_check, training
 from pipeline.train.progress_log import Log, in_words
+from pipeline.train.step import Batch, Examples
 from tests.pipeline.train.test_train_step import after, apart, begun, drawn, rounding
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -175,6 +179,57 @@ def test_a_wrong_name_or_number_is_refused_before_the_first_step(
         training.train(config, competition, tmp_path / "out", show=str)
 
     assert not list(tmp_path.glob("out/checkpoints/step-*"))
+
+
+DRAWS = """
+def noisy(labels, outputs, key):
+    import jax
+
+    losses = keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=True)
+    return losses if key is None else losses * jax.random.bernoulli(key, 0.5, losses.shape)
+"""
+MADE = """
+def made(images, num_classes, momentum):
+    return layers.Dense(num_classes)(layers.Flatten()(images))
+"""
+
+
+def test_a_loss_that_draws_gets_other_keys_in_each_group_and_step_and_none_in_validation(custom):
+    """The rows that count are the same on any machine."""
+    sgd = Optimizer(name="sgd", base_rate=0.1, base_batch=8)
+    given = {"loss": "noisy", "batch": 32, "batchnorm_batch": 8, "warmup_epochs": 0}
+    config, rows = custom(MADE + DRAWS, optimizer=sgd, **given), drawn()
+    bound = rounding(config, rows)
+    for micro_batch, replicas in ((8, 1), (None, 8)):
+        other = after(replace(config, micro_batch=micro_batch), rows, replicas)
+        assert apart(other, after(config, rows)) < bound
+
+    step, state, _ = begun(config, 1)
+    images, labels = (np.concatenate([array[0, :8]] * 4) for array in rows)  # groups alike
+    evaluated = step.evaluate(state.params, state.buffers, images, labels, 32)[0]
+    whole, quarter = float(evaluated), slice(0, 8)
+    one_group = step.evaluate(state.params, state.buffers, images[quarter], labels[quarter], 8)[0]
+    assert whole == pytest.approx(4 * float(one_group), rel=1e-5)  # nothing is left out
+    draws = np.repeat(step.augmentation.draws(0)[:1], 32, axis=0)
+    batch = Batch(images, labels, draws)
+    states = state, state._replace(step=state.step + 1)
+    first, later = (float(jax.jit(step.gradients)(each, batch, ())[1].loss) for each in states)
+    assert 0.2 * whole < first < 0.8 * whole and first != later
+
+
+def test_the_model_computed_again_draws_the_same_or_if_asked_another_dropout(tiny):
+    config = replace(tiny, batch=32, batchnorm_batch=8, warmup_epochs=0)
+    step, state, _ = begun(config, 1)
+    (images,), (labels,) = drawn()
+    rows = Examples(images, Weighted(labels, np.ones(32)), None, None, np.arange(32))
+
+    @partial(jax.jit, static_argnums=0)
+    def outputs(draw):
+        return step.compute(state.params, state.buffers, rows, draw=draw).outputs
+
+    assert np.array_equal(outputs(0), outputs(0)) and np.array_equal(outputs(1), outputs(1))
+    assert not np.array_equal(outputs(0), outputs(1))
+    assert not np.array_equal(outputs(1), outputs(2))
 
 
 def test_a_layer_learns_at_its_own_rate_and_at_0_not_at_all(tiny):
