@@ -104,6 +104,7 @@ def _check(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.train import custom_check
 
     metrics.of(config)  # refuses one that there is not
+    custom_check.check_optimizer_of(config)
     if custom_code.functions(config):
         custom_check.check(config, show)
     else:

@@ -146,14 +146,20 @@ class Augmentation:
             TypeError: if it returns something else.
         """
         custom: Any = self.custom_mix
-        key = _keys(draws[0, self._columns[CUSTOM_MIX]])
+        key, number = _keys(draws[0, self._columns[CUSTOM_MIX]]), len(labels)
+        several = len(self.data.forms) > 1
+        if several:
+            images = custom_readers.unpacked(images, self.data.forms)
         result = custom(images, labels, key)
         given = tuple(result) if isinstance(result, tuple | list) else (result,)
-        shapes, number = list(map(_form, given)), len(labels)
-        mixtures = [_form(images), f"int32 ({number},)", f"float32 ({number},)"]
+        shapes = [str(jax.tree.map(_form, each)) for each in given]
+        mixtures = [str(jax.tree.map(_form, images)), f"int32 ({number},)", f"float32 ({number},)"]
+        if several and shapes[:1] == mixtures[:1]:
+            named = {name: given[0][name] for name in self.data.forms}
+            given = custom_readers.pack(named, jnp.concatenate), *given[1:]
         if shapes == mixtures:
             return given[0], labels, given[1:]
-        if shapes != [_form(images), _form(labels)]:
+        if shapes != [mixtures[0], _form(labels)]:
             raise TypeError(
                 f"it returns {', '.join(shapes)}; expected the images, {mixtures[0]}, and the"
                 f" labels, {_form(labels)}; or the images, the place of what each is mixed with,"

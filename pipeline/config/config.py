@@ -40,6 +40,10 @@ OPTIONS = rules.mapping(
 OPTIMIZER = text(
     r"[^\W\d]\w*", "'sgd', 'adam', 'adamw', a class of keras.optimizers, or a custom function"
 )
+ARGUMENTS = rules.mapping(
+    lambda value: rules.TEXTS.allows(value) or OPTIONS.allows({"value": value}),
+    "keyword arguments, as {'beta_1': 0.9}: numbers, truth values, texts, or lists of texts",
+)
 RATES = rules.mapping(number(0, 1000).allows, "names of layers with factors from 0 to 1000")
 LABELS = rules.mapping(number(0, 1e6).allows, "labels with their weights, 0 to 1,000,000")
 WEIGHTS = Rule(
@@ -50,6 +54,7 @@ TARGETS = ("classes", "ordinal", "multilabel", "regression", "custom")
 CLASSES = Only("target", ("classes", "multilabel"))
 Weights = str | Mapping[str, float]
 Options = Mapping[str, int | float | bool | str]
+Arguments = Mapping[str, int | float | bool | str | tuple[str, ...]]
 Function = Annotated[str, FUNCTION]
 Reader = Annotated[Function, Only("data.kind", ("custom",), needed=True)]
 Hours = Annotated[float | None, number(0, 24 * 365, open_ends=True), FREE]
@@ -96,7 +101,7 @@ class Optimizer(Checked):
     name: Annotated[str, OPTIMIZER]
     base_rate: Annotated[float, number(0, 100, open_ends=True)]
     base_batch: Annotated[int, whole(1, MOST_BATCH)]
-    arguments: Annotated[Options, OPTIONS] = field(default_factory=dict)
+    arguments: Annotated[Arguments, ARGUMENTS] = field(default_factory=dict)
     scaling: Annotated[str, choice("", *SCALINGS)] = ""
     layer_rates: Annotated[Mapping[str, float], RATES] = field(default_factory=dict)
     momentum: Annotated[float, MOMENTUM] = 0.9

@@ -67,7 +67,7 @@ def register(config: Config, module: ModuleType, path: Path) -> None:
                 f" or leave {field} out.{others}"
             )
     training = {attrgetter(field)(config) for field in named if field in TRAINING}
-    _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if named else "")
+    _loaded[config.name] = CustomFile(path, module, fingerprint(path, training) if training else "")
 
 
 def _is_ours(config: Config, field: str, name: str) -> bool:

@@ -150,7 +150,8 @@ def write(held_out: HeldOutRows, output: Path) -> None:
     atomic_file.write(output / "validation.npz", npz.to_bytes({name: predictions, "truth": truth}))
     hardest = worst(_losses(held_out))
     pictures = examples.inputs[rows[hardest]] if held_out.config.data.images else None
-    keep_examples(output, hardest, pictures)
+    if len(hardest):
+        keep_examples(output, hardest, pictures)
 
 
 def metrics_of(
@@ -222,13 +223,15 @@ def keep_examples(output: Path, rows: np.ndarray, pictures: np.ndarray | None) -
 
 
 def _losses(held_out: HeldOutRows) -> np.ndarray:
-    """Return how wrong each row is, float (m,): the loss of its target, or a custom one."""
+    """Return how wrong each row is, float (m,): the loss of its target, or a custom one; nothing
+    where that needs more than outputs.
+    """
     labels = held_out.examples.labels[held_out.rows]
     predictions = held_out.predictions[held_out.rows]
     if held_out.examples.target.kind != "custom":
         return held_out.examples.target.losses(labels, predictions)
-    if losses.EXTRA in losses.asked(held_out.config):  # which are not kept
-        return np.zeros(len(labels))
+    if losses.EXTRA in losses.asked(held_out.config):  # extra outputs are not kept
+        return np.zeros(0)
     of_rows = losses.of(held_out.config)
     parts = [slice(start, start + LOSS_ROWS) for start in range(0, len(labels), LOSS_ROWS)]
     each = [of_rows(labels[part], predictions[part]).values() for part in parts]

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import keras
 import numpy as np
 
@@ -24,6 +25,7 @@ from pipeline import artifact
 from pipeline.augment.augmentation import Augmentation
 from pipeline.config import Config, custom_code
 from pipeline.config import load as load_config
+from pipeline.config.config import OPTIMIZERS
 from pipeline.config.config_files import named_files
 from pipeline.config.data_layout import Form, sizes
 from pipeline.data import csv_files, custom_readers, sampler
@@ -42,8 +44,8 @@ ODD_ROWS = 37
 # `pipeline.infer.check`, which would refuse the artifact later.
 TOLERANCE = 1e-4
 # Of what two steps change, as far as weights computed in parts may be apart: far above rounding,
-# far below what a part without the others changes.
-APART = 0.02
+# far below what a part without the others changes. And how often as far as a nudge by one ulp.
+APART, ROUNDING = 0.02, 8
 SUM_TOLERANCE = 1e-5  # by which the sum of a softmax may differ from 1
 WEIGHTS, OUTPUTS = "weights.npz", "outputs.npy"  # for the other process, and from it
 ROOT = Path(__file__).resolve().parents[2]
@@ -136,6 +138,11 @@ def _mix(config: Config) -> str:
             "Draw with the key alone (jax.random), and keep nothing of another group."
         )
     images, labels, mixture = first
+    if mixture is None and (config.class_weights or config.data.weight_column):
+        raise Wrong(
+            "returns labels, and rows have weights (class_weights or data.weight_column), which"
+            " would stay where they were.\nReturn places and shares, or leave the weights out."
+        )
     if mixture is None:
         return f"images {images.shape} and labels {labels.shape} of a group"
     partners, share = mixture
@@ -220,7 +227,7 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
         raise ConfigError(
             f"{custom_code.described(config, 'model')} gives the extra outputs"
             f" {', '.join(outputs[1])}, and loss={config.loss!r} takes none.\nWrite a loss with the"
-            " parameter extra: def loss(labels, outputs, extra) (docs/custom-code.md)."
+            " parameter extra: def loss(labels, outputs, extra) (docs/custom-training.md)."
         )
     if custom is None:
         return (), False
@@ -234,12 +241,19 @@ def tried_loss(config: Config, model: Any) -> tuple[tuple[str, ...], bool]:
             of_half = _computed(config, *half)
         rows = [name for name, each in values.items() if each.shape == (ROWS,)]
         together |= any(_differ(values[name][: ROWS // 2], of_half[name]) for name in rows)
+    if losses.KEY in losses.asked(config):
+        with custom_code.telling(config, "loss"):
+            _computed(config, labels, outputs, validation=True)
     return tuple(values) if list(values) != ["loss"] else (), together
 
 
-def _computed(config: Config, labels: Any, outputs: Any) -> dict[str, np.ndarray]:
-    """Return the losses of made-up rows, by name; one that draws gets the same key each time."""
-    key = jax.random.key(0, impl="threefry2x32")
+def _computed(
+    config: Config, labels: Any, outputs: Any, *, validation: bool = False
+) -> dict[str, np.ndarray]:
+    """Return the losses of made-up rows, by name; one that draws gets the same key each time, and
+    None in validation.
+    """
+    key = None if validation else jax.random.key(0, impl="threefry2x32")
     values = jax.jit(losses.of(config, training=True))(labels, *outputs, key)
     return jax.tree.map(np.asarray, values)  # type: ignore[no-any-return]
 
@@ -250,7 +264,7 @@ def _equal(values: dict[str, np.ndarray], others: dict[str, np.ndarray]) -> bool
 
 def _schedule(config: Config) -> str:
     applied, warm = learning_rate.apply(config, config.batch), config.warmup_epochs > 0
-    for total in (100, 7):  # a rehearsal has few steps
+    for total in (7, 100):  # a rehearsal has few steps
         numbers = replace(applied, total_steps=total, warmup_steps=total // 7 * warm)
         schedule = learning_rate.schedule(config, numbers)
         rates = np.asarray(jax.jit(jax.vmap(schedule))(np.arange(total)))
@@ -260,10 +274,23 @@ def _schedule(config: Config) -> str:
             raise Wrong(
                 f"gives a rate of {rates[step]} at step {step} of {total}, of which"
                 f" {numbers.warmup_steps} are warm-up; expected a share of base_rate in each step,"
-                " finite and 0 or more, and above 0 in one.\nDivide by no number that may be 0, as"
-                " warmup_steps: max(warmup_steps, 1)."
+                " finite and 0 or more, and above 0 in one.\nDivide by no number that may be 0 (as"
+                " warmup_steps: max(warmup_steps, 1)), and take no root of one below 0."
             )
-    return f"rates from {rates.min():.3g} to {rates.max():.3g}"
+    return f"rates from {rates.min():.3g} to {rates.max():.3g} in a run of 100 steps"
+
+
+def check_optimizer_of(config: Config) -> None:
+    """Refuse an optimizer that there is not, its arguments, and layers that have no rates.
+
+    Raises:
+        ConfigError: with the edit.
+    """
+    if config.optimizer.name in OPTIMIZERS and not config.optimizer.layer_rates:
+        return
+    model, applied = architectures.build(config), learning_rate.apply(config, config.batch)
+    optimizer.optimizer(config, applied, model.trainable_variables)
+    optimizer.learning_rate_factors(model, config)
 
 
 def _optimizer(config: Config) -> str:
@@ -271,16 +298,24 @@ def _optimizer(config: Config) -> str:
     architectures.seed(config.seed)
     variables = architectures.build(config).trainable_variables
     applied = learning_rate.apply(config, 100 * config.batch)
+    begin = applied.warmup_steps + 1  # before it the rate may be 0
 
     def made() -> tuple[Any, list[Any]]:
         one = optimizer.optimizer(config, applied, variables)
         one.build(variables)
-        one.iterations.assign(applied.warmup_steps + 1)  # before it the rate may be 0
+        one.iterations.assign(begin)
         return one, [variable.value for variable in one.variables]
 
     random = np.random.default_rng(0)
     both = [[random.standard_normal(one.shape, np.float32) for one in variables] for _ in "12"]
     one, state = made()
+    _refuse_state(one, variables, both[0])
+    rate, wanted = float(one.learning_rate), float(learning_rate.schedule(config, applied)(begin))
+    if not np.isclose(rate, wanted, rtol=1e-3):
+        raise Wrong(
+            f"has a learning rate of {rate:.3g} at step {begin}; expected {wanted:.3g}, as the one"
+            " that it gets.\nPass it on: keras.optimizers.SGD(learning_rate, …)."
+        )
     weights = [variable.value for variable in variables]
     first, saved = one.stateless_apply(state, both[0], weights)
     second, _ = one.stateless_apply(saved, both[1], first)
@@ -304,6 +339,27 @@ def _optimizer(config: Config) -> str:
             " Python changes from step to step."
         )
     return f"{len(state)} arrays of state, {changed} of {len(weights)} weights change"
+
+
+def _refuse_state(made: Any, variables: list[Any], grads: list[np.ndarray]) -> None:
+    """Refuse state that no checkpoint holds: of another variable than the optimizer's, or of a
+    type that numpy does not have.
+    """
+    known = {id(one) for one in (*made.variables, *variables)}
+    with keras.StatelessScope() as scope:
+        made.apply(list(map(jnp.asarray, grads)), variables)
+    if not known.issuperset(scope.state_mapping):
+        raise Wrong(
+            "changes a variable that is not among its own, as that of a SeedGenerator: no"
+            " checkpoint holds it, and each step begins with the same.\nMake its state in build, by"
+            " self.add_variable, or draw from self.iterations."
+        )
+    odd = [one.name for one in made.variables if np.dtype(one.dtype).kind not in "biuf"]
+    if odd:
+        raise Wrong(
+            f"keeps {', '.join(odd[:3])} in a type that numpy does not have, as bfloat16; no"
+            " checkpoint holds it.\nMake it float32: self.add_variable(shape, dtype='float32')."
+        )
 
 
 def _metric(config: Config) -> str:
@@ -456,24 +512,30 @@ def _train_step(config: Config) -> str:
         warmup_epochs=0 if config.optimizer.schedule != "one_cycle" else config.warmup_epochs,
         optimizer=replace(config.optimizer, base_batch=ROWS),
     )
-    whole, start = _stepped(small, 1)
+    whole, start, nudged = _stepped(small, 1, nudge=True)
     ways = {f"micro-batches of {ROWS // 4}": _stepped(replace(small, micro_batch=ROWS // 4), 1)}
     if jax.process_count() == 1 < len(jax.devices()):
         ways["2 devices"] = _stepped(small, 2)
     changed = _length(whole, start)
-    for way, (weights, _) in ways.items():
+    # An optimizer that takes signs moves by what is rounding alone: as far as a nudge does.
+    allowed = max(APART * changed, ROUNDING * _length(nudged, whole))
+    for way, (weights, *_) in ways.items():
         apart = _length(weights, whole)
-        if not apart <= APART * changed:
+        if not apart <= allowed:
             raise Wrong(
                 f"gives other weights with {way}: {apart:.2g} apart after two steps, which changed"
-                f" them by {changed:.2g}; expected {APART:g} of that at most.\n"
+                f" them by {changed:.2g}; expected {allowed:.2g} at most.\n"
                 "Take gradients by step.gradients alone, and losses as sums over the images."
             )
     return f"the same at once and with {' and '.join(ways)}"
 
 
-def _stepped(config: Config, count: int) -> tuple[list[np.ndarray], list[np.ndarray]]:
-    """Return the weights after two steps with made-up rows on so many devices, and before them."""
+def _stepped(
+    config: Config, count: int, *, nudge: bool = False
+) -> tuple[list[np.ndarray], list[np.ndarray], list[np.ndarray]]:
+    """Return the weights after two steps with made-up rows on so many devices; those before them;
+    and those after two steps from weights that are a rounding away.
+    """
     from pipeline.train.step import Batch, TrainStep
 
     several = keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:count])
@@ -486,12 +548,30 @@ def _stepped(config: Config, count: int) -> tuple[list[np.ndarray], list[np.ndar
         state = step.layout.initial()
         if mesh is None:  # a CPU may be several devices
             state = jax.device_put(state, jax.local_devices()[0])
-        before = list(map(np.asarray, state.params))
+        start = step.layout.to_arrays(state)
         rows = _inputs(config), _labels(config), step.augmentation.draws(0)
         calls = [np.repeat(each[None], step.steps_per_call, axis=0) for each in rows]
-        for _ in range(2):
-            state, _ = step.train(state, (), Batch(*replicas.put(mesh, *calls, axis=1)), 1)
-        return list(map(np.asarray, state.params)), before
+        batches = Batch(*replicas.put(mesh, *calls, axis=1))
+
+        def after(arrays: dict[str, np.ndarray], state: Any) -> Any:
+            state = step.layout.from_arrays(arrays, state)
+            for _ in range(2):
+                state, _ = step.train(state, (), batches, 1)
+            return state
+
+        state = after(start, state)
+        weights = list(map(np.asarray, state.params))
+        if (int(state.step), int(state.totals.count)) != (2, 2 * ROWS):
+            raise Wrong(
+                f"says step {state.step} and {state.totals.count} rows after two steps of {ROWS};"
+                f" expected 2 and {2 * ROWS}.\nEnd with step.update, which counts them."
+            )
+        near = {name: start[name] for name in start}
+        for name in (name for name in start if nudge and name.startswith("params/")):
+            near[name] = np.nextafter(start[name], np.float32(np.inf))
+        nudged = list(map(np.asarray, after(near, state).params)) if nudge else weights
+        before = [array for name, array in start.items() if name.startswith("params/")]
+        return weights, before, nudged
     finally:
         keras.distribution.set_distribution(None)
 

@@ -17,6 +17,14 @@ from pipeline.models import weight_names
 from pipeline.models.backbones import BACKBONES
 from pipeline.train.learning_rate import Applied, schedule
 
+# Attributes of Keras' optimizers, and what the config has in their place.
+INSTEAD = {
+    "use_ema": "optimizer.ema_momentum",
+    "gradient_accumulation_steps": "batch and micro_batch",
+    "loss_scale_factor": "a factor in the loss",
+}
+# What these keep depends on the weights as they left them: a share of a step is no smaller rate.
+NO_SHARES = ("Ftrl", "ScheduleFreeAdamW")
 PARTS = 12  # of a network's layers, for optimizer.layer_decay
 HEAD = "logits/"  # the last layer of a backbone, whose learning rate is the whole one
 
@@ -34,8 +42,11 @@ def optimizer(config: Config, applied: Applied, variables: Sequence[Any]) -> Any
         ConfigError: if there is no such optimizer, or it does not take its arguments.
     """
     custom, rate = custom_code.function(config, "optimizer.name"), schedule(config, applied)
+    if custom is vars(optimizers).get(applied.optimizer):  # a file may import Keras' own
+        custom = None
     if custom:
-        return _custom(config, applied, custom, rate)
+        with custom_code.telling(config, "optimizer.name"):
+            return _clipped(_custom(applied, custom, rate), applied)
     made = (_ours if applied.optimizer in OPTIMIZERS else _of_keras)(applied, rate)
     made.exclude_from_weight_decay(
         var_list=[one for one in variables if len(one.shape) < 2 or one.name == "bias"]
@@ -58,38 +69,60 @@ def _ours(applied: Applied, rate: Any) -> Any:
 def _of_keras(applied: Applied, rate: Any) -> Any:
     """Return an optimizer of a class of keras.optimizers, by its arguments."""
     name, arguments = applied.optimizer, dict(applied.arguments)
-    if applied.clip_norm is not None:
-        arguments["global_clipnorm"] = applied.clip_norm
     kinds = {kind.__name__: kind for kind in vars(optimizers).values() if _is_kind(kind)}
     try:
-        return kinds[name](rate, **arguments)
+        return _clipped(kinds[name](rate, **arguments), applied)
     except (KeyError, TypeError, ValueError) as error:
-        takes = f"the arguments {inspect.signature(kinds[name])}" if name in kinds else "one of "
-        takes += "" if name in kinds else ", ".join(kinds)
+        takes = f"one of {', '.join(kinds)}"
+        if name in kinds:
+            takes = f"the arguments {inspect.signature(kinds[name])}"
         raise ConfigError(
-            f"optimizer.name={name!r} with {arguments} cannot work: {error!r}; expected"
-            f" {takes} (Keras {keras.__version__}).\nCorrect optimizer.name, arguments or"
-            " clip_norm in the config."
+            f"optimizer.name={name!r} with {arguments} cannot work: {error!r}; expected {takes}"
+            f" (Keras {keras.__version__}).\nCorrect optimizer.name, arguments or clip_norm in the"
+            " config."
         ) from error
 
 
 def _is_kind(kind: Any) -> bool:
-    return isinstance(kind, type) and issubclass(kind, optimizers.Optimizer)
+    """Return whether this is a class of optimizers that takes a learning rate."""
+    of_others = ("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "OptimizerMap")
+    is_class = isinstance(kind, type) and issubclass(kind, optimizers.Optimizer)
+    return is_class and kind.__name__ not in of_others
 
 
-def _custom(config: Config, applied: Applied, custom: Any, rate: Any) -> Any:
+def _custom(applied: Applied, custom: Any, rate: Any) -> Any:
     """Return what a custom function, or a class, makes of the rate and the arguments."""
     arguments = dict(applied.arguments)
-    with custom_code.telling(config, "optimizer.name"):
-        if "kappa" in inspect.signature(custom).parameters:
-            arguments["kappa"] = applied.kappa
-        made = custom(rate, **arguments)
-        if not isinstance(made, optimizers.Optimizer):
-            raise TypeError(f"it returns {type(made).__name__}, and no keras.optimizers.Optimizer")
-        if applied.clip_norm is not None:
-            if made.clipnorm or made.clipvalue or made.global_clipnorm:
-                raise ValueError("it clips gradients, and optimizer.clip_norm is set, too")
-            made.global_clipnorm = applied.clip_norm
+    if "kappa" in inspect.signature(custom).parameters:
+        arguments["kappa"] = applied.kappa
+    takes = inspect.signature(custom)
+    try:
+        takes.bind(rate, **arguments)
+    except TypeError as error:
+        given = f"a learning rate, and optimizer.arguments has {arguments}"
+        raise TypeError(f"{error}: it takes {takes} and gets {given}") from error
+    made = custom(rate, **arguments)
+    if not isinstance(made, optimizers.Optimizer):
+        raise TypeError(f"it returns {type(made).__name__}, and no keras.optimizers.Optimizer")
+    return made
+
+
+def _clipped(made: Any, applied: Applied) -> Any:
+    """Return an optimizer that clips gradients as the config says.
+
+    Raises:
+        ValueError: for what would have another effect here than in Keras' fit, or none.
+    """
+    if isinstance(made, optimizers.LossScaleOptimizer):
+        raise ValueError("losses are not scaled here; leave LossScaleOptimizer out")
+    for name, field in INSTEAD.items():
+        if getattr(made, name, None):
+            raise ValueError(f"{name} has no effect here, or another one; use {field}")
+    if applied.clip_norm is not None:
+        several = isinstance(made, optimizers.MultiOptimizer)
+        if several or made.clipnorm or made.clipvalue or made.global_clipnorm:
+            raise ValueError("it clips gradients by itself, or by parts; leave clip_norm out")
+        made.global_clipnorm = applied.clip_norm
     return made
 
 
@@ -129,12 +162,20 @@ def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
     if unused:
         known = dict.fromkeys(weight_names.name(key).rpartition("/")[0] for key in keys.values())
         raise ConfigError(
-            f"optimizer.layer_rates has {', '.join(map(repr, sorted(unused)))}, which no layer has;"
-            f" expected names of {', '.join([*known][:20])}.\nCorrect the name in the config, or"
-            " give the layer a name in the model: layers.Dense(…, name=…)."
+            f"optimizer.layer_rates has {', '.join(map(repr, sorted(unused)))}, which fits no layer"
+            f" that no earlier name fits; expected names of {', '.join([*known][:20])}.\nCorrect"
+            " the name in the config, or name the layer in the model: layers.Dense(…, name=…)."
         )
     result = [factors[id(one)] for one in model.trainable_variables]
-    return None if set(result) == {1.0} else result
+    if set(result) == {1.0}:
+        return None
+    if config.optimizer.name in NO_SHARES:
+        raise ConfigError(
+            f"optimizer.name={config.optimizer.name!r} cannot work with layers that have shares of"
+            " the learning rate; expected layer_rates={}, layer_decay=1 and no backbone_rate.\n"
+            "Leave these out, or take another optimizer."
+        )
+    return result
 
 
 def _layers(model: Any) -> Iterator[Any]:

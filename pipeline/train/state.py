@@ -102,6 +102,9 @@ class StateLayout:
         model, optimizer = self._model, self._optimizer
         kinds = model.trainable_variables, model.non_trainable_variables, optimizer.variables
         params, buffers, opt_state = ([one.value for one in variables] for variables in kinds)
+        # A step takes the memory of each array, so none may be in the state twice.
+        taken = set(map(id, params))
+        opt_state = [jnp.array(each) if id(each) in taken else each for each in opt_state]
         ema = list(map(jnp.array, self.averaged(params, buffers))) if self._ema else []
         return TrainState(params, buffers, opt_state, ema, self.zeros(), self._zero(np.int32))
 

@@ -161,6 +161,7 @@ class Training:
             self.output.mkdir(parents=True, exist_ok=True)
         self.metric = metrics.of(config)
         backbones.published(config)  # fails now if it cannot be fetched, and not after hours
+        custom_check.check_optimizer_of(config)
         self.first = warm_start.find(config, self.places, fresh=fresh)
         if custom_code.functions(config):
             check(config, self.show)

@@ -45,6 +45,7 @@ def of(config: Config) -> Cost:
         ConfigError: if the model does not take images of this size.
     """
     import jax
+    import keras
 
     from pipeline.models import architectures
 
@@ -56,7 +57,8 @@ def of(config: Config) -> Cost:
     (model,) = built
     dense = apart = returned = 0.0
     for layer in model.layers:
-        shape = layer.output.shape[1:]
+        first, *_ = keras.tree.flatten(layer.output)  # a nested model may give several
+        shape = first.shape[1:]
         returned += math.prod(shape)
         for weight in layer.weights:
             if len(weight.shape) > 1:

@@ -18,7 +18,8 @@ from pipeline.config import Optimizer, custom_code
 from pipeline.data import sampler
 from pipeline.data.dataset import Weighted
 from pipeline.errors import ConfigError
-from pipeline.train import checkpoint, custom_check, training
+from pipeline.models import architectures
+from pipeline.train import checkpoint, custom_check, learning_rate, optimizer, training
 from pipeline.train.progress_log import Log, in_words
 from pipeline.train.step import Batch, Examples
 from tests.pipeline.train.test_train_step import after, apart, begun, drawn, rounding
@@ -32,10 +33,12 @@ STEPS = [name for name in FILES if name not in ("rare_twice", "logged")]
 
 
 @pytest.fixture
-def example(tmp_path):
+def example(tmp_path, monkeypatch):
     """Return a function: the config of a block of the page, with texts replaced, and others of
     its fields.
     """
+
+    monkeypatch.chdir(tmp_path)  # where the log goes
 
     def made(name, *changes, **fields):
         text = f"# pipeline/configs/{name}.py\n{FILES[name]}"
@@ -106,7 +109,7 @@ SAID = {
     "rare_twice": ["sampler='rare_twice' (rare_twice.py, line 9): ", " of 160 rows in an epoch"],
     "sharpness": ["train_step='sharpness' (sharpness.py, line 9): the same at once and with micro"],
     "teacher": ["train_step='mean_teacher' (teacher.py, line 9): the same at once and with micro"],
-    "logged": ["log='tensorboard' (logged.py, line 15): gets each record"],
+    "logged": ["log='tensorboard' (logged.py, line 7): gets each record"],
 }
 
 
@@ -149,6 +152,11 @@ BROKEN = [
     ),
     ("teacher", ("** 2).sum()", "** 2).mean()"), "line 9.*gives other weights with micro-batches"),
     ("logged", ("def tensorboard(record):", "def tensorboard():"), "too many positional"),
+    (
+        "signum",
+        ('name="Signum", base', 'name="Signum", arguments={"beta": 0.9}, base'),
+        "it takes .*momentum=0.9.*optimizer.arguments has .*'beta': 0.9",
+    ),
 ]  # fmt: skip
 
 
@@ -232,6 +240,127 @@ def test_the_model_computed_again_draws_the_same_or_if_asked_another_dropout(tin
     assert not np.array_equal(outputs(1), outputs(2))
 
 
+NOISY = """
+class Noisy(keras.optimizers.SGD):
+    def build(self, variables):
+        super().build(variables)
+        self.draws = keras.random.SeedGenerator(0)
+
+    def update_step(self, gradient, variable, learning_rate):
+        noise = keras.random.normal(variable.shape, seed=self.draws)
+        super().update_step(gradient + noise, variable, learning_rate)
+"""
+HALVES = """
+class Short(keras.optimizers.SGD):
+    def build(self, variables):
+        super().build(variables)
+        self.kept = self.add_variable(shape=(3,), dtype="bfloat16", name="kept")
+"""
+DEAF = """
+def deaf(learning_rate):
+    return keras.optimizers.SGD(0.5)
+"""
+SCALED = """
+def scaled(learning_rate):
+    return keras.optimizers.LossScaleOptimizer(keras.optimizers.SGD(learning_rate))
+"""
+STAYS = """
+def stays(step, state, batch, held):
+    return step.update(state, *step.gradients(state, batch, held))._replace(step=state.step)
+"""
+KEYED = """
+def keyed(labels, outputs, key):
+    import jax
+
+    losses = keras.losses.sparse_categorical_crossentropy(labels, outputs, from_logits=True)
+    return losses * jax.random.uniform(key, losses.shape)
+"""
+SHUFFLED = """
+def shuffled(images, labels, key):
+    return images[::-1], labels[::-1]
+"""
+
+
+@pytest.mark.parametrize(
+    ("code", "optimizer", "fields", "says"),
+    [
+        (NOISY, {"name": "Noisy"}, {}, "not among its own, as that of a SeedGenerator"),
+        (HALVES, {"name": "Short"}, {}, "keeps kept in a type that numpy does not have"),
+        (DEAF, {"name": "deaf"}, {}, "has a learning rate of 0.5 at step"),
+        (SCALED, {"name": "scaled"}, {}, "losses are not scaled here"),
+        ("", {"name": "SGD", "arguments": {"use_ema": True}}, {}, "use optimizer.ema_momentum"),
+        (
+            "",
+            {"name": "SGD", "arguments": {"clipnorm": 1.0}, "clip_norm": 1.0},
+            {},
+            "leave clip_norm out",
+        ),
+        ("", {"name": "Ftrl", "layer_rates": {"dense*": 0.5}}, {}, "shares of the learning rate"),
+        (STAYS, {}, {"train_step": "stays"}, "says step 0 .*End with step.update"),
+        (KEYED, {}, {"loss": "keyed"}, r"ended with .*line \d+\)"),
+        (
+            SHUFFLED,
+            {},
+            {"augment_batch": "shuffled", "class_weights": "balanced"},
+            "weights .*would stay where they were",
+        ),
+    ],
+)
+def test_what_would_do_something_else_than_it_says_is_refused(
+    custom, tiny, code, optimizer, fields, says
+):
+    given = {"base_batch": tiny.batch, "beta_1": 0.9, **optimizer}
+    config = custom(MADE + code, optimizer=replace(tiny.optimizer, **given), **fields)
+
+    with pytest.raises(ConfigError, match=rf"(?s){says}"):
+        custom_check.check_optimizer_of(config)
+        custom_check.by_jax(config, str)
+
+
+def test_a_class_of_keras_that_the_file_imports_is_the_same_as_by_its_name(custom, tiny):
+    """Weight decay leaves out biases: without a gradient it is all that Lion does."""
+    lion = replace(tiny.optimizer, name="Lion", base_batch=16, arguments={"weight_decay": 0.5})
+    config = custom(f"{MADE}\nfrom keras.optimizers import Lion\n", optimizer=lion)
+    applied = replace(learning_rate.apply(config, 100), warmup_steps=0)
+    variables = architectures.build(config).trainable_variables
+    before = [np.array(one) + 1 for one in variables]
+
+    made = optimizer.optimizer(config, applied, variables)
+    made.build(variables)
+    zeros = [np.zeros(one.shape, np.float32) for one in variables]
+    after_step, _ = made.stateless_apply([one.value for one in made.variables], zeros, before)
+
+    moved = [not np.array_equal(*pair) for pair in zip(before, after_step, strict=True)]
+    assert moved == [len(one.shape) == 2 for one in variables] and {*moved} == {True, False}
+
+
+LOOKAHEAD = """
+class Slow(keras.optimizers.SGD):
+    def build(self, variables):
+        super().build(variables)
+        self.slow = [self.add_variable_from_reference(one, "slow") for one in variables]
+        for slow, one in zip(self.slow, variables):
+            slow.assign(one)
+
+    def update_step(self, gradient, variable, learning_rate):
+        super().update_step(gradient, variable, learning_rate)
+        slow = self.slow[self._get_variable_index(variable)]
+        self.assign(slow, 0.5 * (slow + variable))
+"""
+
+
+def test_an_optimizer_may_begin_with_copies_of_the_weights(custom, tiny):
+    """As one that looks ahead does. A step takes the state's memory, of which each array has its
+    own.
+    """
+    slow = replace(tiny.optimizer, name="Slow", base_batch=32)
+    config = custom(MADE + LOOKAHEAD, optimizer=slow, batch=32, batchnorm_batch=8)
+
+    found = after(config, drawn())
+
+    assert any(name.endswith("slow") for name in found)
+
+
 def test_a_layer_learns_at_its_own_rate_and_at_0_not_at_all(tiny):
     """With SGD the first step is the rate times the gradient."""
     sgd = replace(tiny.optimizer, name="sgd", base_rate=0.1, base_batch=32, momentum=0)
@@ -293,16 +422,15 @@ def in_words_of(line):
 
 
 def test_a_log_gets_lines_epochs_and_pictures_and_one_that_fails_ends_nothing(
-    example, competition, tmp_path, monkeypatch
+    example, competition, tmp_path
 ):
-    monkeypatch.chdir(tmp_path)
     config = example("logged", num_classes=4, batchnorm_batch=None, epochs=2, warmup_epochs=1)
     training.train(config, competition, tmp_path / "out", show=str)
     (events,) = (tmp_path / "tensorboard").iterdir()
     assert b"validation_accuracy" in events.read_bytes()
 
     said = []
-    broken = example("logged", ("writer().flush()", "writer().flash()"), num_classes=4)
+    broken = example("logged", ("writer.flush()", "writer.flash()"), num_classes=4)
     log = Log(broken, said.append)
     log({"step": 1, "loss": 0.5})
     log({"step": 2, "loss": 0.4})
