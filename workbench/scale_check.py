@@ -281,8 +281,8 @@ def _plain(values: Any) -> Any:
 
 def _advice(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> str:
     large = times(config) * batch
-    rules = {"sgd": "linear", "adam": "square-root", "adamw": "square-root"}
-    rule = rules.get(config.optimizer.name, config.optimizer.scaling)
+    rule = config.optimizer.scaling or learning_rate.RULES.get(config.optimizer.name, "none")
+    rule = {"sqrt": "square-root"}.get(rule, rule)
     if scaled.holds and not unscaled.holds:
         return (
             f"Passed: on this data the {rule} rule carries the learning rate from batch {batch}"

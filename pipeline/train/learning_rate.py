@@ -38,6 +38,8 @@ from typing import Any
 from pipeline.config import Config, custom_code
 from pipeline.config.config import OPTIMIZERS
 
+# How the rate of each goes with the batch, where `optimizer.scaling` does not say it.
+RULES = {"sgd": "linear", "adam": "sqrt", "adamw": "sqrt"}
 # Linear scaling was measured without loss up to a batch of 8,192 (Goyal et al. 2017, figure 1).
 LINEAR_RULE_LIMIT = 8192
 # From kappa (1 - beta) = 1 on nothing remains of beta, and near it too little to call it the same
@@ -134,7 +136,7 @@ def apply(config: Config, num_images: int) -> Applied:
     """
     given, kappa = config.optimizer, config.batch / config.optimizer.base_batch
     root, adam = math.sqrt(kappa), given.name in ("adam", "adamw")
-    scaling = given.scaling or {"sgd": "linear", "adam": "sqrt", "adamw": "sqrt"}.get(given.name)
+    scaling = given.scaling or RULES.get(given.name)
     total_steps = math.ceil(config.epochs * num_images / config.batch)
     warmup_steps = min(math.ceil(config.warmup_epochs * num_images / config.batch), total_steps - 1)
     decay_steps = 0
