@@ -124,9 +124,9 @@ def push_bench(
 
     Example: invoke push-bench --config cifar100_wrn --for gpu-t4x2 --epochs 10
     """
+    from deploy import relay
     from deploy.errors import UsageError
     from deploy.project import SHAPES
-    from deploy.relay import relay
     from pipeline import config as configs
     from workbench.benchmark import bench_command, images
 

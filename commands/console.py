@@ -110,7 +110,7 @@ def refuse_unknown(module: ModuleType) -> None:
             raise ParseError(f"--config {given} stands before the task; expected behind its name.")
         Parser(initial=asked, contexts=contexts).parse_argv(core.unparsed)
     except ParseError as error:
-        from deploy.client import secrets
+        from deploy import secrets
 
         message = secrets.redact(_in_words(error, {each.name or "": each for each in contexts}))
         print(message, file=sys.stderr, flush=True)
@@ -175,11 +175,11 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
         as_stream = options.get("json_lines", False)
         as_json = as_stream or options.get("json", False)
         try:  # around the imports too: Ctrl-C during one ends with a message
-            from deploy.client import secrets
+            from deploy import secrets
 
             secrets.guard_tracebacks()
             if options.get("config") == "" and "competition" not in options:
-                from deploy.setup import init
+                from deploy import init
 
                 # What `invoke init` chose, unless the run that is named is of another one.
                 pushed_by = init.config_of(ROOT, options.get("run", ""))
@@ -209,14 +209,14 @@ def reported(body: Callable[..., dict[str, Any] | None]) -> Callable[..., None]:
             return
         message = about(options.get("config", ""), message)
         if code in (DEADLINE, CTRL_C):
-            from deploy.client import deadline
+            from deploy import deadline
 
             _exit_codes.append(code)
             atexit.register(deadline.end_soon, code)
         with suppress(BrokenPipeError):
             print(message, file=sys.stderr, flush=True)
             if as_json:
-                from deploy.client import secrets
+                from deploy import secrets
 
                 print(secrets.to_json({"error": message, "exit_code": code}), flush=True)
         sys.exit(code)
@@ -251,7 +251,7 @@ def limited(
     def decorate(body: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(body)
         def run(*arguments: Any, **options: Any) -> Any:
-            from deploy.client.deadline import within
+            from deploy.deadline import within
 
             defaults = (
                 most(value) if callable(most) else most
@@ -279,8 +279,8 @@ def show(line: str) -> None:
 
 def print_line(line: str) -> None:
     """Print a line as a pipe gets it: at once, without secrets, and not too often of progress."""
-    from deploy.client import secrets
-    from deploy.kernel.look import Line
+    from deploy import secrets
+    from deploy.look import Line
 
     if isinstance(line, Line) and line.look.often:
         return
@@ -305,8 +305,8 @@ def terminal() -> bool:
 
 def _as_json(line: str) -> None:
     """Print a line as one JSON object; that of a watch with what it knows of the run."""
-    from deploy.client import secrets
-    from deploy.kernel.look import Line
+    from deploy import secrets
+    from deploy.look import Line
 
     value = line.look.to_json() if isinstance(line, Line) else {"line": line}
     print(secrets.to_json(value), flush=True)
@@ -382,7 +382,7 @@ def agreement(yes: bool) -> Callable[[str], bool]:
         CredentialError: if nobody is logged in.
         UsageError: if there is nobody to ask.
     """
-    from deploy.client import credentials
+    from deploy import credentials
     from deploy.errors import UsageError
 
     credentials.require()

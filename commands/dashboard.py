@@ -17,7 +17,7 @@ from rich.live import Live
 
 from commands import drawing
 from commands.console import print_line, shown_by
-from deploy.kernel.look import Line, Look
+from deploy.look import Line, Look
 
 REDRAWN = 2  # times a second: the clocks go on between two looks
 LEAVE = "\x1b[?25h\x1b[?1049l"  # show the cursor, and the screen that was there before

@@ -15,7 +15,7 @@ SPENDING = ("tpu", "gpu", "submit")
 
 def _then(given: Mapping[str, Any]) -> str:
     """Return what to do if a command with these options has not ended."""
-    from deploy.live import live
+    from deploy import live
 
     return live.unfinished(_again(given)) if given.get("live") else NOTHING_LOST
 
@@ -55,8 +55,8 @@ def doctor(
 
     Example: invoke doctor --live
     """
+    from deploy import check, doctor
     from deploy.errors import UsageError
-    from deploy.setup import check, doctor
 
     given = {"config": config, "tpu": tpu, "gpu": gpu, "submit": submit, "yes": yes}
     if live:
@@ -72,7 +72,7 @@ def doctor(
 
 
 def _live(given: Mapping[str, Any]) -> dict[str, Any]:
-    from deploy.live import live
+    from deploy import live
 
     wanted = [name for name in SPENDING if given[name]]
     ask = agreement(given["yes"] or not wanted)  # before anything is made: it takes half an hour

@@ -19,8 +19,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from deploy.client import secrets
-from deploy.kernel.look import Look, clock
+from deploy import secrets
+from deploy.look import Look, clock
 from pipeline.train import progress_log
 
 WIDEST = 100  # columns; lines that are longer are hard to read

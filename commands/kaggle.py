@@ -65,7 +65,7 @@ def relay_chain(
 
     Example: invoke relay --config digits
     """
-    from deploy.relay import relay
+    from deploy import relay
 
     project(config, runtime=for_)  # refuses what cannot be, before anybody is asked
     agree, to_submit = PushPlan(config, confirmation(yes)), confirmation(yes, *SUBMIT)
@@ -118,9 +118,8 @@ def build(
 
     Example: invoke build --kernel train-tpu
     """
-    from deploy.bundle import push_rules
+    from deploy import push_rules, relay
     from deploy.errors import UsageError
-    from deploy.relay import relay
 
     ours, model = project(config), Path(artifact) if artifact else None
     if model is not None and kernel != relay.INFER:
@@ -169,7 +168,7 @@ def push_train(
 
     Example: invoke push-train --config digits
     """
-    from deploy.relay import chained_sessions, relay
+    from deploy import chained_sessions, relay
 
     chained_sessions.refuse_both(again, until_done)
     project(config, runtime=for_)  # refuses what cannot be, before anybody is asked
@@ -210,7 +209,7 @@ def push_infer(
 
     Example: invoke push-infer
     """
-    from deploy.relay import relay
+    from deploy import relay
 
     project(config)  # refuses what cannot be, before anybody is asked
     agree = confirmation(yes)
@@ -236,8 +235,7 @@ def pull(
 
     Example: invoke pull --kernel infer-gpu
     """
-    from deploy.kernel import saved_progress
-    from deploy.relay import relay
+    from deploy import relay, saved_progress
 
     pushes = resolved_pushes(config)
     ours, found = pushes.project, pushes.find_run(run, kernel)
@@ -262,7 +260,7 @@ def publish(
 
     Example: invoke publish --config digits
     """
-    from deploy.relay import published, relay
+    from deploy import published, relay
 
     pushes = resolved_pushes(config)
     if ensemble:
@@ -305,8 +303,8 @@ def submit(
 
     Example: invoke submit
     """
-    from deploy.relay import relay
-    from deploy.relay import submit as submissions
+    from deploy import relay
+    from deploy import submit as submissions
 
     ours = project(config)  # refuses what cannot be, before anybody is asked
     agree = None

@@ -73,8 +73,7 @@ def report(
     Example: invoke report --run out
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
-    from deploy.kernel import output
-    from deploy.relay import last_runs
+    from deploy import last_runs, output
     from workbench.report import report as model_side
 
     if run and os.path.isdir(run):  # noqa: PTH112 - Path.is_dir raises for a long name
@@ -132,7 +131,7 @@ def inspect(
     Example: invoke inspect --input data/leaves --write leaves
     """
     from deploy.errors import UsageError
-    from deploy.setup.init import in_address
+    from deploy.init import in_address
     from pipeline.command_line import refuse_missing_input
     from workbench.inspect import inspect_command
 

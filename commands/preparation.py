@@ -33,7 +33,7 @@ def push_prepare(
 
     Example: invoke push-prepare --config leaves
     """
-    from deploy.relay import relay
+    from deploy import relay
     from pipeline import config as configs
     from pipeline.data import preparation
 

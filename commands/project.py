@@ -46,8 +46,8 @@ def project(
     config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any
 ) -> Any:
     """Return what the Kaggle side needs to know of a config."""
+    from deploy import init
     from deploy.project import Project
-    from deploy.setup import init
     from pipeline import config as configs
     from pipeline.train import progress_log
 
@@ -115,10 +115,10 @@ def check_custom_code(config: str, artifact: Path | None = None) -> None:
 
 
 def models(pushes: Any, ensemble: str) -> dict[str, Any]:
-    """Return what an inference accepts, as `deploy.relay.relay.push` takes it: the artifact of the
+    """Return what an inference accepts, as `deploy.relay.push` takes it: the artifact of the
     last training, or the members of an ensemble.json. Their functions have to be those here.
     """
-    from deploy.kernel import ensemble_file
+    from deploy import ensemble_file
 
     members = ensemble_file.read(Path(ensemble), pushes.project) if ensemble else []
     folders = [one.folder for one in members] if ensemble else [pushes.last_artifact()]
@@ -153,7 +153,7 @@ def embedded(slug: str, folder: Path, command: str) -> Path:
 
 def connect() -> Any:
     """Return a connection with the user's own credentials."""
-    from deploy.client.client import Kaggle
+    from deploy.client import Kaggle
 
     return Kaggle.connect(show=show)
 
@@ -167,9 +167,8 @@ def resolved_pushes(config: str, *, again: bool = False, **more: Any) -> Any:
         again: leave one unclear of which Kaggle does not tell: a push follows all the same.
         more: of `project`.
     """
-    from deploy.client import credentials
-    from deploy.relay import reconcile
-    from deploy.relay.last_runs import Pushes
+    from deploy import credentials, reconcile
+    from deploy.last_runs import Pushes
 
     credentials.require_client()
     pushes = Pushes(project(config, **more))

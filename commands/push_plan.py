@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from commands.console import ROOT, show
 
 if TYPE_CHECKING:
-    from deploy.kernel.push_and_watch import Run
+    from deploy.push_and_watch import Run
 
 TPU = "tpu-v5e-8"  # what train-tpu runs on, unless --for says another
 TWICE = 0.5  # of the time that a TPU waits: it is input-bound by a factor of 2
@@ -86,7 +86,7 @@ class PushPlan:
 
     def keep(self, run: "Run") -> None:
         """Keep the plan of what was pushed, for its report."""
-        from deploy.kernel import output
+        from deploy import output
         from formats import atomic_file
         from workbench.plan import plan_command
 

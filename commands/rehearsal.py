@@ -35,7 +35,7 @@ class Hosted:
 
     Attributes:
         competition: an embedded one's slug, or one on a folder.
-        check: as `deploy.relay.submit.submit` takes it.
+        check: as `deploy.submit.submit` takes it.
         variables: environment variables of the sessions.
         private: folders that no session sees.
         lines: what the rehearsal does, and what not.
@@ -138,7 +138,7 @@ def default(folder: str) -> str:
     """Return the config of a rehearsal for which none was given; of a folder it is said."""
     if not folder:
         return "digits"
-    from deploy.setup import init
+    from deploy import init
 
     name = init.default_config(ROOT)
     write = shlex.join(["invoke", "inspect", "--input", folder, "--write"])
@@ -171,7 +171,7 @@ def serve(
 
     Example: invoke serve --config leaves --input data/leaves --folder kaggle
     """
-    from deploy.client import credentials
+    from deploy import credentials
     from deploy.errors import UsageError
 
     credentials.require_client()  # the local Kaggle is made of the client's parts, too
@@ -215,10 +215,8 @@ def _rehearse(
     internet: bool,
     pythons: Mapping[str, str],
 ) -> dict[str, Any]:
-    from deploy.bundle import rehearsed
-    from deploy.client import credentials
+    from deploy import credentials, rehearsed, relay
     from deploy.errors import Detached, RelayError, UsageError
-    from deploy.relay import relay
     from formats.errors import writing
 
     credentials.require_client()  # the local Kaggle is made of the client's parts, too

@@ -35,7 +35,7 @@ def init_project(
 
     Example: invoke init --competition leaf-diseases
     """
-    from deploy.setup import init
+    from deploy import init
     from workbench.inspect import config_edits
 
     hours = number("infer-hours", infer_hours, 1 / 60, init.MOST_HOURS) if infer_hours else None

@@ -46,7 +46,7 @@ def watch(
 
     Example: invoke watch --kernel infer-gpu
     """
-    from deploy.relay import continuation, next_steps, relay
+    from deploy import continuation, next_steps, relay
 
     pushes = resolved_pushes(
         config,
@@ -86,8 +86,8 @@ def status(
 
     Example: invoke status
     """
-    from deploy.trace import lineage
-    from deploy.trace import status as states
+    from deploy import lineage
+    from deploy import status as states
 
     ours = project(config)
     if of:

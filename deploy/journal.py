@@ -17,11 +17,10 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from deploy import errors
-from deploy.client import server_address
-from deploy.client.deadline import TimeUp
-from deploy.client.secrets import redact
+from deploy import errors, server_address
+from deploy.deadline import TimeUp
 from deploy.errors import Busy
+from deploy.secrets import redact
 from formats.errors import DiskError, writing
 
 # `before`: the version before the call, noted where nothing else shows that a call was made.

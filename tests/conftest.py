@@ -169,7 +169,7 @@ def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget after each test with what it signed in: the same letters may mean something else in
     the next.
     """
-    from deploy.client import secrets as signed_in
+    from deploy import secrets as signed_in
 
     monkeypatch.setattr(signed_in, "_known", set())
 

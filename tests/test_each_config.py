@@ -2,7 +2,7 @@
 
 import pytest
 
-from deploy.bundle import bundle
+from deploy import bundle
 from pipeline import config as configs
 from pipeline.config import custom_code
 from pipeline.config.config_files import CONFIGS

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from commands import drawing
-from deploy.kernel.look import Look
+from deploy.look import Look
 from localkaggle import fault_kinds
 from localkaggle.server import LocalKaggle
 from tests.faults.world import competition

@@ -13,7 +13,7 @@ import pytest
 
 from commands import push_plan
 from deploy.errors import UsageError
-from deploy.kernel.push_and_watch import Run
+from deploy.push_and_watch import Run
 from pipeline import config as configs
 from workbench import __main__ as command_line
 from workbench.plan import cost, plan, plan_command

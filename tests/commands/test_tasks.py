@@ -17,9 +17,9 @@ from invoke.collection import Collection
 
 import commands.project
 import tasks
-from deploy.kernel.push_and_watch import Run
-from deploy.relay import relay
-from deploy.relay.submit import Submission
+from deploy import relay
+from deploy.push_and_watch import Run
+from deploy.submit import Submission
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import namespaces
 from tests.deploy.invoked import HANGS_AFTER, ROOT, Prompt, ended

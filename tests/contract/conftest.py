@@ -18,10 +18,10 @@ from uuid import uuid4
 
 import pytest
 
-from deploy.client.client import Kaggle
-from deploy.client.kernel_calls import RUN
-from deploy.client.responses import Saved
+from deploy.client import Kaggle
 from deploy.errors import RelayError
+from deploy.kernel_calls import RUN
+from deploy.responses import Saved
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.server import LocalKaggle
 from tests.localkaggle.pushed_notebooks import notebook

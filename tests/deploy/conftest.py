@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from deploy.bundle import bundle
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
+from deploy import bundle
+from deploy.client import Kaggle
 from deploy.project import Project
+from deploy.retries import Pace
 from localkaggle.server import LocalKaggle
 from tests.deploy.between import Between
 from tests.deploy.small import write_project

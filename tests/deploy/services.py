@@ -4,10 +4,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from deploy.client.client import Kaggle
-from deploy.kernel.push_and_watch import Run
-from deploy.relay import publish as datasets
-from deploy.relay import submit as submissions
+from deploy import publish as datasets
+from deploy import submit as submissions
+from deploy.client import Kaggle
+from deploy.push_and_watch import Run
 from tests.deploy.between import Between
 
 GONE = (404, {"code": 404, "message": "Not found"})

@@ -7,11 +7,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
-from deploy.kernel.push_and_watch import Run
+from deploy import relay
+from deploy.client import Kaggle
 from deploy.project import Project
-from deploy.relay import relay
+from deploy.push_and_watch import Run
+from deploy.retries import Pace
 from localkaggle.server import LocalKaggle
 from tests.deploy.invoked import ROOT
 

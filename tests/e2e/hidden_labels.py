@@ -26,7 +26,7 @@ import pandas as pd
 
 from commands import rehearsal
 from commands.project import connect, project
-from deploy.relay import relay
+from deploy import relay
 from localkaggle.sessions.session import Session, namespaces
 from pipeline import config as configs
 from pipeline.config.data_layout import Data

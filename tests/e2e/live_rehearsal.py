@@ -10,10 +10,9 @@ from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any, NamedTuple
 
-from deploy.client import secrets
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
-from deploy.live import live, seen_facts
+from deploy import live, secrets, seen_facts
+from deploy.client import Kaggle
+from deploy.retries import Pace
 from localkaggle import facts as local_facts
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.facts import Facts

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
+from deploy.client import Kaggle
+from deploy.retries import Pace
 from localkaggle.server import LocalKaggle
 from pipeline import config as configs
 

@@ -5,7 +5,7 @@ import signal
 
 import pytest
 
-from deploy.client.retries import Pace
+from deploy.retries import Pace
 from localkaggle import facts as local_facts
 from localkaggle.facts import Facts
 from localkaggle.fault_kinds import edited

@@ -7,10 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from deploy import artifact_manifest, chained_sessions, output, relay
 from deploy.errors import NoQuota, RunFailed
-from deploy.kernel import artifact_manifest, output
 from deploy.project import PAIR, Project
-from deploy.relay import chained_sessions, relay
 from formats.checkpoint_folder import NAME
 from tests.e2e.project import LEAST, ROOT, opened, quiet, written
 

@@ -6,7 +6,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from commands import console
-from deploy.client.deadline import within
+from deploy.deadline import within
 from localkaggle.fault_kinds import meanwhile
 from tests import forked
 from tests.faults.world import CHAIN, PATIENT_SECONDS, TASKS, User, World

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.relay.last_runs import Pushes
+from deploy.last_runs import Pushes
 from tests.faults.child import stopped
 from tests.faults.matrix import CALLS
 from tests.faults.recorded_session import write_artifact

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from deploy.bundle import bundle
-from deploy.kernel import push_and_watch
-from deploy.relay import relay
-from deploy.relay.last_runs import Pushes
+from deploy import bundle, push_and_watch, relay
+from deploy.last_runs import Pushes
 from localkaggle.fault_kinds import Kind, edited, instead, meanwhile
 from localkaggle.sessions.session_log import Log
 from tests.faults.matrix import MUTATING
@@ -283,7 +281,7 @@ def test_a_client_that_cannot_be_imported_is_a_message_and_exit_code_2():
     """K47: it needs six, and does not say so."""
     code = (
         "import sys; sys.modules['six'] = None\n"
-        "from commands import console\nfrom deploy.client.client import Kaggle\n"
+        "from commands import console\nfrom deploy.client import Kaggle\n"
         "console.reported(Kaggle.connect)()"
     )
 

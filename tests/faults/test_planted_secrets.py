@@ -16,7 +16,7 @@ import sys
 
 import pytest
 
-from deploy.client import secrets
+from deploy import secrets
 from deploy.journal import Journal
 from localkaggle.fault_kinds import instead
 from localkaggle.server import USER, LocalKaggle
@@ -84,8 +84,8 @@ import sys
 from pathlib import Path
 
 from commands import console, project
-from deploy.kernel import push_and_watch
-from deploy.relay import submit
+from deploy import push_and_watch
+from deploy import submit
 
 @console.reported
 def send():

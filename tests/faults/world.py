@@ -19,18 +19,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
-from deploy.client import secrets
-from deploy.client.client import Kaggle
-from deploy.client.deadline import within
-from deploy.client.retries import Pace
+from deploy import output, reconcile, relay, secrets, status
+from deploy.client import Kaggle
+from deploy.deadline import within
 from deploy.errors import RelayError
 from deploy.journal import COLUMNS, Journal
-from deploy.kernel import output
-from deploy.kernel.push_and_watch import Run
-from deploy.relay import reconcile, relay
-from deploy.relay.last_runs import Pushes
-from deploy.relay.relay import Project
-from deploy.trace import status
+from deploy.last_runs import Pushes
+from deploy.push_and_watch import Run
+from deploy.relay import Project
+from deploy.retries import Pace
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.fault_kinds import Kind
 from localkaggle.server import LocalKaggle

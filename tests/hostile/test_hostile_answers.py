@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
+from deploy import output
+from deploy.client import Kaggle
 from deploy.errors import RelayError
-from deploy.kernel import output
-from deploy.kernel.push_and_watch import Run
+from deploy.push_and_watch import Run
+from deploy.retries import Pace
 from formats import checksums
 from localkaggle.fault_kinds import instead
 from localkaggle.server import LocalKaggle

@@ -65,24 +65,24 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "push and publish": (
         [
-            *("deploy/kernel/push_and_watch.py", "deploy/relay/publish.py"),
-            *("deploy/relay/push_preview.py", "deploy/client/retries.py"),
+            *("deploy/push_and_watch.py", "deploy/publish.py"),
+            *("deploy/push_preview.py", "deploy/retries.py"),
         ],
         ["tests/deploy/ordinary", "tests/faults", "tests/commands", "tests/doors"],
     ),
     "reconciliation": (
         [
-            *("deploy/relay/reconcile.py", "deploy/relay/last_runs.py"),
-            *("deploy/relay/next_steps.py", "deploy/relay/published.py"),
-            *("deploy/relay/submit.py", "deploy/journal.py"),
+            *("deploy/reconcile.py", "deploy/last_runs.py"),
+            *("deploy/next_steps.py", "deploy/published.py"),
+            *("deploy/submit.py", "deploy/journal.py"),
         ],
         ["tests/deploy/ordinary", "tests/faults", "tests/commands", "tests/doors"],
     ),
     "bundle": (
         [
-            *("deploy/bundle/bundle.py", "deploy/bundle/travelling.py"),
-            *("deploy/bundle/kernel_metadata.py", "deploy/bundle/push_rules.py"),
-            "deploy/kernel/bundle_versions.py",
+            *("deploy/bundle.py", "deploy/travelling.py"),
+            *("deploy/kernel_metadata.py", "deploy/push_rules.py"),
+            "deploy/bundle_versions.py",
         ],
         ["tests/deploy/bundle", "tests/localkaggle/sessions", "tests/doors"],
     ),

@@ -13,10 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from slugify import slugify
 
-from deploy.bundle import bundle, push_rules
-from deploy.client import secrets
+from deploy import bundle, push_and_watch, push_rules, secrets
 from deploy.errors import UsageError
-from deploy.kernel import push_and_watch
 from tests.deploy.small import commit
 
 ARTIFACT, CHECKPOINT, OWN = "ann/digits-artifact", "ann/digits-checkpoint", "keras/weights"

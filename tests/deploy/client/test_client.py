@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client import credentials
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
+from deploy import credentials
+from deploy.client import Kaggle
 from deploy.errors import CredentialError, NotFound, Unreachable, UsageError
+from deploy.retries import Pace
 from tests.deploy.between import HANG, RESET
 from tests.deploy.invoked import ROOT
 
@@ -110,12 +110,12 @@ def test_an_expired_token_does_not_spoil_a_good_key(between, monkeypatch):
 
 def test_the_kaggle_side_starts_without_the_client():
     """Importing kaggle logs in; nothing but connecting may do that."""
-    code = "import sys, deploy.relay.relay, deploy.client.client; print(*sys.modules)"
+    code = "import sys, deploy.relay, deploy.client; print(*sys.modules)"
 
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, check=True)
 
     imported = done.stdout.decode().split()
-    assert "deploy.client.client" in imported
+    assert "deploy.client" in imported
     assert not {"kaggle", "kagglesdk", "jupytext"} & set(imported)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client import credential_lookup, server_address
+from deploy import credential_lookup, server_address
 from tests.deploy.invoked import ROOT
 
 KEY = "0123456789abcdef0123456789abcdef"
@@ -123,7 +123,7 @@ def test_a_home_that_cannot_be_written_is_named_and_nothing_is_to_be_installed(h
     (home / ".kaggle").rmdir()
     (home / ".config").write_text("a file in the way")
 
-    code = "from deploy.client.client import Kaggle; Kaggle.connect()"
+    code = "from deploy.client import Kaggle; Kaggle.connect()"
 
     words = [sys.executable, "-c", code]
     said = subprocess.run(words, cwd=ROOT, capture_output=True, text=True).stderr

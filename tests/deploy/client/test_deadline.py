@@ -9,8 +9,8 @@ from contextlib import suppress
 
 import pytest
 
-from deploy.client import deadline
-from deploy.client.deadline import TimeUp, within
+from deploy import deadline
+from deploy.deadline import TimeUp, within
 from deploy.errors import DeadlinePassed
 from tests.deploy.invoked import ROOT
 
@@ -58,7 +58,7 @@ def test_a_deadline_that_was_swallowed_comes_again():
 LOST = """
 import atexit, signal, threading
 from commands import console
-from deploy.client.deadline import within
+from deploy.deadline import within
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 lock = threading.Lock()

@@ -5,7 +5,7 @@ import json
 import pytest
 import requests
 
-from deploy.client import failure_messages
+from deploy import failure_messages
 from deploy.errors import CredentialError, Denied, Expired, NoQuota, NoSlot, NotFound, Refused
 
 

@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 
-from deploy.client import secrets
+from deploy import secrets
 from deploy.errors import CredentialError
 from localkaggle.server import LocalKaggle
 from tests.deploy.small import HANDLE, connect, metadata

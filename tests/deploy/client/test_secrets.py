@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.client import failure_messages, secrets
+from deploy import failure_messages, secrets
 from deploy.journal import Journal
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -146,7 +146,7 @@ def test_nothing_in_this_repository_looks_like_a_secret():
     ]
 
     assert not found
-    assert {"tasks.py", "deploy/client/secrets.py"} <= set(read)
+    assert {"tasks.py", "deploy/secrets.py"} <= set(read)
 
 
 TEXTS = st.text() | st.sampled_from([text for text, _ in LEAKS.values()])
@@ -240,7 +240,7 @@ def test_verbose_makes_no_library_tell_signed_addresses(between, tmp_path):
     address = f"http://localhost/put/x?X-Goog-Signature={HEX256}"
     between.say("StartBlobUpload", [{"token": "t", "createUrl": address}])
     code = (
-        "import pathlib, sys; from deploy.client.client import Kaggle;"
+        "import pathlib, sys; from deploy.client import Kaggle;"
         " Kaggle.connect().upload(pathlib.Path(sys.argv[1]))"
     )
     (tmp_path / "file").write_text("x")

@@ -9,9 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.client import failure_messages
+from deploy import artifact_manifest, failure_messages, output, push_and_watch
 from deploy.errors import BadAnswer, RunFailed, Unverified, UsageError
-from deploy.kernel import artifact_manifest, output, push_and_watch
 from formats import checksums
 
 HANDLE = "ann/digits-train-tpu"

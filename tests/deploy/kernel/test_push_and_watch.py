@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from deploy.client.retries import Pace
+from deploy import push_and_watch
 from deploy.errors import (
     Ambiguous,
     BadAnswer,
@@ -17,8 +17,8 @@ from deploy.errors import (
     Refused,
     RunFailed,
 )
-from deploy.kernel import push_and_watch
-from deploy.kernel.push_and_watch import Run
+from deploy.push_and_watch import Run
+from deploy.retries import Pace
 from pipeline.train.progress_log import in_words
 from tests.deploy.between import RESET
 

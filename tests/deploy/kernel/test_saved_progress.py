@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from deploy import artifact_manifest, output, saved_progress
 from deploy.errors import Unverified, UsageError
-from deploy.kernel import artifact_manifest, output, saved_progress
 from formats import checksums
 from pipeline.runtime import provenance
 from pipeline.train import checkpoint

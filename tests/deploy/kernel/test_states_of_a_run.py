@@ -14,10 +14,10 @@ from kagglesdk.competitions.types.submission_status import SubmissionStatus
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.kernels.types.kernels_enums import KernelWorkerStatus
 
-from deploy.client.retries import Pace
+from deploy import output, push_and_watch
 from deploy.errors import BadAnswer, DeadlinePassed, RunFailed, Unreachable
-from deploy.kernel import output, push_and_watch
-from deploy.kernel.push_and_watch import Run
+from deploy.push_and_watch import Run
+from deploy.retries import Pace
 from tests.deploy.services import GONE, at, published, scores_all, submitted, takes_all
 
 SUCCESS, WAITS = "success", "waits"

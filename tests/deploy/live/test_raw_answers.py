@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from deploy.client.file_transfer import Heard
 from deploy.errors import UsageError
-from deploy.live.raw_answers import RawAnswers, read
+from deploy.file_transfer import Heard
+from deploy.raw_answers import RawAnswers, read
 
 KEY = "0123456789abcdef" * 2
 

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from deploy.live import seen_facts
+from deploy import seen_facts
 
 VERSION = {"kernelSlug": "x", "versionLabel": "v1"}
 

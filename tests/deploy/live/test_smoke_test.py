@@ -5,12 +5,12 @@ import json
 
 import pytest
 
-from deploy.client.client import Kaggle
-from deploy.client.kernel_calls import SAVE
+from deploy.client import Kaggle
 from deploy.errors import BadAnswer, Unreachable, UsageError
-from deploy.live.live_runs import Runs
-from deploy.live.made_things import MadeThings
-from deploy.live.raw_answers import RawAnswers
+from deploy.kernel_calls import SAVE
+from deploy.live_runs import Runs
+from deploy.made_things import MadeThings
+from deploy.raw_answers import RawAnswers
 from localkaggle import facts as local_facts
 from localkaggle.fault_kinds import edited
 from localkaggle.server import USER

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
+from deploy import chained_sessions, reconcile, relay
 from deploy.errors import Ambiguous, Detached, RelayError, Renamed, Unknown
 from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
+from deploy.last_runs import Pushes, status_of
 from deploy.project import Project
-from deploy.relay import chained_sessions, reconcile, relay
-from deploy.relay.last_runs import Pushes, status_of
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from tests.deploy.small import HANDLE, QUICK, connect, ended, push, sent

@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from deploy.client.client import Kaggle
+from deploy import doctor, relay, status
+from deploy.client import Kaggle
 from deploy.errors import NoQuota, NotMounted, SourceMissing, SourcesRefused, UsageError
+from deploy.last_runs import Pushes
 from deploy.project import INFER, TRAIN, Project
-from deploy.relay import relay
-from deploy.relay.last_runs import Pushes
-from deploy.setup import doctor
-from deploy.trace import status
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
 from tests.deploy import small

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
+from deploy import status
+from deploy.client import Kaggle
 from deploy.errors import BadAnswer, CredentialError, Unreachable, UsageError
-from deploy.trace import status
+from deploy.retries import Pace
 from tests.deploy.between import RESET
 
 PATIENT = Pace(first=0.01, most=0.05, patience=3600)
@@ -82,7 +82,7 @@ def test_a_machine_that_is_offline_is_told_in_seconds_what_it_looks_like(site, m
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", offline)
-    monkeypatch.setattr("deploy.client.retries.FIRST_PATIENCE", 0.2)
+    monkeypatch.setattr("deploy.retries.FIRST_PATIENCE", 0.2)
 
     with pytest.raises(Unreachable, match="this machine seems to be offline") as caught:
         site.quota()
@@ -92,7 +92,7 @@ def test_a_machine_that_is_offline_is_told_in_seconds_what_it_looks_like(site, m
 
 
 def test_a_network_that_drops_for_a_minute_ends_nothing(kaggle, between, monkeypatch):
-    monkeypatch.setattr("deploy.client.retries.FIRST_PATIENCE", 0.0)
+    monkeypatch.setattr("deploy.retries.FIRST_PATIENCE", 0.0)
     between.say("GetAcceleratorQuotaStatistics", [LEFT, *[RESET] * 5, LEFT])
     kaggle.quota()
 

@@ -18,8 +18,7 @@ from invoke.parser import Parser
 
 import tasks
 from commands import console
-from deploy import errors
-from deploy.client import credentials
+from deploy import credentials, errors
 from deploy.journal import Journal
 from tests.deploy import invoked
 from tests.deploy.small import copied

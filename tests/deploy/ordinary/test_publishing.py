@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from deploy.client.client import Kaggle
+from deploy import publish as datasets
+from deploy import relay
+from deploy.client import Kaggle
 from deploy.errors import Denied, Refused, Unverified, UsageError
-from deploy.kernel.push_and_watch import Run
+from deploy.last_runs import Pushes
 from deploy.project import Project
-from deploy.relay import publish as datasets
-from deploy.relay import relay
-from deploy.relay.last_runs import Pushes
+from deploy.push_and_watch import Run
 from formats import checksums
 from localkaggle.fault_kinds import instead
 from tests.deploy import small

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
+from deploy import chained_sessions, push_preview, relay, status
 from deploy.errors import Busy, NoQuota
+from deploy.last_runs import Pushes
 from deploy.project import PAIR, TRAIN, Project
-from deploy.relay import chained_sessions, push_preview, relay
-from deploy.relay.last_runs import Pushes
-from deploy.trace import status
 from localkaggle.facts import Facts
 from tests.deploy.between import Between
 from tests.deploy.small import HANDLE, connect, push, sent

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 import pipeline.configs
+from deploy import init
 from deploy.errors import UsageError
-from deploy.setup import init
 from localkaggle.competitions import Competition, accuracy
 from pipeline.config import Config, config_files, load
 from tests.small_competition import write_competition

@@ -9,13 +9,11 @@ from typing import Any
 
 import pytest
 
-from deploy import errors
-from deploy.client.retries import Pace
-from deploy.kernel import artifact_manifest, output
-from deploy.kernel.push_and_watch import Run
-from deploy.relay import competition_rules, relay
-from deploy.relay.last_runs import Pushes
-from deploy.relay.submit import Spending
+from deploy import artifact_manifest, competition_rules, errors, output, relay
+from deploy.last_runs import Pushes
+from deploy.push_and_watch import Run
+from deploy.retries import Pace
+from deploy.submit import Spending
 from localkaggle.fault_kinds import edited, instead
 from localkaggle.sessions.session import Outcome
 from pipeline.infer import submission

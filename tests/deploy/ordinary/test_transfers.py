@@ -14,12 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client.file_transfer import RECEIVED_BYTES, Download, Origin
-from deploy.client.retries import Pace
+from deploy import output, publish
 from deploy.errors import Unreachable
-from deploy.kernel import output
-from deploy.kernel.push_and_watch import Run
-from deploy.relay import publish
+from deploy.file_transfer import RECEIVED_BYTES, Download, Origin
+from deploy.push_and_watch import Run
+from deploy.retries import Pace
 from formats import checksums
 from formats.errors import DiskError
 from localkaggle.server import LocalKaggle
@@ -38,7 +37,7 @@ PUBLISH = """
 import sys
 from pathlib import Path
 from deploy.project import Project
-from deploy.relay.publish import publish_and_record
+from deploy.publish import publish_and_record
 from tests.deploy.ordinary.test_transfers import DATASET
 from tests.deploy.small import connect
 folder, runs = map(Path, sys.argv[1:])

@@ -10,11 +10,10 @@ from typing import Any
 
 import pytest
 
-from deploy.client.retries import Pace
+from deploy import push_and_watch, relay
 from deploy.errors import Denied, NotMounted, RunFailed
-from deploy.kernel import push_and_watch
-from deploy.kernel.push_and_watch import Run
-from deploy.relay import relay
+from deploy.push_and_watch import Run
+from deploy.retries import Pace
 from localkaggle.fault_kinds import edited
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log

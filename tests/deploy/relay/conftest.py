@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
-from deploy.kernel import output
-from deploy.kernel.push_and_watch import Run
+from deploy import output
+from deploy.client import Kaggle
 from deploy.project import Project
+from deploy.push_and_watch import Run
+from deploy.retries import Pace
 from localkaggle.server import LocalKaggle
 from tests.deploy.small import HANDLE, connect, metadata, write_kernel
 from tests.faults.recorded_session import write_artifact

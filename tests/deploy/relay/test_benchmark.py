@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from deploy.relay import relay
-from deploy.relay.relay import BENCH
+from deploy import relay
+from deploy.relay import BENCH
 from tests.deploy.relay.conftest import with_kernel
 from tests.deploy.small import connect
 from tests.localkaggle.pushed_notebooks import Scripted

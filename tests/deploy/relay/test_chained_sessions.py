@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import pytest
 
+from deploy import chained_sessions, continuation, output, reconcile, relay, status
 from deploy.errors import NoQuota, RunFailed, UsageError
-from deploy.kernel import output
-from deploy.relay import chained_sessions, continuation, reconcile, relay
-from deploy.relay.last_runs import Pushes
-from deploy.trace import status
+from deploy.last_runs import Pushes
 from tests.deploy.small import HANDLE, connect, ended, push
 from tests.deploy.trainer import Script, unbroken
 

@@ -9,13 +9,10 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from deploy.client import server_address
+from deploy import competition_rules, output, relay, server_address, status
 from deploy.errors import Denied, Refused, RelayError, UsageError
 from deploy.journal import DONE
-from deploy.kernel import output
-from deploy.relay import competition_rules, relay
-from deploy.relay.last_runs import Pushes
-from deploy.trace import status
+from deploy.last_runs import Pushes
 from localkaggle.facts import Facts
 from localkaggle.fault_kinds import edited
 from tests.deploy.small import QUICK, connect

@@ -7,11 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from deploy.bundle import bundle
+from deploy import bundle, ensemble_file, lineage, published, relay
 from deploy.errors import Unverified, UsageError
-from deploy.kernel import ensemble_file
-from deploy.relay import published, relay
-from deploy.trace import lineage
 from formats import checksums
 from pipeline.infer import ensemble as model_side
 from tests.faults.recorded_session import seal, write_artifact

@@ -7,12 +7,10 @@ from functools import partial
 
 import pytest
 
+from deploy import push_preview, relay, saved_progress, status
 from deploy.errors import RunFailed, SourcesRefused
-from deploy.kernel import saved_progress
-from deploy.relay import push_preview, relay
-from deploy.relay.last_runs import Pushes
-from deploy.relay.relay import PREPARE, TRAIN
-from deploy.trace import status
+from deploy.last_runs import Pushes
+from deploy.relay import PREPARE, TRAIN
 from tests.deploy.relay.conftest import with_kernel
 from tests.deploy.small import connect
 from tests.deploy.trainer import KILLED

@@ -6,8 +6,8 @@ from functools import partial
 
 import pytest
 
-from deploy.client.retries import Pace
 from deploy.errors import Refused, Unreachable, Unverified
+from deploy.retries import Pace
 from tests.deploy.between import RESET
 from tests.deploy.services import GONE, at, published, returns, takes_all
 

@@ -5,9 +5,8 @@ from functools import partial
 
 import pytest
 
-from deploy.bundle import rehearsed
-from deploy.relay import push_preview, relay
-from deploy.relay.last_runs import Pushes
+from deploy import push_preview, rehearsed, relay
+from deploy.last_runs import Pushes
 from tests.deploy.small import HANDLE, push
 
 

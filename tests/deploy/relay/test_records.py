@@ -8,10 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from deploy import last_runs, relay, status
 from deploy.errors import RunFailed, Unreachable, UsageError
-from deploy.relay import last_runs, relay
-from deploy.relay.last_runs import Pushes
-from deploy.trace import status
+from deploy.last_runs import Pushes
 from localkaggle.server import LocalKaggle
 from tests.deploy.small import connect
 from tests.deploy.trainer import Script

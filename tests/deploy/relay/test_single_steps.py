@@ -6,11 +6,10 @@ import shlex
 
 import pytest
 
+from deploy import reconcile, relay, status
 from deploy.errors import Ambiguous, Refused, UsageError
-from deploy.kernel.push_and_watch import Run
-from deploy.relay import reconcile, relay
-from deploy.relay.last_runs import Pushes
-from deploy.trace import status
+from deploy.last_runs import Pushes
+from deploy.push_and_watch import Run
 from tests.deploy.small import HANDLE, push
 
 STAGE = "rehearsal/digits-artifact"

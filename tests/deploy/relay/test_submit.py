@@ -7,9 +7,9 @@ from functools import partial
 
 import pytest
 
-from deploy.client.retries import Pace
 from deploy.errors import Ambiguous, BadAnswer, NoQuota, Refused, RunFailed, Unverified, UsageError
-from deploy.kernel.push_and_watch import Run
+from deploy.push_and_watch import Run
+from deploy.retries import Pace
 from tests.deploy.services import GONE, scores_all, submitted
 
 RUN = Run("ann/digits-infer-gpu", 3, "", "b1")

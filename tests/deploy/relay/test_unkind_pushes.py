@@ -4,11 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from deploy.client.retries import Pace
+from deploy import chained_sessions, reconcile, relay, status
 from deploy.errors import NoQuota, Refused, UsageError
-from deploy.relay import chained_sessions, reconcile, relay
-from deploy.relay.last_runs import Pushes
-from deploy.trace import status
+from deploy.last_runs import Pushes
+from deploy.retries import Pace
 from localkaggle.facts import Facts
 from localkaggle.fault_kinds import instead
 from tests.deploy.small import HANDLE, connect, ended, push, sent

@@ -12,13 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.client.client import Kaggle
-from deploy.client.retries import Pace
+from deploy import doctor
+from deploy.check import FAIL, PASS, SKIP, WARN, Check, exit_code
+from deploy.client import Kaggle
 from deploy.errors import CredentialError
 from deploy.journal import Journal
-from deploy.relay.relay import Project
-from deploy.setup import doctor
-from deploy.setup.check import FAIL, PASS, SKIP, WARN, Check, exit_code
+from deploy.relay import Project
+from deploy.retries import Pace
 from tests.deploy.between import Between
 from tests.deploy.small import commit, write_project
 

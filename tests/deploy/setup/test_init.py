@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from deploy import init
 from deploy.errors import Denied, UsageError
-from deploy.setup import init
 from formats.errors import DiskError
 from tests.deploy.between import Between
 

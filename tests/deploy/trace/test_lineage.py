@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
+from deploy import lineage
 from deploy.errors import Unverified, UsageError
 from deploy.journal import Journal
-from deploy.relay.relay import Project
-from deploy.trace import lineage
+from deploy.relay import Project
 
 RUN_ID = "digits-20261121-090000-abcdef"
 

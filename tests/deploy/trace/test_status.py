@@ -2,9 +2,9 @@
 
 import pytest
 
+from deploy import status
 from deploy.errors import Refused
 from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, Journal, Outcome
-from deploy.trace import status
 
 MADE = {"outcome": DONE, "version": 3}
 LOST, TAKEN = {"outcome": Outcome.NO_ANSWER}, {"outcome": INTENDED, "sent": 1}

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.kernel.push_and_watch import Run
-from deploy.relay.relay import Result
-from deploy.relay.submit import Submission
+from deploy.push_and_watch import Run
+from deploy.relay import Result
+from deploy.submit import Submission
 from pipeline import config as configs
 from pipeline.data import csv_files, dataset, table_features
 from pipeline.data.dataset import read_test

@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from invoke.main import program
 
-from deploy.client import secrets
+from deploy import secrets
 from formats import checksums, npz
 from pipeline.errors import ConfigError, PipelineError, ReportError
 from pipeline.evaluate import held_out_rows
