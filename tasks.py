@@ -2,34 +2,30 @@
 
 First run, without an account:  invoke dry-run
 Exit codes: docs/dev/design.md. With --json the last line of stdout is one JSON object, even after
-an error.
+an error. The word behind a task may be its config: invoke push-train leaves
 """
 
 import sys
 
-from commands.benchmark import bench, bench_report, push_bench
-from commands.console import refuse_unknown
-from commands.doctor import doctor
+from commands.console import read_words
+from commands.doctor import doctor, init_project
 from commands.kaggle import (
     build,
     publish,
     pull,
     push_infer,
+    push_prepare,
     push_train,
     relay_chain,
+    status,
     submit,
+    watch,
 )
-from commands.local import check, inspect, plan, report, scale_check
-from commands.preparation import push_prepare
+from commands.local import inspect, plan, report, scale_check
 from commands.rehearsal import dry_run, serve
-from commands.setup import init_project
-from commands.watch import status, watch
 
 __all__ = [
-    "bench",
-    "bench_report",
     "build",
-    "check",
     "doctor",
     "dry_run",
     "init_project",
@@ -37,7 +33,6 @@ __all__ = [
     "plan",
     "publish",
     "pull",
-    "push_bench",
     "push_infer",
     "push_prepare",
     "push_train",
@@ -50,4 +45,4 @@ __all__ = [
     "watch",
 ]
 
-refuse_unknown(sys.modules[__name__])
+read_words(sys.modules[__name__])

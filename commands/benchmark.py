@@ -1,24 +1,16 @@
-"""Tasks of the benchmark: on this machine, on Kaggle, and the page of what they measured."""
+"""The benchmark of 2018 and ours: on this machine, on Kaggle, and the page of what they measured.
+
+They are the authors' more than a competitor's, so `python -m commands` runs them.
+"""
 
 import os
 import shlex
 from pathlib import Path
 from typing import Any
 
-from invoke.context import Context
-
-from commands.console import ROOT, confirmation, limited, reported, show, task
-from commands.project import (
-    AGAIN,
-    CONFIG,
-    JSON,
-    YES,
-    connect,
-    embedded,
-    minutes,
-    resolved_pushes,
-    show_push,
-)
+from commands.console import ROOT, Result, limit, number, show, task
+from commands.project import connect, embedded, records, show_push
+from commands.telling import Telling
 
 CPU, TPU = "cpu", "tpu-v5e-8"
 GRID = {
@@ -30,23 +22,25 @@ GRID = {
 
 
 @task(
-    help={
-        **CONFIG,
-        **JSON,
-        **GRID,
-        "input": "the competition's folder; default: a new copy of the embedded one",
-        "output": "folder of the results, which a rerun goes on with; default: runs/bench-CONFIG",
-        "minutes": "after which no other training begins (default 10)",
-    }
+    batch=GRID["batch"],
+    pattern=GRID["pattern"],
+    epochs=GRID["epochs"],
+    input="the competition's folder; default: a new copy of the embedded one",
+    output="folder of the results, which a rerun goes on with; default: runs/bench-CONFIG",
+    minutes="after which no other training begins (default 10)",
 )
-@reported
 def bench(
-    c: Context, config: str = "", input: str = "", output: str = "", batch: str = "",
-    pattern: str = "", epochs: str = "", minutes: str = "10", json: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    config: str = "",
+    input: str = "",
+    output: str = "",
+    batch: str = "",
+    pattern: str = "",
+    epochs: str = "",
+    minutes: str = "10",
+) -> Result:
     """Time trainings on this machine, in the way of a benchmark of 2018 and in ours.
 
-    Example: invoke bench --pattern 1,3
+    Example: python -m commands bench --pattern 1,3
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our lines
     from pipeline import config as configs
@@ -57,7 +51,7 @@ def bench(
     folder = Path(output) if output else ROOT / "runs" / f"bench-{settings.name}"
     data = Path(input) if input else None
     if data is None and images.mounted(settings):
-        again = f"invoke bench --config {shlex.quote(config or settings.name)}"
+        again = f"python -m commands bench --config {shlex.quote(config or settings.name)}"
         data = embedded(settings.competition, folder / "data", again)
     given = {"batch": batch, "pattern": pattern, "epochs": epochs, "images": "", "minutes": minutes}
     made = bench_command.measure(config, data, folder, given, show)
@@ -65,50 +59,34 @@ def bench(
 
 
 @task(
-    help={
-        **JSON,
-        "runs": "output folders of benchmarks, with commas between; default: all in runs/",
-        "output": "folder of the page and its pictures; default: runs/bench-report",
-        "pattern": "to compare, 1 to 8; default: 3, or the first that was measured",
-        "accuracy": "on the training images, to which the times are compared (default 0.5)",
-    }
+    runs="output folders of benchmarks, with commas between; default: all in runs/",
+    output="folder of the page and its pictures; default: runs/bench-report",
+    pattern="to compare, 1 to 8; default: 3, or the first that was measured",
+    accuracy="on the training images, to which the times are compared (default 0.5)",
 )
-@reported
-def bench_report(
-    c: Context, runs: str = "", output: str = "", pattern: str = "", accuracy: str = "",
-    json: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+def bench_report(runs: str = "", output: str = "", pattern: str = "", accuracy: str = "") -> Result:
     """Write one page of any benchmarks, of any machines, beside the one of 2018.
 
-    Example: invoke bench-report --accuracy 0.9
+    Example: python -m commands bench-report --accuracy 0.9
     """
-    from commands.console import number
-
     folders = [Path(name.strip()) for name in runs.split(",") if name.strip()]
-    if not folders:
-        found = {path.parents[2] for path in (ROOT / "runs").glob("*/cells/*/*.json")}
-        folders = sorted(found)
+    folders = folders or sorted(
+        {path.parents[2] for path in (ROOT / "runs").glob("*/cells/*/*.json")}
+    )
     chosen = int(number("pattern", pattern, 1, 8)) if pattern else 0
     place = Path(output) if output else ROOT / "runs" / "bench-report"
     return _page(folders, place, chosen, accuracy)
 
 
 @task(
-    help={
-        **CONFIG,
-        **JSON,
-        **AGAIN,
-        **YES,
-        **GRID,
-        **minutes(15),
-        "for_": "what is measured: tpu-v5e-8 (default), gpu-t4x2 or cpu",
-        "fresh": "measure all again, whatever earlier sessions have measured",
-    }
+    limit(15),
+    batch=GRID["batch"],
+    pattern=GRID["pattern"],
+    epochs=GRID["epochs"],
+    for_="what is measured: tpu-v5e-8 (default), gpu-t4x2 or cpu",
+    fresh="measure all again, whatever earlier sessions have measured",
 )
-@reported
-@limited(15)
 def push_bench(
-    c: Context,
     config: str = "",
     for_: str = TPU,
     batch: str = "",
@@ -117,16 +95,14 @@ def push_bench(
     again: bool = False,
     fresh: bool = False,
     yes: bool = False,
-    minutes: str = "",
-    json: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """Time trainings on Kaggle, as many as its session and the quota allow; rerun to go on.
 
-    Example: invoke push-bench --config cifar100_wrn --for gpu-t4x2 --epochs 10
+    Example: python -m commands push-bench --config cifar100_wrn --for gpu-t4x2 --epochs 10
     """
-    from deploy import relay
+    from deploy import chain
     from deploy.errors import UsageError
-    from deploy.project import SHAPES
+    from deploy.project import BENCH, SHAPES
     from pipeline import config as configs
     from workbench.benchmark import bench_command, images
 
@@ -137,18 +113,16 @@ def push_bench(
     settings = configs.load(config)
     images.require(settings)
     given = {"batch": batch, "pattern": pattern, "epochs": epochs}
-    more: dict[str, Any] = {"options": {name: value for name, value in given.items() if value}}
-    bench_command.read(settings, more["options"])
-    more["runtime"] = "" if for_ == CPU else for_
-    more["mounts"] = images.mounted(settings)
-    agree = confirmation(yes)
-    ours = resolved_pushes(config, again=again or fresh, **more).project
-    run = relay.push(connect(), ours, relay.BENCH, again=again, fresh=fresh, show=show, agree=agree)
-    return show_push(run, ours.command("watch --kernel bench"))
+    options = {name: value for name, value in given.items() if value}
+    bench_command.read(settings, options)
+    runtime = "" if for_ == CPU else for_
+    ours = records(config, runtime=runtime, mounts=images.mounted(settings), options=options)
+    telling = Telling.spending(yes)
+    steps = chain.push_kernel(connect(telling), ours, BENCH, again=again, fresh=fresh)
+    return show_push(telling.complete(steps), ours.project.command("watch --kernel bench"))
 
 
 def _page(folders: list[Path], output: Path, pattern: int, accuracy: str) -> dict[str, Any]:
-    from commands.console import number
     from pipeline.runtime import backend
 
     backend.choose("jax")

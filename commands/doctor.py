@@ -1,66 +1,106 @@
-"""The task that looks whether all is in place, and at Kaggle itself."""
+"""The tasks that begin a competition, and look whether all is in place, and at Kaggle itself."""
 
 import shlex
-from collections.abc import Mapping
-from typing import Any
+from dataclasses import asdict
 
-from invoke.context import Context
-
-from commands.console import NOTHING_LOST, ROOT, agreement, limited, reported, show, task
-from commands.project import CONFIG, JSON, connect, project
+from commands.console import (
+    NOTHING_LOST,
+    ROOT,
+    Limit,
+    Result,
+    agreement,
+    asking,
+    limit,
+    number,
+    show,
+    task,
+)
+from commands.project import connect, project
+from commands.telling import Telling
 
 LIVE_MINUTES = 180  # five CPU sessions, a TPU and a GPU, with their queues
 SPENDING = ("tpu", "gpu", "submit")
 
 
-def _then(given: Mapping[str, Any]) -> str:
+@task(
+    limit(10),
+    name="init",
+    competition="its address, or the last part of that: leaf-diseases of"
+    " kaggle.com/competitions/leaf-diseases",
+    config="name of a config in pipeline/configs/; default: the one that is for the competition",
+    user="your name on Kaggle, if there are no credentials that say it",
+    infer_hours="hours that a code competition gives a notebook with a GPU; default: asked for on a"
+    " terminal",
+)
+def init_project(
+    competition: str = "", config: str = "", user: str = "", infer_hours: str = ""
+) -> Result:
+    """Check a competition on Kaggle, and make its config the default of all tasks.
+
+    Example: invoke init --competition leaf-diseases
+    """
+    from deploy import init
+    from workbench.inspect import config_edits
+
+    hours = number("infer-hours", infer_hours, 1 / 60, init.MOST_HOURS) if infer_hours else asking()
+    return init.begin(
+        ROOT,
+        competition,
+        {name: init.Stated(*said) for name, said in config_edits.stated(config).items()},
+        config_edits.put,
+        config=config,
+        user=user,
+        hours=hours,
+        show=show,
+    )
+
+
+def _then(given: Result) -> str:
     """Return what to do if a command with these options has not ended."""
-    from deploy import live
-
-    return live.unfinished(_again(given)) if given.get("live") else NOTHING_LOST
-
-
-def _again(given: Mapping[str, Any]) -> str:
-    """Return the command that goes on with a smoke test that was begun with these options."""
+    if not given.get("live"):
+        return NOTHING_LOST
     words = ["invoke", "doctor", "--live", "--config", str(given["config"])]
-    return shlex.join([*words, *(f"--{name}" for name in (*SPENDING, "yes") if given.get(name))])
+    again = shlex.join([*words, *(f"--{name}" for name in (*SPENDING, "yes") if given.get(name))])
+    return (
+        "The probe is unfinished. What it made on Kaggle is deleted, unless a line above says"
+        f" otherwise. To begin another:\n{again}"
+    )
 
 
 @task(
-    help={
-        **CONFIG,
-        **JSON,
-        "live": "look at Kaggle itself: run small private notebooks there, and delete them",
-        "tpu": "with --live: also a few minutes of TPU quota",
-        "gpu": "with --live: also a few minutes of GPU quota",
-        "submit": "with --live: also one submission of the competition's sample",
-        "yes": "spend without asking; for scripts",
-        "minutes": f"timeout in minutes (default 10, with --live {LIVE_MINUTES}); rerun to resume",
-    }
+    Limit(
+        10,
+        {"live": LIVE_MINUTES},
+        _then,
+        f"timeout in minutes (default 10, with --live {LIVE_MINUTES})",
+    ),
+    live="look at Kaggle itself: run small private notebooks there, and delete them",
+    tpu="with --live: also a few minutes of TPU quota",
+    gpu="with --live: also a few minutes of GPU quota",
+    submit="with --live: also one submission of the competition's sample",
+    yes="spend without asking; for scripts",
 )
-@reported
-@limited(10, advice=_then, live=LIVE_MINUTES)
 def doctor(
-    c: Context,
     config: str = "",
     live: bool = False,
     tpu: bool = False,
     gpu: bool = False,
     submit: bool = False,
     yes: bool = False,
-    minutes: str = "",
-    json: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """Check everything that a relay needs, and spend nothing; --live looks how Kaggle behaves.
 
     Example: invoke doctor --live
     """
-    from deploy import check, doctor
-    from deploy.errors import UsageError
+    from deploy import doctor
+    from deploy.errors import Detached, UsageError
 
-    given = {"config": config, "tpu": tpu, "gpu": gpu, "submit": submit, "yes": yes}
+    given = {"live": live, "config": config, "tpu": tpu, "gpu": gpu, "submit": submit, "yes": yes}
     if live:
-        return _live(given)
+        try:
+            return _live(given)
+        except KeyboardInterrupt:
+            raise Detached(f"Interrupted. {_then(given)}") from None
     alone = next((name for name in (*SPENDING, "yes") if given[name]), "")
     if alone:
         raise UsageError(
@@ -68,30 +108,18 @@ def doctor(
             f"invoke doctor --live --{alone}"
         )
     rows = doctor.examine(ROOT, lambda: project(config), show=show)
-    return {"rows": [row.to_json() for row in rows], "exit_code": check.exit_code(rows)}
+    return {"rows": [asdict(row) for row in rows], "exit_code": doctor.exit_code(rows)}
 
 
-def _live(given: Mapping[str, Any]) -> dict[str, Any]:
-    from deploy import live
+def _live(given: Result) -> Result:
+    from deploy.errors import Refused
+    from deploy.probe import Probe
 
     wanted = [name for name in SPENDING if given[name]]
     ask = agreement(given["yes"] or not wanted)  # before anything is made: it takes half an hour
     ours = project(given["config"])
-    result = live.smoke_test(
-        connect(),
-        ours.competition,
-        ours.runs / "live",
-        wanted=wanted,
-        sample=ours.sample,
-        agree=lambda step: ask(f"Spend {step.spends}?"),
-        show=show,
-        again=_again(given),
-    )
-    show(f"{'fact':20}{'assumed':12}seen")
-    for line in [*result.rows, *result.notes]:
-        show(str(line))
-    for address in result.left:
-        show(f"Still there, delete it by hand: {address}")
-    show(f"All answers, without names, addresses and keys: {result.file}")
-    show(f"A local Kaggle that behaves so: python -m localkaggle serve --facts {result.file}")
-    return {**result.values(), "exit_code": live.LEFT if result.left else 0}
+    probe = Probe(lambda: connect(Telling()), ours.competition, ours.sample, show)
+    result = probe.run(ours.runs / "live", wanted, lambda spends: ask(f"Spend {spends}?"))
+    show(f"The facts, without names and keys, to attach to an issue: {result['file']}")
+    show(f"A local Kaggle that behaves so: python -m localkaggle serve --facts {result['file']}")
+    return {**result, "exit_code": Refused.exit_code if result["left"] else 0}

@@ -7,27 +7,18 @@ import shlex
 import signal
 import sys
 from pathlib import Path
-from typing import Any
-
-from invoke.context import Context
 
 from commands import push_plan
-from commands.console import ROOT, number, reported, show, task
-from commands.project import CONFIG, JSON, embedded, resolved_pushes
+from commands.console import ROOT, Result, number, show, task
+from commands.project import embedded, resolved
+from commands.telling import Telling
 
 
 @task(
-    help={
-        **CONFIG,
-        **JSON,
-        "input": "the competition's folder; default: a new copy of the embedded one",
-        "batch": "rows a step to scale from; default: the config's base_batch",
-    }
+    input="the competition's folder; default: a new copy of the embedded one",
+    batch="rows a step to scale from; default: the config's base_batch",
 )
-@reported
-def scale_check(
-    c: Context, config: str = "", input: str = "", batch: str = "", json: bool = False
-) -> dict[str, Any]:
+def scale_check(config: str = "", input: str = "", batch: str = "") -> Result:
     """Check whether the learning rate holds that is scaled for the config's batch.
 
     Example: invoke scale-check --config digits_sgd
@@ -55,31 +46,24 @@ def scale_check(
 
 
 @task(
-    help={
-        **CONFIG,
-        **JSON,
-        "run": "owner/slug/version, as ann/digits-train-tpu/3, or a folder that a training wrote,"
-        " as out; default: the last training that was pushed from here and pulled; without a push,"
-        " that of the last rehearsal",
-        "title": "title of the page; default: the config's name",
-    }
+    run="owner/slug/version, as ann/digits-train-tpu/3, or a folder that a training wrote,"
+    " as out; default: the last training that was pushed from here and pulled; without a push,"
+    " that of the last rehearsal",
+    title="title of the page; default: the config's name",
 )
-@reported
-def report(
-    c: Context, run: str = "", config: str = "", title: str = "", json: bool = False
-) -> dict[str, Any]:
+def report(run: str = "", config: str = "", title: str = "") -> Result:
     """Write one HTML page of a training: curves, classes, worst examples, provenance.
 
     Example: invoke report --run out
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
-    from deploy import last_runs, output
+    from deploy import output
     from workbench.report import report as model_side
 
     if run and os.path.isdir(run):  # noqa: PTH112 - Path.is_dir raises for a long name
         folder, name = Path(run), ""
     else:
-        folder, name = last_runs.training(resolved_pushes(config), run)
+        folder, name = resolved(config, Telling()).training(run)
     beside = None
     if output.noted(folder):  # a pulled folder stays as it is: the next pull compares it
         beside = folder.resolve().with_name(f"{folder.resolve().name}-{model_side.FILE}")
@@ -90,29 +74,24 @@ def report(
 
 
 @task(
-    help={
-        **JSON,
-        "input": "the competition's folder, as Kaggle mounts it",
-        "write": "name of the new config, which goes to pipeline/configs/, or path of a .py file;"
-        " default: print the config",
-        "page": "HTML file to write, with what was found in words and pictures",
-        "competition": "the last part of its address on Kaggle, or the address; default: the"
-        " folder's name, if it can be one",
-        "sample": "path in the folder of the sample submission, if inspect does not find it",
-        "train": "path in the folder of the table with the labels, or of the class folders, if"
-        " inspect does not find it",
-        "test": "path in the folder of the table of the test set, if inspect does not find it",
-        "label": "the column to predict, if inspect does not find it; commas between several",
-        "metric": "the competition's metric, in which the baseline is measured; with --write and a"
-        " config that exists, its metric and baseline are renewed, and nothing else",
-        "for_": "the machine that trains: tpu-v5e-8 or cpu, for which networks are timed here;"
-        " default: tpu-v5e-8",
-        "budget": "how long the training may take, as 2h, 8m or 90s; default: 2h, for a CPU 8m",
-    }
+    input="the competition's folder, as Kaggle mounts it",
+    write="name of the new config, which goes to pipeline/configs/, or path of a .py file;"
+    " default: print the config",
+    page="HTML file to write, with what was found in words and pictures",
+    competition="the last part of its address on Kaggle, or the address; default: the"
+    " folder's name, if it can be one",
+    sample="path in the folder of the sample submission, if inspect does not find it",
+    train="path in the folder of the table with the labels, or of the class folders, if"
+    " inspect does not find it",
+    test="path in the folder of the table of the test set, if inspect does not find it",
+    label="the column to predict, if inspect does not find it; commas between several",
+    metric="the competition's metric, in which the baseline is measured; with --write and a"
+    " config that exists, its metric and baseline are renewed, and nothing else",
+    for_="the machine that trains: tpu-v5e-8 or cpu, for which networks are timed here;"
+    " default: tpu-v5e-8",
+    budget="how long the training may take, as 2h, 8m or 90s; default: 2h, for a CPU 8m",
 )
-@reported
 def inspect(
-    c: Context,
     input: str = "",
     write: str = "",
     page: str = "",
@@ -124,8 +103,7 @@ def inspect(
     metric: str = "",
     for_: str = "",
     budget: str = "",
-    json: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """Show what a competition folder holds, and propose a config.
 
     Example: invoke inspect --input data/leaves --write leaves
@@ -156,23 +134,24 @@ def inspect(
 
 
 @task(
-    help={
-        **CONFIG,
-        **JSON,
-        "for_": "runtimes, with commas between; all shows their names; default: tpu-v5e-8,gpu-t4x2",
-        "input": "the competition's folder, whose labelled rows are counted",
-        "images": "labelled images or rows, in place of those in --input",
-        "probe": "output folders of earlier trainings, whose speed counts; default: those in runs/",
-        "output": "the output folder of a training, whose report compares it with the plan",
-        "page": "HTML file to write, with the table and a picture",
-        "largest": "search for the largest batch that a TPU takes: three compilations",
-    }
+    for_="runtimes, with commas between; all shows their names; default: tpu-v5e-8,gpu-t4x2",
+    input="the competition's folder, whose labelled rows are counted",
+    images="labelled images or rows, in place of those in --input",
+    probe="output folders of earlier trainings, whose speed counts; default: those in runs/",
+    output="the output folder of a training, whose report compares it with the plan",
+    page="HTML file to write, with the table and a picture",
+    largest="search for the largest batch that a TPU takes: three compilations",
 )
-@reported
 def plan(
-    c: Context, config: str = "", for_: str = "", input: str = "", images: str = "",
-    probe: str = "", output: str = "", page: str = "", largest: bool = False, json: bool = False,
-) -> dict[str, Any]:  # fmt: skip
+    config: str = "",
+    for_: str = "",
+    input: str = "",
+    images: str = "",
+    probe: str = "",
+    output: str = "",
+    page: str = "",
+    largest: bool = False,
+) -> Result:
     """Say what a training takes on each runtime: memory, time, sessions, quota and price.
 
     Example: invoke plan --config digits --for all
@@ -195,27 +174,29 @@ def plan(
 
 
 @task()
-@reported
-def check(c: Context) -> None:
+def check() -> Result:
     """Run what must pass before a commit: ruff, mypy, pytest, lint-imports.
 
-    Example: invoke check
+    Example: python -m commands check
     """
+    import subprocess
     from importlib.util import find_spec
 
     from deploy.errors import UsageError
 
-    lacking = [
-        name
-        for name in ("ruff", "mypy", "importlinter", "pytest", "xdist", "hypothesis")
-        if find_spec(name) is None
-    ]
+    needed = ("ruff", "mypy", "importlinter", "pytest", "xdist", "hypothesis")
+    lacking = [name for name in needed if find_spec(name) is None]
     if lacking:
         raise UsageError(
             f"This Python has no {', '.join(lacking)}; expected what the checks need.\n"
             f"{shlex.quote(sys.executable)} -m pip install -e '.[test]'"
         )
-    for command in ("ruff check", "ruff format --check", "mypy", "pytest -q"):
-        c.run(f"{shlex.quote(sys.executable)} -m {command}", echo=True)
-    # It has no `python -m`.
-    c.run(shlex.quote(str(Path(sys.executable).with_name("lint-imports"))), echo=True)
+    checks = ("ruff check", "ruff format --check", "mypy", "pytest -q")
+    commands = [[sys.executable, "-m", *words.split()] for words in checks]
+    commands.append([str(Path(sys.executable).with_name("lint-imports"))])  # it has no `python -m`
+    for command in commands:
+        show(shlex.join(command))
+        code = subprocess.run(command, cwd=ROOT).returncode  # noqa: S603 - our own words
+        if code:
+            return {"exit_code": code}
+    return {}

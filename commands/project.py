@@ -1,55 +1,33 @@
-"""What every command needs of a config: the project, a connection, the check of a submission."""
+"""What every command needs of a config: the project, its records, a connection, the check of a
+submission.
+"""
 
 import json
 import os
-import shlex
 import subprocess
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from commands.console import ROOT, show, terminal
+from commands.console import ROOT, show
+from commands.telling import Telling
 
-CONFIG = {
-    "config": "name in pipeline/configs/, or path of such a .py file; default: what init chose, or"
-    " digits"
-}
-JSON = {"json": "print the result as one JSON object on the last line"}
-RUN = {
-    "run": "owner/slug/version, as ann/digits-train-tpu/3; default: the last run pushed from here"
-}
-KERNEL = {"kernel": "train-tpu (default), infer-gpu, prepare-cpu or bench"}
-
-
-YES = {"yes": "push without asking; for scripts"}
-TRAINING = {
-    **CONFIG,
-    **JSON,
-    **YES,
-    "for_": "what trains: tpu-v5e-8 or gpu-t4x2, the pair of T4; default: what kernels/train-tpu/"
-    "kernel-metadata.json asks for",
-}
-AGAIN = {
-    "again": "push even if this very notebook was pushed already and has not failed, or if Kaggle"
-    " calls as many runs active as it allows"
-}
-
-
-def minutes(default: int, more: str = "") -> dict[str, str]:
-    """Return the help of --minutes."""
-    return {"minutes": f"timeout in minutes (default {default}{more}); rerun to resume"}
+if TYPE_CHECKING:
+    from deploy.chain import Model, Result
+    from deploy.client import Kaggle
+    from deploy.project import Project
+    from deploy.records import Records
+    from deploy.runs import Run
 
 
 def project(
     config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any
-) -> Any:
+) -> "Project":
     """Return what the Kaggle side needs to know of a config."""
     from deploy import init
     from deploy.project import Project
     from pipeline import config as configs
-    from pipeline.train import progress_log
 
     settings = configs.load(config)
     owner, _, path = str(settings.model_options.get("pretrained", "")).partition("/")
@@ -64,12 +42,44 @@ def project(
         sample=settings.data.sample_submission,
         needs=f"{owner}/{slug}" if owner and slug and file else "",  # no path from the root
         first_stage=settings.init_from,
-        in_words=progress_log.in_words,
         decoding=settings.data.decoding,
         infer_hours=settings.infer_hours,
         slug=init.slug(ROOT, settings.competition),
         **more,
     )
+
+
+def records(config: str, **more: Any) -> "Records":
+    """Return the journal of a config's project; raise before anybody is asked, if it cannot be.
+
+    Args:
+        more: of `Project`.
+    """
+    from deploy import auth
+    from deploy.records import Records
+
+    ours = project(config, **more)
+    auth.require_client()
+    return Records(ours)
+
+
+def resolved(config: str, telling: Telling, **more: Any) -> "Records":
+    """Return the journal of a config's project, in which no push is unclear: Kaggle is asked what
+    came of one that was interrupted.
+    """
+    from deploy import push
+
+    found = records(config, **more)
+    if found.unclear():
+        telling.complete(push.resolve(connect(telling), found))
+    return found
+
+
+def connect(telling: Telling) -> "Kaggle":
+    """Return a connection with the user's own credentials."""
+    from deploy.client import Kaggle
+
+    return Kaggle.connect(show=telling.note)
 
 
 def check_custom_code(config: str, artifact: Path | None = None) -> None:
@@ -102,29 +112,44 @@ def check_custom_code(config: str, artifact: Path | None = None) -> None:
             )
     elif custom_code.functions(settings):
         show(f"Checking the functions of {settings.name}.py with JAX and TensorFlow")
-        done = subprocess.run(  # noqa: S603 - our own words
-            [sys.executable, "-m", "pipeline", "check", "--config", config, "--json"],
-            cwd=ROOT,
-            env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
-            capture_output=True,
-            text=True,
-        )
+        done = in_a_process("pipeline", "check", "--config", config, "--json")
         if done.returncode:
             last = (done.stdout.strip().splitlines() or ["{}"])[-1]
             raise UsageError(json.loads(last).get("error") or done.stderr.strip()[-2000:])
 
 
-def models(pushes: Any, ensemble: str) -> dict[str, Any]:
-    """Return what an inference accepts, as `deploy.relay.push` takes it: the artifact of the
-    last training, or the members of an ensemble.json. Their functions have to be those here.
-    """
-    from deploy import ensemble_file
+def in_a_process(
+    module: str, *words: str, stderr: int | None = subprocess.PIPE
+) -> "subprocess.CompletedProcess[str]":
+    """Return what `python -m` prints in a process of its own, which chooses its own backend.
 
-    members = ensemble_file.read(Path(ensemble), pushes.project) if ensemble else []
-    folders = [one.folder for one in members] if ensemble else [pushes.last_artifact()]
-    for folder in folders:
-        check_custom_code(pushes.project.config, folder)
-    return {"artifact": None if ensemble else folders[0], "members": members}
+    Args:
+        stderr: None: a person sees it.
+    """
+    return subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-m", module, *words],
+        cwd=ROOT,
+        env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+    )
+
+
+def model(ours: "Records", ensemble: str) -> "Model":
+    """Return what an inference accepts: the artifact of the last training, or the members of an
+    ensemble.json. Their functions have to be those here.
+    """
+    from deploy import saved
+    from deploy.chain import Model
+
+    if ensemble:
+        found = Model(members=saved.ensemble(Path(ensemble), ours.project))
+    else:
+        found = Model(ours.last_artifact())
+    for folder in [found.artifact] if found.artifact else [one.folder for one in found.members]:
+        check_custom_code(ours.project.config, folder)
+    return found
 
 
 def embedded(slug: str, folder: Path, command: str) -> Path:
@@ -151,32 +176,6 @@ def embedded(slug: str, folder: Path, command: str) -> Path:
     return folder
 
 
-def connect() -> Any:
-    """Return a connection with the user's own credentials."""
-    from deploy.client import Kaggle
-
-    return Kaggle.connect(show=show)
-
-
-def resolved_pushes(config: str, *, again: bool = False, **more: Any) -> Any:
-    """Return the journal's pushes of the config's project, none of them unclear.
-
-    Kaggle is asked what came of a push that was interrupted.
-
-    Args:
-        again: leave one unclear of which Kaggle does not tell: a push follows all the same.
-        more: of `project`.
-    """
-    from deploy import credentials, reconcile
-    from deploy.last_runs import Pushes
-
-    credentials.require_client()
-    pushes = Pushes(project(config, **more))
-    if pushes.unclear():
-        reconcile.resolve(connect(), pushes, show=show, again=again)
-    return pushes
-
-
 def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], int]:
     """Return how the model side checks a submission for that config before it is spent.
 
@@ -194,27 +193,16 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], in
     return check
 
 
-def screen(following: str) -> AbstractContextManager[object]:
-    """Return the context in which waits for runs are drawn, where a terminal shows.
-
-    Args:
-        following: what comes after a wait: a command, or what this one does.
-    """
-    if not terminal():
-        return nullcontext()
-    from commands.dashboard import Dashboard
-
-    return Dashboard(following)
-
-
-def show_push(run: Any, following: str) -> dict[str, Any]:
+def show_push(run: "Run", following: str) -> dict[str, Any]:
     """Print where a pushed run is and what to type next, and return the run."""
     show(f"{run.url}\nNext: {following}".lstrip())
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
 
-def show_result(result: Any, config: str, about: str = "") -> dict[str, Any]:
+def show_result(result: "Result", config: str, about: str = "") -> dict[str, Any]:
     """Print what a finished chain made, with what its score means, and return it."""
+    import shlex
+
     end = {**result.values(), "config": config}
     where = "on the hidden test set", f"the {end['rows']} rows of the visible one"
     if result.submission.uploaded:

@@ -1,19 +1,15 @@
 """The plan before a push: what cannot fit is stopped, and what would be regretted is said."""
 
 import json
-import os
 import shlex
 import subprocess
-import sys
-from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from commands.console import ROOT, show
-
-if TYPE_CHECKING:
-    from deploy.push_and_watch import Run
+from commands.project import in_a_process
+from commands.telling import Telling
 
 TPU = "tpu-v5e-8"  # what train-tpu runs on, unless --for says another
 TWICE = 0.5  # of the time that a TPU waits: it is input-bound by a factor of 2
@@ -28,10 +24,8 @@ def keep_images(config: str, made: dict[str, Any]) -> None:
     """Keep how many images a plan was made for, for the plan before a push."""
     from formats import atomic_file
 
-    path = images_file(config)
-    path.parent.mkdir(exist_ok=True)
     text = json.dumps({"images": made["labelled"], "basis": made["images_basis"]}) + "\n"
-    atomic_file.write(path, text.encode())
+    atomic_file.write(images_file(config), text.encode())
 
 
 def hours_left() -> dict[str, float]:
@@ -42,7 +36,7 @@ def hours_left() -> dict[str, float]:
     from deploy.errors import RelayError
 
     try:
-        quota = connect().quota(patience=0)
+        quota = connect(Telling()).quota(patience=0)
     except RelayError as error:
         show(f"The whole week's quota is taken as left: {str(error).splitlines()[0]}")
         return {}
@@ -51,48 +45,45 @@ def hours_left() -> dict[str, float]:
 
 
 class PushPlan:
-    """Shows the plan of a training before a push asks whether to push.
+    """The plan of a training, shown before a push asks whether to push.
 
     Args:
         config: as --config names it.
-        agree: shows a preview, and asks.
         runs: where pulled runs lie.
     """
 
-    def __init__(
-        self,
-        config: str,
-        agree: Callable[[Any], None],
-        runs: Path = ROOT / "runs",
-    ) -> None:
-        self._config, self._agree, self._runs = config, agree, runs
+    def __init__(self, config: str, runs: Path = ROOT / "runs") -> None:
+        self._config, self._runs = config, runs
         self._made: dict[str, Any] | None = None
 
-    def __call__(self, preview: Any) -> None:
-        """Show the plan, if it is a training, then the preview.
+    def show(self, costs: Any) -> None:
+        """Show the plan of what would be pushed, if it is a training.
+
+        Args:
+            costs: `deploy.preview.Preview`, or what a submission spends.
 
         Raises:
             UsageError: if the config cannot work, or a step does not fit, as the TPU's compiler
                 says.
         """
+        from deploy.preview import Preview
         from deploy.project import TRAIN
 
-        if preview.kernel == TRAIN:
-            self._made = self._plan(preview.machine_shape)
+        if isinstance(costs, Preview) and costs.kernel == TRAIN:
+            self._made = self._plan(costs.machine_shape)
             if self._made is not None:
-                resumes = "resumes from" in preview.changes
-                judge(self._made, preview.hours_left, self._config, resumes=resumes)
-        self._agree(preview)
+                resumes = "resumes from" in costs.changes
+                judge(self._made, costs.hours_left, self._config, resumes=resumes)
 
-    def keep(self, run: "Run") -> None:
-        """Keep the plan of what was pushed, for its report."""
+    def keep(self, run: str) -> None:
+        """Keep the plan of a run that was pushed, for its report."""
         from deploy import output
+        from deploy.runs import parse
         from formats import atomic_file
         from workbench.plan import plan_command
 
         if self._made is not None and self._made["images_basis"]:
-            path = plan_command.beside(self._runs / output.folder_name(run))
-            path.parent.mkdir(exist_ok=True)
+            path = plan_command.beside(self._runs / output.folder_name(parse(run)))
             atomic_file.write(path, (json.dumps(self._made, indent=1) + "\n").encode())
 
     def _plan(self, shape: str) -> dict[str, Any] | None:
@@ -121,22 +112,15 @@ class PushPlan:
             with suppress(OSError, ValueError, LookupError, TypeError):  # it can be counted again
                 held = json.loads(images_file(config).read_bytes())
                 known = {"images": int(held["images"]), "basis": str(held["basis"])}
-        words += ["--images", str(known["images"])] if known else []
+            words += ["--images", str(known["images"])]
         uncounted = known.get("basis") == ""  # of what it says, the fit alone is known
         if uncounted:
             show("Checking whether a step fits; a large network takes minutes")
-        done = subprocess.run(  # noqa: S603 - our own words
-            [sys.executable, "-m", "workbench", *words],
-            cwd=ROOT,
-            env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE if uncounted else None,  # what it says meanwhile is for people
-            text=True,
-        )
-        try:
+        # What it says meanwhile is for people.
+        done = in_a_process("workbench", *words, stderr=subprocess.PIPE if uncounted else None)
+        made: dict[str, Any] = {}
+        with suppress(ValueError):
             made = dict(json.loads((done.stdout.strip().splitlines() or ["{}"])[-1]))
-        except ValueError:
-            made = {}
         if "outlooks" not in made:
             why = made.get("error") or (done.stderr or "").strip()[-2000:] or "see above"
             if done.returncode == UsageError.exit_code:  # the config cannot work anywhere
@@ -163,21 +147,20 @@ def judge(made: dict[str, Any], left: float | None, config: str, *, resumes: boo
     from workbench.budget import shown
     from workbench.plan.outlook import COMPILED
 
-    (one,) = made["outlooks"]
+    (one,), noun = made["outlooks"], made["noun"]
     if one["total"] is None:
         if one["fits"] is False:
             raise UsageError(f"{one['why']}; nothing was pushed.\nCorrect it in the config.")
         show(f"plan        unknown: {one['why']}")
         return
-    counted, noun = bool(made["images_basis"]), made["noun"]
-    least, usual, most = (shown(one["total"][name]) for name in ("least", "usual", "most"))
-    range_ = f" ({least} to {most})" if least != most else ""
-    fold = f" in each of {made['folds']} folds" if made["folds"] > 1 else ""
-    rows = f"{made['images']:,} {noun} to train on{fold} ({made['images_basis']})"
-    done = ", of which a part is done" if resumes else ""
-    sessions = (one["spent"] or {}).get("sessions") or 1
-    done = f", in {sessions} sessions{done}" if sessions > 1 else done
-    if counted:
+    if made["images_basis"]:
+        least, usual, most = (shown(one["total"][name]) for name in ("least", "usual", "most"))
+        range_ = f" ({least} to {most})" if least != most else ""
+        fold = f" in each of {made['folds']} folds" if made["folds"] > 1 else ""
+        rows = f"{made['images']:,} {noun} to train on{fold} ({made['images_basis']})"
+        sessions = (one["spent"] or {}).get("sessions") or 1
+        done = f", in {sessions} sessions" if sessions > 1 else ""
+        done += ", of which a part is done" if resumes else ""
         show(f"plan        {usual}{range_} in all{done}, with {rows}")
     else:
         count = shlex.join(["invoke", "plan", "--config", config])

@@ -9,12 +9,15 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from invoke.context import Context
+from commands.console import ROOT, TWO_WEEKS, Limit, Result, number, show, task
+from commands.project import check_custom_code, checker, connect, project, show_result
+from commands.telling import Telling
 
-from commands.console import ROOT, TWO_WEEKS, interpreter, limited, number, reported, show, task
-from commands.project import CONFIG, JSON, check_custom_code, checker, connect, project, show_result
+if TYPE_CHECKING:
+    from deploy import chain
+    from deploy.project import Project
 
 BUDGET = "2m"
 MINUTES, TIMES = 60, 4  # a rehearsal is stopped after so many, or so many times its budget
@@ -76,37 +79,31 @@ def several_budgets(budget: str) -> float:
 
 
 @task(
-    help={
-        "config": "name in pipeline/configs/, or path of such a .py file; default: digits, and with"
-        " --input what init chose",
-        **JSON,
-        "input": "a competition's folder; a part of its labelled rows becomes the hidden test set."
-        " Default: the data of the embedded competition that the config is for",
-        "budget": f"how long a rehearsal of a folder may take on two cores, as 90s, {BUDGET} or 1h"
-        f" (default {BUDGET}); it trains on less, and says on how much",
-        "full": "train on all of a folder; a session ends after 9 hours, as on Kaggle",
-        "dataset": "OWNER/SLUG=DIR: a dataset that kernel-metadata.json lists, and the folder with"
-        " its files; repeat for another",
-        "internet": "let train-tpu reach the internet, as on Kaggle; by default nothing can",
-        "tpu-python": "Python to run train-tpu with, such as one with constraints/tpu-image.txt"
-        " installed; default: this one",
-        "gpu-python": "Python to run infer-gpu with, such as one with constraints/gpu-image.txt"
-        " installed; default: this one",
-        "minutes": f"timeout in minutes (default {MINUTES}, or {TIMES} times a longer --budget;"
-        " with --full two weeks)",
-    },
-    iterable=["dataset"],
-)
-@reported
-@limited(
-    MINUTES,
-    advice="A rehearsal cannot be resumed: its Kaggle server has stopped. Run the same command"
-    " again with a smaller --budget, or with more time:\n--minutes N",
-    full=TWO_WEEKS,
-    budget=several_budgets,
+    Limit(
+        MINUTES,
+        {"full": TWO_WEEKS, "budget": several_budgets},
+        "A rehearsal cannot be resumed: its Kaggle server has stopped. Run the same command again"
+        " with a smaller --budget, or with more time:\n--minutes N",
+        f"timeout in minutes (default {MINUTES}, or {TIMES} times a longer --budget; with --full"
+        " two weeks)",
+    ),
+    iterable=("dataset",),
+    config="name in pipeline/configs/, or path of such a .py file; default: digits, and with"
+    " --input what init chose",
+    input="a competition's folder; a part of its labelled rows becomes the hidden test set."
+    " Default: the data of the embedded competition that the config is for",
+    budget=f"how long a rehearsal of a folder may take on two cores, as 90s, {BUDGET} or 1h"
+    f" (default {BUDGET}); it trains on less, and says on how much",
+    full="train on all of a folder; a session ends after 9 hours, as on Kaggle",
+    dataset="OWNER/SLUG=DIR: a dataset that kernel-metadata.json lists, and the folder with its"
+    " files; repeat for another",
+    internet="let train-tpu reach the internet, as on Kaggle; by default nothing can",
+    tpu_python="Python to run train-tpu with, such as one with constraints/tpu-image.txt installed;"
+    " default: this one",
+    gpu_python="Python to run infer-gpu with, such as one with constraints/gpu-image.txt installed;"
+    " default: this one",
 )
 def dry_run(
-    c: Context,
     config: str | None = None,
     input: str = "",
     budget: str = "",
@@ -115,23 +112,42 @@ def dry_run(
     internet: bool = False,
     tpu_python: str = "",
     gpu_python: str = "",
-    minutes: str = "",
-    json: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """Rehearse the whole chain on this machine: no account, no network.
 
     Example: invoke dry-run --config leaves --input data/leaves
     """
-    given = {"TPU": tpu_python, "GPU": gpu_python}
-    config = config or default(input)
-    try:
-        return _rehearse(config, input, budget, full, dataset or (), internet, given)
-    except KeyboardInterrupt:  # before the server, which has a message of its own
-        from deploy.errors import Detached
+    from deploy.errors import Detached, UsageError
+    from localkaggle.services.datasets import parse_published
 
+    config = config or default(input)
+    python = {
+        machine: interpreter(machine, path)
+        for machine, path in (("TPU", tpu_python), ("GPU", gpu_python))
+        if path
+    }
+    try:
+        try:
+            datasets = dict(parse_published(text) for text in dataset or ())
+        except ValueError as error:
+            raise UsageError(f"--dataset {error}.\nCorrect it.") from error
+        check_custom_code(config)
+        ours = _project(config)
+        if input:
+            hosted = hosted_folder(config, Path(input), budget, full=full, internet=internet)
+        else:
+            hosted = _embedded(ours.competition, config, budget, full=full)
+    except KeyboardInterrupt:  # before the server, which has a message of its own
         raise Detached(
             "Interrupted before anything ran.\nTo start over, run the same command again."
         ) from None
+    result = _rehearse(ours, hosted, datasets=datasets, offline=not internet, python=python)
+    end = show_result(result, config, hosted.about)
+    size = sum(path.lstat().st_size for path in ours.runs.rglob("*"))
+    if size > LARGE:
+        removed = f"rm -r {shlex.quote(str(ours.runs))}"
+        show(f"files       {size / 1e9:.1f} GB; to remove them: {removed}")
+    return end
 
 
 def default(folder: str) -> str:
@@ -146,35 +162,64 @@ def default(folder: str) -> str:
     return name
 
 
+def interpreter(machine: str, path: str) -> str:
+    """Return the absolute path of a Python; raise `UsageError` unless it can run notebooks."""
+    import subprocess
+
+    from deploy.errors import UsageError
+
+    code = (
+        "from importlib.util import find_spec as find;"
+        " print([n for n in ('papermill', 'ipykernel') if not find(n)])"
+    )
+    try:
+        command = [path, "-s", "-c", code]
+        done = subprocess.run(  # noqa: S603 - the user's own
+            command, capture_output=True, text=True, timeout=60, check=False
+        )
+        lacking = done.stdout.strip()
+    except (OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
+        lacking = ""
+    if lacking == "[]":
+        return str(Path(path).absolute())
+    option = f"--{machine.lower()}-python {path}"
+    if lacking.startswith("["):
+        raise UsageError(
+            f"{option} has no {lacking.strip('[]')}; expected an environment that can run"
+            f" notebooks.\n{shlex.quote(path)} -m pip install -e ."
+            f" -c constraints/{machine.lower()}-image.txt"
+        )
+    raise UsageError(
+        f"{option}: expected the interpreter of a Python environment.\n"
+        "Give the path of an environment's bin/python, or leave the option out."
+    )
+
+
 @task(
-    help={
-        **CONFIG,
-        "input": "a competition's folder; a part of its labelled rows becomes the hidden test set",
-        "folder": "where to keep everything, and what was kept there before: give it again to go"
-        " on; default: a temporary folder, removed at the end",
-        "port": "default: the last one of its folder, or a free one",
-        "budget": "train on less there, as a rehearsal of 90s, 2m or 1h does; default: on all",
-        "offline": "no session gets the internet, not even one that asks for it",
-    }
+    config="name in pipeline/configs/, or path of such a .py file; default: what init chose",
+    input="a competition's folder; a part of its labelled rows becomes the hidden test set",
+    folder="where to keep everything, and what was kept there before: give it again to go on;"
+    " default: a temporary folder, removed at the end",
+    port="default: the last one of its folder, or a free one",
+    budget="train on less there, as a rehearsal of 90s, 2m or 1h does; default: on all",
+    offline="no session gets the internet, not even one that asks for it",
 )
-@reported
 def serve(
-    c: Context,
     config: str | None = None,
     input: str = "",
     folder: str = "",
     port: str = "",
     budget: str = "",
     offline: bool = False,
-) -> dict[str, Any]:
+) -> Result:
     """Host a folder of your own as a competition, on a Kaggle on this machine; Ctrl-C ends it.
 
     Example: invoke serve --config leaves --input data/leaves --folder kaggle
     """
-    from deploy import credentials
+    from deploy import auth
     from deploy.errors import UsageError
 
-    credentials.require_client()  # the local Kaggle is made of the client's parts, too
+    auth.require_client()  # the local Kaggle is made of the client's parts, too
     from localkaggle import __main__ as local
 
     if not input:
@@ -188,15 +233,11 @@ def serve(
     )
     for line in hosted.lines:
         show(f"# {line}")
+    again = ["invoke", "serve", "--config", config, "--input", input]
+    again += [*(("--budget", budget) if budget else ()), *(("--offline",) if offline else ())]
     code = local.serve(
         place,
-        shlex.join(
-            [
-                *("invoke", "serve", "--config", config, "--input", input),
-                *(("--budget", budget) if budget else ()),
-                *(("--offline",) if offline else ()),
-            ]
-        ),
+        shlex.join(again),
         port=int(number("port", port, 0, 65535)) if port else None,
         competitions=[hosted.competition],
         variables=hosted.variables,
@@ -206,55 +247,44 @@ def serve(
     return {"exit_code": code}
 
 
-def _rehearse(
-    config: str,
-    input: str,
-    budget: str,
-    full: bool,
-    dataset: Sequence[str],
-    internet: bool,
-    pythons: Mapping[str, str],
-) -> dict[str, Any]:
-    from deploy import credentials, rehearsed, relay
-    from deploy.errors import Detached, RelayError, UsageError
-    from formats.errors import writing
-
-    credentials.require_client()  # the local Kaggle is made of the client's parts, too
-    from localkaggle.services.datasets import parse_published
-    from localkaggle.sessions.session import NO_NAMESPACES, namespaces
-
+def _project(config: str) -> "Project":
+    """Return the project of a rehearsal, whose records are its own."""
     runs = ROOT / "runs" / f"dry-run-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
     # --minutes is the deadline of all waits together.
-    ours = project(config, runs, runs / "build", deadline_seconds=TWO_WEEKS * 60.0)
-    try:
-        datasets = dict(parse_published(text) for text in dataset)
-    except ValueError as error:
-        raise UsageError(f"--dataset {error}.\nCorrect it.") from error
-    python = {machine: interpreter(machine, path) for machine, path in pythons.items() if path}
-    check_custom_code(config)
-    if input:
-        hosted = hosted_folder(config, Path(input), budget, full=full, internet=internet)
-    else:
-        hosted = _embedded(ours.competition, config, budget, full=full)
+    return project(config, runs, runs / "build", deadline_seconds=TWO_WEEKS * 60.0)
+
+
+def _rehearse(ours: "Project", hosted: Hosted, **hosting: Any) -> "chain.Result":
+    """Run the chain against a Kaggle of its own, and note what was rehearsed."""
+    from deploy import auth, bundle, chain
+    from deploy.errors import Detached, RelayError
+    from deploy.events import Ask, Event, completed
+    from deploy.records import Records
+    from formats.errors import writing
+
+    auth.require_client()  # the local Kaggle is made of the client's parts, too
+    from localkaggle.sessions.session import NO_NAMESPACES, namespaces
+
+    runs, pushed, telling = ours.runs, [], Telling()
     for line in (*(() if namespaces() else (NO_NAMESPACES,)), *hosted.lines):
         show(f"rehearsal   {line}")
     require_space(runs, hosted.size)
-    pushed: list[Any] = []
+
+    def tell(event: Event) -> bool | None:
+        if not isinstance(event, Ask):
+            return telling(event)
+        pushed.append(getattr(event.costs, "code_sha256", ""))
+        return True
+
     try:
-        with (
-            writing(runs),
-            hosted.serve(
-                runs / "kaggle", datasets=datasets, offline=not internet, python=python
-            ) as local,
-        ):
+        with writing(runs), hosted.serve(runs / "kaggle", **hosting) as local:
             for name in [name for name in os.environ if name.startswith("KAGGLE_")]:
                 del os.environ[name]  # the user's own token would win over this Kaggle's
             os.environ.update(local.environment)
             show(f"Started a local Kaggle server; files in {runs / 'kaggle'}")
             try:
-                result = relay.run(
-                    connect(), ours, show=show, check=hosted.check, agree=pushed.append
-                )
+                steps = chain.run(connect(telling), Records(ours), hosted.check)
+                result = completed(steps, tell)
             except RelayError as error:
                 raise explained(error, local.disk_full, runs) from error
     # Around the server, too: a second interruption may come while it stops.
@@ -264,13 +294,9 @@ def _rehearse(
             "A rehearsal cannot be resumed. To start over, run the same command again."
         ) from None
     how = f"{time.strftime('%Y-%m-%d %H:%M')}: {'; '.join(hosted.lines) or 'whole'}"
-    for preview in pushed:
-        rehearsed.remember(ROOT / "runs", preview.code_sha256, how)
-    end = show_result(result, config, hosted.about)
-    size = sum(path.lstat().st_size for path in runs.rglob("*"))
-    if size > LARGE:
-        show(f"files       {size / 1e9:.1f} GB; to remove them: rm -r {shlex.quote(str(runs))}")
-    return end
+    for code_sha256 in filter(None, pushed):
+        bundle.remember_rehearsal(ROOT / "runs", code_sha256, how)
+    return result
 
 
 def explained(error: Any, disk_full: str, runs: Path) -> Exception:
@@ -359,12 +385,10 @@ def hosted_folder(
 
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
     from deploy.errors import UsageError
-    from localkaggle.competitions import OwnFolder, ScoringError
     from localkaggle.sessions.session import namespaces
     from pipeline import config as configs
     from pipeline.command_line import refuse_missing_input
     from pipeline.config import rehearsal
-    from pipeline.errors import PipelineError
     from pipeline.evaluate import held_out_rows
     from workbench import budget as budgets
     from workbench.rehearse import short_run
@@ -417,24 +441,6 @@ def hosted_folder(
             told = {"secret": secret, "solution_sha256": labels, "budget": budget}
             kept.write_text(json.dumps({**told, "plan": asdict(plan)}))
 
-    def score(given: Any, _: Any) -> float:
-        try:
-            return made.score(given)
-        except PipelineError as error:
-            raise ScoringError(str(error)) from error
-
-    competition = OwnFolder(
-        slug=settings.competition,
-        title=settings.competition.replace("-", " ").title(),
-        training={},
-        visible_test={},
-        hidden_test={settings.data.sample_submission: made.sample()},
-        solution=made.solution,
-        score=score,
-        lower_is_better=made.lower_is_better,
-        sample=settings.data.sample_submission,
-        writer=write,
-    )
     variables = {rehearsal.VARIABLE: json.dumps(plan.changes)} if plan.changes else {}
     baseline = f"; baseline: {settings.baseline}" if settings.baseline and not other else ""
     about = (
@@ -445,13 +451,43 @@ def hosted_folder(
     )
     size = written_bytes(settings.data, folder, copied=copied)
     return Hosted(
-        competition,
+        _as_competition(settings, made, write),
         checker(config, constant=not full),  # a short training may learn no more than that
         variables,
         (folder, *made.sources),
         lines,
         round(2 * share * size) + COPIES * plan.weights,
         about,
+    )
+
+
+def _as_competition(settings: Any, made: Any, write: Callable[..., None]) -> Any:
+    """Return a folder with hidden labels as the local Kaggle hosts it.
+
+    Args:
+        made: `workbench.rehearse.hidden_test.HiddenTest`.
+        write: writes what sessions see into a folder.
+    """
+    from localkaggle.competitions import OwnFolder, ScoringError
+    from pipeline.errors import PipelineError
+
+    def score(given: Any, _: Any) -> float:
+        try:
+            return float(made.score(given))
+        except PipelineError as error:
+            raise ScoringError(str(error)) from error
+
+    return OwnFolder(
+        slug=settings.competition,
+        title=settings.competition.replace("-", " ").title(),
+        training={},
+        visible_test={},
+        hidden_test={settings.data.sample_submission: made.sample()},
+        solution=made.solution,
+        score=score,
+        lower_is_better=made.lower_is_better,
+        sample=settings.data.sample_submission,
+        writer=write,
     )
 
 

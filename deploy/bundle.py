@@ -1,26 +1,47 @@
 """Build a bundle: one notebook with the package inside it, and its kernel-metadata.json.
 
-Comes in: kernels/<kernel>/notebook.py and kernel-metadata.json, a config, and what travels with it
-(`deploy.travelling`). Goes out: <out>/<kernel>/<kernel>.ipynb and kernel-metadata.json.
+Comes in: kernels/<kernel>/notebook.py and kernel-metadata.json, and what travels: formats/ and
+pipeline/ whole, a run's config, and what that imports. Goes out: <builds>/<kernel>/<kernel>.ipynb
+and kernel-metadata.json.
 
 Code and notebook are one version, so that they always match. The same commit gives the same bytes.
 """
 
+import ast
 import hashlib
 import json
 import re
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property, partial
+from importlib.util import resolve_name
+from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from deploy import kernel_metadata, push_rules, travelling
+from deploy import gate
 from deploy.errors import UsageError
+from deploy.project import BENCH, TRAIN, Project
+from formats import atomic_file
 from formats.errors import writing
 
 ROOT = Path(__file__).resolve().parents[1]
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
+REHEARSED = "rehearsed.json"
+
+WHOLE = ("formats", "pipeline")
+# What the notebook of a kernel needs beside these.
+MORE = {
+    BENCH: (
+        *("workbench/__init__.py", "workbench/budget.py", "workbench/benchmark/*.py"),
+        *(f"workbench/plan/{name}.py" for name in ("__init__", "kept_plans", "operation_counts")),
+    )
+}
+CONFIGS = "pipeline/configs"
+# These stay at home: they speak to Kaggle, or stand in for it.
+HOME = frozenset({"commands", "deploy", "localkaggle", "benchmarks", "tasks", "tests", "workbench"})
+
 HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
 # What is in the working directory becomes output, which Kaggle lists and every pull downloads.
 ENTER = """import os
@@ -39,35 +60,147 @@ NOTEBOOK = {
 
 
 @dataclass(frozen=True)
+class Code:
+    """What a kernel runs, whoever pushes it: read once, and built into a bundle once.
+
+    Attributes:
+        identity: kernel, config, competition, and the options of a benchmark.
+        modules: {path: text} of what the notebook writes before its own cells.
+        cells: of notebook.py.
+        metadata: of kernel-metadata.json, as it is in kernels/.
+        git_dirty: the files that travel differ from those of `git_commit`, or there is no commit.
+    """
+
+    identity: Mapping[str, Any]
+    modules: Mapping[str, str] = field(repr=False)
+    cells: Sequence[Mapping[str, Any]] = field(repr=False)
+    metadata: Mapping[str, Any]
+    git_commit: str
+    git_dirty: bool
+
+    @property
+    def kernel(self) -> str:
+        """A folder of kernels/."""
+        return str(self.identity["kernel"])
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of code, config and sources, the same for every owner, artifact and machine."""
+        metadata = {k: v for k, v in self.metadata.items() if k not in gate.machine("")}
+        parts = {"modules": self.modules, "cells": self.cells, "metadata": metadata}
+        return _sha256({**self.identity, **parts})
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What a run accepts, and what it mounts beside what the project says.
+
+    Attributes:
+        expect: {"run_id", "weights_sha256"} of the artifact; {"members"} of an ensemble
+            (`deploy.saved.expected`); or what a training resumes from
+            (`deploy.saved.SavedProgress.expect`), empty for a new one.
+        handoff: where the expected files come from: a "dataset", or the output of a "kernel"; "":
+            as the project says.
+        handles: {kernel: its address}, where that is not `kernel_handle`'s; no part of the sha256.
+        kernel_sources: whose output is mounted, too.
+        dataset_sources: mounted, too.
+    """
+
+    expect: Mapping[str, Any] = field(default_factory=dict)
+    handoff: str = ""
+    handles: Mapping[str, str] = field(default_factory=dict)
+    kernel_sources: Sequence[str] = ()
+    dataset_sources: Sequence[str] = ()
+
+
+@dataclass(frozen=True)
 class Bundle:
     """What `build` made.
 
     Attributes:
-        handle: owner/slug on Kaggle.
         folder: of the two files.
+        code: that it holds.
         metadata: as in kernel-metadata.json.
-        sha256: of all that decides what the run does; the commit is not part of it.
-        code_sha256: of code and config alone, the same for every owner and artifact.
-        git_dirty: the files that travel differ from those of `git_commit`, or there is no commit.
-        text: of the notebook, as the gate checked it; a push sends this, not what the file holds
-            by then.
+        expect: as in `Inputs`.
+        session_seconds: of a session that is shorter than others, which the notebook has to know;
+            no part of the sha256.
     """
 
-    kernel: str
-    handle: str
     folder: Path
-    notebook: Path
+    code: Code
     metadata: Mapping[str, Any]
-    sha256: str
-    code_sha256: str
-    git_commit: str
-    git_dirty: bool
-    text: str = field(repr=False)
+    expect: Mapping[str, Any] = field(repr=False)
+    session_seconds: int | None = None
+
+    @property
+    def kernel(self) -> str:
+        """A folder of kernels/."""
+        return self.code.kernel
+
+    @property
+    def handle(self) -> str:
+        """Owner/slug on Kaggle."""
+        return str(self.metadata["id"])
+
+    @property
+    def notebook(self) -> Path:
+        """The notebook's file. A push sends `text`, not what the file holds by then."""
+        return self.folder / f"{self.kernel}.ipynb"
 
     @property
     def size(self) -> int:
         """Bytes of the notebook."""
         return len(self.text.encode())
+
+    @cached_property
+    def sha256(self) -> str:
+        """Of all that decides what the run does, and its owner; address and commit are no part."""
+        named = {**self.metadata, "id": self.handle.partition("/")[0], "title": ""}
+        return _sha256({"code": self.code.sha256, "expect": self.expect, "metadata": named})
+
+    @cached_property
+    def text(self) -> str:
+        """The notebook."""
+        from nbformat.v4 import new_code_cell, new_markdown_cell
+
+        told = {
+            **self.code.identity,
+            "machine_shape": self.metadata.get("machine_shape", ""),
+            "expect": self.expect,
+            # The last cell writes outputs.json, so a pull without it is not whole.
+            "sealed": any("provenance.seal(" in cell["source"] for cell in self.code.cells),
+            "git_commit": self.code.git_commit,
+            "git_dirty": self.code.git_dirty,
+            "bundle_sha256": self.sha256,
+            "session_seconds": self.session_seconds,
+        }
+        about = (
+            f"# {self.metadata['title']}\n\nBuilt from commit `{self.code.git_commit or 'none'}`"
+            f"{' with local changes' if self.code.git_dirty else ''}; bundle `{self.sha256}`.\n\n"
+            "The collapsed cells below write the package `pipeline` into a temporary folder."
+        )
+        folders = sorted({str(PurePosixPath(path).parent) for path in self.code.modules})
+        made = (f'Path("{folder}").mkdir(parents=True, exist_ok=True)' for folder in folders)
+        hidden = [
+            "\n".join([ENTER, *made]),
+            *(f"%%writefile {path}\n{text}" for path, text in self.code.modules.items()),
+            BACK,
+            f"%%writefile bundle.json\n{json.dumps(told, indent=2, sort_keys=True)}",
+        ]
+        front = [
+            new_markdown_cell(about),
+            *(new_code_cell(each, metadata=HIDDEN) for each in hidden),
+        ]
+        cells = [
+            {**cell, "id": _sha256({"place": place, "source": cell["source"]})[:12]}
+            for place, cell in enumerate([*front, *self.code.cells])
+        ]
+        notebook = {"cells": cells, "metadata": NOTEBOOK, "nbformat": 4, "nbformat_minor": 5}
+        return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def _sha256(value: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def kernel_handle(owner: str, competition: str, kernel: str) -> str:
@@ -76,7 +209,13 @@ def kernel_handle(owner: str, competition: str, kernel: str) -> str:
     >>> kernel_handle("ann", "digits", "train-tpu")
     'ann/digits-train-tpu'
     """
-    return f"{owner}/{_slug(competition, kernel)}"
+    plain = re.sub(r"[^a-z0-9]+", "-", competition.lower()).strip("-")
+    room = SLUG_AT_MOST - len(kernel) - 1
+    if len(plain) > room:
+        # Two competitions that differ only in the year would otherwise share a kernel.
+        mark = hashlib.sha256(plain.encode()).hexdigest()[:4]
+        plain = plain[: room - 5].strip("-") + "-" + mark
+    return f"{owner}/{plain}-{kernel}"
 
 
 def dataset_handle(owner: str, competition: str, what: str = "artifact") -> str:
@@ -85,7 +224,7 @@ def dataset_handle(owner: str, competition: str, what: str = "artifact") -> str:
     >>> dataset_handle("ann", "digits")
     'ann/digits-artifact'
     """
-    return f"{owner}/{_slug(competition, what)}"
+    return kernel_handle(owner, competition, what)
 
 
 def member_handle(owner: str, competition: str, weights_sha256: str) -> str:
@@ -94,16 +233,7 @@ def member_handle(owner: str, competition: str, weights_sha256: str) -> str:
     >>> member_handle("ann", "digits", "0123456789abcdef")
     'ann/digits-member-01234567'
     """
-    return f"{owner}/{_slug(competition, f'member-{weights_sha256[:8]}')}"
-
-
-def checkpoint_handle(owner: str, competition: str) -> str:
-    """Return the handle of the dataset that carries a checkpoint to the next session.
-
-    >>> checkpoint_handle("ann", "digits")
-    'ann/digits-checkpoint'
-    """
-    return f"{owner}/{_slug(competition, 'checkpoint')}"
+    return kernel_handle(owner, competition, f"member-{weights_sha256[:8]}")
 
 
 def title(handle: str) -> str:
@@ -115,251 +245,252 @@ def title(handle: str) -> str:
     return handle.partition("/")[2].replace("-", " ").title()
 
 
-def _slug(competition: str, suffix: str) -> str:
-    plain = re.sub(r"[^a-z0-9]+", "-", competition.lower()).strip("-")
-    room = SLUG_AT_MOST - len(suffix) - 1
-    if len(plain) > room:
-        # Two competitions that differ only in the year would otherwise share a kernel.
-        mark = hashlib.sha256(plain.encode()).hexdigest()[:4]
-        plain = plain[: room - 5].strip("-") + "-" + mark
-    return f"{plain}-{suffix}"
-
-
-def build(
-    kernel: str,
-    *,
-    config: str,
-    competition: str,
-    owner: str,
-    out: Path,
-    root: Path = ROOT,
-    handoff: str = "dataset",
-    expect: Mapping[str, Any] | None = None,
-    kernels: Path | None = None,
-    needs: str = "",
-    first_stage: str = "",
-    handles: Mapping[str, str] = {},
-    more: Mapping[str, Sequence[str]] = {},
-    machine_shape: str = "",
-    mounts: bool = True,
-    options: Mapping[str, str] = {},
-) -> Bundle:
-    """Build the bundle of one kernel.
+def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
+    """Read what a kernel runs.
 
     Args:
-        kernel: a folder of `kernels`, as train-tpu. One that starts with `infer` needs an artifact.
-        config: a name in pipeline/configs/ (of a file or a package), or the path of a .py file.
-        competition: its slug on Kaggle.
-        owner: the user's name on Kaggle.
-        out: the bundle is written to `out/<kernel>/`.
-        root: of the repository.
-        handoff: where the expected files come from: a "dataset", or the output of a "kernel".
-        expect: {"run_id", "weights_sha256"} of the artifact; {"members"} of an ensemble
-            (`deploy.ensemble_file.expected`), whose configs travel, too; or what a training
-            resumes from (`deploy.saved_progress.SavedProgress.expect`), empty for a new one.
-        kernels: by default `root/kernels`.
-        needs: owner/slug of a dataset that a training reads; "": none.
-        first_stage: dataset with the weights that a training begins with, which is mounted, too;
-            "": none.
-        handles: {kernel: its address}, where that is not `kernel_handle`'s; no part of the sha256.
-        more: handles that are mounted, too: {"kernel_sources": […], "dataset_sources": […]}.
-        machine_shape: Kaggle's name of a machine in place of the kernel's own; "": its own.
-        mounts: whether it mounts the competition.
-        options: that the notebook reads, as those of a benchmark.
+        kernel: a folder of kernels/, as train-tpu.
+        others: names of configs that travel, too, as those of an ensemble. Of one that is gone the
+            artifact says all; only its own functions would be missed.
 
     Raises:
-        UsageError: if a name is wrong or the gate refuses the bundle (deploy/push_rules.py).
-            Nothing is written then.
-        DiskError: if `out` cannot be written.
+        UsageError: if a name is wrong, or a file cannot travel.
     """
     import jupytext
 
-    source = (kernels or root / "kernels") / kernel
-    if not (source / "notebook.py").is_file() or not (source / "kernel-metadata.json").is_file():
+    source = (project.kernels or project.root / "kernels") / kernel
+    notebook, described = source / "notebook.py", source / "kernel-metadata.json"
+    if not notebook.is_file() or not described.is_file():
         names = sorted(path.parent.name for path in source.parent.glob("*/notebook.py"))
         raise UsageError(
             f"There is no kernel {kernel!r} in {source.parent}; expected one of:"
             f" {', '.join(names) or 'none'}.\n"
             "Correct --kernel, or add notebook.py and kernel-metadata.json there."
         )
-    expect = dict(expect or {})
-    infers, trains = kernel.startswith("infer"), kernel.startswith("train")
-    online = trains or kernel.startswith("bench")
-    members = expect.get("members", []) if infers else []
-    wanted = ["checkpoint", "files"] if expect else []
-    if infers:
-        wanted = ["members" if members else "weights_sha256"]
-    if not set(wanted) <= set(expect) or (expect and not infers and not trains):
+    configs = _configs(project.root)
+    config = configs.get(project.config, Path(project.config))
+    name = project.config if project.config in configs else config.stem
+    if not config.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*", name) or config.suffix != ".py":
         raise UsageError(
-            f"{kernel}: expect has {', '.join(expect) or 'nothing'}. An infer kernel needs run_id"
-            " and weights_sha256, a train kernel may have the checkpoint and files to resume from,"
-            " and any other kernel has none.\nPull a complete training first:\ninvoke pull"
+            f"--config {project.config!r}: there is no such config. Expected one of"
+            f" {', '.join(configs)}, or the path of a .py file whose name is lower-case letters,"
+            " digits and underscores.\n"
+            "Correct the name, or describe a folder: invoke inspect --input DIR --write NAME"
         )
-    usual = kernel_handle(owner, competition, kernel)
-    handle = handles.get(kernel, usual)
-    own = [
-        {"cell_type": cell.cell_type, "metadata": dict(cell.metadata), "source": cell.source}
-        for cell in jupytext.read(source / "notebook.py", fmt="py:percent").cells
-    ]
-    name, chosen = _config(root, config)
-    # Of a config that is gone the artifact says all; only its own functions would be missed.
-    theirs, known = {each["config"] for each in members} - {name}, _configs(root)
-    others = [(each, known[each]) for each in sorted(theirs) if each in known]
-    files = travelling.files(root, kernel, {name: chosen, **dict(others)})
-    # %%writefile refuses an empty cell, and ends each file with a newline.
-    modules = {
-        name: travelling.read(path).rstrip("\n") or "# empty" for name, path in files.items()
-    }
-    metadata = kernel_metadata.read(source / "kernel-metadata.json")
-    sources = [competition] if mounts else []
-    metadata |= {"id": handle, "title": title(handle), "competition_sources": sources}
-    metadata |= kernel_metadata.machine(machine_shape) if machine_shape else {}
-    listed = metadata["dataset_sources"]
-    if needs and trains and not any(f"{name}/".startswith(f"{needs}/") for name in listed):
+    theirs = {other: path for other, path in configs.items() if other in set(others)}
+    files = _travelling(project.root, kernel, {**theirs, name: config})
+    identity = {"kernel": kernel, "config": name, "competition": project.competition}
+    return Code(
+        {**identity, "options": dict(project.options)},
+        # %%writefile refuses an empty cell, and ends each file with a newline.
+        {place: path.read_text("utf-8").rstrip("\n") or "# empty" for place, path in files.items()},
+        [{**cell, "id": ""} for cell in jupytext.read(notebook, fmt="py:percent").cells],
+        read_metadata(described),
+        *_commit(project.root, [*files.values(), notebook, described]),
+    )
+
+
+def build(project: Project, code: Code, inputs: Inputs, owner: str) -> Bundle:
+    """Build the bundle of a kernel, and write it to `project.builds/<kernel>/`.
+
+    Args:
+        owner: the user's name on Kaggle.
+
+    Raises:
+        UsageError: if the gate refuses the bundle (deploy/gate.py). Nothing is written then.
+        DiskError: if the folder cannot be written.
+    """
+    metadata = _completed(project, code, inputs, owner)
+    made = Bundle(project.builds / code.kernel, code, metadata, inputs.expect)
+    offline = not code.kernel.startswith("train") and code.kernel != BENCH
+    gate.check(made.text, metadata, offline=offline)
+    with writing(made.folder):
+        made.folder.mkdir(parents=True, exist_ok=True)
+        made.notebook.write_text(made.text, encoding="utf-8", newline="\n")
+        told = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
+        (made.folder / "kernel-metadata.json").write_text(told, encoding="utf-8", newline="\n")
+    return made
+
+
+def read_metadata(path: Path) -> dict[str, Any]:
+    """Return what a kernel-metadata.json holds, with lists of its sources.
+
+    Raises:
+        UsageError: if it is no JSON object, lists no datasets, or sets what the bundler adds.
+    """
+    try:
+        metadata = {"dataset_sources": [], **json.loads(path.read_bytes())}
+    except (ValueError, TypeError) as error:
+        raise UsageError(f"{path} is no JSON object: {error}.\nCorrect it there.") from error
+    if not isinstance(metadata["dataset_sources"], list):
+        raise UsageError(f'{path}: dataset_sources is no list, as ["keras/weights"]. Correct it.')
+    if wrong := sorted({"id", "title", "competition_sources", "kernel_sources"} & metadata.keys()):
+        raise UsageError(f"{path} sets {', '.join(wrong)}, which the bundler adds.\nRemove them.")
+    return metadata
+
+
+def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict[str, Any]:
+    """Return the metadata with address, machine, and all that is mounted."""
+    competition, kernel, metadata = project.competition, code.kernel, code.metadata
+    address = partial(kernel_handle, owner, competition)
+    handle = inputs.handles.get(kernel, address(kernel))
+    infers, trains = kernel.startswith("infer"), kernel.startswith("train")
+    handoff = inputs.handoff or project.handoff
+    listed, datasets, kernels = metadata["dataset_sources"], [], []
+    if infers and not inputs.expect:
+        raise UsageError(f"{kernel} needs the artifact that it accepts. Pull one:\ninvoke pull")
+    if members := inputs.expect.get("members", ()):
+        if handoff == "kernel":
+            raise UsageError(
+                "handoff='kernel' cannot carry several models: a kernel's output is that of its"
+                " last run.\nSet handoff='dataset' in the config, then publish the members."
+            )
+        datasets = [member_handle(owner, competition, each["weights_sha256"]) for each in members]
+    elif inputs.expect and handoff == "kernel":
+        kernels = [inputs.handles.get(TRAIN, address(TRAIN)) if infers else handle]
+    elif inputs.expect:
+        datasets = [address("artifact" if infers else "checkpoint")]
+    needs = project.needs if trains else ""
+    if needs and not any(f"{name}/".startswith(f"{needs}/") for name in listed):
         raise UsageError(
             f"The config reads weights from the dataset {needs}, but {kernel} mounts"
             f" {', '.join(listed) or 'no dataset'}; expected {needs}.\n"
-            f'Write "dataset_sources": ["{needs}"] into {source / "kernel-metadata.json"}, or fix'
-            " pretrained in the config."
+            f'Write "dataset_sources": ["{needs}"] into kernels/{kernel}/kernel-metadata.json,'
+            " or fix pretrained in the config."
         )
-    if first_stage and trains and not expect:  # a training that resumes has its weights
-        if not kernel_metadata.DATASET.fullmatch(first_stage) or Path(first_stage).is_dir():
-            raise UsageError(
-                f"init_from={first_stage!r} is no dataset on Kaggle; expected owner/slug of one"
-                " that holds the artifact of a training.\n"
-                "Publish that training (`invoke publish`), and write its dataset into init_from."
-            )
-        metadata["dataset_sources"] = list(dict.fromkeys([*listed, first_stage]))
-    if members:
-        if handoff != "dataset":
-            raise UsageError(
-                f"handoff={handoff!r} cannot carry several models: a kernel's output is that of its"
-                " last run.\nSet handoff='dataset' in the config, then publish the members."
-            )
-        carriers = [member_handle(owner, competition, each["weights_sha256"]) for each in members]
-        metadata["dataset_sources"] = [*carriers, *listed]
-    elif expect and handoff == "dataset":
-        carrier = dataset_handle if infers else checkpoint_handle
-        metadata["dataset_sources"] = [carrier(owner, competition), *listed]
-    elif expect and handoff == "kernel":
-        train = handles.get("train-tpu") or kernel_handle(owner, competition, "train-tpu")
-        metadata["kernel_sources"] = [train if infers else handle]
-    elif expect:
-        raise UsageError(
-            f"handoff={handoff!r} cannot work: expected 'dataset' or 'kernel'.\n"
-            "Correct it in the config."
-        )
-    for kind, mounted in more.items():
-        metadata[kind] = list(dict.fromkeys([*metadata[kind], *mounted]))
-    metadata["code_file"] = f"{kernel}.ipynb"
-
-    identity: dict[str, Any] = {"kernel": kernel, "config": name, "competition": competition}
-    identity |= {"options": dict(options)} if options else {}
-    named = {**metadata, "id": usual, "title": title(usual)}
-    covered = {**identity, "expect": expect, "modules": modules, "cells": own, "metadata": named}
-    sha256, code_sha256 = (
-        hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
-        for parts in (covered, {**identity, "modules": modules, "cells": own})
-    )
-    commit, dirty = _commit(
-        root, [*files.values(), source / "notebook.py", source / "kernel-metadata.json"]
-    )
-    provenance = {
-        **identity,
-        "machine_shape": metadata.get("machine_shape", ""),
-        "expect": expect,
-        # The last cell writes outputs.json, so a pull without it is not whole.
-        "sealed": any("provenance.seal(" in cell["source"] for cell in own),
-        "git_commit": commit,
-        "git_dirty": dirty,
-        "bundle_sha256": sha256,
+    # A training that resumes has its weights.
+    begins = [project.first_stage] if trains and project.first_stage and not inputs.expect else []
+    machine = project.machine_shape if kernel in (TRAIN, BENCH) else ""
+    mounted = [*datasets, *listed, *begins, *inputs.dataset_sources]
+    return {
+        **metadata,
+        **(gate.machine(machine) if machine else {}),
+        "id": handle,
+        "title": title(handle),
+        "code_file": f"{kernel}.ipynb",
+        "competition_sources": [competition] if project.mounts else [],
+        "dataset_sources": list(dict.fromkeys(mounted)),
+        "kernel_sources": list(dict.fromkeys([*kernels, *inputs.kernel_sources])),
     }
-    title_cell = (
-        f"# {metadata['title']}\n\nBuilt from commit `{commit or 'none'}`"
-        f"{' with local changes' if dirty else ''}; bundle `{sha256}`.\n\n"
-        "The collapsed cells below write the package `pipeline` into a temporary folder."
-    )
-    told = json.dumps(provenance, indent=2, sort_keys=True)
-    cells = [
-        _cell("markdown", title_cell),
-        _cell("code", _folders(modules), HIDDEN),
-        *(_cell("code", f"%%writefile {path}\n{text}", HIDDEN) for path, text in modules.items()),
-        _cell("code", BACK, HIDDEN),
-        _cell("code", f"%%writefile bundle.json\n{told}", HIDDEN),
-        *(_cell(cell["cell_type"], cell["source"], cell["metadata"]) for cell in own),
-    ]
-    for place, cell in enumerate(cells):
-        cell["id"] = hashlib.sha256(f"{place} {cell['source']}".encode()).hexdigest()[:12]
-    notebook = {"cells": cells, "metadata": NOTEBOOK, "nbformat": 4, "nbformat_minor": 5}
-    text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    push_rules.check(notebook, metadata, size=len(text.encode()), offline=not online)
-
-    folder = out / kernel
-    path = folder / f"{kernel}.ipynb"
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text(text, encoding="utf-8", newline="\n")
-        described = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
-        (folder / "kernel-metadata.json").write_text(described, encoding="utf-8", newline="\n")
-    return Bundle(kernel, handle, folder, path, metadata, sha256, code_sha256, commit, dirty, text)
-
-
-def _config(root: Path, config: str) -> tuple[str, Path]:
-    """Return name and file of a config, which travels into pipeline/configs/."""
-    package = root / "pipeline"
-    if not (package / "__init__.py").is_file():
-        raise UsageError(
-            f"{package} is not a package; expected pipeline/__init__.py there.\n"
-            "Give the repository's root."
-        )
-    configs = _configs(root)
-    chosen = configs.get(config, Path(config))
-    name = config if config in configs else chosen.stem
-    if not chosen.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*", name) or chosen.suffix != ".py":
-        raise UsageError(
-            f"--config {config!r}: there is no such config. Expected one of {', '.join(configs)},"
-            " or the path of a .py file whose name is lower-case letters, digits and underscores.\n"
-            "Correct the name, or describe a folder: invoke inspect --input DIR --write NAME"
-        )
-    return name, chosen
 
 
 def _configs(root: Path) -> dict[str, Path]:
     """Return the files of the configs by name; of a package __init__.py."""
-    folder = root / "pipeline" / "configs"
-    found = [
-        *((path.stem, path) for path in folder.glob("[!_.]*.py")),
-        *((path.parent.name, path) for path in folder.glob("[!_.]*/__init__.py")),
-    ]
-    return dict(sorted(found))
+    files = {path.stem: path for path in (root / CONFIGS).glob("[!_.]*.py")}
+    packages = {path.parent.name: path for path in (root / CONFIGS).glob("[!_.]*/__init__.py")}
+    return dict(sorted({**files, **packages}.items()))
 
 
-def _folders(modules: Mapping[str, str]) -> str:
-    lines = [ENTER]
-    for folder in sorted({str(PurePosixPath(path).parent) for path in modules}):
-        lines.append(f'Path("{folder}").mkdir(parents=True, exist_ok=True)')
-    return "\n".join(lines)
+def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[str, Path]:
+    """Return {path in the bundle: file} of all that a kernel's bundle carries, in their order.
+
+    Files are parsed, never run.
+
+    Args:
+        configs: the file of each config that travels, by its name; of a package __init__.py.
+
+    Raises:
+        UsageError: if a config is not Python, or imports a module that does not exist or stays at
+            home.
+    """
+    patterns = (*(f"{folder}/**/*.py" for folder in WHOLE), *MORE.get(kernel, ()))
+    found = {
+        place: path
+        for pattern in patterns
+        for place, path in _sources(root, pattern).items()
+        if not place.startswith(f"{CONFIGS}/") or place == f"{CONFIGS}/__init__.py"
+    }
+    unread: dict[str, Path] = {}
+    for config in configs.values():
+        own = {config.name: config}
+        if config.name == "__init__.py":  # all files travel, also one that nothing imports
+            own = _sources(config.parents[1], f"{config.parent.name}/**/*.py")
+        unread |= {f"{CONFIGS}/{place}": path for place, path in own.items()}
+    while unread:
+        place, path = unread.popitem()
+        found[place] = path
+        for module, member in _imports(place, path):
+            paths = _files(root, module, member, path)
+            places = {inside.relative_to(root).as_posix(): inside for inside in paths}
+            unread |= {place: inside for place, inside in places.items() if place not in found}
+    return dict(sorted(found.items()))
 
 
-def _cell(kind: str, source: str, metadata: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    cell: dict[str, Any] = {"cell_type": kind, "metadata": dict(metadata or {}), "source": source}
-    return {**cell, "outputs": [], "execution_count": None} if kind == "code" else cell
+def _imports(place: str, path: Path) -> list[tuple[str, str]]:
+    """Return (module, member or "") of each import of a file that lies at `place` in the bundle."""
+    package, found = place.rpartition("/")[0].replace("/", "."), []
+    try:
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.Import):
+                found += [(alias.name, "") for alias in node.names]
+            elif isinstance(node, ast.ImportFrom):
+                module = resolve_name("." * node.level + (node.module or ""), package)
+                found += [(module, alias.name) for alias in node.names]
+    except (SyntaxError, ValueError, ImportError) as error:
+        raise UsageError(f"{path} is not Python: {error}.\nFix it, then build again.") from error
+    return found
 
 
-def _commit(root: Path, paths: list[Path]) -> tuple[str, bool]:
+def _files(root: Path, module: str, member: str, importer: Path) -> Iterable[Path]:
+    """Return the files of a module, of the packages around it, and of the member if it is one."""
+    parts = module.split(".")
+    if not ((root / parts[0]).is_dir() or (root / f"{parts[0]}.py").is_file()):
+        return []  # of the standard library, or installed
+    place, wrong = root.joinpath(*parts), ""
+    if parts[0] in HOME:
+        wrong = "which stays at home. Move what it needs into pipeline/, or remove that import"
+    elif not place.is_dir() and not place.with_suffix(".py").is_file():
+        wrong = f"and there is no {place.relative_to(root)}.py. Correct that import"
+    if wrong:
+        raise UsageError(f"{importer} imports {module}, {wrong}.")
+    places = [*accumulate(parts, Path.joinpath, initial=root), place / member]
+    possible = (file for each in places for file in (each.with_suffix(".py"), each / "__init__.py"))
+    return [path for path in possible if path.is_file()]
+
+
+def _sources(root: Path, pattern: str) -> dict[str, Path]:
+    """Return {path below the root: file} of the files that a pattern names, but for hidden ones."""
+    found = {path.relative_to(root).as_posix(): path for path in sorted(root.glob(pattern))}
+    return {place: path for place, path in found.items() if "/." not in f"/{place}"}
+
+
+def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
     """Return the commit, and whether what travels differs from it; ("", True) without git."""
 
-    def git(*arguments: str) -> str | None:
+    def git(*arguments: str) -> "subprocess.CompletedProcess[str]":
         command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
-        try:
-            done = subprocess.run(command, capture_output=True, text=True, timeout=30)  # noqa: S603
-        except (OSError, subprocess.TimeoutExpired):
-            return None  # without git there is no commit
-        return done.stdout.strip() if done.returncode == 0 else None
+        return subprocess.run(command, capture_output=True, text=True, timeout=30)  # noqa: S603
 
-    names = [str(path.resolve()) for path in paths]
-    commit = git("rev-parse", "HEAD")
-    changed = git("status", "--porcelain", "--", *names)
-    known = git("ls-files", "--", *names)  # an ignored file travels too, and no commit holds it
-    whole = known is not None and len(known.splitlines()) == len(set(names))
-    return commit or "", not commit or changed is None or bool(changed) or not whole
+    files = [str(path.resolve()) for path in paths]
+    try:  # an ignored file travels too, and no commit holds it
+        head = git("rev-parse", "HEAD")
+        changed = git("status", "--porcelain", "--ignored", "--", *files)
+    except (OSError, subprocess.TimeoutExpired):
+        return "", True  # without git there is no commit
+    dirty = bool(head.returncode or changed.returncode or changed.stdout)
+    return ("" if head.returncode else head.stdout.strip()), dirty
+
+
+def remember_rehearsal(runs: Path, code_sha256: str, how: str) -> None:
+    """Note that a bundle went through a rehearsal.
+
+    Args:
+        runs: folder of the journal.
+        code_sha256: of the bundle that ran; the files it was built from may have changed since.
+        how: in words: when, and what it left out.
+
+    Raises:
+        DiskError: if it cannot be written.
+    """
+    known = json.dumps(_rehearsals(runs) | {code_sha256: how}, indent=1)
+    atomic_file.write(runs / REHEARSED, known.encode())
+
+
+def how_rehearsed(runs: Path, bundle: Bundle) -> str:
+    """Return how the code and the config of a bundle were rehearsed; "" if not as they stand."""
+    return _rehearsals(runs).get(bundle.code.sha256, "")
+
+
+def _rehearsals(runs: Path) -> dict[str, str]:
+    path = runs / REHEARSED
+    return dict(json.loads(path.read_text("utf-8"))) if path.is_file() else {}

@@ -26,7 +26,7 @@ class TimeUp(BaseException):
 
 
 @contextmanager
-def within(seconds: float, message: str) -> Iterator[None]:
+def limit(seconds: float, message: str) -> Iterator[None]:
     """Raise `DeadlinePassed` if the body takes longer; end it at Ctrl-C, whatever it waits for.
 
     Outside the main thread, and on systems without such a timer, the body runs without a deadline.
@@ -35,7 +35,7 @@ def within(seconds: float, message: str) -> Iterator[None]:
         seconds: until the deadline.
         message: of the error.
 
-    >>> with within(0.01, "The task took longer than 0.01 seconds."):
+    >>> with limit(0.01, "The task took longer than 0.01 seconds."):
     ...     threading.Event().wait(5)
     Traceback (most recent call last):
     ...

@@ -6,237 +6,260 @@ Gives  one `Check` a row: what was found, and the edit that fixes it
 A row that cannot be checked says why, and hides no other. No row holds a secret.
 """
 
+import json
 import os
 import platform
 import re
 import shlex
 import shutil
+import sys
 import tempfile
 import tomllib
-from collections.abc import Callable
-from dataclasses import replace
-from datetime import UTC, date, datetime
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from deploy import (
-    bundle,
-    competition_rules,
-    credential_lookup,
-    credentials,
-    failure_messages,
-    init,
-    kaggle_images,
-    published,
-    server_address,
-)
+from deploy import auth, bundle, competition, datasets, failures, init, output
+from deploy.auth import Problem
 from deploy.bundle import Bundle
-from deploy.check import (
-    FAIL,
-    PASS,
-    SKIP,
-    WARN,
-    Check,
-    failed,
-    passed,
-    skipped,
-    warned,
-    warned_of,
-)
+from deploy.calls import Quota
 from deploy.client import Kaggle
-from deploy.errors import Denied, Refused, Unreachable, UsageError
-from deploy.journal import DONE
-from deploy.last_runs import Pushes
+from deploy.connection import Pace
+from deploy.errors import CredentialError, Denied, Refused, Unreachable, UsageError
+from deploy.events import Event, Note, completed
+from deploy.journal import PUSH
 from deploy.project import INFER, TRAIN, Project
-from deploy.push_and_watch import Show
-from deploy.responses import Quota
-from deploy.retries import Pace
+from deploy.records import Records
+from deploy.runs import accelerator
+from formats.errors import DiskError
 
+PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
+# The rows, in the order in which one would fix them, and the rows that each of them needs.
+ROWS = {
+    "python": (),
+    "environment": (),
+    "client": ("environment",),
+    "proxy": (),
+    "credentials": (),
+    "permissions": (),
+    "login": ("environment", "client", "credentials"),
+    "clock": ("login",),
+    "quota": ("login",),
+    "config": (),
+    "competition": ("login", "config"),
+    "rules": ("competition",),
+    "submissions": ("competition", "rules"),
+    "notebooks": ("config",),
+    "sources": ("login", "notebooks"),
+    "commit": ("notebooks",),
+    "kaggle": ("login", "config"),
+    "images": (),
+    "disk": (),
+}
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
 TESTED = {"kaggle": ("2.2.4", "2.2.5"), "kagglesdk": ("0.1.37", "0.1.38")}
 FREE_BYTES = 2 * 10**9
 SKEW_SECONDS = 300  # signed addresses and logins depend on the clock
-IMAGE_DAYS = 90
 # What an inference would accept, so that its notebook can be built before there is a training.
 EXPECT = {"run_id": "doctor", "weights_sha256": "0" * 64}
+# In a file of constraints/: as of when it is, and its versions, that of Python in the first line.
+# What is for a CPU alone, or for a machine without a screen, counts as the same package.
+DAY, PYTHON = re.compile(r".* as of (20\d\d-[\d-]+)"), re.compile(r"Python (3\.\d+)")
+PIN = re.compile(r"^([A-Za-z][\w.-]*)==([^\s;]+)", re.MULTILINE)
+VARIANT = re.compile(r"-(cpu|headless)$")
+# As a notebook prints them in its first cell (`pipeline.runtime.provenance`).
+PRINTED = re.compile(r'^Versions: (\{"python": .*\})$', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Check:
+    """One row.
+
+    Attributes:
+        verdict: PASS, WARN, FAIL, or SKIP if it could not be checked.
+        found: what there is.
+        fix: the edit; "" if none is needed.
+        exit_code: of a FAIL, as in docs/dev/design.md; 0 for all others.
+    """
+
+    verdict: str
+    found: str
+    fix: str = ""
+    exit_code: int = 0
+    name: str = ""
+
+    def __str__(self) -> str:
+        fix = "".join(f"\n{'':19}{line}" for line in self.fix.splitlines())
+        return f"{self.verdict}  {self.name:13}{self.found}{fix}"
+
+
+def exit_code(rows: Sequence[Check]) -> int:
+    """Return the exit code of all rows.
+
+    It is 0 without a FAIL; else 3 for credentials or permission, 6 for no answer, 2 for the rest.
+
+    >>> exit_code([Check(FAIL, "full", "", 8), Check(FAIL, "not accepted", "", 3)])
+    3
+    """
+    codes = {row.exit_code for row in rows if row.verdict == FAIL}
+    return next((code for code in (3, 6) if code in codes), 2 if codes else 0)
 
 
 def examine(
     root: Path,
     project: Callable[[], Project],
     *,
-    show: Show = lambda line: None,
+    show: Callable[[str], None] = lambda line: None,
     pace: Pace = PACE,
-    timeouts: tuple[float, float] = TIMEOUTS,
-    today: date | None = None,
 ) -> list[Check]:
     """Return all rows, in the order in which one would fix them; show each as soon as it is there.
 
     Args:
         root: of the repository.
         project: returns the project; an error that it raises becomes a row.
-        pace, timeouts: how patiently Kaggle is asked.
-        today: default: this day.
+        pace: how patiently Kaggle is asked.
     """
-    day = today or datetime.now(UTC).date()
-    return _Examination(root, project, show, pace, timeouts, day).rows()
+    state = _Examination(root, project, pace)
+    for name, needs in ROWS.items():
+        row = _guarded(state, name, needs)
+        plain = failures.plain  # without secrets, too
+        state.rows[name] = replace(row, name=name, found=plain(row.found), fix=plain(row.fix))
+        show(str(state.rows[name]))
+    return list(state.rows.values())
 
 
+def _guarded(state: "_Examination", name: str, needs: Sequence[str]) -> Check:
+    """Return a row, and let nothing that goes wrong in it reach the next one."""
+    for need in needs:
+        if state.rows[need].verdict in (FAIL, SKIP):
+            return Check(SKIP, f"not checked; it needs the row {need!r}")
+    silent = any(row.exit_code == Unreachable.exit_code for row in state.rows.values())
+    if silent and "login" in needs:
+        return Check(SKIP, "not checked; Kaggle did not answer in a row above")
+    try:
+        row: Check = getattr(state, f"_{name}")()
+        return row
+    except _NotChecked as error:
+        return Check(SKIP, str(error))
+    except Exception as error:
+        code, text = getattr(error, "exit_code", None), str(error)
+        if not isinstance(code, int):  # the model side's errors have one, too
+            code, text = 2, f"this check failed: {type(error).__name__}: {error}\nReport it."
+        found, _, fix = text.partition("\n")
+        return Check(FAIL, found, fix, code)
+
+
+class _NotChecked(Exception):
+    """Why a row says nothing."""
+
+
+def _checked(found: str, problems: Sequence[Problem]) -> Check:
+    """Return a row with every problem; without one it is a PASS."""
+    listed = "".join(f"; {what}" for what, _ in problems)
+    return _row(f"{found}{listed}", "\n".join(dict.fromkeys(fix for _, fix in problems)))
+
+
+def _row(found: str, fix: str = "") -> Check:
+    """Return a WARN if there is something to fix, or else a PASS."""
+    return Check(WARN if fix else PASS, found, fix)
+
+
+@dataclass
 class _Examination:
-    """The rows, and what they hand on to each other: each of these is there if its row passed."""
+    """The checks, and what they hand on to each other: what one of them sets is there if its row
+    passed.
+    """
 
-    project: Project
-    kaggle: Kaggle
-    quota: Quota
-    files: list[str]
-    bundles: list[Bundle]
-
-    def __init__(
-        self,
-        root: Path,
-        project: Callable[[], Project],
-        show: Show,
-        pace: Pace,
-        timeouts: tuple[float, float],
-        today: date,
-    ) -> None:
-        self._root, self._open, self._show = root, project, show
-        self._pace, self._timeouts, self._today = pace, timeouts, today
-        self._found = credential_lookup.look()
-        self._rows: dict[str, Check] = {}
-
-    def rows(self) -> list[Check]:
-        """Check everything."""
-        self._row("python", self._python)
-        self._row("environment", self._environment)
-        self._row("client", self._client, "environment")
-        self._row("proxy", self._proxy)
-        self._row("credentials", self._credentials)
-        self._row("permissions", self._permissions)
-        self._row("login", self._login, "environment", "client", "credentials")
-        self._row("clock", self._clock, "login")
-        self._row("quota", self._quota, "login")
-        self._row("config", self._config)
-        self._row("competition", self._competition, "login", "config")
-        self._row("rules", self._rules, "competition")
-        self._row("submissions", self._submissions, "competition", "rules")
-        self._row("notebooks", self._notebooks, "config")
-        self._row("sources", self._sources, "login", "notebooks")
-        self._row("commit", self._commit, "notebooks")
-        self._row("kaggle", self._handles, "login", "config")
-        self._row("images", self._images)
-        self._row("disk", self._disk)
-        return list(self._rows.values())
-
-    def _row(self, name: str, check: Callable[[], Check], *needs: str) -> None:
-        """Add a row, and let nothing that goes wrong in it reach the next one."""
-        lacking = next((need for need in needs if self._rows[need].verdict in (FAIL, SKIP)), None)
-        silent = "login" in needs and any(
-            row.exit_code == Unreachable.exit_code for row in self._rows.values()
-        )
-        try:
-            if lacking:
-                row = skipped(f"not checked; it needs the row {lacking!r}")
-            elif silent:
-                row = skipped("not checked; Kaggle did not answer in a row above")
-            else:
-                row = check()
-        except Exception as error:
-            code = getattr(error, "exit_code", None)  # the model side's errors have one too
-            if isinstance(code, int):
-                found, _, fix = str(error).partition("\n")
-                row = failed(found, fix, code)
-            else:
-                found = f"this check failed: {type(error).__name__}: {error}"
-                row = failed(found, "Report it.", 2)
-        plain = failure_messages.plain  # without secrets, too
-        self._rows[name] = replace(row, name=name, found=plain(row.found), fix=plain(row.fix))
-        self._show(str(self._rows[name]))
+    root: Path
+    open: Callable[[], Project]
+    pace: Pace
+    found: auth.Found = field(default_factory=auth.look)
+    rows: dict[str, Check] = field(default_factory=dict)
+    bundles: list[Bundle] = field(default_factory=list)
+    project: Project = field(init=False)
+    records: Records | None = None
+    kaggle: Kaggle = field(init=False)
+    quota: Quota = field(init=False)
+    files: list[str] = field(init=False)
 
     # This machine
 
     def _python(self) -> Check:
         there = platform.python_version()
         try:
-            text = (self._root / "pyproject.toml").read_text(encoding="utf-8")
+            text = (self.root / "pyproject.toml").read_text(encoding="utf-8")
             wanted = tomllib.loads(text)["project"]["requires-python"].replace(" ", "")
-            bounds = re.fullmatch(r">=(\d+)\.(\d+),<(\d+)\.(\d+)", wanted)
+            ((least, below),) = re.findall(r"^>=3\.(\d+),<3\.(\d+)$", wanted)
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            bounds = None
-        if bounds is None:
-            return skipped(f"{there}; pyproject.toml has no range >=X.Y,<X.Y")
-        least, below = (int(bounds[1]), int(bounds[2])), (int(bounds[3]), int(bounds[4]))
-        major, minor = (int(part) for part in there.split(".")[:2])
-        if least <= (major, minor) < below:
-            return passed(there)
-        fix = f"Make an environment with Python {least[0]}.{least[1]} to {below[0]}.{below[1] - 1}."
-        return failed(f"{there}; expected {bounds[0]}", fix, 2)
+            raise _NotChecked(f"{there}; pyproject.toml has no range >=3.X,<3.Y") from None
+        if int(least) <= sys.version_info.minor < int(below):
+            return _row(there)
+        raise UsageError(
+            f"{there}; expected {wanted}\n"
+            f"Make an environment with Python 3.{least} to 3.{int(below) - 1}."
+        )
 
     def _environment(self) -> Check:
-        place = credentials.environment()
+        place = auth.environment()
         where = "a Kaggle on this machine (LOCALHOST)" if place == "LOCALHOST" else "kaggle.com"
-        return warned_of(f"the client talks to {where}", credential_lookup.settings())
+        return _checked(f"the client talks to {where}", auth.settings())
 
     def _client(self) -> Check:
-        there = credentials.versions(self._timeouts)
+        there = auth.require_client()
         found = ", ".join(f"{name} {version}" for name, version in there.items())
         if all(there.get(name) in tested for name, tested in TESTED.items()):
-            return passed(found)
+            return _row(found)
         told = "; ".join(f"{name} {' and '.join(tested)}" for name, tested in TESTED.items())
-        fix = f"Tested: {told}. If a call fails, install these:\n{credentials.INSTALL}"
-        return warned(f"{found}: not tested with these versions", fix)
+        fix = f"Tested: {told}. If a call fails, install these:\n{auth.INSTALL}"
+        return _row(f"{found}: not tested with these versions", fix)
 
     def _proxy(self) -> Check:
         local = os.environ.get("KAGGLE_API_ENVIRONMENT") == "LOCALHOST"
-        return warned_of(*credential_lookup.proxies(local))
+        return _checked(*auth.proxies(local))
 
     def _credentials(self) -> Check:
-        if not self._found.sources:
-            problems = "".join(f"; {what}" for what, _ in self._found.problems)
-            fixes = "".join(f"{fix}\n" for _, fix in self._found.problems)
-            found = f"no credentials were found{problems}"
-            return failed(found, f"{fixes}{credentials.HOW}", 3)
-        first, *others = self._found.sources
+        if not self.found.sources:
+            told = "; ".join(
+                ["no credentials were found", *(what for what, _ in self.found.problems)]
+            )
+            fixes = "\n".join([*(fix for _, fix in self.found.problems), auth.HOW])
+            raise CredentialError(f"{told}\n{fixes}")
+        first, *others = self.found.sources
         found = f"{first.name} ({first.kind})"
         if others:
             names = ", ".join(source.name for source in others)
             found += f"; also there, and not used: {names}"
-        return warned_of(found, self._found.problems)
+        return _checked(found, self.found.problems)
 
     def _permissions(self) -> Check:
-        files = self._found.files
-        if not files:
-            return skipped("no file holds credentials")
-        if os.name == "nt":
-            return skipped("Windows has other permissions")
-        unread = [str(path) for path in files if not os.access(path, os.R_OK)]
-        if unread:
-            fix = f"Make them yours, then: chmod 600 {shlex.join(unread)}"
-            return failed(f"this user may not read {' '.join(unread)}", fix, 3)
+        files = self.found.files
+        if not files or os.name == "nt":
+            why = "Windows has other permissions" if files else "no file holds credentials"
+            raise _NotChecked(why)
         public = [str(path) for path in files if path.stat().st_mode & 0o077]
         if public:
             found = f"other users of this machine may read {' '.join(public)}"
-            return warned(found, f"chmod 600 {shlex.join(public)}")
-        return passed(f"{', '.join(map(str, files))}: only you can read them")
+            return _row(found, f"chmod 600 {shlex.join(public)}")
+        return _row(f"{', '.join(map(str, files))}: only you can read them")
 
     def _disk(self) -> Check:
-        row = self._rows["config"]
-        runs = self.project.runs if row.verdict == PASS else self._root / "runs"
+        runs = self.project.runs if self.rows["config"].verdict == PASS else self.root / "runs"
         there = next(folder for folder in (runs, *runs.parents) if folder.is_dir())
         free = shutil.disk_usage(there).free
         found = f"{free / 1e9:.1f} GB are free for {runs}"
         if free < FREE_BYTES:
-            return failed(f"{found}; expected {FREE_BYTES / 1e9:.0f} GB", "Free some space.", 8)
+            raise DiskError(f"{found}; expected {FREE_BYTES / 1e9:.0f} GB\nFree some space.")
         if not os.access(there, os.W_OK):
-            return failed(f"{there} cannot be written", "Correct its permissions.", 8)
-        return passed(found)
+            raise DiskError(f"{there} cannot be written\nCorrect its permissions.")
+        return _row(found)
 
     # Kaggle and this account
 
     def _login(self) -> Check:
-        first = self._found.sources[0]
-        self.kaggle = Kaggle.connect(pace=self._pace, timeouts=self._timeouts)
+        first = self.found.sources[0]
+        self.kaggle = Kaggle.connect(pace=self.pace, timeouts=TIMEOUTS)
         try:
             self.quota = self.kaggle.quota()  # until now nobody has checked the name and key
         except (Denied, Refused):
@@ -245,86 +268,67 @@ class _Examination:
         found = f"{self.kaggle.username}, by {'the key' if by_key else 'a token'}"
         if first.kind == "token" and by_key:
             found += f": Kaggle does not know the token in {first.name}, which `kaggle` would send"
-            return warned(found, f"{credentials.without(first)}.")
-        return passed(found)
+            return _row(found, f"{auth.without(first)}.")
+        return _row(found)
 
     def _clock(self) -> Check:
         ahead = self.kaggle.ahead_seconds
         if ahead is None:
-            return skipped("Kaggle's answers have no date")
+            raise _NotChecked("Kaggle's answers have no date")
+        fix = "Set the clock: timedatectl set-ntp true" if abs(ahead) > SKEW_SECONDS else ""
         side = "ahead of" if ahead > 0 else "behind"
-        found = f"this clock is {abs(ahead):.0f} seconds {side} Kaggle's"
-        if abs(ahead) > SKEW_SECONDS:
-            return warned(found, "Set the clock: timedatectl set-ntp true")
-        return passed(found)
+        return _row(f"this clock is {abs(ahead):.0f} seconds {side} Kaggle's", fix)
 
     def _quota(self) -> Check:
-        left = {"TPU": self.quota.tpu_seconds, "GPU": self.quota.gpu_seconds}
-        found = ", ".join(
-            f"{name} unknown" if seconds is None else f"{name} {seconds / 3600:.1f} hours"
-            for name, seconds in left.items()
-        )
-        found += " left this week"
+        told, gone, fix = [], [], ""
+        for name, left in (("TPU", self.quota.tpu_seconds), ("GPU", self.quota.gpu_seconds)):
+            if left is None:
+                told.append(f"{name} unknown")
+                fix = "See https://www.kaggle.com/settings for the quota of this account."
+                continue
+            told.append(f"{name} {left / 3600:.1f} hours")
+            if left < 60 and name not in self.quota.paid:
+                gone.append(name)
+        found = f"{', '.join(told)} left this week"
         if self.quota.paid:
             found += f"; beyond it Kaggle charges this account ({' and '.join(self.quota.paid)})"
-        gone = [
-            name
-            for name, seconds in left.items()
-            if seconds is not None and seconds < 60 and name not in self.quota.paid
-        ]
         if gone:
             fix = f"Wait: nothing can be pushed to the {' or '.join(gone)} until the week's end."
-            return warned(found, fix)
-        if None in left.values():
-            fix = "See https://www.kaggle.com/settings for the quota of this account."
-            return warned(found, fix)
-        return passed(found)
+        return _row(found, fix)
 
     def _competition(self) -> Check:
         try:
-            self.files = competition_rules.files(self.kaggle, self.project.competition)
+            self.files = competition.files(self.kaggle, self.project.competition)
         except (UsageError, Denied) as error:
-            if self.project.config != init.REHEARSED or (self._root / init.FILE).exists():
+            if self.project.config != init.REHEARSED or (self.root / init.FILE).exists():
                 raise
             said = str(error).splitlines()[0]
-            return skipped(f"no competition was begun: invoke init --competition SLUG ({said})")
+            why = f"no competition was begun: invoke init --competition SLUG ({said})"
+            raise _NotChecked(why) from None
         names = ", ".join(self.files[:3]) or "no file"
-        return passed(f"{self.project.competition} is there, with {names}")
+        return _row(f"{self.project.competition} is there, with {names}")
 
     def _rules(self) -> Check:
         slug = self.project.competition
-        about = competition_rules.look(self.kaggle, slug)
-        name = competition_rules.require_rules(self.kaggle, slug, self.files)
-        if name:
-            words = competition_rules.in_words(about)
-            return passed(f"accepted: Kaggle gives {name}; the competition {words}")
-        fix = f"Look at {competition_rules.rules_address(slug)}"
-        return warned("not known: there is no file to ask for", fix)
+        about = competition.look(self.kaggle, slug)
+        name = competition.require_rules(self.kaggle, slug, self.files)
+        if not name:
+            fix = f"Look at {competition.rules_address(slug)}"
+            return _row("not known: there is no file to ask for", fix)
+        words = competition.in_words(about)
+        return _row(f"accepted: Kaggle gives {name}; the competition {words}")
 
     def _submissions(self) -> Check:
         limits = self.kaggle.submission_limits(self.project.competition)
         if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
-            fix = f"Accept the rules at {competition_rules.rules_address(self.project.competition)}"
-            return warned("Kaggle knows no team of yours in this competition", fix)
+            fix = f"Accept the rules at {competition.rules_address(self.project.competition)}"
+            return _row("Kaggle knows no team of yours in this competition", fix)
         found = f"{limits.allowed_now} left now; {limits.today} made today, {limits.total} in all"
-        if limits.allowed_now > 0:
-            return passed(found)
-        return warned(found, limits.next)
+        return _row(found, "" if limits.allowed_now > 0 else limits.next)
 
-    @property
-    def _journaled(self) -> bool:
-        return (self.project.runs / "journal.sqlite").is_file()
-
-    def _address(self, owner: str, kernel: str) -> str:
-        """Return the address that a kernel has; nothing is written for want of a journal."""
-        if not self._journaled:
-            asked = self.project.slug or self.project.competition
-            return bundle.kernel_handle(owner, asked, kernel)
-        return Pushes(self.project).handle(owner, kernel)
-
-    def _handles(self) -> Check:
+    def _kaggle(self) -> Check:
         owner, slug = self.kaggle.username, self.project.competition
-        kernels = [self._address(owner, kernel) for kernel in (TRAIN, INFER)]
+        kernels = [self.address(owner, kernel) for kernel in (TRAIN, INFER)]
         there: dict[str, Any] = {handle: self.kaggle.get_kernel(handle) for handle in kernels}
         dataset = bundle.dataset_handle(owner, slug)
         there[dataset] = self.kaggle.dataset(dataset)
@@ -332,91 +336,128 @@ class _Examination:
             f"{handle} {f'version {thing.version}' if thing else 'not yet'}"
             for handle, thing in there.items()
         ]
-        problems = []
-        if self._journaled:
-            last = self.project.journal().last("pushes", config=self.project.name, outcome=DONE)
-            before = last["handle"].partition("/")[0] if last else owner
-            if before != owner:
-                fix = f"Log in as {before} to resume those runs; a push as {owner} starts over."
-                problems.append((f"the last push was {before}'s, and you are {owner}", fix))
-        return warned_of(", ".join(found), problems)
+        rows = self.records.journal.requests(PUSH, config=self.project.name) if self.records else []
+        last = next((row for row in rows if row.is_made), None)
+        before = last.handle.partition("/")[0] if last else owner
+        if before == owner:
+            return _row(", ".join(found))
+        fix = f"Log in as {before} to resume those runs; a push as {owner} starts over."
+        found.append(f"but the last push was {before}'s, and you are {owner}")
+        return _row(", ".join(found), fix)
+
+    def address(self, owner: str, kernel: str) -> str:
+        """Return the address that a kernel has."""
+        if self.records is not None:
+            return self.records.handle(owner, kernel)
+        asked = self.project.slug or self.project.competition
+        return bundle.kernel_handle(owner, asked, kernel)
 
     # The project
 
     def _config(self) -> Check:
-        self.project = self._open()
-        ours = self.project
-        return passed(f"{ours.config}: competition {ours.competition}, handoff {ours.handoff}")
+        self.project = ours = self.open()
+        if (ours.runs / "journal.sqlite").is_file():  # else nothing is written for want of it
+            self.records = Records(ours)
+        return _row(f"{ours.config}: competition {ours.competition}, handoff {ours.handoff}")
 
     def _notebooks(self) -> Check:
         ours, self.bundles = self.project, []
-        logged_in = self._rows["login"].verdict in (PASS, WARN)
-        owner = (self.kaggle.username if logged_in else self._found.username) or "owner"
+        logged_in = self.rows["login"].verdict in (PASS, WARN)
+        owner = (self.kaggle.username if logged_in else self.found.username) or "owner"
         with tempfile.TemporaryDirectory(prefix="relay-doctor-") as folder:
             for kernel in (TRAIN, INFER):
-                built = bundle.build(
-                    kernel,
-                    config=ours.config,
-                    competition=ours.competition,
-                    owner=owner,
-                    out=Path(folder),
-                    root=ours.root,
-                    handoff=ours.handoff,
-                    expect=EXPECT if kernel == INFER else None,
-                    kernels=ours.kernels,
-                    needs=ours.needs,
-                    first_stage=ours.first_stage,
-                    handles={kernel: self._address(owner, kernel)},
-                )
+                project = replace(ours, builds=Path(folder))
+                expect = EXPECT if kernel == INFER else {}
+                handles = {kernel: self.address(owner, kernel)}
+                code = bundle.read(project, kernel)
+                inputs = bundle.Inputs(expect, handles=handles)
+                built = bundle.build(project, code, inputs, owner)
                 self.bundles.append(built)
         found = (
             f"{built.handle} ({built.metadata['title']!r}, {built.metadata['machine_shape']})"
             for built in self.bundles
         )
-        return passed(", ".join(found))
+        return _row(", ".join(found))
 
     def _sources(self) -> Check:
         untold: list[str] = []
+
+        def tell(event: Event) -> None:
+            if isinstance(event, Note):
+                untold.append(event.text)
+
         listed = [
             name
             for kernel in (TRAIN, INFER)
-            for name in published.require_shared(self.kaggle, self.project, kernel, untold.append)
+            for name in completed(datasets.require_shared(self.kaggle, self.project, kernel), tell)
         ]
         if untold:
-            return warned("; ".join(untold), "Look at its page on kaggle.com.")
-        return passed(", ".join(dict.fromkeys(listed)) or "the notebooks list no other dataset")
+            return _row("; ".join(untold), "Look at its page on kaggle.com.")
+        return _row(", ".join(dict.fromkeys(listed)) or "the notebooks list no other dataset")
 
     def _commit(self) -> Check:
-        commit = self.bundles[0].git_commit
+        commit = self.bundles[0].code.git_commit
         if not commit:
             fix = "A run names its commit. Make one:\ngit init && git add -A && git commit"
-            return warned("there is no commit", fix)
-        if any(built.git_dirty for built in self.bundles):
+            return _row("there is no commit", fix)
+        if any(built.code.git_dirty for built in self.bundles):
             found = f"{commit[:12]}, and what would be pushed differs from it"
-            return warned(found, "Commit first, so that the run can be reproduced.")
-        return passed(f"{commit[:12]}, and what would be pushed is in it")
+            return _row(found, "Commit first, so that the run can be reproduced.")
+        return _row(f"{commit[:12]}, and what would be pushed is in it")
 
     def _images(self) -> Check:
-        """Show which versions Kaggle's images had when somebody last looked, or a run printed."""
-        pinned = kaggle_images.images(self._root)
-        if not any(image.day for image in pinned):
-            found = ", ".join(map(str, pinned)) or "nothing"
-            return skipped(f"constraints/ holds {found}; no first line there says as of when")
-        ran = kaggle_images.printed(self._root / "runs", server_address.address())
-        found, problems = f"constraints/ holds {', '.join(map(str, pinned))}", []
-        for kind in dict.fromkeys(image.accelerator for image in pinned):
-            ours = [image for image in pinned if image.accelerator == kind]
-            if kind in ran:
-                run = ran[kind]
-                differing = min((image.differing(run.versions) for image in ours), key=len)
-                words = " ".join(f"{name}=={version}" for name, version in differing.items())
-                found += f"; {run.run} had {words or 'these'} on the {kind}"
-                if differing:
-                    fix = "Write a file with these into constraints/, and rehearse with it."
-                    problems.append((f"no file of constraints/ is what {run.run} had", fix))
-                continue
-            day = max((image.day for image in ours if image.day), default=self._today)
-            if (age := (self._today - day).days) > IMAGE_DAYS:
-                fix = "Pull a run, whose first cell prints its versions; this row compares them."
-                problems.append((f"the {kind} image was looked at {age} days ago", fix))
-        return warned_of(found, problems)
+        """Compare what the newest runs printed with what constraints/ pins."""
+        pinned = {
+            path.stem: path.read_text(encoding="utf-8")
+            for path in sorted((self.root / "constraints").glob("*.txt"))
+        }
+        held = [
+            f"{name} as of {day[1]}" for name, text in pinned.items() if (day := DAY.match(text))
+        ]
+        if not held:
+            raise _NotChecked("no first line in constraints/ says as of when its image is")
+        found, problems = f"constraints/ holds {', '.join(held)}", []
+        for kind, run in sorted(_printed(self.root / "runs").items()):
+            files = [text for name, text in pinned.items() if name.startswith(kind.lower())]
+            differing = min(map(run.differing, files), key=len, default={})
+            words = " ".join(f"{name}=={version}" for name, version in differing.items())
+            found += f"; {run.name} had {words or 'these'} on the {kind}"
+            if differing:
+                fix = "Write a file with these into constraints/, and rehearse with it."
+                problems.append((f"no file of constraints/ is what {run.name} had", fix))
+        return _checked(found, problems)
+
+
+@dataclass(frozen=True)
+class _Printed:
+    """The versions that the first cell of a run printed, by package.
+
+    Attributes:
+        at: when it was pulled.
+        name: owner/slug/version.
+    """
+
+    at: str
+    name: str
+    versions: Mapping[str, str]
+
+    def differing(self, text: str) -> dict[str, str]:
+        """Return those that a file of constraints/ pins to others."""
+        pins = {VARIANT.sub("", name): version for name, version in PIN.findall(text)}
+        had = {VARIANT.sub("", name): version for name, version in self.versions.items()}
+        if python := PYTHON.search(text):  # two of its three parts
+            pins["python"], had["python"] = python[1], had["python"].rpartition(".")[0]
+        return {name: had[name] for name in pins if had.get(name, pins[name]) != pins[name]}
+
+
+def _printed(runs: Path) -> dict[str, _Printed]:
+    """Return what the newest pulled run on each kind of machine printed, by "TPU" and "GPU"."""
+    newest: dict[str, _Printed] = {}
+    for log in runs.glob("*/*.log"):
+        note = output.noted(log.parent)
+        lines = PRINTED.findall(log.read_text(encoding="utf-8", errors="replace"))
+        if note is not None and note.server == auth.address() and lines:
+            kind = accelerator(log.stem, output.of_bundle(log.parent, "machine_shape"))
+            run = _Printed(note.at, note.run, json.loads(lines[-1]))
+            newest[kind] = max(newest.get(kind, run), run, key=lambda one: one.at)
+    return newest

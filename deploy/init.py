@@ -1,8 +1,8 @@
 """Begin a competition: make its config the default of the tasks, and check what Kaggle says of it.
 
 Reads  what the configs in pipeline/configs/ say, and what Kaggle says of the competition
-Gives  relay.toml, which names the default config of the tasks, and what the addresses of a
-competition's notebooks begin with, if not with its own slug
+Gives  relay.toml, which names the default config of the tasks. Its table [slugs] may say what the
+       addresses of a competition's notebooks begin with, if not with its own slug
 
 `invoke inspect` alone writes configs. Into one that exists go the competition's slug, where it was
 assumed, and the hours that were asked for. The same command again changes nothing.
@@ -13,19 +13,20 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from deploy import bundle, competition_rules, credential_lookup, failure_messages, push_and_watch
+from deploy import auth, bundle, failures
+from deploy import competition as competitions
+from deploy.calls import Competition
 from deploy.client import Kaggle
+from deploy.connection import Pace
 from deploy.errors import CredentialError, Denied, Unreachable, UsageError
-from deploy.journal import Journal
+from deploy.events import completed
+from deploy.journal import PUSH, Journal
 from deploy.project import INFER, TRAIN, with_letter
-from deploy.push_and_watch import Show
-from deploy.responses import Competition
-from deploy.retries import Pace
-from formats.errors import writing
+from deploy.runs import parse
+from formats import atomic_file
 
 FILE = "relay.toml"
 REHEARSED = "digits"  # the config of the tasks until a competition is begun
@@ -36,13 +37,8 @@ ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,}")  # Kaggle finds no new notebook that
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
 MOST_HOURS = 12  # that Kaggle gives a notebook with a GPU
-DEFAULT = """# The config of every task that is given no --config. Written by: invoke init
-config = "{name}"
-"""
-SLUGS = """
-# What the addresses of a competition's notebooks begin with, in place of its own slug.
-[slugs]
-"""
+DEFAULT = "# The config of every task that is given no --config. Written by: invoke init\n"
+LINE = re.compile(r"""^config[ \t]*=[ \t]*(["']).*?\1""", re.MULTILINE)
 
 
 class Stated(NamedTuple):
@@ -59,51 +55,59 @@ class Stated(NamedTuple):
     hours: float | None
 
 
-@dataclass(frozen=True)
-class Started:
-    """What `begin` made or found.
+class Asked(NamedTuple):
+    """What Kaggle was asked.
 
     Attributes:
-        added: what was put into the config: fields and their values.
-        remembered: it was not the default before.
-        handles: what will be used on Kaggle, by what it is.
-        checked: whether Kaggle was asked for the competition and its rules.
-        unchecked: why not.
+        owner: of what will be made.
+        unchecked: why Kaggle did not answer; "": it did.
+        about: what it said of the competition.
     """
 
-    config: str
-    path: Path
-    competition: str
-    added: Mapping[str, Any]
-    remembered: bool
-    handles: Mapping[str, str]
-    checked: bool
-    unchecked: str
+    owner: str
+    unchecked: str = ""
+    about: Competition | None = None
 
-    def values(self) -> dict[str, Any]:
-        """Return it as what `json.dumps` takes."""
-        values = {**vars(self), "path": str(self.path)}
-        return values | {"handles": dict(self.handles), "added": dict(self.added)}
+
+# relay.toml
 
 
 def default_config(root: Path) -> str:
-    """Return the default config of the tasks: that of relay.toml, or "digits" without the file.
+    """Return the default config of the tasks: that of relay.toml, or "digits" if it names none.
 
     Raises:
         UsageError: if the file cannot be read, holds something else, or names a config that does
             not exist.
     """
-    name = _default(root)
-    if name is None:
-        return REHEARSED
-    if not _is_config(root, name):
+    name = _settings(root).get("config", "")
+    if name and not _is_config(root, name):
         folder = root / "pipeline" / "configs"
         names = ", ".join(sorted(other.stem for other in folder.glob("[!_.]*.py")))
         raise UsageError(
             f"{root / FILE} names the config {name!r}, which does not exist; expected one of:"
             f" {names}.\nCorrect that line, or remove the file."
         )
-    return name
+    return name or REHEARSED
+
+
+def slug(root: Path, competition: str) -> str:
+    """Return what the addresses of a competition's notebooks begin with; "": its own slug.
+
+    Kaggle finds no new notebook whose address begins with a digit.
+
+    Raises:
+        UsageError: if relay.toml cannot be read, or Kaggle would not find such an address.
+    """
+    usual = with_letter(competition) if competition[:1].isdigit() else ""
+    name = _settings(root).get("slugs", {}).get(competition, usual)
+    if name != "" and (not isinstance(name, str) or not ADDRESS.fullmatch(name)):
+        raise UsageError(
+            f"{root / FILE} says {competition} = {name!r}; expected 3 or more lower-case letters,"
+            " digits and hyphens, a letter first: Kaggle finds no new notebook whose address begins"
+            f' with a digit ("Notebook not found").\nCorrect that line, as {competition} ='
+            f' "{with_letter(competition)}"'
+        )
+    return str(name)
 
 
 def config_of(root: Path, run: str) -> str:
@@ -117,16 +121,55 @@ def config_of(root: Path, run: str) -> str:
     if not run or not journal.is_file():
         return ""
     try:
-        named = push_and_watch.parse(run)
+        named = parse(run)
     except UsageError:
         return ""  # `report` takes a folder, too; of anything else the task says it
-    row = Journal(journal).last("pushes", handle=named.handle, version=named.version)
-    return str(row["config"]) if row and _is_config(root, row["config"]) else ""
+    row = Journal(journal).last(PUSH, handle=named.handle, number=named.version)
+    return str(row.config) if row and _is_config(root, row.config) else ""
 
 
 def _is_config(root: Path, name: str) -> bool:
     folder = root / "pipeline" / "configs"
     return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
+
+
+def _settings(root: Path) -> dict[str, Any]:
+    """Return what relay.toml holds: "config", "slugs", both or nothing."""
+    path = root / FILE
+    try:
+        value = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError) as error:  # what is not UTF-8 or not TOML is a ValueError
+        raise UsageError(
+            f'{path} cannot be read: {error}.\nExpected one line, config = "NAME". Correct it, or'
+            " remove the file."
+        ) from error
+    name, slugs = value.get("config", REHEARSED), value.get("slugs", {})
+    is_name = isinstance(name, str) and NAME.fullmatch(name)
+    if not value or value.keys() - {"config", "slugs"} or not is_name or type(slugs) is not dict:
+        raise UsageError(
+            f'{path} holds {value}; expected one line, config = "NAME", and perhaps a table'
+            " [slugs].\nCorrect it, or remove the file."
+        )
+    return value
+
+
+def _with_default(path: Path, config: str) -> str:
+    """Return the text of relay.toml with this default; all else in it stays."""
+    line, before = f'config = "{config}"', path.read_text("utf-8") if path.exists() else ""
+    text, found = LINE.subn(line, before, count=1)
+    text = text if found else f"{DEFAULT}{line}\n\n{before}".rstrip("\n") + "\n"
+    with suppress(tomllib.TOMLDecodeError):
+        if tomllib.loads(text) == tomllib.loads(before) | {"config": config}:
+            return text
+    raise UsageError(
+        f"{path} has its config in a form that cannot be edited; expected one line:\n{line}\n"
+        "Correct it, and run the same command again."
+    )
+
+
+# The competition
 
 
 def begin(
@@ -137,10 +180,9 @@ def begin(
     *,
     config: str = "",
     user: str = "",
-    hours: float | None = None,
-    ask: Callable[[str], str] | None = None,
-    show: Show = lambda line: None,
-) -> Started:
+    hours: float | Callable[[str], str] | None = None,
+    show: Callable[[str], None] = lambda line: None,
+) -> dict[str, Any]:
     """Make the config of a competition the default, and say what will be used on Kaggle.
 
     Args:
@@ -151,10 +193,14 @@ def begin(
         config: which of them; default: relay.toml's or the only one that is for the competition, or
             else the only one whose competition was assumed.
         user: owner of the handles, if no credentials say it; otherwise it must be theirs.
-        hours: that the competition gives a notebook with a GPU; None: those in the config, or what
-            `ask` answers.
-        ask: asks a person for what no call tells; None: there is nobody.
+        hours: that the competition gives a notebook with a GPU, which no call tells; or what asks a
+            person for them; None: those in the config.
         show: is called with one line each.
+
+    Returns:
+        {"config", "path", "competition", "added": {field: value} that were put into the config,
+        "remembered": whether it was not the default before, "handles": {what: handle} that will be
+        used on Kaggle, "checked": whether Kaggle was asked, "unchecked": why not}.
 
     Raises:
         UsageError: if a name cannot work, an answer is no number, Kaggle knows no such
@@ -165,79 +211,101 @@ def begin(
         DiskError: if the files cannot be written.
     """
     competition = in_address(competition, show)
-    _require_slug(competition)
-    if user and not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", user):
-        raise UsageError(
-            f"--user {user[:80]!r} is not a Kaggle user; expected the name in your profile's"
-            " address.\nCorrect it."
-        )
-    before, slugs = _default(root), _slugs(root)
+    _require_names(competition, user)
+    before, stem = _settings(root).get("config"), slug(root, competition) or competition
     name = _chosen(configs, competition, config, before)
-    if name != before and competition[0].isdigit():  # else its notebooks may be there already
-        slugs.setdefault(competition, with_letter(competition))
-    owner, unchecked, about = _look(competition, user)
-    takes_notebooks = about is None or not about.takes_files
-    added: dict[str, Any] = {}
+    asked = _ask_kaggle(competition, user)
+    takes_notebooks = asked.about is None or not asked.about.takes_files
+    known = configs.get(name, Stated(competition, False, None))
+    if callable(hours):
+        is_needed = bool(name) and known.hours is None and takes_notebooks
+        hours = _ask_hours(hours, competition) if is_needed else None
+    hours = known.hours if hours is None else hours
+    added: dict[str, Any] = {"competition": competition} if known.assumed else {}
+    added |= {"infer_hours": hours} if hours != known.hours else {}
     path = root / FILE
     if name:
-        known = configs[name]
-        if known.assumed:
-            added["competition"] = competition
-        if hours is None and known.hours is None and takes_notebooks and ask is not None:
-            hours = _asked(ask, competition)
-        hours = known.hours if hours is None else hours
-        if hours != known.hours:
-            added["infer_hours"] = hours
+        text = _with_default(root / FILE, name)
         path = put(name, added)
-        if name != before or slugs != _slugs(root):
-            _write(root / FILE, _settings_text(root, name, slugs))
+        if name != before:
+            atomic_file.write(root / FILE, text.encode())
         said = " and ".join(f"{field}={value!r}" for field, value in added.items())
-        if known.competition != competition:
+        if known.assumed:
             said += f" (the competition was assumed: {known.competition!r})"
         show(f"Put {said} into {path}" if added else f"Nothing was changed in {path}")
         already = "now" if name != before else "already"
         show(f"{root / FILE} {already} names {name} as the default")
-
-    stem = slugs.get(competition, competition)
-    handles = {kernel: bundle.kernel_handle(owner, stem, kernel) for kernel in (TRAIN, INFER)}
-    handles["artifact"] = bundle.dataset_handle(owner, competition)
-    if unchecked:
+    if asked.about is None:
         show(
             "Not checked: whether the competition exists and its rules are accepted, because"
-            f" {unchecked}."
+            f" {asked.unchecked}."
         )
-        show(f"Accept the rules at {competition_rules.rules_address(competition)}")
-    elif about is not None:
+        show(f"Accept the rules at {competitions.rules_address(competition)}")
+    else:
         show(f"The competition {competition} exists, and its rules are accepted")
-        show(f"It {competition_rules.in_words(about)}")
+        show(f"It {competitions.in_words(asked.about)}")
     if not name:
         raise _without_config(competition, configs, hours)
     if takes_notebooks and hours is None:
         show(f"How long a GPU notebook may run is not known: see {_requirements(competition)}")
         show(f"If that is less than 9 hours, write it into {path}, as infer_hours=2.0")
+    handles = {kernel: bundle.kernel_handle(asked.owner, stem, kernel) for kernel in (TRAIN, INFER)}
+    handles["artifact"] = bundle.dataset_handle(asked.owner, competition)
     for what, handle in handles.items():
         show(f"{what:12}{handle}")
     show("Next: invoke doctor")
-    return Started(
-        name, path, competition, added, name != before, handles, not unchecked, unchecked
-    )
+    return {
+        "config": name,
+        "path": str(path),
+        "competition": competition,
+        "added": added,
+        "remembered": name != before,
+        "handles": handles,
+        "checked": not asked.unchecked,
+        "unchecked": asked.unchecked,
+    }
 
 
-def slug(root: Path, competition: str) -> str:
-    """Return what the addresses of a competition's notebooks begin with; "": its own slug.
+def in_address(competition: str, show: Callable[[str], None] = lambda line: None) -> str:
+    """Return the slug in the address of a competition's page, or else what was given.
 
-    Raises:
-        UsageError: if relay.toml cannot be read, or Kaggle would not find such an address.
+    Args:
+        show: is given a line if it was an address.
+
+    >>> in_address("https://www.kaggle.com/competitions/digits/overview?tab=code")
+    'digits'
     """
-    return _slugs(root).get(competition, "")
+    page = PAGE.fullmatch(competition)
+    if page is None:
+        return competition
+    show(f"The competition of that address is {page[1]}")
+    return page[1]
+
+
+def _require_names(competition: str, user: str) -> None:
+    """Raise `UsageError` unless these can be a slug, and a name on Kaggle."""
+    if not competition:
+        given, hint = "is missing", "invoke init --competition SLUG"
+    else:
+        last = competition.rstrip("/").rpartition("/")[2]
+        hint = f"Try: --competition {last}" if SLUG.fullmatch(last) else "Correct it."
+        given = f"{competition[:80]!r} is not a slug"
+    if not SLUG.fullmatch(competition):
+        raise UsageError(
+            f"--competition {given}; expected the last part of the competition's address: 3 to 100"
+            f" letters, digits and hyphens, capitals as there.\n{hint}"
+        )
+    if user and not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", user):
+        raise UsageError(
+            f"--user {user[:80]!r} is not a Kaggle user; expected the name in your profile's"
+            " address.\nCorrect it."
+        )
 
 
 def _chosen(
     configs: Mapping[str, Stated], competition: str, config: str, default: str | None
 ) -> str:
     """Return the config that is for a competition, or can be; "" if there is none."""
-    fitting = [name for name, said in configs.items() if said.competition == competition]
-    fitting = fitting or [name for name, said in configs.items() if said.assumed]
     if config:
         if not NAME.fullmatch(config):
             raise UsageError(
@@ -252,6 +320,8 @@ def _chosen(
                 f' competition="{competition}"'
             )
         return config
+    fitting = [name for name, said in configs.items() if said.competition == competition]
+    fitting = fitting or [name for name, said in configs.items() if said.assumed]
     if default is not None and default in fitting:
         return default
     if len(fitting) > 1:
@@ -281,111 +351,7 @@ def _without_config(
     )
 
 
-def _default(root: Path) -> str | None:
-    """Return the config that relay.toml names, whether it exists or not; None if it names none."""
-    value = _settings(root)
-    name = value.get("config")
-    if name is None:
-        return None
-    if not isinstance(name, str) or not NAME.fullmatch(name):
-        raise _not_settings(root, value)
-    return name
-
-
-def _slugs(root: Path) -> dict[str, str]:
-    """Return {competition: what its notebooks' addresses begin with}, as relay.toml says."""
-    value = _settings(root)
-    slugs = value.get("slugs", {})
-    if not isinstance(slugs, dict):
-        raise _not_settings(root, value)
-    for competition, slug in slugs.items():
-        if not isinstance(slug, str) or not ADDRESS.fullmatch(slug):
-            raise UsageError(
-                f"{root / FILE} says {competition} = {slug!r}; expected 3 or more lower-case"
-                " letters, digits and hyphens, a letter first: Kaggle finds no new notebook whose"
-                ' address begins with a digit ("Notebook not found").\nCorrect that line, as'
-                f' {competition} = "{with_letter(competition)}"'
-            )
-    return dict(slugs)
-
-
-def _settings(root: Path) -> dict[str, Any]:
-    """Return what relay.toml holds; {} without the file."""
-    path = root / FILE
-    try:
-        value = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        return {}
-    except (OSError, ValueError) as error:  # what is not UTF-8 or not TOML is a ValueError
-        raise UsageError(
-            f'{path} cannot be read: {error}.\nExpected one line, config = "NAME". Correct it, or'
-            " remove the file."
-        ) from error
-    if not value or set(value) - {"config", "slugs"}:
-        raise _not_settings(root, value)
-    return value
-
-
-def _settings_text(root: Path, name: str, slugs: Mapping[str, str]) -> str:
-    """Return relay.toml with this default and these slugs, and with the user's comments."""
-    lines = {one: f'{one} = "{slug}"\n' for one, slug in slugs.items()}
-    before, path = _slugs(root), root / FILE
-    if path.exists():
-        text = path.read_text(encoding="utf-8")
-        line = f'config = "{name}"'
-        text, found = re.subn(
-            r"""^config[ \t]*=[ \t]*(["']).*?\1""", line, text, count=1, flags=re.M
-        )
-        text = text if found else f"{DEFAULT.format(name=name)}\n{text}"
-        new = "".join(row for one, row in lines.items() if one not in before)
-        if new:
-            head = re.search(r"^\[slugs\].*\n", text, re.M)
-            at = head.end() if head else len(text)
-            text = text[:at] + ("" if head else SLUGS) + new + text[at:]
-        with suppress(tomllib.TOMLDecodeError):  # written in a way that no line is found in
-            if tomllib.loads(text) == {"config": name} | ({"slugs": dict(slugs)} if slugs else {}):
-                return text
-    return "".join([DEFAULT.format(name=name), *([SLUGS] if lines else []), *lines.values()])
-
-
-def _not_settings(root: Path, value: Mapping[str, Any]) -> UsageError:
-    return UsageError(
-        f'{root / FILE} holds {value}; expected one line, config = "NAME", and perhaps a table'
-        " [slugs].\nCorrect it, or remove the file."
-    )
-
-
-def in_address(competition: str, show: Show = lambda line: None) -> str:
-    """Return the slug in the address of a competition's page, or else what was given.
-
-    Args:
-        show: is given a line if it was an address.
-
-    >>> in_address("https://www.kaggle.com/competitions/digits/overview?tab=code")
-    'digits'
-    """
-    page = PAGE.fullmatch(competition)
-    if page is None:
-        return competition
-    show(f"The competition of that address is {page[1]}")
-    return page[1]
-
-
-def _require_slug(competition: str) -> None:
-    """Raise `UsageError` unless this can be the slug of a competition."""
-    if not SLUG.fullmatch(competition):
-        last = competition.rstrip("/").rpartition("/")[2]
-        hint = f"Try: --competition {last}" if SLUG.fullmatch(last) else "Correct it."
-        given = f"{competition[:80]!r} is not a slug"
-        if not competition:
-            given, hint = "is missing", "invoke init --competition SLUG"
-        raise UsageError(
-            f"--competition {given}; expected the last part of the competition's address: 3 to 100"
-            f" letters, digits and hyphens, capitals as there.\n{hint}"
-        )
-
-
-def _asked(ask: Callable[[str], str], competition: str) -> float | None:
+def _ask_hours(ask: Callable[[str], str], competition: str) -> float | None:
     """Return the hours that a person answers; None without an answer."""
     answer = ask(
         f"How many hours may a notebook with a GPU run? See {_requirements(competition)}\n"
@@ -396,8 +362,10 @@ def _asked(ask: Callable[[str], str], competition: str) -> float | None:
     except ValueError:
         hours = 0.0
     if hours is not None and not 0 < hours <= MOST_HOURS:
-        found = f"{answer[:40]!r} is no number of hours; expected one up to {MOST_HOURS}, as 0.5."
-        raise UsageError(f"{found}\nNothing was written. Run the same command again.")
+        raise UsageError(
+            f"{answer[:40]!r} is no number of hours; expected one up to {MOST_HOURS}, as 0.5.\n"
+            "Nothing was written. Run the same command again."
+        )
     return hours
 
 
@@ -406,13 +374,13 @@ def _requirements(competition: str) -> str:
     return f"https://www.kaggle.com/competitions/{competition}/overview/code-requirements"
 
 
-def _look(competition: str, user: str) -> tuple[str, str, Competition | None]:
-    """Return the owner of what will be made, why Kaggle was not asked, and what it then said."""
-    found = credential_lookup.look()
+def _ask_kaggle(competition: str, user: str) -> Asked:
+    """Ask for the competition and its rules, if there are credentials."""
+    found = auth.look()
     owner = user or found.username or "<you>"
     if not found.sources:
         problems = "; ".join(what for what, _ in found.problems)
-        return owner, problems or "there are no Kaggle credentials", None
+        return Asked(owner, problems or "there are no Kaggle credentials")
     try:
         kaggle = Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
         if user and user != kaggle.username:
@@ -420,21 +388,10 @@ def _look(competition: str, user: str) -> tuple[str, str, Competition | None]:
                 f"--user {user}: the credentials are {kaggle.username}'s; expected the same user.\n"
                 "Leave --user out, or log in as the other."
             )
-        about = competition_rules.require(kaggle, competition)
-        return kaggle.username, "", about
+        about = completed(competitions.require(kaggle, competition), lambda event: None)
+        return Asked(kaggle.username, about=about)
     except Denied:
         raise
     except (CredentialError, Unreachable) as error:
         # A config needs no Kaggle: what is wrong there is only reported.
-        return owner, failure_messages.plain(str(error).splitlines()[0].rstrip(".")), None
-
-
-def _write(path: Path, text: str) -> None:
-    """Write the file whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    with writing(path):
-        try:
-            part.write_text(text, encoding="utf-8", newline="\n")
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)
+        return Asked(owner, failures.plain(str(error).splitlines()[0].rstrip(".")))

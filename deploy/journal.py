@@ -1,7 +1,11 @@
 """The journal: what was asked of Kaggle and what came of it, in SQLite, to survive crashes.
 
-It has three tables: pushes, publishes, submissions. The intent is committed before the call and
-the outcome after it, so an entry that stays "intended" has an unknown outcome. It keeps no secrets.
+A request goes from state to state by the answers that come:
+
+    INTENDED → SENT → VERSION → ENDED → PULLED
+
+`after` says how, and asks nobody. Each change is committed before the next call. So SENT means that
+the call may have been made, and INTENDED that it was not. The journal keeps no secrets.
 
 Each entry has the address of the Kaggle that was asked. Only entries of the same Kaggle are
 returned: version 1 of a rehearsal is not version 1 of the site.
@@ -10,109 +14,254 @@ returned: version 1 of a rehearsal is not version 1 of the site.
 import os
 import sqlite3
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from pathlib import Path
 from typing import Any
 
-from deploy import errors, server_address
+from deploy import auth, errors
 from deploy.deadline import TimeUp
-from deploy.errors import Busy
 from deploy.secrets import redact
 from formats.errors import DiskError, writing
 
-# `before`: the version before the call, noted where nothing else shows that a call was made.
-# `sent`: 1 once a submission is sent; `sha256`: of its file. Of a training, `base`: the version
-# that it resumes from, `route`: how that one is mounted; `step` and `left`: how far it got, once
-# that is known. Of a preparation, `decoding`: as `Project` has it. `asked`: the address that a push
-# asked for; Kaggle may have given another, `handle`. `machine_shape`: what was asked for.
-# `kernel_id`: Kaggle's number of a kernel, which stays when its address changes.
-COLUMNS = {
-    "pushes": (
-        *("server", "kernel", "config", "competition", "handle", "bundle_sha256", "git_commit"),
-        *("before", "version", "url", "status", "base", "route", "step", "left", "decoding"),
-        *("machine_shape", "asked", "kernel_id"),
-    ),
-    "publishes": ("server", "config", "handle", "run_id", "weights_sha256", "before", "version"),
-    "submissions": (
-        *("server", "config", "competition", "handle", "kernel_version"),
-        *("sent", "sha256", "ref", "status", "score"),
-    ),
-}
 if sys.platform != "win32":
     import fcntl
 
-FORMAT = 2  # of the file; goes up when columns or outcomes change
+FORMAT = 3  # of the file; goes up when columns or states change
+PUSH, PUBLISH, SUBMIT = "push", "publish", "submit"  # kinds of requests
 
 
-class Outcome(StrEnum):
-    """What came of a call, in the words that the journal keeps."""
+class State(StrEnum):
+    """How far a request got."""
 
-    INTENDED = "intended"
-    DONE = "done"
-    # Found out later: the call never arrived; what it made was deleted since.
-    ABSENT = "not made"
-    GONE = "gone"
-    # Ended by an error that came before the call, or was Kaggle's answer to it.
-    BAD_INPUT = "bad input"
+    INTENDED = "intended"  # nothing was sent
+    SENT = "sent"  # it may have been made
+    UNKNOWN = "unknown"  # no answer came that tells whether it was made; `why` says what came
+    VERSION = "version"  # Kaggle made it: `number`
+    ENDED = "ended"  # the run, the dataset or the score is there: `status`
+    PULLED = "pulled"  # into `folder`
+    REFUSED = "refused"  # nothing was made, or nothing of use: `why`
+    GONE = "gone"  # it was made, and is not there any more
+
+
+class Why(StrEnum):
+    """Why a request has no better state, in words for a person."""
+
+    NONE = ""
+    ABSENT = "it never arrived"
+    BAD_INPUT = "a check failed"
     NO_CREDENTIALS = "no credentials"
-    DENIED = "denied"
+    DENIED = "no permission"
     NOT_FOUND = "not found"
-    NO_QUOTA = "no quota"
-    NO_SLOT = "no slot"
-    REFUSED = "refused"
-    SOURCES_REFUSED = "sources refused"
-    DISK = "disk"
-    # Ended otherwise: it may have happened.
-    BAD_ANSWER = "bad answer"
-    NO_ANSWER = "no answer"
-    UNREACHABLE = "unreachable"
-    LATE = "late"
+    NO_QUOTA = "no quota was left"
+    NO_SLOT = "as many sessions ran as Kaggle allows"
+    REFUSED = "Kaggle refused"
+    SOURCES_REFUSED = "Kaggle refused one of its sources"
+    DISK = "the disk"
+    BAD_ANSWER = "Kaggle's answer could not be accepted"
+    NO_ANSWER = "no answer came"
+    UNREACHABLE = "Kaggle did not answer"
+    LATE = "its time was up"
     INTERRUPTED = "interrupted"
-    FAILED = "failed"
-    OTHER_BYTES = "other bytes"
-    UNCLEAR = "unclear"
+    FAILED = "the run failed"
+    OTHER_BYTES = "a file was not what it should be"
+    UNCLEAR = "an error ended it"
 
 
-INTENDED, DONE, ABSENT, GONE = Outcome.INTENDED, Outcome.DONE, Outcome.ABSENT, Outcome.GONE
-# They prove that the call made nothing, or nothing that is still there.
-NOT_MADE = (
-    *(ABSENT, GONE, Outcome.BAD_INPUT, Outcome.NO_CREDENTIALS, Outcome.DENIED, Outcome.NOT_FOUND),
-    *(Outcome.NO_QUOTA, Outcome.NO_SLOT, Outcome.REFUSED, Outcome.SOURCES_REFUSED, Outcome.DISK),
-)
-# The first that an error is of counts.
-_OF_ERRORS: tuple[tuple[type[BaseException], Outcome], ...] = (
-    (errors.BadAnswer, Outcome.BAD_ANSWER),
-    (errors.SourcesRefused, Outcome.SOURCES_REFUSED),
-    (errors.NotFound, Outcome.NOT_FOUND),
-    (errors.Refused, Outcome.REFUSED),
-    (errors.NoSlot, Outcome.NO_SLOT),
-    (errors.NoQuota, Outcome.NO_QUOTA),
-    (errors.Denied, Outcome.DENIED),
-    (errors.CredentialError, Outcome.NO_CREDENTIALS),
-    (errors.UsageError, Outcome.BAD_INPUT),
-    (DiskError, Outcome.DISK),
-    (errors.Ambiguous, Outcome.NO_ANSWER),
-    (errors.Unreachable, Outcome.UNREACHABLE),
-    (errors.DeadlinePassed, Outcome.LATE),
-    (TimeUp, Outcome.LATE),
-    (errors.Unverified, Outcome.OTHER_BYTES),
-    (errors.RunFailed, Outcome.FAILED),
-    (errors.Detached, Outcome.INTERRUPTED),
-    (KeyboardInterrupt, Outcome.INTERRUPTED),
+# What an error says of a request that was sent: why it ended, and whether that proves that nothing
+# was made. The first that an error is of counts.
+_OF_ERRORS: tuple[tuple[type[BaseException], Why, bool], ...] = (
+    (errors.BadAnswer, Why.BAD_ANSWER, False),
+    (errors.SourcesRefused, Why.SOURCES_REFUSED, True),
+    (errors.NotFound, Why.NOT_FOUND, True),
+    (errors.Refused, Why.REFUSED, True),
+    (errors.NoSlot, Why.NO_SLOT, True),
+    (errors.NoQuota, Why.NO_QUOTA, True),
+    (errors.Denied, Why.DENIED, True),
+    (errors.CredentialError, Why.NO_CREDENTIALS, True),
+    (errors.UsageError, Why.BAD_INPUT, True),
+    (DiskError, Why.DISK, False),
+    (errors.Ambiguous, Why.NO_ANSWER, False),
+    (errors.Unreachable, Why.UNREACHABLE, False),
+    (errors.DeadlinePassed, Why.LATE, False),
+    (TimeUp, Why.LATE, False),
+    (errors.Unverified, Why.OTHER_BYTES, False),
+    (errors.RunFailed, Why.FAILED, False),
+    (errors.Detached, Why.INTERRUPTED, False),
+    (KeyboardInterrupt, Why.INTERRUPTED, False),
+    (BaseException, Why.UNCLEAR, False),
 )
 
 
-def outcome_of(error: BaseException) -> Outcome:
-    """Return the word that the journal keeps for an error that ended a call."""
-    found = (outcome for kind, outcome in _OF_ERRORS if isinstance(error, kind))
-    return next(found, Outcome.UNCLEAR)
+@dataclass(frozen=True)
+class Request:
+    """An entry of the journal. Texts are "" and numbers 0 where they say nothing.
+
+    Attributes:
+        kind: PUSH, PUBLISH or SUBMIT.
+        handle: owner/slug of the kernel or the dataset.
+        kernel: of a push: its folder, as train-tpu.
+        asked: of a push: the address that was asked for; Kaggle may have given another, `handle`.
+        kernel_id: Kaggle's number of a kernel, which stays when its address changes.
+        code_sha256: of code and config alone; `bundle_sha256` covers all that decides what a run
+            does.
+        decoding: as `Project` has it.
+        base, route: of a training: the version that it resumes from, and how that one is mounted.
+        step, left: how far a run got, once that is known.
+        given_up: 1 for a session without progress that a command has reported.
+        run_id, weights_sha256: of what is published.
+        kernel_version, sha256, score: of a submission: the version that is scored, the sha256 of
+            its file, and its public score as a number; None: none.
+        at: when it was intended, in UTC.
+        server: the address of the Kaggle.
+        before: the version before the call; None: nothing was sent.
+        number: what Kaggle gave: the version of a kernel or dataset, the number of a submission.
+        status: Kaggle's word for its end.
+        folder: into which it was pulled.
+    """
+
+    kind: str
+    config: str
+    handle: str
+    competition: str = ""
+    kernel: str = ""
+    asked: str = ""
+    kernel_id: int = 0
+    url: str = ""
+    bundle_sha256: str = ""
+    code_sha256: str = ""
+    git_commit: str = ""
+    machine_shape: str = ""
+    decoding: str = ""
+    base: int = 0
+    route: str = ""
+    step: int = 0
+    left: str = ""
+    given_up: int = 0
+    run_id: str = ""
+    weights_sha256: str = ""
+    kernel_version: int = 0
+    sha256: str = ""
+    score: float | None = None
+    id: int = 0
+    at: str = ""
+    server: str = ""
+    state: State = State.INTENDED
+    why: Why = Why.NONE
+    before: int | None = None
+    number: int = 0
+    status: str = ""
+    folder: str = ""
+
+    @property
+    def is_made(self) -> bool:
+        """Whether it was made, and is still there as far as is known."""
+        return self.state in (State.VERSION, State.ENDED, State.PULLED)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether nobody knows if it was made."""
+        return self.state in (State.SENT, State.UNKNOWN)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this request made the version, and did not find it."""
+        return self.before is not None and self.number > self.before
+
+    @property
+    def age(self) -> float:
+        """Seconds since it was intended."""
+        return (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds()
+
+
+@dataclass(frozen=True)
+class Sending:
+    """The call is about to be made. `before`: the version that is there."""
+
+    before: int
+
+
+@dataclass(frozen=True)
+class Made:
+    """Kaggle has it, by its answer or by its list. `known`: other columns that this tells."""
+
+    number: int
+    known: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Failed:
+    """An error ended the command."""
+
+    error: BaseException
+
+
+@dataclass(frozen=True)
+class Absent:
+    """Kaggle shows that it is not there: by a 404, or by a list without it. Never a mere 403."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """The run, the dataset or the score is there. `known`: as in `Made`."""
+
+    status: str
+    known: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Pulled:
+    """The output is in this folder. `known`: as in `Made`."""
+
+    folder: str
+    known: Mapping[str, Any]
+
+
+Answer = Sending | Made | Failed | Absent | Ended | Pulled
+
+
+def after(request: Request, answer: Answer) -> Request:
+    """Return the request after an answer. One that comes out of turn changes nothing.
+
+    >>> lost = after(after(Request(PUSH, "digits", "ann/x"), Sending(0)), Failed(TimeoutError()))
+    >>> lost.state, after(lost, Made(1, {})).state, after(lost, Absent()).why
+    (<State.UNKNOWN: 'unknown'>, <State.VERSION: 'version'>, <Why.ABSENT: 'it never arrived'>)
+    """
+    state = request.state
+    match answer:
+        case Sending(before) if state == State.INTENDED:
+            return replace(request, state=State.SENT, before=before)
+        case Made(number, known) if request.is_open or state == State.INTENDED:
+            return replace(request, state=State.VERSION, why=Why.NONE, number=number, **known)
+        case Ended(status, known) if state in (State.VERSION, State.ENDED):
+            ended: dict[str, Any] = {**known, "state": State.ENDED, "why": Why.NONE}
+            return replace(request, status=status, **ended)
+        case Pulled(folder, known) if request.is_made:
+            return replace(request, state=State.PULLED, folder=folder, **known)
+        case Absent() if request.is_open:
+            return replace(request, state=State.REFUSED, why=Why.ABSENT)
+        case Absent() if request.is_made:
+            return replace(request, state=State.GONE)
+        case Failed(error):
+            return _after_error(request, error)
+    return request
+
+
+def _after_error(request: Request, error: BaseException) -> Request:
+    why, proves = next((why, proof) for kind, why, proof in _OF_ERRORS if isinstance(error, kind))
+    if request.state == State.INTENDED or (request.state == State.SENT and proves):
+        number = error.version if isinstance(error, errors.SourcesRefused) else request.number
+        return replace(request, state=State.REFUSED, why=why, number=number)
+    if request.is_open:
+        return replace(request, state=State.UNKNOWN, why=why)
+    return replace(request, why=why) if request.state == State.VERSION else request
 
 
 class Journal:
-    """The journal at a path. The file is made on first use.
+    """The journal at a path. The file is made on first use, and stays open.
 
     Args:
         at: the address of the Kaggle whose entries are written and read; by default the one that
@@ -124,120 +273,86 @@ class Journal:
 
     def __init__(self, path: Path, at: str | None = None) -> None:
         self.path = path
-        self.server = server_address.address() if at is None else at
+        self.server = auth.address() if at is None else at
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
-        with self._open() as base:
-            if _format(base) == FORMAT:
-                return
-            base.execute("BEGIN IMMEDIATE")  # another process may make it at the same time
-            (tables,) = base.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-            found = _format(base)
-            if tables and found != FORMAT:
-                raise DiskError(
-                    f"The journal {path} has format {found}; expected {FORMAT}: another version of"
-                    " this project wrote it. Move the file away, and name the runs that it knew"
-                    " with --run owner/slug/version."
-                )
-            for table, columns in COLUMNS.items():
-                base.execute(
-                    f"CREATE TABLE IF NOT EXISTS {table} (id INTEGER PRIMARY KEY,"
-                    f" at TEXT NOT NULL, outcome TEXT NOT NULL, {', '.join(columns)})"
-                )
-            base.execute(f"PRAGMA user_version = {FORMAT}")
+        with self._told():
+            self._base = sqlite3.connect(path, timeout=10, isolation_level=None)
+            self._base.row_factory = sqlite3.Row
+            self._base.execute("PRAGMA synchronous = FULL")
+            if self._format() != FORMAT:
+                self._make()
 
-    @contextmanager
-    def recording(self, table: str, **intent: Any) -> Iterator[dict[str, Any]]:
-        """Commit the intent, give a dict for the outcome, and commit that or the error's word.
-
-        Whoever sets `made` in the dict says that the call was accepted: an error that follows
-        proves nothing about it.
-        """
+    def intend(self, request: Request) -> Request:
+        """Commit what is about to be asked, and return it with its number in the journal."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
-        values = {"server": self.server, **intent, "at": at, "outcome": INTENDED}
-        names, marks = ", ".join(_checked_names(table, values)), ", ".join("?" * len(values))
-        with self._open() as base:
-            cursor = base.execute(
-                f"INSERT INTO {table} ({names}) VALUES ({marks})",  # noqa: S608
-                _redacted(values),
+        kept = _redacted(asdict(replace(request, at=at, server=self.server)))
+        del kept["id"]
+        names, marks = ", ".join(kept), ", ".join("?" * len(kept))
+        with self._told():
+            cursor = self._base.execute(
+                f"INSERT INTO requests ({names}) VALUES ({marks})",  # noqa: S608
+                list(kept.values()),
             )
-        entry = int(cursor.lastrowid or 0)
-        outcome: dict[str, Any] = {"id": entry}
-        try:
-            yield outcome
-        except BaseException as error:
-            made = outcome.get("made")
-            self.note(table, entry, outcome=Outcome.UNCLEAR if made else outcome_of(error))
-            raise
-        outcome.pop("made", None)
-        self.note(table, entry, **{**outcome, "outcome": DONE})
+        return _request({**kept, "id": cursor.lastrowid})
 
-    def note(self, table: str, entry: int, **values: Any) -> None:
-        """Change columns of an entry."""
-        values.pop("id", None)
-        names = _checked_names(table, values)
-        with self._open() as base:
-            changes = ", ".join(f"{name} = ?" for name in names)
-            base.execute(
-                f"UPDATE {table} SET {changes} WHERE id = ?",  # noqa: S608
-                [*_redacted(values), entry],
-            )
+    def record(self, request: Request, answer: Answer) -> Request:
+        """Commit the state of a request after an answer, and return it."""
+        return self._change(request, after(request, answer))
 
-    def last(self, table: str, **where: Any) -> dict[str, Any] | None:
-        """Return the newest entry with these values, or None."""
-        found = self.recent(table, 1, **where)
-        return found[0] if found else None
+    def note(self, request: Request, **columns: Any) -> Request:
+        """Commit what became known of a request beside its state, and return it."""
+        return self._change(request, replace(request, **columns))
 
-    def recent(self, table: str, count: int, **where: Any) -> list[dict[str, Any]]:
-        """Return the newest entries of this Kaggle with these values, newest first."""
-        where = {"server": self.server, **where}
-        condition = " AND ".join(f"{name} = ?" for name in _checked_names(table, where))
-        with self._open() as base:
-            rows = base.execute(
-                f"SELECT * FROM {table} WHERE {condition} ORDER BY id DESC LIMIT ?",  # noqa: S608
-                [*_redacted(where), count],
-            )
-            return [{**row, "outcome": self._known(table, row)} for row in map(dict, rows)]
+    def requests(self, kind: str, **where: Any) -> list[Request]:
+        """Return the entries of this Kaggle with these values, newest first."""
+        with self._told():
+            rows = self._base.execute(
+                "SELECT * FROM requests WHERE server = ? AND kind = ? ORDER BY id DESC",
+                [redact(self.server), kind],
+            ).fetchall()
+        wanted = _redacted(where).items()
+        return [self._read(row) for row in map(dict, rows) if wanted <= row.items()]
 
-    def _known(self, table: str, row: dict[str, Any]) -> Outcome:
-        try:
-            return Outcome(row["outcome"])
-        except ValueError as error:
-            raise DiskError(
-                f"Entry {row['id']} of {table} in the journal {self.path} has the outcome"
-                f" {row['outcome']!r}; expected one of {', '.join(Outcome)}.\n"
-                "Correct it, or move the file away and name versions with --run."
-            ) from error
+    def last(self, kind: str, **where: Any) -> Request | None:
+        """Return the newest entry of this Kaggle with these values, or None."""
+        return next(iter(self.requests(kind, **where)), None)
 
     def elsewhere(self) -> dict[str, int]:
         """Return {address: number of entries} of other Kaggles."""
-        found: dict[str, int] = {}
-        with self._open() as base:
-            for table in COLUMNS:
-                for server, number in base.execute(
-                    f"SELECT server, COUNT(*) FROM {table} GROUP BY server"  # noqa: S608
-                ):
-                    found[server] = found.get(server, 0) + number
+        with self._told():
+            found = dict(
+                self._base.execute("SELECT server, COUNT(*) FROM requests GROUP BY server")
+            )
         found.pop(self.server, None)
         return found
 
     @contextmanager
-    def locked(self, what: str, show: Callable[[str], object]) -> Iterator[None]:
-        """Let no other process push from this project meanwhile.
+    def ended_by_errors(self, request: Request) -> Iterator[None]:
+        """Record an error of the body, from whatever state the request is in by then."""
+        try:
+            yield
+        except BaseException as error:
+            (now,) = self.requests(request.kind, id=request.id)
+            self.record(now, Failed(error))
+            raise
+
+    @contextmanager
+    def locked(self, what: str) -> Iterator[str]:
+        """Let no other process push from this project meanwhile; give a warning, or "".
 
         The lock ends with its process, however that ends.
 
         Args:
             what: is done, for the message to the other one.
-            show: is given a line where the file system has no locks.
 
         Raises:
             Busy: if another process holds it.
         """
         if sys.platform == "win32":  # which has no such locks
-            yield
+            yield ""
             return
-        path = self.path.with_name("push.lock")
+        path, warning = self.path.with_name("push.lock"), ""
         with writing(path):
             file = path.open("a+", encoding="utf-8")
         with file:
@@ -246,13 +361,13 @@ class Journal:
             except BlockingIOError as error:
                 file.seek(0)
                 who = file.read() or "it has just begun"
-                raise Busy(
+                raise errors.Busy(
                     f"Another process pushes from this project: {who}."
                     "\nNothing was sent. When it is done, run the same command again; to see what"
                     " runs:\ninvoke status"
                 ) from error
             except OSError as error:
-                show(
+                warning = (
                     f"{path.parent} cannot be locked ({error.strerror}): do not push from two"
                     " windows at a time."
                 )
@@ -261,15 +376,55 @@ class Journal:
                 file.truncate(0)
                 file.write(f"{what}, process {os.getpid()}, since {since}")
                 file.flush()
-            yield
+            yield warning
+
+    def _change(self, before: Request, now: Request) -> Request:
+        old, kept = _redacted(asdict(before)), _redacted(asdict(now))
+        changed = {name: value for name, value in kept.items() if value != old[name]}
+        if changed:
+            names = ", ".join(f"{name} = ?" for name in changed)
+            with self._told():
+                self._base.execute(
+                    f"UPDATE requests SET {names} WHERE id = ?",  # noqa: S608
+                    [*changed.values(), before.id],
+                )
+        return _request(kept)
+
+    def _read(self, row: dict[str, Any]) -> Request:
+        try:
+            return _request(row)
+        except ValueError as error:
+            raise DiskError(
+                f"Entry {row['id']} of the journal {self.path} has the state {row['state']!r},"
+                f" {row['why']!r}; expected one of {', '.join(State)}.\n"
+                "Correct it, or move the file away and name versions with --run."
+            ) from error
+
+    def _format(self) -> int:
+        return int(self._base.execute("PRAGMA user_version").fetchone()[0])
+
+    def _make(self) -> None:
+        self._base.execute("BEGIN IMMEDIATE")  # another process may make it at the same time
+        (tables,) = self._base.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        found = self._format()
+        if tables and found != FORMAT:
+            self._base.execute("ROLLBACK")
+            raise DiskError(
+                f"The journal {self.path} has format {found}; expected {FORMAT}: another version of"
+                " this project wrote it. Move the file away, and name the runs that it knew"
+                " with --run owner/slug/version."
+            )
+        columns = ", ".join(field.name for field in fields(Request) if field.name != "id")
+        self._base.execute(
+            f"CREATE TABLE IF NOT EXISTS requests (id INTEGER PRIMARY KEY, {columns})"
+        )
+        self._base.execute(f"PRAGMA user_version = {FORMAT}")
+        self._base.execute("COMMIT")
 
     @contextmanager
-    def _open(self) -> Iterator[sqlite3.Connection]:
+    def _told(self) -> Iterator[None]:
         try:
-            with closing(sqlite3.connect(self.path, timeout=10)) as base, base:
-                base.row_factory = sqlite3.Row
-                base.execute("PRAGMA synchronous = FULL")
-                yield base
+            yield
         except sqlite3.Error as error:
             raise DiskError(
                 f"The journal {self.path} cannot be used: {error}.\n"
@@ -278,21 +433,12 @@ class Journal:
             ) from error
 
 
-def _format(base: sqlite3.Connection) -> int:
-    return int(base.execute("PRAGMA user_version").fetchone()[0])
+def _redacted(columns: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values without secrets, as they are stored and searched for."""
+    return {
+        name: redact(value) if isinstance(value, str) else value for name, value in columns.items()
+    }
 
 
-def _checked_names(table: str, values: dict[str, Any]) -> list[str]:
-    """Return the names of the values: only columns, since they become part of a statement."""
-    allowed = {*COLUMNS[table], "at", "outcome"}
-    unknown = set(values) - allowed
-    if unknown:
-        raise KeyError(
-            f"{table} has no columns {sorted(unknown)}; expected some of {sorted(allowed)}"
-        )
-    return list(values)
-
-
-def _redacted(values: dict[str, Any]) -> list[Any]:
-    """Return the values without secrets, as they are stored and searched for."""
-    return [redact(value) if isinstance(value, str) else value for value in values.values()]
+def _request(row: Mapping[str, Any]) -> Request:
+    return Request(**{**row, "state": State(row["state"]), "why": Why(row["why"])})

@@ -9,23 +9,21 @@ its name prove nothing.
 """
 
 import json
-import re
-from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from deploy import artifact_manifest, output
+from deploy import output
 from deploy.errors import Unverified, UsageError
-from deploy.journal import DONE, Journal
-from deploy.last_runs import EVERY_ROW
-from deploy.project import Project
-from deploy.submit import FILE
+from deploy.journal import PUBLISH, PUSH, SUBMIT, Journal, Request, State
+from deploy.output import ARTIFACT, BUNDLE, OUTPUTS, SUBMISSION
+from deploy.records import Records, run_of
 from formats import checksums
+from formats.sealed_folder import MANIFEST
 
-UNKNOWN = "not known here"
+UNKNOWN, JOURNAL = "not known here", "journal"
 GOLDEN, MEMBERS = "golden.json", "members.json"  # as inference writes them
-Told = TypeVar("Told")
 
 
 @dataclass(frozen=True)
@@ -40,12 +38,24 @@ class Link:
     value: str
     proof: str
 
-    def to_json(self) -> dict[str, str]:
-        """Return it as what `json.dumps` takes."""
-        return asdict(self)
+
+@dataclass(frozen=True)
+class Pulled:
+    """A pulled folder.
+
+    Attributes:
+        bundle: that wrote it, as its bundle.json describes it.
+        journal: with the entries of the Kaggle that it was pulled from.
+        push: that made its run; None: the journal has none.
+    """
+
+    folder: Path
+    bundle: Mapping[str, Any]
+    journal: Journal
+    push: Request | None
 
 
-def trace(project: Project, submission: Path) -> list[Link]:
+def trace(ours: Records, submission: Path) -> list[Link]:
     """Return the links behind a submission.csv, from its score back to the commit.
 
     Args:
@@ -53,199 +63,147 @@ def trace(project: Project, submission: Path) -> list[Link]:
 
     Raises:
         UsageError: if the file is missing, or no pulled run wrote it.
-        Unverified: if it is in a pulled folder, and is not what that run wrote.
+        Unverified: if it is in a pulled folder, and is not what that run wrote; or if a file of the
+            folders behind it cannot be read.
     """
-    folder, others = _folder(project, submission)
-    identity, journal = _read(folder / output.BUNDLE), _journal(project, folder)
-    infer = _push(journal, folder, identity)
-    listed = output.sealed(folder) is not None
-    proof = folder / (output.OUTPUTS if listed else FILE)
-    value = checksums.sha256(submission)[:16] + (
-        "" if listed else ", by a run that kept no list of what it wrote"
-    )
+    folder, *others = _folders(ours, submission)
+    infer = _pulled(ours, folder)
+    value, proof = checksums.sha256(submission)[:16], folder / OUTPUTS
+    if output.sealed(folder) is None:
+        value, proof = f"{value}, by a run that kept no list of what it wrote", folder / SUBMISSION
     links = [Link("submission", value, str(proof))]
-    links += [
-        Link("also written by", output.name_of(other), str(other / output.OUTPUTS))
-        for other in others
-    ]
-    links += _golden(folder)
-    links.append(_score(journal, infer))
-    links += _run("infer", infer, identity, folder)
-    expect = identity.get("expect") or {}
-    used = _members(folder)
-    for one in expect.get("members") or [expect]:
-        run_id, weights = str(one.get("run_id", "")), str(one.get("weights_sha256", ""))
+    links += [Link("also written by", output.name_of(at), str(at / OUTPUTS)) for at in others]
+    written = f"{GOLDEN} and {MEMBERS} as inference writes them.\nPull the run again."
+    with output.reading(folder, written):
+        for golden in _written(folder, GOLDEN):
+            near = f"{golden['difference']:.1e} apart, {golden['tolerance']:.1e} allowed"
+            whose = f", of {golden['run_id']}" if "run_id" in golden else ""
+            value = f"{golden['precision']}, {near}{whose}"
+            links.append(Link("golden outputs", value, str(folder / GOLDEN)))
+        used = {str(one["run_id"]): float(one["used"]) for one in _written(folder, MEMBERS)}
+    links += [_score(infer), *_run("infer", infer)]
+    expect = infer.bundle.get("expect") or {}
+    for member in expect.get("members") or [expect]:
+        run_id, weights = str(member.get("run_id", "")), str(member.get("weights_sha256", ""))
         if "members" in expect:
             counted = f", counted {used[run_id]:.2f}" if run_id in used else ""
-            value = f"{run_id}, weight {one.get('weight'):.2f}{counted}"
-            links.append(Link("member", value, str(folder / output.BUNDLE)))
-        published = _published(journal, run_id, infer)
-        version = f"{published['handle']}/{published['version']}" if published else UNKNOWN
-        links.append(Link("dataset version", version, "journal"))
-        links += _training(project, run_id, weights)
+            value = f"{run_id}, weight {member.get('weight'):.2f}{counted}"
+            links.append(Link("member", value, str(folder / BUNDLE)))
+        links += [_published(infer, run_id), *_training(ours, run_id, weights)]
     return links
 
 
-def _folder(project: Project, submission: Path) -> tuple[Path, list[Path]]:
-    """Return the folder of the run that wrote this, and those of other runs that wrote the same."""
+def _folders(ours: Records, submission: Path) -> list[Path]:
+    """Return the folders of the runs that wrote this; more than one if they wrote the same."""
     if not submission.is_file():
         what = "is a folder" if submission.is_dir() else "is missing"
         raise UsageError(
             f"{submission} {what}; expected the path of a submission.csv.\nCorrect --of."
         )
-    here = submission.resolve().parent
-    if submission.name == FILE and (here / output.BUNDLE).is_file():
-        output.unchanged(submission, here, FILE)
-        return here, []
+    here, runs = submission.resolve().parent, ours.project.runs
+    if submission.name == SUBMISSION and (here / BUNDLE).is_file():
+        output.unchanged(here, SUBMISSION)
+        return [here]
     digest = checksums.sha256(submission)
     found: dict[tuple[str, str], Path] = {}
-    for path in sorted(project.runs.rglob(output.BUNDLE)):
-        if _written(path.parent) == digest:
-            note = output.noted(path.parent)
-            run = (output.name_of(path.parent), note.server if note else "")
-            found.setdefault(run, path.parent)
+    for folder in sorted(path.parent for path in runs.rglob(BUNDLE)):
+        if _submission_of(folder) == digest:
+            note = output.noted(folder)
+            found.setdefault((output.name_of(folder), note.server if note else ""), folder)
     if not found:
         raise UsageError(
-            f"{submission} was written by no run that was pulled into {project.runs} (sha256"
+            f"{submission} was written by no run that was pulled into {runs} (sha256"
             f" {digest[:16]}…).\nExpected a file as a run wrote it: one changed label makes it"
             " another file. Pull the run that wrote it:\ninvoke pull --run owner/slug/version"
         )
-    first, *others = found.values()
-    return first, others
+    return list(found.values())
 
 
-def _written(folder: Path) -> str:
+def _submission_of(folder: Path) -> str:
     """Return the sha256 of the submission.csv that this folder's run wrote; "" if it wrote none."""
     try:
         files = output.sealed(folder)
     except Unverified:
         return ""  # nobody can tell
     if files is None:  # the run kept no list
-        return checksums.sha256(folder / FILE) if (folder / FILE).is_file() else ""
-    return files.get(FILE, ("", 0))[0]
+        return checksums.sha256(folder / SUBMISSION) if (folder / SUBMISSION).is_file() else ""
+    return str(files[SUBMISSION]["sha256"]) if SUBMISSION in files else ""
 
 
-def _journal(project: Project, folder: Path) -> Journal:
-    """Return the journal beside the folder, for the Kaggle that the folder was pulled from.
-
-    A rehearsal has a journal of its own.
-    """
-    ours = project.journal().path
-    beside, note = folder.parent / ours.name, output.noted(folder)
-    return Journal(beside if beside.is_file() else ours, note.server if note else None)
-
-
-def _golden(folder: Path) -> list[Link]:
-    """Return how near the run's golden outputs were to those of the training, if it wrote so."""
-    told = _written_list(
-        folder,
-        GOLDEN,
-        lambda one: (
-            f"{one['precision']}, {one['difference']:.1e} apart, {one['tolerance']:.1e} allowed"
-            + (f", of {one['run_id']}" if "run_id" in one else "")
-        ),
-    )
-    return [Link("golden outputs", one, str(folder / GOLDEN)) for one in told]
-
-
-def _members(folder: Path) -> dict[str, float]:
-    """Return what each member of an ensemble counted in a run, by its run id."""
-    return dict(
-        _written_list(folder, MEMBERS, lambda one: (str(one["run_id"]), float(one["used"])))
-    )
-
-
-def _written_list(folder: Path, name: str, told: Callable[[Any], Told]) -> list[Told]:
-    """Return what is told of each entry of a list that the run wrote; [] if it wrote none."""
-    path = folder / name
-    if not path.is_file():  # of a run by hand, for example
-        return []
-    output.unchanged(path, folder, name)
-    try:
-        return [told(one) for one in json.loads(path.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, RecursionError, TypeError, KeyError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.\nPull the run again.") from error
-
-
-def _score(journal: Journal, infer: dict[str, Any] | None) -> Link:
-    if infer is None:
-        return Link("score", UNKNOWN, "journal")
-    rows = journal.recent(
-        "submissions", EVERY_ROW, handle=infer["handle"], kernel_version=infer["version"]
-    )
-    made = [row for row in rows if row["ref"]]
-    scored = next((row for row in made if row["score"] is not None), None)
-    if scored is not None:
-        return Link("score", str(scored["score"]), f"submission {scored['ref']}")
-    return Link("score", UNKNOWN, f"submission {made[0]['ref']}" if made else "journal")
-
-
-def _published(
-    journal: Journal, run_id: str, infer: dict[str, Any] | None
-) -> dict[str, Any] | None:
-    """Return how the artifact was published before the inference was pushed, not later."""
-    rows = journal.recent("publishes", EVERY_ROW, run_id=run_id, outcome=DONE) if run_id else []
-    return next((row for row in rows if infer is None or row["at"] <= infer["at"]), None)
-
-
-def _training(project: Project, run_id: str, weights: str) -> list[Link]:
-    """Return the links of the run that trained, found by the artifact's run id and its weights."""
-    for path in sorted(project.runs.rglob(f"{output.ARTIFACT}/{artifact_manifest.NAME}")):
-        held, folder = _read(path), path.parent.parent
-        if not run_id or (held.get("run_id"), held.get("weights_sha256")) != (run_id, weights):
-            continue
-        identity = _read(folder / output.BUNDLE)
-        first = held.get("init_from") or {}
-        began = f"{first.get('run_id')}, weights {str(first.get('weights_sha256'))[:16]}"
-        return [
-            Link("artifact", f"{run_id}, weights {weights[:16]}", str(path)),
-            *([Link("began with", began, str(path))] if first else []),
-            Link("accelerator", str(held.get("devices", UNKNOWN)), str(path)),
-            *_run("train", _push(_journal(project, folder), folder, identity), identity, folder),
-        ]
-    return [Link("artifact", run_id or UNKNOWN, "bundle.json of the inference")]
-
-
-def _run(
-    which: str, push: dict[str, Any] | None, identity: dict[str, Any], folder: Path
-) -> list[Link]:
-    changes = ", with local changes" if identity.get("git_dirty") else ""
-    commit = str(identity.get("git_commit") or "none") + changes
-    place, note = str(folder / output.BUNDLE), output.noted(folder)
-    run, proof = UNKNOWN, "journal"
-    if push:
-        run = f"{push['handle']}/{push['version']}"
-    elif note:
-        run, proof = note.run, str(folder / output.NOTE)
-    return [
-        Link(f"{which} run", run, proof),
-        Link(f"{which} bundle", str(identity.get("bundle_sha256", UNKNOWN)), place),
-        Link(f"{which} commit", commit, place),
-    ]
-
-
-def _push(journal: Journal, folder: Path, identity: dict[str, Any]) -> dict[str, Any] | None:
-    """Return the push that made the version in this folder; others may hold the same bundle."""
-    name, sha256 = (
-        re.fullmatch(r"(.+)/(\d+)", output.name_of(folder)),
-        identity.get("bundle_sha256"),
-    )
-    if name is None or not sha256:
-        return None
-    rows = journal.recent("pushes", EVERY_ROW, version=int(name[2]), bundle_sha256=sha256)
-    handle, whole = name[1], output.noted(folder) is not None
-    slug = handle.partition("/")[2]
-    ours = (
-        row
-        for row in rows
-        if row["handle"] == handle or (not whole and row["handle"].endswith(f"/{slug}"))
-    )
-    return next(ours, None)
+def _pulled(ours: Records, folder: Path) -> Pulled:
+    """Return what is known of a pulled folder. A rehearsal has a journal of its own beside it."""
+    bundle, note = _read(folder / BUNDLE), output.noted(folder)
+    path = ours.project.runs / "journal.sqlite"
+    beside = folder.parent / path.name
+    journal = Journal(beside if beside.is_file() else path, note.server if note else None)
+    name = output.name_of(folder).partition("/")[2]
+    # The bundle says whose it is; other versions may hold the same one.
+    rows = journal.requests(PUSH, bundle_sha256=bundle.get("bundle_sha256"))
+    same = (row for row in rows if str(run_of(row)).partition("/")[2] == name)
+    return Pulled(folder, bundle, journal, next(same, None))
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UsageError(f"{path} cannot be read: {error}.\nPull the run again.") from error
-    return value if isinstance(value, dict) else {}
+    """Return the JSON object in a file of a pulled folder. Raises `Unverified` without one."""
+    with output.reading(path, "a JSON object, as the run wrote it.\nPull the run again."):
+        return dict(json.loads(path.read_text(encoding="utf-8")))
+
+
+def _written(folder: Path, name: str) -> list[dict[str, Any]]:
+    """Return a list that the run wrote; [] if it wrote none, as a run by hand."""
+    if not (folder / name).is_file():
+        return []
+    output.unchanged(folder, name)
+    return list(json.loads((folder / name).read_text(encoding="utf-8")))
+
+
+def _score(infer: Pulled) -> Link:
+    push, rows = infer.push, []
+    if push is not None:
+        rows = infer.journal.requests(SUBMIT, handle=push.handle, kernel_version=push.number)
+    made = [row for row in rows if row.number]
+    scored = [row for row in made if row.score is not None]
+    for row in scored or made:  # the newest comes first
+        value = UNKNOWN if row.score is None else str(row.score)
+        return Link("score", value, f"submission {row.number}")
+    return Link("score", UNKNOWN, JOURNAL)
+
+
+def _published(infer: Pulled, run_id: str) -> Link:
+    """Return how the artifact was published before the inference was pushed, not later."""
+    for row in infer.journal.requests(PUBLISH, run_id=run_id, state=State.ENDED) if run_id else []:
+        if infer.push is None or row.at <= infer.push.at:
+            return Link("dataset version", f"{row.handle}/{row.number}", JOURNAL)
+    return Link("dataset version", UNKNOWN, JOURNAL)
+
+
+def _training(ours: Records, run_id: str, weights: str) -> list[Link]:
+    """Return the links of the run that trained, found by the artifact's run id and its weights."""
+    for path in sorted(ours.project.runs.rglob(f"{ARTIFACT}/{MANIFEST}")):
+        manifest = _read(path)
+        found = (manifest.get("run_id"), manifest.get("weights_sha256"))
+        if not run_id or found != (run_id, weights):
+            continue
+        links = [Link("artifact", f"{run_id}, weights {weights[:16]}", str(path))]
+        if first := manifest.get("init_from"):
+            began = f"{first.get('run_id')}, weights {str(first.get('weights_sha256'))[:16]}"
+            links.append(Link("began with", began, str(path)))
+        links.append(Link("accelerator", str(manifest.get("devices", UNKNOWN)), str(path)))
+        return [*links, *_run("train", _pulled(ours, path.parent.parent))]
+    return [Link("artifact", run_id or UNKNOWN, f"{BUNDLE} of the inference")]
+
+
+def _run(which: str, pulled: Pulled) -> list[Link]:
+    bundle, place = pulled.bundle, str(pulled.folder / BUNDLE)
+    changes = ", with local changes" if bundle.get("git_dirty") else ""
+    note = output.noted(pulled.folder)
+    run, proof = UNKNOWN, JOURNAL
+    if pulled.push is not None:
+        run = f"{pulled.push.handle}/{pulled.push.number}"
+    elif note is not None:
+        run, proof = note.run, str(pulled.folder / output.NOTE)
+    return [
+        Link(f"{which} run", run, proof),
+        Link(f"{which} bundle", str(bundle.get("bundle_sha256", UNKNOWN)), place),
+        Link(f"{which} commit", f"{bundle.get('git_commit') or 'none'}{changes}", place),
+    ]

@@ -1,189 +1,494 @@
-"""What a session of the smoke test looks at: the code of its notebook.
+"""Probe: what Kaggle does where this project can only assume, seen on one's own account.
 
-Kaggle runs this text, so it imports only the standard library and what every image has. Each line
-that it prints is one JSON object, whose `about` says what it is about.
+Reads  a connection, and the slug of a competition whose rules were accepted
+Makes  private notebooks and a private dataset whose names begin with relay-live-, and deletes them
+       at its end, also after Ctrl-C or an error
+Gives  facts by the names that the local Kaggle has for them, in a file without names and keys
 """
 
-import hashlib
 import json
-import os
-import platform
-import shutil
-import socket
-import subprocess
-import sys
+import math
+import tempfile
 import time
-from importlib import metadata
-from itertools import islice
+import uuid
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle"))
-LOCAL = "LOCALKAGGLE_ACCELERATOR"  # set by the local Kaggle alone, to the shape that it simulates
-MARKER = "marker.txt"  # says who wrote an output or a dataset
-BEFORE = "before.txt"  # is written before the session is killed
-MANY = 600  # small files: a page of a listing has 100
-ENTRIES_AT_MOST = 20  # shown of one folder
-CONNECT_SECONDS = 5.0
-PACKAGES = (
-    *("numpy", "pandas", "scipy", "scikit-learn", "pillow", "opencv-python"),
-    *("opencv-python-headless", "keras", "tensorflow", "tensorflow-cpu", "jax", "jaxlib", "libtpu"),
-    *("torch", "kaggle", "kagglehub", "papermill"),
-)
-# In a process of its own, since one process at a time holds a TPU.
-JIT = """
-import json, sys, time
-import jax
-jax.config.update("jax_compilation_cache_dir", "compiled")
-jax.config.update("jax_persistent_cache_min_compile_time_secs", 0)
-devices = jax.devices()
-began = time.monotonic()
-jax.jit(lambda x: (x @ x).sum())(jax.numpy.ones((256, 256))).block_until_ready()
-print(json.dumps({
-    "platform": devices[0].platform, "kind": devices[0].device_kind, "count": len(devices),
-    "seconds": round(time.monotonic() - began, 2),
-}))
-"""
+from nbformat import v4, writes
+
+from deploy import auth, deadline, failures, log_text, probe_notebook, secrets
+from deploy.client import Kaggle
+from deploy.decoding import MALFORMED
+from deploy.errors import Ambiguous, Denied, NoQuota, NotFound, Refused, RelayError, RunFailed
+from deploy.events import ENDED
+from deploy.gate import machine
+from deploy.probe_notebook import ARRAYS, FINDINGS, MARKER, NOTEBOOK, SUBMISSION
+from deploy.runs import SAVED
+from deploy.watch import NOT_YET
+from formats import atomic_file, checksums
+
+REFUSALS = (Refused, NoQuota, Denied)
+SESSION_SECONDS = 900.0  # of a session that ends by itself within some minutes
+DELETING_SECONDS = 600.0
+DELETES = 3  # tries
+MOUNTS = 4  # sessions at most, until one mounts the newest version of the dataset
+# Words of ours for what is looked at, beside Kaggle's statuses.
+READY, UNREADY, LISTED, UNLISTED, UNSCORED = "READY", "UNREADY", "LISTED", "UNLISTED", "UNSCORED"
+NOTHING = "nothing"  # is left by a push that was refused
+STEPS = {
+    "cpu": "runs a notebook on a CPU, and reads what it wrote",
+    "dataset": "makes a dataset of two versions",
+    "sources": "mounts it, and a notebook's own output, in a notebook",
+    "killed": "lets a notebook run until its timeout kills it",
+    "tpu": "runs a notebook on a TPU, and pushes another meanwhile",
+    "gpu": "runs a notebook on two T4",
+    "submit": "submits the competition's own sample",
+}
+# What steps spend that are asked for, each by the option of its name. The others take some minutes
+# of a CPU, of which there is no quota.
+SPENDS = {"tpu": "5 TPU minutes", "gpu": "3 GPU minutes", "submit": "one submission to {}"}
+# What this project assumes of Kaggle, by the step that shows it.
+FACTS: dict[str, dict[str, Any]] = {
+    "cpu": {
+        "other_slug": "",
+        "new_script_seconds": 0.0,
+        "versions_seconds": 0.0,
+        "queue_seconds": 0.3,
+        "layout": "2026",
+        "internet": True,
+        "listing_seconds": 0.0,
+        "hidden_files": True,
+        "empty_files": True,
+        "rewritten": [],
+    },
+    "dataset": {"ready_seconds": 1.0},
+    "sources": {"mount_seconds": 0.0, "own_output": True},
+    "killed": {"killed_output": True},
+    "tpu": {"verified": True, "refused_push": NOTHING, "reserves": False},
+    "gpu": {"gpus": 2},
+    "submit": {"scores": True},
+}
+ASSUMED = {name: value for facts in FACTS.values() for name, value in facts.items()}
 
 
-def run(
-    part: str,
-    marker: str,
-    *,
-    reach: tuple[str, ...] = (),
-    hold: float = 0.0,
-    sample: str = "",
-) -> None:
-    """Look at this session, and do one part of the test.
+@dataclass
+class Session:
+    """One run of a notebook, and what was seen of it.
 
-    Args:
-        part: "files", "sources", "killed", "tpu", "gpu" or "submit".
-        marker: what this session's output says of itself.
-        reach: addresses, as host:port, that the internet should lead to.
-        hold: seconds for which the session goes on afterwards.
-        sample: the competition's file that is submitted.
+    Attributes:
+        handle, version: of the notebook.
+        refused: the kinds of sources of which Kaggle did not take one.
+        seconds: {status: for how many seconds after the push it was seen}, the last one last; and
+            with UNLISTED, for how many after its end its output was seen empty.
+        files: {name: signed address} of its output.
+        found: what the notebook printed.
     """
-    look(reach)
-    Path(MARKER).write_text(f"{marker}\n")
-    if part == "files":
-        write_files()
-    elif part == "sources":
-        say("mounted", markers=mounted())
-    elif part == "killed":
-        Path(BEFORE).write_text("written before the session was killed\n")
-    elif part == "tpu":
-        say("tpu", first=jitted(), again=jitted(), simulated=os.environ.get(LOCAL, ""))
-    elif part == "gpu":
-        say("gpu", **gpus())
-    elif part == "submit":
-        write_submission(sample)
-    say("holds", seconds=hold)
-    time.sleep(hold)
-    say("ends")
+
+    handle: str
+    version: int
+    refused: Collection[str]
+    seconds: dict[str, float] = field(default_factory=dict)
+    files: Mapping[str, str] = field(default_factory=dict)
+    found: Mapping[str, Any] = field(default_factory=dict)
 
 
-def say(about: str, **values: Any) -> None:
-    """Print one line."""
-    print(json.dumps({"about": about, **values}), flush=True)
+@dataclass
+class Probe:
+    """The steps, and what they found out.
 
+    Attributes:
+        connect: returns a connection, whose pace says how long each wait may take.
+        competition: slug of one whose rules were accepted.
+        sample: the competition's file that shows what a submission looks like.
+        show: is given one line each.
+        killed_seconds: timeout of the session that is killed.
+        name: with which the name of all that is made begins.
+        facts: {name: value} of those that were seen.
+        notes: what else was seen.
+        made: {handle: "kernels" or "datasets"} of what may be on Kaggle.
+        ready: when the newest version of the dataset was, by `time.monotonic`.
+    """
 
-def look(reach: tuple[str, ...]) -> None:
-    """Say what every session is: names of variables, versions, inputs, the internet."""
-    say("environment", names=sorted(os.environ))
-    found = {"python": platform.python_version()}
-    for name in PACKAGES:
+    connect: Callable[[], Kaggle]
+    competition: str
+    sample: str
+    show: Callable[[str], None]
+    killed_seconds: float = 120.0
+    name: str = field(default_factory=lambda: f"relay-live-k{uuid.uuid4().hex[:7]}")
+    facts: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)
+    made: dict[str, str] = field(default_factory=dict)
+    ready: float = math.inf
+
+    def run(
+        self, folder: Path, wanted: Collection[str], agree: Callable[[str], bool]
+    ) -> dict[str, Any]:
+        """Take the steps, delete what they made, whatever ends them, and show what was seen.
+
+        Args:
+            folder: of the file, which is written after each step.
+            wanted: steps of `SPENDS` that may be taken.
+            agree: is asked, before such a step, whether to spend what it spends.
+
+        Returns:
+            {"file": its path, "facts": those that were seen, "assumed": all of them, "notes":
+            sentences, "left": the commands that delete what could not be deleted}.
+
+        Raises:
+            RelayError: the probe is unfinished; as Unreachable, CredentialError, DiskError.
+        """
+        self.kaggle = self.connect()
+        found = {"facts": self.facts, "assumed": ASSUMED, "notes": self.notes}
+        file = folder / f"facts-{self.name.rpartition('-')[2]}.json"
+        self.show("This takes about half an hour, and CPU sessions of minutes: they cost no quota.")
+        self.show(f"It makes private things, called {self.name}…, and deletes them at its end.")
         try:
-            found[name] = metadata.version(name)
-        except metadata.PackageNotFoundError:
-            continue
-    say("versions", **found)
-    say("input", entries=tree(ROOT / "input", 3))
-    say("internet", reached=[address for address in reach if reaches(address)], tried=reach)
+            for name, does in STEPS.items():
+                if name in SPENDS and name not in wanted:
+                    continue
+                spends = SPENDS.get(name, "no quota").format(self.competition)
+                self.show(f"{name}: {does}. It spends {spends}.")
+                if name in SPENDS and not agree(spends):
+                    continue
+                try:
+                    getattr(self, name)()
+                except (*REFUSALS, Ambiguous, RunFailed) as error:
+                    self.show(f"{name}: {str(error).splitlines()[0]}")
+                    # Without Kaggle's own words, which may name somebody.
+                    self.notes.append(f"{name} ended as {type(error).__name__}")
+                finally:
+                    plain = json.loads(secrets.to_json(found))
+                    atomic_file.write(file, f"{json.dumps(plain, indent=1)}\n".encode())
+        finally:
+            left = self._delete_all()
+        self._show_facts()
+        return {"file": str(file), **found, "left": left}
+
+    def _show_facts(self) -> None:
+        self.show(f"{'fact':20}{'assumed':12}seen")
+        for step, facts in FACTS.items():
+            for name, value in facts.items():
+                assumed, seen = _in_words(value), f"- ({step})"
+                if name in self.facts:
+                    seen = _in_words(self.facts[name])
+                    seen += "  differs" if seen != assumed else ""
+                self.show(f"{name:20}{assumed:12}{seen}")
+
+    # The steps that cost nothing
+
+    def cpu(self) -> None:
+        """Run a notebook, and read what it wrote."""
+        site = auth.address()
+        reach = f"{site}:443" if site == auth.SITE else site
+        mounted = {"competition_sources": [self.competition]}
+        session = self._finish(self._push(sources=mounted, reach=reach))
+        self.facts |= {
+            "other_slug": session.handle[len(self._handle()) :],
+            "new_script_seconds": session.seconds.get(SAVED, 0.0),
+            "versions_seconds": session.seconds.get(NOT_YET, 0.0),
+            "queue_seconds": session.seconds.get("QUEUED", 0.0),
+            "listing_seconds": session.seconds.get(UNLISTED, 0.0),
+            "hidden_files": ".hidden" in session.files,
+            "empty_files": "empty.txt" in session.files,
+            "rewritten": self._rewritten(session),
+        }
+
+    def _rewritten(self, session: Session) -> list[str]:
+        """Return the names of the files that come with other bytes than were written."""
+        written, names = session.found["sha256"], []
+        with tempfile.TemporaryDirectory(prefix="relay-live-") as folder:
+            path = Path(folder, "file")
+            for name in sorted(session.files.keys() & {*probe_notebook.TEXTS, ARRAYS}):
+                self.kaggle.download(session.files[name], path)
+                if checksums.sha256(path) != written.get(name):
+                    names.append(name)
+        return names
+
+    def dataset(self) -> None:
+        """Make a dataset of two versions."""
+        handle, kaggle = self._handle("data"), self.kaggle
+        title, tokens = f"{self.name} data", self._uploaded("dataset 1")
+        self.made[handle] = "datasets"
+        try:
+            kaggle.create_dataset(handle, title=title, description="doctor --live", tokens=tokens)
+        except REFUSALS:
+            del self.made[handle]
+            raise
+        self.facts["ready_seconds"] = self._wait_for_dataset(handle, 1)
+        tokens = self._uploaded("dataset 2")
+        kaggle.create_dataset_version(handle, notes="doctor --live", tokens=tokens)
+        self._wait_for_dataset(handle, 2)
+        self.ready = time.monotonic()
+
+    def _uploaded(self, text: str) -> list[str]:
+        """Upload a marker with this text, and return its token."""
+        with tempfile.TemporaryDirectory() as folder:
+            path = Path(folder, MARKER)
+            path.write_text(text, encoding="utf-8")
+            return [self.kaggle.upload(path)]
+
+    def _wait_for_dataset(self, handle: str, version: int) -> float:
+        """Wait until a version is ready; return for how many seconds it was not."""
+
+        def look() -> str:
+            there, status = self.kaggle.dataset(handle), self.kaggle.dataset_status(handle)
+            is_new = there is not None and there.version >= version
+            return READY if is_new and status == READY else UNREADY
+
+        seconds = self._watch(look, READY)
+        if READY not in seconds:
+            raise RunFailed(f"Version {version} of the dataset {handle} does not get ready.")
+        return max(seconds.get(UNREADY, 0.0), seconds.get(NOT_YET, 0.0))
+
+    def sources(self) -> None:
+        """Mount the dataset and the notebook's own output, until the newest version is mounted."""
+        own = next((name for name, kind in self.made.items() if kind == "kernels"), self._handle())
+        mounted = {"dataset_sources": [self._handle("data")], "kernel_sources": [own]}
+        for number in range(MOUNTS):
+            waited = round(time.monotonic() - self.ready, 1)
+            session = self._finish(self._push(sources=mounted))
+            markers = session.found["markers"]
+            refused = "kernel_sources" in session.refused
+            self.facts["own_output"] = NOTEBOOK in markers and not refused
+            if "dataset 2" in markers:
+                self.facts["mount_seconds"] = waited if number else 0.0
+                return
+            time.sleep(self.kaggle.pace.unseen)
+
+    def killed(self) -> None:
+        """Let a session be killed by its timeout, and look for its output."""
+        session = self._push(seconds=self.killed_seconds, hold=10 * self.killed_seconds)
+        self._finish(session, ENDED[1:])
+        self.facts["killed_output"] = MARKER in session.files
+
+    # The steps that are asked for
+
+    def tpu(self) -> None:
+        """Run a notebook on a TPU, and push another meanwhile."""
+        hold, reserves, left = 30 * self.kaggle.pace.first, None, None
+        session = self._push("tpu", shape="TpuV5E8", hold=hold)
+        self._wait(session, "RUNNING")
+        if "RUNNING" in session.seconds:
+            reserves = self.kaggle.quota().reserved.get("TPU", 0.0) > 0
+            try:
+                self._wait(self._push("tpu-other", shape="TpuV5E8"))
+            except NoQuota:
+                left = self._left(self._handle("tpu-other"))
+        self._finish(session)
+        if self.facts.get("verified"):  # else it ran on a CPU, which reserves nothing
+            self._learn({"reserves": reserves, "refused_push": left})
+
+    def gpu(self) -> None:
+        """Run a notebook on two T4."""
+        self._finish(self._push("gpu", shape="NvidiaTeslaT4"))
+
+    def submit(self) -> None:
+        """Submit the competition's own sample, and wait for its score."""
+        mounted = {"competition_sources": [self.competition]}
+        session = self._finish(self._push("submit", sources=mounted, sample=self.sample))
+        time.sleep(self.kaggle.pace.patience)  # one at once was lost, by public reports
+        ref = self.kaggle.submit_code(
+            self.competition,
+            session.handle,
+            session.version,
+            file_name=SUBMISSION,
+            description=self.name,
+        )
+
+        def look() -> str:
+            scored = self.kaggle.get_submission(ref)
+            if scored.status == "ERROR":
+                raise RunFailed(f"Submission {ref} failed: {failures.plain(scored.error)}")
+            is_late = scored.status == "COMPLETE" and not scored.public_score
+            return UNSCORED if is_late else scored.status
+
+        self.facts["scores"] = "COMPLETE" in self._watch(look, "COMPLETE")
+
+    # What the steps do
+
+    def _handle(self, part: str = "") -> str:
+        return f"{self.kaggle.username}/{self.name}{part and '-'}{part}"
+
+    def _learn(self, facts: Mapping[str, Any]) -> None:
+        """Keep the facts among these; a value of another type than is assumed was not seen."""
+        for name, value in facts.items():
+            if type(value) is type(ASSUMED.get(name)):
+                self.facts[name] = value
+
+    def _watch(self, look: Callable[[], str], *ends: str) -> dict[str, float]:
+        """Look until the word is one of `ends`, or another for longer than Kaggle should need.
+
+        Returns:
+            {word: until how many seconds after the call it was seen}, the last one last.
+        """
+        pace, began = self.kaggle.pace, time.monotonic()
+        late = dict.fromkeys((SAVED, UNREADY, UNLISTED, UNSCORED), pace.unstarted)
+        late[NOT_YET] = pace.unseen
+        seconds: dict[str, float] = {}
+        while True:
+            try:
+                word = look()
+            except (NotFound, Denied):
+                word = NOT_YET
+            waited = round(time.monotonic() - began, 1)
+            seconds.pop(word, None)
+            seconds[word] = waited
+            if word in ends or waited > late.get(word, math.inf):
+                return seconds
+            time.sleep(pace.first / 5 if waited < pace.unseen else pace.first)
+
+    def _push(
+        self,
+        part: str = "",
+        *,
+        seconds: float = SESSION_SECONDS,
+        shape: str = "",
+        sources: Mapping[str, list[str]] | None = None,
+        reach: str = "",
+        sample: str = "",
+        hold: float = 0.0,
+    ) -> Session:
+        """Push a notebook.
+
+        Args:
+            part: of its name.
+            seconds: after which Kaggle ends the session.
+            shape: Kaggle's name of the machine; "": a CPU.
+            sources: by kind, as "dataset_sources".
+            reach, sample, hold: as `probe_notebook.run` takes them; a session that has to reach
+                something asks for the internet.
+
+        Raises:
+            Refused, NoQuota, Denied: if Kaggle refuses it.
+            RunFailed: if Kaggle gives no version, or another notebook than one of this probe.
+        """
+        handle = self._handle(part)
+        metadata = {
+            "id": handle,
+            "title": handle.partition("/")[2].replace("-", " "),
+            "language": "python",
+            "kernel_type": "notebook",
+            "is_private": True,
+            "enable_internet": bool(reach),
+            **machine(shape),
+            **(sources or {}),
+        }
+        code = Path(probe_notebook.__file__).read_text(encoding="utf-8")
+        kernelspec = {"display_name": "Python 3", "language": "python", "name": "python3"}
+        cells = [v4.new_code_cell(f"{code}\n\nrun({shape!r}, {reach!r}, {sample!r}, {hold})")]
+        notebook = v4.new_notebook(cells=cells, metadata={"kernelspec": kernelspec})
+        text = writes(notebook, split_lines=False)
+        self.made[handle] = "kernels"
+        try:
+            saved = self.kaggle.save_kernel(metadata, text, timeout_seconds=round(seconds))
+            if said := failures.plain(saved.error):
+                raise failures.refusal(f"Kaggle refused to run {handle}: {said}", said)
+        except REFUSALS:
+            if self._left(handle) == NOTHING:
+                del self.made[handle]
+            raise
+        given = saved.handle or handle
+        if saved.version < 1 or not given.lower().startswith(handle.lower()):
+            raise RunFailed(
+                f"Kaggle answered the push of {handle} with version {saved.version} of {given};"
+                " expected a version of that notebook.\nWhat it answered is not looked at."
+            )
+        self.made[given] = self.made.pop(handle)
+        refused = [kind for kind, names in saved.invalid.items() if names]
+        return Session(given, saved.version, refused)
+
+    def _left(self, handle: str) -> str | None:
+        """Return what a refused push left, by the local Kaggle's words; None: nobody knows."""
+        try:
+            return NOTHING if self.kaggle.get_kernel(handle) is None else "source"
+        except REFUSALS as error:
+            return "shell" if type(error) is Refused else None
+
+    def _wait(self, session: Session, *statuses: str) -> None:
+        """Wait until a session has ended, or has one of these statuses."""
+        ask = partial(self.kaggle.kernel_status, session.handle, session.version)
+        session.seconds = self._watch(lambda: ask().name, *ENDED, *statuses)
+
+    def _finish(self, session: Session, ends: Collection[str] = ENDED[:1]) -> Session:
+        """Wait for the end of a session, read its output, and return it.
+
+        Args:
+            ends: statuses with which it may end; by default it has to be complete.
+
+        Raises:
+            RunFailed: if it ends otherwise, does not start, or is complete and shows nothing.
+        """
+        self._wait(session)
+        *_, status = session.seconds
+        if status not in ends:
+            raise RunFailed(f"{session.handle} is {status}; expected {' or '.join(ends)}.")
+        ask = partial(self.kaggle.kernel_output, session.handle, session.version)
+        session.seconds |= self._watch(lambda: LISTED if ask()[0] else UNLISTED, LISTED)
+        time.sleep(self.kaggle.pace.stable)  # until all files are listed
+        session.files, log = ask()
+        session.found = _printed(log)
+        if "COMPLETE" in ends and not (session.files and session.found):
+            raise RunFailed(f"Kaggle shows no file of {session.handle}, or not what it printed.")
+        self._learn(session.found)
+        return session
+
+    # The end
+
+    def _delete_all(self) -> list[str]:
+        """Delete what was made; show and return the commands that delete what is left."""
+        try:
+            # With a time of its own, after Ctrl-C and the deadline, too, and a connection of its
+            # own: an interruption may lock the other one for ever.
+            with deadline.limit(DELETING_SECONDS, "Deleting took too long."):
+                if self.made:
+                    self.kaggle = self.connect()
+                for handle, kind in list(self.made.items()):
+                    self.show(f"Deleting {handle}")
+                    self._delete(handle, kind)
+        except RelayError as error:
+            self.show(str(error).splitlines()[0])
+        finally:
+            left = [f"kaggle {kind} delete {handle}" for handle, kind in self.made.items()]
+            for command in left:
+                self.show(f"It may still be on Kaggle. To delete it: {command}")
+        return left
+
+    def _delete(self, handle: str, kind: str) -> None:
+        """Delete a thing. It stays in `made` unless Kaggle took the call and shows it no longer."""
+        is_kernel, is_taken = kind == "kernels", False
+        delete = self.kaggle.delete_kernel if is_kernel else self.kaggle.delete_dataset
+        look: Callable[[str], object] = self.kaggle.get_kernel if is_kernel else self.kaggle.dataset
+        for _ in range(DELETES):
+            try:
+                delete(handle)
+                is_taken = True
+            except (*REFUSALS, Ambiguous) as error:
+                is_taken |= isinstance(error, Ambiguous)
+                self.show(str(error).splitlines()[0])
+            with suppress(*REFUSALS):  # as of a notebook without a version, which is there
+                if is_taken and look(handle) is None:
+                    del self.made[handle]
+                    return
+            time.sleep(self.kaggle.pace.first)
 
 
-def tree(folder: Path, levels: int) -> list[tuple[str, str]]:
-    """Return (path below the folder, real path) of what is in it, the first of each folder."""
-    found: list[tuple[str, str]] = []
-    folders = [folder] if folder.is_dir() else []
-    for _ in range(levels):
-        inside = [path for each in folders for path in islice(each.iterdir(), ENTRIES_AT_MOST)]
-        found += [(str(path.relative_to(folder)), str(path.resolve())) for path in sorted(inside)]
-        folders = [path for path in inside if path.is_dir()]
-    return found
+def _printed(log: str) -> dict[str, Any]:
+    """Return what a notebook printed; {} if its log, as Kaggle stores it, lacks that."""
+    for line in log_text.lines(log):
+        with suppress(*MALFORMED, RecursionError):  # Kaggle may cut a log anywhere
+            found = json.loads(line)[FINDINGS]
+            if isinstance(found["markers"], list) and isinstance(found["sha256"], dict):
+                return dict(found)
+    return {}
 
 
-def reaches(address: str) -> bool:
-    """Return whether a connection to host:port can be opened."""
-    host, _, port = address.rpartition(":")
-    try:
-        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
-    except OSError:
-        return False
-    return True
-
-
-def write_files() -> None:
-    """Write files of the kinds that may get lost, and say what is in each."""
-    import numpy as np
-
-    texts = {".hidden": "hidden\n", "empty.txt": "", "nested/deep/file.txt": "nested\n"}
-    texts |= {"table.csv": "id,value\n1,0.5\n"}
-    texts |= {f"many/{number:03}.txt": f"{number}\n" for number in range(MANY)}
-    for name, text in texts.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(text)
-    np.savez("arrays.npz", numbers=np.arange(1000))
-    names = [".hidden", "empty.txt", "nested/deep/file.txt", "table.csv", "arrays.npz", MARKER]
-    say("files", files={name: digest(Path(name)) for name in names}, many=MANY)
-
-
-def digest(path: Path) -> str:
-    """Return the sha256 of a file."""
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def mounted() -> dict[str, str]:
-    """Return {path below /kaggle/input: text} of the markers that are mounted, in any layout."""
-    inputs = ROOT / "input"
-    found = [*inputs.glob(f"*/{MARKER}"), *inputs.glob(f"*/*/*/{MARKER}")]
-    return {str(path.relative_to(inputs)): path.read_text().strip() for path in sorted(found)}
-
-
-def jitted(**variables: str) -> dict[str, Any]:
-    """Return what JAX computes on, and how long it compiles; again, it finds what it compiled."""
-    done = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-c", JIT],
-        capture_output=True,
-        text=True,
-        env={**os.environ, **variables},
-        check=False,
-    )
-    try:
-        found: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
-    except (IndexError, ValueError):
-        return {"failed": done.stderr[-500:]}
-    return found
-
-
-def gpus() -> dict[str, Any]:
-    """Return how many GPUs there are, and what two processes, one on each, see of them."""
-    listed = None
-    if shutil.which("nvidia-smi"):
-        command = ["nvidia-smi", "--list-gpus"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)  # noqa: S603
-        listed = [line.partition(" (UUID")[0] for line in done.stdout.splitlines()]
-    seen = jitted()
-    each = [jitted(CUDA_VISIBLE_DEVICES=str(number)) for number in range(len(listed or ()))]
-    count = len(listed) if listed is not None else seen.get("count")
-    if listed is None and not os.environ.get(LOCAL):
-        count = 0
-    return {"count": count, "listed": listed, "jax": seen, "alone": each}
-
-
-def write_submission(sample: str) -> None:
-    """Submit the competition's sample: it is valid, and nobody takes it for a result."""
-    inputs = ROOT / "input"
-    found = sorted([*inputs.glob(f"*/{sample}"), *inputs.glob(f"*/*/{sample}")])
-    if found:
-        shutil.copyfile(found[0], "submission.csv")
-    say("submission", found=[str(path) for path in found])
+def _in_words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, list):
+        return ", ".join(value) or "none"
+    return f"{value:.3g}" if isinstance(value, float) else str(value) or "none"

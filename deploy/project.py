@@ -1,30 +1,48 @@
-"""A project: what is relayed, and where its records are."""
+"""A project: what is relayed, and where its records are. A kernel: one of its notebooks."""
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
 
 from deploy.errors import UsageError
-from deploy.journal import Journal
 
 # Kaggle's name of each machine that a training may ask for, by the runtime's name in `invoke plan`.
 PAIR = "gpu-t4x2"
 SHAPES = {"tpu-v5e-8": "TpuV5E8", PAIR: "NvidiaTeslaT4"}
-PUSH_BENCH = "push-bench"
-TRAINS = ("push-train", PUSH_BENCH, "relay")  # the tasks that a runtime is for
-PREPARE, TRAIN, INFER, BENCH = "prepare-cpu", "train-tpu", "infer-gpu", "bench"
-PUSHED_BY = {
-    PREPARE: "push-prepare", TRAIN: "push-train", INFER: "push-infer", BENCH: PUSH_BENCH,
-}  # fmt: skip
 DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and the session itself
-InWords = Callable[[Mapping[str, Any]], str]
 
 
-def no_words(line: Mapping[str, Any]) -> str:
-    """Say nothing about a line of progress."""
-    return ""
+@dataclass(frozen=True)
+class Kernel:
+    """A notebook of the chain.
+
+    Attributes:
+        name: of its folder in kernels/, and the end of its address.
+        task: that pushes it.
+        seconds: that its session asks for at most.
+        takes_machine: whether `--for` chooses its machine.
+    """
+
+    name: str
+    task: str
+    seconds: int
+    takes_machine: bool = False
+
+
+# A minute below Kaggle's cap: of a CPU 12 hours, of a TPU 9. Most competitions give a GPU 9 hours.
+PREPARE, TRAIN, INFER, BENCH = "prepare-cpu", "train-tpu", "infer-gpu", "bench"
+KERNELS = {
+    kernel.name: kernel
+    for kernel in (
+        Kernel(PREPARE, "push-prepare", 12 * 3600 - 60),
+        Kernel(TRAIN, "push-train", 9 * 3600 - 60, takes_machine=True),
+        Kernel(INFER, "push-infer", 9 * 3600 - 60),
+        Kernel(BENCH, "push-bench", 9 * 3600 - 60, takes_machine=True),
+    )
+}
+WITH_RUNTIME = ("push-train", "push-bench", "relay")  # the tasks that take --for
+NO_TASKS = ("bench", "bench-report", "push-bench", "check")  # reached by `python -m commands`
 
 
 def with_letter(competition: str) -> str:
@@ -53,7 +71,6 @@ class Project:
         sample: the competition's file that shows what a submission looks like.
         needs: owner/slug of a dataset that the training reads; "": none.
         first_stage: what `init_from` of the config says; "": nothing.
-        in_words: what a line of the run's progress says to a person.
         decoding: equal texts for configs whose images are decoded alike; "": nothing to prepare.
         slug: what the addresses of the notebooks begin with; "": the competition's slug.
         infer_hours: that the competition gives a notebook with a GPU; None: as many as Kaggle.
@@ -77,7 +94,6 @@ class Project:
     sample: str = "sample_submission.csv"
     needs: str = ""
     first_stage: str = ""
-    in_words: InWords = no_words
     decoding: str = ""
     slug: str = ""
     infer_hours: float | None = None
@@ -118,17 +134,16 @@ class Project:
         folder may be for another competition."""
         return {"config": self.name, "competition": self.competition}
 
-    def journal(self) -> Journal:
-        """Return the journal in `runs`, for the Kaggle that this process speaks to."""
-        return Journal(self.runs / "journal.sqlite")
-
     def command(self, task: str) -> str:
         """Return the command that runs a task with this config, quoted for a shell.
 
         Args:
             task: its name and options, as "pull --run ann/digits-train-tpu/3".
         """
-        chosen = f" --for {self.runtime}" if self.runtime and task.startswith(TRAINS) else ""
-        given = self.options.items() if task.startswith(PUSH_BENCH) else ()
-        chosen += "".join(f" --{name} {shlex.quote(value)}" for name, value in given)
-        return f"invoke {task} --config {shlex.quote(self.config)}{chosen}"
+        name = task.partition(" ")[0]
+        program = "python -m commands" if name in NO_TASKS else "invoke"
+        words = [f"{program} {task} --config {shlex.quote(self.config)}"]
+        words += [f"--for {self.runtime}"] if self.runtime and name in WITH_RUNTIME else []
+        if name == KERNELS[BENCH].task:
+            words += [f"--{option} {shlex.quote(value)}" for option, value in self.options.items()]
+        return " ".join(words)

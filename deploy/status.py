@@ -6,52 +6,39 @@ or spent anything
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
-from deploy import continuation, next_steps
+from deploy import chain, sessions
+from deploy.calls import Quota
 from deploy.client import Kaggle
 from deploy.errors import CredentialError, Denied, RelayError, Unreachable
-from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, NOT_MADE, Outcome
-from deploy.last_runs import run_of, started
-from deploy.project import INFER, PUSHED_BY, TRAIN, Project
-from deploy.responses import Quota
-
-Row = Mapping[str, Any]
+from deploy.events import completed
+from deploy.journal import PUBLISH, PUSH, SUBMIT, Request, State, Why
+from deploy.project import INFER, KERNELS, TRAIN
+from deploy.push import started
+from deploy.records import Records, run_of
+from deploy.runs import ENDED
 
 NEWEST = 5
 JOURNAL_COLUMNS = ("when (UTC)", "task", "what", "what came of it")
 ACTIVE = ("QUEUED", "RUNNING")
-TASKS = {"pushes": "push", "publishes": "publish", "submissions": "submit"}
-# Why a command ended.
-WHY = {
-    INTENDED: "still running, or interrupted",
-    Outcome.BAD_INPUT: "a check failed",
-    Outcome.NO_CREDENTIALS: "no credentials",
-    Outcome.DENIED: "no permission",
-    Outcome.NOT_FOUND: "not found",
-    Outcome.NO_QUOTA: "no quota was left",
-    Outcome.NO_SLOT: "as many sessions ran as Kaggle allows",
-    Outcome.REFUSED: "Kaggle refused",
-    Outcome.SOURCES_REFUSED: "Kaggle refused one of its sources",
-    Outcome.DISK: "the disk",
-    Outcome.BAD_ANSWER: "Kaggle's answer could not be accepted",
-    Outcome.NO_ANSWER: "no answer came",
-    Outcome.UNREACHABLE: "Kaggle did not answer",
-    Outcome.LATE: "its time was up",
-    Outcome.INTERRUPTED: "interrupted",
-    Outcome.FAILED: "the run failed",
-    Outcome.OTHER_BYTES: "a file was not what it should be",
-    Outcome.UNCLEAR: "an error ended it",
-}
+# A request that is only intended: its command has not ended, or was killed.
+INTENDED = "still running, or interrupted"
 
 
-def journal(project: Project) -> dict[str, list[dict[str, Any]]]:
-    """Return the journal's newest entries, by table, without asking Kaggle."""
-    kept = project.journal()
-    return {table: kept.recent(table, NEWEST, config=project.name) for table in COLUMNS}
+def journal(records: Records) -> dict[str, list[dict[str, Any]]]:
+    """Return the journal's newest entries, by kind, without asking Kaggle."""
+    return {
+        kind: [asdict(row) for row in _newest(records, kind)] for kind in (PUSH, PUBLISH, SUBMIT)
+    }
 
 
-def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
+def _newest(records: Records, kind: str) -> list[Request]:
+    return records.journal.requests(kind, config=records.project.name)[:NEWEST]
+
+
+def now(kaggle: Kaggle, records: Records) -> dict[str, Any]:
     """Return the state of the last run of each kernel, and the accelerator hours left this week.
 
     A question that fails is answered with its error, and does not hide the other answers.
@@ -60,39 +47,35 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
         Unreachable: if Kaggle answers nothing: there are no other answers.
         CredentialError: if it does not know who asks: likewise.
     """
-    runs: dict[str, str] = {}
-    newest: dict[str, Any] = {}
-    partial: Project | None = None
-    for kernel in PUSHED_BY:
-        row = project.journal().last("pushes", kernel=kernel, outcome=DONE, **project.ours)
+    project, runs, rows = records.project, {}, []
+    partial = None
+    for kernel in KERNELS:
+        pushes = records.journal.requests(PUSH, kernel=kernel, **project.ours)
+        row = next((row for row in pushes if row.is_made), None)
         if row is None:
             continue
-        run = run_of(row)
-        newest = max(newest, row, key=lambda one: one.get("id", 0))
+        rows.append(row)
         try:
-            state = started(kaggle, row, kaggle.kernel_status(run.handle, run.version).name)
-            if kernel != INFER and state in continuation.ENDED:
-                progress = row["left"] or continuation.progress_of(kaggle, run)
-                short = progress.startswith("partial")
-                state += f", {progress}" if short else ""
-                if short and kernel == TRAIN:
-                    partial = project.trained_on(run.machine_shape)
+            state = _state(kaggle, row)
+            if kernel == TRAIN and ", partial" in state:
+                partial = project.trained_on(row.machine_shape)
         except RelayError as error:
             _require_answers(kaggle, error)
             state = f"not known: {str(error).splitlines()[0]}"
-        runs[str(run)] = state
+        runs[str(run_of(row))] = state
     unknown = None
     try:
         quota = kaggle.quota()
     except RelayError as error:
         _require_answers(kaggle, error)
         quota, unknown = Quota(None, None), str(error).splitlines()[0]
+    newest = max(rows, key=lambda row: row.id, default=None)
     active = next((run for run, state in runs.items() if state in ACTIVE), "")
     following = project.command(f"watch --run {active}") if active else None
     if partial and not active:
         following = partial.command("push-train --until-done")
     elif newest and runs[str(run_of(newest))] == "COMPLETE":
-        following = next_steps.after(project, newest) or None
+        following = chain.after_complete(records, newest) or None
     return {
         "runs": runs,
         "hours_left": _in_hours(TPU=quota.tpu_seconds, GPU=quota.gpu_seconds),
@@ -102,6 +85,16 @@ def now(kaggle: Kaggle, project: Project) -> dict[str, Any]:
         "renewed": quota.renewed.isoformat() if quota.renewed else None,
         "next": following,
     }
+
+
+def _state(kaggle: Kaggle, row: Request) -> str:
+    """Return how the run of a push stands, and how far it got if it is partial."""
+    status = started(kaggle, row, kaggle.kernel_status(row.handle, row.number).name)
+    if row.kernel == INFER or status not in ENDED:
+        return status
+    steps = sessions.progress_of(kaggle, run_of(row))
+    progress = row.left or completed(steps, lambda event: None)
+    return f"{status}, {progress}" if progress.startswith("partial") else status
 
 
 def _require_answers(kaggle: Kaggle, error: RelayError) -> None:
@@ -115,106 +108,95 @@ def _in_hours(**seconds: float | None) -> dict[str, float | None]:
     return {name: None if value is None else value / 3600 for name, value in seconds.items()}
 
 
-def journal_lines(project: Project) -> list[str]:
-    """Return what was asked of this Kaggle and what came of it, as lines for a person."""
-    title, rows, notes = journal_table(project)
-    return [title, *(_aligned([JOURNAL_COLUMNS, *rows]) if rows else []), *notes]
-
-
-def journal_table(project: Project) -> tuple[str, list[tuple[str, ...]], list[str]]:
+def journal_table(records: Records) -> tuple[str, list[tuple[str, ...]], list[str]]:
     """Return a title, a row for each of the newest entries, and notes about those of others.
 
     The columns are `JOURNAL_COLUMNS`.
     """
     rows: list[tuple[str, ...]] = [
-        (row["at"][:16].replace("T", " "), TASKS[table], _what(table, row), outcome_of(table, row))
-        for table, kept in journal(project).items()
-        for row in kept
+        (row.at[:16].replace("T", " "), kind, _what(row), what_came(row))
+        for kind in (PUSH, PUBLISH, SUBMIT)
+        for row in _newest(records, kind)
     ]
-    whole, notes = project.journal(), []
-    title = f"Asked of {whole.server}"
+    title = f"Asked of {records.journal.server}"
     if not rows:
-        title += f" with the config {project.name}: nothing yet"
-    for server, count in whole.elsewhere().items():
-        one = count == 1
-        entries = f"{count} {'entry' if one else 'entries'} of the journal"
-        about = f"{'is' if one else 'are'} about another Kaggle, {server}"
-        notes.append(f"{entries} {about}, and {'is' if one else 'are'} left out.")
+        title += f" with the config {records.project.name}: nothing yet"
+    notes = []
+    for server, count in records.journal.elsewhere().items():
+        entries = "1 entry" if count == 1 else f"{count} entries"
+        verb = "is" if count == 1 else "are"
+        notes.append(
+            f"{entries} of the journal {verb} about another Kaggle, {server}, and {verb} left out."
+        )
     return title, rows, notes
 
 
-def state_lines(found: Row) -> list[str]:
+def state_lines(found: Mapping[str, Any]) -> list[str]:
     """Return what `now` found, as lines for a person."""
     rows = [("now", run, state) for run, state in found["runs"].items()]
     for name, hours in found["hours_left"].items():
-        reserved = found.get("hours_reserved", {}).get(name)
+        reserved = found["hours_reserved"].get(name)
         told = f", {_hours(reserved)} of them reserved by what runs" if reserved else ""
-        why = f": {found['hours_unknown']}" if found.get("hours_unknown") else ""
+        why = f": {found['hours_unknown']}" if found["hours_unknown"] else ""
         left = f"not known{why}" if hours is None else _hours(hours)
         rows.append(("left this week", name, f"{left}{told}"))
-    if found.get("renewed"):
+    if found["renewed"]:
         rows.append(("renewed", "at", found["renewed"][:16].replace("T", " ") + " UTC"))
-    return [*_aligned(rows), *([f"Next: {found['next']}"] if found.get("next") else [])]
+    return [*aligned(rows), *([f"Next: {found['next']}"] if found["next"] else [])]
 
 
-def outcome_of(table: str, row: Row) -> str:
-    """Return in words what an entry of the journal made or spent, or that it made nothing."""
-    describe = {"pushes": _pushed, "publishes": _published, "submissions": _submitted}[table]
-    outcome = Outcome(row["outcome"])
-    return describe(row, outcome, WHY.get(outcome, outcome))
-
-
-def _pushed(row: Row, outcome: str, why: str) -> str:
-    if outcome == DONE:
-        adopted = row["before"] is None or (row["version"] or 0) <= row["before"]
-        made = "was there already, nothing was sent" if adopted else "pushed"
-        made += f", resuming from version {row['base']}" if row["base"] and not adopted else ""
-        progress = row["left"] if row["left"] != "complete" else ""
-        return "; ".join(filter(None, [made, row["status"], progress]))
-    if outcome == ABSENT:
-        return "made nothing: it never arrived"
-    if outcome == GONE:
+def what_came(row: Request) -> str:
+    """Return in words what a request made or spent, or that it made nothing."""
+    why = row.why or (INTENDED if row.state in (State.INTENDED, State.SENT) else "")
+    if row.kind == SUBMIT:
+        return _submitted(row, why)
+    if row.is_made and (row.kind == PUSH or row.state == State.ENDED):
+        return _pushed(row) if row.kind == PUSH else _published(row)
+    if row.before is None:
+        return f"nothing was sent: {why}"
+    if row.state == State.GONE:
         return "is not at this Kaggle any more"
-    if outcome == Outcome.SOURCES_REFUSED and row["version"]:
-        return "; ".join(filter(None, ["pushed, and lacks one of its sources", row["status"]]))
-    if outcome in NOT_MADE:
+    if row.why == Why.SOURCES_REFUSED and row.number:
+        return "; ".join(filter(None, ["pushed, and lacks one of its sources", row.status]))
+    if row.state == State.REFUSED:
         return f"made no version to use: {why}"
     return f"not known: {why}; the next command finds out"
 
 
-def _published(row: Row, outcome: str, why: str) -> str:
-    if outcome == DONE:
-        return "published" if row["before"] is not None else "was there already, nothing was sent"
-    if row["before"] is None:
-        return f"nothing was sent: {why}"
-    if outcome in NOT_MADE:
-        return f"made no version to use: {why}"
-    return f"not known: {why}; the next publish finds out"
+def _pushed(row: Request) -> str:
+    made = "pushed" if row.is_ours else "was there already, nothing was sent"
+    made += f", resuming from version {row.base}" if row.base and row.is_ours else ""
+    progress = row.left if row.left != "complete" else ""
+    return "; ".join(filter(None, [made, row.status, progress]))
 
 
-def _submitted(row: Row, outcome: str, why: str) -> str:
-    if row["ref"]:
-        hidden = "score hidden" if outcome == DONE else f"no score: {why}"
-        scored = f"score {row['score']}" if row["score"] is not None else hidden
-        words = f"submission {row['ref']}, {scored}"
-        return words if row["sent"] else f"followed {words}; spent nothing"
-    if not row["sent"]:
+def _published(row: Request) -> str:
+    return "published" if row.is_ours else "was there already, nothing was sent"
+
+
+def _submitted(row: Request, why: str) -> str:
+    if row.number:
+        hidden = "score hidden" if row.status == "COMPLETE" else f"no score: {why or row.status}"
+        scored = f"score {row.score}" if row.score is not None else hidden
+        words = f"submission {row.number}, {scored}"
+        return words if row.before is not None else f"followed {words}; spent nothing"
+    if row.before is None:
         return f"spent nothing: {why}"
-    if outcome in NOT_MADE:
+    if row.state == State.REFUSED:
         return f"Kaggle took no submission: {why}"
     return f"not known whether one was spent: {why}; the next submit finds out"
 
 
-def _what(table: str, row: Row) -> str:
-    version = row["kernel_version" if table == "submissions" else "version"]
-    return f"{row['handle']}/{version}" if version else str(row["handle"])
+def _what(row: Request) -> str:
+    version = row.kernel_version if row.kind == SUBMIT else row.number
+    return f"{row.handle}/{version}" if version else row.handle
 
 
 def _hours(hours: float) -> str:
     return "1.0 hour" if f"{hours:.1f}" == "1.0" else f"{hours:.1f} hours"
 
 
-def _aligned(rows: Sequence[Sequence[str]]) -> list[str]:
+def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Return the rows as lines with aligned columns."""
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [

@@ -7,13 +7,16 @@ import signal
 import sys
 import tempfile
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-from localkaggle import competitions
+from localkaggle import competitions, facts
+from localkaggle.facts import SESSION_SECONDS
+from localkaggle.services.datasets import parse_published
 
+T = TypeVar("T")
 EXAMPLES = """examples:
   python -m localkaggle serve
   python -m localkaggle export digits data/digits
@@ -36,41 +39,44 @@ def main(arguments: list[str] | None = None) -> int:
         epilog="Example: python -m localkaggle serve --folder kaggle --offline",
     )
     serving.set_defaults(command=_serve)
-    serving.add_argument(
-        "--port", type=_port, help="default: the last one of its folder, or a free one"
+    add = serving.add_argument
+    add(
+        "--port",
+        type=_checked(_port),
+        help="default: the last one of its folder, or a free one",
     )
-    serving.add_argument(
+    add(
         "--folder",
         type=Path,
         help="where to keep everything, and what was kept there before: give it again to go on;"
         " default: a temporary folder, removed at the end",
     )
-    serving.add_argument(
+    add(
         "--offline",
         action="store_true",
         help="no session gets the internet, not even one that asks for it",
     )
-    serving.add_argument(
+    add(
         "--layout",
-        choices=("2026", "flat", "both"),
+        choices=facts.WORDS["layout"],
         help="of /kaggle/input: competitions/SLUG (2026, the default); as before, SLUG (flat); or"
         " both at once",
     )
-    serving.add_argument(
+    add(
         "--facts",
-        type=_facts,
+        type=_checked(lambda text: facts.read(Path(text))),
         default={},
         metavar="FILE",
         help="behave as a file of `invoke doctor --live` says; --layout wins over it",
     )
-    serving.add_argument(
+    add(
         "--session-seconds",
-        type=_seconds,
+        type=_checked(_seconds),
         help="kill a session after this many; default: Kaggle's 9 hours for a TPU, 12 for others",
     )
-    serving.add_argument(
+    add(
         "--dataset",
-        type=_published,
+        type=_checked(parse_published),
         action="append",
         default=[],
         metavar="OWNER/SLUG=DIR",
@@ -89,43 +95,31 @@ def main(arguments: list[str] | None = None) -> int:
     return int(options.command(options))
 
 
+def _checked(read: Callable[[str], T]) -> Callable[[str], T]:
+    """Return what reads the value of an option, and tells argparse what was wrong with it."""
+
+    def checked(text: str) -> T:
+        try:
+            return read(text)
+        except ValueError as error:
+            raise argparse.ArgumentTypeError(str(error)) from error
+
+    return checked
+
+
 def _port(text: str) -> int:
-    port = int(text)
-    if not 0 <= port <= 65535:
-        raise argparse.ArgumentTypeError(f"{port} is not a port: expected 0 (a free one) to 65535")
-    return port
+    if not text.isdecimal() or int(text) > 65535:
+        raise ValueError(f"{text}: expected a port: 0 (a free one) to 65535")
+    return int(text)
 
 
 def _seconds(text: str) -> float:
-    seconds = float(text)
-    if not 1 <= seconds <= 12 * 3600:
-        raise argparse.ArgumentTypeError(
-            f"{text} cannot be the length of a session: expected 1 to 43200 seconds"
-        )
-    return seconds
-
-
-def _facts(text: str) -> dict[str, Any]:
-    from localkaggle import facts
-
-    try:
-        return facts.read(Path(text))
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
-
-
-def _published(text: str) -> tuple[str, Path]:
-    from localkaggle.services.datasets import parse_published
-
-    try:
-        return parse_published(text)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from error
+    if not 1 <= float(text) <= 12 * 3600:
+        raise ValueError(f"{text}: expected the length of a session: 1 to 43200 seconds")
+    return float(text)
 
 
 def _serve(options: argparse.Namespace) -> int:
-    from localkaggle.server import SESSION_SECONDS
-
     seconds = options.session_seconds
     return serve(
         options.folder,
@@ -146,32 +140,30 @@ def serve(folder: Path | None, command: str, **more: Any) -> int:
         command: that serves, without --folder and --port.
         more: what else `LocalKaggle` takes.
     """
+    from localkaggle.server import LocalKaggle
+    from localkaggle.sessions.session import NO_NAMESPACES, namespaces
+
     stop = threading.Event()
     with ExitStack() as stack:
         for number in (signal.SIGINT, signal.SIGTERM):
             stack.callback(signal.signal, number, signal.signal(number, lambda *_: stop.set()))
-        made = folder or stack.enter_context(
-            tempfile.TemporaryDirectory(prefix="localkaggle-", ignore_cleanup_errors=True)
+        place = folder or Path(
+            stack.enter_context(
+                tempfile.TemporaryDirectory(prefix="localkaggle-", ignore_cleanup_errors=True)
+            )
         )
-        return _serve_in(Path(made), command, stop, more)
-
-
-def _serve_in(folder: Path, command: str, stop: threading.Event, more: Mapping[str, Any]) -> int:
-    from localkaggle.server import LocalKaggle
-    from localkaggle.sessions.session import NO_NAMESPACES, namespaces
-
-    try:
-        kaggle = LocalKaggle(folder, **more)
-    except (FileExistsError, ValueError) as error:
-        return _refused(2, f"{error}", f"{command} --folder {_beside(folder)}")
-    except OSError as error:
-        said = f"could not serve: {error}; expected a free port and a folder that can be written"
-        if error.errno == errno.EADDRINUSE:
-            return _refused(2, said, f"{command} --folder {shlex.quote(str(folder))} --port 0")
-        return _refused(8, said, command)
-    with kaggle:
+        try:
+            kaggle = LocalKaggle(place, **more)
+        except (FileExistsError, ValueError) as error:
+            return _refused(2, f"{error}", f"{command} --folder {_beside(place)}")
+        except OSError as error:
+            said = f"could not serve: {error}; expected a free port and a folder to write in"
+            if error.errno == errno.EADDRINUSE:
+                return _refused(2, said, f"{command} --folder {shlex.quote(str(place))} --port 0")
+            return _refused(8, said, command)
+        stack.enter_context(kaggle)
         hosted = f"competitions: {', '.join(kaggle.competitions)}"
-        print(f"# A Kaggle on 127.0.0.1:{kaggle.port}, {hosted}; its files are in {folder}")
+        print(f"# A Kaggle on 127.0.0.1:{kaggle.port}, {hosted}; its files are in {place}")
         if not namespaces():
             print(f"# {NO_NAMESPACES}.")
         print("# Paste this into another shell, and use kaggle or invoke there:")

@@ -5,10 +5,15 @@ The defaults are what a first use meets if all goes well. Each other value was r
 """
 
 import json
-from dataclasses import dataclass, fields
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
+from localkaggle.sessions.session import Session
+
+SESSION_SECONDS = {"TPU": 9 * 3600.0, "GPU": 12 * 3600.0, "CPU": 12 * 3600.0}
 # What `LocalKaggle` takes beside `Facts`, and a value of each.
 OPTIONS: dict[str, Any] = {
     "layout": "2026",
@@ -91,6 +96,58 @@ class Facts:
     gate: str = ""
 
 
+@dataclass(frozen=True)
+class Options:
+    """What a `LocalKaggle` takes beside its folder, its competitions, its port and its datasets.
+
+    Attributes:
+        offline: give no session the internet, not even one that asks for it.
+        layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …),
+            "flat" (`<slug>`), or "both" at once.
+        verified: whether the account is verified; otherwise a TPU push silently gets a CPU.
+        session_seconds: after how long a session is killed, by "TPU", "GPU", "CPU"; Kaggle's own
+            limit where it says nothing.
+        own_output: whether a notebook may list its own output as a source; a version then sees
+            the output of the newest complete version before it.
+        memory_bytes: limit of a session's memory.
+        output_bytes: limit of a session's output.
+        queue_seconds: how long a push queues.
+        ready_seconds: how long a dataset version is processed.
+        python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than
+            this one's.
+        variables: environment variables for all sessions.
+        private: folders that no session sees, as one that holds hidden labels.
+        session: makes a session; another class than `Session` where no notebook has to run.
+        facts: how it behaves where Kaggle's own behaviour is not known, or changes.
+
+    Raises:
+        ValueError: if there is no such layout.
+    """
+
+    offline: bool = False
+    layout: str = "2026"
+    verified: bool = True
+    session_seconds: Mapping[str, float] = field(default_factory=dict)
+    own_output: bool = True
+    memory_bytes: int = 30 * 10**9
+    output_bytes: int = 20 * 10**9
+    queue_seconds: float = 0.3
+    ready_seconds: float = 1.0
+    python: Mapping[str, str] = field(default_factory=dict)
+    variables: Mapping[str, str] = field(default_factory=dict)
+    private: Sequence[Path] = ()
+    session: Callable[..., Session] = Session
+    facts: Facts = field(default_factory=Facts)
+
+    def __post_init__(self) -> None:
+        if self.layout not in WORDS["layout"]:
+            raise ValueError(f"layout={self.layout!r}: expected '2026', 'flat' or 'both'")
+
+    def cap(self, kind: str) -> float:
+        """Return after how many seconds a session on this kind of machine is killed."""
+        return self.session_seconds.get(kind, SESSION_SECONDS[kind])
+
+
 def read(path: Path) -> dict[str, Any]:
     """Return what a file of `invoke doctor --live` says, as arguments of `LocalKaggle`.
 
@@ -123,20 +180,18 @@ def read(path: Path) -> dict[str, Any]:
 
 def _checked(path: Path, name: str, value: Any, like: Any) -> Any:
     """Return a value as `Facts` holds it, or raise `ValueError` if it is none like `like`."""
-    words = WORDS.get(name)
-    if isinstance(like, bool):
-        wanted, fits = "true or false", isinstance(value, bool)
-    elif isinstance(like, (int, float)):
-        whole = isinstance(like, int)
-        wanted = f"{'a whole number' if whole else 'seconds'}, 0 or more"
-        fits = type(value) in ((int,) if whole else (int, float)) and 0 <= value < float("inf")
-    elif isinstance(like, tuple):
-        wanted = "a list of names"
-        fits = isinstance(value, list) and all(isinstance(text, str) for text in value)
-        value = tuple(value) if fits else value
-    else:
-        wanted = f"one of {', '.join(words)}" if words else "a text"
-        fits = isinstance(value, str) and (words is None or value in words)
+    is_whole = type(value) is int and value >= 0
+    is_seconds = is_whole or (type(value) is float and 0 <= value < math.inf)
+    is_list = isinstance(value, list) and all(isinstance(text, str) for text in value)
+    wanted, fits = {
+        bool: ("true or false", isinstance(value, bool)),
+        int: ("a whole number, 0 or more", is_whole),
+        float: ("seconds, 0 or more", is_seconds),
+        tuple: ("a list of names", is_list),
+        str: ("a text", isinstance(value, str)),
+    }[type(like)]
+    if name in WORDS:
+        wanted, fits = f"one of {', '.join(WORDS[name])}", value in WORDS[name]
     if not fits:
         raise ValueError(f"{path} has {name}={value!r}; expected {wanted}")
-    return float(value) if isinstance(like, float) else value
+    return type(like)(value)

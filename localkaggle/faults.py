@@ -1,51 +1,267 @@
-"""Faults: which calls between a client and Kaggle go wrong, planned in advance."""
+"""Faults: how a call between a client and Kaggle goes wrong, planned in advance.
 
+A fault comes before the call (nothing happens) or after it (it happens, and the answer is lost or
+wrong). docs/facts.md says which of them Kaggle was seen to give; the others are those of any
+network.
+"""
+
+import json
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from http.client import HTTPMessage
-from typing import Any
+from dataclasses import dataclass, field, replace
+from socket import socket
+from typing import TYPE_CHECKING, Any
 
-from localkaggle.fault_kinds import KINDS, Answer, Kind
+from werkzeug.wrappers import Request, Response
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIApplication, WSGIEnvironment
 
 DRIP_SECONDS = 1.0  # between two bytes
 SILENT_AT_MOST = 120.0
 OWN = "said"  # the name of a kind that is not in `KINDS`
+Change = Callable[[Response, str], bool]
+"""Makes an answer to an operation wrong, and returns whether it could."""
+Edit = Callable[[dict[str, Any]], bool]
+"""Makes the JSON object of an answer wrong, and returns whether it could."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One way to fail.
+
+    Attributes:
+        after: whether the call takes effect first.
+        change: makes the answer wrong; None: there is no answer.
+        silence: whether the connection stays open without a byte.
+        drip: whether one byte a second is sent.
+        cut: the share of the body that is sent.
+        only: the operations whose answers can fail in this way; empty: all.
+    """
+
+    after: bool
+    change: Change | None = None
+    silence: bool = False
+    drip: bool = False
+    cut: float = 1.0
+    only: tuple[str, ...] = ()
+
+    def strikes(self, operation: str) -> bool:
+        """Return whether a request of this operation can fail in this way."""
+        return not self.only or operation in self.only
+
+
+def instead(code: int, value: Any, *, after: bool = False, **headers: str) -> Kind:
+    """Return the kind in which this is answered.
+
+    Args:
+        code: of HTTP.
+        value: JSON, or the bytes of a page.
+        after: whether the call takes effect first.
+        headers: with _ for -.
+    """
+
+    def change(answer: Response, operation: str) -> bool:
+        is_page = isinstance(value, bytes)
+        answer.status_code, answer.data = code, value if is_page else json.dumps(value).encode()
+        answer.headers.pop("Location", None)
+        answer.content_type = "text/html" if is_page else "application/json"
+        answer.headers.update({name.replace("_", "-"): text for name, text in headers.items()})
+        return True
+
+    return Kind(after, change)
+
+
+def edited(**values: Any) -> Kind:
+    """Return the kind in which it happens, and the answer's object has these values."""
+    return _edits(lambda value: value.update(values) is None)
+
+
+def meanwhile(happens: Callable[[], object], *, after: bool = True, cut: float = 1.0) -> Kind:
+    """Return the kind in which something else happens before the answer is sent.
+
+    If `after`, the answer is the true one; otherwise the call has no effect and an empty answer.
+    """
+
+    def change(answer: Response, operation: str) -> bool:
+        happens()
+        return True
+
+    return Kind(after, change, cut=cut)
+
+
+def _refusal(code: int, message: str, *, after: bool = False, **headers: str) -> Kind:
+    return instead(code, {"code": code, "message": message}, after=after, **headers)
+
+
+def _edits(edit: Edit, *only: str) -> Kind:
+    """Return the kind that edits the answer's JSON object."""
+
+    def change(answer: Response, operation: str) -> bool:
+        value = answer.get_json(silent=True)
+        if not isinstance(value, dict) or not edit(value):
+            return False
+        answer.data = json.dumps(value).encode()
+        return True
+
+    return Kind(True, change, only=only)
+
+
+def _nothing(answer: Response, operation: str) -> bool:
+    if operation in ("storage", "upload"):
+        return False
+    answer.status_code, answer.data, answer.content_type = 200, b"{}", "application/json"
+    answer.headers.pop("Location", None)
+    return True
+
+
+def _other_bytes(answer: Response, operation: str) -> bool:
+    body = bytearray(answer.data)
+    if body:
+        body[len(body) // 2] ^= 1
+    answer.data = bytes(body)
+    return bool(body)
+
+
+def _same(answer: Response, operation: str) -> bool:
+    return True
+
+
+def _unknown_word(value: dict[str, Any]) -> bool:
+    found = bool(value.get("status", "ok") != "ok")
+    value["status"] = "SOMETHING_NEW"
+    return found
+
+
+def _removed(*names: str) -> Edit:
+    """Return the edit that removes the first of these fields that there is."""
+    return lambda value: any(value.pop(name, None) is not None for name in names)
+
+
+def _older(value: dict[str, Any]) -> bool:
+    """Answer as a replica that has not heard of the newest yet."""
+    if value.get("currentVersionNumber"):
+        value["currentVersionNumber"] -= 1
+        value["versions"] = (value.get("versions") or [])[:-1]
+    elif value.get("publicScore"):
+        del value["publicScore"]
+        value["status"] = "PENDING"
+    elif value.get("status") in ("READY", "COMPLETE", "RUNNING"):
+        value["status"] = "BLOBS_RECEIVED" if value["status"] == "READY" else "QUEUED"
+    elif value.get("submissions"):
+        value["submissions"] = value["submissions"][1:]
+    else:
+        return _files(value, list.clear)
+    return True
+
+
+def _files(value: dict[str, Any], edit: Callable[[list[dict[str, Any]]], object]) -> bool:
+    """Edit the files that an answer lists, and return whether there are any."""
+    files = value.get("files") or value.get("datasetFiles") or []
+    found = bool(files)
+    if found:
+        edit(files)
+    return found
+
+
+def _sizes_wrong(value: dict[str, Any]) -> bool:
+    """List each file with the size that Kaggle gave for an output of 1.2 GB."""
+    return _files(value, lambda files: [file.update(size=946) for file in files])
+
+
+def _climbs(value: dict[str, Any]) -> bool:
+    """List the first file under a name that leads out of a folder."""
+
+    def rename(files: list[dict[str, Any]]) -> None:
+        for field_name in {"fileName", "name"} & files[0].keys():
+            files[0][field_name] = f"../../{files[0][field_name]}"
+
+    return _files(value, rename)
+
+
+LISTS = ("ListKernelSessionOutput", "ListKernelFiles", "ListDatasetFiles")
+STATUSES = ("GetKernelSessionStatus", "GetDatasetStatus", "GetSubmission")
+MADE = (
+    *("SaveKernel", "CreateDataset", "CreateDatasetVersion", "StartBlobUpload"),
+    *("StartSubmissionUpload", "CreateCodeSubmission", "CreateSubmission"),
+)
+SAID = ("status", "versionNumber", "token", "ref", "currentVersionNumber", "publicScore")
+PAGE = b"<html><body>We will be back soon</body></html>"
+EXPIRED = b"<Error><Code>ExpiredToken</Code></Error>"
+NO_NOTEBOOK = {"error": "Notebook not found"}
+KINDS: dict[str, Kind] = {
+    # Before: nothing happens
+    "500": _refusal(500, "Internal error"),
+    "502": _refusal(502, "Bad gateway"),
+    "503, Retry-After 0": _refusal(503, "Unavailable", Retry_After="0"),
+    "429, Retry-After 0": _refusal(429, "Too many requests", Retry_After="0"),
+    "429, Retry-After nonsense": _refusal(429, "Too many requests", Retry_After="tomorrow"),
+    "429, Retry-After an hour": _refusal(429, "Too many requests", Retry_After="3600"),
+    "400": _refusal(400, "Bad request"),
+    "401": _refusal(401, "Unauthorized"),
+    "403": _refusal(403, "Permission was denied"),
+    "404": _refusal(404, "Not found"),
+    "HTML with 200": instead(200, PAGE),
+    "an empty object": Kind(False, _nothing),
+    "no such notebook": replace(instead(200, NO_NOTEBOOK), only=("SaveKernel",)),
+    "reset": Kind(False),
+    "silence": Kind(False, silence=True),
+    # After: it happens
+    "500 after": _refusal(500, "Internal error", after=True),
+    "504 after": _refusal(504, "Gateway timeout", after=True),
+    "reset after": Kind(True),
+    "silence after": Kind(True, silence=True),
+    "HTML after": instead(200, PAGE, after=True),
+    "empty object after": Kind(True, _nothing),
+    "cut off": Kind(True, _same, cut=0.5),
+    "one byte a second": Kind(True, _same, drip=True),
+    "other bytes": Kind(True, _other_bytes, only=("storage",)),
+    "an expired address": replace(instead(403, EXPIRED, after=True), only=("storage",)),
+    "unknown word": _edits(_unknown_word, *STATUSES),
+    "a field is missing": _edits(_removed(*SAID), *STATUSES, *MADE, "GetDataset"),
+    "an older answer": _edits(_older, *STATUSES, *LISTS, "GetDataset", "ListSubmissions"),
+    "a name that climbs": _edits(_climbs, *LISTS),
+    "a file less": _edits(lambda value: _files(value, list.pop), *LISTS),
+    "size 946": _edits(_sizes_wrong, "ListKernelFiles"),
+    "0 files listed": _edits(lambda value: _files(value, list.clear), "ListKernelFiles"),
+    "saved only": replace(edited(status="NEW_SCRIPT"), only=("GetKernelSessionStatus",)),
+    "a score hidden": _edits(_removed("publicScore"), "GetSubmission"),
+}
+
+
+def operation_of(path: str) -> str:
+    """Return the method that a path calls, or "storage", "upload" or "log"."""
+    parts = path.strip("/").split("/")
+    if "v1" in parts:
+        return "log" if "stream" in parts else parts[-1]
+    return parts[0]
 
 
 @dataclass
 class Faults:
-    """What is planned, and what came of it.
+    """What is planned, and what came of it: a WSGI application around another.
 
     Attributes:
+        app: answers what does not fail.
         seen: the operation of every request since the plan. Following a log does not count, since
             the clock decides when a client asks again.
         struck: (index, kind, operation) of the requests that failed as planned.
-        log: the kind that strikes every request for a log.
     """
 
+    app: "WSGIApplication"
     seen: list[str] = field(default_factory=list)
     struck: list[tuple[int, str, str]] = field(default_factory=list)
-    log: str = ""
     _by_index: dict[int, str | Kind] = field(default_factory=dict)
     _by_operation: dict[str, Iterator[str | Kind | None]] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _ended: threading.Event = field(default_factory=threading.Event)
 
-    def plan(self, faults: Mapping[int, str | Kind], log: str = "") -> None:
-        """Forget the plan before, and let the request of each index (0 is the next) fail.
-
-        Raises:
-            ValueError: if there is no such kind.
-        """
-        names = {kind for kind in (*faults.values(), log) if kind and isinstance(kind, str)}
-        unknown = names - KINDS.keys()
-        if unknown:
-            raise ValueError(f"unknown kinds {sorted(unknown)}; expected some of {list(KINDS)}")
+    def plan(self, faults: Mapping[int, str | Kind]) -> None:
+        """Forget the plan before, and let the request of each index (0 is the next) fail."""
         with self._lock:
             self._ended.set()  # releases the requests that wait in silence
             self._ended = threading.Event()
-            self.seen, self.struck, self.log = [], [], log
+            self.seen, self.struck = [], []
             self._by_index, self._by_operation = dict(faults), {}
 
     def say(self, operation: str, kinds: Iterable[str | Kind | None]) -> None:
@@ -53,66 +269,99 @@ class Faults:
         with self._lock:
             self._by_operation[operation] = iter(kinds)
 
-    def take(self, operation: str) -> tuple[int, str, Kind] | None:
-        """Count a request, and return its index and the fault that is planned for it, if any."""
-        with self._lock:
-            if operation == "log":
-                return (-1, self.log, KINDS[self.log]) if self.log else None
-            index = len(self.seen)
-            self.seen.append(operation)
-            queued = self._by_operation.get(operation, iter(()))
-            planned = self._by_index.get(index) or next(queued, None)
-        if isinstance(planned, Kind):
-            return index, OWN, planned
-        if planned and KINDS[planned].strikes(operation):
-            return index, planned, KINDS[planned]
-        return None
+    def close(self) -> None:
+        """Release every request that is kept waiting."""
+        self._ended.set()
 
-    def strike(
-        self,
-        index: int,
-        name: str,
-        kind: Kind,
-        operation: str,
-        handle: Callable[[], bytes],
-        ignore: Callable[[], None],
-        write: Callable[[bytes], Any],
-    ) -> bool:
-        """Let one request fail, and return whether the connection can still be used.
-
-        Args:
-            index, name, kind: as `take` returns them.
-            operation: what the request asks for.
-            handle: does it and returns the answer's bytes.
-            ignore: reads the request and does nothing.
-            write: sends bytes.
-        """
+    def __call__(
+        self, environ: "WSGIEnvironment", start_response: "StartResponse"
+    ) -> Iterable[bytes]:
+        """Answer any request, or let it fail as planned."""
+        operation = operation_of(environ["PATH_INFO"])
+        index, planned = self._take(operation)
+        kind = KINDS[planned] if isinstance(planned, str) else planned
+        if kind is None or not kind.strikes(operation):
+            return self.app(environ, start_response)
         ended = self._ended
-        raw = handle() if kind.after else b""
-        answer = Answer.parse(raw) if kind.after else Answer(200, HTTPMessage(), b"")
+        answer = Response()
+        if kind.after:
+            answer = Response.from_app(self.app, environ, buffered=True)
         if kind.change is not None and not kind.change(answer, operation):
-            write(raw or handle())  # this request cannot fail in this way
-            return True
+            # This request cannot fail in this way.
+            return (answer if kind.after else self.app)(environ, start_response)
         if not kind.after:
-            ignore()
+            Request(environ).get_data()
         with self._lock:
+            name = planned if isinstance(planned, str) else OWN
             self.struck.append((index, name, operation))
         if kind.silence:
             ended.wait(SILENT_AT_MOST)
         if kind.change is None:
-            return False
-        raw = answer.raw()
-        if kind.cut < 1:
-            raw = raw[: len(raw) - max(int(len(answer.body) * (1 - kind.cut)), 1)]
+            raise ConnectionResetError("planned")  # without an answer
+        body = answer.data
         if kind.drip:
-            for place in range(len(raw)):
-                write(raw[place : place + 1])
-                if ended.wait(DRIP_SECONDS):
-                    break
-            return False
-        write(raw)
-        return kind.cut == 1
+            _drip(environ["werkzeug.socket"], answer, ended)
+        if kind.cut < 1:  # of the length that is announced
+            answer.response = [body[: len(body) - max(int(len(body) * (1 - kind.cut)), 1)]]
+        return answer(environ, start_response)
 
-    def close(self) -> None:
-        """Release every request that is kept waiting."""
-        self._ended.set()
+    def _take(self, operation: str) -> tuple[int, str | Kind | None]:
+        """Count a request, and return its index and what is planned for it, if anything."""
+        with self._lock:
+            index = len(self.seen)
+            if operation != "log":
+                self.seen.append(operation)
+            queued = self._by_operation.get(operation, iter(()))
+            planned = None if operation == "log" else self._by_index.get(index)
+            return index, planned or next(queued, None)
+
+
+def _drip(connection: socket, answer: Response, ended: threading.Event) -> None:
+    """Send an answer byte by byte until nobody waits for it.
+
+    Raises:
+        ConnectionResetError: at the end.
+    """
+    raw = f"HTTP/1.1 {answer.status}\r\n{answer.headers}".encode() + answer.data
+    for place in range(len(raw)):
+        connection.sendall(raw[place : place + 1])
+        if ended.wait(DRIP_SECONDS):
+            break
+    raise ConnectionResetError("planned")
+
+
+@dataclass
+class Wire:
+    """Every connection to the storage, which may break while a file passes.
+
+    Attributes:
+        breaks_after: how many bytes of files pass on a connection before it breaks; 0: it holds.
+        down, up: how many bytes of files passed, downloaded and uploaded.
+        passed: is called after each piece of a file that passed.
+    """
+
+    breaks_after: int = 0
+    down: int = 0
+    up: int = 0
+    passed: Callable[[], object] = lambda: None
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def passing(self, pieces: Iterable[bytes], *, up: bool) -> Iterator[bytes]:
+        """Yield the pieces of a file that pass on one connection, and count them.
+
+        Raises:
+            ConnectionResetError: where the connection breaks.
+        """
+        before = 0
+        for piece in pieces:
+            left = max(self.breaks_after - before, 0) if self.breaks_after else len(piece)
+            size = min(left, len(piece))
+            if size:
+                yield piece[:size]
+            before += size
+            with self._lock:
+                self.up += size if up else 0
+                self.down += 0 if up else size
+            self.passed()
+            if size < len(piece):
+                raise ConnectionResetError("the wire broke")

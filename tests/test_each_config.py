@@ -3,11 +3,13 @@
 import pytest
 
 from deploy import bundle
+from deploy.project import Project
 from pipeline import config as configs
 from pipeline.config import custom_code
 from pipeline.config.config_files import CONFIGS
 from pipeline.models import architectures
 from pipeline.train import custom_check
+from tests.deploy.invoked import ROOT
 from tests.pipeline.handmade import without_numbers
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("[!_]*") if path.stem.isidentifier())
@@ -28,8 +30,7 @@ def test_its_notebook_is_built(name, tmp_path):
     """What it imports is found, nothing in it looks like a secret, and Kaggle takes its size."""
     config = configs.load(name)
 
-    built = bundle.build(
-        "train-tpu", config=name, competition=config.competition, owner="someone", out=tmp_path
-    )
+    ours = Project(ROOT, name, config.competition, config.handoff, tmp_path / "runs", tmp_path)
+    built = bundle.build(ours, bundle.read(ours, "train-tpu"), bundle.Inputs(), "someone")
 
     assert built.notebook.is_file()

@@ -7,16 +7,12 @@ import is quick.
 
 from collections.abc import Callable, Mapping
 
-from localkaggle.competitions.breast_tumours import breast_cancer
 from localkaggle.competitions.cell_masks import cells
-from localkaggle.competitions.competition import Competition, ScoringError
-from localkaggle.competitions.csv_digits import digits_csv
-from localkaggle.competitions.diabetes_progression import diabetes
-from localkaggle.competitions.handwritten_orders import orders
+from localkaggle.competitions.competition import Competition, OwnFolder, ScoringError
+from localkaggle.competitions.handwritten_digits import digits, digits_csv, orders
 from localkaggle.competitions.hotel_reviews import reviews
+from localkaggle.competitions.medical_tables import breast_cancer, diabetes
 from localkaggle.competitions.metrics import accuracy, auc, rmse
-from localkaggle.competitions.own_folder import OwnFolder
-from localkaggle.competitions.png_digits import digits
 
 EMBEDDED: Mapping[str, Callable[[], Competition]] = {
     "digits": digits,
@@ -28,15 +24,5 @@ EMBEDDED: Mapping[str, Callable[[], Competition]] = {
     "orders": orders,
 }
 NAMES = tuple(EMBEDDED)
-
-__all__ = [
-    "EMBEDDED",
-    "NAMES",
-    "Competition",
-    "OwnFolder",
-    "ScoringError",
-    "accuracy",
-    "auc",
-    "digits",
-    "rmse",
-]
+__all__ = ["EMBEDDED", "NAMES", "Competition", "OwnFolder", "ScoringError"]
+__all__ += ["accuracy", "auc", "digits", "rmse"]

@@ -4,16 +4,12 @@ Masks travel as run-length encoding, as on Kaggle: pairs of first pixel and leng
 counted from 1, down the columns.
 """
 
-import hashlib
-import io
 from functools import cache
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from localkaggle.competitions.competition import Columns, Competition, ScoringError
-from localkaggle.competitions.tables import split, table
-
-if TYPE_CHECKING:
-    import numpy as np
+from localkaggle.competitions.examples import Examples, split
 
 SIDE, COUNT = 32, 900
 
@@ -21,53 +17,27 @@ SIDE, COUNT = 32, 900
 @cache
 def cells() -> Competition:
     """Return the competition: 600 pictures to train, 50 visible and 250 hidden ones to test."""
-    import numpy as np
-    from PIL import Image
-
     # RandomState: numpy promises that its numbers never change.
     random = np.random.RandomState(0)
-    drawn = [_drawn(random) for _ in range(COUNT)]
-    train, visible, hidden = split(COUNT, visible=50, hidden=250)
-    names = [hashlib.sha256(f"cells {n}".encode()).hexdigest()[:8] for n in range(COUNT)]
-
-    def png(index: int) -> bytes:
-        buffer = io.BytesIO()
-        Image.fromarray(drawn[index][0]).save(buffer, "PNG")
-        return buffer.getvalue()
-
-    def rows(indices: "np.ndarray", *, labelled: bool) -> bytes:
-        ordered = sorted(indices, key=names.__getitem__)
-        masks = [encoded(drawn[index][1]) if labelled else "1 1" for index in ordered]
-        return table(["id", "rle"], zip([names[index] for index in ordered], masks, strict=True))
-
-    def test(indices: "np.ndarray") -> dict[str, bytes]:
-        images = {f"test/{names[index]}.png": png(index) for index in indices}
-        return {"sample_submission.csv": rows(indices, labelled=False), **images}
-
-    return Competition(
-        slug="cells",
-        title="Cells among Debris",
-        training={
-            "train.csv": rows(train, labelled=True),
-            **{f"train/{names[index]}.png": png(index) for index in train},
-        },
-        visible_test=test(visible),
-        hidden_test=test(hidden),
-        solution={"rle": {names[index]: encoded(drawn[index][1]) for index in hidden}},
+    pictures, masks = zip(*(_drawn(random) for _ in range(COUNT)), strict=True)
+    examples = Examples("rle", list(map(encoded, masks)), images=np.stack(pictures))
+    return examples.competition(
+        "cells",
+        "Cells among Debris",
+        split(COUNT, visible=50, hidden=250),
+        placeholder="1 1",
         score=dice,
         gpu_seconds=2 * 3600,
     )
 
 
-def encoded(mask: "np.ndarray") -> str:
+def encoded(mask: np.ndarray) -> str:
     """Return a mask as run-length encoding.
 
     >>> import numpy as np
     >>> encoded(np.array([[0, 1, 1], [1, 1, 0]]))
     '2 4'
     """
-    import numpy as np
-
     flat = np.concatenate([[0], mask.T.ravel() > 0, [0]])
     starts, ends = np.flatnonzero(np.diff(flat)).reshape(-1, 2).T
     return " ".join(f"{start + 1} {end - start}" for start, end in zip(starts, ends, strict=True))
@@ -98,10 +68,8 @@ def _pixels(text: str) -> set[int]:
     return set(found)
 
 
-def _drawn(random: "np.random.RandomState") -> "tuple[np.ndarray, np.ndarray]":
+def _drawn(random: np.random.RandomState) -> tuple[np.ndarray, np.ndarray]:
     """Return a picture, uint8 (32, 32), and the mask of its cells, bool (32, 32)."""
-    import numpy as np
-
     y, x = np.mgrid[:SIDE, :SIDE]
     # A slope of light, so that no one level of grey parts cells from the rest.
     tilt = random.uniform(-1.5, 1.5, 2)

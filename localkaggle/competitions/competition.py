@@ -98,3 +98,19 @@ class Competition:
         if any(not value.strip() for values in given.values() for value in values.values()):
             raise ScoringError("Submission contains null values")
         return self.score(given, self.solution)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OwnFolder(Competition):
+    """A competition on a folder of the user's own, whose hidden labels only this process has.
+
+    Attributes:
+        writer: takes a folder and, by the name `hidden`, whether it is for a scored rerun; writes
+            what a session sees.
+    """
+
+    writer: Callable[..., None] = field(repr=False)
+
+    def write(self, folder: Path, *, hidden: bool = False) -> None:
+        """Write the folder that a session mounts, with the hidden test set for a scored rerun."""
+        self.writer(folder, hidden=hidden)

@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from localkaggle.competitions import EMBEDDED, Competition
@@ -18,25 +18,24 @@ class Hosted(Mapping[str, Competition]):
 
     def __init__(self, folder: Path, competitions: Sequence[str | Competition]) -> None:
         self._folder = folder
-        self._embedded: dict[str, Callable[[], Competition]] = {}
-        self._written: dict[str, Competition] = {}
         self._lock = threading.Lock()
+        self._competitions: dict[str, Competition | None] = {}  # None: not built yet
         for item in competitions:
             if isinstance(item, str):
-                self._embedded[item] = EMBEDDED[item]
+                self._competitions[item] = None
             else:
                 self.add(item)
 
     def add(self, competition: Competition) -> None:
         """Write a competition, unless it is there, and host it."""
-        whole = self._folder / competition.slug / "whole"
-        if not whole.exists():
-            shutil.rmtree(whole.parent, ignore_errors=True)  # of a server that died meanwhile
-            for hidden in (False, True):
-                competition.write(self._place(competition.slug, hidden), hidden=hidden)
-            whole.parent.mkdir(parents=True, exist_ok=True)
-            whole.touch()
-        self._written[competition.slug] = competition
+        place = self._folder / competition.slug
+        if not (place / "whole").exists():
+            shutil.rmtree(place, ignore_errors=True)  # of a server that died meanwhile
+            place.mkdir(parents=True)
+            for hidden, name in ((False, "visible"), (True, "hidden")):
+                competition.write(place / name, hidden=hidden)
+            (place / "whole").touch()
+        self._competitions[competition.slug] = competition
 
     def folder(self, slug: str, *, hidden: bool = False) -> Path:
         """Return the folder that a session mounts; `hidden`: that of a scored rerun.
@@ -44,22 +43,21 @@ class Hosted(Mapping[str, Competition]):
         Raises:
             KeyError: if there is no such competition.
         """
-        return self._place(self[slug].slug, hidden)
+        return self._folder / self[slug].slug / ("hidden" if hidden else "visible")
 
     def __getitem__(self, slug: str) -> Competition:
         with self._lock:
-            if slug not in self._written:
-                self.add(self._embedded[slug]())
-            return self._written[slug]
+            if self._competitions[slug] is None:
+                self.add(EMBEDDED[slug]())
+            competition = self._competitions[slug]
+        assert competition is not None  # noqa: S101 - it is built
+        return competition
 
     def __contains__(self, slug: object) -> bool:
-        return slug in self._written or slug in self._embedded
+        return slug in self._competitions
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**self._embedded, **self._written})
+        return iter(self._competitions)
 
     def __len__(self) -> int:
-        return len({**self._embedded, **self._written})
-
-    def _place(self, slug: str, hidden: bool) -> Path:
-        return self._folder / slug / ("hidden" if hidden else "visible")
+        return len(self._competitions)

@@ -4,42 +4,22 @@ What counts is the order of the words: a "not" before a word, and what stands af
 """
 
 from functools import cache
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from localkaggle.competitions.competition import Competition
+from localkaggle.competitions.examples import Examples, split
 from localkaggle.competitions.metrics import accuracy
-from localkaggle.competitions.tables import of_table, split
 
-if TYPE_CHECKING:
-    import numpy as np
-
-THINGS = [
-    "room",
-    "bed",
-    "breakfast",
-    "staff",
-    "pool",
-    "view",
-    "lobby",
-    "shower",
-    "service",
-    "price",
-    "garden",
-    "bar",
-]
-GOOD = [
-    "lovely",
-    "clean",
-    "friendly",
-    "quiet",
-    "great",
-    "tasty",
-    "bright",
-    "warm",
-    "helpful",
+THINGS = (
+    *("room", "bed", "breakfast", "staff", "pool", "view", "lobby", "shower", "service"),
+    *("price", "garden", "bar"),
+)
+GOOD = (
+    *("lovely", "clean", "friendly", "quiet", "great", "tasty", "bright", "warm", "helpful"),
     "spotless",
-]
-BAD = ["dirty", "noisy", "rude", "cold", "dark", "stale", "awful", "broken", "cramped", "grim"]
+)
+BAD = ("dirty", "noisy", "rude", "cold", "dark", "stale", "awful", "broken", "cramped", "grim")
 OPENINGS = ("We stayed two nights.", "Booked on a whim.", "Here for work.", "A family trip.", "")
 COUNT = 2400
 
@@ -47,26 +27,20 @@ COUNT = 2400
 @cache
 def reviews() -> Competition:
     """Return the competition: 1,700 texts to train, 100 visible and 600 hidden ones to test."""
-    import numpy as np
-
     random, texts = np.random.RandomState(0), dict[str, bool]()
     while len(texts) < COUNT:  # no text twice: none can be learned by heart
         texts |= [_written(random)]
-    made = list(texts.items())
-    return of_table(
+    values = ["yes" if again else "no" for again in texts.values()]
+    return Examples("again", values, {"text": list(texts)}).competition(
         "reviews",
         "Would You Come Again?",
-        names=["text"],
-        rows=[[text] for text, _ in made],
-        target="again",
-        values=["yes" if again else "no" for _, again in made],
+        split(COUNT, visible=100, hidden=600),
         placeholder="no",
-        parts=split(COUNT, visible=100, hidden=600),
         score=accuracy,
     )
 
 
-def _written(random: "np.random.RandomState") -> tuple[str, bool]:
+def _written(random: np.random.RandomState) -> tuple[str, bool]:
     """Return a text, and whether its last judgement is good."""
     clauses, again = [], True
     for _ in range(random.randint(1, 4)):

@@ -6,10 +6,14 @@ not the number that it needs.
 """
 
 import math
+import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping
+from collections.abc import Iterable, Sequence
+from statistics import mean
 
 from localkaggle.competitions.competition import Columns, ScoringError
+
+WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 def accuracy(given: Columns, solution: Columns) -> float:
@@ -24,16 +28,13 @@ def accuracy(given: Columns, solution: Columns) -> float:
     """
 
     def share(column: str) -> float:
-        predicted: Mapping[str, object] = given[column]
-        truth: Mapping[str, object] = solution[column]
-        if all(_is_whole(label) for label in solution[column].values()):
-            predicted, truth = (
-                _numbers(column, table[column], _whole, "a whole number")
-                for table in (given, solution)
-            )
-        return sum(predicted[name] == label for name, label in truth.items()) / len(truth)
+        truth: Sequence[object] = list(solution[column].values())
+        predicted: Sequence[object] = [given[column][name] for name in solution[column]]
+        if all(WHOLE.fullmatch(label) for label in solution[column].values()):
+            predicted, truth = _read(column, given, solution, whole=True)
+        return mean(one == other for one, other in zip(predicted, truth, strict=True))
 
-    return _mean(share, solution)
+    return mean(map(share, solution))
 
 
 def rmse(given: Columns, solution: Columns) -> float:
@@ -42,16 +43,8 @@ def rmse(given: Columns, solution: Columns) -> float:
     >>> rmse({"x": {"a": "1", "b": "5"}}, {"x": {"a": "8", "b": "4"}})
     5.0
     """
-
-    def error(column: str) -> float:
-        predicted, truth = (
-            _numbers(column, table[column], _finite, "a finite number")
-            for table in (given, solution)
-        )
-        distance = math.dist([predicted[name] for name in truth], list(truth.values()))
-        return distance / math.sqrt(len(truth))
-
-    return _mean(error, solution)
+    tables = [_read(column, given, solution) for column in solution]
+    return mean(math.dist(predicted, truth) / math.sqrt(len(truth)) for predicted, truth in tables)
 
 
 def auc(given: Columns, solution: Columns) -> float:
@@ -64,54 +57,33 @@ def auc(given: Columns, solution: Columns) -> float:
     """
 
     def area(column: str) -> float:
-        predicted = _numbers(column, given[column], _finite, "a finite number")
-        truth = _numbers(column, solution[column], _whole, "a whole number")
-        zeros = sorted(predicted[name] for name, label in truth.items() if label == 0)
-        ones = [predicted[name] for name, label in truth.items() if label == 1]
+        pairs = list(zip(*_read(column, given, solution), strict=True))
+        zeros = sorted(value for value, label in pairs if label == 0)
+        ones = [value for value, label in pairs if label == 1]
         # The mean of both counts the lower values, and half of the equal ones.
         won = sum(bisect_left(zeros, value) + bisect_right(zeros, value) for value in ones) / 2
         return won / (len(ones) * len(zeros))
 
-    return _mean(area, solution)
+    return mean(map(area, solution))
 
 
-def _mean(score: Callable[[str], float], solution: Columns) -> float:
-    return sum(map(score, solution)) / len(solution)
+def _read(
+    column: str, given: Columns, solution: Columns, *, whole: bool = False
+) -> tuple[list[float], list[float]]:
+    """Return the numbers of a column, predicted and true, in the order of the solution."""
 
+    def numbers(texts: Iterable[str]) -> list[float]:
+        read = []
+        for text in texts:
+            try:
+                number: float = int(text) if whole else float(text)
+            except ValueError:
+                number = math.nan
+            if "_" in text or not math.isfinite(number):  # only Python reads 1_000 as a thousand
+                kind = "a whole number" if whole else "a finite number"
+                raise ScoringError(f"Column {column} must be {kind}, found {text!r}")
+            read.append(number)
+        return read
 
-def _numbers(
-    column: str, values: Mapping[str, str], read: Callable[[str], float], what: str
-) -> dict[str, float]:
-    numbers = {}
-    for name, value in values.items():
-        try:
-            numbers[name] = read(value)
-        except ValueError:
-            raise ScoringError(f"Column {column} must be {what}, found {value!r}") from None
-    return numbers
-
-
-def _whole(text: str) -> int:
-    return int(_plain(text))
-
-
-def _is_whole(text: str) -> bool:
-    try:
-        _whole(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _finite(text: str) -> float:
-    number = float(_plain(text))
-    if not math.isfinite(number):
-        raise ValueError(text)
-    return number
-
-
-def _plain(text: str) -> str:
-    """Return the text, but refuse 1_000: only Python reads it as a thousand."""
-    if "_" in text:
-        raise ValueError(text)
-    return text
+    truth = solution[column]
+    return numbers(given[column][name] for name in truth), numbers(truth.values())

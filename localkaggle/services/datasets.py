@@ -2,32 +2,25 @@
 
 import os
 import re
+import secrets
 import time
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import kagglesdk.datasets.types.dataset_api_service as types
-from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus, DatasetSelectionGroup
+from werkzeug.exceptions import Forbidden, NotFound
 
-from localkaggle.facts import Facts
-from localkaggle.services.protocol import SLUG, ApiError, make, missing, page, require
-from localkaggle.services.storage import Redirect, Storage, file_names, list_files
-from localkaggle.services.uploads import Uploads
+from localkaggle.services import protocol
+from localkaggle.services.protocol import SLUG, Json, file_names
+from localkaggle.services.site import Site
 
 STAGES = (
-    "NOT_YET_PERSISTED",
-    "BLOBS_RECEIVED",
-    "BLOBS_DECOMPRESSED",
-    "BLOBS_COPIED_TO_SDS",
-    "INDIVIDUAL_BLOBS_COMPRESSED",
-    "READY",
+    *("NOT_YET_PERSISTED", "BLOBS_RECEIVED", "BLOBS_DECOMPRESSED", "BLOBS_COPIED_TO_SDS"),
+    *("INDIVIDUAL_BLOBS_COMPRESSED", "READY"),
 )
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}")
 SOURCE = re.compile(r"([^/]+/[^/]+)(?:/([1-9][0-9]{0,8}))?")  # a dataset, or a version of one
-MINE = DatasetSelectionGroup.DATASET_SELECTION_GROUP_MY
 
 
 @dataclass
@@ -83,10 +76,8 @@ class Dataset:
 
     def current(self) -> int:
         """Return the number of the newest ready version, or 0 if none is ready."""
-        ready = [
-            number for number, version in enumerate(self.versions, 1) if version.status() == "READY"
-        ]
-        return ready[-1] if ready else 0
+        ready = [n for n, version in enumerate(self.versions, 1) if version.status() == "READY"]
+        return max(ready, default=0)
 
     def files(self, number: int) -> Path | None:
         """Return the folder of a ready version, 0 for the current one; None if it has none."""
@@ -98,6 +89,23 @@ class Dataset:
         shown = [n for n in range(1, self.current() + 1) if self.versions[n - 1].is_mounted()]
         wanted = number if number and not self.is_folder else max(shown, default=0)
         return self.files(wanted) if wanted in shown else None
+
+    def described(self) -> Json:
+        """Return what is said of it, with the bytes of its current version."""
+        folder = self.files(0)
+        sizes = [(folder / name).stat().st_size for name in file_names(folder)] if folder else []
+        return {
+            "ref": self.handle,
+            "id": self.id,
+            "title": self.title,
+            "isPrivate": self.is_private,
+            "ownerRef": self.owner,
+            "ownerName": self.owner,
+            "licenseName": self.license,
+            "url": f"https://www.kaggle.com/datasets/{self.handle}",
+            "currentVersionNumber": self.current(),
+            "totalBytes": sum(sizes),
+        }
 
 
 def parse_published(text: str) -> tuple[str, Path]:
@@ -125,35 +133,18 @@ class Datasets:
     """`datasets.DatasetApiService`.
 
     Args:
-        storage: of the server.
-        folder: gets one folder per version.
-        uploads: the files that new versions are made of.
-        ready_seconds: how long a version is processed.
-        facts: how it behaves.
+        site: on which they are.
     """
 
-    KEPT = ("datasets", "_made", "_last_id")
+    KEPT = ("datasets",)
 
-    def __init__(
-        self,
-        storage: Storage,
-        folder: Path,
-        *,
-        uploads: Uploads,
-        ready_seconds: float,
-        facts: Facts,
-    ) -> None:
+    def __init__(self, site: Site) -> None:
         self.datasets: dict[str, Dataset] = {}
-        self._last_id = 4999
-        # {handle: versions ever made}, since a deleted dataset can be made again.
-        self._made = Counter[str]()
-        self._storage, self._folder = storage, folder
-        self._uploads, self._ready_seconds = uploads, ready_seconds
-        self._facts = facts
+        self._site, self._facts = site, site.options.facts
 
     def publish(self, published: Mapping[str, Path]) -> None:
         """Add the {owner/slug: folder} of other users; ready, and mounted from these folders."""
-        for number, (handle, files) in enumerate(published.items(), 4000):
+        for number, (handle, files) in enumerate(published.items(), 1):
             owner, _, slug = handle.partition("/")
             version = DatasetVersion(files.resolve(), "", -1.0, 0.0)  # ready from the start
             self.datasets[handle] = Dataset(
@@ -162,81 +153,82 @@ class Datasets:
 
     # The calls of the protocol
 
-    def CreateDataset(self, request: Any, user: str) -> Any:
+    def CreateDataset(self, request: Any, user: str) -> Json:
         """Make a dataset with its first version."""
         if (request.owner_slug or user) != user:
-            raise ApiError(403, "Permission 'datasets.create' was denied")
-        handle = f"{user}/{require(SLUG, request.slug, 'slug')}"
-        error = _unfit(request)
-        if handle in self.datasets:
-            error = f'The requested title "{request.title}" is already in use by a dataset.'
-        if error:
-            return make(types.ApiCreateDatasetResponse, status="error", error=error)
-        self._last_id += 1
-        dataset = Dataset(
-            self._last_id,
-            user,
-            request.slug,
-            request.title,
-            request.license_name,
-            bool(request.is_private),
-        )
-        self._add_version(dataset, request, request.description or "Initial release")
-        self.datasets[handle] = dataset
-        return _created(dataset)
+            raise Forbidden("Permission 'datasets.create' was denied")
+        slug, title = protocol.require(SLUG, request.slug, "slug"), request.title or ""
+        if f"{user}/{slug}" in self.datasets:
+            error = f'The requested title "{title}" is already in use by a dataset.'
+        elif not 6 <= len(title) <= 50:
+            error = "The dataset title must be between 6 and 50 characters"
+        elif request.subtitle and not 20 <= len(request.subtitle) <= 80:
+            error = "Subtitle length must be between 20 and 80 characters"
+        else:
+            number, private = secrets.randbelow(10**8) + 1, bool(request.is_private)
+            dataset = Dataset(number, user, slug, title, request.license_name, private)
+            answer = self._add_version(dataset, request, request.description or "Initial release")
+            self.datasets[dataset.handle] = dataset
+            return answer
+        return {"status": "error", "error": error}
 
-    def CreateDatasetVersion(self, request: Any, user: str) -> Any:
+    def CreateDatasetVersion(self, request: Any, user: str) -> Json:
         """Add a version. It inherits no files from the one before."""
-        return self._update(self._own(request, user), request.body)
+        dataset = self._find(request, user)
+        if dataset.owner != user:
+            raise Forbidden("Permission 'datasets.update' was denied")
+        if dataset.current() == 0:
+            raise Forbidden("The dataset is still being processed")
+        return self._add_version(dataset, request.body, request.body.version_notes or "")
 
-    def GetDatasetStatus(self, request: Any, user: str) -> Any:
+    def GetDatasetStatus(self, request: Any, user: str) -> Json:
         """Return the stage of the newest version."""
-        status = self._find(request, user).versions[-1].status()
-        return make(types.ApiGetDatasetStatusResponse, status=DatabundleVersionStatus[status])
+        return {"status": self._find(request, user).versions[-1].status()}
 
-    def GetDataset(self, request: Any, user: str) -> Any:
+    def GetDataset(self, request: Any, user: str) -> Json:
         """Describe a dataset and its versions up to the current one."""
         dataset = self._find(request, user)
-        answer = _described(dataset)
-        answer.versions = [
-            make(
-                types.ApiDatasetVersion,
-                version_number=number,
-                version_notes=version.notes,
-                status="Ready",
-            )
+        versions = [
+            {"versionNumber": number, "versionNotes": version.notes, "status": "Ready"}
             for number, version in enumerate(dataset.versions[: dataset.current()], 1)
         ]
-        return answer
+        return {**dataset.described(), "versions": versions}
 
-    def ListDatasets(self, request: Any, user: str) -> Any:
+    def GetDatasetMetadata(self, request: Any, user: str) -> Json:
+        """Return what the client shows before a download."""
+        dataset = self._find(request, user)
+        return {"info": {"title": dataset.title, "licenses": [{"name": dataset.license}]}}
+
+    def ListDatasets(self, request: Any, user: str) -> Json:
         """List a page of this user's ready datasets, the newest first."""
-        ready = [item for item in self.datasets.values() if item.owner == user and item.current()]
-        mine = ready[::-1] if request.group == MINE else []
-        datasets, token = page(mine, request.page_token, request.page_size)
-        described = [_described(dataset) for dataset in datasets]
-        return make(types.ApiListDatasetsResponse, datasets=described, next_page_token=token)
+        is_own = request.group.name == "DATASET_SELECTION_GROUP_MY"
+        ready = [one for one in self.datasets.values() if one.owner == user and one.current()]
+        datasets, token = protocol.page(ready[::-1] if is_own else [], request)
+        return {"datasets": [one.described() for one in datasets], "nextPageToken": token}
 
-    def DeleteDataset(self, request: Any, user: str) -> Any:
+    def DeleteDataset(self, request: Any, user: str) -> Json:
         """Delete a dataset. A session that has mounted it keeps its files."""
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
         if dataset is None or dataset.owner != user:
-            raise ApiError(403, "Permission 'datasets.delete' was denied")
+            raise Forbidden("Permission 'datasets.delete' was denied")
         del self.datasets[dataset.handle]
-        return types.ApiDeleteDatasetResponse()
+        return {}
 
-    def ListDatasetFiles(self, request: Any, user: str) -> Any:
+    def ListDatasetFiles(self, request: Any, user: str) -> Json:
         """List a page of a version's files."""
         folder = self._version_folder(request, user)
-        files, token = list_files(folder, types.ApiDatasetFile, request)
-        return make(types.ApiListDatasetFilesResponse, dataset_files=files, next_page_token=token)
+        names, token = protocol.page(file_names(folder), request)
+        return {"datasetFiles": protocol.listed(folder, names), "nextPageToken": token}
 
-    def DownloadDataset(self, request: Any, user: str) -> Any:
-        """Redirect to one file of a version."""
-        folder, name = self._version_folder(request, user), request.file_name
+    def DownloadDataset(self, request: Any, user: str) -> Path:
+        """Lead to one file of a version, or to an archive of all."""
+        folder = self._version_folder(request, user)
+        name: str = request.file_name or ""
+        if not name:
+            return self._site.storage.zipped(folder)
         if name not in file_names(folder):
-            raise ApiError(404, "Not found")
-        raise Redirect(self._storage.share(name.split("/")[-1], folder / name))
+            raise NotFound("Not found")
+        return folder / name
 
     # What the rest of the server needs
 
@@ -249,75 +241,22 @@ class Datasets:
     def _find(self, request: Any, user: str) -> Dataset:
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
         if dataset is None or (dataset.owner != user and dataset.is_private):
-            raise missing("datasets", request.owner_slug, user, self._facts.missing)
+            raise protocol.missing("datasets", request.owner_slug, user, self._facts.missing)
         return dataset
-
-    def _own(self, request: Any, user: str) -> Dataset:
-        dataset = self._find(request, user)
-        if dataset.owner != user:
-            raise ApiError(403, "Permission 'datasets.update' was denied")
-        return dataset
-
-    def _update(self, dataset: Dataset, body: Any) -> Any:
-        if dataset.current() == 0:
-            raise ApiError(403, "The dataset is still being processed")
-        self._add_version(dataset, body, body.version_notes or "")
-        return _created(dataset)
 
     def _version_folder(self, request: Any, user: str) -> Path:
         folder = self._find(request, user).files(request.dataset_version_number or 0)
         if folder is None:
-            raise ApiError(404, "Not found")
+            raise NotFound("Not found")
         return folder
 
-    def _add_version(self, dataset: Dataset, content: Any, notes: str) -> None:
-        number = self._made[dataset.handle] + 1
-        folder = self._folder / f"{dataset.owner}--{dataset.slug}--v{number}"
-        self._uploads.write(content, folder)
-        self._made[dataset.handle] = number
-        dataset.versions.append(
-            DatasetVersion(
-                folder, notes, time.time(), self._ready_seconds, self._facts.mount_seconds
-            )
+    def _add_version(self, dataset: Dataset, content: Any, notes: str) -> Json:
+        """Add a version of what was uploaded, and return the answer."""
+        folder = protocol.unused_folder(
+            self._site.folder / "datasets", dataset.handle, len(dataset.versions) + 1
         )
-
-
-def _described(dataset: Dataset) -> Any:
-    """Return what lists say of a dataset, with the bytes of its current version."""
-    folder = dataset.files(0)
-    names = file_names(folder) if folder else []
-    return make(
-        types.ApiDataset,
-        ref=dataset.handle,
-        id=dataset.id,
-        title=dataset.title,
-        is_private=dataset.is_private,
-        owner_ref=dataset.owner,
-        owner_name=dataset.owner,
-        license_name=dataset.license,
-        url=_address(dataset),
-        current_version_number=dataset.current(),
-        total_bytes=sum((folder / name).stat().st_size for name in names) if folder else 0,
-    )
-
-
-def _unfit(page: Any) -> str:
-    """Return what is wrong with the title and the subtitle of a dataset, or an empty text."""
-    if not 6 <= len(page.title or "") <= 50:
-        return "The dataset title must be between 6 and 50 characters"
-    if page.subtitle and not 20 <= len(page.subtitle) <= 80:
-        return "Subtitle length must be between 20 and 80 characters"
-    return ""
-
-
-def _created(dataset: Dataset) -> Any:
-    return make(
-        types.ApiCreateDatasetResponse,
-        status="ok",
-        ref=f"/{dataset.handle}",
-        url=_address(dataset),
-    )
-
-
-def _address(dataset: Dataset) -> str:
-    return f"https://www.kaggle.com/datasets/{dataset.handle}"
+        self._site.uploads.write(content, folder)
+        waits = self._site.options.ready_seconds, self._facts.mount_seconds
+        dataset.versions.append(DatasetVersion(folder, notes, time.time(), *waits))
+        url = dataset.described()["url"]
+        return {"status": "ok", "ref": f"/{dataset.handle}", "url": url}

@@ -4,48 +4,56 @@ A status goes as on Kaggle: QUEUED, RUNNING, then COMPLETE or ERROR. Machines an
 public reports (docs/facts.md).
 """
 
+import json
+import math
+import secrets
 import shutil
+import sys
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any
 
-import kagglesdk.kernels.types.kernels_api_service as types
-from kagglesdk.kernels.types.kernels_enums import (
-    KernelExecutionType,
-    KernelsListViewType,
-    KernelWorkerStatus,
-)
+from werkzeug.exceptions import BadRequest, Forbidden, InternalServerError, NotFound
 
 from localkaggle.facts import Facts
-from localkaggle.services import pushed_notebook
-from localkaggle.services.protocol import SLUG, ApiError, make, missing, page, require, slug
-from localkaggle.services.quota import Quota
-from localkaggle.services.state import NOT_KEPT, Changes
-from localkaggle.services.storage import Redirect, Storage, file_names, keep
-from localkaggle.sessions.machine_shapes import RETIRED, SHAPES, machine
-from localkaggle.sessions.session import Outcome, Session
+from localkaggle.services import protocol
+from localkaggle.services.datasets import Datasets
+from localkaggle.services.protocol import SLUG, Json, file_names
+from localkaggle.services.site import Site
+from localkaggle.services.state import NOT_KEPT
+from localkaggle.sessions.machine_shapes import (
+    RETIRED,
+    SESSIONS,
+    SHAPES,
+    WEEKLY_SECONDS,
+    Machine,
+    kind_of,
+)
+from localkaggle.sessions.session import Limits, Outcome, Session
 from localkaggle.sessions.session_log import Log
 
+PROJECT = Path(__file__).resolve().parents[2]
 SOURCE_BYTES = 1024 * 1024
+SECONDS = 9 * 3600.0  # of a session that was pushed without a timeout
 SETTINGS = (
-    *("language", "kernel_type", "is_private", "enable_gpu", "enable_tpu", "enable_internet"),
-    *("machine_shape", "dataset_data_sources", "kernel_data_sources"),
-    *("competition_data_sources", "model_data_sources"),
+    *("language", "kernelType", "isPrivate", "enableGpu", "enableTpu", "enableInternet"),
+    *("machineShape", "datasetDataSources", "kernelDataSources", "competitionDataSources"),
+    "modelDataSources",
 )
 PREFIXES = {
-    "dataset_data_sources": "datasets/",
-    "kernel_data_sources": "code/",
-    "competition_data_sources": "competitions/",
+    "datasetDataSources": "datasets/",
+    "kernelDataSources": "code/",
+    "competitionDataSources": "competitions/",
 }
+# What a session mounts → the folder below /kaggle/input.
+PLACES = {"competition": "competitions", "dataset": "datasets", "kernel": "notebooks"}
 # Calls that need the permission to get a kernel.
 READS = ("GetKernel", "GetKernelSessionStatus", "ListKernelSessionOutput", "ListKernelFiles")
 KILLED = ("time", "memory", "killed")
 INTERRUPTED = "The session was interrupted: this Kaggle ended while it ran"
-NOT_FOUND = "Notebook not found"
+NOT_FOUND = {"error": "Notebook not found"}
 
 
 @dataclass
@@ -70,17 +78,17 @@ class Version:
     log: Log = field(init=False, metadata=NOT_KEPT)
 
     def __post_init__(self) -> None:
-        self.log = Log(self.log_file)
-
-    @property
-    def log_file(self) -> Path:
-        """The file that keeps the log."""
-        return self.folder / "log.jsonl"
+        self.log = Log(self.folder / "log.jsonl")
 
     @property
     def notebook(self) -> str:
         """The text of the notebook that runs."""
-        return pushed_notebook.text_of(self.request)
+        return self.request.text or ""
+
+    @property
+    def asked(self) -> float:
+        """The seconds that its push asked for, or that it reserves."""
+        return self.request.session_timeout_seconds or SECONDS
 
     @property
     def listed(self) -> bool:
@@ -98,6 +106,14 @@ class Version:
             return []
         return [name for name in file_names(self.working) if not (self.working / name).is_symlink()]
 
+    def sources(self) -> list[tuple[str, str]]:
+        """Return kind and name of each thing that it mounts; the kinds are those in `PLACES`."""
+        return [
+            (kind, name)
+            for kind in PLACES
+            for name in getattr(self.request, f"{kind}_data_sources") or []
+        ]
+
 
 @dataclass
 class Kernel:
@@ -109,234 +125,220 @@ class Kernel:
     title: str
     versions: list[Version] = field(default_factory=list)
 
+    @property
+    def handle(self) -> str:
+        """The owner and the slug."""
+        return f"{self.owner}/{self.slug}"
+
 
 class Kernels:
     """`kernels.KernelsApiService`.
 
     Args:
-        storage: of the server.
-        folder: gets one folder per session.
-        open_session: makes the session of a version: (version, folder, rerun) → Session.
-        source_exists: (kind, name) → bool.
-        verified: whether the account is verified; otherwise a TPU push silently gets a CPU.
-        queue_seconds: how long a version stays QUEUED.
-        own_output: whether a kernel may be a source of itself; a version then sees the output of
-            the newest complete version before it.
-        session_seconds: after which a session is ended, by "TPU", "GPU" and "CPU".
-        facts: how it behaves.
-        changes: gives the context in which a thread changes what is kept.
+        site: on which they run; a session gets a folder in its `sessions`.
+        datasets: which sessions can mount.
+
+    Attributes:
+        used_seconds: this week, by accelerator, of the sessions that have ended.
     """
 
-    KEPT = ("kernels", "used_seconds", "_made", "_last_id")
+    KEPT = ("kernels", "used_seconds")
 
-    def __init__(
-        self,
-        storage: Storage,
-        folder: Path,
-        *,
-        open_session: Callable[[Version, Path, bool], Session],
-        source_exists: Callable[[str, str], bool],
-        verified: bool,
-        queue_seconds: float,
-        own_output: bool,
-        session_seconds: Mapping[str, float],
-        facts: Facts,
-        changes: Changes,
-    ) -> None:
+    def __init__(self, site: Site, datasets: Datasets) -> None:
         self.kernels: dict[str, Kernel] = {}
-        self._quota = Quota(self._versions, reserves=facts.reserves, pays=facts.pays)
-        self.used_seconds = self._quota.used_seconds
-        self._storage, self._folder = storage, folder
-        self._open_session, self._source_exists = open_session, source_exists
-        self._verified, self._queue_seconds, self._own_output = verified, queue_seconds, own_output
-        self._facts, self._session_seconds = facts, session_seconds
+        self.used_seconds = dict.fromkeys(WEEKLY_SECONDS, 0.0)
+        self._site, self._datasets = site, datasets
+        self._options, self._facts = site.options, site.options.facts
         self._threads: list[threading.Thread] = []
-        self._changes = changes
-        self._last_id, self._made = 999, Counter[str]()  # a deleted one may come back
         self._closing = threading.Event()
 
     # The calls of the protocol; each runs under the server's lock
 
-    def SaveKernel(self, request: Any, user: str) -> Any:
+    def SaveKernel(self, request: Any, user: str) -> Json:
         """Make a version and start its session."""
         owner, _, name = (request.slug or "").partition("/")
         if owner != user:
-            return make(types.ApiSaveKernelResponse, error="Kernel not found")
-        require(SLUG, name, "slug")
+            return {"error": "Kernel not found"}
+        protocol.require(SLUG, name, "slug")
         if len((request.text or "").encode()) >= SOURCE_BYTES:
-            raise ApiError(400, "The kernel source must be less than 1 megabytes in size.")
-        kernel = self.kernels.get(request.slug)
-        if kernel is None:
-            title = request.new_title or name
-            if not 5 <= len(title) <= 50:
-                raise ApiError(400, "The title must be between 5 and 50 characters long.")
-            # The address comes from the title, whatever slug was asked for.
-            name = require(SLUG, slug(title), "title")
-            if name[0].isdigit() and not self._facts.leading_digit:
-                return make(types.ApiSaveKernelResponse, error=NOT_FOUND)
-            name += self._facts.other_slug
-            self._last_id += 1
-            kernel = self.kernels.get(f"{owner}/{name}") or Kernel(
-                self._last_id, owner, name, title
-            )
-        handle, number = f"{owner}/{name}", len(kernel.versions) + 1
-        if handle in self.kernels and not kernel.versions:
-            return make(types.ApiSaveKernelResponse, error=NOT_FOUND)
-        shape = self._given_shape(request)
-        cap, asked = self._session_seconds[machine(shape)], request.session_timeout_seconds
-        if self._facts.lower_timeouts and asked and asked >= cap:
-            raise ApiError(400, f"The session timeout must be lower than {cap:.0f} seconds.")
-        self._made[handle] += 1
-        folder = self._folder / f"{owner}--{name}--v{self._made[handle]}"
+            raise BadRequest("The kernel source must be less than 1 megabytes in size.")
+        if request.kernel_type == "script":
+            raise BadRequest("This Kaggle runs notebooks alone: expected kernel_type notebook")
+        kernel = self.kernels.get(request.slug) or self._named(request.new_title or name, owner)
+        if kernel.handle in self.kernels:
+            not_found = not kernel.versions  # a push that was refused left it so
+        else:
+            not_found = kernel.slug[0].isdigit() and not self._facts.leading_digit
+        if not_found:
+            return NOT_FOUND
+        number, shape = len(kernel.versions) + 1, self._given_shape(request)
+        folder = protocol.unused_folder(self._site.folder / "sessions", kernel.handle, number)
         version = Version(number, request, shape, folder)
-        quick = self._is_only_saved(request)
-        seconds = request.session_timeout_seconds
-        error = "" if quick else self._quota.refusal(machine(shape), seconds)
-        if error:
-            self._leave(version, kernel, handle)
-            return make(types.ApiSaveKernelResponse, error=error)
-        invalid = self._drop_invalid_sources(request, handle)
-        self.kernels[handle] = kernel
-        if quick:
+        cap = self._options.cap(kind_of(shape))
+        if self._facts.lower_timeouts and (request.session_timeout_seconds or 0) >= cap:
+            raise BadRequest(f"The session timeout must be lower than {cap:.0f} seconds.")
+        is_only_saved = self._is_only_saved(request)
+        if not is_only_saved and (error := self._quota_refusal(version)):
+            self._leave(version, kernel)
+            return {"error": error}
+        invalid = self._drop_invalid_sources(request, kernel.handle)
+        self.kernels[kernel.handle] = kernel
+        if is_only_saved:
             version.status = "NEW_SCRIPT"
             version.done.set()
         else:
             self._start(version)
         kernel.versions.append(version)
-        return make(
-            types.ApiSaveKernelResponse,
-            error="",
-            ref=f"/code/{handle}",
-            url=f"https://www.kaggle.com/code/{handle}",
-            version_number=number,
-            kernel_id=kernel.id,
+        return {
+            "ref": f"/code/{kernel.handle}",
+            "url": f"https://www.kaggle.com/code/{kernel.handle}",
+            "versionNumber": number,
+            "kernelId": kernel.id,
             **invalid,
-        )
+        }
 
-    def GetKernelSessionStatus(self, request: Any, user: str) -> Any:
+    def GetKernelSessionStatus(self, request: Any, user: str) -> Json:
         """Return the status of a version."""
-        _, version = self._requested(request, user)
-        new = time.time() - version.pushed < self._facts.new_script_seconds
-        status = KernelWorkerStatus["NEW_SCRIPT" if new else version.status]
-        answer = make(types.ApiGetKernelSessionStatusResponse, status=status)
-        if version.failure:
-            answer.failure_message = version.failure
-        return answer
+        version = self._requested(request, user)
+        is_new = time.time() - version.pushed < self._facts.new_script_seconds
+        status = "NEW_SCRIPT" if is_new else version.status
+        return {"status": status, "failureMessage": version.failure or None}
 
-    def ListKernelSessionOutput(self, request: Any, user: str) -> Any:
+    def ListKernelSessionOutput(self, request: Any, user: str) -> Json:
         """List a page of a version's output, and its log so far."""
-        _, version = self._requested(request, user)
-        names, token = page(version.files(), request.page_token, request.page_size)
+        version = self._requested(request, user)
+        names, token = protocol.page(version.files(), request)
         files = [
-            make(
-                types.ApiKernelSessionOutputFile,
-                file_name=name,
-                url=self._storage.share(name, version.working / name),
-            )
+            {"fileName": name, "url": self._site.storage.share(name, version.working / name)}
             for name in names
         ]
-        return make(
-            types.ApiListKernelSessionOutputResponse,
-            files=files,
-            log=version.log.text(),
-            next_page_token=token,
-        )
+        return {"files": files, "log": version.log.text(), "nextPageToken": token}
 
-    def ListKernelFiles(self, request: Any, user: str) -> Any:
+    def ListKernelFiles(self, request: Any, user: str) -> Json:
         """List a page of a version's output with sizes."""
-        _, version = self._requested(request, user)
-        names, token = page(version.files(), request.page_token, request.page_size)
-        files = [
-            make(
-                types.ApiListKernelFilesItem,
-                name=name,
-                size=(version.working / name).stat().st_size,
-                creation_date="2026-01-01T00:00:00Z",
-            )
-            for name in names
-        ]
-        return make(types.ApiListKernelFilesResponse, files=files, next_page_token=token)
+        version = self._requested(request, user)
+        names, token = protocol.page(version.files(), request)
+        return {"files": protocol.listed(version.working, names, "size"), "nextPageToken": token}
 
-    def DownloadKernelOutput(self, request: Any, user: str) -> Any:
-        """Redirect to one file of a version's output."""
-        handle, path = f"{request.owner_slug}/{request.kernel_slug}", request.file_path
-        _, version = self.find(handle, f"v{request.version_number}", user)
-        if path not in version.files():
-            raise ApiError(404, "Not found")
-        raise Redirect(self._storage.share(path.split("/")[-1], version.working / path))
-
-    def GetKernel(self, request: Any, user: str) -> Any:
+    def GetKernel(self, request: Any, user: str) -> Json:
         """Return a kernel's metadata and source."""
-        empty = self.kernels.get(f"{request.user_name}/{request.kernel_slug}")
-        if empty is not None and not empty.versions:
-            raise ApiError(500, "Internal error")
-        kernel, version = self._requested(request, user)
-        pushed, metadata = version.request, self._described(kernel, version)
+        handle = f"{request.user_name}/{request.kernel_slug}"
+        if handle in self.kernels and not self.kernels[handle].versions:
+            raise InternalServerError("Internal error")
+        version = self._requested(request, user)
+        pushed, metadata = version.request, self._described(self.kernels[handle], version)
         if self._facts.prefixes:
-            for name, prefix in PREFIXES.items():
-                sources = [prefix + source for source in getattr(metadata, name) or []]
-                setattr(metadata, name, sources)
-        blob = make(
-            types.ApiKernelBlob,
-            source=pushed.text,
-            language=pushed.language,
-            slug=kernel.slug,
-            kernel_type=pushed.kernel_type,
-        )
-        return make(types.ApiGetKernelResponse, metadata=metadata, blob=blob)
+            for name in PREFIXES.keys() & metadata.keys():
+                metadata[name] = [PREFIXES[name] + source for source in metadata[name]]
+        blob = {
+            "source": pushed.text,
+            "language": pushed.language,
+            "slug": request.kernel_slug,
+            "kernelType": pushed.kernel_type,
+        }
+        return {"metadata": metadata, "blob": blob}
 
-    def ListKernels(self, request: Any, user: str) -> Any:
+    def ListKernels(self, request: Any, user: str) -> Json:
         """List a page of this user's kernels that have a version, the one that ran last first."""
-        mine = request.group == KernelsListViewType.PROFILE
-        found = [one for one in self.kernels.values() if mine and one.owner == user]
-        found = sorted(filter(self.known, found), key=lambda one: -one.versions[-1].pushed)
-        kernels, token = page(found, request.page_token, request.page_size)
+        is_own = request.group.name == "PROFILE"
+        own = [kernel for kernel in self.kernels.values() if is_own and kernel.owner == user]
+        found = sorted(filter(self._known, own), key=lambda one: -one.versions[-1].pushed)
+        kernels, token = protocol.page(found, request)
         described = [self._described(kernel, kernel.versions[-1]) for kernel in kernels]
-        return make(types.ApiListKernelsResponse, kernels=described, next_page_token=token)
+        return {"kernels": described, "nextPageToken": token}
 
-    def DeleteKernel(self, request: Any, user: str) -> Any:
+    def DeleteKernel(self, request: Any, user: str) -> Json:
         """Delete a kernel, also one without a version, and end its sessions."""
         kernel = self.kernels.get(f"{request.user_name}/{request.kernel_slug}")
         if kernel is None or kernel.owner != user:
-            raise ApiError(403, "Permission 'kernels.delete' was denied")
+            raise Forbidden("Permission 'kernels.delete' was denied")
         for version in kernel.versions:
             if version.session is not None:
                 version.session.cancel()
-        del self.kernels[f"{kernel.owner}/{kernel.slug}"]
-        return types.ApiDeleteKernelResponse()
+        del self.kernels[kernel.handle]
+        return {}
 
-    def GetAcceleratorQuotaStatistics(self, request: Any, user: str) -> Any:
+    def GetAcceleratorQuotaStatistics(self, request: Any, user: str) -> Json:
         """Return the week's quota."""
-        return self._quota.statistics()
+        answer: Json = {"quotaRefreshTime": "2030-01-05T00:00:00Z"}
+        for kind, total in WEEKLY_SECONDS.items():
+            active, now = self._active(kind), time.time()
+            running = sum(now - each.began for each in active if each.status == "RUNNING")
+            seconds = {"timeUsed": self.used_seconds[kind] + running, "totalTimeAllowed": total}
+            if self._facts.reserves:
+                seconds["timeReserved"] = sum(each.asked for each in active) - running
+            answer[f"{kind.lower()}Quota"] = {
+                "isPayToScaleEnabled": self._facts.pays,
+                **{name: f"{max(value, 0):.0f}s" for name, value in seconds.items()},
+            }
+        return answer
 
     # What the rest of the server needs
 
-    def find(self, handle: str, label: str | None, user: str) -> tuple[Kernel, Version]:
-        """Return a kernel of this user, and its version with that label ("v2"), or the newest.
+    def find(self, handle: str, label: str | None, user: str) -> Version:
+        """Return the version with that label ("v2"), or the newest, of a kernel of this user.
 
         Raises:
-            ApiError: as `missing` if there is no such kernel, 404 if there is no such version.
+            HTTPException: as `missing` if there is no such kernel, 404 if there is no such version.
         """
         kernel = self.kernels.get(handle)
-        known = self.known(kernel) if kernel else []
+        known = self._known(kernel) if kernel else []
         if kernel is None or kernel.owner != user or (kernel.versions and not known):
-            raise missing("kernels", handle.partition("/")[0], user, self._facts.missing)
-        newest = f"v{known[-1].number}" if known else ""
-        found = [version for version in known if f"v{version.number}" == (label or newest)]
-        if not found:
-            raise ApiError(404, "Not found")
-        return kernel, found[0]
+            raise protocol.missing("kernels", handle.partition("/")[0], user, self._facts.missing)
+        for version in reversed(known):
+            if label in (None, "", f"v{version.number}"):
+                return version
+        raise NotFound("Not found")
 
     def version(self, handle: str, number: int) -> Version | None:
         """Return that version, or None."""
         kernel = self.kernels.get(handle)
-        return next((v for v in kernel.versions if v.number == number), None) if kernel else None
+        versions = kernel.versions if kernel else []
+        return next((version for version in versions if version.number == number), None)
 
     def latest_output(self, handle: str) -> Path | None:
         """Return the output's folder of the newest complete version, which a notebook mounts."""
         kernel = self.kernels.get(handle)
-        complete = [v for v in kernel.versions if v.status == "COMPLETE"] if kernel else []
-        return complete[-1].working if complete else None
+        versions = reversed(kernel.versions if kernel else [])
+        complete = (version.working for version in versions if version.status == "COMPLETE")
+        return next(complete, None)
+
+    def rename(self, handle: str, title: str) -> None:
+        """Give a kernel another title, and so another address, as its owner can on the site."""
+        kernel = self.kernels.pop(handle)
+        kernel.title, kernel.slug = title, protocol.slug(title)
+        self.kernels[kernel.handle] = kernel
+        for version in kernel.versions:
+            version.request.slug = kernel.handle
+
+    def open_session(self, version: Version, folder: Path, *, rerun: bool) -> Session:
+        """Return a session of a version in a new folder; it mounts what its sources hold now.
+
+        Args:
+            version: whose notebook runs.
+            folder: of the session.
+            rerun: whether it is scored on the hidden test set.
+        """
+        request, options, kind = version.request, self._options, kind_of(version.shape)
+        seconds = min(request.session_timeout_seconds or math.inf, options.cap(kind))
+        internet = request.enable_internet and self._facts.internet
+        machine = Machine(
+            version.shape,
+            self._facts.gpus,
+            internet=internet and not options.offline and not rerun,
+            python=options.python.get(kind, sys.executable),
+            variables=options.variables,
+            hidden=[PROJECT, self._site.folder, *options.private],
+        )
+        return options.session(
+            folder,
+            version.notebook,
+            inputs=self._inputs(version, rerun=rerun),
+            rerun=rerun,
+            machine=machine,
+            limits=Limits(seconds, options.memory_bytes, options.output_bytes),
+            log=Log() if rerun else version.log,
+        )
 
     def interrupt(self) -> None:
         """End what ran when the server before this one died, as Kaggle ends an interrupted session.
@@ -345,7 +347,8 @@ class Kernels:
         for version in self._versions():
             version.log.end()
             if not version.done.is_set():
-                last = version.log_file.stat().st_mtime if version.log_file.is_file() else 0.0
+                file = version.log.path
+                last = file.stat().st_mtime if file and file.is_file() else 0.0
                 seconds = max(last - version.began, 0.0) if version.began else 0.0
                 self._end(version, Outcome("killed", INTERRUPTED, seconds))
 
@@ -360,75 +363,124 @@ class Kernels:
 
     # A push
 
+    def _named(self, title: str, owner: str) -> Kernel:
+        """Return the kernel whose address comes from a title, whatever slug was asked for."""
+        if not 5 <= len(title) <= 50:
+            raise BadRequest("The title must be between 5 and 50 characters long.")
+        name = protocol.require(SLUG, protocol.slug(title), "title") + self._facts.other_slug
+        known = self.kernels.get(f"{owner}/{name}")
+        return known or Kernel(secrets.randbelow(10**8) + 1, owner, name, title)
+
     def _given_shape(self, request: Any) -> str:
         """Return the shape that the session really gets; "" is a CPU."""
         asked = request.machine_shape or (
             "TpuV5E8" if request.enable_tpu else "NvidiaTeslaT4" if request.enable_gpu else ""
         )
         if asked not in SHAPES | RETIRED.keys():
-            raise ApiError(400, f"Invalid machine shape: {asked}")
+            raise BadRequest(f"Invalid machine shape: {asked}")
         shape = RETIRED.get(asked, asked).replace("None", "")
-        if machine(shape) == "TPU" and (
-            not self._verified or pushed_notebook.image_is_pinned(request)
-        ):
-            return ""
-        return shape
+        no_tpu = not self._options.verified or _image_is_pinned(request)
+        return "" if kind_of(shape) == "TPU" and no_tpu else shape
 
     def _is_only_saved(self, request: Any) -> bool:
-        asked = request.kernel_execution_type
-        if asked == KernelExecutionType.KERNEL_EXECUTION_TYPE_UNSPECIFIED:
+        asked = request.kernel_execution_type.name
+        if asked == "KERNEL_EXECUTION_TYPE_UNSPECIFIED":
             return self._facts.default_execution == "saved"
-        return bool(asked == KernelExecutionType.QUICK_SAVE)
+        return bool(asked == "QUICK_SAVE")
 
-    def _leave(self, refused: Version, kernel: Kernel, handle: str) -> None:
+    def _quota_refusal(self, version: Version) -> str:
+        """Return why no further session of this kind may start; "": it may."""
+        kind = kind_of(version.shape)
+        active, quota = self._active(kind), WEEKLY_SECONDS.get(kind)
+        if len(active) >= SESSIONS[kind]:
+            return f"Maximum batch {kind} session count of {SESSIONS[kind]} reached."
+        if quota is None or self._facts.pays:
+            return ""
+        left = quota - self.used_seconds[kind]
+        if self._facts.reserves:
+            left -= sum(each.asked for each in [*active, version])
+        if left < 0 or (left == 0 and not self._facts.reserves):
+            return f"Maximum weekly {kind} quota of {quota / 3600:.2f} hours reached."
+        return ""
+
+    def _leave(self, refused: Version, kernel: Kernel) -> None:
         """Keep what a push leaves that was refused for its quota."""
         if self._facts.refused_push == "nothing":
             return
-        self.kernels[handle] = kernel
+        self.kernels[kernel.handle] = kernel
         if self._facts.refused_push == "source":
             refused.done.set()  # and it stays QUEUED
             kernel.versions.append(refused)
 
-    def _drop_invalid_sources(self, request: Any, handle: str) -> dict[str, list[str]]:
+    def _drop_invalid_sources(self, request: Any, handle: str) -> Json:
         """Remove the sources that cannot be mounted, and return them as fields of the answer."""
-        fields = {}
-        for kind in ("dataset", "competition", "kernel", "model"):
+        answer = {}
+        for kind in (*PLACES, "model"):
             wanted = getattr(request, f"{kind}_data_sources") or []
-            invalid = [source for source in wanted if not self._source_exists(kind, source)]
-            if kind == "kernel" and not self._own_output and handle not in invalid:
-                invalid += [source for source in wanted if source == handle]
-            valid = [source for source in wanted if source not in invalid]
+            valid = [source for source in wanted if self._source_exists(kind, source)]
+            if kind == "kernel" and not self._options.own_output:
+                valid = [source for source in valid if source != handle]
             setattr(request, f"{kind}_data_sources", valid)
-            fields[f"invalid_{kind}_sources"] = invalid
-        return fields
+            invalid = [source for source in wanted if source not in valid]
+            answer[f"invalid{kind.title()}Sources"] = invalid
+        return answer
+
+    def _source_exists(self, kind: str, name: str) -> bool:
+        """Return whether a session can mount a source."""
+        return self._source(kind, name, hidden=False) is not None
+
+    def _source(self, kind: str, name: str, *, hidden: bool) -> Path | None:
+        """Return the folder of a source; of a competition with the hidden test set, or without."""
+        if kind == "competition" and name in self._site.competitions:
+            return self._site.competitions.folder(name, hidden=hidden)
+        if kind == "dataset":
+            return self._datasets.mounted(name)
+        return self.latest_output(name) if kind == "kernel" else None
+
+    def _inputs(self, version: Version, *, rerun: bool) -> dict[str, Path]:
+        """Return what a session mounts: {place below /kaggle/input: folder}."""
+        kernel = self.kernels.get(version.request.slug)
+        earlier = kernel.versions if kernel else []
+        before = {source for each in earlier for source in each.sources()}
+        if self._facts.late_sources and not rerun and not before.issuperset(version.sources()):
+            return {}  # one that no version before this had
+        inputs: dict[str, Path] = {}
+        for kind, name in version.sources():
+            handle = "/".join(name.split("/")[:2])  # without the version of a dataset
+            places = {"2026": f"{PLACES[kind]}/{handle}", "flat": handle.split("/")[-1]}
+            if found := self._source(kind, name, hidden=rerun):
+                for layout, place in places.items():
+                    if self._options.layout in (layout, "both"):
+                        inputs[place] = found
+        return inputs
 
     def _start(self, version: Version) -> None:
         # Opened now, so that it mounts what its sources hold at the time of the push.
-        version.session = self._open_session(version, version.folder, False)
+        version.session = self.open_session(version, version.folder, rerun=False)
         thread = threading.Thread(target=self._run, args=(version, version.session), daemon=True)
         self._threads.append(thread)
         thread.start()
 
     def _run(self, version: Version, session: Session) -> None:
         try:
-            if self._closing.wait(self._queue_seconds):
+            if self._closing.wait(self._options.queue_seconds):
                 outcome = Outcome("cancelled", "The session was cancelled before it began", 0.0)
             else:
-                with self._changes():
+                with self._site.state.changes():
                     version.began, version.status = time.time(), "RUNNING"
                 outcome = session.run()
-                keep(version.working, self._facts)
+                _keep(version.working, self._facts)
         except Exception as error:
             # An error of the local Kaggle or of this machine. The notebook must not seem to run.
             outcome = Outcome(
                 "exception", f"The session could not be run: {type(error).__name__}: {error}", 0.0
             )
-        with self._changes():
+        with self._site.state.changes():
             self._end(version, outcome)
 
     def _end(self, version: Version, outcome: Outcome) -> None:
         version.seconds = outcome.seconds
-        kind = machine(version.shape)
+        kind = kind_of(version.shape)
         if kind in self.used_seconds:
             self.used_seconds[kind] += outcome.seconds
         version.log.end()
@@ -440,37 +492,58 @@ class Kernels:
         version.status = "COMPLETE" if outcome.ok else cancelled
         version.done.set()
 
-    def _requested(self, request: Any, user: str) -> tuple[Kernel, Version]:
+    # What is known
+
+    def _requested(self, request: Any, user: str) -> Version:
         handle = f"{request.user_name}/{request.kernel_slug}"
         return self.find(handle, getattr(request, "version_label", None), user)
 
-    def _described(self, kernel: Kernel, version: Version) -> Any:
+    def _described(self, kernel: Kernel, version: Version) -> Json:
         """Return what is said of a kernel, with the settings of a version."""
-        return make(
-            types.ApiKernelMetadata,
-            id=kernel.id,
-            ref=f"{kernel.owner}/{kernel.slug}",
-            title=kernel.title,
-            author=kernel.owner,
-            slug=kernel.slug,
-            current_version_number=self.known(kernel)[-1].number,
-            **{name: getattr(version.request, name) for name in SETTINGS},
-        )
+        pushed = version.request.to_dict()
+        return {
+            "id": kernel.id,
+            "ref": kernel.handle,
+            "title": kernel.title,
+            "author": kernel.owner,
+            "slug": kernel.slug,
+            "currentVersionNumber": self._known(kernel)[-1].number,
+            **{name: pushed[name] for name in SETTINGS if name in pushed},
+        }
 
-    def _versions(self) -> Iterator[Version]:
-        return (version for kernel in self.kernels.values() for version in kernel.versions)
+    def _versions(self) -> list[Version]:
+        return [version for kernel in self.kernels.values() for version in kernel.versions]
 
-    def rename(self, handle: str, title: str) -> None:
-        """Give a kernel another title, and so another address, as its owner can on the site."""
-        kernel = self.kernels.pop(handle)
-        kernel.title, kernel.slug = title, slug(title)
-        self.kernels[f"{kernel.owner}/{kernel.slug}"] = kernel
-        for version in kernel.versions:
-            version.request.slug = f"{kernel.owner}/{kernel.slug}"
+    def _active(self, kind: str) -> list[Version]:
+        running = [version for version in self._versions() if not version.done.is_set()]
+        return [version for version in running if kind_of(version.shape) == kind]
 
-    def known(self, kernel: Kernel) -> list[Version]:
+    def _known(self, kernel: Kernel) -> list[Version]:
         """Return the versions that calls know of: one that was just pushed may not be among
         them.
         """
         end = time.time() - self._facts.versions_seconds
         return [version for version in kernel.versions if version.pushed <= end]
+
+
+def _image_is_pinned(request: Any) -> bool:
+    """Return whether request or notebook pins a docker image, which overrides the TPU machine."""
+    try:
+        metadata = json.loads(request.text or "{}").get("metadata", {}).get("kaggle", {})
+    except (ValueError, AttributeError):
+        metadata = {}  # not a notebook; papermill will say so
+    pins = ("dockerImageVersionId", "accelerator")
+    return bool(request.docker_image) or any(metadata.get(key) for key in pins)
+
+
+def _keep(output: Path, facts: Facts) -> None:
+    """Make the output of a session that has ended what this Kaggle keeps of it."""
+    for name in file_names(output):
+        path = output / name
+        hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
+        lost = (hidden and not facts.hidden_files) or not (facts.empty_files or path.stat().st_size)
+        if lost and not path.is_symlink():
+            path.unlink()
+        elif name in facts.rewritten:
+            with path.open("ab") as file:
+                file.write(b"\n")

@@ -1,46 +1,38 @@
-"""Protocol: what every service of the local Kaggle shares: errors, answers, checked names, pages.
+"""Protocol: what the services share: names that are checked, pages, and files in a folder.
 
-Requests and answers are kagglesdk's own classes, so no field of the real client can be forgotten.
+A service has a method for each call. It takes a request in kagglesdk's own class, which knows the
+fields of the real client, and a user; it returns the JSON object of the answer, or the path of a
+file that the answer leads to. A refusal is an exception of werkzeug.
 """
 
+import itertools
 import re
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, TypeVar
 
-T = TypeVar("T")
+from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, NotFound
 
-BASE = "http://localhost"  # Kaggle's address for the client, which reaches this server as its proxy
+T = TypeVar("T")
+Json = dict[str, Any]
+
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{1,99}")
 FILE = re.compile(r"[^\x00-\x1f/\\\ud800-\udfff]{1,200}")
+DATE = "2026-01-01T00:00:00Z"  # of every file
 
 
-class ApiError(Exception):
-    """An HTTP error with Kaggle's JSON body."""
-
-    def __init__(self, code: int, message: str) -> None:
-        super().__init__(f"{code} {message}")
-        self.code, self.message = code, message
-
-
-def missing(service: str, owner: str, user: str, code: str) -> ApiError:
+def missing(service: str, owner: str, user: str, code: str) -> HTTPException:
     """Return the answer about something that is not there, or not this user's.
 
     Args:
         service: "kernels" or "datasets".
         owner: that the call names.
+        user: who asks.
         code: of `Facts.missing`, for what would be this user's own.
     """
     if owner == user and code == "404":
-        return ApiError(404, "Not found")
-    return ApiError(403, f"Permission '{service}.get' was denied")
-
-
-def make(kind: type, **fields: Any) -> Any:
-    """Return a kagglesdk object with these fields; it refuses a field that it does not have."""
-    made = kind()
-    for name, value in fields.items():
-        setattr(made, name, value)
-    return made
+        return NotFound("Not found")
+    return Forbidden(f"Permission '{service}.get' was denied")
 
 
 def slug(title: str) -> str:
@@ -56,36 +48,50 @@ def require(pattern: re.Pattern[str], name: str, what: str) -> str:
     """Return a name from the network if it is safe as a part of a path.
 
     Raises:
-        ApiError: 400 if it is not.
+        BadRequest: if it is not.
     """
-    if (
-        not pattern.fullmatch(name)
-        or name in (".", "..")
-        or len(name.encode(errors="replace")) > 250
-    ):
-        raise ApiError(400, f"Invalid {what}: {name[:80]!r}")
+    too_long = len(name.encode(errors="replace")) > 250
+    if not pattern.fullmatch(name) or name in (".", "..") or too_long:
+        raise BadRequest(f"Invalid {what}: {name[:80]!r}")
     return name
 
 
-def page(
-    items: Sequence[T], token: str | None, size: int | None, most: int = 100
-) -> tuple[list[T], str | None]:
-    """Return one page, and the token of the next page: its place in the list.
+def page(items: Sequence[T], request: Any, most: int = 100) -> tuple[list[T], str | None]:
+    """Return the page that a request asks for, and the token of the next page: its place.
 
     Args:
         items: of all pages.
-        token: of the page; without one it is the first.
-        size: of a page; 20 if there is none.
+        request: has `page_token`, without which the first page is meant, and `page_size`, which is
+            20 if it says none.
         most: how large a page may be.
 
-    >>> page(["a", "b", "c"], None, 2)
-    (['a', 'b'], '2')
-    >>> page(["a", "b", "c"], "2", 2)
-    (['c'], None)
+    Raises:
+        BadRequest: if the token is none that was given.
     """
-    if token and not re.fullmatch(r"[0-9]{1,9}", token):
-        raise ApiError(400, f"Invalid page token: {token[:40]!r}")
-    length = min(max(size or 20, 1), most)
-    start = int(token or 0)
-    end = start + length
+    token = request.page_token or "0"
+    if not re.fullmatch(r"[0-9]{1,9}", token):
+        raise BadRequest(f"Invalid page token: {token[:40]!r}")
+    start = int(token)
+    end = start + min(max(request.page_size or 20, 1), most)
     return list(items[start:end]), str(end) if end < len(items) else None
+
+
+def file_names(folder: Path) -> list[str]:
+    """Return the paths of all files below a folder, relative to it and sorted."""
+    return sorted(
+        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
+    )
+
+
+def listed(folder: Path, names: Sequence[str], size: str = "totalBytes") -> list[Json]:
+    """Return what lists say of these files in a folder; `size`: the field that has the bytes."""
+    return [
+        {"name": name, "creationDate": DATE, size: (folder / name).stat().st_size} for name in names
+    ]
+
+
+def unused_folder(parent: Path, handle: str, number: int) -> Path:
+    """Return a new folder for a version; one that was deleted may have had the same number."""
+    name = handle.replace("/", "--")
+    folders = (parent / f"{name}--v{n}" for n in itertools.count(number))
+    return next(folder for folder in folders if not folder.exists())

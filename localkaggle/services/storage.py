@@ -1,134 +1,224 @@
-"""Storage: files behind signed addresses, and the redirect that leads to one of them."""
+"""Storage: files behind signed addresses and uploads, as Google's storage has them for Kaggle."""
 
 import base64
 import hashlib
-import itertools
 import secrets
+import shutil
 import threading
 import time
+import zipfile
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from datetime import datetime
-from pathlib import Path, PurePosixPath
+from functools import lru_cache
+from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
-from localkaggle.facts import Facts
-from localkaggle.services.protocol import ApiError, make, page
+from werkzeug.exceptions import BadRequest, NotFound
+from werkzeug.http import parse_content_range_header
+from werkzeug.wrappers import Response
 
+from localkaggle.services.protocol import FILE, Json, require
 
-class Redirect(Exception):
-    """302 to a stored object."""
+# Of a request that breaks, Google's storage keeps whole pieces of this many bytes.
+KEPT_BYTES = 256 * 1024
 
-    def __init__(self, key: str) -> None:
-        super().__init__(key)
-        self.key = key
-
-
-class AddressExpired(Exception):
-    """400 of the storage: the signed address was valid until now."""
+EXPIRED = "<Error><Code>ExpiredToken</Code><Message>Invalid argument.</Message></Error>"
 
 
 @dataclass(frozen=True)
 class Stored:
     """A file behind a signed address, which is valid until this time of the monotonic clock."""
 
-    name: str
     path: Path
     until: float
 
 
-@dataclass
 class Storage:
-    """Objects by key. New ones get generated names below `folder`.
+    """Files by key. A key is what signs an address: whoever does not have it cannot guess it.
 
-    A key is what signs an address: whoever does not have it cannot guess it.
-
-    Attributes:
+    Args:
+        folder: gets new files.
         address_seconds: life of an address; 0: it does not end.
     """
 
-    folder: Path
-    address_seconds: float = 0.0
-    objects: dict[str, Stored] = field(default_factory=dict)
-    _hashes: dict[tuple[Path, int, int], str] = field(default_factory=dict)
-    _numbers: "itertools.count[int]" = field(default_factory=lambda: itertools.count(1))
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+    def __init__(self, folder: Path, address_seconds: float) -> None:
+        self.address_seconds = address_seconds
+        self._folder = folder
+        self._stored: dict[str, Stored] = {}
 
     def fresh(self) -> Path:
         """Return a path that nothing uses yet."""
-        with self._lock:
-            path = self.folder / "objects" / f"{next(self._numbers):06d}"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return path
+        self._folder.mkdir(parents=True, exist_ok=True)
+        return self._folder / secrets.token_hex(8)
+
+    def zipped(self, folder: Path) -> Path:
+        """Return a new archive of all files below a folder."""
+        archive = self.fresh().with_suffix(".zip")
+        with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
+            for path in sorted(folder.rglob("*")):
+                if path.is_file():
+                    file.write(path, path.relative_to(folder))
+        return archive
 
     def share(self, name: str, path: Path) -> str:
-        """Return the key under which the file can be downloaded as `name`."""
-        key, life = secrets.token_urlsafe(32), self.address_seconds or float("inf")
-        self.objects[key] = Stored(name, path, time.monotonic() + life)
-        return key
+        """Return the address, below that of the server, at which a file can be downloaded."""
+        key = secrets.token_urlsafe(32)
+        self._stored[key] = Stored(path, time.monotonic() + (self.address_seconds or float("inf")))
+        return f"/storage/{key}/{quote(name)}?X-Goog-Signature=local"
 
     def find(self, key: str) -> Path:
         """Return the file behind an address.
 
         Raises:
-            ApiError: 404 without such a key, or file.
-            AddressExpired: if the address has ended.
+            NotFound: without such a key, or file.
+            BadRequest: if the address has ended.
         """
-        stored = self.objects.get(key)
+        stored = self._stored.get(key)
         if stored is None or not stored.path.is_file():
-            raise ApiError(404, "Not found")
+            raise NotFound("Not found")
         if time.monotonic() >= stored.until:
-            raise AddressExpired
+            raise BadRequest(response=Response(EXPIRED, 400, mimetype="application/xml"))
         return stored.path
 
     def expire(self) -> None:
         """End all addresses that were given until now."""
-        self.objects = {
-            key: Stored(stored.name, stored.path, 0.0) for key, stored in self.objects.items()
-        }
+        self._stored = {key: Stored(stored.path, 0.0) for key, stored in self._stored.items()}
 
     def md5(self, path: Path) -> str:
         """Return the MD5 of a file in Base64; it is read once, for as long as it stays the same."""
         stat = path.stat()
-        known = (path, stat.st_mtime_ns, stat.st_size)
-        if known not in self._hashes:
-            with path.open("rb") as file:
-                digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
-            self._hashes[known] = base64.b64encode(digest.digest()).decode()
-        return self._hashes[known]
+        return _md5(path, stat.st_mtime_ns, stat.st_size)
 
 
-def keep(output: Path, facts: Facts) -> None:
-    """Make the output of a session that has ended what this Kaggle keeps of it."""
-    for name in file_names(output):
-        path = output / name
-        hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
-        lost = (hidden and not facts.hidden_files) or not (facts.empty_files or path.stat().st_size)
-        if lost and not path.is_symlink():
-            path.unlink()
-        elif name in facts.rewritten:
-            with path.open("ab") as file:
-                file.write(b"\n")
+@lru_cache(maxsize=1024)
+def _md5(path: Path, changed: int, size: int) -> str:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
+    return base64.b64encode(digest.digest()).decode()
 
 
-def file_names(folder: Path) -> list[str]:
-    """Return the paths of all files below a folder, relative to it and sorted."""
-    return sorted(
-        path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()
-    )
+@dataclass
+class Blob:
+    """One upload of `size` announced bytes; `done` once all of them are at `path`.
 
-
-def list_files(folder: Path, kind: type, request: Any, most: int = 100) -> tuple[list[Any], Any]:
-    """Return the page of a folder's files that a request asks for, and the token of the next.
-
-    Args:
-        folder: of the files.
-        kind: class of a file in the answer.
-        request: has `page_token` and `page_size`.
-        most: how large a page may be.
+    Attributes:
+        have: how many bytes are kept for good.
+        turn: the number of the request that may write; a later one ends those before it.
     """
-    names, token = page(file_names(folder), request.page_token, request.page_size, most)
-    date = datetime(2026, 1, 1)
-    return [
-        make(kind, name=name, creation_date=date, total_bytes=(folder / name).stat().st_size)
-        for name in names
-    ], token
+
+    name: str
+    size: int
+    path: Path
+    done: bool = False
+    have: int = 0
+    turn: int = 0
+    lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def progress(self) -> Response:
+        """Return the storage's answer to a request that sent a part, or asks how much is there."""
+        if self.done:
+            return Response(status=200)
+        return Response(
+            status=308, headers={"Range": f"bytes=0-{self.have - 1}"} if self.have else {}
+        )
+
+
+class Uploads:
+    """`blobs.BlobApiService`."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.blobs: dict[str, Blob] = {}
+        self._storage = storage
+
+    def StartBlobUpload(self, request: Any, user: str) -> Json:
+        """Announce an upload."""
+        return self.announce(request.name, request.content_length)
+
+    def announce(self, name: str, size: int | None) -> Json:
+        """Return the token and the address of a new upload."""
+        if (size or 0) < 0:
+            raise BadRequest(f"Invalid content length: {size}")
+        token = secrets.token_urlsafe(32)
+        self.blobs[token] = Blob(require(FILE, name, "file name"), size or 0, self._storage.fresh())
+        return {"token": token, "createUrl": f"/upload/{token}"}
+
+    def expire(self) -> None:
+        """Forget all uploads that are not complete, as the storage does after a week."""
+        self.blobs = {token: blob for token, blob in self.blobs.items() if blob.done}
+
+    def receive(
+        self, token: str, content_range: str | None, length: int, pieces: Iterable[bytes]
+    ) -> Response:
+        """Store bytes of an upload as they come, or answer how many there are.
+
+        Args:
+            token: of the upload.
+            content_range: the header; None: the whole file is sent.
+            length: of what is sent now.
+            pieces: of it. One that raises ends the request, and what came before is kept.
+
+        Raises:
+            NotFound: without such an upload.
+            BadRequest: if this is no part of it that can come next.
+        """
+        blob = self.blobs.get(token)
+        if blob is None:
+            raise NotFound("Not found")
+        told = parse_content_range_header(content_range)
+        with blob.lock:
+            blob.turn += 1
+            turn = blob.turn
+            if told and told.start is None:
+                return blob.progress()
+            start = told.start or 0 if told else 0
+            fits = start + length <= blob.size
+            if content_range is not None:
+                last = start + length  # `stop` is the place behind the last byte
+                sent = told and (told.units, told.stop, told.length) == ("bytes", last, blob.size)
+                fits = bool(sent) and start <= blob.have
+            if not fits:
+                raise BadRequest(f"Invalid Content-Range: {content_range}, of {length} bytes")
+            blob.have, blob.done = start, False
+        end = start
+        with blob.path.open("r+b" if blob.path.exists() else "wb", buffering=0) as file:
+            file.seek(start)
+            file.truncate()
+            for piece in pieces:
+                with blob.lock:
+                    if blob.turn != turn:
+                        raise ConnectionAbortedError("another request goes on with this upload")
+                    file.write(piece)
+                    end += len(piece)
+                    blob.have = max(start, end - end % KEPT_BYTES)
+        with blob.lock:
+            blob.have, blob.done = end, end == blob.size
+            return blob.progress()
+
+    def complete(self, token: str) -> Blob:
+        """Return an upload of which all bytes arrived.
+
+        Raises:
+            BadRequest: if there is none.
+        """
+        blob = self.blobs.get(token)
+        if blob is None or not blob.done:
+            raise BadRequest(f"Blob {token} was never uploaded")
+        return blob
+
+    def write(self, content: Any, folder: Path) -> None:
+        """Make a folder of the files that a request names.
+
+        Raises:
+            BadRequest: if something was not uploaded, is there twice, or is an archive or a
+                folder, which nobody sends here. Then there is no such folder.
+        """
+        blobs = [self.complete(file.token) for file in content.files or ()]
+        names = {blob.name for blob in blobs}
+        if len(names) < len(blobs):
+            raise BadRequest("Duplicate file name")
+        if content.directories or any(name.endswith(".zip") for name in names):
+            raise BadRequest("This Kaggle takes neither folders nor archives")
+        folder.mkdir(parents=True)
+        for blob in blobs:
+            shutil.copyfile(blob.path, folder / blob.name)

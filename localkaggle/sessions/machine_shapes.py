@@ -1,5 +1,9 @@
 """Machines: which shapes can be asked for, and how much of each kind an account gets."""
 
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
 SHAPES = {
     *("", "None", "TpuV5E8", "TpuV6E8", "NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1"),
     *("NvidiaTeslaA100", "NvidiaH100", "NvidiaRtxPro6000"),
@@ -16,10 +20,31 @@ SESSIONS = {"TPU": 1, "GPU": 2, "CPU": 5}  # at the same time
 WEEKLY_SECONDS = {"TPU": 20 * 3600.0, "GPU": 30 * 3600.0}
 
 
-def machine(shape: str) -> str:
+@dataclass(frozen=True)
+class Machine:
+    """What a session runs on.
+
+    Attributes:
+        shape: that it pretends to have; "" is a CPU.
+        gpus: how many a session on a pair of T4 sees.
+        internet: whether it can reach the network of this machine.
+        python: the interpreter; it needs papermill and ipykernel.
+        variables: more environment variables.
+        hidden: folders that look empty inside, beside the user's home.
+    """
+
+    shape: str
+    gpus: int
+    internet: bool
+    python: str
+    variables: Mapping[str, str]
+    hidden: Sequence[Path]
+
+
+def kind_of(shape: str) -> str:
     """Return "TPU", "GPU" or "CPU".
 
-    >>> machine("TpuV5E8"), machine("NvidiaTeslaT4"), machine("")
+    >>> kind_of("TpuV5E8"), kind_of("NvidiaTeslaT4"), kind_of("")
     ('TPU', 'GPU', 'CPU')
     """
     return "TPU" if shape.startswith("Tpu") else "GPU" if shape.startswith("Nvidia") else "CPU"
@@ -37,7 +62,7 @@ def emulated(shape: str, gpus: int) -> dict[str, str]:
     """
     if shape == "NvidiaTeslaT4":
         return {"JAX_NUM_CPU_DEVICES": str(max(gpus, 1))}
-    if machine(shape) != "TPU":
+    if kind_of(shape) != "TPU":
         return {}
     return {
         "ISTPUVM": "1",

@@ -1,6 +1,7 @@
 """Processes: measure and kill the processes of a session."""
 
 import subprocess
+from contextlib import suppress
 
 import psutil
 
@@ -9,10 +10,8 @@ def resident_bytes(pid: int) -> int:
     """Return the resident memory of a process and all its descendants."""
     total = 0
     for process in _tree(pid):
-        try:
+        with suppress(psutil.NoSuchProcess):  # it ended since it was listed
             total += process.memory_info().rss
-        except psutil.NoSuchProcess:
-            continue  # it ended since it was listed
     return total
 
 
@@ -21,10 +20,8 @@ def kill(process: subprocess.Popen[bytes]) -> None:
     members = _tree(process.pid)
     process.kill()
     for member in members:
-        try:
+        with suppress(psutil.NoSuchProcess):  # it ended with the namespace
             member.kill()
-        except psutil.NoSuchProcess:
-            continue  # it ended with the namespace
     process.wait()
 
 
@@ -34,11 +31,9 @@ def kill_strays(container: str) -> None:
     A daemon is no longer a descendant, but still has the session's environment.
     """
     for process in psutil.process_iter():
-        try:
+        with suppress(psutil.Error):  # it ended, or belongs to another user
             if process.environ().get("KAGGLE_CONTAINER_NAME") == container:
                 process.kill()
-        except psutil.Error:
-            continue  # it ended, or belongs to another user
 
 
 def _tree(pid: int) -> list[psutil.Process]:

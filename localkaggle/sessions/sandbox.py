@@ -76,21 +76,7 @@ def build(spec: dict[str, Any]) -> None:
     root = spec["root"]
     mount("none", "/", None, MS_REC | MS_PRIVATE)  # the host sees nothing of the rest
     mount("tmpfs", root, "tmpfs", 0, "mode=755")
-    for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
-        target = f"{root}/{entry.name}"
-        if entry.name in ("kaggle", "lost+found", "proc", "dev", "tmp", "run"):
-            continue
-        if entry.is_symlink():
-            Path(target).symlink_to(Path(entry.path).readlink())
-        elif entry.is_dir() or entry.is_file():
-            _show(entry.path, target)
-    for name in ("proc", "dev", "tmp", "run", "kaggle"):
-        Path(f"{root}/{name}").mkdir()
-    try:
-        mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
-    except PermissionError:  # some containers allow no new one; the host's shows more processes
-        bind("/proc", f"{root}/proc", read_only=False)
-    _devices(f"{root}/dev")
+    _host(root)
     for folder in spec["covered"]:
         if Path(root + folder).is_dir():
             mount("tmpfs", root + folder, "tmpfs", 0, "mode=755,size=1m")
@@ -114,6 +100,25 @@ def build(spec: dict[str, Any]) -> None:
         Path(target).mkdir(parents=True)
         bind(source, target, read_only=True)
     seal(f"{root}/kaggle/input")
+
+
+def _host(root: str) -> None:
+    """Show the host's files, read-only, and make the folders that are the session's own."""
+    for entry in sorted(os.scandir("/"), key=lambda entry: entry.name):
+        target = f"{root}/{entry.name}"
+        if entry.name in ("kaggle", "lost+found", "proc", "dev", "tmp", "run"):
+            continue
+        if entry.is_symlink():
+            Path(target).symlink_to(Path(entry.path).readlink())
+        elif entry.is_dir() or entry.is_file():
+            _show(entry.path, target)
+    for name in ("proc", "dev", "tmp", "run", "kaggle"):
+        Path(f"{root}/{name}").mkdir()
+    try:
+        mount("proc", f"{root}/proc", "proc", MS_NOSUID | MS_NODEV | MS_NOEXEC)
+    except PermissionError:  # some containers allow no new one; the host's shows more processes
+        bind("/proc", f"{root}/proc", read_only=False)
+    _devices(f"{root}/dev")
 
 
 def _devices(folder: str) -> None:

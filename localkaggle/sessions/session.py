@@ -14,13 +14,14 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import IO
 
 from localkaggle.sessions import processes
-from localkaggle.sessions.machine_shapes import emulated
+from localkaggle.sessions.machine_shapes import Machine, emulated
 from localkaggle.sessions.session_log import Log
 
 HERE = Path(__file__).resolve().parent
@@ -134,14 +135,9 @@ class Session:
         folder: of this session; the output is in its `working`.
         notebook: text of an .ipynb.
         inputs: {place below /kaggle/input: folder}, mounted read-only.
-        shape: the machine that the session pretends to have; "" is a CPU.
-        internet: whether it can reach the network of this machine.
         rerun: whether this is the scored rerun of a submission.
+        machine: that it runs on.
         limits: what it may use.
-        hidden: folders that look empty inside, beside the user's home.
-        variables: more environment variables.
-        gpus: how many a session on a pair of T4 sees.
-        python: the interpreter; it needs papermill and ipykernel.
         log: gets what is printed.
     """
 
@@ -151,28 +147,22 @@ class Session:
         notebook: str,
         *,
         inputs: Mapping[str, Path],
-        shape: str,
-        internet: bool,
         rerun: bool,
+        machine: Machine,
         limits: Limits,
-        hidden: Sequence[Path],
-        variables: Mapping[str, str] | None = None,
-        gpus: int = 2,
-        python: str = sys.executable,
         log: Log,
     ) -> None:
         self.working, self._scratch = folder / "working", folder / "tmp"
         self._private = folder / "private"
-        self._folder, self._inputs, self._limits, self._hidden = folder, inputs, limits, hidden
-        self._internet, self._python, self._log = internet, python, log
+        self._folder, self._inputs, self._log = folder, inputs, log
+        self._machine, self._limits = machine, limits
         for path in (self.working, self._scratch / "home", self._private):
             path.mkdir(parents=True)
         self._private.chmod(0o1777)
         (self.working / NOTEBOOK).write_text(notebook, encoding="utf-8")
         self._namespaces = namespaces()
-        values = self._build_environment(shape, gpus, rerun)
-        self._environment = {**values, **(variables or {})}
-        self._cancelled, self._killed = threading.Event(), threading.Event()
+        self._environment = {**self._build_environment(rerun), **machine.variables}
+        self._ended = ""  # why it has to end at once
 
     def run(self) -> Outcome:
         """Run the notebook to its end and return how it ended. No process of it survives.
@@ -197,29 +187,40 @@ class Session:
 
     def cancel(self) -> None:
         """End the session at once."""
-        self._cancelled.set()
+        self._ended = "cancelled"
 
     def kill(self) -> None:
         """Kill all of its processes by SIGKILL, as a failing host does. Its output so far stays."""
-        self._killed.set()
+        self._ended = "killed"
 
     # Starting
 
     def _start(self) -> subprocess.Popen[bytes]:
         # -s: a package in the host's home folder must not help.
-        command = [self._python, "-s", "-c", (HERE / "execute.py").read_text(), NOTEBOOK]
-        if not self._namespaces:
-            self._log.add(
-                "stderr",
-                f"localkaggle: {NO_NAMESPACES}."
-                " Paths below /kaggle are remapped (LOCALKAGGLE_ROOT).\n",
-            )
+        command = [self._machine.python, "-s", "-c", (HERE / "execute.py").read_text(), NOTEBOOK]
+        if self._namespaces:
+            command, folder = self._sandboxed(command), None
+        else:
+            told = f"localkaggle: {NO_NAMESPACES}. Paths below /kaggle are remapped"
+            self._log.add("stderr", f"{told} (LOCALKAGGLE_ROOT).\n")
             # No kernel kills it with this process, so it looks whether its parent is still there.
-            return self._spawn([*command, str(os.getpid())], cwd=self.working)
-        root = self._folder / "root"
+            command, folder = [*command, str(os.getpid())], self.working
+        return subprocess.Popen(  # noqa: S603 - the user's own notebook, in its sandbox
+            command,
+            cwd=folder,
+            env=self._environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+
+    def _sandboxed(self, command: list[str]) -> list[str]:
+        """Return what runs a command in namespaces of its own."""
+        root, machine = self._folder / "root", self._machine
         root.mkdir()
-        kept = [str(path) for path in needed(self._python)]
-        if self._internet:  # often a link into /run, which is not mounted
+        kept = [str(path) for path in needed(machine.python)]
+        if machine.internet:  # often a link into /run, which is not mounted
             kept.append(str(Path("/etc/resolv.conf").resolve()))
         home = Path(pwd.getpwuid(os.getuid()).pw_dir)  # the variable HOME may say another
         spec = {
@@ -228,31 +229,19 @@ class Session:
             "tmp": str(self._scratch),
             "private": str(self._private),
             "inputs": [[str(path), place] for place, path in sorted(self._inputs.items())],
-            "covered": outermost([home, *self._hidden]),
+            "covered": outermost([home, *machine.hidden]),
             "kept": kept,
-            "isolated": not self._internet,
+            "isolated": not machine.internet,
             "environment": self._environment,
             "command": command,
         }
         written = self._folder / "session.json"
         written.write_text(json.dumps(spec))
-        network = () if self._internet else ("--net",)
-        return self._spawn(
-            [*self._namespaces, *network, sys.executable, str(HERE / "sandbox.py"), str(written)]
-        )
+        network = () if machine.internet else ("--net",)
+        sandbox = (sys.executable, str(HERE / "sandbox.py"), str(written))
+        return [*self._namespaces, *network, *sandbox]
 
-    def _spawn(self, command: Sequence[str], cwd: Path | None = None) -> subprocess.Popen[bytes]:
-        return subprocess.Popen(  # noqa: S603 - the user's own notebook, in its sandbox
-            command,
-            cwd=cwd,
-            env=self._environment,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
-
-    def _build_environment(self, shape: str, gpus: int, rerun: bool) -> dict[str, str]:
+    def _build_environment(self, rerun: bool) -> dict[str, str]:
         """Return the session's environment. It inherits nothing, so no credential of the host."""
         root = "/kaggle"
         if not self._namespaces:
@@ -260,7 +249,7 @@ class Session:
             self._remap(Path(root))
         home = f"{root}/tmp/home"  # noqa: S108 - below the session's own root
         values = {
-            "PATH": f"{Path(self._python).parent}:/usr/local/bin:/usr/bin:/bin",
+            "PATH": f"{Path(self._machine.python).parent}:/usr/local/bin:/usr/bin:/bin",
             "LANG": "C.UTF-8",
             "HOME": home,
             "TMPDIR": f"{root}/tmp",  # noqa: S108
@@ -276,9 +265,9 @@ class Session:
         }
         if rerun:
             values["KAGGLE_IS_COMPETITION_RERUN"] = "1"
-        if shape:
-            values["LOCALKAGGLE_ACCELERATOR"] = shape
-        values |= emulated(shape, gpus)
+        if self._machine.shape:
+            values["LOCALKAGGLE_ACCELERATOR"] = self._machine.shape
+        values |= emulated(self._machine.shape, self._machine.gpus)
         if not self._namespaces:
             values["LOCALKAGGLE_ROOT"] = root
         return values
@@ -300,26 +289,23 @@ class Session:
         checked = 0.0
         while process.poll() is None:
             now = time.monotonic()
-            reason = ""
-            if self._cancelled.is_set():
-                reason = "cancelled"
-            elif self._killed.is_set():
-                reason = "killed"
-            elif now - began > self._limits.seconds:
+            reason = self._ended
+            if not reason and now - began > self._limits.seconds:
                 reason = "time"
-            elif now - checked > 5 * POLL_SECONDS:
+            elif not reason and now - checked > 5 * POLL_SECONDS:
                 checked = now
-                if processes.resident_bytes(process.pid) > self._limits.memory_bytes:
-                    reason = "memory"
-                elif _folder_bytes(self.working) > self._limits.output_bytes:
-                    reason = "output"
+                reason = self._excess(process.pid)
             if reason:
                 processes.kill(process)
                 return reason
             time.sleep(POLL_SECONDS)
-        if _folder_bytes(self.working) > self._limits.output_bytes:
-            return "output"
-        return "exception" if process.returncode else ""
+        return self._excess(None) or ("exception" if process.returncode else "")
+
+    def _excess(self, pid: int | None) -> str:
+        """Return what is too much, as in `Outcome.reason`; `pid`: of a session that still runs."""
+        if pid is not None and processes.resident_bytes(pid) > self._limits.memory_bytes:
+            return "memory"
+        return "output" if _folder_bytes(self.working) > self._limits.output_bytes else ""
 
     def _read(self, pipe: IO[bytes] | None, name: str) -> None:
         assert pipe is not None  # noqa: S101 - both are pipes
@@ -352,8 +338,6 @@ def _folder_bytes(folder: Path) -> int:
     total = 0
     for parent, _, names in os.walk(folder):
         for name in names:
-            try:
+            with suppress(FileNotFoundError):  # removed since it was listed
                 total += (Path(parent) / name).lstat().st_size
-            except FileNotFoundError:
-                continue  # removed since it was listed
     return total

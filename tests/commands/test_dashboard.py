@@ -18,11 +18,11 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console
+from rich.console import Console, Group
 
-from commands import drawing
-from deploy.look import Look
-from localkaggle import fault_kinds
+from commands import screen
+from deploy.events import Status
+from localkaggle import faults
 from localkaggle.server import LocalKaggle
 from tests.faults.world import competition
 from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, push, soon
@@ -30,7 +30,6 @@ from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, push, 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "rehearsal/digits-train-tpu/1"
 WATCH = ("watch", "--run", RUN, "--config", "digits")
-ENTER, LEAVE = "\x1b[?1049h", "\x1b[?1049l"
 LOSSES = (2.5, 1.5, 0.75, 0.5)
 
 
@@ -161,20 +160,20 @@ class Terminal:
         os.close(self._own)
         return code
 
-    def after_the_screen(self) -> str:
-        """Return what stands on the terminal once the screen has closed, without colours."""
-        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.text.rpartition(LEAVE)[2])
+    def plain(self) -> str:
+        """Return what it has written, without colours and moves."""
+        return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", self.text)
 
 
 def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
     """It then has the last state, and every line that was shown meanwhile."""
     seen = threading.Event()
 
-    def queued() -> Iterator[fault_kinds.Kind | str]:
-        yield fault_kinds.edited(status="QUEUED")
+    def queued() -> Iterator[faults.Kind | str]:
+        yield faults.edited(status="QUEUED")
         yield "502"
         while not seen.is_set():
-            yield fault_kinds.edited(status="QUEUED")
+            yield faults.edited(status="QUEUED")
 
     world.local.faults.say("GetKernelSessionStatus", queued())
     terminal = Terminal(*WATCH)
@@ -186,10 +185,9 @@ def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
     world.released.set()
     assert terminal.ended() == 0
 
-    assert terminal.text.count(ENTER) == 1
-    after = terminal.after_the_screen()
-    assert "✓ complete" in after and "Retrying for up to" in after
-    assert after.splitlines()[-1] == f"Next: invoke pull --run {RUN} --config digits"
+    shown = terminal.plain()
+    assert "✓ complete" in shown and shown.count("Retrying for up to") == 1
+    assert shown.splitlines()[-1] == f"Next: invoke pull --run {RUN} --config digits"
 
 
 @pytest.mark.parametrize(
@@ -202,29 +200,29 @@ def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
 def test_a_screen_that_is_interrupted_restores_the_terminal(world, number, code, said):
     """With how to attach again after Ctrl-C."""
     terminal = Terminal(*WATCH)
-    assert terminal.shows(ENTER) and terminal.shows("4 of 8")
+    assert terminal.shows("4 of 8")
 
     terminal.process.send_signal(number)
 
     assert terminal.ended() == code
-    after = terminal.after_the_screen()
-    assert "● running" in after and said in after
+    assert "● running" in terminal.plain() and said in terminal.plain()
     assert "\x1b[?25h" in terminal.text.rpartition("\x1b[?25l")[2]
 
 
-def look(progress: Any = (), **values: Any) -> Look:
-    """Return a look at a run that has these lines of progress."""
+def seen(progress: Any = (), **values: Any) -> Status:
+    """Return what is known of a run that has these lines of progress."""
     usual = {"run": RUN, "status": "RUNNING", "seconds": 751.0, "ran_seconds": 700.0, "words": ""}
     quota = {"accelerator": "TPU", "left": 14.7 * 3600, "allowed": 20 * 3600.0}
-    return Look(**{**usual, **quota, **values, "progress": progress})
+    return Status(**{**usual, **quota, **values, "progress": progress})
 
 
-def lines(drawn: Look, width: int, height: int, **more: Any) -> list[str]:
-    """Return what a terminal of this size shows of a wait, without trailing blanks."""
-    terminal = Console(file=io.StringIO(), width=width, height=height, **more)
-    wait = drawing.Wait(drawn, 3.0, f"invoke pull --run {RUN}", ("a note",))
-    rows = terminal.render_lines(wait, terminal.options, pad=False)
-    return ["".join(segment.text for segment in row).rstrip() for row in rows]
+def drawn(status: Status, width: int = 80) -> str:
+    """Return what a terminal of this width shows of a wait."""
+    terminal = Console(file=io.StringIO(), width=width)
+    terminal.print(Group(*screen.wait(status, 3.0, f"invoke pull --run {RUN}")))
+    file = terminal.file
+    assert isinstance(file, io.StringIO)
+    return file.getvalue()
 
 
 VALUES = st.one_of(
@@ -237,43 +235,27 @@ NAMES = st.sampled_from(["step", "steps", "loss", "eta_seconds", "fold", "idle",
 @given(
     st.lists(st.dictionaries(NAMES, VALUES), max_size=9),
     st.integers(1, 130),
-    st.integers(1, 40),
-    st.sampled_from([*drawing.STATES, "UNKNOWN(NEW)"]),
+    st.sampled_from([*screen.STATES, "UNKNOWN(NEW)"]),
 )
-def test_any_log_fits_into_any_terminal(progress, width, height, status):
+def test_any_log_can_be_drawn(progress, width, status):
     """A log may say anything, and a person may make the window as small as they like."""
-    drawn = lines(look(progress, status=status), width, height)
-
-    assert 1 <= len(drawn) <= height and max(map(len, drawn)) <= width
+    assert max(map(len, drawn(seen(progress, status=status), width).splitlines())) <= width
 
 
-TRAINING = [
-    {"step": 43 * n, "steps": 33_700, "loss": 2.3 / n, "epoch": n / 10, "eta_seconds": 7200.0}
-    for n in range(1, 101)
-]
+def test_what_a_run_will_use_of_the_quota_is_said():
+    """0.0 would read as if it were free."""
+    said = "will use under 0.1 of the 14.7 TPU hours left this week"
 
-
-def test_a_terminal_without_colours_or_unicode_is_drawn_without_them(monkeypatch):
-    """NO_COLOR (no-color.org), and ASCII."""
-    monkeypatch.setenv("NO_COLOR", "1")
-    file = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
-    terminal = Console(file=file, width=80, height=24, force_terminal=True)
-
-    terminal.print(drawing.Wait(look(TRAINING), 3.0, "invoke pull"))
-    file.flush()
-
-    text = file.buffer.getvalue().decode("ascii")  # type: ignore[attr-defined]
-    assert re.search(r"\* \S*running", text) and re.search(r"loss .* #[-=+*]", text)
-    assert not re.search(r"\x1b\[(?:[0-9;]*;)?[34][0-9]", text)  # a colour
+    assert said in drawn(seen([{"step": 1, "eta_seconds": 30.0}], ran_seconds=10.0))
 
 
 def test_a_loss_that_is_no_number_is_named():
     """It is what one has to see first."""
-    assert "not a number" in "\n".join(lines(look([{"step": 2, "loss": float("nan")}]), 80, 24))
+    assert "not a number" in drawn(seen([{"step": 2, "loss": float("nan")}]))
 
 
 def test_a_secret_of_a_log_is_not_drawn():
     """As in a line."""
     secret = "KGAT_" + "0123456789abcdef" * 2
 
-    assert "KGAT_…" in "\n".join(lines(look(words=f"token {secret}"), 80, 24))
+    assert "KGAT_…" in drawn(seen(words=f"token {secret}"))

@@ -1,7 +1,6 @@
 """The plan before a push stops what cannot fit, and says what would be regretted."""
 
 import json
-import subprocess
 from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
@@ -12,8 +11,9 @@ from typing import Any
 import pytest
 
 from commands import push_plan
+from deploy.calls import Quota
 from deploy.errors import UsageError
-from deploy.push_and_watch import Run
+from deploy.preview import Active, Preview
 from pipeline import config as configs
 from workbench import __main__ as command_line
 from workbench.plan import cost, plan, plan_command
@@ -85,10 +85,11 @@ def pushed(folder: Path, kernel: str = "train-tpu") -> Path | None:
     path.write_text(
         f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
     )
-    made = push_plan.PushPlan(str(path), lambda preview: print("asked"), runs=folder)
+    made = push_plan.PushPlan(str(path), runs=folder)
     shape = "NvidiaTeslaT4"
-    made(SimpleNamespace(kernel=kernel, machine_shape=shape, hours_left=30.0, changes={}))
-    made.keep(Run("ann/cancer-train-tpu", 3, "", ""))
+    quota, none = Quota(0.0, 30 * HOUR), Active((), {}, ())
+    made.show(Preview(kernel, "", 0, "", {}, shape, "GPU", quota, none, "", "", 0))
+    made.keep("ann/cancer-train-tpu/3")
     return plan_command.kept(folder / "cancer-train-tpu-v3")
 
 
@@ -96,12 +97,12 @@ def pushed(folder: Path, kernel: str = "train-tpu") -> Path | None:
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a plan here: that it can be made by another process, one test looks at."""
 
-    def run(command: list[str], **options: Any) -> SimpleNamespace:
+    def run(module: str, *words: str, **options: Any) -> SimpleNamespace:
         with redirect_stdout(StringIO()) as shown:
-            code = command_line.main(command[3:])
+            code = command_line.main(list(words))
         return SimpleNamespace(stdout=shown.getvalue(), stderr="", returncode=code)
 
-    monkeypatch.setattr(push_plan, "subprocess", SimpleNamespace(run=run, PIPE=subprocess.PIPE))
+    monkeypatch.setattr(push_plan, "in_a_process", run)
 
 
 def test_a_plan_counts_the_rows_that_inspect_has_counted_and_lies_beside_its_run(
@@ -117,7 +118,7 @@ def test_a_plan_counts_the_rows_that_inspect_has_counted_and_lies_beside_its_run
     assert "how many rows there are is not known here" in shown and command in shown
     assert "assumed" not in shown and " min " not in shown
     push_plan.keep_images("cancer", {"labelled": 400, "images_basis": "lines of train.csv"})
-    assert pushed(tmp_path, "infer-gpu") is None and capsys.readouterr().out == "asked\n"
+    assert pushed(tmp_path, "infer-gpu") is None and not capsys.readouterr().out
 
     kept = pushed(tmp_path)
 

@@ -17,9 +17,9 @@ from invoke.collection import Collection
 
 import commands.project
 import tasks
-from deploy import relay
-from deploy.push_and_watch import Run
-from deploy.submit import Submission
+from deploy import chain
+from deploy.competition import Submission
+from deploy.runs import Run
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import namespaces
 from tests.deploy.invoked import HANGS_AFTER, ROOT, Prompt, ended
@@ -43,7 +43,7 @@ def python(code: str, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
 
 
-HEAVY = "kaggle kagglesdk requests pandas numpy keras jax tensorflow rich jupytext pipeline deploy"
+HEAVY = "kaggle kagglesdk requests pandas numpy keras jax tensorflow rich jupytext pipeline"
 
 
 def test_every_task_is_listed_and_nothing_heavy_is_started_for_it(prompt):
@@ -54,7 +54,7 @@ def test_every_task_is_listed_and_nothing_heavy_is_started_for_it(prompt):
     lines = prompt("--list")[1].splitlines()
 
     listed = [line.split()[0] for line in lines if line[:2] == "  " and line[2] != " "]
-    assert listed == TASKS and len(TASKS) > 20
+    assert listed == TASKS and len(TASKS) == 18
     assert (started.returncode, started.stderr) == (0, "")
 
 
@@ -64,8 +64,6 @@ NO_RUNS = ("nonsense", f"ann/x/{'9' * 5000}", f"ann/{'x' * 300}/1")
 ERRORS = [
     (["push-train"], 3, "Kaggle credentials cannot be used"),
     (["push-prepare", "--config", "digits"], 2, "digits has nothing to prepare"),
-    (["push-bench", "--config", "breast_cancer"], 2, "has no images in classes"),
-    (["bench", "--pattern", "9"], 2, "expected numbers from 1 to 8"),
     (["push-prepare", "--config", "breast_cancer"], 2, 'kind="table"'),
     (["dry-run", "--config", "cifar100_wrn"], 2, "no competition"),
     (["watch", "--kernel", "foo"], 2, "expected prepare-cpu, train-tpu, infer-gpu"),
@@ -141,7 +139,7 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKagg
         yield local
 
 
-def test_a_smoke_test_that_may_spend_is_not_begun_where_nobody_can_be_asked(prompt, local):
+def test_a_probe_that_may_spend_is_not_begun_where_nobody_can_be_asked(prompt, local):
     """Not half an hour later, with notebooks on Kaggle."""
     code, _, said = prompt("doctor", "--live", "--gpu")
 
@@ -149,7 +147,7 @@ def test_a_smoke_test_that_may_spend_is_not_begun_where_nobody_can_be_asked(prom
     assert "--yes" in said and "Traceback" not in said
 
 
-def test_a_smoke_test_that_ran_out_of_time_names_the_command_that_goes_on(local):
+def test_a_probe_that_ran_out_of_time_names_the_command_that_begins_another(local):
     """With the options that were given: another config takes another competition."""
     log_in(local, seconds=-7200)  # the first call renews the login
     local.faults.plan({})
@@ -159,7 +157,7 @@ def test_a_smoke_test_that_ran_out_of_time_names_the_command_that_goes_on(local)
     # In a process of its own: the timeout may interrupt an import, and leave half a package.
     ((code, _, said),) = ended([[*given, "--minutes", "0.03"]])
 
-    assert code == 5 and "The smoke test is unfinished" in said
+    assert code == 5 and "The probe is unfinished" in said
     assert said.splitlines()[-1] == shlex.join(["invoke", *given])
 
 
@@ -193,7 +191,7 @@ def test_a_chain_ends_with_its_score_and_a_command_that_can_be_pasted(tmp_path, 
     folder.mkdir()
     (folder / "submission.csv").write_text("id,label\na,1\n")
     run, made = Run("ann/digits-train-tpu", 1, "", ""), Submission(1, None, "COMPLETE", True)
-    result = relay.Result(run, None, run, folder, folder, made, 9.0)
+    result = chain.Result(run, None, run, folder, folder, made, 9.0)
 
     end = commands.project.show_result(result, "digits")
 

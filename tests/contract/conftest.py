@@ -18,10 +18,9 @@ from uuid import uuid4
 
 import pytest
 
+from deploy.calls import RUN, Saved
 from deploy.client import Kaggle
 from deploy.errors import RelayError
-from deploy.kernel_calls import RUN
-from deploy.responses import Saved
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.server import LocalKaggle
 from tests.localkaggle.pushed_notebooks import notebook

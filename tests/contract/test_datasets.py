@@ -1,11 +1,10 @@
 """What our client asks Kaggle of datasets."""
 
-import kagglesdk.blobs.types.blob_api_service as types
 import pytest
 import requests
 
+from deploy import calls
 from deploy.errors import Refused
-from localkaggle.services.protocol import make
 
 pytestmark = pytest.mark.fact(
     "A dataset is current once it is READY, with the files that were sent for that version"
@@ -43,7 +42,7 @@ def test_a_dataset_says_what_was_noted_of_its_versions(site, data):
 
 
 def test_an_own_dataset_is_listed(site, data):
-    assert data in site.kaggle._own()
+    assert data in [one.handle for one in site.kaggle.own_datasets()]
 
 
 @pytest.mark.fact("Kaggle answers 403 for what does not exist, too")
@@ -73,16 +72,16 @@ def test_a_deleted_dataset_is_gone(site, tmp_path):
 
     site.kaggle.delete_dataset(handle)
 
-    assert site.kaggle.dataset(handle) is None and handle not in site.kaggle._own()
+    assert site.kaggle.dataset(handle) is None
+    assert handle not in [one.handle for one in site.kaggle.own_datasets()]
 
 
 @pytest.mark.fact("The storage answers 308 to a part of an upload, says by Range how much it has")
 def test_an_upload_goes_on_where_it_was_cut(site):
     size = 2 * 256 * 1024  # the storage keeps whole pieces of 256 KiB
     content = bytes(size)
-    request = make(types.ApiStartBlobUploadRequest, name="a.bin", content_length=size)
-    request.type = types.ApiBlobType.DATASET
-    url = site.kaggle._blobs.start_blob_upload(request).create_url
+    about = {"type": "DATASET", "name": "a.bin", "content_length": size}
+    url = site.kaggle._read("begin an upload", calls.START_UPLOAD, about).create_url
 
     def put(body: bytes, content_range: str) -> tuple[int, str | None]:
         answer = requests.put(url, body, headers={"Content-Range": content_range}, timeout=60)

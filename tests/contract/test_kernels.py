@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import pytest
 import requests
 
+from deploy.calls import SAVE
 from deploy.errors import CredentialError, NotFound, Refused
-from deploy.kernel_calls import SAVE
 from tests.contract.conftest import Site, spends, told
 
 ABSENT = pytest.mark.fact("Kaggle answers 403 for what does not exist, too")

@@ -9,8 +9,8 @@ import pytest
 
 from deploy import bundle
 from deploy.client import Kaggle
+from deploy.connection import Pace
 from deploy.project import Project
-from deploy.retries import Pace
 from localkaggle.server import LocalKaggle
 from tests.deploy.between import Between
 from tests.deploy.small import write_project
@@ -73,11 +73,9 @@ def shown() -> list[str]:
 
 
 @pytest.fixture
-def built(root: Path) -> bundle.Bundle:
+def built(ours: Project) -> bundle.Bundle:
     """Return the bundle of the small project's training."""
-    return bundle.build(
-        "train-tpu", config="digits", competition="digits", owner="ann", out=root / "out", root=root
-    )
+    return bundle.build(ours, bundle.read(ours, "train-tpu"), bundle.Inputs(), "ann")
 
 
 @pytest.fixture

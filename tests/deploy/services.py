@@ -4,32 +4,46 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from deploy import publish as datasets
-from deploy import submit as submissions
+from deploy import competition, datasets
 from deploy.client import Kaggle
-from deploy.push_and_watch import Run
+from deploy.competition import Submission
+from deploy.datasets import DatasetVersion
+from deploy.project import Project
+from deploy.records import Records
+from deploy.runs import Run
 from tests.deploy.between import Between
+from tests.deploy.sending import done
 
 GONE = (404, {"code": 404, "message": "Not found"})
 FILES = ("manifest.json", "weights.npz")
 
 
+def records_in(folder: Path, **changes: Any) -> Records:
+    """Return the records of a project whose `runs` are in this folder."""
+    words = (folder, "digits", "digits", "dataset", folder / "runs", folder / "build")
+    return Records(Project(*words, **{"deadline_seconds": 60, **changes}))
+
+
 def published(
-    kaggle: Kaggle, artifact: Path, shown: list[str], seconds: float = 60, **given: Any
-) -> Any:
+    kaggle: Kaggle, artifact: Path, shown: list[str], seconds: float = 60
+) -> DatasetVersion:
     """Publish an artifact, and note what is shown."""
-    given = {"title": "Digits Artifact", "deadline_seconds": seconds, **given}
-    return datasets.publish(kaggle, artifact, "ann/digits-artifact", show=shown.append, **given)
+    records = records_in(artifact.parent, deadline_seconds=seconds)
+    run = Run("ann/digits-train-tpu", 1)
+    return done(datasets.artifact(kaggle, records, run, artifact.parent), shown)
 
 
 def submitted(
-    kaggle: Kaggle, run: Run, path: Path, shown: list[str], check: Any = None, **given: Any
-) -> Any:
-    """Submit a file of a run, without a check of it if none is given; note what is shown."""
-    usual = {"message": "digits", "deadline_seconds": 60, "command": "invoke {} --config x".format}
+    kaggle: Kaggle, run: Run, file: Path, shown: list[str], check: Any = None, **changes: Any
+) -> Submission:
+    """Submit the file of a run, without a check of it if none is given; note what is shown.
+
+    Args:
+        changes: of the project.
+    """
     check = check or (lambda given, sample: None)
-    given = {"submission": path, "check": check, **usual, **given}
-    return submissions.submit(kaggle, run, "digits", show=shown.append, **given)
+    records = records_in(file.parent, **changes)
+    return done(competition.submit(kaggle, records, run, file.parent, check), shown)
 
 
 def at(version: int) -> dict[str, Any]:

@@ -7,12 +7,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from deploy import relay
 from deploy.client import Kaggle
+from deploy.connection import Pace
+from deploy.project import TRAIN as TRAINING
 from deploy.project import Project
-from deploy.push_and_watch import Run
-from deploy.retries import Pace
+from deploy.runs import Run
 from localkaggle.server import LocalKaggle
+from tests.deploy import steps
 from tests.deploy.invoked import ROOT
 
 HANDLE = "rehearsal/digits-train-tpu"
@@ -110,9 +111,9 @@ def commit(root: Path) -> None:
         subprocess.run([*git, *words], check=True)
 
 
-def push(kaggle: Kaggle, ours: Project, kernel: str = relay.TRAIN, **more: Any) -> Run:
+def push(kaggle: Kaggle, ours: Project, kernel: str = TRAINING, **more: Any) -> Run:
     """Push the project's training, and show nothing."""
-    return relay.push(kaggle, ours, kernel, **{"show": lambda line: None, **more})
+    return steps.pushed(kaggle, ours, kernel, **more)
 
 
 def sent(local: LocalKaggle) -> int:

@@ -26,10 +26,10 @@ import pandas as pd
 
 from commands import rehearsal
 from commands.project import connect, project
-from deploy import relay
 from localkaggle.sessions.session import Session, namespaces
 from pipeline import config as configs
 from pipeline.config.data_layout import Data
+from tests.deploy import steps
 
 PLACE = Path("/mnt")
 MARK = "canary"
@@ -161,7 +161,7 @@ def main(config: str, folder: Path) -> None:
     ours = project(config, PLACE / "runs", PLACE / "build", deadline_seconds=3600.0)
     with hosted.serve(PLACE / "kaggle", offline=True, session=Searching) as local:
         os.environ.update(local.environment)
-        relay.run(connect(), ours, show=print, check=hosted.check)
+        steps.relayed(connect(), ours, show=print, check=hosted.check)
     files = sorted((PLACE / "kaggle" / "sessions").rglob(FOUND))
     seen = [set(json.loads(path.read_text())) for path in files]
     slug = hosted.competition.slug

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from deploy.client import Kaggle
-from deploy.retries import Pace
+from deploy.connection import Pace
 from localkaggle.server import LocalKaggle
 from pipeline import config as configs
 

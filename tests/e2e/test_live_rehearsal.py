@@ -1,22 +1,260 @@
-"""`doctor --live` reports what is so, keeps no secret, and leaves nothing behind."""
+"""`doctor --live` reports what is so, keeps no secret, and leaves nothing behind.
+
+The real client asks a local Kaggle that behaves in unkind ways, and that runs the notebooks' code.
+"""
 
 import itertools
+import json
+import os
 import signal
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from threading import Event
+from typing import Any
 
 import pytest
 
-from deploy.retries import Pace
+from deploy import deadline, secrets
+from deploy.client import Kaggle
+from deploy.connection import Pace
+from deploy.errors import DeadlinePassed, Unreachable
+from deploy.probe import ASSUMED, FACTS, SPENDS, Probe
 from localkaggle import facts as local_facts
+from localkaggle.competitions import Competition, accuracy
 from localkaggle.facts import Facts
-from localkaggle.fault_kinds import edited
-from tests.e2e.live_rehearsal import FREE, KILLS, kaggle, killed, smoke, there
+from localkaggle.faults import edited, meanwhile
+from localkaggle.server import USER, LocalKaggle
+from localkaggle.sessions.session import Session
+from tests import forked
 from tests.e2e.plain_session import Plain
 
-pytestmark = pytest.mark.slow
-PACE = Pace(first=0.1, most=1.0, patience=10)
-KILLED_SECONDS = 12.0  # a notebook on a busy machine has begun by then
+HURRIED = Pace(first=0.05, most=0.25, patience=5)
+PACE = Pace(first=0.1, most=1.0, patience=10)  # of real sessions
+QUICK = {"queue_seconds": 0.01, "ready_seconds": 0.05}
+FREE = set(FACTS) - set(SPENDS)  # steps whose facts every probe shows
 LATE_SECONDS = 1.0  # by which a poll may miss the end of something
 SLOW_SECONDS = 20.0  # of sessions, between two pushes that may mount a dataset
+
+
+@contextmanager
+def kaggle(
+    behaviour: Mapping[str, Any], session: Callable[..., Any] = Plain
+) -> Iterator[LocalKaggle]:
+    """Start a local Kaggle of this behaviour, which the environment of this process names."""
+    options = dict(behaviour)
+    beside = {name: options.pop(name) for name in local_facts.OPTIONS if name in options}
+    files = {"sample_submission.csv": b"id,label\na,0\nb,0\n"}
+    hosted = Competition(
+        "digits", "Digits", {}, files, files, {"label": {"a": "0", "b": "1"}}, accuracy
+    )
+    before = dict(os.environ)
+    with TemporaryDirectory(prefix="live-", ignore_cleanup_errors=True) as folder:
+        try:
+            with LocalKaggle(
+                Path(folder, "kaggle"),
+                competitions=[hosted],
+                facts=Facts(**options),
+                session=session,
+                **beside,
+            ) as local:
+                os.environ.update(local.environment)
+                yield local
+        finally:
+            secrets.forget()
+            os.environ.clear()
+            os.environ.update(before)
+
+
+def probe(
+    folder: Path,
+    *,
+    pace: Pace = HURRIED,
+    killed_seconds: float = 1.5,
+    wanted: tuple[str, ...] = (),
+    agree: Callable[[str], bool] = lambda spends: True,
+    show: Callable[[str], None] = lambda line: print(line, flush=True),
+) -> dict[str, Any]:
+    """Probe the Kaggle that the environment names."""
+
+    def connect() -> Kaggle:
+        return Kaggle.connect(pace=pace, timeouts=(60, 60))
+
+    made = Probe(connect, "digits", "sample_submission.csv", show, killed_seconds)
+    return made.run(folder, wanted, agree)
+
+
+def there(local: LocalKaggle) -> list[str]:
+    """Return the handles of all kernels and datasets on a server."""
+    return [*local.kernels.kernels, *local.datasets.datasets]
+
+
+def test_a_probe_shows_the_facts_and_leaves_nothing_behind(tmp_path):
+    """Its one file is what a local Kaggle can be told to behave like."""
+    shown: list[str] = []
+    with kaggle({**QUICK, "layout": "flat", "own_output": False}) as local:
+        found = probe(tmp_path, show=shown.append)
+        left = there(local)
+        made = [
+            (said["isPrivate"], said["slug"].rpartition("/")[2].startswith("relay-live-k"))
+            for name, said, *_ in local.journal
+            if name in ("SaveKernel", "CreateDataset")
+        ]
+
+    read = local_facts.read(Path(found["file"]))
+    assert left == found["left"] == [] and made == [(True, True)] * 4
+    assert [str(path) for path in tmp_path.iterdir()] == [found["file"]]
+    assert (read["layout"], read["own_output"]) == ("flat", False)
+    assert set(ASSUMED) - set(found["facts"]) == {
+        fact for step in SPENDS for fact in FACTS[step]
+    }  # fmt: skip
+    assert USER not in Path(found["file"]).read_text() and "no quota" in " ".join(shown)
+    assert f"{'layout':20}{'2026':12}flat  differs" in shown
+    assert f"{'gpus':20}{'2':12}- (gpu)" in shown
+
+
+def test_a_step_that_spends_is_announced_and_taken_only_if_it_is_agreed_to(tmp_path):
+    """The others are announced, and not asked about."""
+    asked: list[str] = []
+    shown: list[str] = []
+    with kaggle(QUICK) as local:
+        probe(tmp_path, wanted=("tpu", "submit"), agree=asked.append, show=shown.append)
+        pushes = [said for name, said, *_ in local.journal if name == "SaveKernel"]
+
+    assert asked == ["5 TPU minutes", "one submission to digits"]
+    assert [said for said in pushes if said.get("machineShape")] == []
+    assert "It spends one submission to digits." in " ".join(shown)
+
+
+def test_a_push_whose_answer_is_lost_or_of_somebody_else_ends_its_step_alone(tmp_path):
+    """Nothing of somebody else is looked at or deleted, and what was lost is deleted."""
+    with kaggle(QUICK) as local:
+        other = edited(ref="/code/ben/other", url="")
+        local.faults.say("SaveKernel", ["reset after", other])
+        found = probe(tmp_path)
+        asked = [str(said) for name, said, *_ in local.journal if name != "SaveKernel"]
+        assert there(local) == []
+
+    assert found["notes"] == ["cpu ended as Ambiguous", "sources ended as RunFailed"]
+    assert found["facts"].keys() == {"ready_seconds", "killed_output"}
+    assert not [said for said in asked if "ben" in said]
+
+
+def test_what_cannot_be_deleted_is_left_with_the_command_that_deletes_it(tmp_path):
+    """Kaggle refuses, or answers that it has done what it has not."""
+    shown: list[str] = []
+    with kaggle(QUICK) as local:
+        local.faults.say("DeleteKernel", itertools.repeat("403"))
+        local.faults.say("DeleteDataset", itertools.repeat("an empty object"))
+        found = probe(tmp_path, show=shown.append)
+        left = there(local)
+
+    commands = [
+        f"kaggle {'datasets' if handle.endswith('data') else 'kernels'} delete {handle}"
+        for handle in left
+    ]
+    assert len(left) == 2 and sorted(found["left"]) == sorted(commands)
+    assert all(f"It may still be on Kaggle. To delete it: {each}" in shown for each in commands)
+
+
+def test_without_kaggle_the_probe_ends_with_the_commands_that_delete_what_it_made(tmp_path):
+    """It never answers again, so nobody knows what is there."""
+    shown: list[str] = []
+    with kaggle(QUICK) as local:
+        local.faults.say("GetDatasetStatus", itertools.repeat("reset"))
+        local.faults.say("DeleteKernel", itertools.repeat("reset"))
+        local.faults.say("GetKernel", itertools.repeat("reset"))
+        with pytest.raises(Unreachable, match="status of the dataset"):
+            probe(tmp_path, pace=Pace(first=0.05, most=0.25, patience=1), show=shown.append)
+        handles = there(local)
+
+    assert all(f"delete {handle}" in "\n".join(shown) for handle in handles)
+
+
+def interrupted(folder: Path, seconds: float) -> None:
+    """Probe as the command does, for at most so long."""
+    try:
+        with deadline.limit(seconds, "late"):
+            probe(folder)
+    except KeyboardInterrupt:
+        os._exit(130)
+    except DeadlinePassed:
+        os._exit(5)
+
+
+@pytest.mark.parametrize(
+    ("operation", "place", "after"),
+    [
+        *(("SaveKernel", place, True) for place in range(3)),
+        ("CreateDataset", 0, True),
+        ("CreateDatasetVersion", 0, False),
+        ("ListKernelSessionOutput", 0, False),
+    ],
+)
+def test_what_was_made_is_deleted_after_ctrl_c(operation, place, after, tmp_path):
+    """Wherever it comes, and before its half second is over in which a hanging process ends."""
+    begun, ended = Event(), Event()
+    with kaggle(QUICK) as local:
+
+        def press() -> None:
+            begun.wait(60)
+            os.kill(child.pid, signal.SIGINT)
+            ended.wait(1.0)
+
+        strike = meanwhile(press, after=after)
+        local.faults.say(operation, [*[None] * place, strike])
+        child = forked.begun(tmp_path / "log", interrupted, tmp_path / "live", 600.0)
+        begun.set()
+        child.join()
+        ended.set()
+        assert there(local) == [], (tmp_path / "log").read_text()
+
+    assert child.exitcode == 130
+    files = [path for path in (tmp_path / "live").iterdir() if path.suffix == ".json"]
+    assert all(local_facts.read(path) for path in files) and len(files) == 1
+
+
+def test_what_was_made_is_deleted_after_the_deadline(tmp_path):
+    """The timer that ends the command would ring again."""
+    with kaggle({**QUICK, "queue_seconds": 300.0}) as local:
+        child = forked.begun(tmp_path / "log", interrupted, tmp_path / "live", 4.0)
+        child.join()
+        assert there(local) == [], (tmp_path / "log").read_text()
+
+    assert child.exitcode == 5
+
+
+@pytest.mark.parametrize(
+    ("found", "seen", "notes"),
+    [
+        (
+            {"layout": 5, "internet": "yes", "secret": "ann@example.org", "markers": [3]},
+            {"other_slug", "listing_seconds", "hidden_files", "rewritten"},
+            [],
+        ),
+        ({"layout": "flat", "markers": "notebook"}, set(), ["cpu ended as RunFailed"]),
+    ],
+)
+def test_what_kaggle_says_comes_into_the_file_only_as_a_fact(tmp_path, found, seen, notes):
+    """Neither its words, which may name somebody, nor values of another type than a fact has. A log
+    that was cut shows nothing.
+    """
+    odd = json.dumps({"findings": {"sha256": {}, **found}})
+    log = json.dumps([{"data": f"[1]\n{odd}\n"}])
+    with kaggle(QUICK) as local:
+        refusal = edited(error="ann@example.org may not", versionNumber=0)
+        local.faults.say("SaveKernel", [None, refusal])
+        local.faults.say("ListKernelSessionOutput", itertools.repeat(edited(log=log)))
+        result = probe(tmp_path)
+
+    assert local_facts.read(Path(result["file"]))
+    assert result["facts"].keys() & {"layout", "internet", "own_output"} == set()
+    assert result["facts"].keys() >= seen
+    assert result["notes"] == [*notes, "sources ended as Refused"]
+    assert "ann" not in Path(result["file"]).read_text()
+
+
 # What the local Kaggle does, and which costly steps show it.
 MODES = {
     "as assumed": ({}, ("tpu", "gpu", "submit")),
@@ -24,12 +262,11 @@ MODES = {
         {"layout": "flat", "own_output": False, "killed_output": False},
         (),
     ),
-    "both places, names with prefixes, no internet, an output listed late": (
-        {"layout": "both", "prefixes": True, "internet": False, "listing_seconds": 2.0},
+    "both places, no internet, an output listed late": (
+        {"layout": "both", "internet": False, "listing_seconds": 2.0},
         (),
     ),
     "a dataset that is ready and mounted late": ({"ready_seconds": 3.0, "mount_seconds": 4.0}, ()),
-    "a push that is saved only": ({"default_execution": "saved"}, ()),
     "a push that is called saved, and waits": (
         {"new_script_seconds": 2.0, "queue_seconds": 4.0},
         (),
@@ -37,7 +274,6 @@ MODES = {
     "other addresses, versions known late, files lost or rewritten": (
         {
             "other_slug": "-x",
-            "leading_digit": False,
             "versions_seconds": 1.2,
             "hidden_files": False,
             "empty_files": False,
@@ -55,58 +291,36 @@ MODES = {
         ("tpu", "gpu", "submit"),
     ),
 }
-# Answers that a test gets, and in which secrets can be planted.
-ANSWERS = (
-    *("GetAcceleratorQuotaStatistics", "ListDataFiles", "GetSubmissionLimits", "SaveKernel"),
-    *("GetKernel", "GetKernelSessionStatus", "ListKernelSessionOutput", "GetDatasetStatus"),
-    *("GetDataset", "ListDatasetFiles"),
-)
 
 
-def agrees(fact, seen, truth):
+def agrees(fact: str, seen: Any, truth: Any) -> bool:
     """Return whether a fact is as it is: seconds as far as polls can tell."""
     if not fact.endswith("_seconds"):
-        return seen == truth
+        return bool(seen == truth)
     if fact == "mount_seconds" and truth:
-        return truth <= seen <= truth + SLOW_SECONDS
-    return abs(seen - truth) <= LATE_SECONDS and (seen or truth <= LATE_SECONDS)
+        return bool(truth <= seen <= truth + SLOW_SECONDS)
+    return bool(abs(seen - truth) <= LATE_SECONDS and (seen or truth <= LATE_SECONDS))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
-def test_its_table_says_what_is_so_and_nothing_is_left(mode, tmp_path):
+def test_its_facts_are_what_is_so_and_nothing_is_left(mode, tmp_path):
+    """In sessions as Kaggle has them."""
     behaviour, wanted = MODES[mode]
-    usual = {"queue_seconds": 0.3, "ready_seconds": 0.5}
-    truth = {**local_facts.OPTIONS, **vars(Facts()), **usual, **behaviour}
-    with kaggle(behaviour) as local:
-        result = smoke(tmp_path, PACE, wanted=wanted, killed_seconds=KILLED_SECONDS)
+    behaviour = {"queue_seconds": 0.3, "ready_seconds": 0.5, **behaviour}
+    truth = {**local_facts.OPTIONS, **vars(Facts()), **behaviour}
+    with kaggle(behaviour, Session) as local:
+        # A notebook on a busy machine has begun by then.
+        found = probe(tmp_path, pace=PACE, wanted=wanted, killed_seconds=12.0)
         left = there(local)
-    read = local_facts.read(result.file)
+    read = local_facts.read(Path(found["file"]))
     read |= vars(read.pop("facts"))
-    rows = [row for row in result.rows if row.step in {*FREE, *wanted}]
+    expected = {fact for step in (*FREE, *wanted) for fact in FACTS[step]}
     if not truth["verified"]:  # no TPU refuses a second session where none is
-        rows = [row for row in rows if row.fact not in ("refused_push", "reserves")]
+        expected -= {"refused_push", "reserves"}
 
-    assert left == [] and len(rows) > 10
-    assert [row.fact for row in rows if not row.seen] == []
-    wrong = {row.fact: row.seen for row in rows if not agrees(row.fact, read[row.fact],
-                                                              truth[row.fact])}  # fmt: skip
-    assert wrong == {}
-
-
-def test_no_secret_of_an_answer_comes_into_its_file(seed, tmp_path):
-    key = f"{seed:032x}"
-    with kaggle({"ready_seconds": 0.05}, Plain) as local:
-        for operation in ANSWERS:
-            planted = edited(remark=[f"KGAT_{key}", f"KAGGLE_KEY={key}"])
-            local.faults.say(operation, itertools.repeat(planted))
-        smoke(tmp_path)
-        struck = {operation for _, _, operation in local.faults.struck}
-    written = b"".join(path.read_bytes() for path in tmp_path.rglob("*") if path.is_file())
-
-    assert struck >= set(ANSWERS)
-    assert b"remark" in written and key.encode() not in written
-
-
-@pytest.mark.parametrize("kill", KILLS, ids=lambda kill: " ".join(map(str, kill)))
-def test_killed_at_any_call_and_given_again_it_makes_nothing_twice_and_loses_nothing(kill):
-    assert killed(kill) == (-signal.SIGKILL, [])
+    assert left == found["left"] == found["notes"] == []
+    assert found["facts"].keys() == expected
+    assert {
+        fact: read[fact] for fact in expected if not agrees(fact, read[fact], truth[fact])
+    } == {}

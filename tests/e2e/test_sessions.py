@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from deploy import artifact_manifest, chained_sessions, output, relay
+from deploy import output, saved
 from deploy.errors import NoQuota, RunFailed
-from deploy.project import PAIR, Project
+from deploy.project import INFER, PAIR, TRAIN, Project
 from formats.checkpoint_folder import NAME
+from tests.deploy import steps
 from tests.e2e.project import LEAST, ROOT, opened, quiet, written
 
 pytestmark = pytest.mark.slow
@@ -56,18 +57,18 @@ def test_a_training_that_loses_its_tpu_ends_on_two_gpus_and_is_scored(tmp_path):
     pair = replace(ours, runtime=PAIR)
     with opened(tmp_path / "kaggle") as (local, kaggle):
         with killing(local, 1), pytest.raises(RunFailed):
-            run = relay.push(kaggle, ours, relay.TRAIN, show=quiet)
-            relay.watch(kaggle, ours, run, show=quiet)
+            run = steps.pushed(kaggle, ours, TRAIN, show=quiet)
+            steps.watched(kaggle, ours, run, show=quiet)
         local.kernels.used_seconds["TPU"] = 1e6
         with pytest.raises(NoQuota) as refused:
-            relay.push(kaggle, ours, relay.TRAIN, show=quiet)
-        done = chained_sessions.train(kaggle, pair, show=quiet)
+            steps.pushed(kaggle, ours, TRAIN, show=quiet)
+        done = steps.trained(kaggle, pair, show=quiet)
         artifact = done.folder / output.ARTIFACT
-        infer = relay.push(kaggle, pair, relay.INFER, artifact=artifact, show=quiet)
-        relay.watch(kaggle, pair, infer, show=quiet)
-        pulled = relay.pull(kaggle, pair, infer, show=quiet)
+        infer = steps.pushed(kaggle, pair, INFER, artifact=artifact, show=quiet)
+        steps.watched(kaggle, pair, infer, show=quiet)
+        pulled = steps.pulled(kaggle, pair, infer, show=quiet)
         rows = len((pulled / "submission.csv").read_text().splitlines()) - 1
-        scored = relay.submit(kaggle, pair, infer, pulled, check=lambda *_: rows, show=quiet)
+        scored = steps.submitted(kaggle, pair, infer, pulled, check=lambda *_: rows, show=quiet)
         shapes = [version.shape for version in local.kernels.kernels[run.handle].versions]
         left = [row["left"] for row in reversed(ours.journal().recent("pushes", 100))]
 
@@ -83,11 +84,11 @@ def chain(folder, config, *kills):
     ours = project(folder, config)
     with opened(folder / "kaggle") as (local, kaggle):
         with killing(local, *kills):
-            done = chained_sessions.train(kaggle, ours, show=quiet)
-        chained_sessions.train(kaggle, ours, show=quiet)  # makes no other version
+            done = steps.trained(kaggle, ours, show=quiet)
+        steps.trained(kaggle, ours, show=quiet)  # makes no other version
         ended = [version.status for version in local.kernels.kernels[TRAINING].versions]
         left = [row["left"] for row in reversed(ours.journal().recent("pushes", 100))]
-    return artifact_manifest.verify(done.folder / "artifact").weights_sha256, ended, left
+    return saved.manifest(done.folder / "artifact").weights_sha256, ended, left
 
 
 def test_a_chain_of_killed_sessions_ends_with_the_weights_of_one_long_session(tmp_path):

@@ -4,10 +4,11 @@ import os
 import threading
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from commands import console
-from deploy.deadline import within
-from localkaggle.fault_kinds import meanwhile
+from deploy.deadline import limit
+from localkaggle.faults import meanwhile
 from tests import forked
 from tests.faults.world import CHAIN, PATIENT_SECONDS, TASKS, User, World
 
@@ -15,13 +16,12 @@ from tests.faults.world import CHAIN, PATIENT_SECONDS, TASKS, User, World
 def run(name: str, folder: Path) -> None:
     """Run a task as `tasks.py` does, and end with its exit code."""
 
-    @console.reported
-    def task() -> None:
+    def task(options: dict[str, Any]) -> None:
         user = User(folder)
-        with within(10 * PATIENT_SECONDS, "It hangs."):
+        with limit(10 * PATIENT_SECONDS, "It hangs."):
             (CHAIN.get(name) or TASKS[name]).body(user, user.connect())
 
-    task()
+    console.reported(task, {})
 
 
 def stopped(

@@ -1,6 +1,8 @@
 """The calls of each task, and the ways in which each of them can go wrong."""
 
-from localkaggle.fault_kinds import KINDS, Answer, Kind
+from werkzeug.wrappers import Response
+
+from localkaggle.faults import KINDS, Kind
 from tests.faults.world import World
 
 # What each task asks for when nothing fails.
@@ -59,9 +61,9 @@ CELLS = [
 def ended_token(world: World) -> Kind:
     """Return the way in which an access token ends right before a call."""
 
-    def end(answer: Answer, call: str) -> bool:
+    def end(answer: Response, call: str) -> bool:
         world.local.oauth.end_access()
-        answer.code, answer.body = 401, b'{"code": 401, "message": "Unauthorized"}'
+        answer.status_code, answer.data = 401, b'{"code": 401, "message": "Unauthorized"}'
         return True
 
     return Kind(False, end)

@@ -7,7 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from localkaggle.fault_kinds import KINDS
+from localkaggle.faults import KINDS
 from tests.faults.matrix import CELLS, DRIP
 from tests.faults.world import CHAIN, MADE, attempt, litter, settle, temporary
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.last_runs import Pushes
+from deploy.records import Records
 from tests.faults.child import stopped
 from tests.faults.matrix import CALLS
 from tests.faults.recorded_session import write_artifact
@@ -63,7 +63,7 @@ def test_ctrl_c_says_how_to_go_on():
 def test_a_publish_after_a_killed_one_holds_no_byte_of_it(examples):
     """K29: the files have the sizes and the times of those before them."""
     with temporary("publish") as world:
-        ours = Pushes(world.project).last_artifact()
+        ours = Records(world.project).last_artifact()
         bundle = json.loads((ours / "manifest.json").read_text())["bundle_sha256"]
 
         def write(sizes, stamp):

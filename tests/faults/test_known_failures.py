@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 
-from deploy import bundle, push_and_watch, relay
-from deploy.last_runs import Pushes
-from localkaggle.fault_kinds import Kind, edited, instead, meanwhile
+from deploy import bundle, runs
+from deploy.project import TRAIN
+from deploy.records import Records
+from localkaggle.faults import Kind, edited, instead, meanwhile
 from localkaggle.sessions.session_log import Log
+from tests.deploy import steps
 from tests.faults.matrix import MUTATING
 from tests.faults.recorded_session import write_artifact
 from tests.faults.world import (
@@ -120,8 +122,8 @@ def second_run_failed(world: World) -> None:
 
 
 def pushed(**how: Any) -> Body:
-    return lambda world, kaggle: relay.push(
-        kaggle, world.project, relay.TRAIN, show=world.shown.append, **how
+    return lambda world, kaggle: steps.pushed(
+        kaggle, world.project, TRAIN, show=world.shown.append, **how
     )
 
 
@@ -136,7 +138,7 @@ def holding(*names: str) -> Arrange:
     """Return what adds such files to the pulled artifact."""
 
     def arrange(world: World) -> None:
-        folder = Pushes(world.project).last_artifact()
+        folder = Records(world.project).last_artifact()
         bundle_sha256 = json.loads((folder / "manifest.json").read_text())["bundle_sha256"]
         write_artifact(folder, bundle_sha256, dict.fromkeys(["weights.npz", *names], b"x"))
 
@@ -168,8 +170,8 @@ def mounts_the_output(world: World) -> bool:
 
 
 def somebody_else_s(world: World, kaggle: Any) -> Any:
-    run = push_and_watch.parse("ann/other/3")
-    return relay.watch(kaggle, world.project, run, show=world.shown.append)
+    run = runs.parse("ann/other/3")
+    return steps.watched(kaggle, world.project, run, show=world.shown.append)
 
 
 NO_KERNEL = "ValueError: No kernel name found in notebook and no override provided."
@@ -181,12 +183,12 @@ TAKEN = instead(200, {"status": "error", "error": "The requested title is alread
 PAGE_AGAIN = instead(200, {"files": [], "nextPageToken": "again"})
 LOST_ROWS = edited(status="ERROR", errorDescription="Submission Scoring Error: 3048 rows")
 HALF_A_LOG = edited(log='[{"data": "half a li')
-NONE, ABSENT, COMPLETE = instead(200, {}), said(404), instead(200, {"status": "COMPLETE"})
+NONE, ABSENT, COMPLETE = instead(200, {}), said(404), instead(200, {"ref": 1, "status": "COMPLETE"})
 EARLY = [said(403), instead(200, {"status": "READY"}), instead(200, {"status": "BLOBS_RECEIVED"})]
 SLOW = [hasty("-5"), hasty("NaN"), "429, Retry-After nonsense", hasty("1e9")]
 BLIPS = ["502", "503, Retry-After 0", "reset", "cut off"]
-MANY = holding(*(f"part-{number}.npz" for number in range(25)))
-ADDRESS = bundle.kernel_handle("rehearsal", LONG, relay.TRAIN)
+MANY = holding(*(f"part-{number}.npz" for number in range(225)))
+ADDRESS = bundle.kernel_handle("rehearsal", LONG, TRAIN)
 
 PUSHES = [
     Row("K01 refused by a 200", 4, "Notebook not found", {SAVE: ["no such notebook"]}, SAVE),
@@ -282,7 +284,7 @@ def test_a_client_that_cannot_be_imported_is_a_message_and_exit_code_2():
     code = (
         "import sys; sys.modules['six'] = None\n"
         "from commands import console\nfrom deploy.client import Kaggle\n"
-        "console.reported(Kaggle.connect)()"
+        "console.reported(lambda options: Kaggle.connect(), {})"
     )
 
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)

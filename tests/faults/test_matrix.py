@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from localkaggle.fault_kinds import KINDS
+from localkaggle.faults import KINDS
 from tests.faults.matrix import CALLS, CELLS, DRIP, ENDED, LATER, LOST, MUTATING, ended_token
 from tests.faults.world import (
     MADE,

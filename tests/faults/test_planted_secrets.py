@@ -17,8 +17,8 @@ import sys
 import pytest
 
 from deploy import secrets
-from deploy.journal import Journal
-from localkaggle.fault_kinds import instead
+from deploy.journal import PUSH, Journal, Request
+from localkaggle.faults import instead
 from localkaggle.server import USER, LocalKaggle
 from tests.faults.matrix import CALLS
 from tests.faults.world import ROOT, competition
@@ -31,10 +31,10 @@ LETTERS, HEX = string.ascii_letters + string.digits, string.hexdigits[:16]
 PLACES = {
     "environment": ("KAGGLE_KEY={}", 32, HEX, "", ""),
     "notebook cell": ("KGAT_{}", 32, HEX, "refused", r"a Kaggle token .* cell \d+ \(client"),
-    "cell metadata": ("ghp_{}", 36, LETTERS, "refused", r"a GitHub token .* metadata, \w+"),
+    "cell metadata": ("ghp_{}", 36, LETTERS, "refused", r"an API key .* metadata, \w+"),
     "config module": (
         'AWS_SECRET_ACCESS_KEY = "{}"', 40, LETTERS,
-        "refused", r"an AWS secret .*\(%%writefile .*/digits\.py\), line \d",
+        "refused", r"an API key .*\(%%writefile .*/digits\.py\), line \d",
     ),
     "kernel-metadata.json": (
         "sk-ant-api03-{}", 60, LETTERS,
@@ -46,7 +46,7 @@ PLACES = {
     ),
     "submission description": (
         "WANDB_API_KEY={}", 40, HEX,
-        "submit", r"description:(?:\n  - .*)*\n  - a Weights & Biases key, line \d",
+        "submit", r"description:(?:\n  - .*)*\n  - an API key, line \d",
     ),
     "error page": ("Authorization: Bearer KGAT_{}", 32, HEX, "error page", ""),
     "failed run": ("cannot reach it with sk-proj-{}", 48, LETTERS, "watch", ""),
@@ -83,28 +83,17 @@ SUBMIT = """
 import sys
 from pathlib import Path
 
-from commands import console, project
-from deploy import push_and_watch
-from deploy import submit
+from commands import console
+from deploy import gate
 
-@console.reported
-def send():
-    submit.submit(
-        project.connect(), push_and_watch.parse(sys.argv[1]), "digits",
-        submission=Path("tasks.py"), check=lambda given, sample: None,
-        message=sys.stdin.read(), deadline_seconds=5, show=console.show,
-        command="invoke {}".format,
-    )
-
-send()
+console.reported(lambda options: gate.check_text("the dataset's name", sys.stdin.read()), {})
 """
 FALL = """
 import sys, threading
 
 from commands import console
 
-@console.reported
-def fall():
+def fall(options):
     text = sys.stdin.read()
     def fall_aside():
         raise ValueError(text)
@@ -113,7 +102,7 @@ def fall():
     aside.join()
     raise RuntimeError(text) from KeyError(text)
 
-fall()
+console.reported(fall, {})
 """
 
 
@@ -218,9 +207,9 @@ def clean(project, telling):
 def row(project, url):
     """Record a push with this, and return what the journal has of it."""
     journal = Journal(project / "runs" / "journal.sqlite")
-    with journal.recording("pushes", url=url):
-        pass
-    return str((journal.last("pushes", url=url) or {}).get("url")).encode()
+    journal.intend(Request(PUSH, "digits", "ann/digits-train-tpu", url=url))
+    row = journal.last(PUSH, url=url)
+    return (row.url if row else "None").encode()
 
 
 def calls(local):

@@ -19,20 +19,21 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Self, cast
 
-from deploy import output, reconcile, relay, secrets, status
+from deploy import output, secrets, status
 from deploy.client import Kaggle
-from deploy.deadline import within
+from deploy.connection import Pace
+from deploy.deadline import limit
 from deploy.errors import RelayError
-from deploy.journal import COLUMNS, Journal
-from deploy.last_runs import Pushes
-from deploy.push_and_watch import Run
-from deploy.relay import Project
-from deploy.retries import Pace
+from deploy.journal import Journal
+from deploy.project import INFER, TRAIN, Project
+from deploy.records import Records
+from deploy.runs import Run
 from localkaggle.competitions import Competition, accuracy
-from localkaggle.fault_kinds import Kind
+from localkaggle.faults import Kind
 from localkaggle.server import LocalKaggle
 from localkaggle.services.datasets import Dataset, DatasetVersion
 from localkaggle.sessions.session import Session
+from tests.deploy import steps
 from tests.faults.recorded_session import SAMPLE, Recorded, write_artifact
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -198,8 +199,7 @@ _prepared: dict[str, Path] = {}
 def _move_here(journal: Journal) -> None:
     """Let the rows of a copied journal be of the server at this address."""
     with closing(sqlite3.connect(journal.path)) as rows, rows:
-        for table in COLUMNS:
-            rows.execute(f"UPDATE {table} SET server = ?", [journal.server])  # noqa: S608
+        rows.execute("UPDATE requests SET server = ?", [journal.server])
 
 
 @contextmanager
@@ -227,7 +227,7 @@ def temporary(task: str = "", **hosting: Any) -> Iterator[World]:
             shutil.copytree(_prepared[task], folder / "world")
         with World(folder / "world", hosting=hosting) as world:
             if task:
-                _move_here(world.project.journal())
+                _move_here(Records(world.project).journal)
             yield world
     finally:
         secrets.forget()
@@ -257,14 +257,12 @@ class Task:
     hosting: Mapping[str, Any] = field(default_factory=dict)
 
 
-def _resolved(world: User, kaggle: Kaggle) -> Pushes:
-    pushes = Pushes(world.project)
-    reconcile.resolve(kaggle, pushes, show=world.shown.append)
-    return pushes
+def _resolved(world: User, kaggle: Kaggle) -> Records:
+    return steps.resolved(kaggle, world.project, world.shown.append)
 
 
 def _push_train(world: User, kaggle: Kaggle) -> Run:
-    return relay.push(kaggle, world.project, relay.TRAIN, show=world.shown.append)
+    return steps.pushed(kaggle, world.project, TRAIN, show=world.shown.append)
 
 
 def _pushed(world: World, run: Run) -> bool:
@@ -272,9 +270,9 @@ def _pushed(world: World, run: Run) -> bool:
     return version is not None and run.bundle_sha256 in version.request.text
 
 
-def _watch(world: User, kaggle: Kaggle, kernel: str = relay.TRAIN) -> tuple[Run, str]:
+def _watch(world: User, kaggle: Kaggle, kernel: str = TRAIN) -> tuple[Run, str]:
     run = _resolved(world, kaggle).find_run("", kernel)
-    return run, relay.watch(kaggle, world.project, run, show=world.shown.append)
+    return run, steps.watched(kaggle, world.project, run, show=world.shown.append)
 
 
 def _watched(world: World, result: tuple[Run, str]) -> bool:
@@ -282,9 +280,9 @@ def _watched(world: World, result: tuple[Run, str]) -> bool:
     return version is not None and version.status == result[1] == "COMPLETE"
 
 
-def _pull(world: User, kaggle: Kaggle, kernel: str = relay.TRAIN) -> tuple[Run, Path]:
+def _pull(world: User, kaggle: Kaggle, kernel: str = TRAIN) -> tuple[Run, Path]:
     run = _resolved(world, kaggle).find_run("", kernel)
-    return run, relay.pull(kaggle, world.project, run, show=world.shown.append)
+    return run, steps.pulled(kaggle, world.project, run, show=world.shown.append)
 
 
 def _pulled(world: World, result: tuple[Run, Path]) -> bool:
@@ -301,15 +299,15 @@ def _pulled(world: World, result: tuple[Run, Path]) -> bool:
 
 def _publish(world: User, kaggle: Kaggle) -> Any:
     pushes = _resolved(world, kaggle)
-    run = pushes.last_run(relay.TRAIN)
+    run = pushes.last_run(TRAIN)
     folder = pushes.pulled_folder(run)
-    return relay.publish(kaggle, world.project, run, folder, show=world.shown.append)
+    return steps.published(kaggle, world.project, run, folder, show=world.shown.append)
 
 
 def _published(world: World, made: Any) -> bool:
     dataset = world.local.datasets.datasets[made.handle]
     folder = dataset.versions[made.version - 1].folder
-    ours = Pushes(world.project).last_artifact()
+    ours = Records(world.project).last_artifact()
     same = all((folder / path.name).read_bytes() == path.read_bytes() for path in ours.iterdir())
     return same and dataset.current() == made.version
 
@@ -318,14 +316,14 @@ def _push_infer(world: User, kaggle: Kaggle) -> Run:
     pushes = _resolved(world, kaggle)
     artifact = pushes.last_artifact()
     show = world.shown.append
-    return relay.push(kaggle, world.project, relay.INFER, artifact=artifact, show=show)
+    return steps.pushed(kaggle, world.project, INFER, artifact=artifact, show=show)
 
 
 def _submit(world: User, kaggle: Kaggle) -> Any:
     pushes = _resolved(world, kaggle)
-    run = pushes.last_run(relay.INFER)
+    run = pushes.last_run(INFER)
     folder, show = pushes.pulled_folder(run), world.shown.append
-    return relay.submit(kaggle, world.project, run, folder, check=lambda *given: None, show=show)
+    return steps.submitted(kaggle, world.project, run, folder, show=show)
 
 
 def _submitted(world: World, scored: Any) -> bool:
@@ -334,12 +332,13 @@ def _submitted(world: World, scored: Any) -> bool:
 
 
 def _status(world: User, kaggle: Kaggle) -> Any:
-    return status.journal(world.project), status.now(kaggle, world.project)
+    ours = Records(world.project)
+    return status.journal(ours), status.now(kaggle, ours)
 
 
 def _told(world: World, result: tuple[Any, dict[str, Any]]) -> bool:
     """Return whether each run that is reported as complete is; other reports may be late."""
-    ours = Pushes(world.project).last_run(relay.TRAIN)
+    ours = Records(world.project).last_run(TRAIN)
     version = world.local.kernels.version(ours.handle, ours.version)
     ended = version is not None and version.status == "COMPLETE"
     runs = result[1]["runs"]
@@ -357,7 +356,7 @@ def _after_push(world: World) -> None:
 def _after_pull(world: World) -> None:
     """Leave what a pull leaves: the same bytes, without the calls."""
     _after_push(world)
-    _copy(world, Pushes(world.project).last_run(relay.TRAIN))
+    _copy(world, Records(world.project).last_run(TRAIN))
 
 
 def _copy(world: World, run: Run) -> None:
@@ -419,8 +418,8 @@ MADE = {
 # The whole chain, in order. The second watch and pull are of the other kernel.
 CHAIN: dict[str, Task] = {
     **{name: TASKS[name] for name in ("push-train", "watch", "pull", "publish", "push-infer")},
-    "watch infer": Task(_nothing, partial(_watch, kernel=relay.INFER), _watched),
-    "pull infer": Task(_nothing, partial(_pull, kernel=relay.INFER), _pulled),
+    "watch infer": Task(_nothing, partial(_watch, kernel=INFER), _watched),
+    "pull infer": Task(_nothing, partial(_pull, kernel=INFER), _pulled),
     "submit": TASKS["submit"],
 }
 
@@ -440,7 +439,7 @@ def attempt(
     """
     task = CHAIN.get(name) or TASKS[name]
     try:
-        with within(seconds, "The task's deadline has passed."):
+        with limit(seconds, "The task's deadline has passed."):
             result = (body or task.body)(world, world.connect())
     except RelayError as error:
         world.shown.append(str(error))

@@ -16,19 +16,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy import output
+from deploy import events, output, pull
 from deploy.client import Kaggle
+from deploy.connection import Pace
 from deploy.errors import RelayError
-from deploy.push_and_watch import Run
-from deploy.retries import Pace
+from deploy.runs import Run
 from formats import checksums
-from localkaggle.fault_kinds import instead
+from localkaggle.faults import instead
 from localkaggle.server import LocalKaggle
-from localkaggle.services.protocol import BASE
 from tests.hostile import payloads
 from tests.hostile.guard import Guard
 
-RUN = Run("rehearsal/digits-train-tpu", 2, "", "")
+RUN = Run("rehearsal/digits-train-tpu", 2)
 NAME, GOOD = "x.csv", b"id,label\n1,2\n"
 ADDRESSES = (
     "http://example.com/x", "http://169.254.169.254/latest/meta-data",
@@ -54,7 +53,7 @@ class Kaggles:
         """Return an address at which the storage has these bytes."""
         path = self.local.storage.fresh()
         path.write_bytes(content)
-        return f"{BASE}/storage/{self.local.storage.share('x', path)}/{ending}"
+        return f"http://localhost{self.local.storage.share(ending, path)}"
 
     def pull(self, files: Any, redirect: str | None = None) -> dict[str, bytes] | str:
         """Return what a pull of a run that lists these files wrote, or its refusal in words."""
@@ -67,7 +66,7 @@ class Kaggles:
             self.local.faults.say(operation, itertools.repeat(answer))
         with self.guard.watching() as given:
             try:
-                folder = output.pull(self.client, RUN, given)
+                folder = events.completed(pull.pull(self.client, RUN, given), print)
             except RelayError as error:
                 assert len(str(error)) > 30
                 return str(error)

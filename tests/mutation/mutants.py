@@ -65,7 +65,7 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     ),
     "push and publish": (
         [
-            *("deploy/push_and_watch.py", "deploy/publish.py"),
+            *("deploy/push_and_watch.py", "deploy/datasets.py"),
             *("deploy/push_preview.py", "deploy/retries.py"),
         ],
         ["tests/deploy/ordinary", "tests/faults", "tests/commands", "tests/doors"],
@@ -73,15 +73,14 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "reconciliation": (
         [
             *("deploy/reconcile.py", "deploy/last_runs.py"),
-            *("deploy/next_steps.py", "deploy/published.py"),
-            *("deploy/submit.py", "deploy/journal.py"),
+            *("deploy/next_steps.py", "deploy/polling.py"),
+            *("deploy/competition.py", "deploy/journal.py"),
         ],
         ["tests/deploy/ordinary", "tests/faults", "tests/commands", "tests/doors"],
     ),
     "bundle": (
         [
-            *("deploy/bundle.py", "deploy/travelling.py"),
-            *("deploy/kernel_metadata.py", "deploy/push_rules.py"),
+            *("deploy/bundle.py", "deploy/gate.py"),
             "deploy/bundle_versions.py",
         ],
         ["tests/deploy/bundle", "tests/localkaggle/sessions", "tests/doors"],

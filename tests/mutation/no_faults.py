@@ -14,9 +14,8 @@ from tests.mutation import faults
 
 FILE, TESTS = "localkaggle/faults.py", "tests/localkaggle/test_faults.py"
 STRIKES = "        ended = self._ended\n"  # where a request begins to fail
-NOTHING = """        self.struck.append((index, name, operation))
-        write(handle())
-        return True
+NOTHING = """        self.struck.append((index, planned, operation))
+        return self.app(environ, start_response)
 """
 
 

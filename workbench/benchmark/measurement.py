@@ -273,8 +273,8 @@ def _kept(path: Path, about: dict[str, Any]) -> Measured | None:
             then, now = ({key: each.get(key) for key in others} for each in both)
         raise ConfigError(
             f"{path} was measured with {name} {then!r}; this call has {now!r}.\n"
-            "Choose another --output, or give the earlier options. On Kaggle: invoke push-bench"
-            " --fresh"
+            "Choose another --output, or give the earlier options. On Kaggle:\n"
+            "python -m commands push-bench --fresh"
         )
     return measured
 

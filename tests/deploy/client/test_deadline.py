@@ -10,7 +10,7 @@ from contextlib import suppress
 import pytest
 
 from deploy import deadline
-from deploy.deadline import TimeUp, within
+from deploy.deadline import TimeUp, limit
 from deploy.errors import DeadlinePassed
 from tests.deploy.invoked import ROOT
 
@@ -25,7 +25,7 @@ def python_own_ctrl_c() -> Iterator[None]:
 
 def test_ctrl_c_ends_a_task_whose_clean_up_waits_for_a_lock_that_nobody_gives_back():
     lock = threading.Lock()
-    with pytest.raises(KeyboardInterrupt), within(60, "too long"):
+    with pytest.raises(KeyboardInterrupt), limit(60, "too long"):
         lock.acquire()
         try:
             signal.raise_signal(signal.SIGINT)
@@ -35,20 +35,20 @@ def test_ctrl_c_ends_a_task_whose_clean_up_waits_for_a_lock_that_nobody_gives_ba
 
 
 def test_ctrl_c_is_after_the_task_what_it_was():
-    with within(60, "too long"):
+    with limit(60, "too long"):
         pass
     assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with within(60, "too long"):
+    with limit(60, "too long"):
         signal.raise_signal(signal.SIGINT)
 
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_a_deadline_that_was_swallowed_comes_again():
-    with pytest.raises(DeadlinePassed, match="too long"), within(60, "too long"):
+    with pytest.raises(DeadlinePassed, match="too long"), limit(60, "too long"):
         assert signal.getitimer(signal.ITIMER_REAL)[1] == deadline.AGAIN_SECONDS
         with suppress(TimeUp):
             signal.raise_signal(signal.SIGALRM)
@@ -58,20 +58,19 @@ def test_a_deadline_that_was_swallowed_comes_again():
 LOST = """
 import atexit, signal, threading
 from commands import console
-from deploy.deadline import within
+from deploy.deadline import limit
 
 signal.signal(signal.SIGINT, signal.default_int_handler)
 lock = threading.Lock()
 atexit.register(lock.acquire)  # as urllib3 does with its pools
 
-@console.reported
-def task():
-    with within({seconds}, "too long"):
+def task(options):
+    with limit({seconds}, "too long"):
         lock.acquire()
         {strike}
         threading.Event().wait(60)
 
-task()
+console.reported(task, {{}})
 """
 
 

@@ -4,21 +4,23 @@ import hashlib
 import io
 import json
 import zipfile
+from contextlib import ExitStack
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy import artifact_manifest, failure_messages, output, push_and_watch
+from deploy import events, failures, output, records, saved
+from deploy import pull as pulling
 from deploy.errors import BadAnswer, RunFailed, Unverified, UsageError
+from deploy.runs import Run
 from formats import checksums
 
 HANDLE = "ann/digits-train-tpu"
-
-
-OURS = push_and_watch.Run(HANDLE, 2, "", "b1")
-RUN = push_and_watch.Run(HANDLE, 2, "", "")
+OURS = Run(HANDLE, 2, bundle_sha256="b1")
+RUN = Run(HANDLE, 2)
 LIST, DEEP = "ListKernelSessionOutput", b"[" * 100_000
+STATE = "checkpoints/step-00000008/state.npz"
 ENDLESS = b'{"files": {"x": {"sha256": "0", "size": 1e400}}}'
 SEALED = {"bundle.json": b'{"sealed": true}'}
 
@@ -27,7 +29,12 @@ SEALED = {"bundle.json": b'{"sealed": true}'}
 def pull(kaggle, between, tmp_path, shown):
     """Return what pulls a complete run."""
     between.always("GetKernelSessionStatus", {"status": "COMPLETE"})
-    return lambda run=OURS, into="": output.pull(kaggle, run, tmp_path / into, show=shown.append)
+
+    def pull(run=OURS, into=""):
+        steps = pulling.pull(kaggle, run, tmp_path / into)
+        return events.completed(steps, lambda note: shown.append(note.text))
+
+    return pull
 
 
 def listing(between, files, log=""):
@@ -97,11 +104,10 @@ def test_a_failed_run_that_left_nothing_is_told_with_its_own_error(
 
 def test_an_equal_folder_is_kept_and_another_is_set_aside_whole(pull, between, tmp_path, shown):
     """Outputs of two runs were once mixed by a newer file that was kept; and "pull again" must
-    help. A folder without a note is kept where it is equal: an older version pulled it.
+    help.
     """
     between.always(LIST, listing(between, artifact()))
     folder = pull()
-    (folder / output.NOTE).unlink()
     assert pull() == folder and list(tmp_path.iterdir()) == [folder]
     note = json.loads((folder / output.NOTE).read_text())
 
@@ -130,43 +136,77 @@ def test_what_a_killed_pull_left_is_removed_by_the_next(pull, between, tmp_path)
     (into / f"{ours}-abcdefg2").symlink_to(tmp_path)
     between.say(LIST, [listing(between, {"a.txt": b"a"})])
 
-    with output.locked(into / stays[0], wait=False) as held:
-        assert held
+    with ExitStack() as living:
+        assert output.lock(into / stays[0], living)
         folder = pull(RUN, "runs")
 
     wanted = sorted([*stays, f"{ours}-abcdefg2", folder.name])
     assert sorted(path.name for path in into.iterdir()) == wanted
 
 
-def test_a_pull_that_lives_is_not_taken_for_a_killed_one(pull, between, tmp_path):
+def begun(kaggle, between, into):
+    """Return a pull that has downloaded all that there is, and waits."""
+    between.always(LIST, listing(between, changed(".hidden", None)))
+    steps = pulling.pull(kaggle, RUN, into)
+    assert "does not have all files as the run wrote them (.hidden)" in next(steps).text
+    return steps
+
+
+def test_a_pull_that_lives_is_not_taken_for_a_killed_one(kaggle, pull, between, tmp_path):
     """Two terminals pull the same run: while the one downloads, the other begins and ends."""
-    into = tmp_path / "runs"
-    between.say(LIST, [listing(between, {"a.txt": b"a"})])
+    first = begun(kaggle, between, tmp_path)
 
-    with output._fresh(into / output.folder_name(RUN), print) as fresh:
-        folder = pull(RUN, "runs")
-        assert fresh.is_dir()
+    folder = pull(RUN)
 
-    assert list(into.iterdir()) == [folder]
+    assert events.completed(first, print) == folder and list(tmp_path.iterdir()) == [folder]
 
 
-WEIGHTS = {"artifact/weights.npz": b"weights"}
+def test_ctrl_c_keeps_what_came_for_the_next_pull(kaggle, pull, between, tmp_path, shown):
+    first = begun(kaggle, between, tmp_path)
+
+    assert "What was downloaded is kept" in first.throw(KeyboardInterrupt()).text
+    with pytest.raises(KeyboardInterrupt):
+        next(first)
+    second = pulling.pull(kaggle, RUN, tmp_path)
+    assert "going on with a pull that was interrupted" in next(second).text
+    second.close()  # nobody hears of its end
+    folder = pull(RUN)
+
+    assert "going on with a pull that was interrupted" in shown[0]
+    assert list(tmp_path.iterdir()) == [folder]
+
+
+def changed(name, content):
+    """Return what a run wrote, but for one file as Kaggle has it; None: Kaggle lacks it."""
+    files = {**SEALED, "submission.csv": b"id,label", ".hidden": b"x", "history.csv": b"1\n"}
+    files = sealed({**files, **artifact(), STATE: b"{}"})
+    files |= {"__notebook__.ipynb": b'{"cells": []}', name: content}
+    return {name: data for name, data in files.items() if data is not None}
 
 
 @pytest.mark.parametrize(
     ("files", "kind", "said"),
     [
         ({}, Unverified, "no output"),  # a notebook always leaves itself
-        (WEIGHTS, Unverified, r"manifest\.json"),  # nothing says what it is
+        # Nothing says what it is.
+        ({"artifact/weights.npz": b"weights"}, Unverified, r"no manifest\.json"),
         # Old or cut weights predict, too.
         (artifact(weights=b"wEights"), Unverified, "sha256"),
         (artifact(bundle_sha256="b2"), Unverified, "another run's"),
         # All names are judged before the first byte. A run could otherwise say where it came from.
         ({output.NOTE: b"{}"}, BadAnswer, "Rename it"),
         ({"good": b"x", "../evil": b"x"}, BadAnswer, "plain name"),
+        ({"a": b"x", "a/b": b"x"}, BadAnswer, "'a' as a file and as a folder"),
+        # A page in place of a file, a file that the listing forgot.
+        (changed("submission.csv", None), Unverified, "submission.csv of .* is missing"),
+        (changed("submission.csv", b"<html>"), Unverified, "not what the run wrote"),
+        (changed("outputs.json", None), Unverified, "has no outputs.json"),
+        (changed("outputs.json", DEEP), Unverified, "cannot be read"),
+        (changed("outputs.json", ENDLESS), Unverified, "cannot be read"),
+        (changed(STATE, b"[]"), Unverified, "step-00000008/state.npz of .* is not what the run"),
     ],
 )
-def test_what_is_not_what_it_says_is_not_kept(pull, between, tmp_path, files, kind, said):
+def test_what_is_not_what_the_run_wrote_is_not_kept(pull, between, tmp_path, files, kind, said):
     between.always(LIST, listing(between, files))
 
     with pytest.raises(kind, match=said):
@@ -176,61 +216,26 @@ def test_what_is_not_what_it_says_is_not_kept(pull, between, tmp_path, files, ki
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
-    [
-        (lambda files: files.pop("submission.csv"), "submission.csv of .* is missing"),
-        (lambda files: files.update({"submission.csv": b"<html>"}), "not what the run wrote"),
-        (lambda files: files.pop("outputs.json"), "has no outputs.json"),
-        (lambda files: files.update({"outputs.json": DEEP}), "cannot be read"),
-        (lambda files: files.update({"outputs.json": ENDLESS}), "cannot be read"),
-        (
-            lambda files: files.update({"checkpoints/step-00000008/state.npz": b"[]"}),
-            "step-00000008/state.npz of .* is not what the run wrote",
-        ),
-    ],
+    ("name", "content"),
+    [(".hidden", None), ("history.csv", b"1\r\n"), ("__notebook__.ipynb", b"<html>")],
 )
-def test_an_output_that_differs_is_not_kept(pull, between, tmp_path, change, said):
-    """A page in place of a file, a file that the listing forgot."""
-    checkpoint = {"checkpoints/step-00000008/state.npz": b"{}"}
-    files = sealed({**SEALED, "submission.csv": b"id,label", **artifact(), **checkpoint})
-    change(files)
-    between.always(LIST, listing(between, files))
-
-    with pytest.raises(Unverified, match=said):
-        pull(RUN)
-
-    assert not list(tmp_path.iterdir())
-
-
-@pytest.mark.parametrize(
-    ("name", "change"),
-    [
-        (".hidden", lambda files: files.pop(".hidden")),
-        ("history.csv", lambda files: files.update({"history.csv": b"epoch\r\n1\r\n"})),
-        ("__notebook__.ipynb", lambda files: files.update({"__notebook__.ipynb": b"<html>"})),
-    ],
-)
-def test_a_run_is_not_lost_by_a_file_that_no_step_needs(pull, between, shown, name, change):
+def test_a_run_is_not_lost_by_a_file_that_no_step_needs(pull, between, shown, name, content):
     """Nobody has seen whether Kaggle lists every file, and serves it as it was written."""
-    files = sealed({**SEALED, ".hidden": b"x", **artifact(), "history.csv": b"1\n"})
-    files["__notebook__.ipynb"] = b'{"cells": []}'
-    change(files)
-    between.always(LIST, listing(between, files))
+    between.always(LIST, listing(between, changed(name, content)))
 
     folder = pull()
 
-    assert artifact_manifest.verify(folder / "artifact").run_id == "r1"
+    assert saved.manifest(folder / "artifact").run_id == "r1"
     assert output.noted(folder).differing == (name,)
     assert len(shown) == 1 and f"does not have all files as the run wrote them ({name})" in shown[0]
 
 
 def test_a_file_that_a_list_forgot_is_fetched_by_the_next(pull, between, shown):
     """A list may be behind, and bytes may change on the way."""
-    files = sealed({**SEALED, "submission.csv": b"id", "a.png": b"a"})
-    early = {name: data for name, data in files.items() if name != "a.png"}
-    between.say(LIST, [listing(between, early), listing(between, files)])
+    whole, early = changed("a.png", b"a"), changed("history.csv", None)
+    between.say(LIST, [listing(between, early), listing(between, whole)])
 
-    assert (pull(RUN) / "a.png").read_bytes() == b"a" and shown == []
+    assert (pull() / "history.csv").read_bytes() == b"1\n" and shown == []
 
 
 def test_bytes_that_differ_from_the_storage_s_hash_are_fetched_again(pull, between):
@@ -288,7 +293,7 @@ def test_known_tricks_are_refused_and_plain_names_pass():
 def test_a_run_is_named_by_owner_slug_and_version(text):
     """Without a version Kaggle answers for the latest, whoever made it."""
     with pytest.raises(UsageError, match="owner/slug/version"):
-        push_and_watch.parse(text)
+        records.parse(text)
 
 
 @given(st.text())
@@ -296,7 +301,7 @@ def test_what_is_shown_cannot_steer_the_terminal(text):
     """A log comes from the network; only newlines and tabs are kept of what is not printable ASCII
     control.
     """
-    shown = failure_messages.plain(text)
+    shown = failures.plain(text)
 
     kept = set(shown) - {"\n", "\t"}
     assert not any(each < " " or "\x7f" <= each <= "\x9f" for each in kept)

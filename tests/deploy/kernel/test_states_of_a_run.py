@@ -14,11 +14,14 @@ from kagglesdk.competitions.types.submission_status import SubmissionStatus
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.kernels.types.kernels_enums import KernelWorkerStatus
 
-from deploy import output, push_and_watch
+from deploy import push, watch
+from deploy.connection import Pace
 from deploy.errors import BadAnswer, DeadlinePassed, RunFailed, Unreachable
-from deploy.push_and_watch import Run
-from deploy.retries import Pace
-from tests.deploy.services import GONE, at, published, scores_all, submitted, takes_all
+from deploy.pull import pull
+from deploy.records import Records
+from deploy.runs import Run
+from tests.deploy import steps
+from tests.deploy.services import GONE, at, published, records_in, scores_all, submitted, takes_all
 
 SUCCESS, WAITS = "success", "waits"
 SECONDS = 0.1  # of patience, where a word is waited with
@@ -95,7 +98,7 @@ def test_every_word_of_the_installed_client_is_decided(words, handled):
 
 
 @answers(KERNEL)
-def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, shown, answer, end):
+def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, answer, end):
     """A run that is not over is not called over, and the other way round. What it has written until
     now would look like all of it; of one that failed, all that is there is pulled.
     """
@@ -103,9 +106,9 @@ def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, shown,
     listed = {"files": [{"fileName": "a.txt", "url": between.serve("a.txt", b"a")}], "log": ""}
     between.always("ListKernelSessionOutput", listed)
 
-    how = {"deadline_seconds": SECONDS, "show": shown.append}
-    assert end in ended(lambda: push_and_watch.watch(kaggle, RUN, **how))
-    outcome = ended(lambda: output.pull(kaggle, RUN, tmp_path))
+    records = records_in(tmp_path, deadline_seconds=SECONDS)
+    assert end in ended(lambda: steps.done(watch.watch(kaggle, records, RUN)))
+    outcome = ended(lambda: steps.done(pull(kaggle, RUN, tmp_path)))
 
     assert outcome == (WAITS if end == WAITS else SUCCESS)
     there = [path.name for path in tmp_path.iterdir() if path.name.endswith("-v2")]
@@ -114,18 +117,19 @@ def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, shown,
 
 @answers(KERNEL)
 def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(
-    kaggle, between, built, answer, end
+    kaggle, between, built, ours, answer, end
 ):
     """A second session is one too many, and cannot be stopped."""
     metadata = {"currentVersionNumber": 7, "competitionDataSources": ["digits"]}
     between.always("GetKernel", {"metadata": metadata, "blob": {"source": built.sha256}})
     between.always(STATUS, (200, answer))
-    between.say("SaveKernel", [{"versionNumber": 8}])
 
-    ended(lambda: push_and_watch.push(kaggle, built, timeout_seconds=3600))
+    found = []
+    current = kaggle.get_kernel(built.handle)
+    ended(lambda: found.append(push.holding(kaggle, Records(ours), built, current)))
 
     stopping = answer.get("status") == "CANCEL_REQUESTED"  # it will not be a success
-    assert between.count("SaveKernel") == (1 if end not in (SUCCESS, WAITS) or stopping else 0)
+    assert (found == [None]) == (end not in (SUCCESS, WAITS) or stopping)
 
 
 @pytest.fixture

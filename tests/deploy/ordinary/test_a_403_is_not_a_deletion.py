@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from deploy import chained_sessions, reconcile, relay
 from deploy.errors import Ambiguous, Detached, RelayError, Renamed, Unknown
-from deploy.journal import ABSENT, DONE, GONE, NOT_MADE
-from deploy.last_runs import Pushes, status_of
+from deploy.journal import PUSH, State, Why
 from deploy.project import Project
+from deploy.push import status_of
+from deploy.records import Records
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
+from tests.deploy import steps
 from tests.deploy.small import HANDLE, QUICK, connect, ended, push, sent
 from tests.deploy.trainer import Script
 
@@ -45,7 +46,10 @@ def outcomes(local: LocalKaggle, ours: Project) -> tuple[int, bool]:
     """Return how many pushes were sent, and whether the journal takes one for deleted, or for never
     made.
     """
-    return sent(local), any(row["outcome"] in (GONE, ABSENT) for row in Pushes(ours).rows)
+    return sent(local), any(
+        row.state == State.GONE or row.why == Why.ABSENT
+        for row in Records(ours).journal.requests(PUSH)
+    )
 
 
 def deny(local: LocalKaggle, *operations: str) -> None:
@@ -90,7 +94,7 @@ def test_a_key_that_is_refused_since_there_is_a_token_pushes_nothing(complete, o
     with pytest.raises(Unknown, match="Kaggle may refuse its key"):
         push(kaggle, ours)
     with pytest.raises(Unknown, match=f"invoke watch --run {run}"):
-        relay.watch(kaggle, ours, run, show=lambda line: None)
+        steps.watched(kaggle, ours, run, show=lambda line: None)
 
     assert outcomes(local, ours) == (1, False)
 
@@ -98,7 +102,7 @@ def test_a_key_that_is_refused_since_there_is_a_token_pushes_nothing(complete, o
 def test_a_training_does_not_begin_anew_because_its_checkpoint_is_not_shown(start, ours, shown):
     """Neither while its second session runs, nor after."""
     local, kaggle = start(script := Script(v2="waits"))
-    relay.watch(kaggle, ours, push(kaggle, ours), show=shown.append)
+    steps.watched(kaggle, ours, push(kaggle, ours), show=shown.append)
     second = push(kaggle, ours)
     for folder in ours.runs.glob("*v1*"):
         folder.rename(folder.with_name("elsewhere"))
@@ -132,17 +136,17 @@ def test_again_pushes_although_kaggle_does_not_tell(start, ours, shown):
 
 def test_a_push_whose_answer_was_lost_is_looked_for_and_not_sent_again(start, ours):
     """While Kaggle tells nothing of the notebook, it may have been made."""
-    local, kaggle = start()
+    local, kaggle = start(Script(v1="complete"))
     local.faults.say("SaveKernel", ["reset after"])
-    local.faults.say("GetKernel", itertools.chain([None] * 3, FOR_EVER))
+    local.faults.say("GetKernel", itertools.chain([None], FOR_EVER))
 
     with pytest.raises(Ambiguous, match="its version cannot be looked for: Kaggle refused"):
         push(kaggle, ours)
     with pytest.raises(Unknown, match="push-train --again"):
         push(kaggle, ours)
     with pytest.raises(Unknown):
-        reconcile.resolve(kaggle, Pushes(ours), show=lambda line: None)
-    assert Pushes(ours).rows[0]["outcome"] not in (DONE, *NOT_MADE)
+        steps.resolved(kaggle, ours, show=lambda line: None)
+    assert Records(ours).journal.requests(PUSH)[0].is_open
     allow(local)
 
     assert push(kaggle, ours).version == sent(local) == 1
@@ -164,7 +168,8 @@ def test_a_notebook_that_is_new_or_was_deleted_is_pushed_without_ceremony(
 
     assert push(kaggle, ours, show=shown.append, agree=plans.append).version == 1
     assert [plan.unknown for plan in plans] == ["", ""]
-    assert [row["outcome"] for row in Pushes(ours).rows] == [DONE, GONE]
+    states = [row.state for row in Records(ours).journal.requests(PUSH)]
+    assert states == [State.VERSION, State.GONE]
     assert any("the version was deleted" in line for line in shown)
 
 
@@ -175,8 +180,8 @@ def test_a_notebook_that_was_renamed_is_told_and_not_pushed_again(complete, ours
     local, kaggle, run = complete
     tasks = (
         lambda: push(kaggle, ours),
-        lambda: relay.watch(kaggle, ours, run, show=lambda line: None),
-        lambda: chained_sessions.train(kaggle, ours, show=lambda line: None),
+        lambda: steps.watched(kaggle, ours, run, show=lambda line: None),
+        lambda: steps.trained(kaggle, ours, show=lambda line: None),
     )
     for act in tasks:
         local.kernels.rename(HANDLE, "My Digits Baseline")
@@ -201,11 +206,11 @@ def test_a_notebook_that_was_made_again_has_fewer_versions(complete, ours):
     """The list shows that ours is gone, although the name is there."""
     local, kaggle, _ = complete
     deny(local, "GetKernelSessionStatus")
-    row = Pushes(ours).rows[0]
+    (row,) = Records(ours).journal.requests(PUSH)
 
-    assert status_of(kaggle, {**row, "version": 2}) is None
+    assert steps.done(status_of(kaggle, replace(row, number=2))) is None
     with pytest.raises(Unknown):
-        status_of(kaggle, row)
+        steps.done(status_of(kaggle, row))
 
 
 def test_a_notebook_that_was_just_pushed_may_be_missing_from_the_list(start, ours):

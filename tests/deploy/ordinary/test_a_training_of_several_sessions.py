@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from deploy import doctor, relay, status
+from deploy import chain, doctor
 from deploy.client import Kaggle
 from deploy.errors import NoQuota, NotMounted, SourceMissing, SourcesRefused, UsageError
-from deploy.last_runs import Pushes
 from deploy.project import INFER, TRAIN, Project
+from deploy.records import Records
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from tests.deploy import small
+from tests.deploy import small, steps
 from tests.deploy.invoked import ROOT
 from tests.deploy.small import HANDLE, connect, push, write_kernel
 from tests.deploy.trainer import Script, unbroken
@@ -48,9 +48,9 @@ def start(host):
     return begin
 
 
-def run(kaggle: Kaggle, ours: Project, shown: list[str], **more: Any) -> relay.Result:
+def run(kaggle: Kaggle, ours: Project, shown: list[str], **more: Any) -> chain.Result:
     """Run the whole chain, as `invoke relay` does."""
-    return relay.run(kaggle, ours, show=shown.append, check=lambda *_: None, **more)
+    return steps.relayed(kaggle, ours, show=shown.append, check=lambda *_: None, **more)
 
 
 def counts(local: LocalKaggle) -> tuple[list[str], int, int]:
@@ -69,10 +69,7 @@ def test_relay_trains_from_session_to_session_and_goes_on_to_the_score(start, ou
     local, kaggle = start(Script())
     local.kernels.used_seconds["TPU"] = 20 * 3600 - 90.0  # one session and a half
     asked: list[str] = []
-    how = {
-        "agree": lambda preview: asked.append(preview.kernel),
-        "agree_to_submit": lambda spending: asked.append("submit"),
-    }
+    how = {"agree": lambda costs: asked.append(getattr(costs, "kernel", "submit"))}
 
     with pytest.raises(NoQuota, match="quota returns at 2030-01-05 00:00 UTC") as caught:
         run(kaggle, ours, shown, **how)
@@ -177,6 +174,6 @@ def test_a_version_that_lacks_a_source_is_named_wherever_it_is_asked_for(
         push(kaggle, ours, show=shown.append)
 
     with pytest.raises(UsageError, match=f"became {HANDLE}/1, which lacks one of"):
-        Pushes(ours).last_run(relay.TRAIN)
-    lines = status.journal_lines(ours)
+        Records(ours).last_run(TRAIN)
+    lines = steps.journal_lines(ours)
     assert any(f"{HANDLE}/1" in line and "lacks one of its sources" in line for line in lines)

@@ -10,15 +10,17 @@ import subprocess
 import threading
 import time
 from contextlib import contextmanager, suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from kagglesdk.kernels.types.kernels_api_service import ApiDeleteKernelRequest
 
-from deploy import status
+from deploy import calls, status
 from deploy.client import Kaggle
+from deploy.connection import Pace
 from deploy.errors import BadAnswer, CredentialError, Unreachable, UsageError
-from deploy.retries import Pace
+from deploy.records import Records
 from tests.deploy.between import RESET
 
 PATIENT = Pace(first=0.01, most=0.05, patience=3600)
@@ -40,16 +42,22 @@ def site(monkeypatch: pytest.MonkeyPatch, shown: list[str]) -> Kaggle:
     return kaggle
 
 
-def test_an_error_of_our_own_is_raised_as_it_is_and_asked_once(kaggle):
-    kaggle.pace = PATIENT
-    errors = [TypeError("ours"), AttributeError("ours")]
+@dataclass(frozen=True)
+class Ours:
+    """An answer in whose making our own code fails."""
 
-    def ask() -> None:
-        raise errors.pop()
+    def __post_init__(self) -> None:
+        raise TypeError("ours")
 
-    for call, kind in ((kaggle._read, AttributeError), (kaggle._write, TypeError)):
-        with pytest.raises(kind, match="ours"):
-            call("ask", ask)
+
+def test_an_error_of_our_own_is_raised_as_it_is_and_asked_once(kaggle, between):
+    kaggle.pace, call = PATIENT, replace(calls.QUOTA, answer=Ours)
+    between.always(call.method, {})
+
+    for ask in (kaggle._read, kaggle._write):
+        with pytest.raises(TypeError, match="ours"):
+            ask("ask", call, {})
+    assert between.count(call.method) == 2
 
 
 def test_answers_that_cannot_be_read_are_told_with_the_versions_of_the_client(kaggle, between):
@@ -64,11 +72,15 @@ def test_answers_that_cannot_be_read_are_told_with_the_versions_of_the_client(ka
     assert between.count("GetKernelSessionStatus") == 3  # a single one may be a blip
 
 
-def test_a_field_that_the_client_has_renamed_is_told_as_such(kaggle, between):
-    answer = kaggle._kernels_types.ApiListKernelsResponse()
+def test_a_field_that_the_client_has_renamed_is_told_before_anything_is_sent(
+    kaggle, between, monkeypatch
+):
+    monkeypatch.delattr(ApiDeleteKernelRequest, "kernel_slug")
 
-    with pytest.raises(BadAnswer, match="has no attribute 'renamed'"):
-        kaggle._read("look", lambda: answer.renamed)
+    with pytest.raises(UsageError, match="ApiDeleteKernelRequest has no kernel_slug"):
+        kaggle.delete_kernel("ann/x-train-tpu")
+
+    assert not between.seen
 
 
 # The network of this machine
@@ -82,7 +94,7 @@ def test_a_machine_that_is_offline_is_told_in_seconds_what_it_looks_like(site, m
         raise socket.gaierror(socket.EAI_AGAIN, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", offline)
-    monkeypatch.setattr("deploy.retries.FIRST_PATIENCE", 0.2)
+    monkeypatch.setattr("deploy.connection.FIRST_PATIENCE", 0.2)
 
     with pytest.raises(Unreachable, match="this machine seems to be offline") as caught:
         site.quota()
@@ -92,7 +104,7 @@ def test_a_machine_that_is_offline_is_told_in_seconds_what_it_looks_like(site, m
 
 
 def test_a_network_that_drops_for_a_minute_ends_nothing(kaggle, between, monkeypatch):
-    monkeypatch.setattr("deploy.retries.FIRST_PATIENCE", 0.0)
+    monkeypatch.setattr("deploy.connection.FIRST_PATIENCE", 0.0)
     between.say("GetAcceleratorQuotaStatistics", [LEFT, *[RESET] * 5, LEFT])
     kaggle.quota()
 
@@ -153,13 +165,13 @@ def test_status_says_why_the_quota_is_not_known_and_ends_with_a_key_that_has_end
     kaggle, between, ours
 ):
     between.always("GetAcceleratorQuotaStatistics", (403, {"code": 403, "message": "Not allowed"}))
-    found = status.now(kaggle, ours)
+    found = status.now(kaggle, Records(ours))
     assert "403 Not allowed" in found["hours_unknown"]
     assert f"not known: {found['hours_unknown']}" in "".join(status.state_lines(found))
 
     between.always("GetAcceleratorQuotaStatistics", (401, {"code": 401, "message": "Unauthorized"}))
     with pytest.raises(CredentialError, match="401 Unauthorized"):
-        status.now(kaggle, ours)
+        status.now(kaggle, Records(ours))
 
 
 @contextmanager

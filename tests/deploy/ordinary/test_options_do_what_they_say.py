@@ -7,7 +7,6 @@ import re
 import shlex
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,21 +17,26 @@ from invoke.parser import Parser
 
 import tasks
 from commands import console
-from deploy import credentials, errors
-from deploy.journal import Journal
+from deploy import auth, errors
+from deploy.journal import PUSH, SUBMIT, Ended, Failed, Journal, Made, Request, Sending
 from tests.deploy import invoked
 from tests.deploy.small import copied
 from tests.faults.world import competition
 
 # relay.toml names another config, or none, and then it is digits.
 CONFIG, RUN = "diabetes", "rehearsal/diabetes-infer-gpu/3"
-FORMS = ("-c diabetes", "-cdiabetes", "--config=diabetes", "-c pipeline/configs/diabetes.py")
+FORMS = (
+    "diabetes",
+    "-c diabetes",
+    "-cdiabetes",
+    "--config=diabetes",
+    "-c pipeline/configs/diabetes.py",
+)
 REFUSED = {
-    "push-train digits": "Did you mean --config digits?",
     "push-train --yse": "push-train has no option --yse. Did you mean --yes?",
     "push-train --config": "--config has no value; expected one.",
     "push-train -f digits": "push-train has no option -f.",
-    "bench-report -c digits": "bench-report has no option -c.",
+    "push-train digts": "push-train does not take 'digts'",
     "--config digits push-train": "--config digits stands before the task",
     "psh-train": "There is no task 'psh-train'. Did you mean push-train?",
     "submit -c diabets": "Did you mean diabetes?",
@@ -166,15 +170,15 @@ def test_each_command_in_an_error_is_about_the_config_that_was_given(prompt, loc
 
     assert named >= {"push-train", "push-infer", "pull", "status"}
     # Nobody has to have a folder, nor a config, for a rehearsal of an embedded competition.
-    assert hints(console.about(CONFIG, credentials.HOW)) == ["invoke dry-run"]
+    assert hints(console.about(CONFIG, auth.HOW)) == ["invoke dry-run"]
 
 
 @pytest.fixture
 def journal(copy: Path, local) -> Iterator[Journal]:
     """Return the journal of that copy, in which the inference RUN was pushed."""
     journal, (handle, _, version) = Journal(copy / "runs" / "journal.sqlite"), RUN.rpartition("/")
-    with journal.recording("pushes", config=CONFIG) as made:
-        made.update(kernel="infer-gpu", handle=handle, version=int(version))
+    pushed = journal.intend(Request(PUSH, CONFIG, handle, kernel="infer-gpu"))
+    journal.record(pushed, Made(int(version), {}))
     yield journal
     shutil.rmtree(copy / "runs")
 
@@ -187,21 +191,20 @@ def test_a_run_that_is_named_is_of_the_config_that_pushed_it(prompt, journal):
 
 
 @pytest.mark.parametrize(
-    ("end", "known", "asks"),
+    ("answers", "asks"),
     [
-        (errors.DeadlinePassed, {"sent": 1, "ref": 7}, False),
-        (errors.Ambiguous, {"sent": 1}, False),  # its answer was lost
-        (errors.Refused, {"sent": 1}, True),
-        (errors.RunFailed, {"sent": 1, "ref": 7}, True),
+        ([Made(7, {}), Failed(errors.DeadlinePassed(""))], False),
+        ([Failed(errors.Ambiguous(""))], False),  # its answer was lost
+        ([Failed(errors.Refused(""))], True),
+        ([Made(7, {}), Ended("ERROR", {})], True),
     ],
 )
-def test_a_submission_is_followed_without_a_terminal(prompt, journal, end, known, asks):
+def test_a_submission_is_followed_without_a_terminal(prompt, journal, answers, asks):
     """As by cron, where nobody can be asked and nobody has to be."""
     handle, _, version = RUN.rpartition("/")
-    where = {"config": CONFIG, "handle": handle, "kernel_version": int(version)}
-    with suppress(end), journal.recording("submissions", **where) as made:
-        journal.note("submissions", made["id"], **known)
-        raise end("")
+    sent = journal.intend(Request(SUBMIT, CONFIG, handle, kernel_version=int(version)))
+    for answer in (Sending(0), *answers):
+        sent = journal.record(sent, answer)
 
     code, _, said = prompt("submit", "--run", RUN)
 

@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 
-from deploy import chained_sessions, push_preview, relay, status
+from deploy import status
 from deploy.errors import Busy, NoQuota
-from deploy.last_runs import Pushes
-from deploy.project import PAIR, TRAIN, Project
+from deploy.preview import Active, Preview
+from deploy.project import KERNELS, PAIR, TRAIN, Project
+from deploy.records import Records
 from localkaggle.facts import Facts
+from tests.deploy import steps
 from tests.deploy.between import Between
 from tests.deploy.small import HANDLE, connect, push, sent
 from tests.deploy.trainer import Script
@@ -65,7 +67,7 @@ def test_a_run_of_another_machine_on_other_hardware_does_not_count(local, kaggle
 
     push(kaggle, ours, agree=plans.append)
 
-    assert (plans[0].active, plans[0].unasked) == ((), ())
+    assert plans[0].active == Active((), {}, ())
 
 
 def test_a_list_that_does_not_answer_is_said_as_not_asked(local, kaggle, ours):
@@ -90,7 +92,7 @@ def test_a_slot_that_is_taken_is_no_quota_that_is_used_up(local, kaggle, ours):
     local.faults.say("ListKernels", itertools.repeat("403"))
 
     with pytest.raises(NoQuota, match="Once a run has ended, resume:\ninvoke push-train") as caught:
-        chained_sessions.train(kaggle, ours, show=lambda line: None)
+        steps.trained(kaggle, ours, show=lambda line: None)
 
     assert "session count of 1" in str(caught.value) and "quota returns" not in str(caught.value)
 
@@ -154,9 +156,8 @@ def says(between: Between, **spans: Any) -> None:
     between.always("GetKernel", (404, {"code": 404, "message": "Not found"}))
 
 
-def preview(ours: Project) -> push_preview.Preview:
-    kaggle = connect()
-    return push_preview.look(kaggle, relay.build(ours, TRAIN, kaggle.username), Pushes(ours))
+def preview(ours: Project) -> Preview:
+    return steps.looked(connect(), ours)
 
 
 def test_what_is_left_is_what_kaggle_quota_prints(between, ours):
@@ -167,7 +168,7 @@ def test_what_is_left_is_what_kaggle_quota_prints(between, ours):
 
     assert seen.hours_left == 10.0
     assert "10.0 hours are left this week, 10.0 of them reserved by what runs" in seen.lines()[1]
-    told = "\n".join(status.state_lines(status.now(connect(), ours)))
+    told = "\n".join(status.state_lines(status.now(connect(), Records(ours))))
     assert "10.0 hours, 10.0 hours of them reserved" in told
 
 
@@ -182,7 +183,7 @@ def test_an_account_that_pays_is_warned_and_not_refused(between, ours):
 
     seen = preview(ours)
 
-    assert seen.seconds == push_preview.SESSION_SECONDS
+    assert seen.seconds == KERNELS[TRAIN].seconds
     assert "0.0 hours are left this week; beyond them Kaggle charges" in seen.lines()[1]
 
 

@@ -14,20 +14,22 @@ from pathlib import Path
 
 import pytest
 
-from deploy import output, publish
+from deploy import events, output
+from deploy import pull as pulling
+from deploy.connection import Pace
 from deploy.errors import Unreachable
-from deploy.file_transfer import RECEIVED_BYTES, Download, Origin
-from deploy.push_and_watch import Run
-from deploy.retries import Pace
+from deploy.runs import Run
+from deploy.transfer import RECEIVED_BYTES, Download, Origin
 from formats import checksums
 from formats.errors import DiskError
 from localkaggle.server import LocalKaggle
-from localkaggle.services.uploads import KEPT_BYTES
+from localkaggle.services.storage import KEPT_BYTES
+from tests.deploy.services import published
 from tests.deploy.small import connect
 from tests.localkaggle.pushed_notebooks import Scripted, finished, push
 
 HANDLE, DATASET = "rehearsal/small-kernel", "rehearsal/digits-artifact"
-RUN = Run(HANDLE, 1, "", "")
+RUN = Run(HANDLE, 1)
 SIZE, BREAKS_AFTER = 3_000_000, 700_000
 # Two pieces of a file, and an answer that breaks after the first.
 WHOLE = bytes(RECEIVED_BYTES) + b"1" * RECEIVED_BYTES
@@ -36,13 +38,9 @@ HALF = (200, WHOLE[:RECEIVED_BYTES], {**BYTES, "Content-Length": str(len(WHOLE))
 PUBLISH = """
 import sys
 from pathlib import Path
-from deploy.project import Project
-from deploy.publish import publish_and_record
-from tests.deploy.ordinary.test_transfers import DATASET
+from tests.deploy.services import published
 from tests.deploy.small import connect
-folder, runs = map(Path, sys.argv[1:])
-project = Project(runs, "digits", "digits", "dataset", runs, runs, deadline_seconds=3600)
-publish_and_record(connect(), project, folder, DATASET, "r1", show=print)
+published(connect(), Path(sys.argv[1]), [], 3600)
 """
 
 
@@ -70,8 +68,13 @@ class Site:
         push(local)
         self.version = finished(local)
         self.weights = self.version.working / "weights.npz"
-        self.client = connect(show=shown.append)
+        self.client, self.shown = connect(show=shown.append), shown
         self.others = sum(path.stat().st_size for path in self.version.working.iterdir()) - SIZE
+
+    def pull(self, into: Path) -> Path:
+        """Pull the run, and return its folder."""
+        steps = pulling.pull(self.client, RUN, into)
+        return events.completed(steps, lambda note: self.shown.append(note.text))
 
     def address(self) -> str:
         """Return a signed address of the large file."""
@@ -118,7 +121,7 @@ def test_a_download_that_breaks_goes_on_from_there(site, tmp_path):
     """Of each break a piece is lost that was not complete; nothing else is sent twice."""
     site.wire.breaks_after = BREAKS_AFTER
 
-    folder = output.pull(site.client, RUN, tmp_path / "runs")
+    folder = site.pull(tmp_path / "runs")
 
     breaks = SIZE // BREAKS_AFTER + 1
     assert (folder / "weights.npz").read_bytes() == site.weights.read_bytes()
@@ -156,7 +159,7 @@ def test_a_signed_address_that_ends_on_the_way_is_asked_for_again(site, tmp_path
     site.wire.breaks_after = BREAKS_AFTER
     site.wire.passed = every(BREAKS_AFTER, site, site.local.storage.expire)
 
-    folder = output.pull(site.client, RUN, tmp_path / "runs")
+    folder = site.pull(tmp_path / "runs")
 
     assert (folder / "weights.npz").read_bytes() == site.weights.read_bytes()
     assert site.local.faults.seen.count("ListKernelSessionOutput") >= 5
@@ -182,7 +185,7 @@ def test_a_full_disk_says_so_and_leaves_nothing(site, tmp_path):
     resource.setrlimit(resource.RLIMIT_FSIZE, (SIZE // 2, hard))
     try:
         with pytest.raises(DiskError, match=r"weights\.npz: File too large.\n.*free space"):
-            output.pull(site.client, RUN, tmp_path / "runs")
+            site.pull(tmp_path / "runs")
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
@@ -196,7 +199,7 @@ def left_by_a_killed_pull(site: Site, runs: Path, content: bytes, tag: str) -> N
     """Write what a pull of this run leaves that is killed in the middle of the large file."""
     folder = runs / f".{output.folder_name(RUN)}-abcdefgh"
     place = output.safe("weights.npz")
-    download = Download(folder / place, output._note(folder, place))
+    download = Download(folder / place, pulling._note(folder, place))
     folder.mkdir(parents=True)
     download.begin(Origin(tag, SIZE, site.local.storage.md5(site.weights)))
     download.part.write_bytes(content)
@@ -221,7 +224,7 @@ def test_what_a_killed_pull_left_is_used_if_it_is_of_the_same_file(
     tag = tag or f'"{stat.st_mtime_ns:x}-{SIZE:x}"'
     left_by_a_killed_pull(site, tmp_path / "runs", half, tag)
 
-    folder = output.pull(site.client, RUN, tmp_path / "runs", show=shown.append)
+    folder = site.pull(tmp_path / "runs")
 
     assert (folder / "weights.npz").read_bytes() == whole
     assert site.wire.down == site.others + halves * SIZE // 2
@@ -240,10 +243,10 @@ def test_a_pull_that_lost_kaggle_keeps_what_came(site, tmp_path, shown):
     )
 
     with pytest.raises(Unreachable):
-        output.pull(site.client, RUN, runs, show=shown.append)
+        site.pull(runs)
     assert "What was downloaded is kept" in shown[-1]
     site.wire.breaks_after, site.wire.passed, before = 0, lambda: None, site.wire.down
-    folder = output.pull(site.client, RUN, runs)
+    folder = site.pull(runs)
 
     assert (folder / "weights.npz").read_bytes() == site.weights.read_bytes()
     assert site.wire.down - before <= SIZE + site.others - (BREAKS_AFTER - RECEIVED_BYTES)
@@ -265,7 +268,7 @@ def trained(tmp_path: Path) -> Path:
     return folder
 
 
-def published(site: Site) -> str:
+def in_dataset(site: Site) -> str:
     """Return the digest of the weights in the one version that the dataset has."""
     (version,) = site.local.datasets.datasets[DATASET].versions
     assert {path.name for path in version.folder.iterdir()} == {"manifest.json", "weights.npz"}
@@ -276,10 +279,9 @@ def test_a_publish_whose_connection_breaks_goes_on(site, trained):
     """Up and, to be compared, down again. The storage keeps whole pieces of what came."""
     site.wire.breaks_after = BREAKS_AFTER
 
-    words = {"title": "Digits Artifact", "deadline_seconds": 3600, "show": print}
-    publish.publish(site.client, trained, DATASET, **words)
+    published(site.client, trained, [], 3600)
 
-    assert published(site) == sha256(trained / "weights.npz")
+    assert in_dataset(site) == sha256(trained / "weights.npz")
     breaks, others = SIZE // BREAKS_AFTER + 2, (trained / "manifest.json").stat().st_size
     assert site.wire.up <= SIZE + others + breaks * KEPT_BYTES
     assert site.wire.down <= SIZE + others + breaks * RECEIVED_BYTES
@@ -299,25 +301,10 @@ def test_an_upload_that_the_storage_forgot_begins_anew(site, tmp_path):
     assert site.local.faults.seen.count("StartBlobUpload") == 2
 
 
-def test_an_upload_of_other_bytes_does_not_go_on(site, tmp_path):
-    """A file of the same name and size may have changed: its upload is noted by its bytes."""
-    path = tmp_path / "place" / "artifact" / "weights.npz"
-    path.parent.mkdir(parents=True)
-    large(path)
-    first = publish._upload_note(site.client, path)
-    site.client.upload(path, first)
-    large(path, seed=2)
-
-    second = publish._upload_note(site.client, path)
-
-    assert first.is_file() and not second.exists()
-    assert first.stat().st_mode & 0o777 == 0o600  # there is a key in it
-
-
 def test_a_publish_that_is_killed_goes_on_where_it_was(site, trained, tmp_path):
     """SIGKILL while it sends; one version is made, of whole files."""
     site.wire.breaks_after = BREAKS_AFTER
-    command = [sys.executable, "-c", PUBLISH, str(trained), str(tmp_path / "runs")]
+    command = [sys.executable, "-c", PUBLISH, str(trained)]
     child: Future[subprocess.Popen[bytes]] = Future()
     site.wire.passed = lambda: site.wire.up >= SIZE // 2 and child.result(60).kill()
 
@@ -326,7 +313,7 @@ def test_a_publish_that_is_killed_goes_on_where_it_was(site, trained, tmp_path):
     site.wire.passed = lambda: None
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
-    assert published(site) == sha256(trained / "weights.npz")
+    assert in_dataset(site) == sha256(trained / "weights.npz")
     breaks, others = 2 * SIZE // BREAKS_AFTER + 3, 4000
     assert site.wire.up <= SIZE + others + breaks * KEPT_BYTES
     assert [path.name for path in (tmp_path / "runs").iterdir() if path.name[0] == "."] == []

@@ -10,13 +10,17 @@ from typing import Any
 
 import pytest
 
-from deploy import push_and_watch, relay
+from deploy import runs, watch
+from deploy.connection import Pace
 from deploy.errors import Denied, NotMounted, RunFailed
-from deploy.push_and_watch import Run
-from deploy.retries import Pace
-from localkaggle.fault_kinds import edited
+from deploy.events import Status, completed
+from deploy.journal import PUSH, Made, Request, Sending
+from deploy.records import Records
+from deploy.runs import Run
+from localkaggle.faults import edited
 from localkaggle.sessions.session import Outcome
 from localkaggle.sessions.session_log import Log
+from tests.deploy import steps
 from tests.deploy.small import HANDLE, connect, metadata
 
 RUN = Run(HANDLE, 1, "", "")
@@ -88,7 +92,7 @@ def test_the_end_of_a_log_is_known_with_and_without_a_blank(between, end):
 
 
 def test_a_busy_log_asks_for_the_status_no_more_often_than_a_quiet_one(
-    local, kaggle, session, shown, monkeypatch
+    local, kaggle, session, ours, monkeypatch
 ):
     """Once a minute in the long run; and a pipe gets a line of progress every five minutes."""
     kaggle.pace = Pace(first=5, most=60, patience=300)
@@ -103,15 +107,14 @@ def test_a_busy_log_asks_for_the_status_no_more_often_than_a_quiet_one(
             local.kernels.version(HANDLE, 1).done.wait(60)
 
     clock = SimpleNamespace(monotonic=lambda: passed[-1], sleep=sleep)
-    monkeypatch.setattr(push_and_watch, "time", clock)
+    monkeypatch.setattr(watch, "time", clock)
     local.faults.plan({})
 
-    push_and_watch.watch(
-        kaggle, RUN, deadline_seconds=1200, show=shown.append, in_words=lambda line: str(line)
-    )
+    shown: list[Status] = []
+    completed(watch.watch(kaggle, Records(replace(ours, deadline_seconds=1200)), RUN), shown.append)
 
     assert local.faults.seen.count("GetKernelSessionStatus") == 16
-    assert sum(not line.look.often for line in shown) <= 6 < len(shown)
+    assert sum(not seen.often for seen in shown) <= 6 < len(shown)
 
 
 # How a run ends that did not end by itself
@@ -128,7 +131,7 @@ def test_a_run_that_failed_is_pushed_again_to_the_machine_that_it_was_on(
         between.always("ListKernelSessionOutput", {"log": json.dumps([{"data": f"{said}\n"}])})
         run = replace(RUN, machine_shape=shape)
 
-        message = push_and_watch.failed(kaggle, run, "ERROR", "", "then")
+        message = runs.failed(kaggle, run, "ERROR", "", "then")
 
         assert f"invoke push-train{where}\n" in f"{message}\n"
 
@@ -137,22 +140,23 @@ def test_a_run_that_was_stopped_in_a_browser_is_said_to_be_cancelled(
     local, kaggle, session, shown, ours
 ):
     """Nothing is wrong with it: there is no cause to fix."""
-    pushed = {"kernel": "train-tpu", "config": "digits", "handle": HANDLE, "before": 0}
-    with ours.journal().recording("pushes", **pushed) as outcome:
-        outcome.update(version=1)
+    journal = Records(ours).journal
+    pushed = journal.intend(Request(PUSH, "digits", HANDLE, kernel="train-tpu"))
+    journal.record(journal.record(pushed, Sending(0)), Made(1, {}))
     cancelled = edited(status="CANCEL_ACKNOWLEDGED")
     local.faults.say("GetKernelSessionStatus", itertools.repeat(cancelled))
 
     with pytest.raises(RunFailed, match="cancelled on kaggle") as caught:
-        relay.watch(kaggle, ours, RUN, show=shown.append)
+        steps.watched(kaggle, ours, RUN, show=shown.append)
 
     said = str(caught.value)
     assert "Fix" not in said and "\ninvoke push-train\n" in said
     assert f"invoke pull --run {RUN}" in said
-    assert ours.journal().last("pushes")["status"] == "CANCEL_ACKNOWLEDGED"
+    (row,) = journal.requests(PUSH)
+    assert row.status == "CANCEL_ACKNOWLEDGED"
 
 
-@pytest.mark.parametrize("task", [relay.watch, relay.pull])
+@pytest.mark.parametrize("task", [steps.watched, steps.pulled])
 def test_a_run_of_another_account_names_both(kaggle, ours, task):
     """Several accounts use one machine, and one journal."""
     with pytest.raises(Denied, match="logged in as rehearsal, and the run is ann's"):

@@ -8,9 +8,9 @@ import pytest
 
 from deploy import output
 from deploy.client import Kaggle
+from deploy.connection import Pace
 from deploy.project import Project
-from deploy.push_and_watch import Run
-from deploy.retries import Pace
+from deploy.runs import Run
 from localkaggle.server import LocalKaggle
 from tests.deploy.small import HANDLE, connect, metadata, write_kernel
 from tests.faults.recorded_session import write_artifact

@@ -5,8 +5,8 @@ from functools import partial
 
 import pytest
 
-from deploy import relay
-from deploy.relay import BENCH
+from deploy.project import BENCH
+from tests.deploy import steps
 from tests.deploy.relay.conftest import with_kernel
 from tests.deploy.small import connect
 from tests.localkaggle.pushed_notebooks import Scripted
@@ -49,8 +49,8 @@ def ours(ours):
 
 
 def push(live, ours, **more):
-    run = relay.push(live, ours, BENCH, show=lambda line: None, **more)
-    relay.watch(live, ours, run, show=lambda line: None)
+    run = steps.pushed(live, ours, BENCH, show=lambda line: None, **more)
+    steps.watched(live, ours, run, show=lambda line: None)
     return run.version
 
 

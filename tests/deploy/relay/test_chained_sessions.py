@@ -7,9 +7,12 @@ from dataclasses import replace
 
 import pytest
 
-from deploy import chained_sessions, continuation, output, reconcile, relay, status
+from deploy import output, sessions, status
 from deploy.errors import NoQuota, RunFailed, UsageError
-from deploy.last_runs import Pushes
+from deploy.journal import PUSH
+from deploy.project import INFER
+from deploy.records import Records
+from tests.deploy import steps
 from tests.deploy.small import HANDLE, connect, ended, push
 from tests.deploy.trainer import Script, unbroken
 
@@ -30,7 +33,7 @@ def start(host):
 @pytest.fixture
 def train(ours, shown):
     """Return what trains until it is done."""
-    return lambda kaggle, project=ours, **more: chained_sessions.train(
+    return lambda kaggle, project=ours, **more: steps.trained(
         kaggle, project, **{"show": shown.append, **more}
     )
 
@@ -42,7 +45,7 @@ def one(ours, shown):
     def pushed(kaggle, project=ours, **options):
         run = push(kaggle, project, **options)
         try:
-            relay.watch(kaggle, project, run, show=shown.append)
+            steps.watched(kaggle, project, run, show=shown.append)
         except RunFailed as error:
             shown.append(str(error))
         return run
@@ -80,7 +83,7 @@ def test_three_sessions_end_with_what_one_long_session_gives(start, ours, train,
     assert script.sources == {1: [], 2: OWN, 3: OWN}
     resumed = f"{HANDLE}/1 is partial, step 5 of 12. Resuming from it, through its own output"
     assert any(line.startswith(resumed) and line.endswith("--fresh") for line in shown)
-    left = [row["left"] for row in ours.journal().recent("pushes", 9)]
+    left = [row.left for row in Records(ours).journal.requests(PUSH)]
     assert left == ["complete", "partial, step 10 of 12", "partial, step 5 of 12"]
 
 
@@ -97,7 +100,7 @@ def test_a_training_that_began_on_the_tpu_resumes_on_the_pair(start, ours, one, 
     assert is_whole(done) and done.run.version == 3
     assert machines(local) == ["TpuV5E8", "NvidiaTeslaT4", "NvidiaTeslaT4"]
     assert script.sources == {1: [], 2: OWN, 3: OWN}
-    kept = [row["machine_shape"] for row in ours.journal().recent("pushes", 9)]
+    kept = [row.machine_shape for row in Records(ours).journal.requests(PUSH)]
     assert kept[-1:] + kept[:2] == machines(local)
 
 
@@ -127,7 +130,7 @@ def test_a_training_that_is_complete_is_not_trained_again(start, ours, train, sh
     first = train(kaggle)
 
     assert train(kaggle).run == push(kaggle, ours) == first.run
-    assert relay.publish(kaggle, ours, first.run, first.folder, show=shown.append).version == 1
+    assert steps.published(kaggle, ours, first.run, first.folder, show=shown.append).version == 1
     local.faults.say("GetKernelSessionStatus", ["404"])
     assert push(kaggle, ours) == first.run
     for stays in (first.folder, None):
@@ -206,7 +209,7 @@ def test_a_command_that_was_killed_resumes_and_makes_no_version_twice(start, our
         train(kaggle, show=show)
     for kernel in local.kernels.kernels.values():
         assert all(version.done.wait(60) for version in kernel.versions)
-    reconcile.resolve(kaggle, Pushes(ours), show=shown.append)
+    steps.resolved(kaggle, ours, show=shown.append)
 
     assert is_whole(train(kaggle)) and statuses(local) == ["COMPLETE", "ERROR", "COMPLETE"]
 
@@ -238,7 +241,7 @@ def test_an_active_run_is_followed_whatever_was_edited(start, ours, train, shown
 def by_hand(one, ours, shown):
     def pulled(kaggle, project=ours):
         run = one(kaggle, project)
-        return run, relay.pull(kaggle, project, run, show=shown.append)
+        return run, steps.pulled(kaggle, project, run, show=shown.append)
 
     return pulled
 
@@ -249,23 +252,23 @@ def test_the_same_commands_by_hand_resume_too(start, ours, by_hand, on_the_pair,
     run, folder = by_hand(kaggle, on_the_pair)
     following = f"{FOLLOWING} --for gpu-t4x2"
 
-    assert continuation.progress_of(kaggle, run) == "partial, step 5 of 12"
-    assert relay.next_command(ours, run, folder) == following
+    assert steps.done(sessions.progress_of(kaggle, run)) == "partial, step 5 of 12"
+    assert steps.following(ours, run, folder) == following
     with pytest.raises(UsageError, match=rf"1 is partial, step 5 of 12(.|\n)*{following}"):
-        relay.publish(kaggle, ours, run, folder, show=shown.append)
+        steps.published(kaggle, ours, run, folder, show=shown.append)
     with pytest.raises(UsageError, match=following):
-        push(kaggle, ours, relay.INFER, artifact=folder / output.ARTIFACT)
-    found = status.now(kaggle, ours)
+        push(kaggle, ours, INFER, artifact=folder / output.ARTIFACT)
+    found = status.now(kaggle, Records(ours))
     assert found["runs"] == {str(run): "COMPLETE, partial, step 5 of 12"}
     assert status.state_lines(found)[-1] == f"Next: {following}"
-    assert "partial, step 5 of 12" in status.journal_lines(ours)[2]
+    assert "partial, step 5 of 12" in steps.journal_lines(ours)[2]
 
     by_hand(kaggle)
     run, folder = by_hand(kaggle)
 
     assert run.version == 3
-    assert relay.next_command(ours, run, folder) == "invoke publish --config digits"
-    assert "pushed, resuming from version 2; COMPLETE" in status.journal_lines(ours)[2]
+    assert steps.following(ours, run, folder) == "invoke publish --config digits"
+    assert "pushed, resuming from version 2; COMPLETE" in steps.journal_lines(ours)[2]
 
 
 def test_fresh_begins_again(start, ours, one, by_hand, shown):
@@ -274,7 +277,7 @@ def test_fresh_begins_again(start, ours, one, by_hand, shown):
     by_hand(kaggle)
     one(kaggle, fresh=True)
 
-    base = continuation.find(kaggle, Pushes(ours), show=shown.append).base
+    base = steps.done(sessions.training_state(kaggle, Records(ours))).base
 
     assert script.sources[2] == []
     assert (base.run.version, str(base.progress)) == (2, "partial, step 3 of 12")
@@ -290,9 +293,3 @@ def test_a_pulled_output_that_was_changed_here_is_not_resumed_from(start, ours, 
         push(kaggle, ours)
 
     assert len(statuses(local)) == 1
-
-
-def test_again_and_until_done_contradict_each_other():
-    """One makes a version of what there is, and the other makes none of it."""
-    with pytest.raises(UsageError, match="--fresh --until-done"):
-        chained_sessions.refuse_both(True, True)

@@ -7,10 +7,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy import bundle, ensemble_file, lineage, published, relay
+from deploy import bundle, datasets, lineage, saved
 from deploy.errors import Unverified, UsageError
+from deploy.project import INFER
+from deploy.records import Records
 from formats import checksums
 from pipeline.infer import ensemble as model_side
+from tests.deploy import steps
 from tests.faults.recorded_session import seal, write_artifact
 
 WEIGHTS = {"r1": 0.25, "r2": 0.75, "r3": 0.0}
@@ -37,13 +40,13 @@ def ensemble(tmp_path):
 
 def test_each_member_is_published_once_and_mounted_by_its_bytes(live, ours, ensemble, shown):
     """A push before is refused with what to type; the members' configs travel, and no others."""
-    members = ensemble_file.read(ensemble, ours)
+    members = saved.ensemble(ensemble, ours)
     with pytest.raises(UsageError, match=rf"invoke publish --ensemble {ensemble} --config"):
-        relay.push(live, ours, relay.INFER, members=members, show=shown.append)
+        steps.pushed(live, ours, INFER, members=members, show=shown.append)
 
     for _ in range(2):
-        made = published.members(live, ours, members, show=shown.append)
-    run = relay.push(live, ours, relay.INFER, members=members, show=shown.append)
+        made = steps.done(datasets.members(live, Records(ours), members), shown.append)
+    run = steps.pushed(live, ours, INFER, members=members, show=shown.append)
 
     assert [each.version for each in made] == [1, 1]
     assert sum("nothing was sent" in line for line in shown) == 2
@@ -56,7 +59,7 @@ def test_each_member_is_published_once_and_mounted_by_its_bytes(live, ours, ense
     (text,) = (text for text in cells if text.startswith("%%writefile bundle.json"))
     expect = json.loads(text.partition("\n")[2])["expect"]
     assert [each["run_id"] for each in expect["members"]] == ["r2", "r1"]
-    assert expect == ensemble_file.expected(members)
+    assert expect == saved.expected(members)
     assert [each["weight"] for each in expect["members"]] == [0.75, 0.25]
 
 
@@ -82,11 +85,11 @@ def gone(path):
             f"was c{AGAIN}",
         ),
         (lambda path: path.write_text("{}"), Unverified, f"cannot be read{AGAIN}"),
-        (lambda path: path.unlink(), UsageError, f"is no file{AGAIN}"),
+        (lambda path: path.unlink(), UsageError, f"cannot be read: No such file{AGAIN}"),
         (
             lambda path: (path.parent / "members/r1/weights.npz").write_bytes(b"r9"),
             Unverified,
-            "another sha256",
+            "other bytes",
         ),
         (moved, Unverified, "holds run r2, .* pins run r1"),
         (gone, UsageError, "Move it back"),
@@ -97,13 +100,13 @@ def test_what_changed_or_is_gone_is_refused(ensemble, ours, spoil, error, said):
     spoil(ensemble)
 
     with pytest.raises(error, match=said):
-        ensemble_file.read(ensemble, ours)
+        saved.ensemble(ensemble, ours)
 
 
 def test_a_member_of_no_weight_may_be_gone(ensemble, ours):
     (ensemble.parent / "members" / "r3" / "manifest.json").unlink()
 
-    assert [member.run_id for member in ensemble_file.read(ensemble, ours)] == ["r2", "r1"]
+    assert [member.run_id for member in saved.ensemble(ensemble, ours)] == ["r2", "r1"]
 
 
 def test_an_ensemble_of_another_competition_is_refused(ensemble, ours):
@@ -111,32 +114,33 @@ def test_an_ensemble_of_another_competition_is_refused(ensemble, ours):
     other = dataclasses.replace(ours, config="tumours", competition="breast-cancer")
 
     with pytest.raises(UsageError, match=r"'digits'; --config tumours is for 'breast-cancer'"):
-        ensemble_file.read(ensemble, other)
+        saved.ensemble(ensemble, other)
 
 
 def test_both_sides_read_the_same_of_a_file_and_of_a_bundle(ensemble, ours):
     """Each has a reader of its own, since the Kaggle side imports nothing of the model side."""
-    members = ensemble_file.read(ensemble, ours)
+    members = saved.ensemble(ensemble, ours)
     read = sorted(model_side.read(ensemble), key=lambda one: -one["weight"])
 
     assert [Path(each["folder"]) for each in read] == [each.folder for each in members]
-    for there, bundled in zip(read, ensemble_file.expected(members)["members"], strict=True):
+    for there, bundled in zip(read, saved.expected(members)["members"], strict=True):
         assert {name: there[name] for name in (*model_side.PINS, "config", "weight")} == bundled
-    assert model_side.AGAIN == ensemble_file.AGAIN
+    assert model_side.AGAIN == saved.AVERAGE_AGAIN
 
 
-def test_several_models_do_not_travel_through_a_kernel_s_output(root, ours, ensemble):
+def test_several_models_do_not_travel_through_a_kernel_s_output(ours, ensemble):
     """It holds that of the last run."""
-    expect = ensemble_file.expected(ensemble_file.read(ensemble, ours))
-    given = {"config": "digits", "competition": "digits", "owner": "ann", "root": root}
+    expect = saved.expected(saved.ensemble(ensemble, ours))
+    ours = dataclasses.replace(ours, handoff="kernel")
+    code = bundle.read(ours, "infer-gpu")
 
     with pytest.raises(UsageError, match="handoff='kernel' cannot carry several models"):
-        bundle.build("infer-gpu", out=root / "out", handoff="kernel", expect=expect, **given)
+        bundle.build(ours, code, bundle.Inputs(expect), "ann")
 
 
 def test_the_lineage_names_each_member_and_what_it_counted(ours, ensemble):
     """Those that there was no time for, too."""
-    expect = ensemble_file.expected(ensemble_file.read(ensemble, ours))
+    expect = saved.expected(saved.ensemble(ensemble, ours))
     folder = ours.runs / "digits-infer-gpu-v1"
     folder.mkdir(parents=True)
     counted = [
@@ -148,7 +152,7 @@ def test_the_lineage_names_each_member_and_what_it_counted(ours, ensemble):
     (folder / "bundle.json").write_text(json.dumps({"sealed": True, "expect": expect}))
     seal(folder)
 
-    links = lineage.trace(ours, folder / "submission.csv")
+    links = lineage.trace(Records(ours), folder / "submission.csv")
 
     told = [link.value for link in links if link.what == "member"]
     assert told == ["r2, weight 0.75, counted 1.00", "r1, weight 0.25, counted 0.00"]

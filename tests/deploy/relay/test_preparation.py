@@ -7,10 +7,12 @@ from functools import partial
 
 import pytest
 
-from deploy import push_preview, relay, saved_progress, status
+from deploy import preview, saved, status
 from deploy.errors import RunFailed, SourcesRefused
-from deploy.last_runs import Pushes
-from deploy.relay import PREPARE, TRAIN
+from deploy.journal import PUSH, Made, Request
+from deploy.project import PREPARE, TRAIN
+from deploy.records import Records
+from tests.deploy import steps
 from tests.deploy.relay.conftest import with_kernel
 from tests.deploy.small import connect
 from tests.deploy.trainer import KILLED
@@ -88,9 +90,9 @@ def push(live, ours, shown):
     """Return a function that pushes a kernel, waits for its end, and returns its version."""
 
     def pushed(kernel=PREPARE, project=ours, **more):
-        run = relay.push(live, project, kernel, show=shown.append, **more)
+        run = steps.pushed(live, project, kernel, show=shown.append, **more)
         try:
-            relay.watch(live, project, run, show=lambda line: None)
+            steps.watched(live, project, run, show=lambda line: None)
         except RunFailed as error:
             shown.append(str(error))
         return run.version
@@ -148,9 +150,9 @@ def test_a_training_mounts_a_complete_preparation_and_no_other(
 
 def test_without_a_preparation_nothing_is_asked_and_the_bundle_is_as_before(ours, live, shown):
     """Its sha256 too, so that the runs of before are adopted."""
-    wanted = relay.build(ours, TRAIN, "rehearsal").sha256
+    wanted = steps.built(ours, TRAIN, "rehearsal").sha256
 
-    run = relay.push(live, ours, TRAIN, show=shown.append)
+    run = steps.pushed(live, ours, TRAIN, show=shown.append)
 
     assert run.bundle_sha256 == wanted
     assert not [line for line in shown if "prepare" in line]
@@ -159,8 +161,9 @@ def test_without_a_preparation_nothing_is_asked_and_the_bundle_is_as_before(ours
 def test_a_training_that_was_pushed_stays_the_one_whatever_is_prepared_later(push, ours):
     """A preparation changes no weights."""
     push(), push(), push(TRAIN)
-    with ours.journal().recording("pushes", kernel=PREPARE, handle=HANDLE) as made:
-        made.update(version=2, decoding="of other images")  # and now it would mount none
+    journal = Records(ours).journal
+    made = Request(PUSH, "digits", HANDLE, kernel=PREPARE, decoding="of other images")
+    journal.record(journal.intend(made), Made(2, {}))  # and now it would mount none
 
     assert push(TRAIN) == 1
 
@@ -186,10 +189,10 @@ def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local, show
     local.kernels.used_seconds.update(TPU=1e9, GPU=1e9)
     seen = []
 
-    relay.push(live, ours, PREPARE, show=shown.append, agree=seen.append)
+    steps.pushed(live, ours, PREPARE, show=shown.append, agree=seen.append)
 
     assert seen[0].lines()[:2] == [f"push        {HANDLE}, version 1", "CPU quota   none is needed"]
-    assert push_preview.SESSIONS[seen[0].accelerator] == 5
+    assert preview.AT_A_TIME[seen[0].accelerator] == 5
 
 
 def test_after_a_preparation_the_next_command_goes_on_with_it(push, live, ours):
@@ -197,16 +200,16 @@ def test_after_a_preparation_the_next_command_goes_on_with_it(push, live, ours):
     partial = {"runs": {f"{HANDLE}/1": "COMPLETE, partial, 3 of 4 shards"}, "next": None}
     for version, following in ((1, "push-prepare"), (2, "push-train")):
         assert push() == version
-        assert version == 2 or status.now(live, ours).items() >= partial.items()
-        run = Pushes(ours).last_run(PREPARE)
-        folder = relay.pull(live, ours, run)
-        assert relay.next_command(ours, run, folder) == f"invoke {following} --config digits"
+        assert version == 2 or status.now(live, Records(ours)).items() >= partial.items()
+        run = Records(ours).last_run(PREPARE)
+        folder = steps.pulled(live, ours, run)
+        assert steps.following(ours, run, folder) == f"invoke {following} --config digits"
 
 
 def test_shards_are_counted_by_their_names():
     """Without a download."""
     names = [f"{number}-of-2-{'a' * 32}.{end}" for number in (1, 2) for end in ("npy", "json")]
 
-    told = [saved_progress.describe(names[:count], []) for count in range(5)]
+    told = [saved.describe(names[:count], []) for count in range(5)]
 
     assert told == ["", "", "partial, 1 of 2 shards", "partial, 1 of 2 shards", "complete"]

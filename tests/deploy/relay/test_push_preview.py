@@ -5,26 +5,23 @@ from functools import partial
 
 import pytest
 
-from deploy import push_preview, rehearsed, relay
-from deploy.last_runs import Pushes
+from deploy import bundle
+from deploy.journal import PUSH
+from deploy.records import Records
+from tests.deploy import steps
 from tests.deploy.small import HANDLE, push
 
 
 @pytest.fixture
 def look(live, ours):
-    return partial(looked, live, ours)
-
-
-def looked(kaggle, project, owner="rehearsal"):
-    built = relay.build(project, relay.TRAIN, owner)
-    return push_preview.look(kaggle, built, Pushes(project))
+    return partial(steps.looked, live, ours)
 
 
 def test_a_first_push_is_shown_with_the_hours_that_are_left(look):
     """There is nothing to compare with yet."""
     seen = look()
 
-    assert (seen.version, dict(seen.changes), seen.active) == (0, {}, ())
+    assert (seen.version, dict(seen.changes), seen.active.here) == (0, {}, ())
     assert seen.lines() == [
         f"push        {HANDLE}, version 1",
         "TPU quota   20.0 hours are left this week",
@@ -39,7 +36,7 @@ def test_what_was_rehearsed_is_the_code_that_was_pushed_then(look, ours):
     module.write_text("changed = True\n")
     ours.runs.mkdir(exist_ok=True)
 
-    rehearsed.remember(ours.runs, first.code_sha256, "yesterday: whole")
+    bundle.remember_rehearsal(ours.runs, first.code_sha256, "yesterday: whole")
 
     assert look().rehearsed.startswith("never as it stands")
     module.write_text(before)
@@ -80,7 +77,7 @@ def test_nothing_is_pushed_where_the_user_says_no(live, ours, local):
     with pytest.raises(KeyboardInterrupt):
         push(live, ours, agree=refuse)
 
-    assert not local.kernels.kernels and ours.journal().last("pushes") is None
+    assert not local.kernels.kernels and Records(ours).journal.last(PUSH) is None
 
 
 def test_a_training_on_the_pair_takes_a_session_of_the_gpus_and_none_of_the_tpu(live, look, ours):
@@ -88,7 +85,7 @@ def test_a_training_on_the_pair_takes_a_session_of_the_gpus_and_none_of_the_tpu(
     on_pair = replace(ours, runtime="gpu-t4x2")
     run = push(live, on_pair)
 
-    seen, pair = look(), looked(live, on_pair)
+    seen, pair = look(), steps.looked(live, on_pair)
 
-    assert (seen.accelerator, seen.active) == ("TPU", ())
-    assert (pair.accelerator, pair.hours_left, pair.active) == ("GPU", 30.0, (str(run),))
+    assert (seen.accelerator, seen.active.here) == ("TPU", ())
+    assert (pair.accelerator, pair.hours_left, pair.active.here) == ("GPU", 30.0, (str(run),))

@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from deploy import last_runs, relay, status
+from deploy import status
 from deploy.errors import RunFailed, Unreachable, UsageError
-from deploy.last_runs import Pushes
+from deploy.project import INFER, TRAIN
+from deploy.records import Records
 from localkaggle.server import LocalKaggle
+from tests.deploy import steps
 from tests.deploy.small import connect
 from tests.deploy.trainer import Script
 from tests.faults.recorded_session import Recorded
@@ -54,7 +56,7 @@ def test_one_command_goes_from_the_push_to_the_score(handoff, takes_files):
         world.changes["handoff"] = handoff
         judged, kaggle, ours, show = [], connect(), world.project, world.shown.append
 
-        result = relay.run(kaggle, ours, show=show, check=lambda given, _: judged.append(given))
+        result = steps.relayed(kaggle, ours, show=show, check=lambda given, _: judged.append(given))
 
         end, weights = result.values(), "artifact/weights.npz"
         for dataset in world.local.datasets.datasets.values():
@@ -66,12 +68,14 @@ def test_one_command_goes_from_the_push_to_the_score(handoff, takes_files):
         assert judged == [result.inferred / "submission.csv"] == [Path(end["submission"])]
         assert (end["rows"], end["score"], end["pictures"]) == (2, 0.5, [])
         made = world.counts()
-        assert Pushes(ours).last_run(relay.INFER) == result.infer
-        assert relay.pull(kaggle, ours, result.train) == result.trained
+        assert Records(ours).last_run(INFER) == result.infer
+        assert steps.pulled(kaggle, ours, result.train) == result.trained
         last = result.infer, result.inferred
-        assert relay.submit(kaggle, ours, *last, check=lambda *_: 1, show=show) == result.submission
+        assert (
+            steps.submitted(kaggle, ours, *last, check=lambda *_: 1, show=show) == result.submission
+        )
         assert world.counts() == made == (2, int(handoff == "dataset"), 1)
-        found = status.now(kaggle, ours)
+        found = status.now(kaggle, Records(ours))
         assert found["runs"] == dict.fromkeys(map(str, (result.train, result.infer)), "COMPLETE")
         assert found["next"] is None
 
@@ -79,10 +83,10 @@ def test_one_command_goes_from_the_push_to_the_score(handoff, takes_files):
 def test_a_training_that_fails_stops_the_chain_and_what_it_wrote_is_pulled():
     with temporary("", session=Script(v1="fails")) as world:
         with pytest.raises(RunFailed, match="the batch does not fit"):
-            relay.run(connect(), world.project, show=print, check=lambda *_: None)
+            steps.relayed(connect(), world.project, show=print, check=lambda *_: None)
 
-        pushes = Pushes(world.project)
-        folder = pushes.pulled_folder(pushes.last_run(relay.TRAIN))
+        pushes = Records(world.project)
+        folder = pushes.pulled_folder(pushes.last_run(TRAIN))
         assert (folder / "bundle.json").is_file() and world.counts() == (1, 0, 0)
 
 
@@ -91,20 +95,20 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(tmp_path):
     the first step on.
     """
     with prepared("submit") as world:
-        first = Pushes(world.project).last_run(relay.TRAIN)
+        first = Records(world.project).last_run(TRAIN)
         pulled(world)
         with LocalKaggle(
             tmp_path / "second", competitions=[competition()], offline=True, queue_seconds=3600
         ) as second:
             os.environ.update(second.environment)
             with pytest.raises(UsageError, match="knows no push"):
-                Pushes(world.project).last_run(relay.TRAIN)
+                Records(world.project).last_run(TRAIN)
             run = does(world, "push-train")
 
             assert run == replace(first, version=1) and second.kernels.version(run.handle, 1)
             with pytest.raises(UsageError, match=r"(?s)was pulled from .* at 127.*invoke pull"):
-                Pushes(world.project).pulled_folder(run)
-            assert any("another Kaggle" in line for line in status.journal_lines(world.project))
+                Records(world.project).pulled_folder(run)
+            assert any("another Kaggle" in line for line in steps.journal_lines(world.project))
 
 
 def test_what_was_pulled_from_a_kaggle_that_was_restarted_since_is_not_the_new_run_s():
@@ -147,9 +151,9 @@ def test_the_status_names_the_command_that_comes_next():
         for name in CHAIN:
             does(world, name)
             world.ended()
-            told.append(status.now(world.connect(), world.project)["next"])
+            told.append(status.now(world.connect(), Records(world.project))["next"])
 
-    train, infer = (f"rehearsal/digits-{kernel}/1" for kernel in (relay.TRAIN, relay.INFER))
+    train, infer = (f"rehearsal/digits-{kernel}/1" for kernel in (TRAIN, INFER))
     words = [f"pull --run {train}"] * 2 + ["publish", "push-infer"]
     words += [f"pull --run {infer}"] * 2 + [f"submit --run {infer}"]
     assert told == [*(f"invoke {each} --config digits" for each in words), None]
@@ -159,15 +163,15 @@ def test_without_a_push_the_last_rehearsal_is_the_last_training():
     """Who has only rehearsed asks for the report of that."""
     with prepared("pull") as world:
         folder = pulled(world)
-        made = {"kernel": relay.TRAIN, "config": "digits", "competition": "digits"}
+        made = {"kernel": TRAIN, "config": "digits", "competition": "digits"}
         (folder / "bundle.json").write_text(json.dumps(made))  # as a bundle says
         everything = replace(world.project, runs=world.project.runs.parent)
 
-        assert last_runs.training(Pushes(everything), "") == (folder, "")
+        assert Records(everything).training("") == (folder, "")
         with pytest.raises(UsageError, match="a rehearsal is none"):
-            last_runs.training(Pushes(replace(everything, config="digits_csv")), "")
+            Records(replace(everything, config="digits_csv")).training("")
         with pytest.raises(UsageError, match="has not been pulled"):
-            last_runs.training(Pushes(everything), "ann/digits-train-tpu/7")
+            Records(everything).training("ann/digits-train-tpu/7")
 
 
 @pytest.mark.parametrize("often", [1, 4])

@@ -6,10 +6,13 @@ import shlex
 
 import pytest
 
-from deploy import reconcile, relay, status
+from deploy import status
 from deploy.errors import Ambiguous, Refused, UsageError
-from deploy.last_runs import Pushes
-from deploy.push_and_watch import Run
+from deploy.journal import PUSH
+from deploy.project import INFER, TRAIN
+from deploy.records import Records
+from deploy.runs import Run
+from tests.deploy import steps
 from tests.deploy.small import HANDLE, push
 
 STAGE = "rehearsal/digits-artifact"
@@ -25,7 +28,7 @@ def publish(live, ours, trained, shown):
 
     def published(version=1, weights=b"weights", project=ours):
         run, folder = trained(version, weights)
-        return relay.publish(live, project, run, folder, show=shown.append), folder
+        return steps.published(live, project, run, folder, show=shown.append), folder
 
     return published
 
@@ -33,13 +36,13 @@ def publish(live, ours, trained, shown):
 def test_a_push_that_takes_a_running_version_says_so_once(live, ours, local, shown):
     """Nothing is asked then, though the journal is gone, and the steps that follow know the run."""
     run = push(live, ours)
-    ours.journal().path.unlink()
+    Records(ours).journal.path.unlink()
 
     def agree(seen):
         pytest.fail("there is nothing to agree to")
 
     assert push(live, ours, show=shown.append, agree=agree) == run
-    assert Pushes(ours).last_run("train-tpu") == run
+    assert Records(ours).last_run("train-tpu") == run
     (line,) = shown
     assert line.startswith(f"{run} holds this bundle already, QUEUED") and "--again" in line
     assert run.url == ""  # a Kaggle on this machine has no pages to look at
@@ -54,11 +57,11 @@ def test_the_command_after_a_pull_is_what_its_output_can_be_used_for(live, ours,
     by_kernel = dataclasses.replace(ours, handoff="kernel")
 
     told = [
-        relay.next_command(by_kernel, run, whole),
-        relay.next_command(ours, run, empty),
-        relay.next_command(ours, infer, empty),
-        relay.next_command(ours, Run(HANDLE, 9, "", ""), whole),
-        relay.next_command(ours, Run("bob/other", 1, "", ""), whole),
+        steps.following(by_kernel, run, whole),
+        steps.following(ours, run, empty),
+        steps.following(ours, infer, empty),
+        steps.following(ours, Run(HANDLE, 9, "", ""), whole),
+        steps.following(ours, Run("bob/other", 1, "", ""), whole),
     ]
 
     words = [f"invoke {word} --config digits" for word in ("push-infer", "push-train")]
@@ -71,9 +74,9 @@ def test_the_journal_is_shown_though_nobody_answers(live, ours, local):
     for call in ("GetKernelSessionStatus", "GetAcceleratorQuotaStatistics"):
         local.faults.say(call, itertools.repeat("reset"))
 
-    found = status.now(live, ours)
+    found = status.now(live, Records(ours))
 
-    assert status.journal(ours)["pushes"][0]["version"] == 1
+    assert status.journal(Records(ours))[PUSH][0]["number"] == 1
     assert found["runs"][str(run)].startswith("not known: ")
     assert found["hours_left"] == {"TPU": None, "GPU": None}
 
@@ -92,9 +95,9 @@ def test_the_artifact_of_another_run_is_not_published(live, local, ours, trained
     run, folder = trained(by="b2")
 
     with pytest.raises(UsageError, match="another run's"):
-        relay.publish(live, ours, run, folder, show=shown.append)
+        steps.published(live, ours, run, folder, show=shown.append)
     with pytest.raises(UsageError, match="another run's"):
-        Pushes(ours).pulled_folder(run)
+        Records(ours).pulled_folder(run)
 
     assert versions(local) == 0
 
@@ -107,17 +110,17 @@ def test_a_push_that_nobody_knows_the_end_of_is_not_stepped_over(live, ours, loc
     ended.status = "COMPLETE"
     ended.done.set()  # frees the one TPU session
     local.faults.say("SaveKernel", ["reset after"])
-    local.faults.say("GetKernel", itertools.chain([None] * 3, itertools.repeat("403")))
+    local.faults.say("GetKernel", itertools.chain([None], itertools.repeat("403")))
     with pytest.raises(Ambiguous):
         push(live, ours)
     local.faults.plan({})  # from now on it tells
     with pytest.raises(UsageError, match="no version that we know of"):
-        Pushes(ours).last_run(relay.TRAIN)
+        Records(ours).last_run(TRAIN)
 
-    reconcile.resolve(live, Pushes(ours), show=shown.append)
+    steps.resolved(live, ours, show=shown.append)
 
-    run = Pushes(ours).last_run(relay.TRAIN)
-    assert not Pushes(ours).unclear() and (run.version, run.url) == (2, "")
+    run = Records(ours).last_run(TRAIN)
+    assert not Records(ours).unclear() and (run.version, run.url) == (2, "")
     assert push(live, ours).version == len(local.kernels.kernels[HANDLE].versions) == 2
 
 
@@ -130,7 +133,7 @@ def test_an_inference_is_not_pushed_while_its_dataset_is_at_another_version(
     dataset.versions *= 2
 
     with pytest.raises(UsageError, match="is at version 2"):
-        push(live, ours, relay.INFER, artifact=folder / "artifact")
+        push(live, ours, INFER, artifact=folder / "artifact")
 
 
 def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(live, local, ours, publish):
@@ -143,7 +146,7 @@ def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(live, local
         publish()
     local.faults.plan({})
 
-    assert push(live, ours, relay.INFER, artifact=folder / "artifact").version == 1
+    assert push(live, ours, INFER, artifact=folder / "artifact").version == 1
     assert versions(local) == 1
 
 
@@ -155,7 +158,7 @@ def test_a_publish_that_nobody_knows_the_end_of_hides_the_one_before_it(live, ou
         publish(2, b"other")
 
     with pytest.raises(UsageError, match="invoke publish"):
-        push(live, ours, relay.INFER, artifact=folder / "artifact")
+        push(live, ours, INFER, artifact=folder / "artifact")
 
 
 @pytest.mark.parametrize(

@@ -4,12 +4,15 @@ from dataclasses import replace
 
 import pytest
 
-from deploy import chained_sessions, reconcile, relay, status
+from deploy import push as push_steps
+from deploy import status
+from deploy.connection import Pace
 from deploy.errors import NoQuota, Refused, UsageError
-from deploy.last_runs import Pushes
-from deploy.retries import Pace
+from deploy.project import INFER, TRAIN
+from deploy.records import Records
 from localkaggle.facts import Facts
-from localkaggle.fault_kinds import instead
+from localkaggle.faults import instead
+from tests.deploy import steps
 from tests.deploy.small import HANDLE, connect, ended, push, sent
 from tests.deploy.trainer import Script, unbroken
 
@@ -34,7 +37,7 @@ def site(host):
 
 @pytest.fixture
 def watch(ours, shown):
-    return lambda kaggle, run: relay.watch(kaggle, ours, run, show=shown.append)
+    return lambda kaggle, run: steps.watched(kaggle, ours, run, show=shown.append)
 
 
 def refused_for_quota(local, kaggle, ours, **more):
@@ -99,8 +102,8 @@ def test_a_complete_run_counts_although_a_later_push_of_it_was_refused(site, our
     watch(kaggle, run)
     refused_for_quota(local, kaggle, ours, again=True)
 
-    built = relay.build(ours, relay.TRAIN, "rehearsal")
-    found = reconcile.existing_run(kaggle, Pushes(ours), built, show=shown.append)
+    built = steps.built(ours, TRAIN, "rehearsal")
+    found = steps.done(push_steps.recorded(kaggle, Records(ours), built))
     assert found == (run, "COMPLETE")
 
 
@@ -112,7 +115,7 @@ def test_a_version_that_is_said_to_be_saved_only_is_waited_for(site, ours, watch
     _, kaggle = site(new_script_seconds=1.0)
     run = push(kaggle, ours)
 
-    assert status.now(kaggle, ours)["runs"] == {str(run): "QUEUED"}
+    assert status.now(kaggle, Records(ours))["runs"] == {str(run): "QUEUED"}
     assert push(kaggle, ours) == run
     (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
     with pytest.raises(NoQuota, match=f"active: {run}"):
@@ -126,7 +129,7 @@ def test_a_chain_that_is_given_again_meanwhile_pushes_nothing(site, ours, shown)
     local, kaggle = site(Script(v1="complete"), new_script_seconds=0.5)
     run = push(kaggle, ours)
 
-    assert chained_sessions.train(kaggle, ours, show=shown.append).run == run
+    assert steps.trained(kaggle, ours, show=shown.append).run == run
     assert sent(local) == 1
 
 
@@ -169,14 +172,14 @@ def test_a_notebook_at_another_address_is_followed_there(site, ours, shown):
     local, kaggle = site(script := Script(), other_slug="-9")
     other = f"{HANDLE}-9"
 
-    done = chained_sessions.train(kaggle, ours, show=shown.append)
+    done = steps.trained(kaggle, ours, show=shown.append)
 
     assert (done.folder / "artifact" / "weights.npz").read_bytes() == unbroken()
     assert str(done.run) == f"{other}/3" and list(local.kernels.kernels) == [other]
     assert script.sources[3] == [f"notebooks/{other}"]
     assert sum("another address" in line for line in shown) == 1
     infer = replace(ours, handoff="kernel")
-    built = relay.build(infer, relay.INFER, "rehearsal", artifact=done.folder / "artifact")
+    built = steps.built(infer, INFER, "rehearsal", artifact=done.folder / "artifact")
     assert built.metadata["kernel_sources"] == [other]
 
 
@@ -190,7 +193,7 @@ def test_the_same_push_finds_its_run(site, ours, facts):
 
     run = push(kaggle, ours)
 
-    assert push(kaggle, again) == run == Pushes(ours).last_run(relay.TRAIN)
+    assert push(kaggle, again) == run == Records(ours).last_run(TRAIN)
     assert run.handle == HANDLE + facts.get("other_slug", "") and sent(local) == 1
 
 
@@ -228,7 +231,7 @@ def test_what_a_killed_session_lost_is_said_and_the_one_before_it_counts(site, o
     """Kaggle kept nothing of the second: the third goes on from the first, by the other route."""
     site(script := Script(v2="killed"), killed_output=False)
 
-    done = chained_sessions.train(connect(), ours, show=shown.append)
+    done = steps.trained(connect(), ours, show=shown.append)
 
     assert (done.folder / "artifact" / "weights.npz").read_bytes() == unbroken()
     lost = f"{HANDLE}/2 ended as ERROR and left no output: what it did until step 8 of 12 is lost"

@@ -7,23 +7,23 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from datetime import UTC, date, datetime, timedelta
+from dataclasses import asdict
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from deploy import doctor
-from deploy.check import FAIL, PASS, SKIP, WARN, Check, exit_code
 from deploy.client import Kaggle
+from deploy.connection import Pace
+from deploy.doctor import FAIL, PASS, SKIP, WARN, Check, exit_code
 from deploy.errors import CredentialError
-from deploy.journal import Journal
-from deploy.relay import Project
-from deploy.retries import Pace
+from deploy.journal import PUSH, Journal, Made, Request
+from deploy.project import Project
 from tests.deploy.between import Between
 from tests.deploy.small import commit, write_project
 
 QUICK = Pace(first=0.05, most=0.1, patience=0.3)
-TODAY = date(2026, 11, 21)
 KEY = "the-key-of-ann"
 TOKEN = "KGAT_0123456789abcdef"  # noqa: S105 - nobody's
 NOT_FOUND = (404, {"code": 404, "message": "Not found"})
@@ -83,7 +83,7 @@ def project(root: Path, competition: str = "digits") -> Project:
 
 def examine(root: Path, given=None, **more) -> dict[str, Check]:
     given = given or (lambda: project(root))
-    rows = doctor.examine(root, given, pace=QUICK, **{"today": TODAY, **more})
+    rows = doctor.examine(root, given, pace=QUICK, **more)
     return {row.name: row for row in rows}
 
 
@@ -136,9 +136,9 @@ def test_before_a_competition_is_begun_none_is_looked_for(server, whole):
 )
 def test_the_exit_code_is_that_of_what_must_be_fixed_first(codes, expected):
     """Credentials, then the network, then the rest; a warning is no failure."""
-    rows = [Check("row", FAIL, "", "", each) for each in codes]
+    rows = [Check(FAIL, "", "", each) for each in codes]
 
-    assert exit_code([Check("row", WARN, ""), Check("row", SKIP, ""), *rows]) == expected
+    assert exit_code([Check(WARN, ""), Check(SKIP, ""), *rows]) == expected
 
 
 def no_login(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -268,14 +268,14 @@ def test_what_is_on_kaggle_already_is_named_with_its_version_and_address(server,
         f"{asked} not yet, ann/digits-infer-gpu not yet, ann/digits-artifact version 2",
     )
 
-    with journal.recording("pushes", config="digits", asked=asked, handle=f"{asked}-9"):
-        pass
+    pushed = Request(PUSH, "digits", f"{asked}-9", asked=asked)
+    journal.record(journal.intend(pushed), Made(1, {}))
     rows = examine(whole)
     assert f"{asked}-9 not yet" in rows["kaggle"].found
     assert f"{asked}-9 (" in rows["notebooks"].found
 
-    with journal.recording("pushes", config="digits", handle="bob/digits-train-tpu"):
-        pass
+    pushed = Request(PUSH, "digits", "bob/digits-train-tpu")
+    journal.record(journal.intend(pushed), Made(1, {}))
     row = examine(whole)["kaggle"]
     assert row.verdict == WARN and "the last push was bob's, and you are ann" in row.found
 
@@ -302,7 +302,7 @@ def test_no_secret_is_shown_where_kaggle_repeats_it(server, whole, monkeypatch, 
             server.always(operation, (code, {"code": code, "message": f"Bad: {held}"}))
         for given in (None, fail):
             rows = examine(whole, given, show=shown.append)
-            shown += [json.dumps(row.to_json()) for row in rows.values()]
+            shown += [json.dumps(asdict(row)) for row in rows.values()]
 
     told = "\n".join(shown)
     assert "in the environment there are " in told and "Bad: " in told
@@ -408,7 +408,7 @@ def test_what_is_wrong_on_this_machine_is_found_before_the_push(
         ("train-tpu", "NvidiaTeslaT4", "2.0.2", PASS, "ann/digits-train-tpu/3 had these"),
         ("infer-gpu", "NvidiaTeslaT4", "2.0.1", PASS, "ann/digits-infer-gpu/3 had these"),
         ("infer-gpu", "NvidiaTeslaT4", "2.1.3", WARN, "had numpy==2.1.3 on the GPU"),
-        ("train-tpu", "TpuV5E8", "2.1.3", WARN, "the GPU image was looked at 151 days ago"),
+        ("train-tpu", "TpuV5E8", "2.1.3", PASS, "ann/digits-train-tpu/3 had these on the TPU"),
     ],
 )
 def test_the_versions_that_a_run_printed_are_compared_with_the_constraints(
@@ -430,6 +430,6 @@ def test_the_versions_that_a_run_printed_are_compared_with_the_constraints(
     log = f"2 x Tesla T4 (gpu)\nVersions: {json.dumps(versions)}\nDone\n"
     (folder / f"digits-{kernel}.log").write_text(log)
 
-    row = examine(whole, today=date(2027, 5, 31))["images"]
+    row = examine(whole)["images"]
 
     assert row.verdict == verdict and said in row.found

@@ -32,7 +32,7 @@ def begin(
     name: str = "other",
     held: float | None = None,
     **more: Any,
-) -> init.Started:
+) -> dict[str, Any]:
     """Begin a competition that the config of that name is for; `held`: the hours in it."""
 
     def put(name: str, fields: Mapping[str, Any]) -> Path:
@@ -110,7 +110,7 @@ def test_without_credentials_nobody_is_asked_and_that_is_said(between, ours, mon
 
     made = begin(ours, show=shown.append)
 
-    assert between.seen == [] and made.remembered and not made.checked
+    assert between.seen == [] and made["remembered"] and not made["checked"]
     assert f"https://www.kaggle.com/{RULES}" in "\n".join(shown)
 
 
@@ -146,8 +146,8 @@ def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(signed_in, our
 
     made = begin(ours)
 
-    assert made.remembered and not made.checked and made.unchecked
-    assert made.handles["train-tpu"].startswith("ann/"), "the key names its user"
+    assert made["remembered"] and not made["checked"] and made["unchecked"]
+    assert made["handles"]["train-tpu"].startswith("ann/"), "the key names its user"
 
 
 def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
@@ -167,16 +167,16 @@ def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
 def test_the_hours_may_be_given_instead(ours):
     """For a script, or without credentials; nothing is asked then."""
     for held in (None, 4.0):
-        made = begin(ours, held=held, hours=2.0, ask=lambda question: pytest.fail(question))
+        made = begin(ours, held=held, hours=2.0)
 
-        assert made.added == {"infer_hours": 2.0}
+        assert made["added"] == {"infer_hours": 2.0}
 
 
 @pytest.mark.parametrize("answer", ["two", "0", "-1", "13", "nan"])
 def test_an_answer_that_is_no_number_of_hours_ends_it(ours, answer):
     """And nothing is written. No answer is none: not every page says how long."""
-    unchanged(ours, UsageError, "expected one up to 12", ask=lambda question: answer)
-    assert begin(ours, ask=lambda question: "").added == {}
+    unchanged(ours, UsageError, "expected one up to 12", hours=lambda question: answer)
+    assert begin(ours, hours=lambda question: "")["added"] == {}
 
 
 def test_a_competition_that_takes_files_is_asked_no_hours(signed_in, ours, shown):
@@ -184,39 +184,40 @@ def test_a_competition_that_takes_files_is_asked_no_hours(signed_in, ours, shown
     about = {"isKernelsSubmissionsOnly": False, "deadline": "2026-12-31T23:59:00Z"}
     signed_in.always("GetCompetition", COMPETITION | about)
 
-    made = begin(ours, ask=lambda question: pytest.fail(question), show=shown.append)
+    made = begin(ours, hours=lambda question: pytest.fail(question), show=shown.append)
 
     (line,) = (line for line in shown if "uploaded files" in line)
-    assert "ends on 2026-12-31 23:59 UTC" in line and made.added == {}
+    assert "ends on 2026-12-31 23:59 UTC" in line and made["added"] == {}
 
 
 DIGITS = "2026-leaves"
 
 
-def leaves(ours: Path) -> dict[str, str]:
-    """Begin a competition that begins with a digit; return the handles."""
-    return dict(begin(ours, DIGITS, name="leaves", user="ann").handles)
-
-
 def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ours):
-    """Kaggle finds no new notebook under a digit. The datasets keep the competition's name, and the
-    notebooks theirs when another competition is begun, or if they had one before.
+    """Kaggle finds no new notebook under a digit. The datasets keep the competition's name, and
+    relay.toml may give the notebooks another.
     """
-    handles = leaves(ours)
+    given = {"name": "leaves", "user": "ann"}
 
-    assert init.slug(ours, DIGITS) == "k-2026-leaves" and init.slug(ours, SLUG) == ""
-    assert handles == {
+    assert begin(ours, DIGITS, **given)["handles"] == {
         "train-tpu": "ann/k-2026-leaves-train-tpu",
         "infer-gpu": "ann/k-2026-leaves-infer-gpu",
         "artifact": "ann/2026-leaves-artifact",
     }
+    assert init.slug(ours, DIGITS) == "k-2026-leaves" and init.slug(ours, SLUG) == ""
     before = written(ours)
-    assert leaves(ours) == handles and written(ours) == before
-    begin(ours, user="ann")
-    assert init.default_config(ours) == "other"
-    assert init.slug(ours, DIGITS) == "k-2026-leaves"
-    (ours / init.FILE).write_text('config = "leaves"\n')
-    assert leaves(ours)["train-tpu"] == "ann/2026-leaves-train-tpu"
+    assert not begin(ours, DIGITS, **given)["remembered"] and written(ours) == before
+
+    with (ours / init.FILE).open("a") as file:
+        file.write(f'[slugs]\n{DIGITS} = "leaves"\n')
+    assert begin(ours, DIGITS, **given)["handles"]["train-tpu"] == "ann/leaves-train-tpu"
+
+
+def test_a_default_that_cannot_be_edited_is_left_with_the_line_to_write(ours):
+    """Rather than a file that no command can read, or one without what the user wrote."""
+    (ours / init.FILE).write_text('"config" = "digits"  # mine\n')
+
+    unchanged(ours, UsageError, r'expected one line:\nconfig = "other"')
 
 
 @pytest.mark.parametrize("slug", ["2026-leaves", "Leaves", "le", "a b c"])

@@ -10,8 +10,10 @@ import pytest
 
 from deploy import lineage
 from deploy.errors import Unverified, UsageError
-from deploy.journal import Journal
-from deploy.relay import Project
+from deploy.journal import PUBLISH, PUSH, SUBMIT, Ended, Journal, Made, Request, Sending
+from deploy.project import Project
+from deploy.records import Records
+from tests.faults.recorded_session import seal
 
 RUN_ID = "digits-20261121-090000-abcdef"
 
@@ -42,41 +44,45 @@ def inferred(folder: Path, text: str = "id,label\n1,2\n", **note: str) -> Path:
     return folder / "submission.csv"
 
 
-def pushed(journal: Journal, version: int, ref: int, score: float, handle: str = HANDLE) -> None:
+def made(journal: Journal, number: int, ended: Ended, request: Request) -> Request:
+    """Note what Kaggle made of a request, and how it ended."""
+    request = journal.intend(request)
+    for answer in (Sending(number - 1), Made(number, {}), ended):
+        request = journal.record(request, answer)
+    return request
+
+
+def inferred_here(
+    journal: Journal, version: int, ref: int, score: float, handle: str = HANDLE
+) -> None:
     """Note an inference, and its submission."""
-    named = {"config": "digits", "handle": handle}
-    with journal.recording("pushes", kernel="infer-gpu", bundle_sha256=BUNDLE, **named) as done:
-        done.update(version=version)
-    with journal.recording("submissions", kernel_version=version, **named) as done:
-        done.update(ref=ref, score=score)
+    done, scored = Ended("COMPLETE", {}), Ended("COMPLETE", {"score": score})
+    made(journal, version, done, Request(PUSH, "digits", handle, bundle_sha256=BUNDLE))
+    made(journal, ref, scored, Request(SUBMIT, "digits", handle, kernel_version=version))
 
 
 @pytest.fixture
-def ours(root: Path) -> Project:
-    """A project with a chain behind it: its folders as pulls leave them, its journal as the tasks
-    do.
-    """
-    ours = Project(root, "digits", "digits", "dataset", root / "runs", root / "build")
-    trained = ours.runs / "digits-train-tpu-v2"
+def ours(root: Path) -> Records:
+    """Return the records of a chain, with its folders as pulls leave them."""
+    ours = Records(Project(root, "digits", "digits", "dataset", root / "runs", root / "build"))
+    trained = ours.project.runs / "digits-train-tpu-v2"
     (trained / "artifact").mkdir(parents=True)
-    inferred(ours.runs / "digits-infer-gpu-v3")
+    inferred(ours.project.runs / "digits-infer-gpu-v3")
     told = {"run_id": RUN_ID, "weights_sha256": WEIGHTS, "devices": "8 x TPU v5 lite (tpu)"}
     (trained / "artifact" / "manifest.json").write_text(json.dumps(told))
     bundle = {"bundle_sha256": "a" * 64, "git_commit": "1" * 40}
     (trained / "bundle.json").write_text(json.dumps(bundle))
-    journal = ours.journal()
-    train = {"kernel": "train-tpu", "handle": "ann/digits-train-tpu", "bundle_sha256": "a" * 64}
-    published = {"handle": "ann/digits-artifact", "run_id": RUN_ID}
-    for table, intent, version in (("pushes", train, 2), ("publishes", published, 5)):
-        with journal.recording(table, config="digits", **intent) as done:
-            done.update(version=version)
-    pushed(journal, 3, 77, 0.99)
+    train = Request(PUSH, "digits", "ann/digits-train-tpu", bundle_sha256="a" * 64)
+    published = Request(PUBLISH, "digits", "ann/digits-artifact", run_id=RUN_ID)
+    made(ours.journal, 2, Ended("COMPLETE", {}), train)
+    made(ours.journal, 5, Ended("READY", {}), published)
+    inferred_here(ours.journal, 3, 77, 0.99)
     return ours
 
 
 @pytest.fixture
-def submission(ours: Project) -> Path:
-    return ours.runs / "digits-infer-gpu-v3" / "submission.csv"
+def submission(ours: Records) -> Path:
+    return ours.project.runs / "digits-infer-gpu-v3" / "submission.csv"
 
 
 @pytest.fixture
@@ -85,7 +91,7 @@ def copy(submission: Path, tmp_path: Path) -> Path:
     return Path(shutil.copy(submission, tmp_path / "best.csv"))
 
 
-def traced(ours: Project, path: Path) -> dict[str, str]:
+def traced(ours: Records, path: Path) -> dict[str, str]:
     return {link.what: link.value for link in lineage.trace(ours, path)}
 
 
@@ -116,15 +122,15 @@ def test_a_copy_of_a_submission_is_found_by_its_content(ours, submission, copy):
 
     assert traced(ours, copy)["infer run"] == f"{HANDLE}/3"
     copy.write_text("id,label\n1,3\n")
-    for path, said in ((copy, "written by no run"), (ours.runs, "runs is a folder")):
+    for path, said in ((copy, "written by no run"), (ours.project.runs, "runs is a folder")):
         with pytest.raises(UsageError, match=said):
             lineage.trace(ours, path)
 
 
 def test_what_is_not_known_here_is_said_to_be(ours, submission):
     """The training may have been pulled on another machine."""
-    shutil.rmtree(ours.runs / "digits-train-tpu-v2")
-    (ours.runs / "journal.sqlite").unlink()
+    shutil.rmtree(ours.project.runs / "digits-train-tpu-v2")
+    (ours.project.runs / "journal.sqlite").unlink()
 
     told = traced(ours, submission)
 
@@ -149,19 +155,51 @@ def test_a_file_is_its_own_folder_s_and_not_the_newest_push_s(ours, submission):
     """The same bundle may be pushed again, and its second run scored otherwise; nor does a `submit`
     without quota hide a score.
     """
-    with ours.journal().recording("submissions", handle=HANDLE, kernel_version=3):
-        pass
-    pushed(ours.journal(), 4, 78, 0.11)
-    other = inferred(ours.runs / "digits-infer-gpu-v4", "id,label\n1,9\n")
+    ours.journal.intend(Request(SUBMIT, "digits", HANDLE, kernel_version=3))
+    inferred_here(ours.journal, 4, 78, 0.11)
+    other = inferred(ours.project.runs / "digits-infer-gpu-v4", "id,label\n1,9\n")
 
     for path, version, score in ((submission, 3, "0.99"), (other, 4, "0.11")):
         told = traced(ours, path)
         assert (told["infer run"], told["score"]) == (f"{HANDLE}/{version}", score)
 
 
+def test_a_training_is_known_by_its_weights_and_a_dataset_by_its_time(ours, submission):
+    """A run id may be trained with again, and what was published later was not inferred with."""
+    other = ours.project.runs / "digits-train-tpu-v1" / "artifact"
+    other.mkdir(parents=True)
+    manifest = {"run_id": RUN_ID, "weights_sha256": "d" * 64}
+    (other / "manifest.json").write_text(json.dumps(manifest))
+    again = Request(PUBLISH, "digits", "ann/digits-artifact", run_id=RUN_ID)
+    later = made(ours.journal, 6, Ended("READY", {}), again)
+    ours.journal.note(later, at="2126-01-01T00:00:00+00:00")
+
+    told = traced(ours, submission)
+
+    assert told["train run"] == "ann/digits-train-tpu/2"
+    assert told["dataset version"] == "ann/digits-artifact/5"
+
+
+def test_golden_outputs_are_told_as_the_inference_wrote_them(ours, submission):
+    golden = submission.with_name("golden.json")
+    told = {"precision": "bfloat16", "difference": 1e-3, "tolerance": 2e-2, "run_id": "r1"}
+    golden.write_text(json.dumps([told]))
+    seal(submission.parent)
+
+    words = "bfloat16, 1.0e-03 apart, 2.0e-02 allowed, of r1"
+    assert traced(ours, submission)["golden outputs"] == words
+    golden.write_text(json.dumps([told, told]))
+    with pytest.raises(Unverified, match=r"golden\.json is not what the run wrote"):
+        lineage.trace(ours, submission)
+    golden.write_text(json.dumps([{}]))
+    seal(submission.parent)
+    with pytest.raises(Unverified, match=r"KeyError: 'difference'.*\n.*golden\.json"):
+        lineage.trace(ours, submission)
+
+
 def test_equal_files_of_two_runs_are_both_named(ours, copy):
     """A copy cannot say which of them it is of."""
-    inferred(ours.runs / "digits-infer-gpu-v4")
+    inferred(ours.project.runs / "digits-infer-gpu-v4")
 
     told = traced(ours, copy)
 
@@ -171,9 +209,9 @@ def test_equal_files_of_two_runs_are_both_named(ours, copy):
 
 def test_a_rehearsal_s_file_is_traced_by_the_rehearsal_s_own_journal(ours):
     """It has the same bundle and other versions, and its Kaggle is gone."""
-    place, handle = ours.runs / "dry-run-1", "rehearsal/digits-infer-gpu"
+    place, handle = ours.project.runs / "dry-run-1", "rehearsal/digits-infer-gpu"
     path = inferred(place / "digits-infer-gpu-v3", run=f"{handle}/3", server=REHEARSED)
-    pushed(Journal(place / "journal.sqlite", REHEARSED), 3, 1, 0.5, handle)
+    inferred_here(Journal(place / "journal.sqlite", REHEARSED), 3, 1, 0.5, handle)
 
     told = traced(ours, path)
 
@@ -183,7 +221,7 @@ def test_a_rehearsal_s_file_is_traced_by_the_rehearsal_s_own_journal(ours):
 
 def test_a_file_of_another_kaggle_gets_no_score_of_this_one(ours):
     """The names of their runs are the same."""
-    path = inferred(ours.runs / "digits-infer-gpu-v5", run=f"{HANDLE}/3", server=REHEARSED)
+    path = inferred(ours.project.runs / "digits-infer-gpu-v5", run=f"{HANDLE}/3", server=REHEARSED)
 
     told = traced(ours, path)
 

@@ -3,56 +3,67 @@
 import pytest
 
 from deploy import status
-from deploy.errors import Refused
-from deploy.journal import ABSENT, COLUMNS, DONE, GONE, INTENDED, Journal, Outcome
+from deploy.errors import Ambiguous, DeadlinePassed, NoQuota, Refused
+from deploy.journal import (
+    PUBLISH,
+    PUSH,
+    SUBMIT,
+    Absent,
+    Ended,
+    Failed,
+    Journal,
+    Made,
+    Request,
+    Sending,
+    after,
+)
+from deploy.records import Records
+from tests.deploy import steps
 
-MADE = {"outcome": DONE, "version": 3}
-LOST, TAKEN = {"outcome": Outcome.NO_ANSWER}, {"outcome": INTENDED, "sent": 1}
+SENT, LOST, MADE = Sending(2), Failed(Ambiguous("")), Made(3, {})
 NOT_KNOWN = "not known whether one was spent: still running, or interrupted"
-LOST_WORDS = "not known: no answer came; the next"
-REFUSED = {"outcome": Outcome.REFUSED, "sent": 1}
-SCORED = {"outcome": DONE, "ref": 7, "score": 0.99}
-
-
-def row(table: str, **values: object) -> dict[str, object]:
-    return {"at": "2026-11-21T09:00:00+00:00", **dict.fromkeys(COLUMNS[table]), **values}
+SCORED = Ended("COMPLETE", {"score": 0.99})
 
 
 @pytest.mark.parametrize(
-    ("table", "values", "words"),
+    ("kind", "answers", "words"),
     [
-        ("pushes", MADE | {"before": 2, "status": "COMPLETE"}, "pushed; COMPLETE"),
-        ("pushes", MADE, "was there already, nothing was sent"),
-        ("pushes", {"outcome": ABSENT}, "made nothing: it never arrived"),
-        ("pushes", MADE | {"outcome": GONE}, "is not at this Kaggle any more"),
-        ("pushes", {"outcome": Outcome.NO_QUOTA}, "made no version to use: no quota was left"),
-        ("pushes", LOST, f"{LOST_WORDS} command finds out"),
-        ("publishes", MADE | {"before": 0}, "published"),
-        ("publishes", {"outcome": Outcome.LATE}, "nothing was sent: its time was up"),
-        ("publishes", LOST | {"before": 0}, f"{LOST_WORDS} publish finds out"),
-        ("submissions", SCORED | {"sent": 1}, "submission 7, score 0.99"),
-        ("submissions", SCORED, "followed submission 7, score 0.99; spent nothing"),
-        ("submissions", {"outcome": Outcome.NO_QUOTA}, "spent nothing: no quota was left"),
-        ("submissions", REFUSED, "Kaggle took no submission: Kaggle refused"),
-        ("submissions", TAKEN, f"{NOT_KNOWN}; the next submit finds out"),
+        (PUSH, [SENT, MADE, Ended("COMPLETE", {})], "pushed; COMPLETE"),
+        (PUSH, [MADE], "was there already, nothing was sent"),
+        (PUSH, [SENT, LOST, Absent()], "made no version to use: it never arrived"),
+        (PUSH, [SENT, MADE, Absent()], "is not at this Kaggle any more"),
+        (PUSH, [SENT, Failed(NoQuota(""))], "made no version to use: no quota was left"),
+        (PUSH, [SENT, LOST], "not known: no answer came; the next command finds out"),
+        (PUBLISH, [SENT, MADE, Ended("READY", {})], "published"),
+        (PUBLISH, [Failed(DeadlinePassed(""))], "nothing was sent: its time was up"),
+        (PUBLISH, [SENT, LOST], "not known: no answer came; the next command finds out"),
+        (SUBMIT, [SENT, MADE, SCORED], "submission 3, score 0.99"),
+        (SUBMIT, [MADE, SCORED], "followed submission 3, score 0.99; spent nothing"),
+        (SUBMIT, [Failed(NoQuota(""))], "spent nothing: no quota was left"),
+        (SUBMIT, [SENT, Failed(Refused(""))], "Kaggle took no submission: Kaggle refused"),
+        (SUBMIT, [SENT], f"{NOT_KNOWN}; the next submit finds out"),
     ],
 )
-def test_each_end_of_a_command_has_words_of_its_own(table, values, words):
+def test_each_end_of_a_command_has_words_of_its_own(kind, answers, words):
     """A row of a submission that was refused here looked like one that was spent."""
-    assert status.outcome_of(table, row(table, **values)) == words
+    request = Request(kind, "digits", "ann/digits")
+    for answer in answers:
+        request = after(request, answer)
+
+    assert status.what_came(request) == words
 
 
 def test_each_command_is_a_line_and_what_is_left_out_is_counted(ours):
     """The newest first; of another Kaggle's, how many there are."""
-    journal, handle = ours.journal(), "ann/digits-infer-gpu"
-    with journal.recording("submissions", config="digits", handle=handle, kernel_version=1) as done:
-        done.update(sent=1, ref=7, score=0.5)
-    with pytest.raises(Refused), journal.recording("pushes", config="digits", handle=handle):
-        raise Refused("no")
-    with Journal(journal.path, "api.kaggle.com").recording("publishes", config="digits"):
-        pass
+    journal, handle = Records(ours).journal, "ann/digits-infer-gpu"
+    submitted = journal.intend(Request(SUBMIT, "digits", handle, kernel_version=1))
+    for answer in (Sending(0), Made(7, {}), Ended("COMPLETE", {"score": 0.5})):
+        submitted = journal.record(submitted, answer)
+    pushed = journal.record(journal.intend(Request(PUSH, "digits", handle)), Sending(0))
+    journal.record(pushed, Failed(Refused("no")))
+    Journal(journal.path, "api.kaggle.com").intend(Request(PUBLISH, "digits", handle))
 
-    head, names, *lines, left_out = status.journal_lines(ours)
+    head, names, *lines, left_out = steps.journal_lines(ours)
 
     assert head == f"Asked of {journal.server}"
     place = names.index("what came of it")

@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy.push_and_watch import Run
-from deploy.relay import Result
-from deploy.submit import Submission
+from deploy.chain import Result
+from deploy.competition import Submission
+from deploy.runs import Run
 from pipeline import config as configs
 from pipeline.data import csv_files, dataset, table_features
 from pipeline.data.dataset import read_test

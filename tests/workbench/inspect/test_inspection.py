@@ -126,7 +126,7 @@ def told(found: Inspection, config: Config) -> str:
 @pytest.mark.parametrize("slug", DESCRIBED)
 def test_an_embedded_competition_is_described_as_it_was_by_hand(slug, tmp_path):
     """The inspection does not read the configs. A clean folder gets no warning, and the file of a
-    config loads as the config, and `invoke check` passes with it.
+    config loads as the config, and `python -m commands check` passes with it.
     """
     EMBEDDED[slug]().write(tmp_path / slug)
     by_hand = configs.load(slug.replace("-", "_"))

@@ -1,0 +1,387 @@
+"""The calls that are made of Kaggle, and what it answers.
+
+Kaggle omits what is 0, false, "" or empty: a field without a default is one that cannot be that.
+"""
+
+import importlib
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Annotated, Any, Generic, TypeVar
+
+import requests
+
+from deploy import auth
+from deploy.decoding import Malformed, called, camel_case
+from deploy.transfer import Place
+
+T = TypeVar("T")
+
+# Fields of kernel-metadata.json that GetKernel returns; of SOURCES what may stand before owner/slug
+# or a competition's slug, where Kaggle shows addresses in place of handles.
+ASKED = ("enable_internet", "is_private", "machine_shape")
+SOURCES = {
+    "dataset_sources": r"datasets/(?=[^/]+/)",
+    "competition_sources": r"(?:competitions|c)/",
+    "kernel_sources": r"code/(?=[^/]+/)",
+    "model_sources": r"models/(?=[^/]+/)",
+}
+RUN, SAVE = "SAVE_AND_RUN_ALL", "QUICK_SAVE"  # what becomes of a push, in Kaggle's words
+
+KernelState = Annotated[str, "kagglesdk.kernels.types.kernels_enums.KernelWorkerStatus"]
+DatasetState = Annotated[str, "kagglesdk.datasets.types.dataset_enums.DatabundleVersionStatus"]
+SubmissionState = Annotated[str, "kagglesdk.competitions.types.submission_status.SubmissionStatus"]
+
+
+@dataclass(frozen=True)
+class Saved:
+    """Kaggle's answer to a push.
+
+    Attributes:
+        version: of the kernel; 0 if Kaggle gave none.
+        url: of its page.
+        error: Kaggle's words; "": none.
+        kernel_id: of the kernel, which keeps it when it is renamed; 0 if Kaggle gave none.
+    """
+
+    version: int = called("versionNumber", 0)
+    url: str = ""
+    ref: str = ""
+    error: str = ""
+    kernel_id: int = 0
+    invalid_tags: tuple[str, ...] = ()
+    invalid_dataset_sources: tuple[str, ...] = ()
+    invalid_competition_sources: tuple[str, ...] = ()
+    invalid_kernel_sources: tuple[str, ...] = ()
+    invalid_model_sources: tuple[str, ...] = ()
+
+    @property
+    def handle(self) -> str:
+        """owner/slug of the kernel, as Kaggle says; "": it does not.
+
+        >>> Saved(ref="https://www.kaggle.com/code/ann/digits-train-tpu").handle
+        'ann/digits-train-tpu'
+        """
+        pattern = r"/code/([A-Za-z0-9_-]+/[A-Za-z0-9_-]+)/?(?:[?#].*)?$"
+        found = re.search(pattern, self.ref) or re.search(pattern, self.url)
+        return found[1] if found else ""
+
+    @property
+    def invalid(self) -> Mapping[str, tuple[str, ...]]:
+        """The sources that Kaggle did not accept, by kind. The run starts without them."""
+        return {kind: getattr(self, f"invalid_{kind}") for kind in ("tags", *SOURCES)}
+
+
+@dataclass(frozen=True)
+class KernelStatus:
+    """The state of a kernel version in Kaggle's word, and Kaggle's message about a failure."""
+
+    name: KernelState = called("status", "QUEUED")
+    failure: str = called("failureMessage", "")
+
+
+@dataclass(frozen=True)
+class OwnKernel:
+    """A kernel of ours as their list has it: the number of its newest version, and its machine.
+
+    Attributes:
+        machine_shape: Kaggle's name of the machine; "": unknown.
+        kernel_id: as in `Saved`.
+    """
+
+    handle: str = called("ref", "")
+    version: int = called("currentVersionNumber", 0)
+    machine_shape: str = ""
+    tpu: bool = called("enableTpu", False)
+    gpu: bool = called("enableGpu", False)
+    kernel_id: int = called("id", 0)
+
+
+@dataclass(frozen=True)
+class Source:
+    """A version of a kernel: its number, its text, and fields of kernel-metadata.json."""
+
+    version: int = called("metadata.currentVersionNumber")
+    text: str = called("blob.source", "")
+    enable_internet: bool = called("metadata.enableInternet", False)
+    is_private: bool = called("metadata.isPrivate", False)
+    machine_shape: str = called("metadata.machineShape", "")
+    dataset_sources: tuple[str, ...] = called("metadata.datasetDataSources", ())
+    competition_sources: tuple[str, ...] = called("metadata.competitionDataSources", ())
+    kernel_sources: tuple[str, ...] = called("metadata.kernelDataSources", ())
+    model_sources: tuple[str, ...] = called("metadata.modelDataSources", ())
+
+    @property
+    def asks(self) -> Mapping[str, Any]:
+        """Those fields by their names."""
+        asks = {name: getattr(self, name) for name in (*ASKED, *SOURCES)}
+        for name, prefix in SOURCES.items():
+            asks[name] = tuple(re.sub(f"^{prefix}", "", source) for source in asks[name])
+        return asks
+
+
+@dataclass(frozen=True)
+class Quota:
+    """Accelerator time of this week, in seconds; None: unknown.
+
+    Attributes:
+        gpu_allowed, tpu_allowed: that a week has.
+        gpu_used, tpu_used: of them.
+        gpu_reserved, tpu_reserved: of those left, that running sessions may still take.
+        gpu_paid, tpu_paid: whether the account pays for what it uses beyond the week's quota.
+        renewed: when the next week begins, in UTC.
+    """
+
+    gpu_allowed: float | None = called("gpuQuota.totalTimeAllowed", None)
+    tpu_allowed: float | None = called("tpuQuota.totalTimeAllowed", None)
+    gpu_used: float = called("gpuQuota.timeUsed", 0.0)
+    tpu_used: float = called("tpuQuota.timeUsed", 0.0)
+    gpu_reserved: float = called("gpuQuota.timeReserved", 0.0)
+    tpu_reserved: float = called("tpuQuota.timeReserved", 0.0)
+    gpu_paid: bool = called("gpuQuota.isPayToScaleEnabled", False)
+    tpu_paid: bool = called("tpuQuota.isPayToScaleEnabled", False)
+    renewed: datetime | None = called("quotaRefreshTime", None)
+
+    @property
+    def gpu_seconds(self) -> float | None:
+        """Seconds left on GPUs: allowed and not used, as `kaggle quota` prints."""
+        return None if self.gpu_allowed is None else max(0.0, self.gpu_allowed - self.gpu_used)
+
+    @property
+    def tpu_seconds(self) -> float | None:
+        """Seconds left on TPUs."""
+        return None if self.tpu_allowed is None else max(0.0, self.tpu_allowed - self.tpu_used)
+
+    @property
+    def reserved(self) -> Mapping[str, float]:
+        """The seconds that are reserved, by "GPU" and "TPU"."""
+        reserved = {"GPU": self.gpu_reserved, "TPU": self.tpu_reserved}
+        return {name: seconds for name, seconds in reserved.items() if seconds}
+
+    @property
+    def paid(self) -> tuple[str, ...]:
+        """The accelerators of which the account pays for more: "GPU" and "TPU"."""
+        return (*(("GPU",) if self.gpu_paid else ()), *(("TPU",) if self.tpu_paid else ()))
+
+
+@dataclass(frozen=True)
+class DatasetVersion:
+    """A version of a dataset."""
+
+    version_number: int = 0
+    version_notes: str = ""
+
+
+@dataclass(frozen=True)
+class Dataset:
+    """A dataset: its current version, and the versions that Kaggle lists."""
+
+    handle: str = called("ref", "")
+    version: int = called("currentVersionNumber", 0)
+    is_private: bool = False
+    versions: tuple[DatasetVersion, ...] = ()
+
+    @property
+    def notes(self) -> Mapping[int, str]:
+        """The notes of each version."""
+        return {version.version_number: version.version_notes for version in self.versions}
+
+
+@dataclass(frozen=True)
+class DatasetStatus:
+    """How far the current version of a dataset is."""
+
+    status: DatasetState = "NOT_YET_PERSISTED"
+
+
+@dataclass(frozen=True)
+class Done:
+    """The answer to a change of a dataset or a kernel."""
+
+    status: str = ""
+
+
+@dataclass(frozen=True)
+class Submitted:
+    """The answer to a submission: its number; 0 if Kaggle gave none."""
+
+    ref: int = 0
+    message: str = ""
+
+
+@dataclass(frozen=True)
+class Scored:
+    """One submission. Scores are Kaggle's texts, empty while unknown."""
+
+    ref: int
+    status: SubmissionState = "PENDING"
+    description: str = ""
+    public_score: str = ""
+    error: str = called("errorDescription", "")
+
+
+@dataclass(frozen=True)
+class Competition:
+    """A competition, as Kaggle describes it to this account.
+
+    Attributes:
+        id: Kaggle's number of it. An answer without one describes none.
+        entered: whether this account accepted the rules.
+        closed: whether it takes no submissions.
+        daily: submissions a day and team; 0: Kaggle does not say.
+        entry_ends, teams_end, ends: until when one may enter it, teams may merge, and it runs, in
+            UTC; None: Kaggle does not say.
+    """
+
+    id: int
+    is_kernels_submissions_only: bool = False
+    entered: bool = called("userHasEntered", False)
+    closed: bool = called("submissionsDisabled", False)
+    daily: int = called("maxDailySubmissions", 0)
+    entry_ends: datetime | None = called("newEntrantDeadline", None)
+    teams_end: datetime | None = called("mergerDeadline", None)
+    ends: datetime | None = called("deadline", None)
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether a submission is an uploaded file; otherwise it is a notebook."""
+        return not self.is_kernels_submissions_only
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Submissions made today and in total, and how many are allowed now; zeros if our team is not
+    known yet.
+
+    Attributes:
+        by_total: whether that is what the competition still allows in all, and not today.
+    """
+
+    today: int = called("numToday", 0)
+    total: int = called("numTotal", 0)
+    allowed_now: int = called("numAllowedNow", 0)
+    by_total: bool = called("limitedByTotal", False)
+
+    @property
+    def next(self) -> str:
+        """When there is another one, if none is allowed now."""
+        if self.by_total:
+            return "The competition allows no more in all: no later day brings another."
+        return "There is another one after midnight UTC."
+
+
+@dataclass(frozen=True)
+class ListedFile:
+    """A file of a list; Kaggle's sizes of a kernel's files may be wrong."""
+
+    name: str
+    size: int = 0
+    total_bytes: int = 0
+
+
+@dataclass(frozen=True)
+class Page:
+    """A page of a list; `next_page_token` asks for the next one, "" is the end."""
+
+    files: tuple[ListedFile, ...] = ()
+    dataset_files: tuple[ListedFile, ...] = ()
+    datasets: tuple[Dataset, ...] = ()
+    kernels: tuple[OwnKernel, ...] = ()
+    submissions: tuple[Scored, ...] = ()
+    next_page_token: str = ""
+
+
+@dataclass(frozen=True)
+class OutputFile:
+    """A file of a run's output, and a signed address at which it is for some minutes."""
+
+    name: str = called("fileName")
+    url: str = called("url")
+
+
+@dataclass(frozen=True)
+class Output:
+    """A page of the output of a run, and its log as Kaggle stores it."""
+
+    files: tuple[OutputFile, ...] = ()
+    log: str = ""
+    next_page_token: str = ""
+
+
+@dataclass(frozen=True)
+class Call(Generic[T]):
+    """A call of Kaggle.
+
+    Attributes:
+        service, method: its name.
+        answer: the type of what comes; `requests.Response` for a file.
+    """
+
+    service: str
+    method: str
+    answer: type[T]
+
+    def request(self, values: Mapping[str, Any]) -> Any:
+        """Return kagglesdk's request, with the values that are not None.
+
+        Raises:
+            UsageError: if this kagglesdk does not know the request, or one of the values.
+        """
+        folder, _, name = self.service.partition(".")
+        module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
+        # Imported late: a task that does not connect starts without the client.
+        types = importlib.import_module(f"kagglesdk.{folder}.types.{module}")
+        auth.require_parts(types, [f"Api{self.method}Request"])
+        kind = getattr(types, f"Api{self.method}Request")
+        values = {name: value for name, value in values.items() if value is not None}
+        auth.require_parts(kind(), tuple(values))
+        return kind.from_dict({camel_case(name): value for name, value in values.items()})
+
+    def prepare_from(self, response: requests.Response) -> dict[str, Any]:
+        """Return the JSON of an answer; kagglesdk calls this of what is to be read.
+
+        Raises:
+            HTTPError: for an error inside a success, unless the answer has a field for it.
+            Malformed: if it is no object.
+        """
+        value = response.json()
+        if not isinstance(value, dict):
+            raise Malformed(f"{type(value).__name__} in place of an object")
+        said = value.get("error") or value.get("errorMessage")
+        if isinstance(said, dict) or (said and self.answer is not Saved):
+            raise requests.HTTPError("an error inside a success", response=response)
+        return value
+
+
+KERNELS, DATASETS = "kernels.KernelsApiService", "datasets.DatasetApiService"
+COMPETITIONS = "competitions.CompetitionApiService"
+
+SAVE_KERNEL = Call(KERNELS, "SaveKernel", Saved)
+GET_KERNEL = Call(KERNELS, "GetKernel", Source)
+LIST_KERNELS = Call(KERNELS, "ListKernels", Page)
+DELETE_KERNEL = Call(KERNELS, "DeleteKernel", Done)
+KERNEL_STATUS = Call(KERNELS, "GetKernelSessionStatus", KernelStatus)
+KERNEL_OUTPUT = Call(KERNELS, "ListKernelSessionOutput", Output)
+KERNEL_FILES = Call(KERNELS, "ListKernelFiles", Page)
+QUOTA = Call(KERNELS, "GetAcceleratorQuotaStatistics", Quota)
+
+START_UPLOAD = Call("blobs.BlobApiService", "StartBlobUpload", Place)
+CREATE_DATASET = Call(DATASETS, "CreateDataset", Done)
+CREATE_DATASET_VERSION = Call(DATASETS, "CreateDatasetVersion", Done)
+GET_DATASET = Call(DATASETS, "GetDataset", Dataset)
+LIST_DATASETS = Call(DATASETS, "ListDatasets", Page)
+DELETE_DATASET = Call(DATASETS, "DeleteDataset", Done)
+DATASET_STATUS = Call(DATASETS, "GetDatasetStatus", DatasetStatus)
+DATASET_FILES = Call(DATASETS, "ListDatasetFiles", Page)
+DATASET_FILE = Call(DATASETS, "DownloadDataset", requests.Response)
+
+GET_COMPETITION = Call(COMPETITIONS, "GetCompetition", Competition)
+COMPETITION_FILES = Call(COMPETITIONS, "ListDataFiles", Page)
+COMPETITION_FILE = Call(COMPETITIONS, "DownloadDataFile", requests.Response)
+SUBMISSION_LIMITS = Call(COMPETITIONS, "GetSubmissionLimits", Limits)
+START_SUBMISSION_UPLOAD = Call(COMPETITIONS, "StartSubmissionUpload", Place)
+SUBMIT_CODE = Call(COMPETITIONS, "CreateCodeSubmission", Submitted)
+SUBMIT_FILE = Call(COMPETITIONS, "CreateSubmission", Submitted)
+GET_SUBMISSION = Call(COMPETITIONS, "GetSubmission", Scored)
+LIST_SUBMISSIONS = Call(COMPETITIONS, "ListSubmissions", Page)

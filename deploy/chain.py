@@ -1,0 +1,564 @@
+"""The one way through: train until done → publish → infer → submit; each task is a part of it.
+
+Reads  a project, and the journal of what was made before
+Gives  the steps that `invoke` runs, as generators of events
+
+Each step takes what the one before it made from the journal, by version, so the chain can be
+stopped and resumed anywhere. Killed at any moment, the same command resumes.
+"""
+
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from deploy import (
+    bundle,
+    competition,
+    datasets,
+    output,
+    preview,
+    push,
+    saved,
+    sessions,
+    watch,
+)
+from deploy.bundle import Bundle, Code, Inputs
+from deploy.calls import Source
+from deploy.client import Kaggle
+from deploy.competition import Check, Submission
+from deploy.datasets import DatasetVersion
+from deploy.errors import (
+    Detached,
+    NoQuota,
+    NoSlot,
+    NotMounted,
+    RelayError,
+    RunFailed,
+    SourcesRefused,
+    Unknown,
+    UsageError,
+)
+from deploy.events import Ask, Note, Pushed, Steps
+from deploy.journal import PUBLISH, PUSH, SUBMIT, Made, Request, State
+from deploy.preview import Preview
+from deploy.project import BENCH, INFER, KERNELS, PREPARE, TRAIN, Project
+from deploy.pull import pull as download
+from deploy.records import Records, run_of
+from deploy.runs import ENDED, Run
+from deploy.saved import DATASET, KERNEL, Member, SavedProgress
+from deploy.sessions import Next
+
+ONCE_MORE = "Pushing the same again, once: Kaggle may mount a new source in the second run only."
+
+
+@dataclass(frozen=True)
+class Model:
+    """What an inference accepts: a pulled artifact, or the members of an ensemble."""
+
+    artifact: Path | None = None
+    members: Sequence[Member] = ()
+
+
+NO_MODEL = Model()
+
+
+@dataclass(frozen=True)
+class CompleteTraining:
+    """A complete training. `sessions`: how many versions this command has watched."""
+
+    run: Run
+    folder: Path
+    sessions: int
+
+
+@dataclass(frozen=True)
+class Result:
+    """What the chain made. `dataset` is None if the train kernel's output was mounted instead."""
+
+    train: Run
+    dataset: DatasetVersion | None
+    infer: Run
+    trained: Path
+    inferred: Path
+    submission: Submission
+    seconds: float
+
+    def values(self) -> dict[str, Any]:
+        """Return it for `json.dumps`. `rows`: of the submission, without its header."""
+        file = self.inferred / competition.FILE
+        pictures = sorted([*self.trained.glob("*.png"), *self.inferred.glob("*.png")])
+        return {
+            "submission": str(file),
+            "rows": competition.rows(file),
+            "score": self.submission.score,
+            "train_kernel": self.train.handle,
+            "train_version": self.train.version,
+            "dataset": self.dataset.handle if self.dataset else None,
+            "dataset_version": self.dataset.version if self.dataset else None,
+            "infer_kernel": self.infer.handle,
+            "infer_version": self.infer.version,
+            "pictures": [str(path) for path in pictures],
+            "seconds": round(self.seconds, 1),
+        }
+
+
+def run(
+    kaggle: Kaggle, records: Records, check: Check, *, fresh: bool = False, now: bool = False
+) -> Steps[Result]:
+    """Run the whole chain. Each step raises as it says; the same command resumes where it stopped,
+    and so do the single tasks.
+
+    Args:
+        check, now: as in `competition.submit`.
+        fresh: as in `train`.
+    """
+    began, project = time.monotonic(), records.project
+
+    def step(text: str) -> Note:
+        return Note(f"[{time.monotonic() - began:6.1f} s] {text}")
+
+    yield from competition.foresee(kaggle, project.competition)
+    yield step(f"Push {TRAIN} for the competition {project.competition}")
+    done = yield from train(
+        kaggle, records, fresh=fresh, follow=False, command=project.command("relay")
+    )
+    trained, dataset = done.folder, None
+    if project.handoff == "dataset":
+        yield step(f"Publish the artifact of {done.run} as a dataset")
+        dataset = yield from datasets.artifact(kaggle, records, done.run, trained)
+    yield step(f"Push {INFER}, pinned to this model")
+    model = Model(trained / output.ARTIFACT)
+    infer = yield from push_kernel(kaggle, records, INFER, model)
+    yield step(f"Watch {infer}")
+    try:
+        yield from watch.watch(kaggle, records, infer)
+    except NotMounted as error:  # such a run ends within seconds
+        yield Note(f"{error}\n{ONCE_MORE}")
+        infer = yield from push_kernel(kaggle, records, INFER, model, agreed=True)
+        yield step(f"Watch {infer}")
+        yield from watch.watch(kaggle, records, infer)
+    yield step(f"Pull {infer}")
+    inferred = yield from pull(kaggle, records, infer)
+    yield step(f"Check and submit {infer}")
+    scored = yield from competition.submit(kaggle, records, infer, inferred, check, now=now)
+    yield step(str(scored).capitalize())
+    return Result(done.run, dataset, infer, trained, inferred, scored, time.monotonic() - began)
+
+
+# One push
+
+
+def push_kernel(
+    kaggle: Kaggle,
+    records: Records,
+    kernel: str,
+    model: Model = NO_MODEL,
+    *,
+    again: bool = False,
+    fresh: bool = False,
+    agreed: bool = False,
+) -> Steps[Run]:
+    """Build and push a kernel, and record the version that Kaggle gave; resume a partial training.
+
+    It looks at journal and Kaggle once, decides what to do, asks, and does that.
+
+    Args:
+        model: what an inference accepts.
+        again: push even if the current version already holds this bundle, or Kaggle does not tell.
+        fresh: start the training over, whatever an earlier run saved.
+        agreed: what is spent is only shown: an earlier answer was for this push, too.
+
+    Raises:
+        UsageError, Denied: if there is no such competition, its rules are not accepted, or the
+            dataset is not there that a training begins with. The run would be worth nothing.
+        Unknown: if Kaggle does not tell of a notebook of ours, which may run.
+        Busy: if another process pushes from this project.
+        Detached: if a person did not agree.
+    """
+    with (
+        records.journal.locked(KERNELS[kernel].task) as warning,
+        push.naming_again(records, kernel),
+    ):
+        if warning:
+            yield Note(warning)
+        found = yield from _planned(kaggle, records, kernel, model, again=again, fresh=fresh)
+        if isinstance(found, Run):
+            return found
+        yield from _agreement(found.costs, agreed=agreed)
+        made = yield from _pushed(kaggle, records, found)
+        if made is not None:
+            return made
+    # The journal knows now that Kaggle does not take the notebook's own output.
+    return (yield from push_kernel(kaggle, records, kernel, model, agreed=True))
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A push that nothing keeps back: what is sent, what the journal gets, and what it costs."""
+
+    built: Bundle
+    request: Request
+    following: Next
+    costs: Preview
+
+
+def _planned(
+    kaggle: Kaggle, records: Records, kernel: str, model: Model, *, again: bool, fresh: bool
+) -> Steps[Run | Planned]:
+    """Return what a push would do, or the run that holds its bundle already."""
+    yield from push.resolve(kaggle, records, again=again or fresh)
+    code = _code(records.project, kernel, model)
+    following = yield from sessions.following(kaggle, records, code, again=again, fresh=fresh)
+    if following.run is not None:
+        yield push.adopted(following.run, following.status)
+        return following.run
+    built = _built(kaggle.username, records, code, model, following)
+    if not following.again:
+        found = yield from push.recorded(kaggle, records, built)
+        if found is not None:
+            yield push.adopted(*found)
+            return found[0]
+    request = _intent(kaggle, records, built, following)
+    current, hidden = _current(kaggle, records, built, whatever=again or fresh)
+    if not following.again:
+        found = push.holding(kaggle, records, built, current)
+        if found is not None:  # pushed from elsewhere, or by a journal that is gone
+            adopted, known = records.journal.intend(request), {"url": found[0].url}
+            records.journal.record(adopted, Made(found[0].version, known))
+            yield push.adopted(*found)
+            return found[0]
+    yield from _gates(kaggle, records, kernel, model, following)
+    costs = preview.look(kaggle, records, built, current, hidden, again=again)
+    return Planned(built, request, following, costs)
+
+
+def _pushed(kaggle: Kaggle, records: Records, planned: Planned) -> Steps[Run | None]:
+    """Do what was agreed to, and return the run; None: Kaggle does not take the notebook's own
+    output, and the same again sends it as a dataset.
+    """
+    built, base, costs = planned.built, planned.following.base, planned.costs
+    if base is not None and base.route == DATASET:
+        yield from datasets.checkpoint(kaggle, records, base.folder, base.progress)
+    if planned.following.carried is not None:
+        yield from sessions.carry_images(kaggle, records, planned.following.carried)
+    if costs.seconds < costs.most:
+        built = replace(built, session_seconds=costs.seconds)
+    journal, request = records.journal, records.journal.intend(planned.request)
+    try:
+        made = yield from push.send(kaggle, journal, request, built, costs.version, costs.seconds)
+    except SourcesRefused as error:
+        if base is None or base.route != KERNEL or "kernel_sources" not in error.kinds:
+            raise
+        yield Note(f"{error}\nThat is the notebook's own output. It is sent as a dataset instead.")
+        if error.version:
+            worthless = Run(built.handle, error.version, "", built.sha256)
+            with suppress(RunFailed):  # until its end Kaggle allows no other session
+                yield from watch.watch(kaggle, records, worthless)
+        return None
+    changed = ", with local changes" if built.code.git_dirty else ""
+    yield Note(
+        f"{made} is pushed: bundle {built.sha256[:12]}, {built.size:,} bytes, commit"
+        f" {built.code.git_commit[:12] or 'none'}{changed}"
+    )
+    yield Pushed(str(made))
+    return made
+
+
+def build(owner: str, records: Records, kernel: str, model: Model = NO_MODEL) -> Bundle:
+    """Build the bundle of a kernel, as its first push would.
+
+    Args:
+        owner: of the kernel.
+    """
+    code = _code(records.project, kernel, model)
+    return _built(owner, records, code, model, Next(again=False))
+
+
+def _code(project: Project, kernel: str, model: Model) -> Code:
+    return bundle.read(project, kernel, [member.config for member in model.members])
+
+
+def _expected(records: Records, kernel: str, model: Model) -> dict[str, Any]:
+    """Return what the bundle of an inference expects; {} for any other."""
+    project = records.project
+    if model.members:
+        return saved.expected(model.members)
+    if kernel != INFER:
+        return {}
+    if model.artifact is None:
+        raise UsageError(
+            f"{INFER} needs the artifact that it accepts; expected a folder.\n"
+            f"{project.command('pull')}"
+        )
+    if not model.artifact.exists():
+        datasets.require_complete(project, model.artifact.parent)
+    found = datasets.require_own(project, model.artifact)
+    return {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
+
+
+def _built(owner: str, records: Records, code: Code, model: Model, following: Next) -> Bundle:
+    base = following.base
+    resumed = base.progress.expect(base.route) if base is not None else None
+    inputs = Inputs(
+        expect=resumed or _expected(records, code.kernel, model),
+        handoff=base.route if base is not None else "",
+        handles={name: records.handle(owner, name) for name in (code.kernel, TRAIN)},
+        **following.mounted,
+    )
+    return bundle.build(records.project, code, inputs, owner)
+
+
+def _intent(kaggle: Kaggle, records: Records, built: Bundle, following: Next) -> Request:
+    base = following.base
+    return Request(
+        PUSH,
+        handle=built.handle,
+        kernel=built.kernel,
+        config=records.project.name,
+        competition=records.project.competition,
+        asked=records.asked(kaggle.username, built.kernel),
+        bundle_sha256=built.sha256,
+        code_sha256=built.code.sha256,
+        git_commit=built.code.git_commit,
+        decoding=records.project.decoding,
+        machine_shape=built.metadata["machine_shape"],
+        base=base.run.version if base is not None else 0,
+        route=base.route if base is not None else "",
+    )
+
+
+def _current(
+    kaggle: Kaggle, records: Records, built: Bundle, *, whatever: bool
+) -> tuple[Source | None, Unknown | None]:
+    """Return the current version of a kernel; and why it is not known, where Kaggle does not even
+    list our notebooks, and no push from here made this one, or `whatever` runs there.
+    """
+    try:
+        return kaggle.get_kernel(built.handle), None
+    except Unknown as error:
+        rows = records.journal.requests(PUSH, handle=built.handle)
+        new = not any(row.is_made or row.is_open for row in rows)
+        if not whatever and not (new and error.listed is None):
+            raise
+        return None, error
+
+
+def _gates(
+    kaggle: Kaggle, records: Records, kernel: str, model: Model, following: Next
+) -> Steps[None]:
+    """Refuse a run that would be worth nothing, before anything is asked or spent."""
+    project = records.project
+    if model.artifact is not None and project.handoff == "dataset":
+        datasets.require_current(kaggle, records, model.artifact)
+    for member in model.members:
+        datasets.require_member(kaggle, records, member)
+    yield from datasets.require_shared(kaggle, project, kernel)
+    if kernel == TRAIN and following.base is None:  # a training that resumes has its weights
+        datasets.require_first_stage(kaggle, project)
+    if project.mounts:
+        yield from competition.require(kaggle, project.competition)
+
+
+def _agreement(costs: Preview, *, agreed: bool) -> Steps[None]:
+    if agreed:
+        for line in costs.lines():
+            yield Note(line)
+    elif not (yield Ask(costs, "Push it?", "Nothing was pushed.")):
+        raise Detached("Nothing was pushed.")
+
+
+# A training, from session to session
+
+
+def train(
+    kaggle: Kaggle,
+    records: Records,
+    *,
+    fresh: bool = False,
+    follow: bool = True,
+    command: str = "",
+) -> Steps[CompleteTraining]:
+    """Push, watch and pull, from one session to the next, until the training is complete.
+
+    The first push asks; those that follow are only shown. The answer for a run that was active
+    already does not count: it was for one session.
+
+    Args:
+        fresh: start over, whatever an earlier run saved. Whoever resumes later leaves it out.
+        follow: whether a session that has not ended is the one, whatever was edited since;
+            otherwise it is only if it holds what would be pushed.
+        command: that resumes; by default `invoke push-train --until-done`.
+
+    Raises:
+        NoQuota: if no time is left this week; with the time at which the quota returns.
+        NoSlot: if no session is free.
+        RunFailed: if the first session fails and saves nothing, or if two in a row got no further;
+            `NotMounted`, if two in a row found a source missing.
+        Others: as push, watch and pull raise; the same command resumes.
+    """
+    command = command or records.project.command("push-train --until-done")
+    count, last_error, last, late, agreed = 0, "", None, False, False
+    while True:
+        now = None
+        if not fresh:
+            now = (yield from _active(kaggle, records)) if follow else None
+            if now is None:
+                sessions.require_progress(kaggle, records, last_error, command)
+        if now is None:
+            now, agreed = yield from _next_session(
+                kaggle, records, command, fresh=fresh, agreed=agreed
+            )
+        if now == last:
+            raise RunFailed(
+                f"{now} saved neither an artifact nor a checkpoint; expected one of them.\n"
+                "Fix the notebook so that it trains, or run it once more:\n"
+                f"{records.project.command('push-train --again')}"
+            )
+        last, fresh, count = now, False, count + 1
+        yield Note(f"Watch {now}")
+        try:
+            ended = yield from _ended(kaggle, records, now)
+        except NotMounted as error:
+            if late:
+                raise
+            late = True
+            yield Note(f"{error}\n{ONCE_MORE}")
+            continue
+        late, last_error = False, ended.error or last_error
+        if ended.progress is not None and ended.progress.complete:
+            folder = ended.folder or (yield from pull(kaggle, records, now))
+            return CompleteTraining(now, folder, count)
+        saved_words = ended.progress or "it saved nothing to resume from"
+        yield Note(f"{now}: {saved_words}. Starting the next session.")
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A session that has ended: its pulled folder, what it saved, and its error; "": none."""
+
+    folder: Path | None
+    progress: SavedProgress | None
+    error: str
+
+
+def _ended(kaggle: Kaggle, records: Records, session: Run) -> Steps[Ended]:
+    """Watch a session to its end, and return what it saved.
+
+    Raises:
+        RunFailed: if it failed, and the next session would be this one once more.
+    """
+    failure, status = None, "ERROR"
+    try:
+        status = yield from watch.watch(kaggle, records, session)
+    except NotMounted:
+        raise
+    except RunFailed as error:
+        failure = error
+    folder, found = yield from sessions.saved_output(kaggle, records, session, status)
+    if failure is not None:
+        row = records.push_of(session)
+        if found is None and not (row and row.base):
+            raise failure
+        yield Note(str(failure))
+    return Ended(folder, found, str(failure or ""))
+
+
+def _next_session(
+    kaggle: Kaggle, records: Records, command: str, *, fresh: bool, agreed: bool
+) -> Steps[tuple[Run, bool]]:
+    """Push the next session, and return it, and whether a person has agreed to such a push."""
+    newest = records.newest_version(records.handle(kaggle.username, TRAIN))
+    try:
+        made = yield from push_kernel(kaggle, records, TRAIN, fresh=fresh, agreed=agreed)
+    except NoSlot as error:
+        raise NoSlot(f"{error}\nOnce a run has ended, resume:\n{command}") from error
+    except NoQuota as error:
+        raise NoQuota(f"{error}\n{_renewal(kaggle)}\nTo resume then:\n{command}") from error
+    row = records.push_of(made)
+    asked = row is not None and row.is_ours and made.version > newest
+    return made, agreed or asked
+
+
+def _active(kaggle: Kaggle, records: Records) -> Steps[Run | None]:
+    """Return the run that has not ended, if there is one, whatever was edited since."""
+    with push.naming_again(records, TRAIN):
+        state = yield from sessions.training_state(kaggle, records)
+    if state.run is None or state.status in ENDED:
+        return None
+    if sessions.waits_elsewhere(records.project, state):
+        return None
+    yield Note(f"{state.run} is {state.status}; following it.")
+    return state.run
+
+
+def _renewal(kaggle: Kaggle) -> str:
+    try:
+        renewed = kaggle.quota().renewed
+    except RelayError:
+        renewed = None
+    if renewed is None:
+        return "Kaggle does not say when the week's quota returns; to ask again: invoke status"
+    return f"The week's quota returns at {renewed:%Y-%m-%d %H:%M} UTC."
+
+
+# What follows a run
+
+
+def pull(kaggle: Kaggle, records: Records, of: Run) -> Steps[Path]:
+    """Pull a run's output into `runs` and return its folder; record how far a training got."""
+    with push.noticing_renames(kaggle, of):
+        folder = yield from download(kaggle, of, records.project.runs)
+    if records.kernel_of(of) == TRAIN:
+        sessions.note_progress(records, of, folder)
+    return folder
+
+
+def next_command(records: Records, of: Run, folder: Path) -> str:
+    """Return the command that follows a pull; "" if the run is not ours, or an older training."""
+    project, kernel = records.project, records.kernel_of(of)
+    if kernel == INFER:
+        there = (folder / competition.FILE).is_file()
+        return project.command(f"submit --run {of}" if there else "push-infer")
+    if kernel == PREPARE:
+        return after_preparation(
+            project, saved.describe([path.name for path in folder.iterdir()], [])
+        )
+    if kernel == BENCH:
+        return "python -m commands bench-report"
+    if kernel != TRAIN:
+        return ""
+    found = saved.read(folder)
+    if found is None or not found.complete:
+        on = project.trained_on(output.of_bundle(folder, "machine_shape"))
+        return on.command("push-train --until-done" if found else "push-train")
+    last = records.journal.last(PUSH, kernel=TRAIN, **project.ours)
+    if last is None or run_of(last) != of:
+        return ""  # the steps that follow take the last one
+    return project.command("publish" if project.handoff == "dataset" else "push-infer")
+
+
+def after_complete(records: Records, row: Request) -> str:
+    """Return the command that follows a push whose run is complete; "" if nothing does."""
+    project, journal, made = records.project, records.journal, run_of(row)
+    if row.kernel == PREPARE:
+        return after_preparation(project, "complete")
+    try:
+        folder = records.pulled_folder(made)
+    except UsageError:
+        return project.command(f"pull --run {made}")
+    of_run = {"handle": made.handle, "kernel_version": made.version}
+    sent = (one.before is not None for one in journal.requests(SUBMIT, **of_run))
+    if row.kernel == INFER and any(sent):
+        return ""
+    published = journal.last(PUBLISH, config=project.name, state=State.ENDED)
+    if row.kernel == TRAIN and published and published.at >= row.at:
+        return project.command("push-infer")
+    return next_command(records, made, folder)
+
+
+def after_preparation(project: Project, progress: str) -> str:
+    """Return the command that follows a preparation that is "complete", or got that far."""
+    return project.command("push-train" if progress == "complete" else "push-prepare")

@@ -1,0 +1,353 @@
+"""How Kaggle is asked, whatever the call is.
+
+A question is retried with full jitter for at most `pace.patience` seconds, where that can help; a
+transfer for as long after its last byte. A call that changes something is sent once. If its answer
+is lost it raises `Ambiguous`, and the caller looks what is there before it concludes. An error of
+our own code is neither: it is raised as it is.
+"""
+
+import email.utils
+import json
+import random
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Self, TypeVar
+
+import requests
+from requests.structures import CaseInsensitiveDict
+
+from deploy import auth, errors, failures, transfer
+from deploy.calls import Call, Output, Page
+from deploy.decoding import MALFORMED, Malformed, decoded
+from deploy.transfer import Place, Progress
+
+T = TypeVar("T")
+Values = Mapping[str, Any]  # of a request, by the names that kagglesdk gives them
+P = TypeVar("P", Page, Output)
+
+PAGES_AT_MOST = 1000
+# What is raised without an answer, or for one that cannot be read: a page in place of JSON, or JSON
+# that is not what it should be.
+UNREADABLE = (requests.RequestException, json.JSONDecodeError, Malformed)
+# Seconds to retry until Kaggle has answered once: a machine without a network is told soon.
+FIRST_PATIENCE = 10.0
+ODD_AT_MOST = 3  # answers in a row that are not what they should be
+
+
+@dataclass(frozen=True)
+class Pace:
+    """How patiently Kaggle is asked, in seconds.
+
+    Attributes:
+        first: between two polls, at the start.
+        most: between two polls, in the long run.
+        patience: how long an unanswered question is retried.
+        listed: how long Kaggle may take to list what a finished run wrote.
+        settled: how long a pulled run waits for its submission: Kaggle may store the output later
+            than it lists it.
+        hidden: how long a submission may be complete and show no score.
+    """
+
+    first: float
+    most: float
+    patience: float
+    listed: float = 0.0
+    settled: float = 0.0
+    hidden: float = 1800.0
+
+    @property
+    def stable(self) -> float:
+        """How long an answer has to stay the same where Kaggle may not mean it at once."""
+        return self.most / 2
+
+    @property
+    def unseen(self) -> float:
+        """How long calls may not know of a version that was just pushed: two minutes."""
+        return 2 * self.most
+
+    @property
+    def unstarted(self) -> float:
+        """How long a version that was just pushed may be called saved only: ten minutes."""
+        return 2 * self.patience
+
+
+REMOTE = Pace(first=5, most=60, patience=300, listed=600, settled=300)
+LOOPBACK = Pace(first=0.5, most=2, patience=15, listed=30, hidden=10)
+
+
+class Connection:
+    """A logged-in connection.
+
+    Args:
+        http: the HTTP client of kagglesdk, logged in.
+        username: the owner of what is ours.
+        pace: how patiently Kaggle is asked.
+        timeouts: seconds to connect, and between two bytes.
+        show: is given a line before a question is retried: that may take minutes.
+        renew: gives `http` a new access token; None: it has a key, or a token that cannot be
+            renewed.
+
+    Attributes:
+        signed_by: "key" or "token": what each call is signed with.
+        ahead_seconds: this machine's clock minus Kaggle's, by the last answer; None before one.
+        answered: whether Kaggle has answered at all.
+    """
+
+    def __init__(
+        self,
+        http: Any,
+        username: str,
+        pace: Pace,
+        timeouts: tuple[float, float],
+        show: Callable[[str], None],
+        renew: auth.Renew | None,
+    ) -> None:
+        self.username, self.pace = username, pace
+        self._http, self._timeouts, self._show, self._renew = http, timeouts, show, renew
+        # Private parts, which deploy/auth.py checks: kagglesdk has no other way to give a
+        # download its headers, to follow a log, and to see the date of an answer.
+        self._session: requests.Session = http._session
+        self._endpoint: str = http._endpoint
+        http._response_processor = self._note_time
+        self._anonymous = transfer.anonymous(timeouts)
+        self.signed_by = "key" if isinstance(self._session.auth, tuple) else "token"
+        self.ahead_seconds: float | None = None
+        self.answered = False
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        pace: Pace | None = None,
+        timeouts: tuple[float, float] = (10, 60),
+        show: Callable[[str], None] = lambda line: None,
+    ) -> Self:
+        """Return a connection with the credentials that the official client would use.
+
+        Args:
+            pace: by default that of the address, Kaggle's or this machine's.
+            timeouts: seconds to connect, and between two bytes.
+            show: is given a line before this machine waits for Kaggle.
+
+        Raises:
+            CredentialError: without credentials, or with ones that Kaggle does not know.
+            Unreachable: if Kaggle had to be asked and did not answer.
+        """
+        show(f"Logging in to {auth.address()}")
+        try:
+            client, username, renew = auth.log_in(timeouts)
+        except requests.RequestException as error:
+            known = failures.error_for("log in", error)
+            raise known or errors.Unreachable(failures.unanswered("log in", error)) from error
+        except (OSError, *MALFORMED) as error:
+            if str(getattr(error, "doc", "")).lstrip().startswith("<"):  # an HTML page, not JSON
+                raise errors.Unreachable(failures.unanswered("log in", error)) from error
+            # The error's own text may quote the file, and so the key.
+            raise errors.CredentialError(
+                f"The Kaggle credentials that were found cannot be read ({type(error).__name__}).\n"
+                f"{auth.HOW}"
+            ) from error
+        http = client.http_client()
+        pace = pace or (LOOPBACK if transfer.is_loopback(http._endpoint) else REMOTE)
+        return cls(http, username, pace, timeouts, show, renew)
+
+    def _note_time(self, response: requests.Response) -> None:
+        with suppress(ValueError, TypeError, OverflowError):  # an unreadable date says nothing
+            moment = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))
+            self.ahead_seconds = time.time() - moment.timestamp()
+
+    def _read(self, what: str, call: Call[T], values: Values, patience: float | None = None) -> T:
+        """Ask a question, and retry failures that pass.
+
+        Args:
+            what: the call in words, after "Could not".
+            values: of the request.
+            patience: seconds to retry; by default those of the pace.
+
+        Raises:
+            BadAnswer: if Kaggle's answers, several in a row, are not what they should be.
+            Limited: if Kaggle still answers 429.
+            Unreachable: if there is none, or no retry can help.
+        """
+        request = call.request(values)
+        return self._retried(what, lambda: self._send(call, request), patience)
+
+    def _write(self, what: str, call: Call[T], values: Values) -> T:
+        """Send once. Raises `Ambiguous` if no readable answer came: it may have happened."""
+        request = call.request(values)
+        try:
+            return self._send(call, request)
+        except UNREADABLE as error:
+            raise failures.error_for(what, error) or errors.Ambiguous(
+                f"{failures.unanswered(what, error)}\n{failures.LOOK}"
+            ) from error
+
+    def _pages(
+        self, what: str, call: Call[P], values: Values, patience: float | None = None
+    ) -> Iterator[P]:
+        tokens = [""]
+        while len(tokens) <= PAGES_AT_MOST and tokens.count(tokens[-1]) == 1:
+            about = {"page_size": 100, **values, "page_token": tokens[-1] or None}
+            page = self._read(what, call, about, patience)
+            yield page
+            if not page.next_page_token:
+                return
+            tokens.append(page.next_page_token)
+        raise errors.BadAnswer(
+            f"Could not {what}: Kaggle repeats the page {tokens[-1]!r}, or there are more than"
+            f" {PAGES_AT_MOST}.\n"
+            "Try again in a minute, or write fewer files."
+        )
+
+    def _retried(
+        self,
+        what: str,
+        attempt: Callable[[], T],
+        patience: float | None = None,
+        progress: Progress | None = None,
+    ) -> T:
+        """Try, and retry failures that pass. Full jitter keeps many watchers apart.
+
+        Args:
+            progress: of a transfer. Patience begins again with each byte that it gets further.
+
+        Raises:
+            BadAnswer, Limited, Unreachable: as `_read`.
+        """
+        progress = progress or Progress("", self._show)
+        began = progress.at = time.monotonic()
+        ceiling, odd, told = self.pace.first / 5, 0, False
+        while True:
+            try:
+                return attempt()
+            except UNREADABLE as error:
+                known = failures.error_for(what, error)
+                if known is not None and failures.code(error) != 429:
+                    raise known from error
+                odd = odd + 1 if isinstance(error, Malformed) else 0
+                if odd == ODD_AT_MOST:
+                    raise errors.BadAnswer(failures.unanswered(what, error)) from error
+                if progress.at > began:
+                    began, ceiling = progress.at, self.pace.first / 5
+                longest = self.pace.patience if patience is None else patience
+                if not self.answered and not progress.furthest:
+                    here = failures.nothing_listens_here(error)
+                    longest = 0.0 if here else min(longest, FIRST_PATIENCE)
+                left = began + longest - time.monotonic()
+                why = failures.unanswered(what, error)
+                if left <= 0:
+                    limited = known and errors.Limited(str(known))
+                    raise limited or errors.Unreachable(why) from error
+                if not told:
+                    how = "Going on" if progress.furthest else "Retrying"
+                    self._show(f"{why.splitlines()[0]} {how} for up to {longest:.0f} s.")
+                told = True
+                pause = failures.retry_after(error)
+                if pause is None:
+                    pause = random.uniform(0, ceiling)  # noqa: S311 - spreads load, guards nothing
+                time.sleep(min(pause, left))
+                ceiling = min(ceiling * 2, self.pace.most)
+
+    def _send(self, call: Call[T], request: Any, *, renew: bool = True) -> T:
+        """Send a request once, and return what its answer says.
+
+        A call that is answered by 401 has done nothing: it is sent again with a new access token,
+        if the old one has ended.
+        """
+        from kagglesdk.common.types.http_redirect import HttpRedirect
+
+        is_file = call.answer is requests.Response
+        reader = HttpRedirect if is_file else call
+        try:
+            answer: T = self._http.call(call.service, call.method, request, reader)
+        except requests.HTTPError as error:
+            self.answered = True
+            ended = failures.code(error) == 401 and error.request.method == "POST"
+            if not ended or not renew or self._renew is None:
+                raise
+            self._retried("renew the login", self._renew)
+            return self._send(call, request, renew=False)
+        except requests.RequestException:
+            raise
+        except MALFORMED as error:
+            raise Malformed(f"{type(error).__name__}: {error}") from error
+        self.answered = True
+        return answer if is_file else decoded(call.answer, answer)
+
+    def _download(
+        self,
+        what: str,
+        path: Path,
+        ask: transfer.Ask,
+        renew: Callable[[], bool] = lambda: True,
+        note: Path | None = None,
+    ) -> None:
+        """Download to `path`, and go on where a connection broke.
+
+        Args:
+            ask: for the file, with more headers; a signed address is asked for each time.
+            renew: gets another address if the storage refuses this one; returns whether it did.
+            note: as in `transfer.Download`. With it, what came is kept where this fails, or is
+                killed.
+
+        Raises:
+            Expired: if the storage refuses a new address, too.
+            Unreachable: if no byte came for as long as the pace is patient.
+        """
+        download = transfer.Download(path, note)
+        try:
+            self._transferred(what, path, partial(download.fetch, ask), renew)
+        finally:
+            if note is None:
+                download.forget()
+
+    def _file(self, call: Call[requests.Response], values: Values) -> transfer.Ask:
+        """Return what asks for the file that a call leads to; its headers follow the redirect."""
+        request = call.request(values)
+
+        def ask(headers: Mapping[str, str]) -> requests.Response:
+            before = self._session.headers
+            self._session.headers = CaseInsensitiveDict({**before, **headers})
+            try:
+                return self._send(call, request)
+            finally:
+                self._session.headers = before
+
+        return ask
+
+    def _upload(
+        self, path: Path, call: Call[Place], values: Values, note: Path | None = None
+    ) -> str:
+        """Upload a file and return its token. It goes on where a connection broke.
+
+        Args:
+            call: asks for the token and the address of an upload.
+            note: where both are kept, for this user alone, in case that this process is killed. Its
+                name has to be that of these bytes, on this Kaggle.
+        """
+        size, changed = path.stat().st_size, int(path.stat().st_mtime)
+        about = {**values, "content_length": size, "last_modified_epoch_seconds": changed}
+        request = call.request(about)
+        upload = transfer.Upload(path, self._anonymous, lambda: self._send(call, request), note)
+        try:
+            return self._transferred(f"upload {path.name}", path, upload.send, upload.forget)
+        except errors.Refused:
+            upload.forget()  # the next command begins anew
+            raise
+
+    def _transferred(
+        self, what: str, path: Path, attempt: Callable[[Progress], T], renew: Callable[[], bool]
+    ) -> T:
+        """Transfer a file, by another address where the storage refuses one that brought bytes."""
+        progress, refused = Progress(path.name, self._show), -1
+        while True:
+            try:
+                return self._retried(what, lambda: attempt(progress), progress=progress)
+            except errors.Expired:
+                if progress.furthest <= refused or not renew():
+                    raise
+                refused = progress.furthest

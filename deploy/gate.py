@@ -1,0 +1,151 @@
+"""The gate: what must be true of a bundle, or of a text, before it may leave this machine.
+
+It raises one `UsageError` that names every problem at once. Kaggle's client checks almost none of
+this, and Kaggle answers most of it with a run on the wrong machine.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from deploy.errors import UsageError
+from deploy.secrets import ALLOWED, find, redact
+
+REVOKE = f"Remove it, and revoke it; if it is no secret, end its line with  # {ALLOWED}"
+BYTES_AT_MOST = 900_000  # Kaggle refuses 1 MB
+SHAPES = (
+    *("TpuV5E8", "TpuV6E8", "NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1"),
+    *("NvidiaTeslaA100", "NvidiaH100", "NvidiaRtxPro6000"),
+)
+BOOLEAN = ("true|false", "true or false, written out: Kaggle's defaults are not those of its page")
+# A dataset, or one version of it.
+DATASET = r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[1-9][0-9]{0,8})?"
+# Of each key of kernel-metadata.json what its JSON may be, as a pattern, and in words.
+VALUES = {
+    "id": (
+        r'"[A-Za-z0-9_-]{1,50}/(?=[a-z0-9-]{5,50}")[a-z0-9]+(-[a-z0-9]+)*"',
+        "owner/slug, the slug of 5 to 50 lower-case letters, digits and hyphens between them",
+    ),
+    "language": ('"python"', "python"),
+    "kernel_type": ('"notebook"', "notebook"),
+    "is_private": ("true", "true. Read a notebook, then publish it on kaggle.com"),
+    **dict.fromkeys(("enable_tpu", "enable_gpu", "enable_internet"), BOOLEAN),
+    "machine_shape": (
+        f'"({"|".join(SHAPES)})?"',
+        f'one of {", ".join(SHAPES)}, or "" for a CPU; Kaggle has retired others',
+    ),
+    **dict.fromkeys(("title", "code_file"), ('".+"', "a text")),
+    "dataset_sources": (
+        rf'\[("{DATASET}"(, )?)*\]',
+        'a list of datasets by owner/slug, as ["keras/weights"]. Correct kernel-metadata.json; or'
+        " init_from in the config, after `invoke publish` of the training that it names",
+    ),
+}
+SOURCES = {f"{kind}_sources" for kind in ("competition", "kernel", "model")}
+
+
+def share_of_limit(size: int) -> str:
+    """Return how near to the limit a bundle is.
+
+    >>> share_of_limit(436_200)
+    '436 kB, 48 % of the 900 kB that the gate allows'
+    """
+    share = f"{100 * size / BYTES_AT_MOST:.0f} %"
+    return f"{size / 1000:.0f} kB, {share} of the {BYTES_AT_MOST // 1000} kB that the gate allows"
+
+
+def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
+    """Raise `UsageError`, naming every problem, unless this may be pushed.
+
+    Args:
+        text: of the notebook; each cell's source is one text, as Kaggle expects.
+        metadata: the keys of kernel-metadata.json.
+        offline: the kernel is scored without the internet, so it must not ask for it.
+    """
+    notebook = json.loads(text)
+    problems = [*_of_notebook(notebook, len(text.encode())), *_of_metadata(metadata, offline)]
+    problems += (
+        f"{kind} seems to be in {where}, line {line}. {REVOKE}"
+        for where, part in _sent_texts(notebook, metadata)
+        for line, kind in find(part).items()
+    )
+    if problems:
+        # They quote what they refuse, which may be a key.
+        listed = "\n".join(f"  - {_quotable(problem)}" for problem in problems)
+        raise UsageError(
+            f"Nothing was sent. The bundle {_quotable(str(metadata.get('id')))} may not be pushed:"
+            f"\n{listed}\nCorrect each of these, and give the same command again."
+        )
+
+
+def check_text(what: str, text: str) -> None:
+    """Raise `UsageError` if a secret seems to be in a text that is about to be sent as `what`."""
+    found = find(text)
+    if found:
+        listed = "\n".join(f"  - {kind}, line {line}" for line, kind in found.items())
+        raise UsageError(
+            f"Nothing was sent. A secret seems to be in {_quotable(what)}:\n{listed}\n"
+            f"Expected none: what is sent stays there, and may be shared later. {REVOKE}"
+        )
+
+
+def _quotable(text: str) -> str:
+    """Return a text without its secrets; an ellipsis if it has one that `redact` does not know."""
+    shown = redact(text)
+    return "…" if find(shown) else shown
+
+
+def _of_notebook(notebook: Mapping[str, Any], size: int) -> Iterator[str]:
+    import nbformat
+
+    if size >= BYTES_AT_MOST:
+        yield (
+            f"it has {size:,} bytes; expected fewer than {BYTES_AT_MOST:,}."
+            " Move data out of pipeline/"
+        )
+    try:
+        nbformat.validate(nbformat.from_dict(notebook))
+    except (nbformat.ValidationError, AttributeError, KeyError, TypeError) as error:
+        yield f"it is not a valid notebook: {str(error).splitlines()[0]}. Fix notebook.py"
+
+
+def _of_metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
+    for key in sorted(metadata.keys() - VALUES.keys() - SOURCES):
+        pins = " It silently makes a TPU run a CPU run." if key.startswith("docker") else ""
+        yield f"kernel-metadata.json has the key {key!r}, which nothing may set.{pins} Remove it"
+    for key, (pattern, expected) in VALUES.items():
+        value = json.dumps(metadata.get(key))
+        if not re.fullmatch(pattern, value):
+            yield f"{key} is {value}; expected {expected}"
+    asked = machine(str(metadata.get("machine_shape")))
+    if not asked.items() <= metadata.items():
+        yield f"enable_tpu and enable_gpu do not fit machine_shape {asked['machine_shape']!r}"
+    if offline and metadata.get("enable_internet") is not False:
+        yield "enable_internet is not false; a code competition refuses a notebook that has it"
+
+
+def machine(shape: str) -> dict[str, Any]:
+    """Return the keys of kernel-metadata.json that ask for a machine.
+
+    >>> machine("NvidiaTeslaT4")
+    {'machine_shape': 'NvidiaTeslaT4', 'enable_tpu': False, 'enable_gpu': True}
+    """
+    tpu, gpu = shape.startswith("Tpu"), shape.startswith("Nvidia")
+    return {"machine_shape": shape, "enable_tpu": tpu, "enable_gpu": gpu}
+
+
+def _sent_texts(
+    notebook: Mapping[str, Any], metadata: Mapping[str, Any]
+) -> Iterator[tuple[str, str]]:
+    """Yield (where it is, text) of all that a push sends."""
+    parts = {"the notebook": {**notebook, "cells": []}, "kernel-metadata.json": metadata}
+    for place, cell in enumerate(notebook.get("cells", []), start=1):
+        text = "".join(cell.get("source", ""))  # one text, or one for each line
+        # Quotable before it is cut: a part of a key would not be recognized.
+        where = f"cell {place} ({_quotable(text.partition(chr(10))[0])[:60]})"
+        yield where, text
+        parts[where] = {**cell, "source": ""}
+    for where, part in parts.items():
+        for key, value in part.items():
+            yield f"{where}, {_quotable(key)}", f"{key}: {json.dumps(value, ensure_ascii=False)}"

@@ -1,0 +1,90 @@
+"""What a session of `doctor --live` finds out: the code of its notebook.
+
+Kaggle runs this text, so it imports only what every image has. It prints one line of JSON.
+"""
+
+import hashlib
+import json
+import os
+import shutil
+import socket
+import time
+from pathlib import Path
+from typing import Any
+
+INPUT = Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle")) / "input"
+LOCAL = "LOCALKAGGLE_ACCELERATOR"  # set by the local Kaggle alone, to the shape that it simulates
+FINDINGS = "findings"  # the name of what is printed
+MARKER, NOTEBOOK = "marker.txt", "notebook"  # the file that says what wrote an output; its text
+# Files of the kinds that may get lost, beside an archive of numpy.
+TEXTS = {".hidden": "hidden\n", "empty.txt": "", "deep/file.txt": "x\n", "table.csv": "id\n0.50\n"}
+ARRAYS, SUBMISSION = "arrays.npz", "submission.csv"
+CONNECT_SECONDS = 5.0
+
+
+def run(shape: str, reach: str, sample: str, hold: float) -> None:
+    """Print what this session finds, and write some files.
+
+    Args:
+        shape: Kaggle's name of the machine that was asked for; "": a CPU.
+        reach: host:port to which the internet should lead; "": do not try.
+        sample: name of the competition's file that is copied as the submission; "": none.
+        hold: seconds for which the session goes on afterwards.
+    """
+    found: dict[str, Any] = {"layout": layout(), "markers": markers(), "sha256": write_files()}
+    if reach:
+        found["internet"] = reaches(reach)
+    if shape:
+        found |= accelerators(shape)
+    if sample:
+        copies = [*INPUT.glob(f"*/{sample}"), *INPUT.glob(f"*/*/{sample}")]
+        shutil.copyfile(copies[0], SUBMISSION)
+    print(json.dumps({FINDINGS: found}), flush=True)
+    time.sleep(hold)
+
+
+def layout() -> str | None:
+    """Return where inputs are: as since 2026, "flat" as before, or in both places."""
+    names = {path.name for path in INPUT.glob("*")}
+    flat = names - {"competitions", "datasets", "notebooks"}
+    if not names:
+        return None
+    return "2026" if not flat else "flat" if flat == names else "both"
+
+
+def markers() -> list[str]:
+    """Return the texts of the markers that are mounted, in any layout."""
+    places = ("*", "datasets/*/*", "notebooks/*/*")
+    return [path.read_text() for place in places for path in INPUT.glob(f"{place}/{MARKER}")]
+
+
+def write_files() -> dict[str, str]:
+    """Write a marker and a file of each kind, and return their sha256."""
+    import numpy as np
+
+    texts = {**TEXTS, MARKER: NOTEBOOK}
+    for name, text in texts.items():
+        Path(name).parent.mkdir(parents=True, exist_ok=True)
+        Path(name).write_text(text)
+    np.savez(ARRAYS, numbers=np.arange(1000))
+    return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in (*texts, ARRAYS)}
+
+
+def reaches(address: str) -> bool:
+    """Return whether a connection to host:port can be opened."""
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host, int(port)), CONNECT_SECONDS).close()
+    except OSError:
+        return False
+    return True
+
+
+def accelerators(shape: str) -> dict[str, Any]:
+    """Return whether JAX sees the TPU that was asked for, or how many GPUs it sees."""
+    import jax
+
+    seen, simulated = jax.devices(), os.environ.get(LOCAL, "")
+    if shape.startswith("Tpu"):
+        return {"verified": seen[0].platform == "tpu" or simulated == shape}
+    return {"gpus": len(seen) if seen[0].platform == "gpu" or simulated == shape else 0}

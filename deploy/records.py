@@ -1,0 +1,215 @@
+"""The runs that were pushed from here: what the journal and the folders in `runs` say of them.
+
+Reads  the journal's pushes to this Kaggle, and the folders in `runs`
+Gives  a `Run` by version; a folder only if that run wrote it
+"""
+
+from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import cached_property
+from pathlib import Path
+
+from deploy import bundle, output
+from deploy.errors import UsageError
+from deploy.journal import PUSH, Journal, Request, State, Why
+from deploy.project import KERNELS, TRAIN, Project
+from deploy.runs import Run, parse
+
+# Why Kaggle did not run a push that it may have stored all the same.
+REFUSED_RUN = (Why.NO_QUOTA, Why.NO_SLOT, Why.REFUSED)
+
+
+def run_of(row: Request) -> Run:
+    """Return the run that a push made."""
+    return Run(row.handle, row.number, row.url, row.bundle_sha256, row.machine_shape, row.kernel_id)
+
+
+@dataclass(frozen=True)
+class Records:
+    """The journal of a project, and what it says of the pushes from here."""
+
+    project: Project
+
+    @cached_property
+    def journal(self) -> Journal:
+        """The journal in `runs`, for the Kaggle that this process speaks to."""
+        return Journal(self.project.runs / "journal.sqlite")
+
+    def asked(self, owner: str, kernel: str) -> str:
+        """Return the address that a new kernel should have."""
+        return bundle.kernel_handle(owner, self.project.slug or self.project.competition, kernel)
+
+    def handle(self, owner: str, kernel: str) -> str:
+        """Return the address that a kernel has: Kaggle may have given another one."""
+        asked = self.asked(owner, kernel)
+        made = (row for row in self.journal.requests(PUSH, asked=asked) if row.is_made)
+        return next((row.handle for row in made), asked)
+
+    def kernel_of(self, run: Run) -> str:
+        """Return which of the project's kernels a run is of; "" for any other."""
+        owner = run.handle.partition("/")[0]
+        return next((name for name in KERNELS if self.handle(owner, name) == run.handle), "")
+
+    def push_of(self, run: Run) -> Request | None:
+        """Return the push that made a run, or found it; None: the journal has none."""
+        rows = self.journal.requests(PUSH, handle=run.handle, number=run.version)
+        return next((row for row in rows if row.is_made), next(iter(rows), None))
+
+    def command_on(self, run: str, task: str) -> str:
+        """Return the command that runs a task on a run, which another config may have pushed."""
+        row = self.push_of(parse(run))
+        name = row.config if row is not None else self.project.name
+        # One that was given as a path cannot be named by what the journal keeps of it.
+        named = (self.project.root / "pipeline" / "configs" / f"{name}.py").is_file()
+        other = named and name != self.project.name
+        project = replace(self.project, config=name) if other else self.project
+        return project.command(f"{task} --run {run}")
+
+    def newest_version(self, handle: str) -> int:
+        """Return the newest version that the journal knows of a kernel, or 0."""
+        made = (row for row in self.journal.requests(PUSH, handle=handle) if row.is_made)
+        return max((row.number for row in made), default=0)
+
+    def refused_after(self, handle: str, **bundle: str) -> int | None:
+        """Return the version before the last pushes that Kaggle refused to run; None: it ran them.
+
+        Kaggle may have stored what was pushed all the same, as a version after that one.
+
+        Args:
+            bundle: bundle_sha256, for the pushes of this bundle alone.
+        """
+        refused = []
+        for row in self.journal.requests(PUSH, handle=handle, **bundle):
+            if row.is_made:
+                break
+            if row.state == State.REFUSED and row.why in REFUSED_RUN and row.before is not None:
+                refused.append(row.before)
+        return min(refused, default=None)
+
+    def unclear(self) -> list[Request]:
+        """Return the last push of each kernel if nobody knows whether it made a version."""
+        ours = self.project.ours
+        last = (self.journal.last(PUSH, kernel=kernel, **ours) for kernel in KERNELS)
+        return [row for row in last if row is not None and row.is_open]
+
+    def last_run(self, kernel: str, instead: str = "") -> Run:
+        """Return the last run of a kernel of this config that was pushed from here.
+
+        Args:
+            instead: what else the command takes.
+
+        Raises:
+            UsageError: if there is no push, or if the newest one made no version: an older run is
+                not what the user means.
+        """
+        row = self.journal.last(PUSH, kernel=kernel, **self.project.ours)
+        push = self.project.command(KERNELS[kernel].task)
+        if row is None:
+            raise UsageError(
+                f"The journal in {self.project.runs} knows no push of {kernel} with the config"
+                f" {self.project.name} for the competition {self.project.competition}; a rehearsal"
+                f" is none.\nPush it with the command below{instead}.\n{push}"
+            )
+        if row.why == Why.SOURCES_REFUSED and row.number:
+            raise UsageError(
+                f"The last push of {kernel} became {row.handle}/{row.number}, which lacks one of"
+                " its sources: its result is worthless.\n"
+                "Correct dataset_sources in its kernel-metadata.json, or have the source shared"
+                f" with you. Then push it again{instead}.\n{push}"
+            )
+        if not row.is_made:
+            raise UsageError(
+                f"The last push of {kernel} made no version that we know of: it ended as"
+                f" {row.why or row.state}.\nPush it again with the command below{instead}.\n{push}"
+            )
+        return run_of(row)
+
+    def find_run(self, named: str, kernel: str) -> Run:
+        """Return the run named `owner/slug/version`, with what the journal knows of it.
+
+        Args:
+            named: "": the last run of `kernel`.
+            kernel: one of `KERNELS`.
+
+        Raises:
+            UsageError: if the name is no run, or if there is no such kernel or no run of it.
+        """
+        if named:
+            row = self.push_of(parse(named))
+            return run_of(row) if row else parse(named)
+        if kernel not in KERNELS:
+            raise UsageError(
+                f"--kernel {kernel[:80]!r}: there is no such notebook; expected"
+                f" {', '.join(KERNELS)}.\nCorrect it, or name a run: --run owner/slug/version"
+            )
+        return self.last_run(kernel, ", or name a run: --run owner/slug/version")
+
+    def pulled_folder(self, run: Run) -> Path:
+        """Return the folder that a run was pulled to.
+
+        Raises:
+            UsageError: if the run was not pulled, or if the folder is gone or another run's.
+        """
+        folder = self.project.runs / output.folder_name(run)
+        pull = self.project.command(f"pull --run {run}")
+        if not folder.is_dir():
+            raise UsageError(f"{run} has not been pulled; expected its output in {folder}.\n{pull}")
+        held, note = output.of_bundle(folder, "bundle_sha256"), output.noted(folder)
+        server, wrong = self.journal.server, ""
+        if run.bundle_sha256 and held != run.bundle_sha256:
+            wrong = (
+                f"was written by bundle {held[:12] or 'none'}; {run} has"
+                f" {run.bundle_sha256[:12]}: it is another run's"
+            )
+        elif note is not None and (note.run, note.server) != (str(run), server):
+            wrong = f"was pulled from {note.run} at {note.server}; expected {run} at {server}"
+        elif note is not None and note.at < self._pushed_at(run):
+            wrong = (
+                f"was pulled before {run} was pushed: that Kaggle was restarted since. Expected"
+                " this run's output"
+            )
+        if wrong:
+            again = f"Pull the run again, which sets that folder aside:\n{pull}"
+            raise UsageError(f"{folder} {wrong}.\n{again}")
+        return folder
+
+    def last_artifact(self) -> Path:
+        """Return the artifact of the last training, as `pulled_folder` finds it."""
+        return self.pulled_folder(self.last_run(TRAIN)) / output.ARTIFACT
+
+    def training(self, named: str) -> tuple[Path, str]:
+        """Return the output of a pulled training, and the run.
+
+        Args:
+            named: owner/slug/version; "": the last one that was pushed, or, if none ever was, the
+                last one that was rehearsed, whose run is "".
+        """
+        ours = self.project.ours
+        if not named and self.journal.last(PUSH, kernel=TRAIN, **ours) is None:
+            with suppress(ValueError):
+                return self._rehearsed(), ""
+        run = self.find_run(named, TRAIN)
+        return self.pulled_folder(run), str(run)
+
+    def _rehearsed(self) -> Path:
+        """Return the output of the last training of this config that was rehearsed.
+
+        A rehearsal pulls into a folder of its own below `runs`. Raises `ValueError` without one.
+        """
+        ours = {"kernel": TRAIN, **self.project.ours}.items()
+        folders: Iterable[Path] = (
+            path.parent for path in self.project.runs.glob(f"*/*/{output.NOTE}")
+        )
+        found = {
+            folder: note.at
+            for folder in folders
+            if (note := output.noted(folder))
+            and ours <= output.json_object(folder / output.BUNDLE).items()
+        }
+        return max(found, key=lambda folder: found[folder])
+
+    def _pushed_at(self, run: Run) -> str:
+        """Return when we made this version; "" if somebody else did, or nobody knows."""
+        rows = self.journal.requests(PUSH, handle=run.handle, number=run.version)
+        return max((row.at for row in rows if row.is_ours), default="")

@@ -1,0 +1,183 @@
+"""Runs: one execution of one kernel version each, and why one of them failed."""
+
+import re
+from dataclasses import dataclass, field
+
+from deploy import auth, failures
+from deploy.client import Kaggle
+from deploy.errors import NotMounted, RelayError, UsageError
+from deploy.project import BENCH, INFER, KERNELS, PAIR, SHAPES, TRAIN
+
+SAVED = "NEW_SCRIPT"  # Kaggle's word for a version that is saved and does not run, or not yet
+CANCELLED = "CANCEL_ACKNOWLEDGED"  # in a browser, or by Kaggle when its time was up
+ENDED_BADLY = ("ERROR", "CANCEL_REQUESTED", CANCELLED, SAVED)
+ENDED = ("COMPLETE", "ERROR", CANCELLED, SAVED)
+NOT_MOUNTED = "ERROR, a source was not mounted"  # the status of a run that never began
+TAIL_LINES = 40
+ERROR_LINE = re.compile(r"\s*[\w.]*(Error|Exception|Interrupt|Exit)\b\s*(:|$)")
+FAILING_CELL = re.compile(r'Exception encountered at "In \[(\d+)\]"')
+TIME_UP = r"exceeded [\d.]+ seconds|maximum allowed execution time"
+# What the end of a failed run's log says, and what usually helps. The first that fits counts. A
+# colon at its end is followed by the command that pushes the run again.
+CRASHES = {
+    NotMounted.words: "In the first run after a source was attached Kaggle may not mount it."
+    " Nothing has to be edited. Push the same again:",
+    r"Asked for \w+|Unable to initialize backend 'tpu'": "Kaggle gave another machine. Verify the"
+    " account at kaggle.com/settings, remove any docker pin, and push again.",
+    r"RESOURCE_EXHAUSTED|[Oo]ut of memory|MemoryError": "Memory ran out. Use a smaller model,"
+    " batchnorm_batch or image size in the config and push again.",
+    r"exit code 137|DeadKernelError": "The session was killed: its memory ran out, or its time"
+    " (session_hours must be less than Kaggle allows).\nA training resumes from its last whole"
+    " checkpoint. Push it again:",
+    r"No space left|Disk quota exceeded|\[Errno 28\]": "/kaggle/working is full. Keep fewer"
+    " checkpoints, write scratch to /kaggle/tmp, and push again.",
+    r"[Nn]etwork is unreachable|Name or service not known|Temporary failure in name resolution"
+    r"|NameResolutionError": "The notebook reached for the internet and had none: it is off in"
+    " infer-gpu and prepare-cpu, and anywhere for an account whose phone is not verified"
+    " (kaggle.com/settings). Mount what it needs as a dataset, or verify the phone; push again.",
+    r"ModuleNotFoundError|ImportError": "Kaggle's image lacks that module, or has another version."
+    " Use what it has (constraints/), and push again.",
+    TIME_UP: "The session's time ended. Lower epochs, or raise batch, in the config and push"
+    " again.",
+    r"this is the artifact of another run": "Kaggle mounted an older version. Publish the artifact"
+    " again, wait for it, and push infer again.",
+    r"No kernel name found": "The notebook has no kernelspec. Push the one that this makes:\n"
+    "invoke build",
+}
+
+
+def crash_advice(log: str) -> str:
+    """Return what usually helps against what the end of a log says; "" if nothing is known.
+
+    >>> crash_advice("OSError: [Errno 28] No space left on device").split(".")[0]
+    '/kaggle/working is full'
+    """
+    return next((advice for shape, advice in CRASHES.items() if re.search(shape, log)), "")
+
+
+@dataclass(frozen=True)
+class Run:
+    """One execution of one kernel version.
+
+    Attributes:
+        handle: owner/slug of the kernel.
+        version: of the kernel.
+        url: of its page; "": none, or unknown.
+        bundle_sha256: "" if we did not push it.
+        machine_shape: Kaggle's name of the machine that it asked for; "": unknown.
+        kernel_id: of the kernel, which keeps it when it is renamed; 0: unknown.
+    """
+
+    handle: str
+    version: int
+    url: str = ""
+    bundle_sha256: str = ""
+    machine_shape: str = field(default="", compare=False)
+    kernel_id: int = field(default=0, compare=False)
+
+    def __str__(self) -> str:
+        return f"{self.handle}/{self.version}"
+
+    @property
+    def accelerator(self) -> str:
+        """What it runs on: "TPU", "GPU" or "CPU"."""
+        return accelerator(self.handle, self.machine_shape)
+
+    @property
+    def push_task(self) -> str:
+        """The task that pushes its kernel again, to the machine that it was on.
+
+        >>> Run("ann/digits-train-tpu", 1, machine_shape="NvidiaTeslaT4").push_task
+        'push-train --for gpu-t4x2'
+        """
+        usual = TRAIN if self.machine_shape.startswith("Tpu") else INFER
+        name = next((name for name in KERNELS if f"-{name}" in self.handle), usual)
+        pair = name == TRAIN and self.machine_shape == SHAPES[PAIR]
+        return f"{KERNELS[name].task}{f' --for {PAIR}' if pair else ''}"
+
+
+def accelerator(kernel: str, machine_shape: str = "") -> str:
+    """Return "TPU", "GPU" or "CPU": of the machine, or else by the end of the kernel's name.
+
+    >>> accelerator("digits-train-tpu"), accelerator("digits-train-tpu", "NvidiaTeslaT4")
+    ('TPU', 'GPU')
+    """
+    if machine_shape:
+        return "TPU" if machine_shape.startswith("Tpu") else "GPU"
+    kinds = re.findall(r"-(tpu|cpu|gpu)(?=-|$)", kernel)
+    if not kinds and kernel.endswith(BENCH):  # which asks for each machine by its shape
+        return "CPU"
+    return kinds[-1].upper() if kinds else "GPU"
+
+
+def parse(text: str) -> Run:
+    """Return the run that `owner/slug/3` names. Raises `UsageError` for anything else.
+
+    >>> parse("ann/digits-train-tpu/3").version
+    3
+    """
+    match = re.fullmatch(r"([A-Za-z0-9_-]{1,50}/[A-Za-z0-9-]{1,100})/v?([1-9][0-9]{0,8})", text)
+    if match is None:
+        raise UsageError(
+            f"--run {text[:80]!r} is not a run; expected owner/slug/version, as"
+            " ann/digits-train-tpu/3; for `invoke report`, also an existing folder.\n"
+            "Correct it, or leave it out: the default is the last run that was pushed from here."
+        )
+    return Run(match[1], int(match[2]))
+
+
+def page(url: str) -> str:
+    """Return a page's address; "" for a local Kaggle, which has no pages."""
+    return "" if auth.environment() == "LOCALHOST" else url
+
+
+def of_another(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError | None:
+    """Return the error for a run of another account that Kaggle does not show; None: it is ours."""
+    owner, user = run.handle.partition("/")[0], kaggle.username
+    if owner.lower() == user.lower():
+        return None
+    return type(error)(
+        f"There is no run {run} that {user} may see: you are logged in as {user}, and the run is"
+        f" {owner}'s.\nLog in as {owner}, or name a run of {user}'s: --run owner/slug/version. To"
+        " see who is logged in:\ninvoke doctor"
+    )
+
+
+def failed(kaggle: Kaggle, run: Run, status: str, failure: str, then: str) -> str:
+    """Return the message about a run that failed: its cell, its error, the end of its log, and what
+    usually helps.
+
+    Args:
+        failure: Kaggle's message about it.
+        then: the last lines: what to do next.
+    """
+    push = f"invoke {run.push_task}"
+    if status == SAVED:
+        return (
+            f"{run} was saved and not run; expected a run. Kaggle also says so of a version that"
+            f" was pushed minutes ago. If its page shows no run, push it again:\n{push}"
+        )
+    try:
+        # As one text: a key of several lines is recognized only whole.
+        log = failures.plain("\n".join(kaggle.kernel_log(run.handle, run.version)))
+        lines = log.split("\n") if log else ["(it is empty)"]
+    except RelayError as error:
+        lines = [f"(the log could not be read: {str(error).splitlines()[0]})"]
+    errors = [line.strip() for line in lines if ERROR_LINE.match(line)]
+    cells = FAILING_CELL.findall("\n".join(lines))
+    end = "\n".join([failure, *lines[-TAIL_LINES:]])
+    stopped = status == CANCELLED and not re.search(TIME_UP, end)
+    how = "was cancelled on kaggle.com" if stopped else f"ended as {status}"
+    # What a run printed that was stopped is no cause.
+    advice = "To run it again:" if stopped else crash_advice(end)
+    parts = [
+        f"{run} {how}; expected COMPLETE.",
+        failures.plain(failure).strip(),
+        *(f"The failing cell is In [{cell}] of {run.url or run}." for cell in cells[-1:]),
+        *(f"The failing cell said: {error}" for error in errors[-1:]),
+        "The end of its log:",
+        *(f"  | {line}" for line in lines[-TAIL_LINES:]),
+        f"{advice}\n{push}" if advice.endswith(":") else advice or "Fix the cause and push again.",
+        then,
+    ]
+    return "\n".join(part for part in parts if part)

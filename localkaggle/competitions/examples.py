@@ -1,0 +1,136 @@
+"""Examples: labelled rows and pictures, split into three, as the files of a competition."""
+
+import csv
+import hashlib
+import io
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from localkaggle.competitions.competition import Columns, Competition
+
+Parts = tuple[np.ndarray, np.ndarray, np.ndarray]
+"""The indices of the training, the visible and the hidden rows."""
+
+
+def table(header: Sequence[str], rows: Iterable[Sequence[object]]) -> bytes:
+    r"""Return a CSV file.
+
+    >>> table(["id", "label"], [["a", 3], ["b", ""]])
+    b'id,label\na,3\nb,\n'
+    """
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([header, *rows])
+    return text.getvalue().encode()
+
+
+def split(
+    count: int, *, visible: int, hidden: int, labels: np.ndarray | None = None, seed: int = 0
+) -> Parts:
+    """Split rows into a training set and two test sets, each in random order.
+
+    Args:
+        count: how many rows there are.
+        visible: how many are in the visible test set.
+        hidden: how many are in the hidden test set.
+        labels: shape (count,); each part then has the same share of each label.
+        seed: of the random order.
+    """
+    from sklearn.model_selection import train_test_split
+
+    rest, found = np.arange(count), []
+    for size in (hidden, visible):
+        stratify = None if labels is None else labels[rest]
+        rest, test = train_test_split(rest, test_size=size, stratify=stratify, random_state=seed)
+        found.append(test)
+    return rest, found[1], found[0]
+
+
+@dataclass(frozen=True)
+class Examples:
+    """What a model learns from.
+
+    Attributes:
+        target: the name of what is predicted.
+        values: of it, as text.
+        columns: {name: values} of a table beside it.
+        images: uint8 (n, height, width), or none.
+    """
+
+    target: str
+    values: Sequence[str]
+    columns: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    images: np.ndarray | None = None
+
+    def competition(
+        self,
+        slug: str,
+        title: str,
+        parts: Parts,
+        *,
+        placeholder: str,
+        score: Callable[[Columns, Columns], float],
+        **more: Any,
+    ) -> Competition:
+        """Return the competition.
+
+        Its train.csv has ids, columns and the target; test.csv has no target, and is there if there
+        are columns. Pictures are in train/ and test/.
+
+        Args:
+            slug: of the competition.
+            title: of the competition.
+            parts: as `split` returns them.
+            placeholder: every value in the sample submission.
+            score: as in `Competition`.
+            more: of `Competition`.
+        """
+        # Numbers in the order of the parts, so that no two parts share one. The id of a picture
+        # tells neither its label nor its place in the data.
+        ids: dict[int, Any] = {row: n for n, row in enumerate(np.concatenate(parts).tolist())}
+        if self.images is not None:
+            ids = {row: hashlib.sha256(f"{slug} {row}".encode()).hexdigest()[:8] for row in ids}
+
+        def csv_file(rows: np.ndarray, columns: Mapping[str, Sequence[object]]) -> bytes:
+            lines = [
+                [ids[row], *(values[row] for values in columns.values())]
+                for row in sorted(rows.tolist(), key=ids.__getitem__)
+            ]
+            return table(["id", *columns], lines)
+
+        def pictures(folder: str, rows: np.ndarray) -> dict[str, bytes]:
+            if self.images is None:
+                return {}
+            return {f"{folder}/{ids[row]}.png": png(self.images[row]) for row in rows.tolist()}
+
+        def test(rows: np.ndarray) -> dict[str, bytes]:
+            sample = {self.target: [placeholder] * len(self.values)}
+            return {
+                **({"test.csv": csv_file(rows, self.columns)} if self.columns else {}),
+                "sample_submission.csv": csv_file(rows, sample),
+                **pictures("test", rows),
+            }
+
+        train, visible, hidden = parts
+        labelled = {**self.columns, self.target: self.values}
+        return Competition(
+            slug=slug,
+            title=title,
+            training={"train.csv": csv_file(train, labelled), **pictures("train", train)},
+            visible_test=test(visible),
+            hidden_test=test(hidden),
+            solution={self.target: {str(ids[row]): self.values[row] for row in hidden.tolist()}},
+            score=score,
+            **more,
+        )
+
+
+def png(pixels: np.ndarray) -> bytes:
+    """Return a PNG file of uint8 (height, width)."""
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    Image.fromarray(pixels).save(buffer, "PNG")
+    return buffer.getvalue()

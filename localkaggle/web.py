@@ -1,0 +1,285 @@
+"""Web: the WSGI application that answers a call, an upload, a download, or a log to follow.
+
+It answers the same as a proxy for http://localhost, so environment variables alone lead the
+official client here.
+"""
+
+import contextlib
+import errno
+import importlib
+import json
+import re
+import traceback
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from werkzeug import exceptions
+from werkzeug.datastructures import WWWAuthenticate
+from werkzeug.exceptions import Forbidden, HTTPException, NotFound, Unauthorized
+from werkzeug.routing import Map, Rule
+from werkzeug.serving import WSGIRequestHandler
+from werkzeug.utils import send_file
+from werkzeug.wrappers import Request, Response
+
+from localkaggle.faults import Wire
+from localkaggle.services import login
+from localkaggle.services.kernels import READS, Kernels
+from localkaggle.services.login import Login
+from localkaggle.services.protocol import Json
+from localkaggle.services.site import Site
+
+if TYPE_CHECKING:
+    from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
+PIECE_BYTES = 1 << 16
+DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+READING = ("Get", "List", "Download", "Introspect", "Start")  # calls that change nothing kept
+ROUTES = Map(
+    [
+        Rule("/v1/<service>/<method>", methods=["POST"], endpoint="_call"),
+        Rule("/v1/kernels/logs/stream/<owner>/<slug>", methods=["GET"], endpoint="_follow"),
+        Rule("/v1/oauth2/authorize", methods=["GET"], endpoint="_authorize"),
+        Rule("/storage/<key>/<path:name>", methods=["GET"], endpoint="_download"),
+        Rule("/upload/<token>", methods=["PUT"], endpoint="_upload"),
+    ],
+    merge_slashes=False,
+)
+
+
+class Call(NamedTuple):
+    """A call that was answered: what was asked, and what was said; None of credentials."""
+
+    method: str
+    asked: Any
+    code: int
+    answer: Any
+
+
+class Handler(WSGIRequestHandler):
+    """Carries one request to the application, and prints nothing."""
+
+    # Head and body are written apart; with Nagle's algorithm each answer waits 40 ms for an ACK.
+    disable_nagle_algorithm = True
+
+    def log(self, type: str, message: str, *arguments: object) -> None:
+        """Print nothing; `Web.journal` records the calls."""
+
+    def connection_dropped(
+        self, error: BaseException, environ: "WSGIEnvironment | None" = None
+    ) -> None:
+        """End a connection where the application ended it, or the client did."""
+        self.close_connection = True
+
+
+class Web:
+    """The application.
+
+    Args:
+        services: {name: who answers}.
+        site: with the files, and the state that is kept after each call that changes something.
+        login: who may call.
+        kernels: whose logs can be followed.
+
+    Attributes:
+        facts: how calls are answered; may be changed meanwhile.
+        wire: counts the bytes of files that pass, and breaks connections.
+        journal: the calls, each there before its answer is sent.
+    """
+
+    def __init__(
+        self, services: Mapping[str, object], site: Site, login: Login, kernels: Kernels
+    ) -> None:
+        self.facts = site.options.facts
+        self.wire = Wire()
+        self.journal: list[Call] = []
+        self._services, self._site = services, site
+        self._login, self._kernels = login, kernels
+
+    def __call__(
+        self, environ: "WSGIEnvironment", start_response: "StartResponse"
+    ) -> Iterable[bytes]:
+        """Answer a request."""
+        try:
+            response = self._answered(Request(environ))
+        except ConnectionError:
+            raise  # the client has gone, or the wire broke
+        except Exception as error:
+            response = _refusal(self._as_http(error))
+        return response(environ, start_response)
+
+    def _as_http(self, error: Exception) -> HTTPException:
+        """Return what the client is told of an error."""
+        if isinstance(error, HTTPException):
+            return error
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            self._site.state.disk_full = str(error)
+            # Not 507: clients ask again after a 5xx.
+            return exceptions.BadRequest(f"This Kaggle's disk is full: {error}")
+        traceback.print_exc()  # an error of this server: answered as by the site
+        return exceptions.InternalServerError(f"Internal error: {type(error).__name__}")
+
+    def _answered(self, request: Request) -> Response:
+        _require_own_name(request)
+        try:
+            path = request.path.removeprefix("/api")
+            view, words = ROUTES.bind("localhost").match(path, request.method)
+        except HTTPException as error:
+            raise NotFound("Not found") from error
+        if request.method == "HEAD":  # an address is signed for GET alone
+            raise NotFound("Not found")
+        answer: Response = getattr(self, view)(request, **words)
+        return answer
+
+    # Calls
+
+    def _call(self, request: Request, service: str, method: str) -> Response:
+        """Dispatch a call, record it, and only then answer: the journal has it first."""
+        body = request.get_data()
+        asked: Any = None
+        said: Json | str | None = None
+        code = 500  # where dispatching raises anything else
+        try:
+            answer = self._dispatch(request, service, method, body)
+            code, said = (302, None) if isinstance(answer, Path) else (200, answer)
+        except HTTPException as error:
+            code, said = error.code or 500, error.description
+            raise
+        finally:
+            if method in login.CALLS:  # tokens are credentials, and are not recorded
+                said = None
+            else:
+                with contextlib.suppress(ValueError, RecursionError):  # it was refused for that
+                    asked = json.loads(body or b"{}")
+            self.journal.append(Call(method, asked, code, said))
+        base = request.host_url.rstrip("/")  # as this client sees it: by the proxy, or directly
+        if isinstance(answer, Path):
+            location = base + self._site.storage.share(answer.name, answer)
+            return Response(status=302, headers={"Location": location})
+        for part in (answer, *answer.get("files", ())):
+            for field in ("url", "createUrl"):
+                if part.get(field, "").startswith("/"):
+                    part[field] = base + part[field]
+        return Response(json.dumps(answer), mimetype="application/json")
+
+    def _dispatch(self, request: Request, service: str, method: str, body: bytes) -> Json | Path:
+        """Answer one call with JSON, or with the path of a file.
+
+        Raises:
+            HTTPException: if it is refused.
+        """
+        owner = self._services.get(service)
+        cls = _message(service, method) if owner is not None else None
+        if cls is None or not hasattr(owner, method):
+            raise NotFound(f"{service}/{method} is not served here")
+        try:
+            asked = json.loads(body or b"{}")
+            unknown = asked.keys() - {field.json_name for field in cls._fields}
+            if unknown:
+                raise ValueError(f"unknown fields {sorted(unknown)}")
+            message = cls.from_dict(asked)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise exceptions.BadRequest(f"Malformed request: {error}") from error
+        user = self._login.user(request.authorization)
+        if user is None and method not in login.CALLS:
+            raise Unauthorized("Unauthorized")
+        is_key = request.authorization is not None and request.authorization.type == "basic"
+        if self.facts.key_refused and method in READS and is_key:
+            raise Forbidden("Permission 'kernels.get' was denied")
+        with self._site.state.lock:
+            answer: Json | Path = getattr(owner, method)(message, user)
+            if not method.startswith(READING):
+                self._site.state.save()
+        if isinstance(answer, Path):
+            return answer
+        return {name: value for name, value in answer.items() if value is not None}
+
+    def _authorize(self, request: Request) -> Response:
+        """Ask for user name and key, as a browser does, and show the code that the client wants."""
+        if self._login.user(request.authorization) is None:
+            asks = WWWAuthenticate("basic", {"realm": "Kaggle"})
+            raise Unauthorized("Unauthorized", www_authenticate=asks)
+        code = self._login.authorize(request.args.get("code_challenge", ""))
+        return Response(f"{code}\n")
+
+    def _follow(self, request: Request, owner: str, slug: str) -> Response:
+        """Answer with the log of an ended session, or follow that of a running one."""
+        user = self._login.user(request.authorization)
+        if user is None:
+            raise Unauthorized("Unauthorized")
+        label = request.args.get("versionLabel")
+        version = self._kernels.find(f"{owner}/{slug}", label, user)
+        if version.done.is_set():
+            return Response(version.log.text(), mimetype="application/json")
+
+        def events() -> Iterator[str]:
+            for piece in version.log.follow():
+                yield f"data: {piece}\n\n"
+            yield "data: END_OF_LOG\n\n"
+
+        return Response(events(), content_type="text/event-stream")
+
+    # Files
+
+    def _upload(self, request: Request, token: str) -> Response:
+        pieces: Iterable[bytes] = iter(lambda: request.stream.read(PIECE_BYTES), b"")
+        length = request.content_length
+        if length is None:
+            pieces = [request.get_data()]  # it says only at its end how long it is
+            length = len(pieces[0])
+        content_range = request.headers.get("Content-Range")
+        pieces = self.wire.passing(pieces, up=True)
+        return self._site.uploads.receive(token, content_range, length, pieces)
+
+    def _download(self, request: Request, key: str, name: str) -> Response:
+        """Answer with a file or a part of it, as Google's storage does for Kaggle."""
+        path = self._site.storage.find(key)
+        stat = path.stat()
+        response = send_file(
+            path,
+            request.environ,
+            mimetype="application/octet-stream",
+            etag=f"{stat.st_mtime_ns:x}-{stat.st_size:x}",
+        )
+        # Of the whole file, whatever part of it is sent.
+        response.headers["x-goog-hash"] = f"md5={self._site.storage.md5(path)}"
+        response.call_on_close(response.response.close)  # type: ignore[union-attr]
+        response.response = self.wire.passing(response.response, up=False)  # type: ignore[arg-type]
+        return response
+
+
+@cache
+def _message(service: str, method: str) -> Any:
+    """Return kagglesdk's class of a request, or None. Its module has the name of the service."""
+    package, _, name = service.partition(".")
+    module = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
+    types = importlib.import_module(f"kagglesdk.{package}.types.{module}")
+    return getattr(types, f"Api{method}Request", getattr(types, f"{method}Request", None))
+
+
+def _require_own_name(request: Request) -> None:
+    """Refuse a request that asks for a name that is none of this server's.
+
+    A page in a browser may call this port by a name of its own. Through the proxy a request names
+    http://localhost.
+
+    Raises:
+        Forbidden: says which name it was.
+    """
+    asked, port = request.environ.get("HTTP_HOST", ""), request.environ["SERVER_PORT"]
+    is_proxied = request.environ["RAW_URI"].startswith("http://")
+    own = {f"{name}:{port}" for name in OWN_NAMES} | (set(OWN_NAMES) if is_proxied else set())
+    if asked.lower() not in own:
+        where = f"it leads nowhere else, and not to {asked or 'an address without a name'}"
+        raise Forbidden(f"This is a Kaggle on 127.0.0.1; {where}")
+
+
+def _refusal(error: HTTPException) -> Response:
+    """Return an error with Kaggle's JSON body, unless it has a body of its own."""
+    response = error.get_response()
+    if error.response is None:
+        said = {"code": error.code, "message": error.description}
+        response.data, response.content_type = json.dumps(said), "application/json"
+    return response

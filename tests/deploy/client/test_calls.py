@@ -1,0 +1,122 @@
+"""What Kaggle answers is read strictly: all that is unexpected is one error that names the call."""
+
+from datetime import UTC, datetime
+
+import pytest
+
+from deploy import calls
+from deploy.decoding import camel_case
+from deploy.errors import BadAnswer, Denied, NoQuota, Unreachable
+
+QUESTIONS = {
+    "GetCompetition": lambda kaggle: kaggle.competition("digits"),
+    "GetAcceleratorQuotaStatistics": lambda kaggle: kaggle.quota(),
+    "GetKernel": lambda kaggle: kaggle.get_kernel("ann/x-train-tpu"),
+    "ListSubmissions": lambda kaggle: kaggle.list_submissions("digits"),
+    "ListDatasetFiles": lambda kaggle: kaggle.dataset_files("ann/data", 1),
+}
+
+
+@pytest.mark.parametrize(
+    "call",
+    [one for one in vars(calls).values() if isinstance(one, calls.Call)],
+    ids=lambda call: call.method,
+)
+def test_a_value_of_a_request_is_called_in_json_as_kagglesdk_does(call):
+    """It would not send one of another name, and say nothing."""
+    names = {field.field_name: field.json_name for field in call.request({})._fields}
+
+    assert names == {name: camel_case(name) for name in names}
+
+
+@pytest.mark.parametrize(
+    ("method", "answer", "said"),
+    [
+        ("GetCompetition", {}, "no id"),
+        ("GetCompetition", {"id": None, "ref": "digits"}, "no id"),
+        ("GetCompetition", {"id": "1"}, "id: str in place of int"),
+        ("GetCompetition", {"id": True}, "id: bool in place of int"),
+        ("GetCompetition", {"id": 1, "userHasEntered": "yes"}, "userHasEntered"),
+        ("GetCompetition", {"id": 1, "deadline": "long ago"}, "deadline: str in place of datetime"),
+        ("GetCompetition", (200, [1]), "list"),
+        ("GetAcceleratorQuotaStatistics", {"tpuQuota": [1]}, "tpuQuota"),
+        ("GetAcceleratorQuotaStatistics", {"tpuQuota": {"timeUsed": 60}}, "timeUsed: int in place"),
+        (
+            "GetAcceleratorQuotaStatistics",
+            {"tpuQuota": {"timeUsed": "1h"}},
+            "timeUsed: str",
+        ),
+        ("GetKernel", {"blob": {"source": "x"}}, "no currentVersionNumber"),
+        ("ListSubmissions", {"submissions": {"ref": 1}}, "submissions"),
+        ("ListSubmissions", {"submissions": [None]}, "submissions: NoneType in place of Scored"),
+        ("ListDatasetFiles", {"datasetFiles": [{"totalBytes": 1}]}, "no name"),
+    ],
+)
+def test_another_answer_than_expected_is_told_after_three(kaggle, between, method, answer, said):
+    between.always(method, answer)
+
+    with pytest.raises(BadAnswer, match=rf"Could not (?s:.)*{said}"):
+        QUESTIONS[method](kaggle)
+
+    assert between.count(method) == 3
+
+
+def test_what_kaggle_omits_is_nothing_and_what_it_adds_is_ignored(kaggle, between):
+    between.say("GetCompetition", [{"id": 1, "deadline": None, "hostName": "", "new": [{}]}])
+    between.say("GetAcceleratorQuotaStatistics", [{"gpuQuota": {}}])
+
+    competition, quota = kaggle.competition("digits"), kaggle.quota()
+
+    assert (competition.ends, competition.daily, competition.takes_files) == (None, 0, True)
+    assert (quota.gpu_seconds, quota.tpu_allowed, quota.reserved, quota.paid) == (
+        None,
+        None,
+        {},
+        (),
+    )
+
+
+def test_times_and_durations_are_read(kaggle, between):
+    time = {"timeUsed": "1800.5s", "totalTimeAllowed": "72000s", "timeReserved": "60s"}
+    answer = {"quotaRefreshTime": "2030-01-05T01:00:00.123456789Z", "tpuQuota": time}
+    between.say("GetAcceleratorQuotaStatistics", [answer])
+
+    quota = kaggle.quota()
+
+    assert (quota.tpu_seconds, quota.tpu_allowed, quota.reserved) == (70199.5, 72000, {"TPU": 60})
+    assert quota.renewed == datetime(2030, 1, 5, 1, 0, 0, 123456, UTC)
+
+
+@pytest.mark.parametrize(
+    ("said", "word"),
+    [
+        ("COMPLETE", "COMPLETE"),
+        ("complete", "COMPLETE"),
+        ("cancelAcknowledged", "CANCEL_ACKNOWLEDGED"),
+        ("NOT_COMPLETE", "UNKNOWN(NOT_COMPLETE)"),
+        (None, "QUEUED"),  # Kaggle omits the first word
+    ],
+)
+def test_a_state_is_a_known_word_or_called_unknown(kaggle, between, said, word):
+    """An unknown one is never taken for another."""
+    between.say("GetKernelSessionStatus", [{"status": said}])
+
+    assert kaggle.kernel_status("ann/x-train-tpu", 1).name == word
+
+
+@pytest.mark.parametrize(
+    ("answer", "kind"),
+    [
+        ({"error": {"code": 403, "message": "Not yours"}}, Denied),
+        ({"error": {"code": 429, "message": "Too many"}}, NoQuota),
+        ({"error": "Maximum weekly TPU quota of 20.00 hours reached."}, NoQuota),
+        ({"error": {"code": 500, "message": "Internal"}}, Unreachable),
+    ],
+)
+def test_an_error_inside_a_success_is_an_error(kaggle, between, answer, kind):
+    between.always("DeleteDataset", answer)
+
+    with pytest.raises(kind, match="delete the dataset ann/data"):
+        kaggle.delete_dataset("ann/data")
+
+    assert between.count("DeleteDataset") == 1

@@ -1,0 +1,214 @@
+"""A training's progress and its artifact are read from its folder alone; nothing corrupt counts."""
+
+import json
+from dataclasses import asdict
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from deploy import output, saved
+from deploy.errors import Unverified, UsageError
+from formats import checksums
+from pipeline.runtime import provenance
+from pipeline.train import checkpoint
+
+
+def trained(folder: Path, *steps: int) -> Path:
+    """Write checkpoints as the model side does, with their history."""
+    for step in steps:
+        arrays, told = {"w": np.arange(4.0) * step}, {"run_id": "r1", "rate": 2e-3}
+        checkpoint.save(folder / "checkpoints", step, arrays, told)
+    (folder / "history.csv").write_text("epoch,step\n")
+    (folder / "progress.jsonl").write_text('{"step": 1, "steps": 120}\n')
+    return folder
+
+
+def test_the_newest_whole_checkpoint_counts_and_goes_along_with_its_history(tmp_path):
+    """The older one stays behind."""
+    found = saved.read(trained(tmp_path, 20, 40))
+
+    assert (str(found), found.step) == ("partial, step 40 of 120", 40)
+    assert found.newest.folder == "checkpoints/step-00000040"
+    assert list(found.files) == [
+        "checkpoints/step-00000040/manifest.json",
+        "checkpoints/step-00000040/state.npz",
+        "history.csv",
+        "progress.jsonl",
+    ]
+    assert found.expect("kernel")["step"] == 40
+
+
+@pytest.mark.parametrize("name", ["state.npz", "manifest.json"])
+def test_a_corrupt_checkpoint_is_skipped(tmp_path, name):
+    """A kill corrupts it, or one bit."""
+    trained(tmp_path, 20, 40)
+    path = tmp_path / "checkpoints" / "step-00000040" / name
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+    found = saved.read(tmp_path)
+
+    assert found.step == 20
+
+
+def test_without_a_whole_checkpoint_nothing_is_saved(tmp_path):
+    """An empty folder, or one with a save that was under way."""
+    (tmp_path / "checkpoints" / ".writing-x").mkdir(parents=True)
+
+    assert saved.read(tmp_path) is None
+
+
+def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
+    """They are code, and a killed session leaves partial ones; a dataset carries none."""
+    trained(tmp_path, 40)
+    (tmp_path / "compiled").mkdir()
+    (tmp_path / "compiled" / "jit_step-cache").write_bytes(b"program")
+    unlisted = saved.read(tmp_path)
+    provenance.seal(tmp_path, "partial")
+    listed = saved.read(tmp_path)
+
+    assert "compiled/jit_step-cache" not in unlisted.files
+    assert "compiled/jit_step-cache" in listed.expect("kernel")["files"]
+    assert "compiled/jit_step-cache" not in listed.expect("dataset")["files"]
+
+
+def test_each_fold_is_taken_whole(tmp_path):
+    """What a finished one left, and the newest step of each; the tenth comes after the second."""
+    for number, step in ((1, 120), (2, 120), (10, 40)):
+        trained(tmp_path / f"fold-{number}", step)
+    (tmp_path / "fold-1" / "scores.csv").write_text("0.5\n")
+
+    found = saved.read(tmp_path)
+
+    steps = zip((1, 2, 10), (120, 120, 40), strict=True)
+    told = [f"fold-{number} step {step} of 120" for number, step in steps]
+    assert (found.step, str(found)) == (280, f"partial, {', '.join(told)}")
+    assert found.newest.folder == "fold-10/checkpoints/step-00000040"
+    assert "fold-1/scores.csv" in found.files and found.expect("kernel")["step"] == 40
+
+
+def test_a_run_is_complete_by_its_own_word_or_by_its_artifact(tmp_path):
+    """Its word counts more."""
+    trained(tmp_path, 40)
+    (tmp_path / "artifact").mkdir()
+    (tmp_path / "artifact" / "manifest.json").write_text("{}")
+    words = [str(saved.read(tmp_path))]
+    for status in ("complete", "partial"):
+        provenance.seal(tmp_path, status)
+        words.append(str(saved.read(tmp_path)))
+
+    assert words == ["complete", "complete", "partial, step 40 of 120"]
+
+
+def noted(folder, *differing):
+    """Write the note of a pull for which Kaggle had other bytes in these files."""
+    note = output.PullNote("ann/digits-train-tpu/1", "127.0.0.1:1", "2026-11-21", differing)
+    (folder / output.NOTE).write_text(json.dumps(asdict(note)))
+
+
+def test_what_kaggle_changed_and_is_found_again_is_not_resumed_with(tmp_path):
+    """The curves begin anew then; the training does not."""
+    provenance.seal(trained(tmp_path, 40), "partial")
+    before = saved.read(tmp_path).files
+    (tmp_path / "history.csv").write_text("epoch\r\n")
+    noted(tmp_path, "history.csv")
+
+    found = saved.read(tmp_path)
+
+    assert before.keys() - found.files.keys() == {"history.csv"} and found.step == 40
+
+
+def test_what_kaggle_changed_and_a_training_needs_is_refused(tmp_path):
+    """The later folds begin with the weights that `init_from` named."""
+    trained(tmp_path, 40)
+    weights = tmp_path / "fold-1" / "init" / "weights.npz"
+    weights.parent.mkdir(parents=True)
+    weights.write_text("{}")
+    provenance.seal(tmp_path, "partial")
+    weights.write_text("{} ")
+    noted(tmp_path, "fold-1/init/weights.npz")
+
+    with pytest.raises(Unverified, match=r"weights\.npz is not what the run wrote"):
+        saved.read(tmp_path)
+
+
+def test_the_names_of_the_files_tell_before_a_download():
+    """Of folds only which one it is."""
+    names = [f"fold-{fold}/checkpoints/step-00000040/manifest.json" for fold in (2, 10)]
+
+    assert saved.describe(names, []) == "partial, in fold-10"
+
+
+CHANGED = "(?s)changed after it was written.*Expected the bytes that the run wrote.*invoke pull"
+
+
+def edit(artifact, **changes):
+    """Change values of the manifest, or leave out those that are None."""
+    path = artifact / "manifest.json"
+    values = json.loads(path.read_text()) | changes
+    values = {name: value for name, value in values.items() if value is not None}
+    path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
+
+
+def reseal(artifact, **changes):
+    """Change values of the manifest as a training would have written them."""
+    path = artifact / "manifest.json"
+    path.write_bytes(checksums.sealed(json.loads(path.read_text()) | changes))
+
+
+def link(artifact):
+    """Put a link to the same bytes in the place of the weights."""
+    weights = artifact / "weights.npz"
+    weights.rename(artifact.parent / "weights.npz")
+    weights.symlink_to(artifact.parent / "weights.npz")
+
+
+def test_a_whole_artifact_is_verified(artifact):
+    """The manifest of a training outside of Kaggle names no bundle."""
+    reseal(artifact, bundle_sha256=None)
+
+    found = saved.manifest(artifact)
+
+    assert (found.run_id, found.bundle_sha256) == ("r1", "")
+
+
+def test_missing_extra_and_cut_files_are_all_named(artifact):
+    """One message, one round."""
+    (artifact / "extra.bin").write_bytes(b"x")
+    (artifact / "weights.npz").write_bytes(b"cut")
+    listed = json.loads((artifact / "manifest.json").read_text())["files"]
+    reseal(artifact, files={**listed, "golden.npz": {"sha256": "0" * 64, "size": 1}})
+
+    named = r"(?s)extra\.bin is not in.*golden\.npz is missing.*weights\.npz .* 3 bytes.*expected 7"
+    with pytest.raises(Unverified, match=named):
+        saved.manifest(artifact)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "said"),
+    [
+        # Its files are whole, and inference would refuse it on the GPU.
+        (lambda path: edit(path, run_id="r2"), CHANGED),
+        (lambda path: edit(path, metrics={"accuracy": 1.0}), CHANGED),
+        (lambda path: edit(path, manifest_sha256="0" * 64), CHANGED),
+        (lambda path: edit(path, manifest_sha256=None), "lacks manifest_sha256"),
+        (lambda path: reseal(path, run_id=7), "not three texts"),
+        (lambda path: reseal(path, weights_sha256="0" * 64), "weights_sha256 is that of no file"),
+        (link, "weights.npz is a link"),
+    ],
+)
+def test_a_broken_or_edited_artifact_proves_nothing(artifact, spoil, said):
+    """Missing fields never count as success."""
+    spoil(artifact)
+
+    with pytest.raises(Unverified, match=said):
+        saved.manifest(artifact)
+
+
+def test_without_an_artifact_or_its_manifest_the_message_says_what_to_run(tmp_path):
+    """Pull comes first; a folder without a manifest is no artifact that anybody can vouch for."""
+    for folder, kind in ((tmp_path / "artifact", UsageError), (tmp_path, Unverified)):
+        with pytest.raises(kind, match=r"has no manifest\.json.*\n.*\ninvoke pull"):
+            saved.manifest(folder)
