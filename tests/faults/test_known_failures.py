@@ -228,7 +228,7 @@ PUBLISHES = [
     Row("K27 no upload", 4, "refused to upload", {"upload": [None, said(400)]}, ever=True),
     Row("K28 a folder", 2, "flat", arrange=holding("folder/array.npz")),
     Row("K30 converted", 1, "other bytes", {READY: [converted]}, CREATE, 1, ever=True),
-    Row("K31 too many files", 2, "at most 20 files", arrange=MANY),
+    Row("K31 too many files", 2, "at most 200 files", arrange=MANY),
 ]
 NEXT_PUBLISHES = [
     Row("K05 a lost answer", 0, "checksum verified", {NEXT: ["reset after"]}, NEXT, 1),
