@@ -5,44 +5,13 @@ Exit codes: docs/dev/design.md. With --json the last line of stdout is one JSON 
 an error. The word behind a task may be its config: invoke push-train leaves
 """
 
-import sys
+from invoke.collection import Collection
 
+from commands import doctor, kaggle, local, rehearsal
 from commands.console import read_words
-from commands.doctor import doctor, init_project
-from commands.kaggle import (
-    build,
-    publish,
-    pull,
-    push_infer,
-    push_prepare,
-    push_train,
-    relay_chain,
-    status,
-    submit,
-    watch,
-)
-from commands.local import inspect, plan, report, scale_check
-from commands.rehearsal import dry_run, serve
 
-__all__ = [
-    "build",
-    "doctor",
-    "dry_run",
-    "init_project",
-    "inspect",
-    "plan",
-    "publish",
-    "pull",
-    "push_infer",
-    "push_prepare",
-    "push_train",
-    "relay_chain",
-    "report",
-    "scale_check",
-    "serve",
-    "status",
-    "submit",
-    "watch",
-]
-
-read_words(sys.modules[__name__])
+namespace = Collection()
+for module in (doctor, kaggle, local, rehearsal):
+    for task in Collection.from_module(module).tasks.values():
+        namespace.add_task(task)
+read_words(namespace)

@@ -1,13 +1,69 @@
-"""python -m commands bench|bench-report|push-bench|check: what the authors need."""
+"""python -m commands push-bench|check: what the authors need more than a competitor."""
 
+import shlex
+import subprocess
 import sys
+from pathlib import Path
 
 from invoke.collection import Collection
 from invoke.program import Program
 
-from commands.benchmark import bench, bench_report, push_bench
-from commands.local import check
+from commands import project
+from commands.console import ROOT, Result, agreement, show, task
+from commands.telling import Telling
+from deploy.project import BENCH
+from workbench.options import GRID
+
+CPU, TPU = "cpu", "tpu-v5e-8"
+
+
+@task(
+    15,
+    options=GRID,
+    for_="what is measured: tpu-v5e-8 (default), gpu-t4x2 or cpu",
+    fresh="measure all again, whatever earlier sessions have measured",
+)
+def push_bench(
+    config: str = "",
+    for_: str = TPU,
+    again: bool = False,
+    fresh: bool = False,
+    yes: bool = False,
+    **grid: str,
+) -> Result:
+    """Time trainings on Kaggle, as many as its session and the quota allow; rerun to go on.
+
+    Example: python -m commands push-bench --config cifar100_wrn --for gpu-t4x2 --epochs 10
+    """
+    from pipeline import config as configs
+    from workbench.benchmark import bench_command, images
+
+    settings = configs.load(config)
+    images.require(settings)
+    options = {name: value for name, value in grid.items() if value}
+    bench_command.read(settings, options)
+    how = {"runtime": "" if for_ == CPU else for_, "mounts": images.mounted(settings)}
+    ours = project.records(config, **how, options=options)
+    return project.push(Telling(agreement(yes)), ours, BENCH, again=again, fresh=fresh)
+
+
+@task()
+def check() -> Result:
+    """Run what must pass before a commit: ruff, mypy, pytest, lint-imports.
+
+    Example: python -m commands check
+    """
+    checks = ("ruff check", "ruff format --check", "mypy", "pytest -q")
+    commands = [[sys.executable, "-m", *words.split()] for words in checks]
+    commands.append([str(Path(sys.executable).with_name("lint-imports"))])  # it has no `python -m`
+    for command in commands:
+        show(shlex.join(command))
+        code = subprocess.run(command, cwd=ROOT).returncode  # noqa: S603 - our own words
+        if code:
+            return {"exit_code": code}
+    return {}
+
 
 if __name__ == "__main__":
     sys.argv[0] = "python -m commands"
-    Program(namespace=Collection(bench, bench_report, push_bench, check), binary=sys.argv[0]).run()
+    Program(namespace=Collection(push_bench, check), binary=sys.argv[0]).run()

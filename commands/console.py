@@ -4,19 +4,20 @@ Nothing heavy is imported before a command runs, so that `invoke --list` is inst
 """
 
 import atexit
+import copy
 import difflib
 import functools
 import inspect
+import keyword
 import os
 import re
 import shlex
 import sys
+import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from pathlib import Path
-from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 from invoke import tasks
 from invoke.collection import Collection
@@ -25,6 +26,9 @@ from invoke.exceptions import ParseError
 from invoke.parser import Parser
 from invoke.parser.argument import Argument
 from invoke.parser.context import ParserContext
+
+from deploy import deadline, secrets
+from deploy.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[1]
 USAGE, DEADLINE, CTRL_C = 2, 5, 130  # exit codes
@@ -49,34 +53,8 @@ HELP = {
     " not wait until five minutes after the pull",
     "ensemble": "an ensemble.json: its members, in place of the last training's model",
 }
-
-
-@dataclass(frozen=True)
-class Limit:
-    """When a task is stopped, unless --minutes says another time.
-
-    Attributes:
-        minutes: the default.
-        longer: the default with that option, as until_done=20160, or a function of its value.
-        advice: what to do after the timeout, or a function of the options that says it.
-        help: of --minutes; "": the task has no such option.
-    """
-
-    minutes: float
-    longer: Mapping[str, float | Callable[[Any], float]]
-    advice: str | Callable[[Result], str] = NOTHING_LOST
-    help: str = ""
-
-
-def limit(minutes: float, more: str = "", **longer: float | Callable[[Any], float]) -> Limit:
-    """Return a limit that --minutes changes.
-
-    Args:
-        minutes, longer: as in `Limit`.
-        more: about the default, for the help.
-    """
-    about = f"timeout in minutes (default {minutes:g}{more}); rerun to resume"
-    return Limit(minutes, longer, help=about)
+Body = Callable[..., Result | None]  # a task's
+Minutes = float | Callable[[Result], float]  # a number, or what gives one for the options
 
 
 class _Task(tasks.Task[Any]):
@@ -85,43 +63,58 @@ class _Task(tasks.Task[Any]):
     invoke would choose them: -c would be --config in one task and --competition in the next.
     """
 
-    def get_arguments(self, ignore_unknown_help: bool | None = None) -> list[Argument]:
-        """Return its options, as often as it is asked: invoke takes each help away as it reads."""
-        about = dict(self.help)
-        found = super().get_arguments(ignore_unknown_help)
-        self.help = about
-        for argument in found:
-            if argument.name == "config":
-                argument.names = ("config", "c")
-        return found
+    def arg_opts(self, name: str, default: str, taken_names: set[str]) -> dict[str, Any]:
+        """Return what its option of that name is made of."""
+        made = super().arg_opts(name, default, taken_names)
+        return made | ({"names": ["config", "c"]} if name == "config" else {})
 
 
 _with_config: set[str] = set()  # the tasks that act on a config; `init` chooses one
 
 
 def task(
-    limited: Limit | None = None, *, name: str = "", iterable: tuple[str, ...] = (), **help_: str
-) -> Callable[[Callable[..., Result | None]], Any]:
+    limit: Minutes = 0,
+    *,
+    advice: str = NOTHING_LOST,
+    name: str = "",
+    options: Mapping[str, str] | None = None,
+    iterable: tuple[str, ...] = (),
+    **help_: str,
+) -> Callable[[Body], Any]:
     """Make a function a task of invoke, which prints its result, or an error as its message and
     exit code, without a traceback. Each has --json; an option's help is in `HELP`, or given here.
+
+    Args:
+        limit: minutes after which it is stopped, unless --minutes says another time; 0: never.
+        advice: what to do then.
+        options: texts that the function takes beside its parameters, "" by default: {name: help}.
+        help_: `minutes=""` leaves out that option.
     """
 
-    def decorate(body: Callable[..., Result | None]) -> Any:
-        own = list(inspect.signature(body).parameters.values())
+    def decorate(body: Body) -> Any:
+        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        own = [each for each in inspect.signature(body).parameters.values() if each.kind is kind]
         called = name or body.__name__.replace("_", "-")
         if {"config", "competition"} & {each.name for each in own} == {"config"}:
             _with_config.add(called)
-        more = {"json": False, **({"minutes": ""} if limited and limited.help else {})}
-        kind = inspect.Parameter.POSITIONAL_OR_KEYWORD
+        texts = {  # `for` is no name of a parameter
+            f"{option}{'_' * keyword.iskeyword(option)}": words
+            for option, words in (options or {}).items()
+        }
+        default = "" if callable(limit) else f" (default {limit:g})"
+        timeout = f"timeout in minutes{default}; rerun to resume"
+        about = {**HELP, **texts, "minutes": timeout, **help_}
+        more: Result = {**dict.fromkeys(texts, ""), "json": False}
+        if limit and about["minutes"]:
+            more["minutes"] = ""
         first = inspect.Parameter("c", kind, annotation=Context)
         added = [inspect.Parameter(option, kind, default=value) for option, value in more.items()]
 
         @functools.wraps(body)
-        def run(c: Context, **options: Any) -> None:
-            reported(functools.partial(_limited, body, limited), options)
+        def run(c: Context, **given: Any) -> None:
+            reported(functools.partial(_limited, body, limit, advice), given)
 
         run.__signature__ = inspect.Signature([first, *own, *added])  # type: ignore[attr-defined]
-        about = {**HELP, "minutes": limited.help if limited else "", **help_}
         return tasks.task(
             klass=_Task,
             auto_shortflags=False,
@@ -133,24 +126,13 @@ def task(
     return decorate
 
 
-def _limited(
-    body: Callable[..., Result | None], limited: Limit | None, options: Result
-) -> Result | None:
+def _limited(body: Body, limit: Minutes, advice: str, options: Result) -> Result | None:
     """Run a task's body within its time."""
-    from deploy import deadline
-
-    if limited is None:
+    if not limit:
         return body(**options)
-    given = options.pop("minutes", "")
-    defaults = (
-        most(value) if callable(most) else most
-        for option, most in limited.longer.items()
-        if (value := options.get(option))
-    )
-    default = str(next(defaults, limited.minutes))
-    allowed = number("minutes", given or default, 0.01, TWO_WEEKS)
-    then = limited.advice(options) if callable(limited.advice) else limited.advice
-    with deadline.limit(allowed * 60, f"This took longer than {allowed:g} minutes. {then}"):
+    default = limit(options) if callable(limit) else limit
+    allowed = number("minutes", options.pop("minutes", "") or str(default), 0.01, TWO_WEEKS)
+    with deadline.limit(allowed * 60, f"This took longer than {allowed:g} minutes. {advice}"):
         return body(**options)
 
 
@@ -158,8 +140,6 @@ def reported(body: Callable[[Result], Result | None], options: Result) -> None:
     """Print what a task returns, or how it failed."""
     as_json = options.pop("json", False) or options.get("json_lines", False)
     try:  # around the imports too: Ctrl-C during one ends with a message
-        from deploy import secrets
-
         secrets.guard_tracebacks()
         if options.get("config") == "" and "competition" not in options:
             from deploy import init
@@ -169,7 +149,7 @@ def reported(body: Callable[[Result], Result | None], options: Result) -> None:
             options["config"] = pushed_by or init.default_config(ROOT)
         result = body(options)
         if as_json:
-            print(secrets.to_json(result), flush=True)
+            show_json(result)
     except BrokenPipeError:  # the reader, as `| head`, has closed the pipe
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(130)
@@ -179,12 +159,16 @@ def reported(body: Callable[[Result], Result | None], options: Result) -> None:
         package = (error.name or "").partition(".")[0]
         if not package or (ROOT / package).exists():
             raise  # a bug of this project
-        code, message = USAGE, lacking(package)
+        code, message = USAGE, (
+            f"The Python at {sys.executable} has no package {package!r}, which pyproject.toml lists"
+            ".\nActivate another environment, or install it:\n"
+            f"{shlex.quote(sys.executable)} -m pip install -e {shlex.quote(str(ROOT))}"
+        )  # fmt: skip
     except Exception as error:
         known = getattr(error, "exit_code", None)
         if not isinstance(known, int):
             raise  # a bug of this project: the traceback helps
-        code, message = known, secrets.redact(str(error))
+        code, message = known, str(error)
     else:
         if result and result.get("exit_code"):
             sys.exit(result["exit_code"])  # measured and missed: no error, and no success
@@ -192,36 +176,17 @@ def reported(body: Callable[[Result], Result | None], options: Result) -> None:
     _end(code, about(options.get("config", ""), message), as_json=as_json)
 
 
-def _end(code: int, message: str, *, as_json: bool) -> None:
-    """End the process with a message and a code."""
+def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
+    """End the process with a message, without secrets, and a code."""
     if code in (DEADLINE, CTRL_C):
-        from deploy import deadline
-
-        _exit_codes.append(code)
-        atexit.register(deadline.end_soon, code)
+        # Registered last, so called first: a library's clean-up may wait for a lost lock.
+        atexit.register(os._exit, code)
+    message = secrets.redact(message)
     with suppress(BrokenPipeError):
         print(message, file=sys.stderr, flush=True)
         if as_json:
-            from deploy import secrets
-
-            print(secrets.to_json({"error": message, "exit_code": code}), flush=True)
+            show_json({"error": message, "exit_code": code})
     sys.exit(code)
-
-
-_exit_codes: list[int] = []  # one, if a task was interrupted
-
-
-@atexit.register  # registered first, so called last
-def _exit_early() -> None:
-    """Exit before Python restores the signal handlers.
-
-    The timer of `deadline.end_soon` would then kill the process (exit code 142).
-    """
-    if _exit_codes:
-        with suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(_exit_codes[-1])
 
 
 def about(config: str, message: str) -> str:
@@ -245,112 +210,91 @@ def about(config: str, message: str) -> str:
     return COMMAND.sub(complete, message) if config else message
 
 
-def read_words(module: ModuleType) -> None:
+def read_words(collection: Collection) -> None:
     """Take the word behind a task for its config, and end with exit code 2 and a message if invoke
     was given what its tasks do not take.
 
     invoke itself ends with 1 then. And it takes its own options behind a task too, where most have
     no effect: a task without --config would run as if it had not been given. Here --help alone
     is taken there.
-
-    Args:
-        module: the tasks.
     """
     from invoke.main import program
 
     core = vars(program).get("core")  # what it was given, once it has read it
     if core is None or not core.unparsed:
         return
-    contexts = Collection.from_module(module).to_contexts()
+    # Of a copy: invoke takes the help of each task away as it reads.
+    words, contexts = core.unparsed, copy.deepcopy(collection).to_contexts()
     asked = ParserContext(args=[Argument(names=("help", "h"), optional=True)])
     while True:
         try:
-            if core[0].args["config"].value is not None:
-                given = core[0].args["config"].value
+            if (given := core[0].args["config"].value) is not None:
                 raise ParseError(
                     f"--config {given} stands before the task; expected behind its name."
                 )
-            Parser(initial=asked, contexts=contexts).parse_argv(list(core.unparsed))
+            Parser(initial=asked, contexts=contexts).parse_argv(list(words))
             return
         except ParseError as error:
-            place = _config_word(error, core.unparsed)
-            if place is None:
-                _refuse(error, contexts, core.unparsed)
-            else:
-                core.unparsed.insert(place, "--config")
+            unknown = re.fullmatch(r"No idea what '(.*)' is!", str(error))
+            word = unknown[1] if unknown else ""
+            if not _names_config(word, error.context):
+                said = _in_words(error, word, [each.name or "" for each in contexts])
+                _end(USAGE, said, as_json="--json" in words)
+            words.insert(words.index(word), "--config")
 
 
-def _config_word(error: ParseError, words: list[str]) -> int | None:
-    """Return the place of the word that nothing takes, if it names a config; else None."""
+def _names_config(word: str, context: ParserContext | None) -> bool:
+    """Return whether a word that nothing takes names the config of its task."""
     from pipeline.config import config_files
 
-    unknown = re.fullmatch(r"No idea what '(.*)' is!", str(error))
-    context = error.context
-    if unknown is None or context is None or not context.name or "--config" not in context.flags:
-        return None
-    word = unknown[1]
+    if context is None or not context.name or "--config" not in context.flags:
+        return False
     named = word in config_files.named_files() or word.endswith(".py")
-    return words.index(word) if named and context.args["config"].raw_value is None else None
+    return named and context.args["config"].raw_value is None
 
 
-def _refuse(error: ParseError, contexts: list[ParserContext], words: list[str]) -> None:
-    from deploy import secrets
-
-    message = secrets.redact(_in_words(error, {each.name or "": each for each in contexts}))
-    print(message, file=sys.stderr, flush=True)
-    if "--json" in words:
-        print(secrets.to_json({"error": message, "exit_code": USAGE}), flush=True)
-    sys.exit(USAGE)
-
-
-def _in_words(error: ParseError, contexts: Mapping[str, ParserContext]) -> str:
+def _in_words(error: ParseError, word: str, names: list[str]) -> str:
     """Return what was wrong and what may have been meant.
 
     Args:
-        contexts: of all tasks, by name.
+        word: that nothing takes.
+        names: of all tasks.
     """
-    said, context = str(error), error.context
+    context = error.context
     name = context.name if context is not None and context.name else ""
-    lacks = re.match(r"Flag <Argument: ([\w-]+).*> needed value", said)
-    if lacks:
+    if lacks := re.match(r"Flag <Argument: ([\w-]+).*> needed value", str(error)):
         return f"--{lacks[1]} has no value; expected one.\nTo see which:\ninvoke {name} --help"
-    unknown = re.fullmatch(r"No idea what '(.*)' is!", said)
-    if unknown is None or context is None:
-        return said
-    given = unknown[1]
+    if context is None or not word:
+        return str(error)
+    known, help_ = list(context.flags), f"invoke {name} --help"
     if not name:
-        said, known, help_ = f"There is no task {given!r}.", list(contexts), "invoke --list"
+        said, known, help_ = f"There is no task {word!r}.", names, "invoke --list"
+    elif word.startswith("-"):
+        said = f"{name} has no option {word}."
     else:
-        known, help_ = list(context.flags), f"invoke {name} --help"
-        said = f"{name} has no option {given}."
-        if not given.startswith("-"):
-            said = f"{name} does not take {given!r}: each value stands behind its option."
-    alike = difflib.get_close_matches(given.partition("=")[0], known, n=1)
+        said = f"{name} does not take {word!r}: each value stands behind its option."
+    alike = difflib.get_close_matches(word.partition("=")[0], known, n=1)
     said += f" Did you mean {alike[0]}?" if alike else ""
     return f"{said}\nTo see what there is:\n{help_}"
 
 
-def lacking(package: str) -> str:
-    """Return the message for a package that this Python does not have."""
-    python = shlex.quote(sys.executable)
-    return (
-        f"The Python at {sys.executable} has no package {package!r}; expected those that"
-        f" pyproject.toml lists.\nActivate the environment that has them, or install them:\n"
-        f"{python} -m pip install -e {shlex.quote(str(ROOT))}"
-    )
+def new_folder(task: str) -> Path:
+    """Return a new folder's path in runs/, for what a task writes."""
+    return ROOT / "runs" / f"{task}-{time.strftime('%Y%m%d-%H%M%S')}-{os.getpid()}"
 
 
 def show(line: str) -> None:
     """Print a line at once, without secrets."""
-    from deploy import secrets
-
     print(secrets.redact(line), flush=True)
+
+
+def show_json(value: Result | None) -> None:
+    """Print a value at once as one line of JSON, without secrets."""
+    print(secrets.to_json(value), flush=True)
 
 
 def number(option: str, text: str, least: float, most: float) -> float:
     """Return an option's number; raise `UsageError` unless it is one from `least` to `most`."""
-    from deploy.errors import UsageError
-
     try:
         value = float(text)
     except ValueError:
@@ -385,7 +329,6 @@ def agreement(yes: bool) -> Callable[[str], bool]:
         UsageError: if there is nobody to ask.
     """
     from deploy import auth
-    from deploy.errors import UsageError
 
     auth.require()
     ask = (lambda question: "y") if yes else asking()

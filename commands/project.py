@@ -1,32 +1,32 @@
-"""What every command needs of a config: the project, its records, a connection, the check of a
+"""What every command needs of a config: the project, its records, a push, the check of a
 submission.
 """
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from commands.console import ROOT, show
 from commands.telling import Telling
+from deploy.errors import UsageError
+from deploy.project import TRAIN, Project
 
 if TYPE_CHECKING:
     from deploy.chain import Model, Result
-    from deploy.client import Kaggle
-    from deploy.project import Project
     from deploy.records import Records
-    from deploy.runs import Run
 
 
-def project(
+def load(
     config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any
-) -> "Project":
+) -> Project:
     """Return what the Kaggle side needs to know of a config."""
     from deploy import init
-    from deploy.project import Project
     from pipeline import config as configs
 
     settings = configs.load(config)
@@ -58,7 +58,7 @@ def records(config: str, **more: Any) -> "Records":
     from deploy import auth
     from deploy.records import Records
 
-    ours = project(config, **more)
+    ours = load(config, **more)
     auth.require_client()
     return Records(ours)
 
@@ -67,19 +67,12 @@ def resolved(config: str, telling: Telling, **more: Any) -> "Records":
     """Return the journal of a config's project, in which no push is unclear: Kaggle is asked what
     came of one that was interrupted.
     """
-    from deploy import push
+    from deploy.push import resolve
 
     found = records(config, **more)
     if found.unclear():
-        telling.complete(push.resolve(connect(telling), found))
+        telling.run(resolve, found)
     return found
-
-
-def connect(telling: Telling) -> "Kaggle":
-    """Return a connection with the user's own credentials."""
-    from deploy.client import Kaggle
-
-    return Kaggle.connect(show=telling.note)
 
 
 def check_custom_code(config: str, artifact: Path | None = None) -> None:
@@ -88,52 +81,55 @@ def check_custom_code(config: str, artifact: Path | None = None) -> None:
     Args:
         artifact: folder of a trained model; its functions have to be those of the file.
     """
-    from deploy.errors import UsageError
     from pipeline import config as configs
     from pipeline.config import custom_code
 
     settings = configs.load(config)
-    if artifact is not None:
-        manifest = artifact / "manifest.json"
-        if not manifest.is_file():
-            return  # what needs it says so
-        theirs = json.loads(manifest.read_text())
-        trained, name = theirs.get("custom_code", ""), theirs["config"]["name"]
-        if name != settings.name:  # a member of an ensemble
-            if not trained:
-                return
-            settings = configs.load(name)
-        here = custom_code.digest(settings)
-        if trained != here:
-            raise UsageError(
-                f"The functions in {settings.name}.py are not those that {manifest} was trained"
-                f" with: their sha256 begins with {here[:12] or 'nothing'}; expected"
-                f" {trained[:12] or 'nothing'}.\nRestore the file as it was, or train again."
-            )
-    elif custom_code.functions(settings):
-        show(f"Checking the functions of {settings.name}.py with JAX and TensorFlow")
-        done = in_a_process("pipeline", "check", "--config", config, "--json")
-        if done.returncode:
-            last = (done.stdout.strip().splitlines() or ["{}"])[-1]
-            raise UsageError(json.loads(last).get("error") or done.stderr.strip()[-2000:])
+    if artifact is None:
+        if custom_code.functions(settings):
+            show(f"Checking the functions of {settings.name}.py with JAX and TensorFlow")
+            told = in_a_process("pipeline", "check", "--config", config)
+            if "error" in told:
+                raise UsageError(told["error"])
+        return
+    manifest = artifact / "manifest.json"
+    if not manifest.is_file():
+        return  # what needs it says so
+    theirs = json.loads(manifest.read_text())
+    trained, name = theirs.get("custom_code", ""), theirs["config"]["name"]
+    if name != settings.name:  # a member of an ensemble
+        if not trained:
+            return
+        settings = configs.load(name)
+    here = custom_code.digest(settings)
+    if trained != here:
+        raise UsageError(
+            f"The functions in {settings.name}.py are not those that {manifest} was trained with:"
+            f" their sha256 begins with {here[:12] or 'nothing'}; expected"
+            f" {trained[:12] or 'nothing'}.\nRestore the file as it was, or train again."
+        )
 
 
-def in_a_process(
-    module: str, *words: str, stderr: int | None = subprocess.PIPE
-) -> "subprocess.CompletedProcess[str]":
-    """Return what `python -m` prints in a process of its own, which chooses its own backend.
+def in_a_process(module: str, *words: str, quiet: bool = True) -> dict[str, Any]:
+    """Return what `python -m … --json` prints in a process of its own, which chooses its own
+    backend: its result, or {"error", "exit_code"}.
 
     Args:
-        stderr: None: a person sees it.
+        quiet: nobody sees what it says meanwhile.
     """
-    return subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-m", module, *words],
+    done = subprocess.run(  # noqa: S603 - our own words
+        [sys.executable, "-m", module, *words, "--json"],
         cwd=ROOT,
         env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
         stdout=subprocess.PIPE,
-        stderr=stderr,
+        stderr=subprocess.PIPE if quiet else None,
         text=True,
     )
+    try:
+        return dict(json.loads(done.stdout.splitlines()[-1]))
+    except (ValueError, LookupError):
+        said = (done.stderr or "see above").strip()[-2000:]
+        return {"error": said, "exit_code": done.returncode}
 
 
 def model(ours: "Records", ensemble: str) -> "Model":
@@ -143,37 +139,26 @@ def model(ours: "Records", ensemble: str) -> "Model":
     from deploy import saved
     from deploy.chain import Model
 
-    if ensemble:
-        found = Model(members=saved.ensemble(Path(ensemble), ours.project))
-    else:
-        found = Model(ours.last_artifact())
-    for folder in [found.artifact] if found.artifact else [one.folder for one in found.members]:
+    members = saved.ensemble(Path(ensemble), ours.project) if ensemble else []
+    found = Model(None if members else ours.last_artifact(), members)
+    for folder in filter(None, [found.artifact, *(one.folder for one in found.members)]):
         check_custom_code(ours.project.config, folder)
     return found
 
 
-def embedded(slug: str, folder: Path, command: str) -> Path:
-    """Write the embedded competition of that slug into a folder, unless it is there; return it.
+def require_embedded(slug: str, command: str) -> None:
+    """Raise `UsageError` unless a competition is embedded here.
 
     Args:
         command: that takes another folder by --input.
     """
-    from deploy.errors import UsageError
-    from formats.errors import writing
     from localkaggle import competitions
 
     if slug not in competitions.NAMES:
         raise UsageError(
-            f"There are no data of the competition {slug!r} here; expected one of"
-            f" {', '.join(competitions.NAMES)}, or a folder.\nGive its folder:\n"
-            f"{command} --input DIR"
+            f"There is no competition {slug!r} on this machine, only"
+            f" {', '.join(competitions.NAMES)}.\nGive its folder:\n{command} --input DIR"
         )
-    with writing(folder):
-        if not folder.exists():
-            begun = folder.with_name(f"{folder.name}.{os.getpid()}")
-            competitions.EMBEDDED[slug]().write(begun)
-            begun.rename(folder)  # complete, or not there
-    return folder
 
 
 def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], int]:
@@ -186,23 +171,28 @@ def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], in
     from pipeline.infer import submission as rules
 
     within = rules.limits(configs.load(config))
-
-    def check(submission: Path, sample: Path) -> int:
-        return rules.check(submission, sample, within=within, constant=constant)
-
-    return check
+    return partial(rules.check, within=within, constant=constant)
 
 
-def show_push(run: "Run", following: str) -> dict[str, Any]:
-    """Print where a pushed run is and what to type next, and return the run."""
-    show(f"{run.url}\nNext: {following}".lstrip())
+def push(
+    telling: Telling, ours: "Records", kernel: str, accepted: "Model | None" = None, **how: bool
+) -> dict[str, Any]:
+    """Push a kernel, print where its run is and what to type next, and return the run.
+
+    Args:
+        accepted: by an inference.
+        how: `again` and `fresh`, as in `deploy.chain.push_kernel`.
+    """
+    from deploy import chain
+
+    run = telling.run(chain.push_kernel, ours, kernel, accepted or chain.NO_MODEL, **how)
+    following = "watch" if kernel == TRAIN else f"watch --kernel {kernel}"
+    show(f"{run.url}\nNext: {ours.project.command(following)}".lstrip())
     return {"run": str(run), "url": run.url, "bundle_sha256": run.bundle_sha256}
 
 
 def show_result(result: "Result", config: str, about: str = "") -> dict[str, Any]:
     """Print what a finished chain made, with what its score means, and return it."""
-    import shlex
-
     end = {**result.values(), "config": config}
     where = "on the hidden test set", f"the {end['rows']} rows of the visible one"
     if result.submission.uploaded:

@@ -4,32 +4,34 @@ import json
 import os
 import sys
 from collections.abc import Callable
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING, Any, TypeVar
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
-from commands.console import agreement, show
+from commands.console import show, show_json
 from deploy.events import Ask, Event, Note, Pushed, Status, Steps, completed
 
 if TYPE_CHECKING:
     from commands.push_plan import PushPlan
     from commands.screen import Screen
+    from deploy.client import Kaggle
 
 T = TypeVar("T")
-
-
-def terminal() -> bool:
-    """Return whether a screen can be drawn: not in a pipe."""
-    return sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
+P = ParamSpec("P")
+NO_SCREEN = ("dumb", "unknown")  # terminals
 
 
 class Telling:
-    """Shows events, and asks before anything is spent.
+    """Runs steps with the user's own credentials, shows their events, and asks before anything is
+    spent.
 
     Args:
-        agreed: asks a person; None: nothing is spent.
+        agreed: asks a person (`console.agreement`); None: nothing is spent.
         plan: of a training, which is shown before the question.
-        following: what comes after a wait for a run: a command, or what this one does.
         as_json: print each event as one JSON object.
+
+    Attributes:
+        following: what comes after a wait for a run: a command, or what this one does; "": no wait
+            is drawn.
     """
 
     def __init__(
@@ -40,65 +42,62 @@ class Telling:
         *,
         as_json: bool = False,
     ) -> None:
+        self.following = following
         self._agreed, self._plan, self._as_json = agreed, plan, as_json
-        self._following = following if terminal() and not as_json else ""
         self._screen: Screen | None = None
 
-    @classmethod
-    def spending(cls, yes: bool, plan: "PushPlan | None" = None, following: str = "") -> "Telling":
-        """Return what asks before it spends; raises as `agreement` does."""
-        return cls(agreement(yes), plan, following)
+    @cached_property
+    def kaggle(self) -> "Kaggle":
+        """A connection, made when it is first asked for."""
+        from deploy.client import Kaggle
 
-    def complete(self, steps: Steps[T]) -> T:
-        """Run steps to their end, show what they tell, and return what they return."""
-        with self._drawn():
+        return Kaggle.connect(show=self.note)
+
+    def run(
+        self,
+        begin: "Callable[Concatenate[Kaggle, P], Steps[T]]",
+        *args: P.args,
+        **options: P.kwargs,
+    ) -> T:
+        """Begin steps at Kaggle, run them to their end, and return what they return."""
+        steps = begin(self.kaggle, *args, **options)
+        terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in NO_SCREEN
+        if not self.following or self._as_json or not terminal:
+            return completed(steps, self)
+        from commands.screen import Screen
+
+        with Screen(self.following) as self._screen:
             return completed(steps, self)
 
     def note(self, line: str) -> None:
         """Show a line, as one of those that a connection tells."""
-        self(Note(line))
-
-    def __call__(self, event: Event) -> bool | None:
-        """Show an event; return the answer to an `Ask`."""
-        match event:
-            case Note(text):
-                self._show(text)
-            case Status():
-                self._status(event)
-            case Pushed(run):
-                if self._plan is not None:
-                    self._plan.keep(run)
-            case Ask():
-                if self._plan is not None:
-                    self._plan.show(event.costs)
-                for line in event.costs.lines():
-                    self._show(line)
-                return self._agreed is not None and self._agreed(event.question)
-        return None
-
-    def _drawn(self) -> AbstractContextManager[object]:
-        if not self._following:
-            return nullcontext()
-        from commands.screen import Screen
-
-        self._screen = Screen(self._following)
-        return self._screen
-
-    def _show(self, line: str) -> None:
         if self._as_json:
-            _print_json({"line": line})
+            show_json({"line": line})
         elif self._screen is not None:
             self._screen.note(line)
         else:
             show(line)
 
-    def _status(self, seen: Status) -> None:
-        if self._as_json:
-            _print_json(_as_object(seen))
-        elif self._screen is not None:
-            self._screen.draw(seen)
-        elif not seen.often:
-            show(in_a_line(seen))
+    def __call__(self, event: Event) -> bool | None:
+        """Show an event; return the answer to an `Ask`."""
+        match event:
+            case Note(text):
+                self.note(text)
+            case Status() if self._as_json:
+                show_json(_as_object(event))
+            case Status() if self._screen is not None:
+                self._screen.draw(event)
+            case Status() if not event.often:
+                show(in_a_line(event))
+            case Pushed(run) if self._plan is not None:
+                self._plan.keep(run)
+            case Ask(costs, question):
+                if self._plan is not None:
+                    self._plan.show(costs)
+                for line in costs.lines():
+                    self.note(line)
+                return self._agreed is not None and self._agreed(question)
+        return None
 
 
 def in_a_line(seen: Status) -> str:
@@ -134,9 +133,3 @@ def _as_object(seen: Status) -> dict[str, Any]:
         "hours_left": None if seen.left is None else seen.left / 3600,
         "hours_allowed": None if seen.allowed is None else seen.allowed / 3600,
     }
-
-
-def _print_json(value: dict[str, Any]) -> None:
-    from deploy import secrets
-
-    print(secrets.to_json(value), flush=True)

@@ -14,7 +14,6 @@ import importlib.metadata
 import io
 import json
 import os
-import shlex
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -29,15 +28,18 @@ from packaging.requirements import Requirement
 from requests.utils import get_environ_proxies, select_proxy
 
 from deploy import secrets, transfer
+from deploy.decoding import MALFORMED
 from deploy.errors import CredentialError, UsageError
 from formats.errors import writing
 
 SITE = "api.kaggle.com"
 NEEDS = ("kaggle>=2.2.4", "kagglesdk>=0.1.37", "six")  # kaggle imports six and does not declare it
-INSTALL = "pip install 'kaggle>=2.2.4,<2.3' 'kagglesdk>=0.1.37,<0.1.39' six"
+TESTED = ("kaggle>=2.2.4,<2.3", "kagglesdk>=0.1.37,<0.1.39")
+INSTALL = f"pip install {' '.join(map(repr, TESTED))} six"
 OF_HTTP = ("call", "_session", "_endpoint", "_verbose", "_response_processor", "_init_session")
 OF_LOGIN = ("refresh_access_token", "_access_token", "_access_token_expiration")
-# The variables that the client reads. Any other KAGGLE_X becomes its setting x.
+# The variables that the client may see. Any other KAGGLE_X becomes its setting x, as KAGGLE_TOKEN
+# what it signs with; with VERBOSE it logs every signed address.
 KNOWN = {
     *("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY"),
     *("KAGGLE_CONFIG_DIR", "KAGGLE_API_ENVIRONMENT"),
@@ -56,8 +58,6 @@ LOGIN_ENDED = (
     "Kaggle does not take the login of this machine any more: it has expired, or was revoked.\n"
     "Expected one that gives new access tokens. Log in again:\nkaggle auth login --force"
 )
-# Raised where the client takes a broken file for credentials.
-BROKEN = (IsADirectoryError, PermissionError, TypeError, ValueError, AttributeError)
 LEAST = timedelta(hours=1)  # that an access token should last when a command starts
 Renew = Callable[[], None]
 Problem = tuple[str, str]  # what is wrong, and the fix
@@ -70,7 +70,7 @@ class Source:
     Attributes:
         name: for a message.
         kind: "token", "key" or "login".
-        path: of the file that holds them; None for variables.
+        path: of a token's file; None: it is in a variable.
     """
 
     name: str
@@ -100,15 +100,29 @@ class Found:
 
 def look() -> Found:
     """Return what the client would find now. All secrets are hidden from now on."""
-    found = Found()
-    _look_for_tokens(found)
+    found, home = Found(), _home() / ".kaggle"
+    given, files = os.environ.get("KAGGLE_API_TOKEN", "").strip(), dict[str, Path]()
+    if os.path.exists(given):  # noqa: PTH110 - Path.exists raises for a name as long as a token
+        files["KAGGLE_API_TOKEN"] = Path(given)
+    elif given:
+        secrets.know(given)
+        found.sources.append(Source("KAGGLE_API_TOKEN", "token"))
+    for name in ("access_token", "access_token.txt"):
+        files[f"~/.kaggle/{name}"] = home / name
+    for name, path in files.items():
+        text = _text(found, path)
+        if text and text.strip():
+            found.sources.append(Source(name, "token", path))
+        elif text is not None:
+            fix = f"Put a token into {path}, or remove it."
+            found.problems.append((f"{name} leads to an empty file", fix))
     _look_for_key(found)
-    path = _home() / ".kaggle" / "credentials.json"  # `kaggle auth login` writes it
+    path = home / "credentials.json"  # `kaggle auth login` writes it
     login = _object(found, path)
     for name in ("refresh_token", "access_token"):
         secrets.know(login.get(name))
     if login.get("refresh_token"):
-        found.sources.append(Source("kaggle auth login", "login", path))
+        found.sources.append(Source("kaggle auth login", "login"))
     elif login:
         found.problems.append((f"{path} holds no login", "Run: kaggle auth login"))
     for proxy in getproxies().values():
@@ -116,57 +130,30 @@ def look() -> Found:
     return found
 
 
-def _look_for_tokens(found: Found) -> None:
-    names = ["KAGGLE_API_TOKEN"]  # a token, or the path of its file
-    if {"KAGGLE_KERNEL_RUN_TYPE", "KAGGLE_DATA_PROXY_URL"} <= set(os.environ):
-        names.insert(0, "KAGGLE_API_V1_TOKEN")  # in Kaggle's own notebooks, a path
-    places = {name: os.environ.get(name, "") for name in names}
-    for name in ("access_token", "access_token.txt"):
-        places[f"~/.kaggle/{name}"] = str(_home() / ".kaggle" / name)
-    for name, place in places.items():
-        # Path.exists raises for a long name, as a token may be.
-        path = Path(place) if os.path.exists(place) else None  # noqa: PTH110
-        text = _text(found, path) if path else place if name == "KAGGLE_API_TOKEN" else ""
-        secrets.know(text)
-        if text and text.strip():
-            found.sources.append(Source(name, "token", path))
-        elif path and text is not None:
-            fix = f"Put a token into {path}, or remove it."
-            found.problems.append((f"{name} leads to an empty file", fix))
-
-
 def _look_for_key(found: Found) -> None:
     """Look for a name and a key: each from its variable, or else from kaggle.json."""
     path = config_folder() / "kaggle.json"
-    file = _object(found, path)
+    file, what, fix = _object(found, path), "", ""
     name, key = (os.environ.get(f"KAGGLE_{x.upper()}", file.get(x)) for x in ("username", "key"))
     found.username = name if isinstance(name, str) else ""
     for secret in (file.get("key"), file.get("token"), key):
         secrets.know(secret, found.username)
     given = [name for name in ("KAGGLE_USERNAME", "KAGGLE_KEY") if name in os.environ]
-    where, what, fix = " and ".join([*given, *["kaggle.json"] * (len(given) < 2)]), "", ""
     if str(key).startswith(TOKEN):
-        place, then = str(path), f"remove {path}"
-        if "KAGGLE_KEY" in given:
-            place, then = "KAGGLE_KEY", "unset KAGGLE_USERNAME KAGGLE_KEY"
+        place = "KAGGLE_KEY" if "KAGGLE_KEY" in given else str(path)
         what = f"{place}: the key in it is a token"
-        fix = f"Put it into ~/.kaggle/access_token, and {then}. If Kaggle does not know it there,"
-        fix += f" {NEW_TOKEN}"
+        fix = f"Put it into ~/.kaggle/access_token, and remove {place}; or {NEW_TOKEN}"
     elif name and key:
-        found.sources.append(Source(where, "key", path if len(given) < 2 else None))
+        found.sources.append(Source(" and ".join([*given, "kaggle.json"][:2]), "key"))
         if len(given) == 1:
-            other = "key" if given == ["KAGGLE_USERNAME"] else "name"
-            what = f"{given[0]} goes with the {other} of kaggle.json"
-            fix = f"Set both variables, or: unset {given[0]}"
-    elif given:
-        what = f"{' and '.join(given)}: expected a name and a key"
-        fix = "Set both KAGGLE_USERNAME and KAGGLE_KEY, or none."
-    elif file:
-        what, fix = f"{path} has no username or no key", f"Remove it, and {NEW_TOKEN}"
+            what = f"{given[0]} goes with what is in kaggle.json"
+            fix = f"Set both KAGGLE_USERNAME and KAGGLE_KEY, or: unset {given[0]}"
+    elif given or file:
+        what = f"{' and '.join(given) or path}: there is no username or no key"
+        fix = f"Give both, or remove it, and {NEW_TOKEN}"
     elif os.environ.get("KAGGLE_CONFIG_DIR") and not found.sources and path not in found.files:
         what = f"KAGGLE_CONFIG_DIR is {os.environ['KAGGLE_CONFIG_DIR']}, and there is no {path}"
-        fix = "Let it name the folder of kaggle.json, as /home/ann/.kaggle, or:\n"
-        fix += "unset KAGGLE_CONFIG_DIR"
+        fix = "Let it name the folder of kaggle.json, or:\nunset KAGGLE_CONFIG_DIR"
     if what:
         found.problems.append((what, fix))
 
@@ -174,20 +161,12 @@ def _look_for_key(found: Found) -> None:
 def _object(found: Found, path: Path) -> dict[str, Any]:
     """Return what a JSON file holds; {} without one, or with a problem."""
     text = _text(found, path)
-    if text is None:
-        return {}
     with contextlib.suppress(ValueError, RecursionError):
-        if isinstance(value := json.loads(text), dict):
+        if isinstance(value := json.loads("{}" if text is None else text), dict):
             return value
-    secrets.know(text)
-    what, fix = "is not a JSON object", "Download it again, or remove it."
-    if text.startswith("\ufeff"):
-        quoted = shlex.quote(str(path))
-        what = "begins with a byte order mark, which the client does not read"
-        fix = (
-            f"tail -c +4 {quoted} > {quoted}.new && mv {quoted}.new {quoted} && chmod 600 {quoted}"
-        )
-        fix = f"Save it as UTF-8 without one:\n{fix}"
+    marked = str(text).startswith("\ufeff")
+    what = "begins with a byte order mark" if marked else "is not a JSON object"
+    fix = "Download it again, or save it as UTF-8 without a byte order mark, or remove it."
     found.problems.append((f"{path} {what}", fix))
     return {}
 
@@ -197,6 +176,7 @@ def _text(found: Found, path: Path) -> str | None:
     text = None
     try:
         text = path.read_text(encoding="utf-8")
+        secrets.know(text)
     except (FileNotFoundError, NotADirectoryError):
         return None
     except (OSError, UnicodeDecodeError) as error:
@@ -208,11 +188,9 @@ def _text(found: Found, path: Path) -> str | None:
 
 def config_folder() -> Path:
     """Return where the client looks for kaggle.json."""
-    given, home = os.environ.get("KAGGLE_CONFIG_DIR"), _home() / ".kaggle"
-    if given:
-        return Path(given)
-    if os.path.exists(home) or not sys.platform.startswith("linux"):  # noqa: PTH110
-        return home
+    usual, given = _home() / ".kaggle", os.environ.get("KAGGLE_CONFIG_DIR")
+    if given or usual.exists() or not sys.platform.startswith("linux"):
+        return Path(given or usual)
     return Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config") / "kaggle"
 
 
@@ -231,12 +209,11 @@ def environment() -> str:
             that a test talks to the real site.
     """
     value = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
-    if value not in ("PROD", "LOCALHOST"):
-        raise UsageError(
-            f"KAGGLE_API_ENVIRONMENT={value!r} cannot work: expected LOCALHOST, PROD, or nothing.\n"
-            "Unset it."
-        )
-    return value
+    if value in ("PROD", "LOCALHOST"):
+        return value
+    raise UsageError(
+        f"KAGGLE_API_ENVIRONMENT={value!r}: expected LOCALHOST, PROD, or nothing.\nUnset it."
+    )
 
 
 def address() -> str:
@@ -247,20 +224,7 @@ def address() -> str:
     Raises:
         UsageError: for a KAGGLE_API_ENVIRONMENT that the client would ignore.
     """
-    if environment() == "PROD":
-        return SITE
-    return _proxy("http://localhost") or "localhost"
-
-
-def settings() -> list[Problem]:
-    """Return the other variables that change the client. Names alone: a value may be secret."""
-    told = {}
-    for name in ("VERBOSE", "VERBOSE_OUTPUT"):
-        if os.environ.get(name, "").lower() in ("1", "true", "yes"):
-            told[name] = "`kaggle` prints every request with its key or token"
-    for name in sorted({name for name in os.environ if name.startswith("KAGGLE_")} - KNOWN):
-        told[name] = f"it becomes the client's setting {name.removeprefix('KAGGLE_').lower()!r}"
-    return [(f"{name} is set: {effect}", f"unset {name}") for name, effect in told.items()]
+    return SITE if environment() == "PROD" else _proxy("http://localhost") or "localhost"
 
 
 def proxies(local: bool) -> tuple[str, list[Problem]]:
@@ -276,13 +240,8 @@ def proxies(local: bool) -> tuple[str, list[Problem]]:
         what = f"http_proxy leads to {host or 'nowhere'}, not to a Kaggle on this machine"
         fix = "Set http_proxy to the address that `python -m localkaggle serve` printed"
         return words, [(what, f"{fix}, and if no_proxy holds localhost:\nexport no_proxy=")]
-    if local or not host:
-        return words, []
-    fix = (
-        "Check that it is up and lets api.kaggle.com and storage.googleapis.com through, or:"
-        " unset https_proxy all_proxy"
-    )
-    return words, [(f"everything goes through the proxy {host}", fix)]
+    fix = f"Let it pass {SITE} and storage.googleapis.com, or: unset https_proxy all_proxy"
+    return words, [(f"all goes through the proxy {host}", fix)] if host and not local else []
 
 
 def _proxy(site: str) -> str:
@@ -313,7 +272,7 @@ def require() -> None:
     require_client()
     found = look()
     if not found.sources:
-        raise _unusable(found)
+        raise unusable(found)
 
 
 def require_client() -> dict[str, str]:
@@ -330,24 +289,20 @@ def require_client() -> dict[str, str]:
     versions, wrong = {}, []
     for need in map(Requirement, NEEDS):
         try:
-            versions[need.name] = importlib.metadata.version(need.name)
+            there = versions[need.name] = importlib.metadata.version(need.name)
         except importlib.metadata.PackageNotFoundError:
             wrong.append(f"{need.name} is not installed")
             continue
-        if versions[need.name] not in need.specifier:
-            pinned = [
+        if there not in need.specifier:
+            pins = [
                 f", as {other.name} {other.version} pins it"
                 for other in importlib.metadata.distributions()
                 if any(text.startswith(f"{need.name}==") for text in other.requires or ())
             ]
-            wrong.append(
-                f"it needs {need}, and {versions[need.name]} is installed{''.join(pinned)}"
-            )
+            wrong.append(f"it needs {need}, and {there} is installed{''.join(pins)}")
     if wrong:
-        raise UsageError(
-            f"The Kaggle client cannot be imported: {'; '.join(wrong)}.\n"
-            f"Expected kaggle 2.2.4 or newer, and what it needs. Run:\n{INSTALL}"
-        )
+        why = f"The Kaggle client cannot be imported: {'; '.join(wrong)}."
+        raise UsageError(f"{why}\nExpected kaggle 2.2.4 or newer. Run:\n{INSTALL}")
     return versions
 
 
@@ -356,9 +311,8 @@ def require_parts(owner: object, names: Sequence[str]) -> None:
     lacking = [name for name in names if not hasattr(owner, name)]
     if lacking:
         raise UsageError(
-            f"kagglesdk {importlib.metadata.version('kagglesdk')} cannot be used:"
-            f" {type(owner).__name__} has no {', '.join(lacking)}; expected a version that was"
-            f" tested. Run:\n{INSTALL}"
+            f"kagglesdk {importlib.metadata.version('kagglesdk')} is not as expected:"
+            f" {type(owner).__name__} has no {', '.join(lacking)}. Run:\n{INSTALL}"
         )
 
 
@@ -376,15 +330,14 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
     """
     place = environment()
     found = look()  # before the client removes a login that Kaggle refuses
-    with _tamed(timeouts):
-        api = _api(timeouts)
+    with _api(timeouts) as api:
         try:
             with _login_ends([source.kind for source in found.sources[:1]] == ["login"]):
                 api.authenticate()
-        except (SystemExit, *BROKEN) as error:
+        except (SystemExit, OSError, *MALFORMED) as error:  # of which a broken file is one
             if found.sources and not isinstance(error, SystemExit):
                 raise
-            raise _unusable(found) from error
+            raise unusable(found) from error
         client, values = api.build_kaggle_client(), api.config_values
         method = values.get(api.CONFIG_NAME_AUTH_METHOD)
         renew = _renewal(api, client) if method == "OAUTH" else None
@@ -394,13 +347,12 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
     http = client.http_client()
     if transfer.is_loopback(http._endpoint) != (place == "LOCALHOST"):
         raise UsageError(
-            f"The Kaggle client talks to {http._endpoint} although"
-            f" KAGGLE_API_ENVIRONMENT={place}.\n"
-            "It reads that variable when it is imported. Set it before Python starts."
+            f"The Kaggle client talks to {http._endpoint} although KAGGLE_API_ENVIRONMENT={place}."
+            "\nIt reads that when it is imported. Set it before Python starts."
         )
     if method == "LEGACY_API_KEY":
         if str(key).startswith(TOKEN):
-            raise _unusable(replace(found, sources=[]))
+            raise unusable(replace(found, sources=[]))
         http._session.auth = (name, key)  # else the client sends an expired token in its place
     return client, str(name), renew
 
@@ -438,44 +390,43 @@ def _login_ends(used: bool) -> Iterator[None]:
         raise CredentialError(LOGIN_ENDED) from error
 
 
-def _unusable(found: Found) -> CredentialError:
+def unusable(found: Found) -> CredentialError:
     """Return the error for a client that found nothing usable: broken files differ from none."""
-    if [source.kind for source in found.sources] == ["login"]:
+    first = found.sources[0] if found.sources else Source("", "")
+    if first.kind == "login":
         return CredentialError(LOGIN_ENDED)
-    token = next((source for source in found.sources if source.kind == "token"), None)
-    if token is not None:
-        return CredentialError(
-            f"Kaggle does not know the token in {token.name}: it has expired, or was revoked.\n"
-            f"{without(token)}, and {NEW_TOKEN}"
-        )
-    if found.problems:
+    if first.kind == "token":
+        said = f"Kaggle does not know the token in {first.name}: it has expired, or was revoked."
+        return CredentialError(f"{said}\n{without(first)}, and {NEW_TOKEN}")
+    said, fixes = (
+        "No Kaggle credentials were found",
+        dict.fromkeys(fix for _, fix in found.problems),
+    )
+    if fixes:
         broken = "; ".join(what for what, _ in found.problems)
-        fixes = "\n".join(dict.fromkeys(fix for _, fix in found.problems))
-        return CredentialError(f"The Kaggle credentials cannot be used: {broken}.\n{fixes}\n{HOW}")
-    return CredentialError(f"No Kaggle credentials were found.\n{HOW}")
+        said = f"The Kaggle credentials cannot be used: {broken}"
+    return CredentialError("\n".join([f"{said}.", *fixes, HOW]))
 
 
 def without(source: Source) -> str:
     """Return the edit that removes a token."""
-    return f"unset {source.name}" if source.name.startswith("KAGGLE_") else f"Remove {source.path}"
+    return f"Remove {source.path}" if source.path else f"unset {source.name}"
 
 
-def _api(timeouts: tuple[float, float]) -> Any:
-    """Return a `KaggleApi` whose clients have timeouts and print nothing."""
+@contextlib.contextmanager
+def _api(timeouts: tuple[float, float]) -> Iterator[Any]:
+    """Import the client, and give its `KaggleApi`, whose clients have timeouts.
+
+    Meanwhile nothing that it prints is shown, and it sees none of the variables that change it. The
+    sessions that it opens by itself have timeouts, too.
+    """
     require_client()
-    try:
-        from kaggle.api.kaggle_api_extended import KaggleApi
-    except (OSError, ImportError) as error:
-        fix = f"Expected kaggle 2.2.4 or newer. Run:\n{INSTALL}"
-        if isinstance(error, OSError):
-            fix = (
-                f"It makes the folder {config_folder()} when it is imported; expected a place that"
-                " can be written. Make it so, or name another folder:\n"
-                'export KAGGLE_CONFIG_DIR="$(mktemp -d)"'
-            )
-        raise UsageError(f"The Kaggle client cannot be imported: {error}.\n{fix}") from error
-    api = KaggleApi()
-    build = api.build_kaggle_client
+    send = requests.Session.send
+    changing = [name for name in os.environ if name.startswith(("KAGGLE_", "VERBOSE"))]
+    hidden = {name: os.environ.pop(name) for name in changing if name not in KNOWN}
+
+    def bounded(session: requests.Session, *args: Any, **kwargs: Any) -> requests.Response:
+        return send(session, *args, **{**kwargs, "timeout": kwargs.get("timeout") or timeouts})
 
     def build_with_timeouts() -> Any:
         secrets.know(api.config_values.get("token"))  # that a login has just given
@@ -488,25 +439,22 @@ def _api(timeouts: tuple[float, float]) -> Any:
         transfer.guarded(http._session, timeouts)
         return client
 
-    api.build_kaggle_client = build_with_timeouts
-    return api
-
-
-@contextlib.contextmanager
-def _tamed(timeouts: tuple[float, float]) -> Iterator[None]:
-    """Import and use the client: hide what it prints, and VERBOSE, which makes it log every signed
-    address; and give timeouts to the sessions that it opens by itself.
-    """
-    send = requests.Session.send
-    hidden = {name: os.environ.pop(name, None) for name in ("VERBOSE", "VERBOSE_OUTPUT")}
-
-    def bounded(session: requests.Session, *args: Any, **kwargs: Any) -> requests.Response:
-        return send(session, *args, **{**kwargs, "timeout": kwargs.get("timeout") or timeouts})
-
     requests.Session.send = bounded  # type: ignore[method-assign, assignment]
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            yield
+            try:
+                from kaggle.api.kaggle_api_extended import KaggleApi
+            except (OSError, ImportError) as error:
+                fix = f"Expected kaggle 2.2.4 or newer. Run:\n{INSTALL}"
+                if isinstance(error, OSError):
+                    fix = f"It makes the folder {config_folder()} then. Let it be written, or name"
+                    fix += ' another:\nexport KAGGLE_CONFIG_DIR="$(mktemp -d)"'
+                raise UsageError(
+                    f"The Kaggle client cannot be imported: {error}.\n{fix}"
+                ) from error
+            api = KaggleApi()
+            build, api.build_kaggle_client = api.build_kaggle_client, build_with_timeouts
+            yield api
     finally:
         requests.Session.send = send  # type: ignore[method-assign]
-        os.environ.update({name: value for name, value in hidden.items() if value is not None})
+        os.environ.update(hidden)

@@ -26,7 +26,6 @@ from deploy.project import BENCH, TRAIN, Project
 from formats import atomic_file
 from formats.errors import writing
 
-ROOT = Path(__file__).resolve().parents[1]
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
 REHEARSED = "rehearsed.json"
 
@@ -34,7 +33,7 @@ WHOLE = ("formats", "pipeline")
 # What the notebook of a kernel needs beside these.
 MORE = {
     BENCH: (
-        *("workbench/__init__.py", "workbench/budget.py", "workbench/benchmark/*.py"),
+        *(f"workbench/{name}.py" for name in ("__init__", "budget", "options", "benchmark/*")),
         *(f"workbench/plan/{name}.py" for name in ("__init__", "kept_plans", "operation_counts")),
     )
 }
@@ -51,8 +50,9 @@ from pathlib import Path
 
 working = Path.cwd()
 os.chdir(tempfile.mkdtemp(prefix="package-"))  # the package is no output of the run
-sys.path.insert(0, os.getcwd())"""
-BACK = "os.chdir(working)"
+sys.path.insert(0, os.getcwd())
+for folder in {folders}:
+    Path(folder).mkdir(parents=True, exist_ok=True)"""
 NOTEBOOK = {
     "kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"},
     "language_info": {"name": "python"},
@@ -101,7 +101,7 @@ class Inputs:
             (`deploy.saved.SavedProgress.expect`), empty for a new one.
         handoff: where the expected files come from: a "dataset", or the output of a "kernel"; "":
             as the project says.
-        handles: {kernel: its address}, where that is not `kernel_handle`'s; no part of the sha256.
+        handles: {kernel: its address}, where that is not `address`'s; no part of the sha256.
         kernel_sources: whose output is mounted, too.
         dataset_sources: mounted, too.
     """
@@ -180,21 +180,16 @@ class Bundle:
             "The collapsed cells below write the package `pipeline` into a temporary folder."
         )
         folders = sorted({str(PurePosixPath(path).parent) for path in self.code.modules})
-        made = (f'Path("{folder}").mkdir(parents=True, exist_ok=True)' for folder in folders)
         hidden = [
-            "\n".join([ENTER, *made]),
+            ENTER.format(folders=folders),
             *(f"%%writefile {path}\n{text}" for path, text in self.code.modules.items()),
-            BACK,
+            "os.chdir(working)",
             f"%%writefile bundle.json\n{json.dumps(told, indent=2, sort_keys=True)}",
         ]
-        front = [
-            new_markdown_cell(about),
-            *(new_code_cell(each, metadata=HIDDEN) for each in hidden),
-        ]
-        cells = [
-            {**cell, "id": _sha256({"place": place, "source": cell["source"]})[:12]}
-            for place, cell in enumerate([*front, *self.code.cells])
-        ]
+        cells = [new_markdown_cell(about)]
+        cells += [new_code_cell(source, metadata=HIDDEN) for source in hidden]
+        numbered = enumerate([*cells, *self.code.cells])
+        cells = [{**cell, "id": f"cell-{place}"} for place, cell in numbered]
         notebook = {"cells": cells, "metadata": NOTEBOOK, "nbformat": 4, "nbformat_minor": 5}
         return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
@@ -203,37 +198,32 @@ def _sha256(value: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
-def kernel_handle(owner: str, competition: str, kernel: str) -> str:
-    """Return `<owner>/<competition>-<kernel>`, its slug cut to Kaggle's 50 characters.
+def address(owner: str, competition: str, what: str) -> str:
+    """Return `<owner>/<competition>-<what>`, of a notebook or a dataset of ours, its slug cut to
+    Kaggle's 50 characters. Of a notebook, `Records.handle` knows where Kaggle gave another.
 
-    >>> kernel_handle("ann", "digits", "train-tpu")
+    Args:
+        what: a kernel, as "train-tpu"; of a dataset "artifact", "checkpoint" or `member`.
+
+    >>> address("ann", "digits", "train-tpu")
     'ann/digits-train-tpu'
     """
     plain = re.sub(r"[^a-z0-9]+", "-", competition.lower()).strip("-")
-    room = SLUG_AT_MOST - len(kernel) - 1
+    room = SLUG_AT_MOST - len(what) - 1
     if len(plain) > room:
         # Two competitions that differ only in the year would otherwise share a kernel.
         mark = hashlib.sha256(plain.encode()).hexdigest()[:4]
         plain = plain[: room - 5].strip("-") + "-" + mark
-    return f"{owner}/{plain}-{kernel}"
+    return f"{owner}/{plain}-{what}"
 
 
-def dataset_handle(owner: str, competition: str, what: str = "artifact") -> str:
-    """Return the handle of the dataset that carries the artifact, or something else.
+def member(weights_sha256: str) -> str:
+    """Return what the address of the dataset of a member ends with: each has its own.
 
-    >>> dataset_handle("ann", "digits")
-    'ann/digits-artifact'
+    >>> member("0123456789abcdef")
+    'member-01234567'
     """
-    return kernel_handle(owner, competition, what)
-
-
-def member_handle(owner: str, competition: str, weights_sha256: str) -> str:
-    """Return the handle of the dataset that carries a member of an ensemble, and no other.
-
-    >>> member_handle("ann", "digits", "0123456789abcdef")
-    'ann/digits-member-01234567'
-    """
-    return kernel_handle(owner, competition, f"member-{weights_sha256[:8]}")
+    return f"member-{weights_sha256[:8]}"
 
 
 def title(handle: str) -> str:
@@ -258,26 +248,24 @@ def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
     """
     import jupytext
 
-    source = (project.kernels or project.root / "kernels") / kernel
-    notebook, described = source / "notebook.py", source / "kernel-metadata.json"
+    folder = (project.kernels or project.root / "kernels") / kernel
+    notebook, described = folder / "notebook.py", folder / "kernel-metadata.json"
     if not notebook.is_file() or not described.is_file():
-        names = sorted(path.parent.name for path in source.parent.glob("*/notebook.py"))
+        names = sorted(path.parent.name for path in folder.parent.glob("*/notebook.py"))
         raise UsageError(
-            f"There is no kernel {kernel!r} in {source.parent}; expected one of:"
-            f" {', '.join(names) or 'none'}.\n"
-            "Correct --kernel, or add notebook.py and kernel-metadata.json there."
+            f"There is no kernel {kernel!r} in {folder.parent}; expected one of:"
+            f" {', '.join(names)}.\nCorrect --kernel, or add its two files there."
         )
-    configs = _configs(project.root)
-    config = configs.get(project.config, Path(project.config))
-    name = project.config if project.config in configs else config.stem
+    named, name = configs(project.root), project.name
+    config = named.get(project.config, Path(project.config))
     if not config.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*", name) or config.suffix != ".py":
         raise UsageError(
             f"--config {project.config!r}: there is no such config. Expected one of"
-            f" {', '.join(configs)}, or the path of a .py file whose name is lower-case letters,"
+            f" {', '.join(named)}, or the path of a .py file whose name is lower-case letters,"
             " digits and underscores.\n"
             "Correct the name, or describe a folder: invoke inspect --input DIR --write NAME"
         )
-    theirs = {other: path for other, path in configs.items() if other in set(others)}
+    theirs = {other: named[other] for other in others if other in named}
     files = _travelling(project.root, kernel, {**theirs, name: config})
     identity = {"kernel": kernel, "config": name, "competition": project.competition}
     return Code(
@@ -331,25 +319,22 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict[str, Any]:
     """Return the metadata with address, machine, and all that is mounted."""
-    competition, kernel, metadata = project.competition, code.kernel, code.metadata
-    address = partial(kernel_handle, owner, competition)
-    handle = inputs.handles.get(kernel, address(kernel))
+    kernel, expect, mounted = code.kernel, inputs.expect, list[str]()
+    of = partial(address, owner, project.competition)
+    handle = inputs.handles.get(kernel, of(kernel))
     infers, trains = kernel.startswith("infer"), kernel.startswith("train")
-    handoff = inputs.handoff or project.handoff
-    listed, datasets, kernels = metadata["dataset_sources"], [], []
-    if infers and not inputs.expect:
-        raise UsageError(f"{kernel} needs the artifact that it accepts. Pull one:\ninvoke pull")
-    if members := inputs.expect.get("members", ()):
-        if handoff == "kernel":
+    listed, outputs = code.metadata["dataset_sources"], list[str]()
+    if expect and (inputs.handoff or project.handoff) == "kernel":
+        if "members" in expect:
             raise UsageError(
                 "handoff='kernel' cannot carry several models: a kernel's output is that of its"
                 " last run.\nSet handoff='dataset' in the config, then publish the members."
             )
-        datasets = [member_handle(owner, competition, each["weights_sha256"]) for each in members]
-    elif inputs.expect and handoff == "kernel":
-        kernels = [inputs.handles.get(TRAIN, address(TRAIN)) if infers else handle]
-    elif inputs.expect:
-        datasets = [address("artifact" if infers else "checkpoint")]
+        outputs = [inputs.handles.get(TRAIN, of(TRAIN)) if infers else handle]
+    elif "members" in expect:
+        mounted = [of(member(one["weights_sha256"])) for one in expect["members"]]
+    elif expect:
+        mounted = [of("artifact" if infers else "checkpoint")]
     needs = project.needs if trains else ""
     if needs and not any(f"{name}/".startswith(f"{needs}/") for name in listed):
         raise UsageError(
@@ -358,24 +343,24 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
             f'Write "dataset_sources": ["{needs}"] into kernels/{kernel}/kernel-metadata.json,'
             " or fix pretrained in the config."
         )
-    # A training that resumes has its weights.
-    begins = [project.first_stage] if trains and project.first_stage and not inputs.expect else []
-    machine = project.machine_shape if kernel in (TRAIN, BENCH) else ""
-    mounted = [*datasets, *listed, *begins, *inputs.dataset_sources]
+    mounted += listed
+    if trains and project.first_stage and not expect:  # a training that resumes has its weights
+        mounted.append(project.first_stage)
+    shape = project.machine_shape if kernel in (TRAIN, BENCH) else ""
     return {
-        **metadata,
-        **(gate.machine(machine) if machine else {}),
+        **code.metadata,
+        **(gate.machine(shape) if shape else {}),
         "id": handle,
         "title": title(handle),
         "code_file": f"{kernel}.ipynb",
-        "competition_sources": [competition] if project.mounts else [],
-        "dataset_sources": list(dict.fromkeys(mounted)),
-        "kernel_sources": list(dict.fromkeys([*kernels, *inputs.kernel_sources])),
+        "competition_sources": [project.competition] if project.mounts else [],
+        "dataset_sources": list(dict.fromkeys([*mounted, *inputs.dataset_sources])),
+        "kernel_sources": list(dict.fromkeys([*outputs, *inputs.kernel_sources])),
     }
 
 
-def _configs(root: Path) -> dict[str, Path]:
-    """Return the files of the configs by name; of a package __init__.py."""
+def configs(root: Path) -> dict[str, Path]:
+    """Return the files of the configs in pipeline/configs/ by name; of a package __init__.py."""
     files = {path.stem: path for path in (root / CONFIGS).glob("[!_.]*.py")}
     packages = {path.parent.name: path for path in (root / CONFIGS).glob("[!_.]*/__init__.py")}
     return dict(sorted({**files, **packages}.items()))

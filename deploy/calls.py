@@ -8,30 +8,22 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import requests
 
 from deploy import auth
-from deploy.decoding import Malformed, called, camel_case
+from deploy.decoding import Malformed, Word, called, camel_case
 from deploy.transfer import Place
 
 T = TypeVar("T")
 
-# Fields of kernel-metadata.json that GetKernel returns; of SOURCES what may stand before owner/slug
-# or a competition's slug, where Kaggle shows addresses in place of handles.
+# Fields of kernel-metadata.json that GetKernel returns.
 ASKED = ("enable_internet", "is_private", "machine_shape")
-SOURCES = {
-    "dataset_sources": r"datasets/(?=[^/]+/)",
-    "competition_sources": r"(?:competitions|c)/",
-    "kernel_sources": r"code/(?=[^/]+/)",
-    "model_sources": r"models/(?=[^/]+/)",
-}
+SOURCES = ("dataset_sources", "competition_sources", "kernel_sources", "model_sources")
+# What may stand before owner/slug or a competition's slug, where Kaggle shows addresses.
+ADDRESS = re.compile(r"^(?:(?:datasets|code|models)/(?=[^/]+/)|(?:competitions|c)/)")
 RUN, SAVE = "SAVE_AND_RUN_ALL", "QUICK_SAVE"  # what becomes of a push, in Kaggle's words
-
-KernelState = Annotated[str, "kagglesdk.kernels.types.kernels_enums.KernelWorkerStatus"]
-DatasetState = Annotated[str, "kagglesdk.datasets.types.dataset_enums.DatabundleVersionStatus"]
-SubmissionState = Annotated[str, "kagglesdk.competitions.types.submission_status.SubmissionStatus"]
 
 
 @dataclass(frozen=True)
@@ -77,7 +69,7 @@ class Saved:
 class KernelStatus:
     """The state of a kernel version in Kaggle's word, and Kaggle's message about a failure."""
 
-    name: KernelState = called("status", "QUEUED")
+    name: Word = called("status", "QUEUED")
     failure: str = called("failureMessage", "")
 
 
@@ -115,10 +107,11 @@ class Source:
     @property
     def asks(self) -> Mapping[str, Any]:
         """Those fields by their names."""
-        asks = {name: getattr(self, name) for name in (*ASKED, *SOURCES)}
-        for name, prefix in SOURCES.items():
-            asks[name] = tuple(re.sub(f"^{prefix}", "", source) for source in asks[name])
-        return asks
+        sources = {
+            name: tuple(ADDRESS.sub("", source) for source in getattr(self, name))
+            for name in SOURCES
+        }
+        return {name: getattr(self, name) for name in ASKED} | sources
 
 
 @dataclass(frozen=True)
@@ -166,40 +159,19 @@ class Quota:
 
 
 @dataclass(frozen=True)
-class DatasetVersion:
-    """A version of a dataset."""
-
-    version_number: int = 0
-    version_notes: str = ""
-
-
-@dataclass(frozen=True)
 class Dataset:
-    """A dataset: its current version, and the versions that Kaggle lists."""
+    """A dataset and its current version."""
 
     handle: str = called("ref", "")
     version: int = called("currentVersionNumber", 0)
     is_private: bool = False
-    versions: tuple[DatasetVersion, ...] = ()
-
-    @property
-    def notes(self) -> Mapping[int, str]:
-        """The notes of each version."""
-        return {version.version_number: version.version_notes for version in self.versions}
-
-
-@dataclass(frozen=True)
-class DatasetStatus:
-    """How far the current version of a dataset is."""
-
-    status: DatasetState = "NOT_YET_PERSISTED"
 
 
 @dataclass(frozen=True)
 class Done:
-    """The answer to a change of a dataset or a kernel."""
+    """The answer to a change of a dataset or a kernel, or how far a dataset is."""
 
-    status: str = ""
+    status: Word = called("status", "")
 
 
 @dataclass(frozen=True)
@@ -215,7 +187,7 @@ class Scored:
     """One submission. Scores are Kaggle's texts, empty while unknown."""
 
     ref: int
-    status: SubmissionState = "PENDING"
+    status: Word = called("status", "PENDING")
     description: str = ""
     public_score: str = ""
     error: str = called("errorDescription", "")
@@ -230,8 +202,7 @@ class Competition:
         entered: whether this account accepted the rules.
         closed: whether it takes no submissions.
         daily: submissions a day and team; 0: Kaggle does not say.
-        entry_ends, teams_end, ends: until when one may enter it, teams may merge, and it runs, in
-            UTC; None: Kaggle does not say.
+        ends: until when it runs, in UTC; None: Kaggle does not say.
     """
 
     id: int
@@ -239,8 +210,6 @@ class Competition:
     entered: bool = called("userHasEntered", False)
     closed: bool = called("submissionsDisabled", False)
     daily: int = called("maxDailySubmissions", 0)
-    entry_ends: datetime | None = called("newEntrantDeadline", None)
-    teams_end: datetime | None = called("mergerDeadline", None)
     ends: datetime | None = called("deadline", None)
 
     @property
@@ -273,10 +242,9 @@ class Limits:
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file of a list; Kaggle's sizes of a kernel's files may be wrong."""
+    """A file of a list."""
 
     name: str
-    size: int = 0
     total_bytes: int = 0
 
 
@@ -363,7 +331,6 @@ LIST_KERNELS = Call(KERNELS, "ListKernels", Page)
 DELETE_KERNEL = Call(KERNELS, "DeleteKernel", Done)
 KERNEL_STATUS = Call(KERNELS, "GetKernelSessionStatus", KernelStatus)
 KERNEL_OUTPUT = Call(KERNELS, "ListKernelSessionOutput", Output)
-KERNEL_FILES = Call(KERNELS, "ListKernelFiles", Page)
 QUOTA = Call(KERNELS, "GetAcceleratorQuotaStatistics", Quota)
 
 START_UPLOAD = Call("blobs.BlobApiService", "StartBlobUpload", Place)
@@ -372,7 +339,7 @@ CREATE_DATASET_VERSION = Call(DATASETS, "CreateDatasetVersion", Done)
 GET_DATASET = Call(DATASETS, "GetDataset", Dataset)
 LIST_DATASETS = Call(DATASETS, "ListDatasets", Page)
 DELETE_DATASET = Call(DATASETS, "DeleteDataset", Done)
-DATASET_STATUS = Call(DATASETS, "GetDatasetStatus", DatasetStatus)
+DATASET_STATUS = Call(DATASETS, "GetDatasetStatus", Done)
 DATASET_FILES = Call(DATASETS, "ListDatasetFiles", Page)
 DATASET_FILE = Call(DATASETS, "DownloadDataset", requests.Response)
 

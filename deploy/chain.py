@@ -7,6 +7,7 @@ Each step takes what the one before it made from the journal, by version, so the
 stopped and resumed anywhere. Killed at any moment, the same command resumes.
 """
 
+import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -128,7 +129,7 @@ def run(
     trained, dataset = done.folder, None
     if project.handoff == "dataset":
         yield step(f"Publish the artifact of {done.run} as a dataset")
-        dataset = yield from datasets.artifact(kaggle, records, done.run, trained)
+        dataset = yield from datasets.artifact(kaggle, records, trained)
     yield step(f"Push {INFER}, pinned to this model")
     model = Model(trained / output.ARTIFACT)
     infer = yield from push_kernel(kaggle, records, INFER, model)
@@ -242,8 +243,6 @@ def _pushed(kaggle: Kaggle, records: Records, planned: Planned) -> Steps[Run | N
     built, base, costs = planned.built, planned.following.base, planned.costs
     if base is not None and base.route == DATASET:
         yield from datasets.checkpoint(kaggle, records, base.folder, base.progress)
-    if planned.following.carried is not None:
-        yield from sessions.carry_images(kaggle, records, planned.following.carried)
     if costs.seconds < costs.most:
         built = replace(built, session_seconds=costs.seconds)
     journal, request = records.journal, records.journal.intend(planned.request)
@@ -295,7 +294,7 @@ def _expected(records: Records, kernel: str, model: Model) -> dict[str, Any]:
         )
     if not model.artifact.exists():
         datasets.require_complete(project, model.artifact.parent)
-    found = datasets.require_own(project, model.artifact)
+    found = saved.own_manifest(project, model.artifact)
     return {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
 
 
@@ -306,7 +305,7 @@ def _built(owner: str, records: Records, code: Code, model: Model, following: Ne
         expect=resumed or _expected(records, code.kernel, model),
         handoff=base.route if base is not None else "",
         handles={name: records.handle(owner, name) for name in (code.kernel, TRAIN)},
-        **following.mounted,
+        kernel_sources=following.kernels,
     )
     return bundle.build(records.project, code, inputs, owner)
 
@@ -354,7 +353,7 @@ def _gates(
     if model.artifact is not None and project.handoff == "dataset":
         datasets.require_current(kaggle, records, model.artifact)
     for member in model.members:
-        datasets.require_member(kaggle, records, member)
+        datasets.require_current(kaggle, records, member.folder, member)
     yield from datasets.require_shared(kaggle, project, kernel)
     if kernel == TRAIN and following.base is None:  # a training that resumes has its weights
         datasets.require_first_stage(kaggle, project)
@@ -527,7 +526,8 @@ def next_command(records: Records, of: Run, folder: Path) -> str:
             project, saved.describe([path.name for path in folder.iterdir()], [])
         )
     if kernel == BENCH:
-        return "python -m commands bench-report"
+        page = shlex.join([str(folder), "--output", str(project.runs / "bench-report")])
+        return f"python -m workbench bench-report {page}"
     if kernel != TRAIN:
         return ""
     found = saved.read(folder)

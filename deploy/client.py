@@ -4,6 +4,7 @@ A call about a run names its version. Without it Kaggle answers for the latest, 
 A missing or unknown answer never looks like success.
 """
 
+import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -13,15 +14,16 @@ from typing import Any, TypeVar
 
 import requests
 
-from deploy import calls, errors, failures, log_text, transfer
+from deploy import calls, errors, failures
 from deploy.calls import ASKED, RUN, SOURCES
 from deploy.connection import UNREADABLE, Connection, Values
+from deploy.decoding import log_lines, log_pieces
+from deploy.transfer import Download
 
 T = TypeVar("T")
 
-SETTINGS = ("language", "kernel_type", "enable_gpu", "enable_tpu", *ASKED)
-LISTED = 20  # kernels a page: Kaggle was seen to answer larger ones by 500
 EMPTY_LOOKS = 3  # in a row, before a kernel counts as one without a version
+SETTINGS = ("language", "kernel_type", "enable_gpu", "enable_tpu", *ASKED)
 
 
 class Kaggle(Connection):
@@ -40,7 +42,7 @@ class Kaggle(Connection):
             timeout_seconds: after which Kaggle ends the session.
             execution: RUN or SAVE; "" leaves it to Kaggle.
         """
-        sources = {name.replace("_", "_data_"): list(metadata.get(name, [])) for name in SOURCES}
+        sources = {name.replace("_", "_data_"): metadata.get(name) or None for name in SOURCES}
         values = {
             "slug": metadata["id"],
             "new_title": metadata["title"],
@@ -53,7 +55,7 @@ class Kaggle(Connection):
         return self._write(f"push {metadata['id']}", calls.SAVE_KERNEL, values)
 
     def kernel_status(self, handle: str, version: int) -> calls.KernelStatus:
-        """Return the state of a version; UNKNOWN(word) for a word that the client does not know.
+        """Return the state of a version.
 
         Raises:
             NotFound: if there is no such version; also if Kaggle answers 403 of a kernel that would
@@ -76,35 +78,14 @@ class Kaggle(Connection):
         log = ""
         for page in self._pages(what, calls.KERNEL_OUTPUT, _kernel(handle, version)):
             log = log or page.log
-            for file in page.files:
-                if file.name in files:
-                    raise errors.BadAnswer(
-                        f"Could not {what}: {file.name!r} is listed twice.\nTry again."
-                    )
-                files[file.name] = file.url
+            files |= {file.name: file.url for file in page.files}
         return files, log
-
-    def kernel_files(self, handle: str, version: int) -> dict[str, int]:
-        """Return {name: bytes} of a version's output, from all pages; asked once a page.
-
-        Kaggle was seen to list wrong sizes, and no files at all: use `kernel_output` for the names.
-        """
-        what = f"list the files of {handle} version {version}"
-        pages = self._pages(what, calls.KERNEL_FILES, _kernel(handle, version), patience=0)
-        return {file.name: file.size for page in pages for file in page.files}
 
     def kernel_log(self, handle: str, version: int) -> list[str]:
         """Return the lines of a version's log, as far as Kaggle has them."""
-        return log_text.lines(self._log(handle, version))
-
-    def kernel_seconds(self, handle: str, version: int) -> float | None:
-        """Return how long a version ran, by the last line of its log; None if it has no times."""
-        return log_text.seconds(self._log(handle, version))
-
-    def _log(self, handle: str, version: int) -> str:
         what = f"read the log of {handle} version {version}"
         about = {**_kernel(handle, version), "page_size": 1}
-        return self._read(what, calls.KERNEL_OUTPUT, about).log
+        return log_lines(self._read(what, calls.KERNEL_OUTPUT, about).log)
 
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
         """Yield (stream, text) of a version's log as it is written, from its beginning.
@@ -114,21 +95,17 @@ class Kaggle(Connection):
         Raises:
             requests.RequestException, ValueError: if the connection breaks.
         """
-        base = self._endpoint if "api." in self._endpoint else f"{self._endpoint}/api"
-        with (
-            transfer.copied(self._session, self._timeouts) as session,
-            session.get(
-                f"{base}/v1/kernels/logs/stream/{handle}",
-                params={"versionLabel": f"v{version}"},
-                headers={"Accept": "text/event-stream, */*", "Content-Type": None},
-                stream=True,
-                allow_redirects=False,
-            ) as answer,
-        ):
+        session = copy.copy(self._session)  # another thread follows
+        with session.get(
+            f"{self._url}/kernels/logs/stream/{handle}",
+            params={"versionLabel": f"v{version}"},
+            headers={"Accept": "text/event-stream, */*", "Content-Type": None},
+            stream=True,
+            allow_redirects=False,
+        ) as answer:
             answer.raise_for_status()
-            answer.encoding = "utf-8"  # requests would guess, and take a stream for Latin-1
             if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
-                yield from log_text.pieces(answer.text)
+                yield from log_pieces(answer.content.decode("utf-8", "replace"))
                 return
             # No other line ends: a log may hold them, as U+2028.
             for line in answer.iter_lines(chunk_size=None, delimiter=b"\n"):
@@ -136,7 +113,7 @@ class Kaggle(Connection):
                 if name == "data" and data.strip() == "END_OF_LOG":
                     return
                 if name == "data":
-                    yield from log_text.pieces(f"[{data}]")
+                    yield from log_pieces(f"[{data}]")
 
     def get_kernel(self, handle: str, version: int | None = None) -> calls.Source | None:
         """Return a version of our kernel, by default the current one; None if it does not exist.
@@ -145,12 +122,12 @@ class Kaggle(Connection):
             Refused: if the kernel has no version, so that no call about it works.
             Unknown: if Kaggle does not tell.
         """
-        request, looks = calls.GET_KERNEL.request(_kernel(handle, version)), 0
+        looks = 0
 
         def ask() -> calls.Source:
             nonlocal looks
             try:
-                return self._send(calls.GET_KERNEL, request)
+                return self._send(calls.GET_KERNEL, _kernel(handle, version))
             except requests.HTTPError as error:
                 empty = failures.code(error) == 500 and self._has_no_status(handle)
                 looks = looks + 1 if empty else 0
@@ -164,33 +141,27 @@ class Kaggle(Connection):
             return replace(found, version=version or found.version)
         return None
 
-    def own_kernels(
-        self, page_size: int = LISTED, patience: float | None = None
-    ) -> Iterator[calls.OwnKernel]:
-        """Yield all our kernels that have a version, the one that ran last first.
-
-        Args:
-            page_size: so many are asked for by one call.
-            patience: seconds to retry one; by default a part of the pace's: this list may fail for
-                days.
-        """
-        about = {
-            "page_size": page_size,
-            "group": "PROFILE",
-            "sort_by": "DATE_RUN",
-            **dict.fromkeys(("language", "kernel_type", "output_type"), "all"),
-        }
-        patience = self.pace.most if patience is None else patience
-        pages = self._pages("list your notebooks", calls.LIST_KERNELS, about, patience)
-        return (kernel for page in pages for kernel in page.kernels if kernel.handle)
-
     def _has_no_status(self, handle: str) -> bool:
         """Return whether Kaggle answers 404 when it is asked how the newest version stands."""
         try:
-            self._send(calls.KERNEL_STATUS, calls.KERNEL_STATUS.request(_kernel(handle, None)))
+            self._send(calls.KERNEL_STATUS, _kernel(handle, None))
         except UNREADABLE as error:
             return failures.code(error) == 404  # else it has some status, or nobody knows
         return False
+
+    def own_kernels(self, patience: float | None = None) -> Iterator[calls.OwnKernel]:
+        """Yield all our kernels, the one that ran last first. One may have no version yet.
+
+        Args:
+            patience: seconds to retry one page; by default a part of the pace's: this list may fail
+                for days.
+        """
+        kinds = dict.fromkeys(("language", "kernel_type", "output_type"), "all")
+        # Kaggle was seen to answer larger pages by 500.
+        about = {"page_size": 20, "group": "PROFILE", "sort_by": "DATE_RUN", **kinds}
+        patience = self.pace.most if patience is None else patience
+        pages = self._pages("list your notebooks", calls.LIST_KERNELS, about, patience)
+        return (kernel for page in pages for kernel in page.kernels if "/" in kernel.handle)
 
     def quota(self, patience: float | None = None) -> calls.Quota:
         """Return the accelerator time of this week.
@@ -207,21 +178,22 @@ class Kaggle(Connection):
 
         Args:
             renew: returns another address of the file when this one has ended; "" if there is none.
-            note: as in `_download`.
+            note: as in `Transfer`.
 
         Raises:
             Expired: if the address is not valid, and `renew` has no valid one.
         """
 
         def ask(headers: Mapping[str, str]) -> requests.Response:
-            return self._anonymous.get(url, stream=True, headers=headers)
-
-        def renewed() -> bool:
             nonlocal url
-            url = renew()
-            return bool(url)
+            get = partial(self._anonymous.get, stream=True, headers=headers)
+            answer = get(url)
+            if answer.status_code in failures.STORAGE["GET"] and (renewed := renew()):
+                url = renewed
+                answer = get(url)
+            return answer
 
-        self._download(f"download {path.name}", path, ask, renewed, note)
+        self._transferred(f"download {path.name}", Download(path, self._show, note, ask))
 
     def delete_kernel(self, handle: str) -> None:
         """Delete our kernel with all of its versions. Sent once; may raise `Ambiguous`."""
@@ -248,9 +220,11 @@ class Kaggle(Connection):
         return (dataset for page in pages for dataset in page.datasets if dataset.handle)
 
     def dataset_status(self, handle: str) -> str:
-        """Return the state of the current version, READY at the end; UNKNOWN(word) if unknown."""
+        """Return the state of the current version, READY at the end."""
         what = f"ask for the status of the dataset {handle}"
-        return self._read(what, calls.DATASET_STATUS, _dataset(handle)).status
+        return (
+            self._read(what, calls.DATASET_STATUS, _dataset(handle)).status or "NOT_YET_PERSISTED"
+        )
 
     def dataset_files(self, handle: str, version: int) -> dict[str, int]:
         """Return {name: bytes} of a version, from all pages."""
@@ -262,10 +236,11 @@ class Kaggle(Connection):
     def download_dataset_file(
         self, handle: str, version: int, name: str, path: Path, note: Path | None = None
     ) -> None:
-        """Download one file of a version to `path`. `note`: as in `_download`."""
+        """Download one file of a version to `path`. `note`: as in `Transfer`."""
         what = f"download {name} of {handle} version {version}"
         about = {**_dataset(handle), "dataset_version_number": version, "file_name": name}
-        self._download(what, path, self._file(calls.DATASET_FILE, about), note=note)
+        ask = partial(self._send, calls.DATASET_FILE, about)
+        self._transferred(what, Download(path, self._show, note, ask))
 
     def upload(self, path: Path, note: Path | None = None) -> str:
         """Upload a file and return its token for `create_dataset`.
@@ -279,7 +254,7 @@ class Kaggle(Connection):
         self, handle: str, *, title: str, description: str, tokens: Sequence[str]
     ) -> None:
         """Create a private dataset from uploaded files. Sent once; may raise `Ambiguous`."""
-        owner, slug = split(handle)
+        owner, slug = handle.split("/")
         values = {
             "owner_slug": owner,
             "slug": slug,
@@ -301,7 +276,7 @@ class Kaggle(Connection):
 
     def _change_dataset(self, what: str, call: calls.Call[calls.Done], values: Values) -> None:
         status = self._write(what, call, values).status
-        if status.lower() != "ok":
+        if status != "OK":
             raise errors.Ambiguous(
                 f"Kaggle accepted the call to {what} and answered status {status!r};"
                 f" expected 'ok'.\n{failures.LOOK}"
@@ -328,7 +303,7 @@ class Kaggle(Connection):
         try:
             return ask()
         except errors.Denied as error:
-            if split(handle)[0].lower() != self.username.lower() or error.gate:
+            if handle.split("/")[0].lower() != self.username.lower() or error.gate:
                 raise
             listed = self.own_kernels if kind == "notebook" else self.own_datasets
             found: bool | None = None
@@ -354,7 +329,8 @@ class Kaggle(Connection):
         """Download one file of the competition to `path`."""
         what = f"download {name} of the competition {competition}"
         about = {"competition_name": competition, "file_name": name}
-        self._download(what, path, self._file(calls.COMPETITION_FILE, about))
+        ask = partial(self._send, calls.COMPETITION_FILE, about)
+        self._transferred(what, Download(path, self._show, None, ask))
 
     def open_competition_file(self, competition: str, name: str) -> None:
         """Ask for one file of the competition, and read nothing of it."""
@@ -375,7 +351,7 @@ class Kaggle(Connection):
 
         Sent once; may raise `Ambiguous`.
         """
-        owner, slug = split(handle)
+        owner, slug = handle.split("/")
         values = {
             "competition_name": competition,
             "kernel_owner": owner,
@@ -421,13 +397,12 @@ class Kaggle(Connection):
         """Return our team's latest submissions, newest first: up to 1,000, those of months."""
         what = f"list the submissions to {competition}"
         about = {"competition_name": competition, "page_size": 100}
-        found: dict[int, calls.Scored] = {}
+        found: list[calls.Scored] = []
         for page in range(1, 11):
-            listed = self._read(what, calls.LIST_SUBMISSIONS, {**about, "page": page}).submissions
-            found.update({item.ref: item for item in listed})
-            if len(listed) < 100:
+            found += self._read(what, calls.LIST_SUBMISSIONS, {**about, "page": page}).submissions
+            if len(found) < 100 * page:
                 break
-        return list(found.values())
+        return found
 
     def submission_limits(self, competition: str) -> calls.Limits:
         """Return how many submissions are left; all zeros if our team is not known yet."""
@@ -435,24 +410,9 @@ class Kaggle(Connection):
         return self._read(what, calls.SUBMISSION_LIMITS, {"competition_name": competition})
 
 
-def split(handle: str) -> tuple[str, str]:
-    """Return owner and slug of `owner/slug`. Raises `UsageError` for anything else."""
-    owner, slash, slug = handle.partition("/")
-    if not (owner and slash and slug) or "/" in slug:
-        raise errors.UsageError(
-            f"{handle!r} is not a handle; expected owner/slug.\n"
-            "Copy it from the address on kaggle.com."
-        )
-    return owner, slug
-
-
 def _kernel(handle: str, version: int | None) -> dict[str, Any]:
     """Return the fields of a request about a version; None: the latest."""
-    owner, slug = split(handle)
-    if version is not None and version < 1:
-        raise errors.UsageError(
-            f"{handle}: got version {version}; expected 1 or more.\nCorrect the version."
-        )
+    owner, slug = handle.split("/")
     # The real server does not find a bare number.
     label = f"v{version}" if version is not None else None
     return {"user_name": owner, "kernel_slug": slug, "version_label": label}
@@ -460,5 +420,5 @@ def _kernel(handle: str, version: int | None) -> dict[str, Any]:
 
 def _dataset(handle: str) -> dict[str, Any]:
     """Return the fields of a request about a dataset."""
-    owner, slug = split(handle)
+    owner, slug = handle.split("/")
     return {"owner_slug": owner, "dataset_slug": slug}

@@ -7,7 +7,6 @@ our own code is neither: it is raised as it is.
 """
 
 import email.utils
-import json
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -15,7 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Self, TypeVar
+from typing import Any, Self, TypeVar, cast
 
 import requests
 from requests.structures import CaseInsensitiveDict
@@ -23,16 +22,17 @@ from requests.structures import CaseInsensitiveDict
 from deploy import auth, errors, failures, transfer
 from deploy.calls import Call, Output, Page
 from deploy.decoding import MALFORMED, Malformed, decoded
-from deploy.transfer import Place, Progress
+from deploy.transfer import Place, Transfer, Upload
+from formats.errors import DiskError
 
 T = TypeVar("T")
-Values = Mapping[str, Any]  # of a request, by the names that kagglesdk gives them
+Values = Mapping[str, Any]  # of a request, by the names that kagglesdk gives them; None: left out
 P = TypeVar("P", Page, Output)
 
 PAGES_AT_MOST = 1000
 # What is raised without an answer, or for one that cannot be read: a page in place of JSON, or JSON
 # that is not what it should be.
-UNREADABLE = (requests.RequestException, json.JSONDecodeError, Malformed)
+UNREADABLE = (requests.RequestException, Malformed)
 # Seconds to retry until Kaggle has answered once: a machine without a network is told soon.
 FIRST_PATIENCE = 10.0
 ODD_AT_MOST = 3  # answers in a row that are not what they should be
@@ -79,6 +79,43 @@ REMOTE = Pace(first=5, most=60, patience=300, listed=600, settled=300)
 LOOPBACK = Pace(first=0.5, most=2, patience=15, listed=30, hidden=10)
 
 
+class Polls:
+    """Polls whose pauses grow while the answers stay the same.
+
+    Args:
+        end: until when to poll, by `time.monotonic`.
+
+    Attributes:
+        pause: seconds until the next poll.
+        count: of the pauses so far.
+        changed_at: when the last change was seen, by the same clock.
+    """
+
+    def __init__(self, pace: Pace, end: float) -> None:
+        self.pause, self.count = pace.first, 0
+        self.changed_at = time.monotonic()
+        self._pace, self._end, self._state = pace, end, ""
+
+    def changed(self, state: str) -> bool:
+        """Return whether this state is a new one: then the next poll comes soon."""
+        if state == self._state:
+            return False
+        self._state, self.pause, self.changed_at = state, self._pace.first, time.monotonic()
+        return True
+
+    def wait(self, late: str) -> None:
+        """Wait until the next poll.
+
+        Raises:
+            DeadlinePassed: with the message `late`, if that would be after the end.
+        """
+        if time.monotonic() + self.pause > self._end:
+            raise errors.DeadlinePassed(late)
+        time.sleep(self.pause)
+        self.pause = min(self.pause * 1.5, self._pace.most)
+        self.count += 1
+
+
 class Connection:
     """A logged-in connection.
 
@@ -107,13 +144,13 @@ class Connection:
         renew: auth.Renew | None,
     ) -> None:
         self.username, self.pace = username, pace
-        self._http, self._timeouts, self._show, self._renew = http, timeouts, show, renew
-        # Private parts, which deploy/auth.py checks: kagglesdk has no other way to give a
-        # download its headers, to follow a log, and to see the date of an answer.
+        self._http, self._show, self._renew = http, show, renew
+        # Private parts, which deploy/auth.py checks: kagglesdk has no other way to give a download
+        # its headers, to follow a log, and to see the date of an answer.
         self._session: requests.Session = http._session
-        self._endpoint: str = http._endpoint
         http._response_processor = self._note_time
-        self._anonymous = transfer.anonymous(timeouts)
+        self._anonymous = transfer.guarded(requests.Session(), timeouts)  # for signed addresses
+        self._anonymous.auth = lambda request: request  # else requests would read ~/.netrc
         self.signed_by = "key" if isinstance(self._session.auth, tuple) else "token"
         self.ahead_seconds: float | None = None
         self.answered = False
@@ -140,12 +177,10 @@ class Connection:
         show(f"Logging in to {auth.address()}")
         try:
             client, username, renew = auth.log_in(timeouts)
-        except requests.RequestException as error:
+        except requests.RequestException as error:  # also for a web page in place of JSON
             known = failures.error_for("log in", error)
             raise known or errors.Unreachable(failures.unanswered("log in", error)) from error
         except (OSError, *MALFORMED) as error:
-            if str(getattr(error, "doc", "")).lstrip().startswith("<"):  # an HTML page, not JSON
-                raise errors.Unreachable(failures.unanswered("log in", error)) from error
             # The error's own text may quote the file, and so the key.
             raise errors.CredentialError(
                 f"The Kaggle credentials that were found cannot be read ({type(error).__name__}).\n"
@@ -154,6 +189,12 @@ class Connection:
         http = client.http_client()
         pace = pace or (LOOPBACK if transfer.is_loopback(http._endpoint) else REMOTE)
         return cls(http, username, pace, timeouts, show, renew)
+
+    @property
+    def _url(self) -> str:
+        """The address that calls begin with. Only the site has a host for calls alone."""
+        endpoint: str = self._http._endpoint
+        return f"{endpoint}/v1" if "//api." in endpoint else f"{endpoint}/api/v1"
 
     def _note_time(self, response: requests.Response) -> None:
         with suppress(ValueError, TypeError, OverflowError):  # an unreadable date says nothing
@@ -173,14 +214,12 @@ class Connection:
             Limited: if Kaggle still answers 429.
             Unreachable: if there is none, or no retry can help.
         """
-        request = call.request(values)
-        return self._retried(what, lambda: self._send(call, request), patience)
+        return self._retried(what, partial(self._send, call, values), patience)
 
     def _write(self, what: str, call: Call[T], values: Values) -> T:
         """Send once. Raises `Ambiguous` if no readable answer came: it may have happened."""
-        request = call.request(values)
         try:
-            return self._send(call, request)
+            return self._send(call, values)
         except UNREADABLE as error:
             raise failures.error_for(what, error) or errors.Ambiguous(
                 f"{failures.unanswered(what, error)}\n{failures.LOOK}"
@@ -189,17 +228,16 @@ class Connection:
     def _pages(
         self, what: str, call: Call[P], values: Values, patience: float | None = None
     ) -> Iterator[P]:
-        tokens = [""]
-        while len(tokens) <= PAGES_AT_MOST and tokens.count(tokens[-1]) == 1:
-            about = {"page_size": 100, **values, "page_token": tokens[-1] or None}
+        token = ""
+        for _ in range(PAGES_AT_MOST):
+            about = {"page_size": 100, **values, "page_token": token or None}
             page = self._read(what, call, about, patience)
             yield page
-            if not page.next_page_token:
+            token = page.next_page_token
+            if not token:
                 return
-            tokens.append(page.next_page_token)
         raise errors.BadAnswer(
-            f"Could not {what}: Kaggle repeats the page {tokens[-1]!r}, or there are more than"
-            f" {PAGES_AT_MOST}.\n"
+            f"Could not {what}: Kaggle repeats the pages, or has more than {PAGES_AT_MOST}.\n"
             "Try again in a minute, or write fewer files."
         )
 
@@ -208,19 +246,18 @@ class Connection:
         what: str,
         attempt: Callable[[], T],
         patience: float | None = None,
-        progress: Progress | None = None,
+        moved: Transfer | None = None,
     ) -> T:
         """Try, and retry failures that pass. Full jitter keeps many watchers apart.
 
         Args:
-            progress: of a transfer. Patience begins again with each byte that it gets further.
+            moved: the file that is moved. Patience begins again with each byte that it gets
+                further.
 
         Raises:
             BadAnswer, Limited, Unreachable: as `_read`.
         """
-        progress = progress or Progress("", self._show)
-        began = progress.at = time.monotonic()
-        ceiling, odd, told = self.pace.first / 5, 0, False
+        began, ceiling, odd, told = time.monotonic(), self.pace.first / 5, 0, False
         while True:
             try:
                 return attempt()
@@ -228,23 +265,21 @@ class Connection:
                 known = failures.error_for(what, error)
                 if known is not None and failures.code(error) != 429:
                     raise known from error
+                why = failures.unanswered(what, error)
                 odd = odd + 1 if isinstance(error, Malformed) else 0
                 if odd == ODD_AT_MOST:
-                    raise errors.BadAnswer(failures.unanswered(what, error)) from error
-                if progress.at > began:
-                    began, ceiling = progress.at, self.pace.first / 5
+                    raise errors.BadAnswer(why) from error
                 longest = self.pace.patience if patience is None else patience
-                if not self.answered and not progress.furthest:
-                    here = failures.nothing_listens_here(error)
-                    longest = 0.0 if here else min(longest, FIRST_PATIENCE)
+                if moved is not None and moved.at > began:
+                    began, ceiling = moved.at, self.pace.first / 5
+                if not self.answered:
+                    longest = min(longest, FIRST_PATIENCE)
                 left = began + longest - time.monotonic()
-                why = failures.unanswered(what, error)
                 if left <= 0:
                     limited = known and errors.Limited(str(known))
                     raise limited or errors.Unreachable(why) from error
                 if not told:
-                    how = "Going on" if progress.furthest else "Retrying"
-                    self._show(f"{why.splitlines()[0]} {how} for up to {longest:.0f} s.")
+                    self._show(f"{why.splitlines()[0]} Retrying for up to {longest:.0f} s.")
                 told = True
                 pause = failures.retry_after(error)
                 if pause is None:
@@ -252,72 +287,44 @@ class Connection:
                 time.sleep(min(pause, left))
                 ceiling = min(ceiling * 2, self.pace.most)
 
-    def _send(self, call: Call[T], request: Any, *, renew: bool = True) -> T:
-        """Send a request once, and return what its answer says.
+    def _send(
+        self,
+        call: Call[T],
+        values: Values,
+        headers: Mapping[str, str] | None = None,
+        *,
+        renew: bool = True,
+    ) -> T:
+        """Send a call once, and return what its answer says.
 
         A call that is answered by 401 has done nothing: it is sent again with a new access token,
         if the old one has ended.
+
+        Args:
+            headers: beside those of the session; they follow a redirect.
         """
         from kagglesdk.common.types.http_redirect import HttpRedirect
 
-        is_file = call.answer is requests.Response
-        reader = HttpRedirect if is_file else call
+        is_file, before = call.answer is requests.Response, self._session.headers
+        request, reader = call.request(values), HttpRedirect if is_file else call
+        self._session.headers = CaseInsensitiveDict({**before, **(headers or {})})
         try:
-            answer: T = self._http.call(call.service, call.method, request, reader)
+            found = self._http.call(call.service, call.method, request, reader)
         except requests.HTTPError as error:
             self.answered = True
             ended = failures.code(error) == 401 and error.request.method == "POST"
             if not ended or not renew or self._renew is None:
                 raise
             self._retried("renew the login", self._renew)
-            return self._send(call, request, renew=False)
+            return self._send(call, values, headers, renew=False)
         except requests.RequestException:
             raise
         except MALFORMED as error:
             raise Malformed(f"{type(error).__name__}: {error}") from error
-        self.answered = True
-        return answer if is_file else decoded(call.answer, answer)
-
-    def _download(
-        self,
-        what: str,
-        path: Path,
-        ask: transfer.Ask,
-        renew: Callable[[], bool] = lambda: True,
-        note: Path | None = None,
-    ) -> None:
-        """Download to `path`, and go on where a connection broke.
-
-        Args:
-            ask: for the file, with more headers; a signed address is asked for each time.
-            renew: gets another address if the storage refuses this one; returns whether it did.
-            note: as in `transfer.Download`. With it, what came is kept where this fails, or is
-                killed.
-
-        Raises:
-            Expired: if the storage refuses a new address, too.
-            Unreachable: if no byte came for as long as the pace is patient.
-        """
-        download = transfer.Download(path, note)
-        try:
-            self._transferred(what, path, partial(download.fetch, ask), renew)
         finally:
-            if note is None:
-                download.forget()
-
-    def _file(self, call: Call[requests.Response], values: Values) -> transfer.Ask:
-        """Return what asks for the file that a call leads to; its headers follow the redirect."""
-        request = call.request(values)
-
-        def ask(headers: Mapping[str, str]) -> requests.Response:
-            before = self._session.headers
-            self._session.headers = CaseInsensitiveDict({**before, **headers})
-            try:
-                return self._send(call, request)
-            finally:
-                self._session.headers = before
-
-        return ask
+            self._session.headers = before
+        self.answered = True
+        return cast(T, found if is_file else decoded(call.answer, found))
 
     def _upload(
         self, path: Path, call: Call[Place], values: Values, note: Path | None = None
@@ -331,23 +338,20 @@ class Connection:
         """
         size, changed = path.stat().st_size, int(path.stat().st_mtime)
         about = {**values, "content_length": size, "last_modified_epoch_seconds": changed}
-        request = call.request(about)
-        upload = transfer.Upload(path, self._anonymous, lambda: self._send(call, request), note)
-        try:
-            return self._transferred(f"upload {path.name}", path, upload.send, upload.forget)
-        except errors.Refused:
-            upload.forget()  # the next command begins anew
-            raise
+        announce = partial(self._send, call, about)
+        upload = Upload(path, self._show, note, self._anonymous, announce)
+        return self._transferred(f"upload {path.name}", upload)
 
-    def _transferred(
-        self, what: str, path: Path, attempt: Callable[[Progress], T], renew: Callable[[], bool]
-    ) -> T:
-        """Transfer a file, by another address where the storage refuses one that brought bytes."""
-        progress, refused = Progress(path.name, self._show), -1
-        while True:
-            try:
-                return self._retried(what, lambda: attempt(progress), progress=progress)
-            except errors.Expired:
-                if progress.furthest <= refused or not renew():
-                    raise
-                refused = progress.furthest
+    def _transferred(self, what: str, file: Transfer) -> str:
+        """Transfer a file, and go on where a connection broke. Return an upload's token.
+
+        Raises:
+            Expired: if the storage refuses a new address, too.
+            Unreachable: if no byte moved for as long as the pace is patient. With a note, what came
+                is of use to the next process.
+        """
+        try:
+            return self._retried(what, file.attempt, moved=file)
+        except (errors.Refused, DiskError):
+            file.forget()
+            raise

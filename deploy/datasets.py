@@ -12,31 +12,21 @@ result is downloaded and compared.
 import hashlib
 import shlex
 import shutil
-import tempfile
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy import (
-    auth,
-    bundle,
-    errors,
-    failures,
-    gate,
-    output,
-    saved,
-)
+from deploy import auth, bundle, errors, failures, gate, output, saved
 from deploy.client import Kaggle
-from deploy.errors import Denied, NotFound, SourceMissing, Unknown, UsageError
+from deploy.connection import Polls
+from deploy.errors import Denied, NotFound, SourceMissing, Unknown, Unverified, UsageError
 from deploy.events import Note, Steps
 from deploy.journal import PUBLISH, Ended, Failed, Journal, Made, Request, Sending, State
-from deploy.polling import Polls
 from deploy.project import INFER, Project
 from deploy.records import Records
-from deploy.runs import Run
 from deploy.saved import DATASET, FLAT, Manifest, Member, SavedProgress
 from formats import checksums
 from formats.errors import writing
@@ -44,7 +34,7 @@ from formats.sealed_folder import MANIFEST
 
 FILES_AT_MOST = 200  # a checkpoint of several folds has a few each
 TEXT_AT_MOST = 50 * 10**6  # bytes of a file that is searched; no text of an artifact is as large
-LOST = 12  # polls for the version of a call whose answer was lost, and for sizes that agree
+LOST = 12  # polls for the version of a call whose answer was lost
 READS = 4  # of a file that came back with other bytes
 NOT_THERE, ENDED = "NOT_THERE_YET", ("READY", "FAILED", "DELETED")
 LATER = "Kaggle may need longer. To keep waiting:\ninvoke publish"
@@ -64,26 +54,19 @@ class DatasetVersion:
 # What is published
 
 
-def artifact(kaggle: Kaggle, records: Records, run: Run, trained: Path) -> Steps[DatasetVersion]:
+def artifact(kaggle: Kaggle, records: Records, trained: Path) -> Steps[DatasetVersion]:
     """Publish the artifact that a training wrote, from its pulled folder.
 
     Raises:
-        UsageError: if the training is partial; if the artifact is another run's, or another
-            competition's; or if its dataset would replace what the run began with.
+        UsageError: if the training is partial; if the artifact is another competition's; or if its
+            dataset would replace what the run began with.
         Others: as `_published` does.
     """
     project, folder = records.project, trained / output.ARTIFACT
     require_complete(project, trained)
     refuse_overwriting(kaggle, project)
-    found = require_own(project, folder)
-    if run.bundle_sha256 and found.bundle_sha256 != run.bundle_sha256:
-        raise UsageError(
-            f"The artifact in {folder} was made by bundle {found.bundle_sha256[:12] or 'none'};"
-            f" {run} has {run.bundle_sha256[:12]}: it is another run's.\nPull the run again, which"
-            f" sets {trained.name} aside:\n{project.command(f'pull --run {run}')}"
-        )
-    handle = bundle.dataset_handle(kaggle.username, project.competition)
-    return (yield from _published(kaggle, records, handle, found.run_id, _files(folder)))
+    run_id, handle = saved.own_manifest(project, folder).run_id, _handle(kaggle, project)
+    return (yield from _published(kaggle, records, handle, run_id, saved.files(folder)))
 
 
 def members(
@@ -95,7 +78,7 @@ def members(
     """
     made = []
     for one in ensemble:
-        handle, files = _member_handle(kaggle, records.project, one), _files(one.folder)
+        handle, files = _handle(kaggle, records.project, one), saved.files(one.folder)
         made.append((yield from _published(kaggle, records, handle, one.run_id, files)))
     return made
 
@@ -104,7 +87,7 @@ def checkpoint(
     kaggle: Kaggle, records: Records, folder: Path, progress: SavedProgress
 ) -> Steps[None]:
     """Publish what the next session takes of this pulled folder. Raises as `_published` does."""
-    handle = bundle.dataset_handle(kaggle.username, records.project.competition, "checkpoint")
+    handle = bundle.address(kaggle.username, records.project.competition, "checkpoint")
     wanted = progress.expect(DATASET)["files"]
     weights = wanted[f"{progress.newest.folder}/state.npz"]
     run_id = progress.newest.run_id
@@ -130,21 +113,14 @@ def saved_files(
 
     Raises as `_published` does.
     """
-    files, listed = {}, {}
-    for name, digest in wanted.items():
-        flat = name.replace("/", FLAT)
-        files[flat] = folder / name
-        listed[flat] = {"sha256": digest, "size": (folder / name).stat().st_size}
+    files = {name.replace("/", FLAT): folder / name for name in wanted}
+    listed = {
+        name.replace("/", FLAT): {"sha256": digest, "size": (folder / name).stat().st_size}
+        for name, digest in wanted.items()
+    }
     manifest = checksums.sealed({**details, "bundle_sha256": "", "files": listed})
     name = f"{details['run_id']} at step {details['step']}"  # no artifact has such a name
     yield from _published(kaggle, records, handle, name, {MANIFEST: manifest, **files})
-
-
-def _files(folder: Path) -> dict[str, Path]:
-    """Return what a folder holds, {name: path}, without what a desktop leaves in any folder."""
-    paths = (path for path in folder.rglob("*") if path.is_file())
-    ours = (path for path in paths if path.name not in saved.OF_DESKTOPS)
-    return {path.relative_to(folder).as_posix(): path for path in ours}
 
 
 # What is required of what was published
@@ -156,58 +132,33 @@ def require_complete(project: Project, folder: Path) -> None:
     if found is not None and not found.complete:
         there = project.trained_on(output.of_bundle(folder, "machine_shape"))
         raise UsageError(
-            f"{output.name_of(folder)} is {found}: there is no artifact yet; expected a complete"
-            f" training.\nTo resume it:\n{there.command('push-train --until-done')}"
+            f"{output.name_of(folder)} is {found}; expected a complete training.\nTo resume it:\n"
+            f"{there.command('push-train --until-done')}"
         )
-
-
-def require_own(project: Project, artifact: Path) -> Manifest:
-    """Return the manifest of an artifact; raise `UsageError` if it is another competition's."""
-    found = saved.manifest(artifact)
-    if found.competition not in ("", project.competition):
-        raise UsageError(
-            f"The artifact in {artifact} was trained for the competition {found.competition}; the"
-            f" config {project.name} is for {project.competition}. Nothing was sent.\nExpected a"
-            " model of the same competition. Correct the config, or train with it:\n"
-            f"{project.command('push-train')}"
-        )
-    return found
-
-
-def require_member(kaggle: Kaggle, records: Records, member: Member) -> None:
-    """Raise `UsageError` unless this member is the current version of its dataset, by us."""
-    handle = _member_handle(kaggle, records.project, member)
-    command = f"publish --ensemble {shlex.quote(str(member.file))}"
-    require_current(kaggle, records, member.folder, handle=handle, command=command)
 
 
 def require_current(
-    kaggle: Kaggle, records: Records, artifact: Path, *, handle: str = "", command: str = "publish"
+    kaggle: Kaggle, records: Records, artifact: Path, member: Member | None = None
 ) -> None:
     """Raise `UsageError` unless this artifact is what we published last, and the current version.
 
     Kaggle mounts the newest version.
 
     Args:
-        handle: of the dataset; "": that of the competition's artifact.
-        command: that publishes it.
+        member: of an ensemble, whose artifact it is; None: it is that of the competition.
     """
-    run_id = saved.manifest(artifact).run_id
-    handle = handle or bundle.dataset_handle(kaggle.username, records.project.competition)
-    advice = f"{INFER} would refuse what Kaggle mounts.\n{records.project.command(command)}"
+    run_id, handle = saved.manifest(artifact).run_id, _handle(kaggle, records.project, member)
+    of = f" --ensemble {shlex.quote(str(member.file))}" if member is not None else ""
     # A publish that sent nothing, or was refused, hides none before it.
     rows = records.journal.requests(PUBLISH, handle=handle)
     last = next((row for row in rows if row.is_made or row.is_open), None)
-    if last is None or last.state != State.ENDED or last.run_id != run_id:
-        raise UsageError(
-            f"The artifact in {artifact} is not what was published last, which is"
-            f" {last.run_id if last else 'nothing'}. {advice}"
-        )
     version = _shown_version(kaggle, handle)
-    if version != last.number:
+    if last is None or (last.state, last.run_id, last.number) != (State.ENDED, run_id, version):
+        published = f"{last.run_id}, as version {last.number}" if last else "nothing"
         raise UsageError(
-            f"{handle} is at version {version or 'none'}; this artifact was published as version"
-            f" {last.number}. {advice}"
+            f"{handle} is at version {version or 'none'}, and what was published last is"
+            f" {published}; expected {run_id}. {INFER} would refuse what Kaggle mounts.\nPublish"
+            f" {artifact}:\n{records.project.command(f'publish{of}')}"
         )
 
 
@@ -222,21 +173,12 @@ def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[list[
     path = (project.kernels or project.root / "kernels") / kernel / "kernel-metadata.json"
     listed: list[str] = bundle.read_metadata(path)["dataset_sources"]
     for name in listed:
-        handle = "/".join(name.split("/")[:2])
         try:
-            found = _shown_version(kaggle, handle)
+            _require_ready(kaggle, "/".join(name.split("/")[:2]), f"{path} mounts {name}")
         except errors.UNTOLD as error:
             if isinstance(error, Denied) and error.gate:
                 raise
             yield Note(f"Not known whether Kaggle has {name}: {str(error).splitlines()[0]}")
-            continue
-        if not found:
-            raise SourceMissing(
-                f"Kaggle shows {kaggle.username} no dataset {handle} that is ready; {path} mounts"
-                f" {name}. Nothing was sent.\nExpected one that exists and is shared with you. Ask"
-                " its owner to share it, or correct dataset_sources in that file. Its page:"
-                f" https://www.kaggle.com/datasets/{handle}"
-            )
     return listed
 
 
@@ -244,28 +186,14 @@ def require_first_stage(kaggle: Kaggle, project: Project) -> None:
     """Raise `UsageError` unless Kaggle has what `init_from` names, and this config keeps it."""
     if not project.first_stage:
         return
-    owner, slug, *version = project.first_stage.split("/")  # the bundle is built: that is its form
-    handle = f"{owner}/{slug}"
-    current = _shown_version(kaggle, handle)
-    if not current:
+    owner, slug, *pinned = project.first_stage.split("/")  # the bundle is built: that is its form
+    handle, named = f"{owner}/{slug}", f"init_from={project.first_stage!r} in the config"
+    current = _require_ready(kaggle, handle, f"{named} {project.name} begins with it")
+    if pinned and int(pinned[0]) > current:
         raise SourceMissing(
-            f"init_from={project.first_stage!r}: Kaggle shows {kaggle.username} no dataset {handle}"
-            " that is ready. Nothing was sent.\nExpected one that holds the artifact of a training."
-            " Publish that training (`invoke publish`), or correct init_from in the config"
-            f" {project.name}."
+            f"{named} {project.name}: {handle} has no version {pinned[0]}.\nWrite"
+            f' init_from="{handle}/{current}", the current one, or another one that it has.'
         )
-    try:
-        if version:
-            kaggle.dataset_files(handle, int(version[0]))
-    except (NotFound, Denied) as error:
-        if isinstance(error, Denied) and owner == kaggle.username:
-            raise
-        raise SourceMissing(
-            f"init_from={project.first_stage!r}: {handle} has no version {version[0]}; the current"
-            f" one is {current}. Nothing was sent.\n"
-            f'Write init_from="{handle}/{current}", or another one that it has, into the config'
-            f" {project.name}."
-        ) from error
     if project.handoff == "dataset":  # this training will be published
         refuse_overwriting(kaggle, project)
 
@@ -274,19 +202,30 @@ def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
     """Raise `UsageError` if a publish of this config makes the next version of what its `init_from`
     names without a version: the next run would begin with its own weights.
     """
-    handle = bundle.dataset_handle(kaggle.username, project.competition)
-    current = _shown_version(kaggle, handle) if project.first_stage == handle else 0
-    if current:
+    handle = _handle(kaggle, project)
+    if project.first_stage == handle and (current := _shown_version(kaggle, handle)):
         raise UsageError(
-            f"init_from={handle!r} names no version, and `invoke publish` makes the next one of"
-            " that dataset: a later run would begin with this one's own weights. Nothing was sent."
-            f"\nExpected the version that this run begins with; the current one is {current}."
-            f' Write init_from="{handle}/{current}" into the config {project.name}.'
+            f"init_from={handle!r} names no version, and `invoke publish` makes the next one: a"
+            " later run would begin with this one's own weights.\nWrite the version that this run"
+            f' begins with, init_from="{handle}/{current}", into the config {project.name}.'
         )
 
 
-def _member_handle(kaggle: Kaggle, project: Project, member: Member) -> str:
-    return bundle.member_handle(kaggle.username, project.competition, member.weights_sha256)
+def _handle(kaggle: Kaggle, project: Project, member: Member | None = None) -> str:
+    """Return the dataset of the competition's artifact, or of a member of an ensemble."""
+    what = bundle.member(member.weights_sha256) if member is not None else "artifact"
+    return bundle.address(kaggle.username, project.competition, what)
+
+
+def _require_ready(kaggle: Kaggle, handle: str, why: str) -> int:
+    """Return the current version of a dataset. Raises `SourceMissing` if Kaggle shows none."""
+    version = _shown_version(kaggle, handle)
+    if not version:
+        raise SourceMissing(
+            f"Kaggle shows {kaggle.username} no dataset {handle} that is ready; {why}.\nCorrect its"
+            f" name, or ask its owner to share it: https://www.kaggle.com/datasets/{handle}"
+        )
+    return version
 
 
 def _shown_version(kaggle: Kaggle, handle: str) -> int:
@@ -344,7 +283,7 @@ def _published(
     )
     end = time.monotonic() + project.deadline_seconds
     place = project.runs / f".publish.{handle.replace('/', '.')}"  # no folder of a pull is so named
-    with journal.ended_by_errors(request), _workplace(place) as folder:
+    with journal.ended_by_errors(request), output.workplace(place) as folder:
         ours = _Upload(kaggle, handle, folder / STAGING, end)
         found = ours.stage(files)
         request = journal.note(request, weights_sha256=found.weights_sha256)
@@ -358,28 +297,6 @@ def _published(
             yield Note(f"{handle} version {request.number} is ready; checksum verified.")
         journal.record(request, Ended("READY", {}))
         return DatasetVersion(handle, request.number, ours.sizes)
-
-
-@contextmanager
-def _workplace(place: Path) -> Iterator[Path]:
-    """Give a folder to work in, with what a publish left there that was killed or lost Kaggle.
-
-    It is a temporary one if another publish works there.
-    """
-    with writing(place):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with ExitStack() as stack:
-        if not output.lock(place, stack):
-            yield Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="relay-publish-")))
-            return
-        shutil.rmtree(place / STAGING, ignore_errors=True)
-        try:
-            yield place
-        except BaseException as error:
-            passes = not isinstance(error, Exception) or isinstance(error, output.KEPT)
-            shutil.rmtree(place / STAGING if passes else place, ignore_errors=True)
-            raise
-        shutil.rmtree(place, ignore_errors=True)
 
 
 @dataclass(frozen=True)
@@ -411,12 +328,12 @@ class _Upload:
         """Copy the files to the folder, where nothing else changes them; return their manifest."""
         if len(files) > FILES_AT_MOST or any("/" in name for name in files):
             raise UsageError(
-                f"{len(files)} files, or folders, were to be published in {self.handle}; expected"
-                f" at most {FILES_AT_MOST} files, flat.\nKaggle skips folders. Nothing was sent."
-                " Pack them into one file."
+                f"{self.handle} was to get {len(files)} files, or folders; expected at most"
+                f" {FILES_AT_MOST} files, flat: Kaggle skips folders.\nPack them into one file."
             )
         with writing(self.staging):
-            self.staging.mkdir(parents=True)
+            shutil.rmtree(self.staging, ignore_errors=True)
+            self.staging.mkdir()
             for name, content in files.items():
                 if isinstance(content, bytes):
                     (self.staging / name).write_bytes(content)
@@ -428,8 +345,7 @@ class _Upload:
         for name, size in self.sizes.items():
             with suppress(UnicodeDecodeError):  # numbers
                 if size <= TEXT_AT_MOST:
-                    text = (self.staging / name).read_text(encoding="utf-8")
-                    gate.check_text(name, text)
+                    gate.check_text(name, (self.staging / name).read_text(encoding="utf-8"))
         return found
 
     def current(self, sent_after: int | None) -> Steps[int | None]:
@@ -442,13 +358,14 @@ class _Upload:
         polls = Polls(self.kaggle.pace, self.end)
         while True:
             # The status first: a version that is ready by now is in the number asked for next.
-            status = self._status()
+            status = NOT_THERE
+            with suppress(NotFound, Denied):  # it may not find a new dataset for some seconds
+                status = self.kaggle.dataset_status(self.handle)
             now = self.kaggle.dataset(self.handle)
             if now is not None and not now.is_private:
                 raise UsageError(
-                    f"The dataset {self.handle} is public, and what is published there is for you"
-                    " alone. Expected a private one; nothing was sent.\nMake it private at"
-                    f" {self.page} (Settings), and run the same command again. {WITHOUT}"
+                    f"The dataset {self.handle} is public; expected a private one.\nMake it private"
+                    f" at {self.page} (Settings), and run the same command again. {WITHOUT}"
                 )
             version = now.version if now is not None else 0
             if sent_after is None or version > sent_after or polls.count >= LOST:
@@ -474,12 +391,23 @@ class _Upload:
             UsageError: if it has other files, and none, unless this dataset is `known`.
         """
         try:
-            if not self._has_manifest(version, known=known):
+            if not self._returns(version, self.staging / MANIFEST):
                 return False
             self._compare(version)
-        except errors.Unverified as error:
+        except Unverified as error:
             yield Note(f"{error}\nUploading it again.")
             return False
+        except NotFound:
+            listed = self.kaggle.dataset_files(self.handle, version)
+            if MANIFEST in listed:
+                raise
+            if listed and not known:
+                raise UsageError(
+                    f"{self.handle} version {version} holds {', '.join(sorted(listed)[:5])}, and no"
+                    f" {MANIFEST}: it is not ours, and would be replaced.\nSave its files, delete"
+                    f" it at {self.page}, and run the same command again. {WITHOUT}"
+                ) from None
+            return False  # a part of it was published there, and not its manifest
         return True
 
     def send(
@@ -507,7 +435,18 @@ class _Upload:
             if ((yield from self.current(before)) or 0) <= before:
                 raise
         except (Denied, errors.Refused) as error:
-            raise self._advised(error, version) from error
+            heading = str(error).splitlines()[0]
+            if version is None and failures.IN_USE.search(heading):
+                raise type(error)(
+                    f"{heading}\nAnother dataset or notebook of that name is there: {self.page}\n"
+                    f"Delete it by hand, and publish again. {WITHOUT}"
+                ) from error
+            if version is not None and isinstance(error, Denied) and not error.gate:
+                raise Denied(
+                    f"{heading}\nKaggle also answers so while it still processes the version"
+                    f" before. Publish again in some minutes.\n{failures.CAUSES}"
+                ) from error
+            raise
         request = journal.record(request, Made(before + 1, {}))
         shutil.rmtree(self.staging.parent / UPLOADS, ignore_errors=True)  # they belong to it now
         yield from self._ready(before + 1)
@@ -518,109 +457,68 @@ class _Upload:
         """Return when the current version is the expected one, ready, and lists the files that were
         sent; and has been so for `kaggle.pace.stable` seconds, since it is not mounted at once.
 
-        Sizes that stay different are left to the comparison of the bytes: Kaggle may have converted
-        a file, or may count otherwise.
+        Their sizes are left to the comparison of the bytes: Kaggle may count otherwise.
         """
-        polls, sizes, complete = Polls(self.kaggle.pace, self.end), self.sizes, 0
+        polls, names = Polls(self.kaggle.pace, self.end), self.sizes.keys()
+        why = (
+            f"Kaggle may say why at {self.page}: it makes none where no room is left for your"
+            " private datasets."
+        )
         while True:
             now = self.kaggle.dataset(self.handle)
-            version = now.version if now is not None else 0
-            status = self._status() if now is not None else NOT_THERE
-            seen = f"version {version} {status}"
-            self._require_ours(version, status, expected)
-            whole = False
-            if version == expected and status == "READY":
-                listed = self._listed(version)
-                complete += listed.keys() == sizes.keys()
-                whole = listed == sizes or (listed.keys() == sizes.keys() and complete >= LOST)
-            later = ": Kaggle may mount it later; waiting until it stays so" if whole else ""
-            if polls.changed(f"{seen}{later}"):
-                yield Note(f"{self.handle}  {seen}{later}")
+            version, status, listed = now.version if now is not None else 0, NOT_THERE, {}
+            with suppress(NotFound, Denied):  # some calls find a new dataset some seconds later
+                if now is not None:
+                    status = self.kaggle.dataset_status(self.handle)
+                if version == expected and status == "READY":
+                    listed = self.kaggle.dataset_files(self.handle, version)
+            if version > expected:
+                raise errors.Refused(
+                    f"{self.handle} is at version {version}; expected {expected}.\nSomebody else"
+                    " adds versions, or a call counted twice: look there, then publish again."
+                )
+            if status in ("FAILED", "DELETED"):
+                raise errors.RunFailed(
+                    f"{self.handle} is {status}; expected version {expected}, READY.\n{why} Then"
+                    " publish again."
+                )
+            whole = listed.keys() == names
+            seen = f"version {version} {status}" if now is not None else f"not there yet. {why}"
+            seen += ": Kaggle may mount it later; waiting until it stays so" if whole else ""
+            if polls.changed(seen):
+                yield Note(f"{self.handle}  {seen}")
             if whole and time.monotonic() >= polls.changed_at + self.kaggle.pace.stable:
                 return
-            if now is None and polls.count + 1 == LOST:
-                yield Note(f"{self.handle}  is still not there. {self._look_there}")
-            wanted = f"expected version {expected}, READY, with {len(sizes)} files."
-            polls.wait(f"{self.handle} is at {seen}; {wanted}\n{LATER}")
-
-    def _require_ours(self, version: int, status: str, expected: int) -> None:
-        """Raise unless the current version may be, or become, the one that our call made."""
-        if version > expected:
-            raise errors.Refused(
-                f"{self.handle} is at version {version}; expected {expected}: somebody else adds"
-                " versions, or a call counted twice.\nLook at its versions on kaggle.com, then"
-                " publish again."
-            )
-        if status in ("FAILED", "DELETED"):
-            raise errors.RunFailed(
-                f"{self.handle} is {status} at version {version}; expected {expected}, READY.\n"
-                f"{self._look_there} Then publish again."
-            )
-
-    def _status(self) -> str:
-        with suppress(NotFound, Denied):  # some calls do not find a new dataset for some seconds
-            return self.kaggle.dataset_status(self.handle)
-        return NOT_THERE
-
-    def _listed(self, version: int) -> dict[str, int]:
-        with suppress(NotFound, Denied):  # as above
-            return self.kaggle.dataset_files(self.handle, version)
-        return {}
-
-    def _has_manifest(self, version: int, *, known: bool) -> bool:
-        """Return whether a version has our manifest. Arguments and errors: as `is_in`."""
-        manifest = self.staging / MANIFEST
-        for _ in range(2):  # a list of files may be wrong once, too
-            try:
-                return self._returns(version, manifest)
-            except NotFound:
-                listed = self.kaggle.dataset_files(self.handle, version)
-                if manifest.name in listed:
-                    raise
-        if listed and not known:
-            raise UsageError(
-                f"{self.handle} version {version} holds {', '.join(sorted(listed)[:5])}, and no"
-                f" {manifest.name}: the dataset was made for something else. A new version would"
-                " replace these files. Expected a dataset of this project, or none; nothing was"
-                f" sent.\nKeep its files in a dataset of another name, delete this one at"
-                f" {self.page}, and run the same command again. {WITHOUT}"
-            )
-        return False  # a part of it was published there, and not its manifest
+            polls.wait(f"{self.handle} is at {seen}; expected {expected}, READY.\n{LATER}")
 
     def _compare(self, version: int) -> None:
         """Download every file of a version; raise `Unverified` if one has other bytes."""
         for sent in sorted(self.staging.iterdir()):
             if not self._returns(version, sent):
-                raise errors.Unverified(
+                raise Unverified(
                     f"{sent.name} of {self.handle} version {version} has other bytes than were"
-                    " sent.\nExpected them equal; inference would refuse it. Publish again."
+                    " sent: inference would refuse it.\nPublish again."
                 )
 
     def _returns(self, version: int, sent: Path) -> bool:
         """Download a version's file of the name of `sent`, and return whether it is the same.
 
         Other bytes lead to another version, so they are read several times: a wrong answer does not
-        stay.
-
-        Raises:
-            Unreachable: if Kaggle lists the file with the size of ours, and gives one of another
-                size.
+        stay, and raises `Unreachable` if Kaggle lists the file with the size of ours.
         """
-        name, size, digest = sent.name, sent.stat().st_size, checksums.sha256(sent)
-        folder, came = self.staging.parent / f"version-{version}", set()
-        path, note = folder / "files" / name, folder / "notes" / name
+        folder, digest = self.staging.parent / f"version-{version}", checksums.sha256(sent)
+        path, note = folder / "files" / sent.name, folder / "notes" / sent.name
         for _ in range(READS):
-            self.kaggle.download_dataset_file(self.handle, version, name, path, note)
+            self.kaggle.download_dataset_file(self.handle, version, sent.name, path, note)
             note.unlink(missing_ok=True)  # another read fetches all of it again
             if checksums.sha256(path) == digest:
                 path.unlink()
                 return True
-            came.add(path.stat().st_size)
-        if came != {size} and self._listed(version).get(name) == size:
+        came, size = path.stat().st_size, sent.stat().st_size
+        if came != size == self.kaggle.dataset_files(self.handle, version).get(sent.name):
             raise errors.Unreachable(
-                f"Kaggle gave {' or '.join(f'{each:,}' for each in sorted(came))} bytes for {name}"
-                f" of {self.handle} version {version}; expected {size:,}, the size that it lists.\n"
-                f"Run the same command again later. If it stays so, publish elsewhere. {WITHOUT}"
+                f"Kaggle gave {came:,} bytes for {sent.name} of {self.handle} version {version};"
+                f" expected {size:,}, as it lists.\nRun the same command again later. {WITHOUT}"
             )
         return False
 
@@ -629,31 +527,3 @@ class _Upload:
         digest = checksums.sha256(path)
         key = f"{auth.address()} {self.kaggle.username} {path.name} {digest}"
         return self.staging.parent / UPLOADS / hashlib.sha256(key.encode()).hexdigest()
-
-    @property
-    def _look_there(self) -> str:
-        """Where Kaggle says what became of a dataset, and what is usually in its way."""
-        return (
-            f"Kaggle says why on its page: {self.page}\nIf no room is left for your private"
-            " datasets, Kaggle makes none: delete what you need no longer."
-        )
-
-    def _advised(
-        self, error: Denied | errors.Refused, version: int | None
-    ) -> Denied | errors.Refused:
-        """Return a refusal of the call with what helps against it, where that is known."""
-        if version is None and failures.IN_USE.search(str(error)):
-            advice = (
-                "Another dataset or notebook of that name is there, or is being made:"
-                f" {self.page}\nDelete it by hand, and publish again. Or mount the training's own"
-                ' output, without a dataset: write handoff="kernel" into the config, and push the'
-                " inference:\ninvoke push-infer"
-            )
-        elif version is not None and isinstance(error, Denied) and not error.gate:
-            advice = (
-                "The dataset is yours. Kaggle also answers so while it still processes the version"
-                f" before. Publish again in some minutes.\n{failures.CAUSES}"
-            )
-        else:
-            return error
-        return type(error)(f"{str(error).splitlines()[0]}\n{advice}")

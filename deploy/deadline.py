@@ -8,7 +8,6 @@ that releases it, as in Python's own queue. The clean-up then waits for that loc
 the end of the process (both seen: one of 50 interruptions of a pull, in urllib3's pool).
 """
 
-import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -75,15 +74,3 @@ def limit(seconds: float, message: str) -> Iterator[None]:
         signal.signal(signal.SIGALRM, before)
         if ours:
             signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
-def end_soon(code: int) -> None:
-    """End the process with this code, even if a library's clean-up waits for a lost lock.
-
-    For `atexit`: only the code that ends the process may register it. Systems without such a timer
-    wait.
-    """
-    if not hasattr(signal, "setitimer"):
-        return
-    signal.signal(signal.SIGALRM, lambda number, frame: os._exit(code))
-    signal.setitimer(signal.ITIMER_REAL, AFTER_CTRL_C_SECONDS)

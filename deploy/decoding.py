@@ -1,15 +1,16 @@
-"""JSON as plain frozen values: a dataclass says which fields there are, and of which type."""
+"""What Kaggle answers, read: JSON as plain frozen values, by dataclasses; and the log of a run."""
 
-import importlib
+import json
 import re
 from contextlib import suppress
 from dataclasses import MISSING, field, fields, is_dataclass
 from datetime import UTC, datetime
 from types import UnionType
-from typing import Annotated, Any, get_args, get_origin
+from typing import Any, NewType, get_args, get_origin
 
 # What Python raises for a value, as a row of an answer or a file, that is not what it should be.
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
+Word = NewType("Word", str)  # of an enumeration, as NOT_YET; Kaggle may write notYet
 DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)s")
 
 
@@ -40,8 +41,7 @@ def decoded(kind: Any, value: object, name: str = "the answer") -> Any:
 
     Args:
         kind: a dataclass, `tuple[X, ...]`, `X | None`, `str`, `int`, `bool`, a `datetime` (UTC), a
-            `float` (seconds, as "1.5s"), or `Annotated[str, ENUM]`: a word of this enumeration of
-            kagglesdk, or UNKNOWN(word).
+            `float` (seconds, as "1.5s"), or a `Word`.
         value: the part.
         name: of the part, for the error.
 
@@ -51,11 +51,8 @@ def decoded(kind: Any, value: object, name: str = "the answer") -> Any:
     parts = get_args(kind)
     if get_origin(kind) is UnionType:
         return decoded(parts[0], value, name)
-    if get_origin(kind) is Annotated and isinstance(value, str):
-        module, _, enum = parts[1].rpartition(".")
-        words = (word.name for word in getattr(importlib.import_module(module), enum))
-        known = {word.replace("_", "").lower(): word for word in words}
-        return known.get(value.replace("_", "").lower(), f"UNKNOWN({value})")
+    if kind is Word and isinstance(value, str):
+        return Word(re.sub("(?<=[a-z])(?=[A-Z])", "_", value).upper())
     if get_origin(kind) is tuple and isinstance(value, list):
         return tuple(decoded(parts[0], each, name) for each in value)
     if is_dataclass(kind) and isinstance(value, dict):
@@ -85,3 +82,31 @@ def _with_fields(kind: Any, value: dict[str, object], name: str) -> Any:
         elif one.default is MISSING:
             raise Malformed(f"{name} has no {key}")
     return kind(**found)
+
+
+def log_pieces(log: str) -> list[tuple[str, str]]:
+    """Return (stream, text) of each piece of a run's log, which Kaggle stores as a JSON array that
+    it may cut anywhere. What is no such array is one piece.
+
+    >>> log_pieces('[{"stream_name":"stdout","time":0.5,"data":"a b"}]')
+    [('stdout', 'a b')]
+    """
+    try:
+        return [
+            (str(piece.get("stream_name", "")), str(piece["data"]))
+            for piece in json.loads(log or "[]")
+        ]
+    except (*MALFORMED, RecursionError):
+        return [("", log)]
+
+
+def log_lines(log: str) -> list[str]:
+    """Return the lines of a run's log.
+
+    >>> log_lines('[{"data": "one l"}, {"data": "ine"}]')
+    ['one line']
+    """
+    whole = "".join(data for _, data in log_pieces(log))
+    # A piece may end inside a character. Its halves are joined; a single half is replaced.
+    text = whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+    return re.sub(r"\r\n?", "\n", text).removesuffix("\n").split("\n") if text else []

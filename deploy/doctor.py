@@ -12,21 +12,18 @@ import platform
 import re
 import shlex
 import shutil
-import sys
 import tempfile
-import tomllib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+
+from packaging.requirements import Requirement
 
 from deploy import auth, bundle, competition, datasets, failures, init, output
-from deploy.auth import Problem
-from deploy.bundle import Bundle
 from deploy.calls import Quota
 from deploy.client import Kaggle
 from deploy.connection import Pace
-from deploy.errors import CredentialError, Denied, Refused, Unreachable, UsageError
+from deploy.errors import Denied, Refused, Unreachable, UsageError
 from deploy.events import Event, Note, completed
 from deploy.journal import PUSH
 from deploy.project import INFER, TRAIN, Project
@@ -35,31 +32,6 @@ from deploy.runs import accelerator
 from formats.errors import DiskError
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
-# The rows, in the order in which one would fix them, and the rows that each of them needs.
-ROWS = {
-    "python": (),
-    "environment": (),
-    "client": ("environment",),
-    "proxy": (),
-    "credentials": (),
-    "permissions": (),
-    "login": ("environment", "client", "credentials"),
-    "clock": ("login",),
-    "quota": ("login",),
-    "config": (),
-    "competition": ("login", "config"),
-    "rules": ("competition",),
-    "submissions": ("competition", "rules"),
-    "notebooks": ("config",),
-    "sources": ("login", "notebooks"),
-    "commit": ("notebooks",),
-    "kaggle": ("login", "config"),
-    "images": (),
-    "disk": (),
-}
-PACE = Pace(first=1, most=5, patience=15)
-TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
-TESTED = {"kaggle": ("2.2.4", "2.2.5"), "kagglesdk": ("0.1.37", "0.1.38")}
 FREE_BYTES = 2 * 10**9
 SKEW_SECONDS = 300  # signed addresses and logins depend on the clock
 # What an inference would accept, so that its notebook can be built before there is a training.
@@ -112,7 +84,7 @@ def examine(
     project: Callable[[], Project],
     *,
     show: Callable[[str], None] = lambda line: None,
-    pace: Pace = PACE,
+    pace: Pace = init.PACE,
 ) -> list[Check]:
     """Return all rows, in the order in which one would fix them; show each as soon as it is there.
 
@@ -121,26 +93,61 @@ def examine(
         project: returns the project; an error that it raises becomes a row.
         pace: how patiently Kaggle is asked.
     """
-    state = _Examination(root, project, pace)
-    for name, needs in ROWS.items():
-        row = _guarded(state, name, needs)
-        plain = failures.plain  # without secrets, too
+    state = _State(root, project, pace)
+    for name, (needs, look) in ROWS.items():
+        row, plain = _check(state, needs, look), failures.plain  # without secrets, too
         state.rows[name] = replace(row, name=name, found=plain(row.found), fix=plain(row.fix))
         show(str(state.rows[name]))
     return list(state.rows.values())
 
 
-def _guarded(state: "_Examination", name: str, needs: Sequence[str]) -> Check:
+@dataclass
+class _State:
+    """What rows hand on to each other: what one of them sets is there if its row passed."""
+
+    root: Path
+    open: Callable[[], Project]
+    pace: Pace
+    credentials: auth.Found = field(default_factory=auth.look)
+    rows: dict[str, Check] = field(default_factory=dict)
+    records: Records = field(init=False)
+    kaggle: Kaggle = field(init=False)
+    quota: Quota = field(init=False)
+
+    @property
+    def project(self) -> Project:
+        return self.records.project
+
+    @property
+    def has_journal(self) -> bool:
+        """Whether there is one to ask: to look into a new one would write it."""
+        return (self.project.runs / "journal.sqlite").is_file()
+
+    def address(self, owner: str, kernel: str) -> str:
+        """Return the address that a kernel has."""
+        records = self.records
+        return (records.handle if self.has_journal else records.asked)(owner, kernel)
+
+
+# What was found, and how to fix it: "" makes the row a PASS. An error makes it a FAIL.
+Row = tuple[str, str]
+
+
+class _NotChecked(Exception):
+    """Why a row says nothing."""
+
+
+def _check(state: _State, needs: Sequence[str], look: Callable[[_State], Row]) -> Check:
     """Return a row, and let nothing that goes wrong in it reach the next one."""
-    for need in needs:
-        if state.rows[need].verdict in (FAIL, SKIP):
-            return Check(SKIP, f"not checked; it needs the row {need!r}")
-    silent = any(row.exit_code == Unreachable.exit_code for row in state.rows.values())
-    if silent and "login" in needs:
-        return Check(SKIP, "not checked; Kaggle did not answer in a row above")
+    rows = state.rows
+    missing = next((need for need in needs if rows[need].verdict in (FAIL, SKIP)), "")
+    silent = any(row.exit_code == Unreachable.exit_code for row in rows.values())
     try:
-        row: Check = getattr(state, f"_{name}")()
-        return row
+        if missing:
+            raise _NotChecked(f"not checked; it needs the row {missing!r}")
+        if silent and "login" in needs:
+            raise _NotChecked("not checked; Kaggle did not answer in a row above")
+        found, fix = look(state)
     except _NotChecked as error:
         return Check(SKIP, str(error))
     except Exception as error:
@@ -149,315 +156,227 @@ def _guarded(state: "_Examination", name: str, needs: Sequence[str]) -> Check:
             code, text = 2, f"this check failed: {type(error).__name__}: {error}\nReport it."
         found, _, fix = text.partition("\n")
         return Check(FAIL, found, fix, code)
-
-
-class _NotChecked(Exception):
-    """Why a row says nothing."""
-
-
-def _checked(found: str, problems: Sequence[Problem]) -> Check:
-    """Return a row with every problem; without one it is a PASS."""
-    listed = "".join(f"; {what}" for what, _ in problems)
-    return _row(f"{found}{listed}", "\n".join(dict.fromkeys(fix for _, fix in problems)))
-
-
-def _row(found: str, fix: str = "") -> Check:
-    """Return a WARN if there is something to fix, or else a PASS."""
     return Check(WARN if fix else PASS, found, fix)
 
 
-@dataclass
-class _Examination:
-    """The checks, and what they hand on to each other: what one of them sets is there if its row
-    passed.
-    """
+def _with(found: str, problems: Sequence[auth.Problem]) -> Row:
+    """Return a row with every problem."""
+    fixes = dict.fromkeys(fix for _, fix in problems)
+    return "; ".join([found, *(what for what, _ in problems)]), "\n".join(fixes)
 
-    root: Path
-    open: Callable[[], Project]
-    pace: Pace
-    found: auth.Found = field(default_factory=auth.look)
-    rows: dict[str, Check] = field(default_factory=dict)
-    bundles: list[Bundle] = field(default_factory=list)
-    project: Project = field(init=False)
-    records: Records | None = None
-    kaggle: Kaggle = field(init=False)
-    quota: Quota = field(init=False)
-    files: list[str] = field(init=False)
 
-    # This machine
+# This machine
 
-    def _python(self) -> Check:
-        there = platform.python_version()
-        try:
-            text = (self.root / "pyproject.toml").read_text(encoding="utf-8")
-            wanted = tomllib.loads(text)["project"]["requires-python"].replace(" ", "")
-            ((least, below),) = re.findall(r"^>=3\.(\d+),<3\.(\d+)$", wanted)
-        except (OSError, ValueError, KeyError, TypeError, AttributeError):
-            raise _NotChecked(f"{there}; pyproject.toml has no range >=3.X,<3.Y") from None
-        if int(least) <= sys.version_info.minor < int(below):
-            return _row(there)
-        raise UsageError(
-            f"{there}; expected {wanted}\n"
-            f"Make an environment with Python 3.{least} to 3.{int(below) - 1}."
-        )
 
-    def _environment(self) -> Check:
-        place = auth.environment()
-        where = "a Kaggle on this machine (LOCALHOST)" if place == "LOCALHOST" else "kaggle.com"
-        return _checked(f"the client talks to {where}", auth.settings())
+def _environment(state: _State) -> Row:
+    local = auth.environment() == "LOCALHOST"
+    where = "a Kaggle on this machine (LOCALHOST)" if local else "kaggle.com"
+    proxies, problems = auth.proxies(local)
+    return _with(f"the client talks to {where}; proxies: {proxies}", problems)
 
-    def _client(self) -> Check:
-        there = auth.require_client()
-        found = ", ".join(f"{name} {version}" for name, version in there.items())
-        if all(there.get(name) in tested for name, tested in TESTED.items()):
-            return _row(found)
-        told = "; ".join(f"{name} {' and '.join(tested)}" for name, tested in TESTED.items())
-        fix = f"Tested: {told}. If a call fails, install these:\n{auth.INSTALL}"
-        return _row(f"{found}: not tested with these versions", fix)
 
-    def _proxy(self) -> Check:
-        local = os.environ.get("KAGGLE_API_ENVIRONMENT") == "LOCALHOST"
-        return _checked(*auth.proxies(local))
+def _client(state: _State) -> Row:
+    there = auth.require_client()
+    versions = {"Python": platform.python_version(), **there}
+    found = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if all(there[need.name] in need.specifier for need in map(Requirement, auth.TESTED)):
+        return found, ""
+    return f"{found}: not tested", f"If a call fails, install what was tested:\n{auth.INSTALL}"
 
-    def _credentials(self) -> Check:
-        if not self.found.sources:
-            told = "; ".join(
-                ["no credentials were found", *(what for what, _ in self.found.problems)]
-            )
-            fixes = "\n".join([*(fix for _, fix in self.found.problems), auth.HOW])
-            raise CredentialError(f"{told}\n{fixes}")
-        first, *others = self.found.sources
-        found = f"{first.name} ({first.kind})"
-        if others:
-            names = ", ".join(source.name for source in others)
-            found += f"; also there, and not used: {names}"
-        return _checked(found, self.found.problems)
 
-    def _permissions(self) -> Check:
-        files = self.found.files
-        if not files or os.name == "nt":
-            why = "Windows has other permissions" if files else "no file holds credentials"
-            raise _NotChecked(why)
-        public = [str(path) for path in files if path.stat().st_mode & 0o077]
-        if public:
-            found = f"other users of this machine may read {' '.join(public)}"
-            return _row(found, f"chmod 600 {shlex.join(public)}")
-        return _row(f"{', '.join(map(str, files))}: only you can read them")
+def _credentials(state: _State) -> Row:
+    sources, problems = state.credentials.sources, [*state.credentials.problems]
+    if not sources:
+        raise auth.unusable(state.credentials)
+    found = f"{sources[0].name} ({sources[0].kind})"
+    if others := ", ".join(source.name for source in sources[1:]):
+        found += f"; also there, and not used: {others}"
+    files = state.credentials.files if os.name != "nt" else []  # Windows has other permissions
+    if public := [str(path) for path in files if path.stat().st_mode & 0o077]:
+        what = f"other users of this machine may read {' '.join(public)}"
+        problems.append((what, f"chmod 600 {shlex.join(public)}"))
+    return _with(found, problems)
 
-    def _disk(self) -> Check:
-        runs = self.project.runs if self.rows["config"].verdict == PASS else self.root / "runs"
-        there = next(folder for folder in (runs, *runs.parents) if folder.is_dir())
-        free = shutil.disk_usage(there).free
-        found = f"{free / 1e9:.1f} GB are free for {runs}"
-        if free < FREE_BYTES:
-            raise DiskError(f"{found}; expected {FREE_BYTES / 1e9:.0f} GB\nFree some space.")
-        if not os.access(there, os.W_OK):
-            raise DiskError(f"{there} cannot be written\nCorrect its permissions.")
-        return _row(found)
 
-    # Kaggle and this account
+def _disk(state: _State) -> Row:
+    runs = state.root / "runs"
+    free = shutil.disk_usage(runs if runs.is_dir() else state.root).free
+    found = f"{free / 1e9:.1f} GB are free for {runs}"
+    if free < FREE_BYTES:
+        raise DiskError(f"{found}; expected {FREE_BYTES / 1e9:.0f} GB\nFree some space.")
+    return found, ""
 
-    def _login(self) -> Check:
-        first = self.found.sources[0]
-        self.kaggle = Kaggle.connect(pace=self.pace, timeouts=TIMEOUTS)
-        try:
-            self.quota = self.kaggle.quota()  # until now nobody has checked the name and key
-        except (Denied, Refused):
-            self.quota = Quota(None, None)  # logged in; only this question is refused
-        by_key = self.kaggle.signed_by == "key"
-        found = f"{self.kaggle.username}, by {'the key' if by_key else 'a token'}"
-        if first.kind == "token" and by_key:
-            found += f": Kaggle does not know the token in {first.name}, which `kaggle` would send"
-            return _row(found, f"{auth.without(first)}.")
-        return _row(found)
 
-    def _clock(self) -> Check:
-        ahead = self.kaggle.ahead_seconds
-        if ahead is None:
-            raise _NotChecked("Kaggle's answers have no date")
-        fix = "Set the clock: timedatectl set-ntp true" if abs(ahead) > SKEW_SECONDS else ""
+# Kaggle and this account
+
+
+def _login(state: _State) -> Row:
+    first = state.credentials.sources[0]
+    state.kaggle = Kaggle.connect(pace=state.pace, timeouts=init.TIMEOUTS)
+    try:
+        state.quota = state.kaggle.quota()  # until now nobody has checked the name and key
+    except (Denied, Refused):
+        state.quota = Quota(None, None)  # logged in; only this question is refused
+    by_key, ahead, problems = state.kaggle.signed_by == "key", state.kaggle.ahead_seconds, []
+    found = f"{state.kaggle.username}, by {'the key' if by_key else 'a token'}"
+    if first.kind == "token" and by_key:
+        what = f"Kaggle does not know the token in {first.name}, which `kaggle` would send"
+        problems.append((what, f"{auth.without(first)}."))
+    if ahead is not None and abs(ahead) > SKEW_SECONDS:
         side = "ahead of" if ahead > 0 else "behind"
-        return _row(f"this clock is {abs(ahead):.0f} seconds {side} Kaggle's", fix)
-
-    def _quota(self) -> Check:
-        told, gone, fix = [], [], ""
-        for name, left in (("TPU", self.quota.tpu_seconds), ("GPU", self.quota.gpu_seconds)):
-            if left is None:
-                told.append(f"{name} unknown")
-                fix = "See https://www.kaggle.com/settings for the quota of this account."
-                continue
-            told.append(f"{name} {left / 3600:.1f} hours")
-            if left < 60 and name not in self.quota.paid:
-                gone.append(name)
-        found = f"{', '.join(told)} left this week"
-        if self.quota.paid:
-            found += f"; beyond it Kaggle charges this account ({' and '.join(self.quota.paid)})"
-        if gone:
-            fix = f"Wait: nothing can be pushed to the {' or '.join(gone)} until the week's end."
-        return _row(found, fix)
-
-    def _competition(self) -> Check:
-        try:
-            self.files = competition.files(self.kaggle, self.project.competition)
-        except (UsageError, Denied) as error:
-            if self.project.config != init.REHEARSED or (self.root / init.FILE).exists():
-                raise
-            said = str(error).splitlines()[0]
-            why = f"no competition was begun: invoke init --competition SLUG ({said})"
-            raise _NotChecked(why) from None
-        names = ", ".join(self.files[:3]) or "no file"
-        return _row(f"{self.project.competition} is there, with {names}")
-
-    def _rules(self) -> Check:
-        slug = self.project.competition
-        about = competition.look(self.kaggle, slug)
-        name = competition.require_rules(self.kaggle, slug, self.files)
-        if not name:
-            fix = f"Look at {competition.rules_address(slug)}"
-            return _row("not known: there is no file to ask for", fix)
-        words = competition.in_words(about)
-        return _row(f"accepted: Kaggle gives {name}; the competition {words}")
-
-    def _submissions(self) -> Check:
-        limits = self.kaggle.submission_limits(self.project.competition)
-        if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
-            fix = f"Accept the rules at {competition.rules_address(self.project.competition)}"
-            return _row("Kaggle knows no team of yours in this competition", fix)
-        found = f"{limits.allowed_now} left now; {limits.today} made today, {limits.total} in all"
-        return _row(found, "" if limits.allowed_now > 0 else limits.next)
-
-    def _kaggle(self) -> Check:
-        owner, slug = self.kaggle.username, self.project.competition
-        kernels = [self.address(owner, kernel) for kernel in (TRAIN, INFER)]
-        there: dict[str, Any] = {handle: self.kaggle.get_kernel(handle) for handle in kernels}
-        dataset = bundle.dataset_handle(owner, slug)
-        there[dataset] = self.kaggle.dataset(dataset)
-        found = [
-            f"{handle} {f'version {thing.version}' if thing else 'not yet'}"
-            for handle, thing in there.items()
-        ]
-        rows = self.records.journal.requests(PUSH, config=self.project.name) if self.records else []
-        last = next((row for row in rows if row.is_made), None)
-        before = last.handle.partition("/")[0] if last else owner
-        if before == owner:
-            return _row(", ".join(found))
-        fix = f"Log in as {before} to resume those runs; a push as {owner} starts over."
-        found.append(f"but the last push was {before}'s, and you are {owner}")
-        return _row(", ".join(found), fix)
-
-    def address(self, owner: str, kernel: str) -> str:
-        """Return the address that a kernel has."""
-        if self.records is not None:
-            return self.records.handle(owner, kernel)
-        asked = self.project.slug or self.project.competition
-        return bundle.kernel_handle(owner, asked, kernel)
-
-    # The project
-
-    def _config(self) -> Check:
-        self.project = ours = self.open()
-        if (ours.runs / "journal.sqlite").is_file():  # else nothing is written for want of it
-            self.records = Records(ours)
-        return _row(f"{ours.config}: competition {ours.competition}, handoff {ours.handoff}")
-
-    def _notebooks(self) -> Check:
-        ours, self.bundles = self.project, []
-        logged_in = self.rows["login"].verdict in (PASS, WARN)
-        owner = (self.kaggle.username if logged_in else self.found.username) or "owner"
-        with tempfile.TemporaryDirectory(prefix="relay-doctor-") as folder:
-            for kernel in (TRAIN, INFER):
-                project = replace(ours, builds=Path(folder))
-                expect = EXPECT if kernel == INFER else {}
-                handles = {kernel: self.address(owner, kernel)}
-                code = bundle.read(project, kernel)
-                inputs = bundle.Inputs(expect, handles=handles)
-                built = bundle.build(project, code, inputs, owner)
-                self.bundles.append(built)
-        found = (
-            f"{built.handle} ({built.metadata['title']!r}, {built.metadata['machine_shape']})"
-            for built in self.bundles
-        )
-        return _row(", ".join(found))
-
-    def _sources(self) -> Check:
-        untold: list[str] = []
-
-        def tell(event: Event) -> None:
-            if isinstance(event, Note):
-                untold.append(event.text)
-
-        listed = [
-            name
-            for kernel in (TRAIN, INFER)
-            for name in completed(datasets.require_shared(self.kaggle, self.project, kernel), tell)
-        ]
-        if untold:
-            return _row("; ".join(untold), "Look at its page on kaggle.com.")
-        return _row(", ".join(dict.fromkeys(listed)) or "the notebooks list no other dataset")
-
-    def _commit(self) -> Check:
-        commit = self.bundles[0].code.git_commit
-        if not commit:
-            fix = "A run names its commit. Make one:\ngit init && git add -A && git commit"
-            return _row("there is no commit", fix)
-        if any(built.code.git_dirty for built in self.bundles):
-            found = f"{commit[:12]}, and what would be pushed differs from it"
-            return _row(found, "Commit first, so that the run can be reproduced.")
-        return _row(f"{commit[:12]}, and what would be pushed is in it")
-
-    def _images(self) -> Check:
-        """Compare what the newest runs printed with what constraints/ pins."""
-        pinned = {
-            path.stem: path.read_text(encoding="utf-8")
-            for path in sorted((self.root / "constraints").glob("*.txt"))
-        }
-        held = [
-            f"{name} as of {day[1]}" for name, text in pinned.items() if (day := DAY.match(text))
-        ]
-        if not held:
-            raise _NotChecked("no first line in constraints/ says as of when its image is")
-        found, problems = f"constraints/ holds {', '.join(held)}", []
-        for kind, run in sorted(_printed(self.root / "runs").items()):
-            files = [text for name, text in pinned.items() if name.startswith(kind.lower())]
-            differing = min(map(run.differing, files), key=len, default={})
-            words = " ".join(f"{name}=={version}" for name, version in differing.items())
-            found += f"; {run.name} had {words or 'these'} on the {kind}"
-            if differing:
-                fix = "Write a file with these into constraints/, and rehearse with it."
-                problems.append((f"no file of constraints/ is what {run.name} had", fix))
-        return _checked(found, problems)
+        what = f"this clock is {abs(ahead):.0f} seconds {side} Kaggle's"
+        problems.append((what, "Set the clock: timedatectl set-ntp true"))
+    return _with(found, problems)
 
 
-@dataclass(frozen=True)
-class _Printed:
-    """The versions that the first cell of a run printed, by package.
+def _quota(state: _State) -> Row:
+    quota, told, fixes = state.quota, [], []
+    for name, left in (("TPU", quota.tpu_seconds), ("GPU", quota.gpu_seconds)):
+        told.append(f"{name} unknown" if left is None else f"{name} {left / 3600:.1f} hours")
+        if left is None:
+            fixes.append(f"See https://www.kaggle.com/settings for the {name} quota.")
+        elif left < 60 and name not in quota.paid:
+            fixes.append(f"Wait: nothing can be pushed to the {name} until the week's end.")
+    found = f"{', '.join(told)} left this week"
+    if quota.paid:
+        found += f"; beyond it Kaggle charges this account ({' and '.join(quota.paid)})"
+    return found, "\n".join(fixes)
 
-    Attributes:
-        at: when it was pulled.
-        name: owner/slug/version.
+
+def _competition(state: _State) -> Row:
+    slug, notes = state.project.competition, list[Event]()
+    try:
+        about = completed(competition.require(state.kaggle, slug), notes.append)
+    except (UsageError, Denied) as error:
+        if state.project.config != init.REHEARSED or (state.root / init.FILE).exists():
+            raise
+        said = str(error).splitlines()[0]
+        why = f"no competition was begun: invoke init --competition SLUG ({said})"
+        raise _NotChecked(why) from None
+    told = (f". {note.text}" for note in notes if isinstance(note, Note))
+    words = competition.in_words(about)
+    return f"{slug} is there, and its rules are accepted; it {words}{''.join(told)}", ""
+
+
+def _submissions(state: _State) -> Row:
+    slug = state.project.competition
+    limits = state.kaggle.submission_limits(slug)
+    if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
+        fix = f"Accept the rules at {competition.rules_address(slug)}"
+        return "Kaggle knows no team of yours in this competition", fix
+    found = f"{limits.allowed_now} left now; {limits.today} made today, {limits.total} in all"
+    return found, "" if limits.allowed_now > 0 else limits.next
+
+
+def _kaggle(state: _State) -> Row:
+    owner, found, fix = state.kaggle.username, [], ""
+    for kernel in (TRAIN, INFER):
+        handle = state.address(owner, kernel)
+        there = state.kaggle.get_kernel(handle)
+        found.append(f"{handle} {f'version {there.version}' if there else 'not yet'}")
+    if state.has_journal:
+        rows = state.records.journal.requests(PUSH, config=state.project.name)
+        before = next((row.handle.partition("/")[0] for row in rows if row.is_made), owner)
+        if before != owner:
+            found.append(f"but the last push was {before}'s, and you are {owner}")
+            fix = f"Log in as {before} to resume those runs; a push as {owner} starts over."
+    return ", ".join(found), fix
+
+
+# The project
+
+
+def _config(state: _State) -> Row:
+    ours = state.open()
+    state.records = Records(ours)
+    return f"{ours.config}: competition {ours.competition}, handoff {ours.handoff}", ""
+
+
+def _notebooks(state: _State) -> Row:
+    logged_in = state.rows["login"].verdict in (PASS, WARN)
+    owner = (state.kaggle.username if logged_in else state.credentials.username) or "owner"
+    found, problems, commit, dirty = [], list[auth.Problem](), "", False
+    with tempfile.TemporaryDirectory(prefix="relay-doctor-") as folder:
+        for kernel, expect in ((TRAIN, {}), (INFER, EXPECT)):
+            code = bundle.read(state.project, kernel)
+            project = replace(state.project, builds=Path(folder))
+            inputs = bundle.Inputs(expect, handles={kernel: state.address(owner, kernel)})
+            built = bundle.build(project, code, inputs, owner)
+            title, machine = built.metadata["title"], built.metadata["machine_shape"]
+            found.append(f"{built.handle} ({title!r}, {machine})")
+            commit, dirty = code.git_commit, dirty or code.git_dirty
+    if not commit:
+        fix = "A run names its commit. Make one:\ngit init && git add -A && git commit"
+        problems = [("there is no commit", fix)]
+    elif dirty:
+        fix = "Commit first, so that the run can be reproduced."
+        problems = [(f"they differ from the commit {commit[:12]}", fix)]
+    return _with(", ".join(found), problems)
+
+
+def _sources(state: _State) -> Row:
+    names, told = list[str](), list[Event]()
+    for kernel in (TRAIN, INFER):
+        looked = datasets.require_shared(state.kaggle, state.project, kernel)
+        names += completed(looked, told.append)
+    if unknown := [event.text for event in told if isinstance(event, Note)]:
+        return "; ".join(unknown), "Look at its page on kaggle.com."
+    return ", ".join(dict.fromkeys(names)) or "the notebooks list no other dataset", ""
+
+
+def _images(state: _State) -> Row:
+    """Compare what the newest runs printed with what constraints/ pins."""
+    paths = sorted((state.root / "constraints").glob("*.txt"))
+    pinned = {path.stem: path.read_text(encoding="utf-8") for path in paths}
+    days = [f"{name} as of {day[1]}" for name, text in pinned.items() if (day := DAY.match(text))]
+    if not days:
+        raise _NotChecked("no first line in constraints/ says as of when its image is")
+    found, fix = f"constraints/ holds {', '.join(days)}", ""
+    runs = sorted(_printed(state.root), key=lambda run: run[0])
+    newest = {kind: (run, printed) for _, kind, run, printed in runs}
+    for kind, (run, printed) in sorted(newest.items()):
+        files = (text for name, text in pinned.items() if name.startswith(kind.lower()))
+        differing = min((_differing(printed, text) for text in files), key=len, default=[])
+        found += f"; {run} had {' '.join(differing) or 'these'} on the {kind}"
+        if differing:
+            fix = "Write a file with these into constraints/, and rehearse with it."
+    return found, fix
+
+
+def _printed(root: Path) -> Iterator[tuple[str, str, str, dict[str, str]]]:
+    """Yield (time of the pull, "TPU" or "GPU", run, {package: version}) of each pulled run, as its
+    first cell printed them.
     """
-
-    at: str
-    name: str
-    versions: Mapping[str, str]
-
-    def differing(self, text: str) -> dict[str, str]:
-        """Return those that a file of constraints/ pins to others."""
-        pins = {VARIANT.sub("", name): version for name, version in PIN.findall(text)}
-        had = {VARIANT.sub("", name): version for name, version in self.versions.items()}
-        if python := PYTHON.search(text):  # two of its three parts
-            pins["python"], had["python"] = python[1], had["python"].rpartition(".")[0]
-        return {name: had[name] for name in pins if had.get(name, pins[name]) != pins[name]}
-
-
-def _printed(runs: Path) -> dict[str, _Printed]:
-    """Return what the newest pulled run on each kind of machine printed, by "TPU" and "GPU"."""
-    newest: dict[str, _Printed] = {}
-    for log in runs.glob("*/*.log"):
+    for log in root.glob("runs/*/*.log"):
         note = output.noted(log.parent)
         lines = PRINTED.findall(log.read_text(encoding="utf-8", errors="replace"))
         if note is not None and note.server == auth.address() and lines:
             kind = accelerator(log.stem, output.of_bundle(log.parent, "machine_shape"))
-            run = _Printed(note.at, note.run, json.loads(lines[-1]))
-            newest[kind] = max(newest.get(kind, run), run, key=lambda one: one.at)
-    return newest
+            yield note.at, kind, note.run, json.loads(lines[-1])
+
+
+def _differing(versions: Mapping[str, str], text: str) -> list[str]:
+    """Return the versions, as name==version, that a file of constraints/ pins to others."""
+    pins = {VARIANT.sub("", name): version for name, version in PIN.findall(text)}
+    had = {VARIANT.sub("", name): version for name, version in versions.items()}
+    if python := PYTHON.search(text):  # two of its three parts
+        pins["python"], had["python"] = python[1], had["python"].rpartition(".")[0]
+    return [f"{name}=={had[name]}" for name in pins if had.get(name, pins[name]) != pins[name]]
+
+
+# In the order in which one would fix them: the rows that each of them needs, and what looks.
+ROWS: Mapping[str, tuple[Sequence[str], Callable[[_State], Row]]] = {
+    "environment": ((), _environment),
+    "client": (("environment",), _client),
+    "credentials": ((), _credentials),
+    "login": (("environment", "client", "credentials"), _login),
+    "quota": (("login",), _quota),
+    "config": ((), _config),
+    "competition": (("login", "config"), _competition),
+    "submissions": (("competition",), _submissions),
+    "notebooks": (("config",), _notebooks),
+    "sources": (("login", "notebooks"), _sources),
+    "kaggle": (("login", "config"), _kaggle),
+    "images": ((), _images),
+    "disk": ((), _disk),
+}

@@ -37,8 +37,8 @@ ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,}")  # Kaggle finds no new notebook that
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
 MOST_HOURS = 12  # that Kaggle gives a notebook with a GPU
-DEFAULT = "# The config of every task that is given no --config. Written by: invoke init\n"
 LINE = re.compile(r"""^config[ \t]*=[ \t]*(["']).*?\1""", re.MULTILINE)
+HEAD = "# The config of every task that is given no --config. Written by: invoke init"
 
 
 class Stated(NamedTuple):
@@ -79,15 +79,13 @@ def default_config(root: Path) -> str:
         UsageError: if the file cannot be read, holds something else, or names a config that does
             not exist.
     """
-    name = _settings(root).get("config", "")
-    if name and not _is_config(root, name):
-        folder = root / "pipeline" / "configs"
-        names = ", ".join(sorted(other.stem for other in folder.glob("[!_.]*.py")))
-        raise UsageError(
-            f"{root / FILE} names the config {name!r}, which does not exist; expected one of:"
-            f" {names}.\nCorrect that line, or remove the file."
-        )
-    return name or REHEARSED
+    name, names = str(_settings(root).get("config", REHEARSED)), bundle.configs(root)
+    if name in names or name == REHEARSED:
+        return name
+    raise UsageError(
+        f"{root / FILE} names the config {name!r}, which does not exist; expected one of:"
+        f" {', '.join(names)}.\nCorrect that line, or remove the file."
+    )
 
 
 def slug(root: Path, competition: str) -> str:
@@ -103,9 +101,8 @@ def slug(root: Path, competition: str) -> str:
     if name != "" and (not isinstance(name, str) or not ADDRESS.fullmatch(name)):
         raise UsageError(
             f"{root / FILE} says {competition} = {name!r}; expected 3 or more lower-case letters,"
-            " digits and hyphens, a letter first: Kaggle finds no new notebook whose address begins"
-            f' with a digit ("Notebook not found").\nCorrect that line, as {competition} ='
-            f' "{with_letter(competition)}"'
+            " digits and hyphens, a letter first: Kaggle finds no other new notebook.\n"
+            f'Correct that line, as {competition} = "{with_letter(competition)}"'
         )
     return str(name)
 
@@ -125,12 +122,7 @@ def config_of(root: Path, run: str) -> str:
     except UsageError:
         return ""  # `report` takes a folder, too; of anything else the task says it
     row = Journal(journal).last(PUSH, handle=named.handle, number=named.version)
-    return str(row.config) if row and _is_config(root, row.config) else ""
-
-
-def _is_config(root: Path, name: str) -> bool:
-    folder = root / "pipeline" / "configs"
-    return (folder / f"{name}.py").is_file() or (folder / name / "__init__.py").is_file()
+    return str(row.config) if row and row.config in bundle.configs(root) else ""
 
 
 def _settings(root: Path) -> dict[str, Any]:
@@ -138,31 +130,29 @@ def _settings(root: Path) -> dict[str, Any]:
     path = root / FILE
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
+        known = value.keys() <= {"config", "slugs"} and isinstance(value.get("slugs", {}), dict)
+        if known and NAME.fullmatch(value.get("config", REHEARSED)):
+            return value
+        why = f"it holds {value}"
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError) as error:  # what is not UTF-8 or not TOML is a ValueError
-        raise UsageError(
-            f'{path} cannot be read: {error}.\nExpected one line, config = "NAME". Correct it, or'
-            " remove the file."
-        ) from error
-    name, slugs = value.get("config", REHEARSED), value.get("slugs", {})
-    is_name = isinstance(name, str) and NAME.fullmatch(name)
-    if not value or value.keys() - {"config", "slugs"} or not is_name or type(slugs) is not dict:
-        raise UsageError(
-            f'{path} holds {value}; expected one line, config = "NAME", and perhaps a table'
-            " [slugs].\nCorrect it, or remove the file."
-        )
-    return value
+    except (OSError, ValueError, TypeError) as error:  # what is not UTF-8, or not TOML
+        why = str(error)
+    raise UsageError(
+        f'{path} cannot be used: {why}; expected one line, config = "NAME", and perhaps a table'
+        " [slugs].\nCorrect it, or remove the file."
+    )
 
 
-def _with_default(path: Path, config: str) -> str:
-    """Return the text of relay.toml with this default; all else in it stays."""
+def _write(path: Path, config: str) -> None:
+    """Write relay.toml with this default; all else in it stays."""
     line, before = f'config = "{config}"', path.read_text("utf-8") if path.exists() else ""
     text, found = LINE.subn(line, before, count=1)
-    text = text if found else f"{DEFAULT}{line}\n\n{before}".rstrip("\n") + "\n"
+    text = text if found else f"{HEAD}\n{line}\n\n{before}".rstrip("\n") + "\n"
     with suppress(tomllib.TOMLDecodeError):
         if tomllib.loads(text) == tomllib.loads(before) | {"config": config}:
-            return text
+            atomic_file.write(path, text.encode())
+            return
     raise UsageError(
         f"{path} has its config in a form that cannot be edited; expected one line:\n{line}\n"
         "Correct it, and run the same command again."
@@ -179,8 +169,8 @@ def begin(
     put: Callable[[str, Mapping[str, Any]], Path],
     *,
     config: str = "",
-    user: str = "",
-    hours: float | Callable[[str], str] | None = None,
+    hours: float | None = None,
+    ask: Callable[[str], str] | None = None,
     show: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Make the config of a competition the default, and say what will be used on Kaggle.
@@ -192,15 +182,15 @@ def begin(
         put: puts fields into the file of the config of that name, and returns the file.
         config: which of them; default: relay.toml's or the only one that is for the competition, or
             else the only one whose competition was assumed.
-        user: owner of the handles, if no credentials say it; otherwise it must be theirs.
-        hours: that the competition gives a notebook with a GPU, which no call tells; or what asks a
-            person for them; None: those in the config.
+        hours: that the competition gives a notebook with a GPU, which no call tells; None: those in
+            the config, or else what a person answers.
+        ask: asks a person; None: nobody is there.
         show: is called with one line each.
 
     Returns:
         {"config", "path", "competition", "added": {field: value} that were put into the config,
         "remembered": whether it was not the default before, "handles": {what: handle} that will be
-        used on Kaggle, "checked": whether Kaggle was asked, "unchecked": why not}.
+        used on Kaggle, "unchecked": why Kaggle was not asked; "": it was}.
 
     Raises:
         UsageError: if a name cannot work, an answer is no number, Kaggle knows no such
@@ -211,46 +201,39 @@ def begin(
         DiskError: if the files cannot be written.
     """
     competition = in_address(competition, show)
-    _require_names(competition, user)
+    _require_slug(competition)
     before, stem = _settings(root).get("config"), slug(root, competition) or competition
     name = _chosen(configs, competition, config, before)
-    asked = _ask_kaggle(competition, user)
-    takes_notebooks = asked.about is None or not asked.about.takes_files
+    kaggle = _ask_kaggle(competition)
+    takes_notebooks = kaggle.about is None or not kaggle.about.takes_files
     known = configs.get(name, Stated(competition, False, None))
-    if callable(hours):
-        is_needed = bool(name) and known.hours is None and takes_notebooks
-        hours = _ask_hours(hours, competition) if is_needed else None
-    hours = known.hours if hours is None else hours
-    added: dict[str, Any] = {"competition": competition} if known.assumed else {}
-    added |= {"infer_hours": hours} if hours != known.hours else {}
-    path = root / FILE
-    if name:
-        text = _with_default(root / FILE, name)
-        path = put(name, added)
-        if name != before:
-            atomic_file.write(root / FILE, text.encode())
-        said = " and ".join(f"{field}={value!r}" for field, value in added.items())
-        if known.assumed:
-            said += f" (the competition was assumed: {known.competition!r})"
-        show(f"Put {said} into {path}" if added else f"Nothing was changed in {path}")
-        already = "now" if name != before else "already"
-        show(f"{root / FILE} {already} names {name} as the default")
-    if asked.about is None:
-        show(
-            "Not checked: whether the competition exists and its rules are accepted, because"
-            f" {asked.unchecked}."
-        )
-        show(f"Accept the rules at {competitions.rules_address(competition)}")
+    if hours is None:
+        hours = known.hours
+        if ask is not None and name and hours is None and takes_notebooks:
+            hours = _ask_hours(ask, competition)
+    if kaggle.about is None:
+        show(f"Not checked whether the competition {competition} exists: {kaggle.unchecked}.")
+        show(f"Accept its rules at {competitions.rules_address(competition)}")
     else:
         show(f"The competition {competition} exists, and its rules are accepted")
-        show(f"It {competitions.in_words(asked.about)}")
+        show(f"It {competitions.in_words(kaggle.about)}")
     if not name:
         raise _without_config(competition, configs, hours)
+    added: dict[str, Any] = {"competition": competition} if known.assumed else {}
+    added |= {"infer_hours": hours} if hours != known.hours else {}
+    if name != before:
+        _write(root / FILE, name)
+    path = put(name, added)
+    fields = " and ".join(f"{field}={value!r}" for field, value in added.items())
+    show(f"Put {fields} into {path}" if added else f"Nothing was changed in {path}")
+    show(f"{root / FILE} names {name} as the default")
     if takes_notebooks and hours is None:
-        show(f"How long a GPU notebook may run is not known: see {_requirements(competition)}")
-        show(f"If that is less than 9 hours, write it into {path}, as infer_hours=2.0")
-    handles = {kernel: bundle.kernel_handle(asked.owner, stem, kernel) for kernel in (TRAIN, INFER)}
-    handles["artifact"] = bundle.dataset_handle(asked.owner, competition)
+        show(
+            f"If a GPU notebook may run less than 9 hours, write it into {path}, as infer_hours=2.0"
+        )
+        show(f"To see how long: {_requirements(competition)}")
+    handles = {kernel: bundle.address(kaggle.owner, stem, kernel) for kernel in (TRAIN, INFER)}
+    handles["artifact"] = bundle.address(kaggle.owner, competition, "artifact")
     for what, handle in handles.items():
         show(f"{what:12}{handle}")
     show("Next: invoke doctor")
@@ -261,8 +244,7 @@ def begin(
         "added": added,
         "remembered": name != before,
         "handles": handles,
-        "checked": not asked.unchecked,
-        "unchecked": asked.unchecked,
+        "unchecked": kaggle.unchecked,
     }
 
 
@@ -282,44 +264,35 @@ def in_address(competition: str, show: Callable[[str], None] = lambda line: None
     return page[1]
 
 
-def _require_names(competition: str, user: str) -> None:
-    """Raise `UsageError` unless these can be a slug, and a name on Kaggle."""
-    if not competition:
-        given, hint = "is missing", "invoke init --competition SLUG"
-    else:
-        last = competition.rstrip("/").rpartition("/")[2]
-        hint = f"Try: --competition {last}" if SLUG.fullmatch(last) else "Correct it."
-        given = f"{competition[:80]!r} is not a slug"
-    if not SLUG.fullmatch(competition):
-        raise UsageError(
-            f"--competition {given}; expected the last part of the competition's address: 3 to 100"
-            f" letters, digits and hyphens, capitals as there.\n{hint}"
-        )
-    if user and not re.fullmatch(r"[A-Za-z0-9_-]{1,50}", user):
-        raise UsageError(
-            f"--user {user[:80]!r} is not a Kaggle user; expected the name in your profile's"
-            " address.\nCorrect it."
-        )
+def _require_slug(competition: str) -> None:
+    if SLUG.fullmatch(competition):
+        return
+    last = competition.rstrip("/").rpartition("/")[2]
+    raise UsageError(
+        f"--competition {f'{competition[:80]!r} is not a slug' if competition else 'is missing'};"
+        " expected the last part of its address, capitals as there: letters, digits and hyphens.\n"
+        f"invoke init --competition {last if SLUG.fullmatch(last) else 'SLUG'}"
+    )
 
 
 def _chosen(
     configs: Mapping[str, Stated], competition: str, config: str, default: str | None
 ) -> str:
     """Return the config that is for a competition, or can be; "" if there is none."""
+    if config and not NAME.fullmatch(config):
+        raise UsageError(
+            f"--config {config[:80]!r} cannot be the default; expected the name of a config in"
+            " pipeline/configs/.\nMove the file there, or give --config with each command."
+        )
     if config:
-        if not NAME.fullmatch(config):
-            raise UsageError(
-                f"--config {config[:80]!r} cannot be the default; expected the name of a config in"
-                " pipeline/configs/.\nMove the file there, or give --config with each command."
-            )
         said = configs[config]
-        if said.competition != competition and not said.assumed:
-            raise UsageError(
-                f"The config {config} is for the competition {said.competition!r}; expected"
-                f" {competition!r}.\nCorrect --config, or write into it:"
-                f' competition="{competition}"'
-            )
-        return config
+        if said.competition == competition or said.assumed:
+            return config
+        raise UsageError(
+            f"The config {config} is for the competition {said.competition!r}; expected"
+            f" {competition!r}.\nCorrect --config, or write into it:"
+            f' competition="{competition}"'
+        )
     fitting = [name for name, said in configs.items() if said.competition == competition]
     fitting = fitting or [name for name, said in configs.items() if said.assumed]
     if default is not None and default in fitting:
@@ -327,10 +300,10 @@ def _chosen(
     if len(fitting) > 1:
         raise UsageError(
             f"Several configs can be for the competition {competition!r}: {', '.join(fitting)};"
-            " expected a word on which becomes the default.\n"
+            " expected the name of one.\n"
             f"invoke init --competition {competition} --config {fitting[0]}"
         )
-    return fitting[0] if fitting else ""
+    return "".join(fitting)
 
 
 def _without_config(
@@ -374,24 +347,16 @@ def _requirements(competition: str) -> str:
     return f"https://www.kaggle.com/competitions/{competition}/overview/code-requirements"
 
 
-def _ask_kaggle(competition: str, user: str) -> Asked:
+def _ask_kaggle(competition: str) -> Asked:
     """Ask for the competition and its rules, if there are credentials."""
-    found = auth.look()
-    owner = user or found.username or "<you>"
-    if not found.sources:
-        problems = "; ".join(what for what, _ in found.problems)
-        return Asked(owner, problems or "there are no Kaggle credentials")
     try:
+        auth.require()
         kaggle = Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
-        if user and user != kaggle.username:
-            raise UsageError(
-                f"--user {user}: the credentials are {kaggle.username}'s; expected the same user.\n"
-                "Leave --user out, or log in as the other."
-            )
         about = completed(competitions.require(kaggle, competition), lambda event: None)
         return Asked(kaggle.username, about=about)
     except Denied:
         raise
     except (CredentialError, Unreachable) as error:
         # A config needs no Kaggle: what is wrong there is only reported.
-        return Asked(owner, failures.plain(str(error).splitlines()[0].rstrip(".")))
+        why = failures.plain(str(error).splitlines()[0].rstrip("."))
+        return Asked(auth.look().username or "<you>", why)

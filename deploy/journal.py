@@ -23,7 +23,6 @@ from pathlib import Path
 from typing import Any
 
 from deploy import auth, errors
-from deploy.deadline import TimeUp
 from deploy.secrets import redact
 from formats.errors import DiskError, writing
 
@@ -43,57 +42,15 @@ class State(StrEnum):
     VERSION = "version"  # Kaggle made it: `number`
     ENDED = "ended"  # the run, the dataset or the score is there: `status`
     PULLED = "pulled"  # into `folder`
-    REFUSED = "refused"  # nothing was made, or nothing of use: `why`
+    NOT_SENT = "not sent"  # an error came before the call
+    REFUSED = "refused"  # by Kaggle
+    INCOMPLETE = "incomplete"  # Kaggle runs it without one of its sources: of no use
+    ABSENT = "absent"  # it never arrived
     GONE = "gone"  # it was made, and is not there any more
 
 
-class Why(StrEnum):
-    """Why a request has no better state, in words for a person."""
-
-    NONE = ""
-    ABSENT = "it never arrived"
-    BAD_INPUT = "a check failed"
-    NO_CREDENTIALS = "no credentials"
-    DENIED = "no permission"
-    NOT_FOUND = "not found"
-    NO_QUOTA = "no quota was left"
-    NO_SLOT = "as many sessions ran as Kaggle allows"
-    REFUSED = "Kaggle refused"
-    SOURCES_REFUSED = "Kaggle refused one of its sources"
-    DISK = "the disk"
-    BAD_ANSWER = "Kaggle's answer could not be accepted"
-    NO_ANSWER = "no answer came"
-    UNREACHABLE = "Kaggle did not answer"
-    LATE = "its time was up"
-    INTERRUPTED = "interrupted"
-    FAILED = "the run failed"
-    OTHER_BYTES = "a file was not what it should be"
-    UNCLEAR = "an error ended it"
-
-
-# What an error says of a request that was sent: why it ended, and whether that proves that nothing
-# was made. The first that an error is of counts.
-_OF_ERRORS: tuple[tuple[type[BaseException], Why, bool], ...] = (
-    (errors.BadAnswer, Why.BAD_ANSWER, False),
-    (errors.SourcesRefused, Why.SOURCES_REFUSED, True),
-    (errors.NotFound, Why.NOT_FOUND, True),
-    (errors.Refused, Why.REFUSED, True),
-    (errors.NoSlot, Why.NO_SLOT, True),
-    (errors.NoQuota, Why.NO_QUOTA, True),
-    (errors.Denied, Why.DENIED, True),
-    (errors.CredentialError, Why.NO_CREDENTIALS, True),
-    (errors.UsageError, Why.BAD_INPUT, True),
-    (DiskError, Why.DISK, False),
-    (errors.Ambiguous, Why.NO_ANSWER, False),
-    (errors.Unreachable, Why.UNREACHABLE, False),
-    (errors.DeadlinePassed, Why.LATE, False),
-    (TimeUp, Why.LATE, False),
-    (errors.Unverified, Why.OTHER_BYTES, False),
-    (errors.RunFailed, Why.FAILED, False),
-    (errors.Detached, Why.INTERRUPTED, False),
-    (KeyboardInterrupt, Why.INTERRUPTED, False),
-    (BaseException, Why.UNCLEAR, False),
-)
+# Errors that prove that a call which was sent made nothing: they are Kaggle's answer to it.
+REFUSALS = (errors.Refused, errors.NoQuota, errors.CredentialError, errors.UsageError)
 
 
 @dataclass(frozen=True)
@@ -104,7 +61,7 @@ class Request:
         kind: PUSH, PUBLISH or SUBMIT.
         handle: owner/slug of the kernel or the dataset.
         kernel: of a push: its folder, as train-tpu.
-        asked: of a push: the address that was asked for; Kaggle may have given another, `handle`.
+        asked: the address that was asked for, where Kaggle may give another, `handle`: of a push.
         kernel_id: Kaggle's number of a kernel, which stays when its address changes.
         code_sha256: of code and config alone; `bundle_sha256` covers all that decides what a run
             does.
@@ -117,6 +74,7 @@ class Request:
             its file, and its public score as a number; None: none.
         at: when it was intended, in UTC.
         server: the address of the Kaggle.
+        why: the first line of the error that ended the command.
         before: the version before the call; None: nothing was sent.
         number: what Kaggle gave: the version of a kernel or dataset, the number of a submission.
         status: Kaggle's word for its end.
@@ -150,7 +108,7 @@ class Request:
     at: str = ""
     server: str = ""
     state: State = State.INTENDED
-    why: Why = Why.NONE
+    why: str = ""
     before: int | None = None
     number: int = 0
     status: str = ""
@@ -227,22 +185,22 @@ def after(request: Request, answer: Answer) -> Request:
     """Return the request after an answer. One that comes out of turn changes nothing.
 
     >>> lost = after(after(Request(PUSH, "digits", "ann/x"), Sending(0)), Failed(TimeoutError()))
-    >>> lost.state, after(lost, Made(1, {})).state, after(lost, Absent()).why
-    (<State.UNKNOWN: 'unknown'>, <State.VERSION: 'version'>, <Why.ABSENT: 'it never arrived'>)
+    >>> lost.state, after(lost, Made(1, {})).state, after(lost, Absent()).state
+    (<State.UNKNOWN: 'unknown'>, <State.VERSION: 'version'>, <State.ABSENT: 'absent'>)
     """
     state = request.state
     match answer:
         case Sending(before) if state == State.INTENDED:
             return replace(request, state=State.SENT, before=before)
         case Made(number, known) if request.is_open or state == State.INTENDED:
-            return replace(request, state=State.VERSION, why=Why.NONE, number=number, **known)
+            return replace(request, state=State.VERSION, why="", number=number, **known)
         case Ended(status, known) if state in (State.VERSION, State.ENDED):
-            ended: dict[str, Any] = {**known, "state": State.ENDED, "why": Why.NONE}
+            ended: dict[str, Any] = {**known, "state": State.ENDED, "why": ""}
             return replace(request, status=status, **ended)
         case Pulled(folder, known) if request.is_made:
             return replace(request, state=State.PULLED, folder=folder, **known)
         case Absent() if request.is_open:
-            return replace(request, state=State.REFUSED, why=Why.ABSENT)
+            return replace(request, state=State.ABSENT)
         case Absent() if request.is_made:
             return replace(request, state=State.GONE)
         case Failed(error):
@@ -251,13 +209,19 @@ def after(request: Request, answer: Answer) -> Request:
 
 
 def _after_error(request: Request, error: BaseException) -> Request:
-    why, proves = next((why, proof) for kind, why, proof in _OF_ERRORS if isinstance(error, kind))
-    if request.state == State.INTENDED or (request.state == State.SENT and proves):
-        number = error.version if isinstance(error, errors.SourcesRefused) else request.number
-        return replace(request, state=State.REFUSED, why=why, number=number)
-    if request.is_open:
-        return replace(request, state=State.UNKNOWN, why=why)
-    return replace(request, why=why) if request.state == State.VERSION else request
+    why = str(error).partition("\n")[0] or type(error).__name__
+    state, number = request.state, request.number
+    if state == State.INTENDED:
+        state = State.NOT_SENT
+    elif state == State.SENT and isinstance(error, errors.SourcesRefused):
+        state, number = State.INCOMPLETE, error.version
+    elif state == State.SENT and isinstance(error, REFUSALS):
+        state = State.UNKNOWN if isinstance(error, errors.BadAnswer) else State.REFUSED
+    elif request.is_open:
+        state = State.UNKNOWN
+    elif state != State.VERSION:
+        return request
+    return replace(request, state=state, why=why, number=number)
 
 
 class Journal:
@@ -395,8 +359,8 @@ class Journal:
             return _request(row)
         except ValueError as error:
             raise DiskError(
-                f"Entry {row['id']} of the journal {self.path} has the state {row['state']!r},"
-                f" {row['why']!r}; expected one of {', '.join(State)}.\n"
+                f"Entry {row['id']} of the journal {self.path} has the state {row['state']!r};"
+                f" expected one of {', '.join(State)}.\n"
                 "Correct it, or move the file away and name versions with --run."
             ) from error
 
@@ -441,4 +405,4 @@ def _redacted(columns: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _request(row: Mapping[str, Any]) -> Request:
-    return Request(**{**row, "state": State(row["state"]), "why": Why(row["why"])})
+    return Request(**{**row, "state": State(row["state"])})

@@ -1,8 +1,8 @@
 """Where a submission came from, step by step back to the commit.
 
 Reads  the pulled folders and the journals beside them; asks nobody
-Gives  one `Link` a step: submission → score → infer run → dataset version → artifact → accelerator
-→ train run → bundle → commit
+Gives  one `Link` a step: submission → score → infer run → dataset version → artifact → train run
+→ bundle → commit
 
 A file is a run's if it has the sha256 that the run itself wrote into outputs.json. Its place and
 its name prove nothing.
@@ -10,6 +10,7 @@ its name prove nothing.
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,26 +18,20 @@ from typing import Any
 from deploy import output
 from deploy.errors import Unverified, UsageError
 from deploy.journal import PUBLISH, PUSH, SUBMIT, Journal, Request, State
-from deploy.output import ARTIFACT, BUNDLE, OUTPUTS, SUBMISSION
+from deploy.output import ARTIFACT, BUNDLE, SUBMISSION
 from deploy.records import Records, run_of
 from formats import checksums
 from formats.sealed_folder import MANIFEST
 
-UNKNOWN, JOURNAL = "not known here", "journal"
-GOLDEN, MEMBERS = "golden.json", "members.json"  # as inference writes them
+UNKNOWN = "not known here"
 
 
 @dataclass(frozen=True)
 class Link:
-    """One step.
-
-    Attributes:
-        what: its name. value: what is known of it. proof: the file or record that says so.
-    """
+    """One step. `what`: its name; `value`: what is known of it."""
 
     what: str
     value: str
-    proof: str
 
 
 @dataclass(frozen=True)
@@ -59,75 +54,46 @@ def trace(ours: Records, submission: Path) -> list[Link]:
     """Return the links behind a submission.csv, from its score back to the commit.
 
     Args:
-        submission: the file in a pulled folder, or any copy of it: its content identifies it.
+        submission: the file in a pulled folder, or any copy of it: its content identifies it. Of
+            several runs that wrote the same, the first one by its folder's name is taken.
 
     Raises:
         UsageError: if the file is missing, or no pulled run wrote it.
         Unverified: if it is in a pulled folder, and is not what that run wrote; or if a file of the
             folders behind it cannot be read.
     """
-    folder, *others = _folders(ours, submission)
-    infer = _pulled(ours, folder)
-    value, proof = checksums.sha256(submission)[:16], folder / OUTPUTS
-    if output.sealed(folder) is None:
-        value, proof = f"{value}, by a run that kept no list of what it wrote", folder / SUBMISSION
-    links = [Link("submission", value, str(proof))]
-    links += [Link("also written by", output.name_of(at), str(at / OUTPUTS)) for at in others]
-    written = f"{GOLDEN} and {MEMBERS} as inference writes them.\nPull the run again."
-    with output.reading(folder, written):
-        for golden in _written(folder, GOLDEN):
-            near = f"{golden['difference']:.1e} apart, {golden['tolerance']:.1e} allowed"
-            whose = f", of {golden['run_id']}" if "run_id" in golden else ""
-            value = f"{golden['precision']}, {near}{whose}"
-            links.append(Link("golden outputs", value, str(folder / GOLDEN)))
-        used = {str(one["run_id"]): float(one["used"]) for one in _written(folder, MEMBERS)}
-    links += [_score(infer), *_run("infer", infer)]
+    infer = _pulled(ours, _folder(ours, submission))
+    links = [Link("submission", checksums.sha256(submission)[:16]), Link("score", _score(infer))]
+    links += _run("infer", infer)
     expect = infer.bundle.get("expect") or {}
-    for member in expect.get("members") or [expect]:
-        run_id, weights = str(member.get("run_id", "")), str(member.get("weights_sha256", ""))
-        if "members" in expect:
-            counted = f", counted {used[run_id]:.2f}" if run_id in used else ""
-            value = f"{run_id}, weight {member.get('weight'):.2f}{counted}"
-            links.append(Link("member", value, str(folder / BUNDLE)))
-        links += [_published(infer, run_id), *_training(ours, run_id, weights)]
+    for model in expect.get("members") or [expect]:
+        run_id, weights = str(model.get("run_id", "")), str(model.get("weights_sha256", ""))
+        links.append(Link("dataset version", _published(infer, run_id)))
+        links += _training(ours, run_id, weights)
     return links
 
 
-def _folders(ours: Records, submission: Path) -> list[Path]:
-    """Return the folders of the runs that wrote this; more than one if they wrote the same."""
+def _folder(ours: Records, submission: Path) -> Path:
+    """Return the folder of the run that wrote this."""
     if not submission.is_file():
-        what = "is a folder" if submission.is_dir() else "is missing"
         raise UsageError(
-            f"{submission} {what}; expected the path of a submission.csv.\nCorrect --of."
+            f"{submission} is no file; expected the path of a submission.csv.\nCorrect --of."
         )
     here, runs = submission.resolve().parent, ours.project.runs
     if submission.name == SUBMISSION and (here / BUNDLE).is_file():
         output.unchanged(here, SUBMISSION)
-        return [here]
+        return here
     digest = checksums.sha256(submission)
-    found: dict[tuple[str, str], Path] = {}
     for folder in sorted(path.parent for path in runs.rglob(BUNDLE)):
-        if _submission_of(folder) == digest:
-            note = output.noted(folder)
-            found.setdefault((output.name_of(folder), note.server if note else ""), folder)
-    if not found:
-        raise UsageError(
-            f"{submission} was written by no run that was pulled into {runs} (sha256"
-            f" {digest[:16]}…).\nExpected a file as a run wrote it: one changed label makes it"
-            " another file. Pull the run that wrote it:\ninvoke pull --run owner/slug/version"
-        )
-    return list(found.values())
-
-
-def _submission_of(folder: Path) -> str:
-    """Return the sha256 of the submission.csv that this folder's run wrote; "" if it wrote none."""
-    try:
-        files = output.sealed(folder)
-    except Unverified:
-        return ""  # nobody can tell
-    if files is None:  # the run kept no list
-        return checksums.sha256(folder / SUBMISSION) if (folder / SUBMISSION).is_file() else ""
-    return str(files[SUBMISSION]["sha256"]) if SUBMISSION in files else ""
+        with suppress(Unverified):  # nobody can tell what that run wrote
+            files = output.sealed(folder) or {}
+            if SUBMISSION in files and files[SUBMISSION]["sha256"] == digest:
+                return folder
+    raise UsageError(
+        f"{submission} was written by no run that was pulled into {runs} (sha256 {digest[:16]}…)."
+        "\nExpected a file as a run wrote it: one changed label makes it another file. Pull the run"
+        " that wrote it:\ninvoke pull --run owner/slug/version"
+    )
 
 
 def _pulled(ours: Records, folder: Path) -> Pulled:
@@ -149,32 +115,20 @@ def _read(path: Path) -> dict[str, Any]:
         return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
-def _written(folder: Path, name: str) -> list[dict[str, Any]]:
-    """Return a list that the run wrote; [] if it wrote none, as a run by hand."""
-    if not (folder / name).is_file():
-        return []
-    output.unchanged(folder, name)
-    return list(json.loads((folder / name).read_text(encoding="utf-8")))
+def _score(infer: Pulled) -> str:
+    if infer.push is None:
+        return UNKNOWN
+    version = {"handle": infer.push.handle, "kernel_version": infer.push.number}
+    scores = [row.score for row in infer.journal.requests(SUBMIT, **version)]  # newest first
+    return str(next((score for score in scores if score is not None), UNKNOWN))
 
 
-def _score(infer: Pulled) -> Link:
-    push, rows = infer.push, []
-    if push is not None:
-        rows = infer.journal.requests(SUBMIT, handle=push.handle, kernel_version=push.number)
-    made = [row for row in rows if row.number]
-    scored = [row for row in made if row.score is not None]
-    for row in scored or made:  # the newest comes first
-        value = UNKNOWN if row.score is None else str(row.score)
-        return Link("score", value, f"submission {row.number}")
-    return Link("score", UNKNOWN, JOURNAL)
-
-
-def _published(infer: Pulled, run_id: str) -> Link:
+def _published(infer: Pulled, run_id: str) -> str:
     """Return how the artifact was published before the inference was pushed, not later."""
     for row in infer.journal.requests(PUBLISH, run_id=run_id, state=State.ENDED) if run_id else []:
         if infer.push is None or row.at <= infer.push.at:
-            return Link("dataset version", f"{row.handle}/{row.number}", JOURNAL)
-    return Link("dataset version", UNKNOWN, JOURNAL)
+            return f"{row.handle}/{row.number}"
+    return UNKNOWN
 
 
 def _training(ours: Records, run_id: str, weights: str) -> list[Link]:
@@ -182,28 +136,18 @@ def _training(ours: Records, run_id: str, weights: str) -> list[Link]:
     for path in sorted(ours.project.runs.rglob(f"{ARTIFACT}/{MANIFEST}")):
         manifest = _read(path)
         found = (manifest.get("run_id"), manifest.get("weights_sha256"))
-        if not run_id or found != (run_id, weights):
-            continue
-        links = [Link("artifact", f"{run_id}, weights {weights[:16]}", str(path))]
-        if first := manifest.get("init_from"):
-            began = f"{first.get('run_id')}, weights {str(first.get('weights_sha256'))[:16]}"
-            links.append(Link("began with", began, str(path)))
-        links.append(Link("accelerator", str(manifest.get("devices", UNKNOWN)), str(path)))
-        return [*links, *_run("train", _pulled(ours, path.parent.parent))]
-    return [Link("artifact", run_id or UNKNOWN, f"{BUNDLE} of the inference")]
+        if run_id and found == (run_id, weights):
+            artifact = Link("artifact", f"{run_id}, weights {weights[:16]}")
+            return [artifact, *_run("train", _pulled(ours, path.parent.parent))]
+    return [Link("artifact", run_id or UNKNOWN)]
 
 
 def _run(which: str, pulled: Pulled) -> list[Link]:
-    bundle, place = pulled.bundle, str(pulled.folder / BUNDLE)
+    bundle, push, note = pulled.bundle, pulled.push, output.noted(pulled.folder)
+    run = f"{push.handle}/{push.number}" if push else note.run if note else UNKNOWN
     changes = ", with local changes" if bundle.get("git_dirty") else ""
-    note = output.noted(pulled.folder)
-    run, proof = UNKNOWN, JOURNAL
-    if pulled.push is not None:
-        run = f"{pulled.push.handle}/{pulled.push.number}"
-    elif note is not None:
-        run, proof = note.run, str(pulled.folder / output.NOTE)
     return [
-        Link(f"{which} run", run, proof),
-        Link(f"{which} bundle", str(bundle.get("bundle_sha256", UNKNOWN)), place),
-        Link(f"{which} commit", f"{bundle.get('git_commit') or 'none'}{changes}", place),
+        Link(f"{which} run", run),
+        Link(f"{which} bundle", str(bundle.get("bundle_sha256", UNKNOWN))),
+        Link(f"{which} commit", f"{bundle.get('git_commit') or 'none'}{changes}"),
     ]

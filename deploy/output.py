@@ -7,11 +7,13 @@ pull. Its name and its place prove nothing.
 import json
 import os
 import re
+import shutil
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath, PureWindowsPath
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from deploy import errors
@@ -21,10 +23,12 @@ from deploy.events import Note, Steps
 from deploy.runs import Run
 from deploy.transfer import PARTIAL
 from formats import checksums
+from formats.errors import writing
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 CHECKPOINTS, SUBMISSION = "checkpoints", "submission.csv"
 NOTE = ".pulled.json"  # written by the pull, beside what the run wrote
+AGAIN = "To pull it again, which sets a changed folder aside:\ninvoke pull --run {}"
 # After these errors, what came is of use.
 KEPT = (errors.Unreachable, errors.CredentialError, errors.DeadlinePassed)
 
@@ -42,60 +46,15 @@ def listed(kaggle: Kaggle, run: Run, wanted: str = "") -> Steps[tuple[dict[str, 
         wanted: the name of a file to wait for instead, at most `kaggle.pace.most` seconds.
     """
     seconds = kaggle.pace.most if wanted else kaggle.pace.listed
-    end, waits = time.monotonic() + seconds, False
+    end, note = time.monotonic() + seconds, f"Kaggle lists no {wanted or 'output'} of {run} yet."
     while True:
         files, log = kaggle.kernel_output(run.handle, run.version)
-        found = wanted in files if wanted else bool(files)
-        if found or time.monotonic() >= end:
+        if (wanted in files if wanted else files) or time.monotonic() >= end:
             return files, log
-        if not waits:
-            waits = True
-            yield Note(
-                f"Kaggle lists no {wanted} of {run} now; looking for up to {seconds:.0f} s."
-                if wanted
-                else f"{run} is COMPLETE and lists no output yet; waiting for it."
-            )
+        if note:
+            yield Note(f"{note} Waiting for up to {seconds:.0f} s.")
+            note = ""
         time.sleep(kaggle.pace.first)
-
-
-def require(kaggle: Kaggle, run: Run, name: str, anyway: str) -> Steps[None]:
-    """Raise unless Kaggle has a file among a run's outputs, in the list that a pull downloads from.
-
-    The file was pulled, so it was in that list; this waits for it as `listed` does.
-
-    Args:
-        anyway: the command that submits without this look.
-
-    Raises:
-        DeadlinePassed: if the file is not there.
-    """
-    files, _ = yield from listed(kaggle, run, name)
-    if name not in files:
-        there = ", ".join(sorted(files)[:12]) or "nothing"
-        raise errors.DeadlinePassed(
-            f"Kaggle has no {name} among the outputs of {run}; it lists {there}. Expected the file"
-            " that was pulled: without it a submission is spent and not scored.\n"
-            "Nothing was sent. Run the same command again later, or submit all the same:\n"
-            f"{anyway}"
-        )
-
-
-def size_warning(kaggle: Kaggle, run: Run, name: str, size: int) -> str:
-    """Return a warning if Kaggle lists a file of a run with another size than it has; else "".
-
-    Kaggle's own sizes may be wrong, or missing, for as long as the output exists.
-    """
-    try:
-        listed_size = kaggle.kernel_files(run.handle, run.version).get(name, size)
-    except errors.RelayError:
-        return ""  # it would only be a warning
-    if listed_size == size:
-        return ""
-    return (
-        f"Warning: Kaggle lists {name} of {run} with {listed_size:,} bytes, and {size:,} were"
-        " pulled. Its listed sizes may be wrong; a score that never comes may mean that they are"
-        " not."
-    )
 
 
 def safe(name: str) -> PurePosixPath:
@@ -119,8 +78,8 @@ def safe(name: str) -> PurePosixPath:
     )
     if not is_safe:
         raise errors.BadAnswer(
-            f"Kaggle lists the file {name[:200]!r}; expected a plain name inside the folder, other"
-            f" than {NOTE}.\nNothing was written. Rename it in the notebook and run that again."
+            f"Kaggle lists the file {name[:200]!r}; expected a plain name, other than {NOTE}.\n"
+            "Nothing was written. Rename it in the notebook and run that again."
         )
     return path
 
@@ -136,13 +95,11 @@ class PullNote:
         run: owner/slug/version.
         server: the address of the Kaggle.
         at: the time of the pull, in UTC.
-        differing: files that Kaggle did not have as the run wrote them.
     """
 
     run: str
     server: str
     at: str
-    differing: tuple[str, ...] = ()
 
 
 def folder_name(run: Run) -> str:
@@ -152,11 +109,9 @@ def folder_name(run: Run) -> str:
 
 def noted(folder: Path) -> PullNote | None:
     """Return what the pull noted in this folder; None without a readable note."""
-    note = json_object(folder / NOTE)
     try:
-        differing = tuple(map(str, note.get("differing", ())))
-        return PullNote(str(note["run"]), str(note["server"]), str(note["at"]), differing)
-    except (KeyError, TypeError):
+        return PullNote(**json_object(folder / NOTE))
+    except TypeError:
         return None
 
 
@@ -176,18 +131,18 @@ def sealed(folder: Path, run: str = "") -> dict[str, dict[str, Any]] | None:
     Raises:
         Unverified: if the list cannot be read, or is missing although the run made one.
     """
-    path = folder / OUTPUTS
-    expected = f"the list of its files, which the run's last cell writes.\n{_again(folder, run)}"
+    path, run = folder / OUTPUTS, run or name_of(folder)
+    expected = f"the list of its files, which the run's last cell writes.\n{AGAIN.format(run)}"
     if path.is_file():
         with reading(path, expected):
             return entries(json.loads(path.read_text(encoding="utf-8"))["files"])
     if json_object(folder / BUNDLE).get("sealed") is True:
-        raise errors.Unverified(f"{run or name_of(folder)} has no {OUTPUTS}; expected {expected}")
+        raise errors.Unverified(f"{run} has no {OUTPUTS}; expected {expected}")
     return None
 
 
-def unchanged(folder: Path, name: str, run: str = "") -> bool:
-    """Return whether the run's own list vouches for a file; False if the run made no list.
+def unchanged(folder: Path, name: str, run: str = "") -> None:
+    """Raise unless a file is as the run's own list says, or the run made no list.
 
     Args:
         folder: of the pulled run.
@@ -198,24 +153,9 @@ def unchanged(folder: Path, name: str, run: str = "") -> bool:
         Unverified: if the file is not what the run wrote, or the list is missing or unreadable.
     """
     files = sealed(folder, run)
-    if files is None:
-        return False
-    found = checksums.sha256(folder / name)
-    wrote = files[name]["sha256"] if name in files else ""
-    if found != wrote:
-        expected = f"{wrote[:12]}…, as {folder / OUTPUTS} says" if wrote else "a file that it wrote"
-        raise errors.Unverified(
-            f"{folder / name} is not what the run wrote: it has sha256 {found[:12]}…,"
-            f" expected {expected}.\n{_again(folder, run)}"
-        )
-    return True
-
-
-def _again(folder: Path, run: str) -> str:
-    return (
-        "To pull it again, which sets a changed folder aside:\n"
-        f"invoke pull --run {run or name_of(folder)}"
-    )
+    if files is not None and files.get(name) != checksums.file_entry(folder / name):
+        expected = f"what {folder / OUTPUTS} says.\n{AGAIN.format(run or name_of(folder))}"
+        raise errors.Unverified(f"{folder / name} is not what the run wrote; expected {expected}")
 
 
 def entries(files: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -255,18 +195,35 @@ def json_object(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-def lock(folder: Path, until: ExitStack, *, wait: bool = False) -> bool:
-    """Lock a folder until a stack closes, or the process ends; return whether that worked.
-
-    Args:
-        wait: for another process that has locked it.
+@contextmanager
+def workplace(place: Path) -> Iterator[Path]:
+    """Give a folder to work in, with what an earlier command left there that was killed or lost
+    Kaggle: after other errors, and at the end, it is removed. It is a temporary one beside it if
+    another process works there, or this system has no locks.
     """
+    with ExitStack() as stack:
+        with writing(place):
+            place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not _locked(place, stack):
+            temporary = TemporaryDirectory(prefix=f"{place.name}-", dir=place.parent)
+            place = Path(stack.enter_context(temporary))
+        try:
+            yield place
+        except BaseException as error:
+            if isinstance(error, Exception) and not isinstance(error, KEPT):
+                shutil.rmtree(place, ignore_errors=True)
+            raise
+        shutil.rmtree(place, ignore_errors=True)
+
+
+def _locked(folder: Path, until: ExitStack) -> bool:
+    """Lock a folder until a stack closes, or the process ends; return whether that worked."""
     try:
         import fcntl
 
         descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
         until.callback(os.close, descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except (ImportError, OSError):  # Windows has no such locks; it is a link, or was removed
         return False
-    return True
+    return folder.is_dir()  # the process that had locked it may have renamed it

@@ -6,6 +6,7 @@ Gives  a `Preview`, or a refusal of what cannot work
 
 import difflib
 import json
+import shlex
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import islice
@@ -123,7 +124,12 @@ class Preview:
             f"rehearsed   {self.rehearsed}",
             *(f"active      {run}" for run in self.active.here),
             *(f"not asked   {what}" for what in self.active.unasked),
-            *(line for run, state in self.active.beside.items() for line in _beside(run, state)),
+            *(
+                f"beside      {run} is {state}: it keeps its place and costs quota as well."
+                " Kaggle may refuse a push while it waits; no call can cancel it, and its page can:"
+                f" {_page(run)}"
+                for run, state in self.active.beside.items()
+            ),
             *changes,
         ]
 
@@ -180,8 +186,10 @@ def look(
         quota = kaggle.quota()
     except UNTOLD:
         quota = Quota(None, None)  # it may be pushed all the same
-    rehearse = project.command("bench" if built.kernel == BENCH else "dry-run")
-    rehearse += "" if built.kernel == BENCH else " --input DIR"
+    rehearse = f"{project.command('dry-run')} --input DIR"
+    if built.kernel == BENCH:
+        words = ["--config", project.config, "--output", "bench"]
+        rehearse = f"python -m workbench bench {shlex.join(words)}"
     made = Preview(
         built.kernel,
         built.handle,
@@ -247,15 +255,6 @@ def _require_letter(handle: str, project: Project) -> None:
         )
 
 
-def _beside(run: str, state: str) -> tuple[str, str]:
-    """Return what becomes of a run of this notebook on another machine, as lines."""
-    return (
-        f"beside      {run} is {state}: it keeps its place, runs the code that it was pushed with,"
-        " and costs quota as well. Kaggle may refuse a push while it waits",
-        f"            No call can cancel it; its page can: {_page(run)}",
-    )
-
-
 def _page(run: str) -> str:
     """Return the address of a run's notebook."""
     return f"https://www.kaggle.com/code/{run.rpartition('/')[0]}"
@@ -298,7 +297,7 @@ def _started_elsewhere(
     kaggle: Kaggle, records: Records, wanted: str, asked: set[str]
 ) -> Iterator[str]:
     """Yield the runs of our newest notebooks that have not ended, but for those `asked` about."""
-    for kernel in islice(kaggle.own_kernels(LOOK_BACK, kaggle.pace.first), LOOK_BACK):
+    for kernel in islice(kaggle.own_kernels(kaggle.pace.first), LOOK_BACK):
         run = f"{kernel.handle}/{kernel.version}"
         if not kernel.version or run in asked or _accelerator_of(kernel) != wanted:
             continue
@@ -343,9 +342,9 @@ def _changes(current: Source, built: Bundle, records: Records) -> dict[str, str]
         if name not in old or name not in new:
             changes[name] = "new" if name in new else "gone"
         elif old[name] != new[name]:
-            lines = list(difflib.ndiff(old[name].splitlines(), new[name].splitlines()))
-            added, gone = (sum(line.startswith(sign) for line in lines) for sign in ("+ ", "- "))
-            changes[name] = f"+{added} -{gone}"
+            lines = difflib.unified_diff(old[name].splitlines(), new[name].splitlines(), n=0)
+            signs = [line[0] for line in lines][2:]
+            changes[name] = f"+{signs.count('+')} -{signs.count('-')}"
     return changes
 
 

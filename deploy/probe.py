@@ -20,9 +20,9 @@ from typing import Any
 
 from nbformat import v4, writes
 
-from deploy import auth, deadline, failures, log_text, probe_notebook, secrets
+from deploy import auth, deadline, failures, probe_notebook, secrets
 from deploy.client import Kaggle
-from deploy.decoding import MALFORMED
+from deploy.decoding import MALFORMED, log_lines
 from deploy.errors import Ambiguous, Denied, NoQuota, NotFound, Refused, RelayError, RunFailed
 from deploy.events import ENDED
 from deploy.gate import machine
@@ -478,7 +478,7 @@ class Probe:
 
 def _printed(log: str) -> dict[str, Any]:
     """Return what a notebook printed; {} if its log, as Kaggle stores it, lacks that."""
-    for line in log_text.lines(log):
+    for line in log_lines(log):
         with suppress(*MALFORMED, RecursionError):  # Kaggle may cut a log anywhere
             found = json.loads(line)[FINDINGS]
             if isinstance(found["markers"], list) and isinstance(found["sha256"], dict):

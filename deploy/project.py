@@ -42,7 +42,7 @@ KERNELS = {
     )
 }
 WITH_RUNTIME = ("push-train", "push-bench", "relay")  # the tasks that take --for
-NO_TASKS = ("bench", "bench-report", "push-bench", "check")  # reached by `python -m commands`
+NO_TASKS = ("push-bench", "check")  # reached by `python -m commands`
 
 
 def with_letter(competition: str) -> str:

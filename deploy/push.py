@@ -27,9 +27,9 @@ from deploy.errors import (
     Unknown,
 )
 from deploy.events import Note, Steps
-from deploy.journal import PUSH, Absent, Journal, Made, Request, Sending
+from deploy.journal import PUSH, Absent, Journal, Made, Request, Sending, State
 from deploy.project import KERNELS
-from deploy.records import REFUSED_RUN, Records, run_of
+from deploy.records import Records, run_of
 from deploy.runs import ENDED_BADLY, SAVED, Run, page
 
 OTHERS_AT_MOST = 10  # versions that others may have pushed after ours
@@ -234,7 +234,7 @@ def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run
     """
     journal = records.journal
     rows = journal.requests(PUSH, handle=built.handle, bundle_sha256=built.sha256)
-    ours = next((row for row in rows if row.is_made or row.why not in REFUSED_RUN), None)
+    ours = next((row for row in rows if row.state != State.REFUSED), None)
     if ours is None or not ours.is_made:
         return None
     status = yield from status_of(kaggle, ours)

@@ -12,12 +12,9 @@ from pathlib import Path
 
 from deploy import bundle, output
 from deploy.errors import UsageError
-from deploy.journal import PUSH, Journal, Request, State, Why
+from deploy.journal import PUSH, Journal, Request, State
 from deploy.project import KERNELS, TRAIN, Project
 from deploy.runs import Run, parse
-
-# Why Kaggle did not run a push that it may have stored all the same.
-REFUSED_RUN = (Why.NO_QUOTA, Why.NO_SLOT, Why.REFUSED)
 
 
 def run_of(row: Request) -> Run:
@@ -38,7 +35,7 @@ class Records:
 
     def asked(self, owner: str, kernel: str) -> str:
         """Return the address that a new kernel should have."""
-        return bundle.kernel_handle(owner, self.project.slug or self.project.competition, kernel)
+        return bundle.address(owner, self.project.slug or self.project.competition, kernel)
 
     def handle(self, owner: str, kernel: str) -> str:
         """Return the address that a kernel has: Kaggle may have given another one."""
@@ -83,7 +80,7 @@ class Records:
         for row in self.journal.requests(PUSH, handle=handle, **bundle):
             if row.is_made:
                 break
-            if row.state == State.REFUSED and row.why in REFUSED_RUN and row.before is not None:
+            if row.state == State.REFUSED and row.before is not None:
                 refused.append(row.before)
         return min(refused, default=None)
 
@@ -111,7 +108,7 @@ class Records:
                 f" {self.project.name} for the competition {self.project.competition}; a rehearsal"
                 f" is none.\nPush it with the command below{instead}.\n{push}"
             )
-        if row.why == Why.SOURCES_REFUSED and row.number:
+        if row.state == State.INCOMPLETE and row.number:
             raise UsageError(
                 f"The last push of {kernel} became {row.handle}/{row.number}, which lacks one of"
                 " its sources: its result is worthless.\n"
@@ -121,7 +118,7 @@ class Records:
         if not row.is_made:
             raise UsageError(
                 f"The last push of {kernel} made no version that we know of: it ended as"
-                f" {row.why or row.state}.\nPush it again with the command below{instead}.\n{push}"
+                f" {row.state} ({row.why}).\nPush it again with the command below{instead}.\n{push}"
             )
         return run_of(row)
 

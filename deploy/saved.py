@@ -12,6 +12,7 @@ from pathlib import Path, PurePath
 from typing import Any
 
 from deploy import output
+from deploy.decoding import MALFORMED
 from deploy.errors import Unverified, UsageError
 from deploy.output import ARTIFACT, CHECKPOINTS
 from deploy.project import Project
@@ -27,8 +28,8 @@ KERNEL, DATASET = "kernel", "dataset"
 FLAT = "--"  # in place of "/" in a dataset, which has no folders
 OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")  # they leave these in any open folder
 PULL_AGAIN = (
-    "If Kaggle has no better one, train again. To pull it again, which sets a changed folder"
-    " aside:\ninvoke pull"
+    "Move out what is not in its manifest. If Kaggle has no better one, train again. To pull it"
+    " again, which sets a changed folder aside:\ninvoke pull"
 )
 PINNED = ("run_id", "weights_sha256", "config", "weight")  # of a member
 AVERAGE_AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output DIR"
@@ -112,35 +113,32 @@ class SavedProgress:
 def read(folder: Path) -> SavedProgress | None:
     """Return what the run of a pulled folder saved; None without artifact and whole checkpoint.
 
-    What is found again without a file is left out where Kaggle did not have it as the run wrote
-    it.
+    A file that a training can do without is left out if it is not as the run wrote it.
 
     Raises:
         Unverified: if another file is not what the run's own list says.
     """
     # A killed run made no list.
     listed = output.sealed(folder) if (folder / output.OUTPUTS).is_file() else None
-    status = output.json_object(folder / output.OUTPUTS).get("status")
-    has_artifact = (folder / ARTIFACT / MANIFEST).is_file()
-    if status == "complete" or (status is None and has_artifact):
+    complete = "complete" if (folder / ARTIFACT / MANIFEST).is_file() else ""
+    if output.json_object(folder / output.OUTPUTS).get("status", complete) == "complete":
         return SavedProgress()
     folds = sorted((path.name for path in folder.glob(f"{FOLD}*") if path.is_dir()), key=_order)
     found = (_newest_checkpoint(folder, fold) for fold in ("", *folds))
     checkpoints = [checkpoint for checkpoint in found if checkpoint is not None]
     if not checkpoints:
         return None
-    note = output.noted(folder)
-    differing = note.differing if note is not None else ()
-    paths = (path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
-    needed = (path for path in paths if _is_needed(path, checkpoints, ended=listed is not None))
     files = {}
-    for name in sorted(path.as_posix() for path in needed):
-        digest = checksums.sha256(folder / name)
-        if listed is not None and listed.get(name, {}).get("sha256") != digest:
-            if name in differing and _can_be_missed(name):
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        place = path.relative_to(folder)
+        if not _is_needed(place, checkpoints, ended=listed is not None):
+            continue
+        name, entry = place.as_posix(), checksums.file_entry(path)
+        if listed is not None and listed.get(name) != entry:
+            if _can_be_missed(place):
                 continue
             output.unchanged(folder, name)  # raises
-        files[name] = digest
+        files[name] = entry["sha256"]
     return SavedProgress(checkpoints, files)
 
 
@@ -156,18 +154,16 @@ def describe(names: list[str], log: list[str]) -> str:
     >>> describe([f"1-of-3-{'0' * 32}.json", f"2-of-3-{'1' * 32}.json"], [])
     'partial, 2 of 3 shards'
     """
-    shards = {found[1]: int(found[2]) for name in names if (found := SHARD.fullmatch(name))}
-    if shards:
-        count = next(iter(shards.values()))
-        return "complete" if len(shards) == count else f"partial, {len(shards)} of {count} shards"
-    if f"{ARTIFACT}/{MANIFEST}" in names:
+    shards = [int(found[2]) for name in names if (found := SHARD.fullmatch(name))]
+    if f"{ARTIFACT}/{MANIFEST}" in names or (shards and len(shards) == shards[0]):
         return "complete"
+    if shards:
+        return f"partial, {len(shards)} of {shards[0]} shards"
     steps = {name: int(found[1]) for name in names if (found := LISTED.fullmatch(name))}
     folds = [name.split("/")[0] for name in steps if name.startswith(FOLD)]
     if folds:
         return f"partial, in {max(folds, key=_order)}"
-    totals = (_number(line, "steps") for line in reversed(log))
-    total = next(filter(None, totals), 0)
+    total = next(filter(None, (_number(line, "steps") for line in reversed(log))), 0)
     return f"partial, {_step_in_words(max(steps.values()), total)}" if steps else ""
 
 
@@ -177,8 +173,7 @@ def last_step(log: list[str]) -> str:
     >>> last_step(['{"step": 39, "steps": 120}', '{"step": 40, "steps": 120}', "Killed"])
     'step 40 of 120'
     """
-    lines = (line for line in reversed(log) if _number(line, "step"))
-    line = next(lines, "")
+    line = next((line for line in reversed(log) if _number(line, "step")), "")
     return _step_in_words(_number(line, "step"), _number(line, "steps")) if line else ""
 
 
@@ -204,15 +199,13 @@ def _newest_checkpoint(folder: Path, fold: str) -> Checkpoint | None:
     for path in checkpoint_folder.newest_first(folder / fold / CHECKPOINTS):
         try:
             manifest = checkpoint_folder.verified(path)
-            run_id = str(manifest["details"]["run_id"] or "")
-        except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError):
+            run_id = str(manifest["details"]["run_id"])
+        except (OSError, *MALFORMED, RecursionError):
             continue
-        if run_id:
-            lines = progress.read_bytes().splitlines() if progress.is_file() else []
-            total = _number(lines[-1].decode(errors="replace"), "steps") if lines else 0
-            name = path.relative_to(folder).as_posix()
-            seal = str(manifest[checksums.SEAL])
-            return Checkpoint(fold, name, int(manifest["step"]), total, run_id, seal)
+        lines = progress.read_bytes().splitlines() if progress.is_file() else []
+        total = _number(lines[-1].decode(errors="replace"), "steps") if lines else 0
+        name, seal = path.relative_to(folder).as_posix(), str(manifest[checksums.SEAL])
+        return Checkpoint(fold, name, int(manifest["step"]), total, run_id, seal)
     return None
 
 
@@ -232,10 +225,9 @@ def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool
     return not checkpoints[0].fold and name.name in (HISTORY, PROGRESS)
 
 
-def _can_be_missed(name: str) -> bool:
+def _can_be_missed(name: PurePath) -> bool:
     """Return whether a training resumes without this file, and computes the same."""
-    *folders, last = name.split("/")
-    return last in (HISTORY, PROGRESS) or COMPILED in folders
+    return name.name in (HISTORY, PROGRESS) or COMPILED in name.parts[:-1]
 
 
 # An artifact
@@ -247,14 +239,12 @@ class Manifest:
 
     Attributes:
         bundle_sha256: "" if the training was not started by a bundle.
-        files: of every other file in the folder, as `output.entries` has them.
         competition: of the config that it was trained with; "" if no config is in it.
     """
 
     run_id: str
     weights_sha256: str
     bundle_sha256: str
-    files: Mapping[str, Mapping[str, Any]]
     competition: str
 
 
@@ -262,57 +252,52 @@ def manifest(artifact: Path) -> Manifest:
     """Return the manifest of a folder after comparing every file with it, but those of desktops.
 
     Raises:
-        UsageError: if there is no such folder.
         Unverified: if a file is missing, unexpected or changed, or the manifest is.
     """
     path = artifact / MANIFEST
-    if not path.is_file():
-        kind = Unverified if artifact.is_dir() else UsageError
-        raise kind(f"{artifact} has no {MANIFEST}; expected a pulled artifact.\n{PULL_AGAIN}")
-    found = _parse(path)
-    paths = {
-        path.relative_to(artifact).as_posix(): path
-        for path in artifact.rglob("*")
-        if not path.is_dir() and path != artifact / MANIFEST
-    }
-    unlisted = sorted(paths.keys() - found.files.keys())
-    unlisted = [name for name in unlisted if paths[name].name not in OF_DESKTOPS]
-    problems = [f"{name} is not in the manifest" for name in unlisted]
-    for name, entry in sorted(found.files.items()):
-        if name not in paths:  # which is a path that the manifest alone names
-            problems.append(f"{name} is missing")
-        elif paths[name].is_symlink():
-            problems.append(f"{name} is a link")
+    with output.reading(path, f"the bytes that the run wrote.\n{PULL_AGAIN}"):
+        value = checksums.opened(path.read_bytes())
+        listed = output.entries(value["files"])
+        found = Manifest(
+            run_id=str(value["run_id"]),
+            weights_sha256=str(value["weights_sha256"]),
+            bundle_sha256=value["bundle_sha256"] or "",  # trained from a checkout
+            competition=(value.get("config") or {}).get("competition", ""),
+        )
+    held, problems = files(artifact), []
+    for name in sorted({*held, *listed} - {MANIFEST}):
+        if name not in listed:
+            problems.append(f"{name} is not in the manifest")
+        elif name not in held:  # which may be a path that the manifest alone names
+            problems.append(f"{name} is missing, or a link")
         else:
             try:
-                sealed_folder.verify(paths[name], entry)
+                sealed_folder.verify(held[name], listed[name])
             except ValueError as error:
                 problems.append(str(error))
-    if found.weights_sha256 not in {entry["sha256"] for entry in found.files.values()}:
-        problems.append("weights_sha256 is that of no file")
-    if len(problems) == len(unlisted) > 0:
-        raise Unverified(
-            f"{artifact} holds what is not in its manifest: {', '.join(unlisted)}.\n"
-            "Expected the files that the run wrote, and no others. Move it out of that folder, and"
-            " run the same command again."
-        )
     if problems:
-        listed = "\n".join(f"  - {problem}" for problem in problems)
-        raise Unverified(f"{artifact} is not what its manifest says:\n{listed}\n{PULL_AGAIN}")
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        raise Unverified(f"{artifact} is not what its manifest says:\n{lines}\n{PULL_AGAIN}")
     return found
 
 
-def _parse(path: Path) -> Manifest:
-    fields = "run_id, weights_sha256, bundle_sha256 and files"
-    with output.reading(path, f"the bytes that the run wrote, with {fields}.\n{PULL_AGAIN}"):
-        value = checksums.opened(path.read_bytes())
-        # No bundle: trained from a checkout.
-        texts = (value["run_id"], value["weights_sha256"], value["bundle_sha256"] or "")
-        if not all(isinstance(text, str) for text in texts):
-            raise TypeError(f"{texts} are not three texts")
-        config = value.get("config")
-        competition = str(config.get("competition", "")) if isinstance(config, dict) else ""
-        return Manifest(*texts, output.entries(value["files"]), competition)
+def files(folder: Path) -> dict[str, Path]:
+    """Return the files in a folder by name, without links and what a desktop leaves anywhere."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    ours = (path for path in paths if path.name not in OF_DESKTOPS)
+    return {path.relative_to(folder).as_posix(): path for path in ours}
+
+
+def own_manifest(project: Project, artifact: Path) -> Manifest:
+    """Return the `manifest` of an artifact; raise `UsageError` if it is another competition's."""
+    found = manifest(artifact)
+    if found.competition not in ("", project.competition):
+        raise UsageError(
+            f"The artifact in {artifact} was trained for the competition {found.competition}; the"
+            f" config {project.name} is for {project.competition}.\nCorrect the config, or train"
+            f" with it:\n{project.command('push-train')}"
+        )
+    return found
 
 
 # The members of an ensemble
@@ -342,52 +327,29 @@ def ensemble(path: Path, project: Project) -> list[Member]:
     """Return the members that have a weight, the heaviest first, each verified byte for byte.
 
     Raises:
-        UsageError: if there is no such file, a member's folder is gone, or a member was trained for
-            another competition than the project's.
-        Unverified: if the file was changed, or a folder holds something else.
+        UsageError: if there is no such file, or a member was trained for another competition than
+            the project's.
+        Unverified: if the file was changed, or a folder is gone or holds something else.
     """
-    try:
-        content = path.read_bytes()
-    except OSError as error:
-        raise UsageError(
-            f"{str(path)[:200]} cannot be read: {error.strerror}; expected an ensemble.json.\n"
-            f"{AVERAGE_AGAIN}"
-        ) from error
+    if not path.is_file():
+        raise UsageError(f"{path} is no file; expected an ensemble.json.\n{AVERAGE_AGAIN}")
     with output.reading(path, f"{', '.join(PINNED)} and folder of each member. {AVERAGE_AGAIN}"):
         members = [
             Member(**{name: each[name] for name in PINNED}, folder=Path(each["folder"]), file=path)
-            for each in checksums.opened(content)["members"]
+            for each in checksums.opened(path.read_bytes())["members"]
             if each["weight"] > 0
         ]
         if not members:
             raise ValueError("it has no members")
     for member in members:
-        _require(member, project)
+        found = own_manifest(project, member.folder)
+        if (found.run_id, found.weights_sha256) != (member.run_id, member.weights_sha256):
+            raise Unverified(
+                f"{member.folder} holds run {found.run_id}, weights {found.weights_sha256[:12]};"
+                f" {path} pins run {member.run_id}, weights {member.weights_sha256[:12]}.\n"
+                f"Restore the folder. {AVERAGE_AGAIN}"
+            )
     return sorted(members, key=lambda member: -member.weight)
-
-
-def _require(member: Member, project: Project) -> None:
-    """Raise unless the folder holds the artifact that was averaged, for that competition."""
-    try:
-        found = manifest(member.folder)
-    except UsageError as error:
-        raise UsageError(
-            f"{member.file} says that the artifact of run {member.run_id} is in {member.folder}; it"
-            f" is not there.\nExpected it where it was. Move it back, or pull it again."
-            f" {AVERAGE_AGAIN}"
-        ) from error
-    if (found.run_id, found.weights_sha256) != (member.run_id, member.weights_sha256):
-        raise Unverified(
-            f"{member.folder} holds run {found.run_id}, weights {found.weights_sha256[:12]};"
-            f" {member.file} pins run {member.run_id}, weights {member.weights_sha256[:12]}.\n"
-            f"Restore the folder. {AVERAGE_AGAIN}"
-        )
-    if found.competition != project.competition:
-        raise UsageError(
-            f"{member.file} has run {member.run_id}, of the competition {found.competition!r};"
-            f" --config {project.config} is for {project.competition!r}.\n"
-            f"Expected one competition. Give a config of that one, as --config {member.config}"
-        )
 
 
 def expected(members: Sequence[Member]) -> dict[str, Any]:

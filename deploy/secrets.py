@@ -54,20 +54,10 @@ SHAPES = (
     ("a Kaggle key", rf"{_USER}{_NEXT}{_ITS_KEY}"),
     ("a Kaggle key", rf"{_ITS_KEY}{_NEXT}{_USER}"),
     (
-        "a Kaggle key",  # beside its word
-        r"(?i:kaggle[ _-]?(?:api[ _-]?)?(?:key|token))(?![A-Za-z])[^\n]{0,20}?"
-        rf"{_LEFT}(?P<secret>(?<![/@+-])[0-9a-f]{{32}}){_ENDS}",
-    ),
-    (
         "a Kaggle credential",  # in shell, Python, YAML, JSON, .env, Docker
         r"(?:KAGGLE|kaggle)_[A-Za-z0-9_]{0,40}(?:KEY|TOKEN|key|token)"
         rf"{_QUOTES}(?:{_IS}|(?:\s|\\n){{1,20}}value\W{{1,6}}|[ \t]){_QUOTES}"
         rf"(?!KAGGLE_|KGAT_|[A-Z0-9_]+(?![A-Za-z0-9_-])){_KEY}",
-    ),
-    (
-        "a kaggle.json in Base64",  # {"username": and "key" somewhere after it
-        r"eyJ1c2VybmFtZSI6(?=[A-Za-z0-9+/]{0,200}(?:ImtleSI|JrZXki|a2V5I))"
-        r"(?P<secret>[A-Za-z0-9+/]{40,}={0,2})",
     ),
     (
         "an Authorization header",
@@ -95,7 +85,7 @@ SHAPES = (
 )
 # A text without any of these, in lower case, has no such shape; most have none.
 _HINTS = re.compile(
-    r"key|token|kgat_|eyj1|basic|bearer|authori|://|signature|secret|passw|hf_|gh._|_pat_|aiza|sk-"
+    r"key|token|kgat_|basic|bearer|authori|://|signature|secret|passw|hf_|gh._|_pat_|aiza|sk-"
 )
 # Names of variables whose values are secrets; of services but Kaggle, only if they look like one.
 _OURS = re.compile(r"KAGGLE_(?:\w+_)?(?:KEY|TOKEN)")
@@ -116,18 +106,13 @@ def know(value: object, user: str = "") -> None:
         _known.update(_forms(value, user))
 
 
-def forget() -> None:
-    """Forget the values given to `know`, whose server is gone. A scan takes longer for each."""
-    _known.clear()
-
-
 def find(text: str) -> dict[int, str]:
     """Return {line: kind} of what seems to be a secret, in order; never the secret itself.
 
     A line that says so (`ALLOWED`) passes, but for what is in use.
 
     >>> find("import os\\nKAGGLE_KEY=" + "0123456789abcdef" * 2)
-    {2: 'a Kaggle key'}
+    {2: 'a Kaggle credential'}
     """
     found = dict(_by_form(text))
     for value in _in_use():

@@ -10,28 +10,26 @@ them is pinned.
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import bundle, datasets, output, saved
+from deploy import output, saved
 from deploy.bundle import Code
 from deploy.client import Kaggle
+from deploy.decoding import log_lines
 from deploy.errors import NotFound, RelayError, RunFailed, Unverified, UsageError
 from deploy.events import Note, Steps
-from deploy.journal import PUSH, Absent, Ended, Pulled, Request, Why
-from deploy.log_text import lines as log_lines
+from deploy.journal import PUSH, Absent, Ended, Pulled, Request, State
 from deploy.project import BENCH, PAIR, PREPARE, SHAPES, TRAIN, Project
 from deploy.pull import pull
 from deploy.push import status_of
 from deploy.records import Records, run_of
 from deploy.runs import ENDED, NOT_MOUNTED, Run
 from deploy.saved import DATASET, KERNEL, SavedProgress
-from formats import checksums
 
 LOOKS = 3  # at the output of a run that has just ended: Kaggle may need a minute
 NOTHING = "nothing"  # in the column `left`: the run saved no progress
 TRIES = 2  # sessions in a row that may get no further
-MARKER = "prepared.json"  # in the output of a preparation
 ALL_MEASURED = "complete.json"  # in the output of a benchmark that left no cell
 
 
@@ -60,16 +58,14 @@ class Next:
         again: push it even if a version holds it: that one did not get to its end.
         run, status: the run that is this session already, and its status; None: push a new one.
         base: what a training resumes from.
-        mounted: handles that are mounted, too, by kind of source.
-        carried: a killed preparation whose images reach the next one as a dataset.
+        kernels: whose output is mounted, too.
     """
 
     again: bool
     run: Run | None = None
     status: str = ""
     base: Base | None = None
-    mounted: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    carried: Run | None = None
+    kernels: Sequence[str] = ()
 
 
 def following(
@@ -113,9 +109,9 @@ def _training(
     resumes from the last one. Where something was changed since, the training starts over.
     """
     images = yield from _prepared_images(kaggle, records, again=again or fresh)
-    mounted = {"kernel_sources": [images]} if images else {}
+    kernels = [images] if images else []
     if fresh:
-        return Next(True, mounted=mounted)
+        return Next(True, kernels=kernels)
     state = yield from training_state(kaggle, records, again=again)
     if state.run is not None:
         row = records.push_of(state.run)
@@ -123,15 +119,15 @@ def _training(
         moves = waits_elsewhere(records.project, state)
         if same and not again and not moves:
             return Next(False, state.run, state.status)
-        return Next(again, base=state.base if same and not again else None, mounted=mounted)
+        return Next(again, base=state.base if same and not again else None, kernels=kernels)
     if state.base is None:
-        return Next(again, mounted=mounted)
+        return Next(again, kernels=kernels)
     base = state.base
     way = "its own output" if base.route == KERNEL else "a dataset"
     yield Note(
         f"{base.run} is {base.progress}. Resuming from it, through {way}; to start over: --fresh"
     )
-    return Next(True, base=base, mounted=mounted)
+    return Next(True, base=base, kernels=kernels)
 
 
 def training_state(
@@ -148,7 +144,7 @@ def training_state(
     pushed = _pushes_of_training(kaggle, records)
     rows = [row for row in pushed if row.is_made]
     by_version = {row.number: row for row in reversed(rows)}
-    own_output_works = not any(row.why == Why.SOURCES_REFUSED for row in pushed)
+    own_output_works = not any(row.state == State.INCOMPLETE for row in pushed)
     row, failed = rows[0] if rows else None, False
     while row is not None:
         run, before = run_of(row), by_version.get(row.base)
@@ -337,7 +333,7 @@ def _prepared_images(kaggle: Kaggle, records: Records, *, again: bool) -> Steps[
         return ""
     handle, rows = _made_by(kaggle, records, PREPARE)
     refused = journal.last(
-        PUSH, kernel=TRAIN, competition=project.competition, why=Why.SOURCES_REFUSED
+        PUSH, kernel=TRAIN, competition=project.competition, state=State.INCOMPLETE
     )
     prepare = project.command("push-prepare")
     for row in rows:
@@ -383,24 +379,16 @@ def _preparation(
         return Next(again or fresh)
     last, status = run_of(rows[0]), (yield from status_of(kaggle, rows[0], again=again))
     progress = ""
-    if status:
-        progress = yield from progress_of(kaggle, last, wait=status == "COMPLETE")
+    if status == "COMPLETE":
+        progress = yield from progress_of(kaggle, last, wait=True)
     active = bool(status) and status not in ENDED
-    killed = bool(progress) and not active and status != "COMPLETE"
-    done = progress == "complete" and not killed
-    if not again and status and (active or done) and rows[0].code_sha256 == code.sha256:
+    same = rows[0].code_sha256 == code.sha256
+    if not again and status and same and (active or progress == "complete"):
         return Next(False, last, status)
-    complete = yield from _any_complete(kaggle, rows, again=again)
     if progress:
-        way = "a dataset" if killed else "its own output"
-        yield Note(
-            f"{last} is {progress}. Taking its images, through {way}; to start over: --fresh"
-        )
-    mounted = {
-        "kernel_sources": [handle] if complete else [],
-        "dataset_sources": [_images_dataset(kaggle, records)] if killed else [],
-    }
-    return Next(True, mounted=mounted, carried=last if killed else None)
+        yield Note(f"{last} is {progress}. Taking its images; to start over: --fresh")
+    complete = yield from _any_complete(kaggle, rows, again=again)
+    return Next(True, kernels=[handle] if complete else [])
 
 
 def _any_complete(kaggle: Kaggle, rows: Sequence[Request], *, again: bool) -> Steps[bool]:
@@ -408,32 +396,6 @@ def _any_complete(kaggle: Kaggle, rows: Sequence[Request], *, again: bool) -> St
         if (yield from status_of(kaggle, row, again=again)) == "COMPLETE":
             return True
     return False
-
-
-def _images_dataset(kaggle: Kaggle, records: Records) -> str:
-    return bundle.dataset_handle(kaggle.username, records.project.competition, "prepared")
-
-
-def carry_images(kaggle: Kaggle, records: Records, run: Run) -> Steps[None]:
-    """Publish the images of a killed preparation, whose own output Kaggle does not mount.
-
-    Raises:
-        RunFailed: if none of them came with the run's output.
-        Others: as `output.pull` and `datasets.saved_files` do.
-    """
-    folder = yield from pull(kaggle, run, records.project.runs)
-    found = [path for path in folder.iterdir() if saved.SHARD.fullmatch(path.name)]
-    whole = [path for path in found if path.with_suffix(".npy").is_file()]
-    if not whole or not (folder / MARKER).is_file():
-        raise RunFailed(
-            f"{folder} has {len(whole)} whole shards of images; expected one at least, and"
-            f" {MARKER}.\nStart over:\n{records.project.command('push-prepare --fresh')}"
-        )
-    paths = [folder / MARKER, *whole, *(path.with_suffix(".npy") for path in whole)]
-    files = {path.name: checksums.sha256(path) for path in sorted(paths)}
-    details = {"run_id": str(run), "step": len(whole), "weights_sha256": files[MARKER]}
-    handle = _images_dataset(kaggle, records)
-    yield from datasets.saved_files(kaggle, records, folder, files, handle, details)
 
 
 # A benchmark
@@ -457,4 +419,4 @@ def _benchmark(
         if status and (status not in ENDED or (status == "COMPLETE" and not goes_on)):
             return Next(False, run, status)
     there = not fresh and (yield from _any_complete(kaggle, rows, again=whatever))
-    return Next(goes_on, mounted={"kernel_sources": [handle]} if there else {})
+    return Next(goes_on, kernels=[handle] if there else [])

@@ -14,7 +14,7 @@ from deploy.calls import Quota
 from deploy.client import Kaggle
 from deploy.errors import CredentialError, Denied, RelayError, Unreachable
 from deploy.events import completed
-from deploy.journal import PUBLISH, PUSH, SUBMIT, Request, State, Why
+from deploy.journal import PUBLISH, PUSH, SUBMIT, Request, State
 from deploy.project import INFER, KERNELS, TRAIN
 from deploy.push import started
 from deploy.records import Records, run_of
@@ -152,15 +152,14 @@ def what_came(row: Request) -> str:
         return _submitted(row, why)
     if row.is_made and (row.kind == PUSH or row.state == State.ENDED):
         return _pushed(row) if row.kind == PUSH else _published(row)
-    if row.before is None:
-        return f"nothing was sent: {why}"
-    if row.state == State.GONE:
-        return "is not at this Kaggle any more"
-    if row.why == Why.SOURCES_REFUSED and row.number:
-        return "; ".join(filter(None, ["pushed, and lacks one of its sources", row.status]))
-    if row.state == State.REFUSED:
-        return f"made no version to use: {why}"
-    return f"not known: {why}; the next command finds out"
+    return {
+        State.GONE: "is not at this Kaggle any more",
+        State.ABSENT: "made nothing: it never arrived",
+        State.REFUSED: f"made nothing: {why}",
+        State.INTENDED: f"nothing was sent: {why}",
+        State.NOT_SENT: f"nothing was sent: {why}",
+        State.INCOMPLETE: f"pushed, and lacks one of its sources; {row.status}".rstrip("; "),
+    }.get(row.state, f"not known ({why.rstrip('.')}); the next command finds out")
 
 
 def _pushed(row: Request) -> str:
@@ -183,8 +182,8 @@ def _submitted(row: Request, why: str) -> str:
     if row.before is None:
         return f"spent nothing: {why}"
     if row.state == State.REFUSED:
-        return f"Kaggle took no submission: {why}"
-    return f"not known whether one was spent: {why}; the next submit finds out"
+        return f"spent nothing: {why}"
+    return f"not known whether one was spent ({why.rstrip('.')}); the next submit finds out"
 
 
 def _what(row: Request) -> str:

@@ -5,7 +5,6 @@ The defaults are what a first use meets if all goes well. Each other value was r
 """
 
 import json
-import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -14,18 +13,11 @@ from typing import Any
 from localkaggle.sessions.session import Session
 
 SESSION_SECONDS = {"TPU": 9 * 3600.0, "GPU": 12 * 3600.0, "CPU": 12 * 3600.0}
-# What `LocalKaggle` takes beside `Facts`, and a value of each.
-OPTIONS: dict[str, Any] = {
-    "layout": "2026",
-    "own_output": True,
-    "verified": True,
-    "queue_seconds": 0.0,
-    "ready_seconds": 0.0,
-}
+# What a file of facts may have beside `Facts`: fields of `Options`.
+OPTIONS = ("layout", "own_output", "verified", "queue_seconds", "ready_seconds")
 WORDS = {
     "layout": ("2026", "flat", "both"),
     "refused_push": ("nothing", "shell", "source"),
-    "default_execution": ("run", "saved"),
     "missing": ("404", "403"),
 }
 
@@ -35,13 +27,10 @@ class Facts:
     """How this Kaggle behaves.
 
     Attributes:
-        token_seconds: life of an OAuth access token; 0: it never ends.
-        address_seconds: life of a signed address of the storage; 0: it never ends.
         refused_push: what a push leaves that is refused for its quota: "nothing"; "shell", of a
             first push: a kernel without a version, of which calls fail until it is deleted;
             "source": a version that holds the source and never runs.
         new_script_seconds: how long a version that was just pushed says NEW_SCRIPT.
-        default_execution: what becomes of a push that names no execution type: "run" or "saved".
         leading_digit: whether the address of a new kernel may begin with a digit.
         other_slug: what is put behind the address of a new kernel; "": nothing.
         prefixes: whether GetKernel names sources as `datasets/owner/slug`, `code/owner/slug` and
@@ -69,11 +58,8 @@ class Facts:
             "identity" (verified it) or "captcha" (solved one); "": it has done all.
     """
 
-    token_seconds: float = 0.0
-    address_seconds: float = 0.0
     refused_push: str = "nothing"
     new_script_seconds: float = 0.0
-    default_execution: str = "run"
     leading_digit: bool = True
     other_slug: str = ""
     prefixes: bool = False
@@ -105,8 +91,7 @@ class Options:
         layout: of /kaggle/input: "2026" (`competitions/<slug>`, `datasets/<owner>/<slug>` …),
             "flat" (`<slug>`), or "both" at once.
         verified: whether the account is verified; otherwise a TPU push silently gets a CPU.
-        session_seconds: after how long a session is killed, by "TPU", "GPU", "CPU"; Kaggle's own
-            limit where it says nothing.
+        session_seconds: after how long a session is killed, by "TPU", "GPU", "CPU".
         own_output: whether a notebook may list its own output as a source; a version then sees
             the output of the newest complete version before it.
         memory_bytes: limit of a session's memory.
@@ -127,7 +112,7 @@ class Options:
     offline: bool = False
     layout: str = "2026"
     verified: bool = True
-    session_seconds: Mapping[str, float] = field(default_factory=dict)
+    session_seconds: dict[str, float] = field(default_factory=SESSION_SECONDS.copy)
     own_output: bool = True
     memory_bytes: int = 30 * 10**9
     output_bytes: int = 20 * 10**9
@@ -141,11 +126,7 @@ class Options:
 
     def __post_init__(self) -> None:
         if self.layout not in WORDS["layout"]:
-            raise ValueError(f"layout={self.layout!r}: expected '2026', 'flat' or 'both'")
-
-    def cap(self, kind: str) -> float:
-        """Return after how many seconds a session on this kind of machine is killed."""
-        return self.session_seconds.get(kind, SESSION_SECONDS[kind])
+            raise ValueError(f"layout={self.layout!r}: expected one of {WORDS['layout']}")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -159,20 +140,17 @@ def read(path: Path) -> dict[str, Any]:
         ValueError: if it is none; says what was found and what was expected.
     """
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))["facts"]
-        given = dict(found.items())
+        given = dict(json.loads(path.read_text(encoding="utf-8"))["facts"])
     except OSError as error:
         raise ValueError(f"{path} cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise ValueError(
-            f'{path} is not what `invoke doctor --live` writes: expected an object with "facts"'
-        ) from error
-    assumed = {item.name: item.default for item in fields(Facts)} | OPTIONS
-    unknown = sorted(given.keys() - assumed.keys())
-    if unknown:
-        raise ValueError(
-            f"{path} has the unknown fact {unknown[0]!r}; expected some of: {', '.join(assumed)}"
-        )
+    except (ValueError, KeyError, TypeError) as error:
+        said = 'is not what `invoke doctor --live` writes: expected an object with "facts"'
+        raise ValueError(f"{path} {said}") from error
+    assumed = {item.name: item.default for item in fields(Facts)}
+    assumed |= {item.name: item.default for item in fields(Options) if item.name in OPTIONS}
+    if unknown := sorted(given.keys() - assumed.keys()):
+        expected = f"expected some of: {', '.join(assumed)}"
+        raise ValueError(f"{path} has the unknown fact {unknown[0]!r}; {expected}")
     values = {name: _checked(path, name, value, assumed[name]) for name, value in given.items()}
     options = {name: values.pop(name) for name in OPTIONS if name in values}
     return {**options, "facts": Facts(**values)}
@@ -180,18 +158,12 @@ def read(path: Path) -> dict[str, Any]:
 
 def _checked(path: Path, name: str, value: Any, like: Any) -> Any:
     """Return a value as `Facts` holds it, or raise `ValueError` if it is none like `like`."""
-    is_whole = type(value) is int and value >= 0
-    is_seconds = is_whole or (type(value) is float and 0 <= value < math.inf)
-    is_list = isinstance(value, list) and all(isinstance(text, str) for text in value)
-    wanted, fits = {
-        bool: ("true or false", isinstance(value, bool)),
-        int: ("a whole number, 0 or more", is_whole),
-        float: ("seconds, 0 or more", is_seconds),
-        tuple: ("a list of names", is_list),
-        str: ("a text", isinstance(value, str)),
-    }[type(like)]
-    if name in WORDS:
-        wanted, fits = f"one of {', '.join(WORDS[name])}", value in WORDS[name]
-    if not fits:
-        raise ValueError(f"{path} has {name}={value!r}; expected {wanted}")
-    return type(like)(value)
+    if isinstance(like, float) and type(value) is int:
+        value = float(value)
+    if isinstance(like, tuple) and isinstance(value, list):
+        value = tuple(map(str, value))
+    words = WORDS.get(name)
+    if type(value) is not type(like) or (words and value not in words):
+        expected = f"one of {', '.join(words)}" if words else f"something like {json.dumps(like)}"
+        raise ValueError(f"{path} has {name}={value!r}; expected {expected}")
+    return value

@@ -20,10 +20,10 @@ if TYPE_CHECKING:
 DRIP_SECONDS = 1.0  # between two bytes
 SILENT_AT_MOST = 120.0
 OWN = "said"  # the name of a kind that is not in `KINDS`
-Change = Callable[[Response, str], bool]
-"""Makes an answer to an operation wrong, and returns whether it could."""
-Edit = Callable[[dict[str, Any]], bool]
-"""Makes the JSON object of an answer wrong, and returns whether it could."""
+Change = Callable[[Response], object]
+"""Makes an answer wrong, and returns False where there is nothing in it that could be."""
+Edit = Callable[[Any], object]
+"""Makes the JSON object of an answer, or the files that it lists, wrong; returns False likewise."""
 
 
 @dataclass(frozen=True)
@@ -32,23 +32,27 @@ class Kind:
 
     Attributes:
         after: whether the call takes effect first.
-        change: makes the answer wrong; None: there is no answer.
+        change: makes the answer wrong.
+        lost: whether there is no answer.
         silence: whether the connection stays open without a byte.
         drip: whether one byte a second is sent.
         cut: the share of the body that is sent.
         only: the operations whose answers can fail in this way; empty: all.
+        never: those that cannot.
     """
 
     after: bool
-    change: Change | None = None
+    change: Change = lambda answer: True
+    lost: bool = False
     silence: bool = False
     drip: bool = False
     cut: float = 1.0
     only: tuple[str, ...] = ()
+    never: tuple[str, ...] = ()
 
     def strikes(self, operation: str) -> bool:
         """Return whether a request of this operation can fail in this way."""
-        return not self.only or operation in self.only
+        return (not self.only or operation in self.only) and operation not in self.never
 
 
 def instead(code: int, value: Any, *, after: bool = False, **headers: str) -> Kind:
@@ -61,20 +65,19 @@ def instead(code: int, value: Any, *, after: bool = False, **headers: str) -> Ki
         headers: with _ for -.
     """
 
-    def change(answer: Response, operation: str) -> bool:
+    def change(answer: Response) -> None:
         is_page = isinstance(value, bytes)
         answer.status_code, answer.data = code, value if is_page else json.dumps(value).encode()
         answer.headers.pop("Location", None)
         answer.content_type = "text/html" if is_page else "application/json"
         answer.headers.update({name.replace("_", "-"): text for name, text in headers.items()})
-        return True
 
     return Kind(after, change)
 
 
 def edited(**values: Any) -> Kind:
     """Return the kind in which it happens, and the answer's object has these values."""
-    return _edits(lambda value: value.update(values) is None)
+    return _edits(lambda value: value.update(values))
 
 
 def meanwhile(happens: Callable[[], object], *, after: bool = True, cut: float = 1.0) -> Kind:
@@ -83,9 +86,8 @@ def meanwhile(happens: Callable[[], object], *, after: bool = True, cut: float =
     If `after`, the answer is the true one; otherwise the call has no effect and an empty answer.
     """
 
-    def change(answer: Response, operation: str) -> bool:
+    def change(answer: Response) -> None:
         happens()
-        return True
 
     return Kind(after, change, cut=cut)
 
@@ -97,9 +99,9 @@ def _refusal(code: int, message: str, *, after: bool = False, **headers: str) ->
 def _edits(edit: Edit, *only: str) -> Kind:
     """Return the kind that edits the answer's JSON object."""
 
-    def change(answer: Response, operation: str) -> bool:
+    def change(answer: Response) -> bool:
         value = answer.get_json(silent=True)
-        if not isinstance(value, dict) or not edit(value):
+        if answer.status_code != 200 or not isinstance(value, dict) or edit(value) is False:
             return False
         answer.data = json.dumps(value).encode()
         return True
@@ -107,30 +109,20 @@ def _edits(edit: Edit, *only: str) -> Kind:
     return Kind(True, change, only=only)
 
 
-def _nothing(answer: Response, operation: str) -> bool:
-    if operation in ("storage", "upload"):
-        return False
-    answer.status_code, answer.data, answer.content_type = 200, b"{}", "application/json"
-    answer.headers.pop("Location", None)
-    return True
+def _files(edit: Edit) -> Edit:
+    """Return the edit of an answer that makes this of the files that it lists, if there are any."""
+
+    def change(value: dict[str, Any]) -> object:
+        files = value.get("files") or value.get("datasetFiles")
+        return edit(files) if files else False
+
+    return change
 
 
-def _other_bytes(answer: Response, operation: str) -> bool:
+def _other_bytes(answer: Response) -> None:
     body = bytearray(answer.data)
-    if body:
-        body[len(body) // 2] ^= 1
+    body[len(body) // 2] ^= 1
     answer.data = bytes(body)
-    return bool(body)
-
-
-def _same(answer: Response, operation: str) -> bool:
-    return True
-
-
-def _unknown_word(value: dict[str, Any]) -> bool:
-    found = bool(value.get("status", "ok") != "ok")
-    value["status"] = "SOMETHING_NEW"
-    return found
 
 
 def _removed(*names: str) -> Edit:
@@ -138,7 +130,7 @@ def _removed(*names: str) -> Edit:
     return lambda value: any(value.pop(name, None) is not None for name in names)
 
 
-def _older(value: dict[str, Any]) -> bool:
+def _older(value: dict[str, Any]) -> object:
     """Answer as a replica that has not heard of the newest yet."""
     if value.get("currentVersionNumber"):
         value["currentVersionNumber"] -= 1
@@ -149,36 +141,25 @@ def _older(value: dict[str, Any]) -> bool:
     elif value.get("status") in ("READY", "COMPLETE", "RUNNING"):
         value["status"] = "BLOBS_RECEIVED" if value["status"] == "READY" else "QUEUED"
     elif value.get("submissions"):
-        value["submissions"] = value["submissions"][1:]
+        del value["submissions"][0]
     else:
-        return _files(value, list.clear)
+        return _files(list.clear)(value)
     return True
 
 
-def _files(value: dict[str, Any], edit: Callable[[list[dict[str, Any]]], object]) -> bool:
-    """Edit the files that an answer lists, and return whether there are any."""
-    files = value.get("files") or value.get("datasetFiles") or []
-    found = bool(files)
-    if found:
-        edit(files)
-    return found
-
-
-def _sizes_wrong(value: dict[str, Any]) -> bool:
+def _missize(files: list[dict[str, Any]]) -> None:
     """List each file with the size that Kaggle gave for an output of 1.2 GB."""
-    return _files(value, lambda files: [file.update(size=946) for file in files])
+    for file in files:
+        file["size"] = 946
 
 
-def _climbs(value: dict[str, Any]) -> bool:
+def _climb(files: list[dict[str, Any]]) -> None:
     """List the first file under a name that leads out of a folder."""
-
-    def rename(files: list[dict[str, Any]]) -> None:
-        for field_name in {"fileName", "name"} & files[0].keys():
-            files[0][field_name] = f"../../{files[0][field_name]}"
-
-    return _files(value, rename)
+    name = "fileName" if "fileName" in files[0] else "name"
+    files[0][name] = f"../../{files[0][name]}"
 
 
+FILES = ("storage", "upload")
 LISTS = ("ListKernelSessionOutput", "ListKernelFiles", "ListDatasetFiles")
 STATUSES = ("GetKernelSessionStatus", "GetDatasetStatus", "GetSubmission")
 MADE = (
@@ -202,28 +183,28 @@ KINDS: dict[str, Kind] = {
     "403": _refusal(403, "Permission was denied"),
     "404": _refusal(404, "Not found"),
     "HTML with 200": instead(200, PAGE),
-    "an empty object": Kind(False, _nothing),
+    "an empty object": replace(instead(200, {}), never=FILES),
     "no such notebook": replace(instead(200, NO_NOTEBOOK), only=("SaveKernel",)),
-    "reset": Kind(False),
-    "silence": Kind(False, silence=True),
+    "reset": Kind(False, lost=True),
+    "silence": Kind(False, lost=True, silence=True),
     # After: it happens
     "500 after": _refusal(500, "Internal error", after=True),
     "504 after": _refusal(504, "Gateway timeout", after=True),
-    "reset after": Kind(True),
-    "silence after": Kind(True, silence=True),
+    "reset after": Kind(True, lost=True),
+    "silence after": Kind(True, lost=True, silence=True),
     "HTML after": instead(200, PAGE, after=True),
-    "empty object after": Kind(True, _nothing),
-    "cut off": Kind(True, _same, cut=0.5),
-    "one byte a second": Kind(True, _same, drip=True),
+    "empty object after": replace(instead(200, {}, after=True), never=FILES),
+    "cut off": Kind(True, cut=0.5),
+    "one byte a second": Kind(True, drip=True),
     "other bytes": Kind(True, _other_bytes, only=("storage",)),
     "an expired address": replace(instead(403, EXPIRED, after=True), only=("storage",)),
-    "unknown word": _edits(_unknown_word, *STATUSES),
+    "unknown word": replace(edited(status="SOMETHING_NEW"), only=STATUSES),
     "a field is missing": _edits(_removed(*SAID), *STATUSES, *MADE, "GetDataset"),
     "an older answer": _edits(_older, *STATUSES, *LISTS, "GetDataset", "ListSubmissions"),
-    "a name that climbs": _edits(_climbs, *LISTS),
-    "a file less": _edits(lambda value: _files(value, list.pop), *LISTS),
-    "size 946": _edits(_sizes_wrong, "ListKernelFiles"),
-    "0 files listed": _edits(lambda value: _files(value, list.clear), "ListKernelFiles"),
+    "a name that climbs": _edits(_files(_climb), *LISTS),
+    "a file less": _edits(_files(list.pop), *LISTS),
+    "size 946": _edits(_files(_missize), "ListKernelFiles"),
+    "0 files listed": _edits(_files(list.clear), "ListKernelFiles"),
     "saved only": replace(edited(status="NEW_SCRIPT"), only=("GetKernelSessionStatus",)),
     "a score hidden": _edits(_removed("publicScore"), "GetSubmission"),
 }
@@ -283,21 +264,20 @@ class Faults:
         if kind is None or not kind.strikes(operation):
             return self.app(environ, start_response)
         ended = self._ended
-        answer = Response()
         if kind.after:
             answer = Response.from_app(self.app, environ, buffered=True)
-        if kind.change is not None and not kind.change(answer, operation):
-            # This request cannot fail in this way.
-            return (answer if kind.after else self.app)(environ, start_response)
-        if not kind.after:
+        else:
             Request(environ).get_data()
+            answer = Response()
+        if kind.change(answer) is False:
+            return answer(environ, start_response)
         with self._lock:
             name = planned if isinstance(planned, str) else OWN
             self.struck.append((index, name, operation))
         if kind.silence:
             ended.wait(SILENT_AT_MOST)
-        if kind.change is None:
-            raise ConnectionResetError("planned")  # without an answer
+        if kind.lost:
+            raise ConnectionResetError("planned")
         body = answer.data
         if kind.drip:
             _drip(environ["werkzeug.socket"], answer, ended)

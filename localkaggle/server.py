@@ -12,7 +12,7 @@ from werkzeug.serving import make_server
 
 from localkaggle.competitions import NAMES, Competition
 from localkaggle.competitions.hosted import Hosted
-from localkaggle.facts import SESSION_SECONDS, Facts, Options
+from localkaggle.facts import Options
 from localkaggle.faults import Faults
 from localkaggle.services import state
 from localkaggle.services.datasets import Datasets
@@ -25,7 +25,7 @@ from localkaggle.services.submissions import Submissions
 from localkaggle.web import Handler, Web
 
 
-class LocalKaggle:
+class LocalKaggle(Site):
     """A Kaggle with one account; a context manager that serves and, at exit, ends all sessions.
 
     Args:
@@ -35,19 +35,23 @@ class LocalKaggle:
         competitions: slugs of embedded ones, each built on first use, or `Competition`s.
         port: of 127.0.0.1; 0 takes a free one; None takes the folder's last one, or a free one.
         datasets: {owner/slug: folder} that other users published; ready from the start.
-        options: fields of `Options`; None stands for what a field is by itself.
+        options: fields of `Options`.
 
     Attributes:
-        token, refresh_token: as in `Login`.
+        facts: how it behaves; may be changed meanwhile.
+        oauth: holds key and tokens of the account.
         journal, wire: as in `Web`.
         lock: is held while something changes.
-        session_seconds: after how long a session is killed, by "TPU", "GPU" and "CPU".
+        session_seconds: after how long a session is killed, by "TPU", "GPU" and "CPU"; may be
+            changed meanwhile.
 
     Raises:
         FileExistsError: if the folder holds something else, or is in use.
         ValueError: if what is kept there cannot be read, or is of a competition that is not hosted.
         OSError: if the port is not free, or the folder cannot be written.
     """
+
+    KEPT: tuple[str, ...] = ("last_port", "hosted")
 
     def __init__(
         self,
@@ -58,73 +62,40 @@ class LocalKaggle:
         datasets: Mapping[str, Path] | None = None,
         **options: Any,
     ) -> None:
-        given = Options(**{name: each for name, each in options.items() if each is not None})
-        self.session_seconds = {kind: given.cap(kind) for kind in SESSION_SECONDS}
+        self.options = Options(**options)
+        self.facts, self.session_seconds = self.options.facts, self.options.session_seconds
         self.folder = folder.resolve()
         self._lock_file = _claimed(self.folder)
         self.competitions = Hosted(self.folder / "competitions", competitions)
-        self._state = State(self.folder)
-        self.lock, self._changes = self._state.lock, self._state.changes
-        self.storage = Storage(self.folder / "objects", given.facts.address_seconds)
+        self.state = State(self.folder)
+        self.lock = self.state.lock
+        self.storage = Storage(self.folder / "objects")
         self.uploads = Uploads(self.storage)
-        site = Site(self.folder, given, self.competitions, self._state, self.storage, self.uploads)
-        self.datasets = Datasets(site)
-        self.kernels = Kernels(site, self.datasets)
-        self.submissions = Submissions(site, self.kernels)
-        self.oauth = Login(given.facts.token_seconds)
+        self.datasets = Datasets(self)
+        self.kernels = Kernels(self, self.datasets)
+        self.submissions = Submissions(self, self.kernels)
+        self.oauth = Login()
         self.last_port, self.hosted = 0, list(self.competitions)
         self._restore()
         self.datasets.publish(datasets or {})
         self.kernels.interrupt()
         self.submissions.interrupt()
-        self.token, self.refresh_token = self.oauth.token, self.oauth.refresh_token
-        services = {
-            "kernels.KernelsApiService": self.kernels,
-            "datasets.DatasetApiService": self.datasets,
-            "blobs.BlobApiService": self.uploads,
-            "competitions.CompetitionApiService": self.submissions,
-            "security.OAuthService": self.oauth,
-            "users.AccountService": self.oauth,
-        }
-        self._web = Web(services, site, self.oauth, self.kernels)
-        self.journal, self.wire = self._web.journal, self._web.wire
-        self.faults = Faults(self._web)
+        web = Web(self)
+        self.journal, self.wire = web.journal, web.wire
+        self.faults = Faults(web)
         # werkzeug itself would print that a port is not free, and exit.
         with socket.create_server(("127.0.0.1", self.last_port if port is None else port)) as plug:
             self.port = self.last_port = int(plug.getsockname()[1])
             self._server = make_server(
-                "127.0.0.1",
-                self.port,
-                self.faults,
+                *("127.0.0.1", self.port, self.faults),
                 threaded=True,
                 request_handler=Handler,
                 fd=plug.fileno(),
             )
+        serve = self._server.serve_forever
+        self._thread = threading.Thread(target=serve, args=(0.01,), daemon=True)
         self.hosted = list(self.competitions)
-        self._state.save()
-
-    @property
-    def disk_full(self) -> str:
-        """What could not be written since the disk is full; "": nothing."""
-        return self._state.disk_full
-
-    @property
-    def key(self) -> str:
-        """The key of the account, which belongs to its name."""
-        return self.oauth.key
-
-    @key.setter
-    def key(self, key: str) -> None:
-        self.oauth.key = key
-
-    @property
-    def facts(self) -> Facts:
-        """How calls are answered; whoever sets it changes nothing else."""
-        return self._web.facts
-
-    @facts.setter
-    def facts(self, facts: Facts) -> None:
-        self._web.facts = facts
+        self.state.save()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -140,7 +111,7 @@ class LocalKaggle:
         return {
             "KAGGLE_API_ENVIRONMENT": "LOCALHOST",
             "KAGGLE_USERNAME": USER,
-            "KAGGLE_KEY": self.key,
+            "KAGGLE_KEY": self.oauth.key,
             "KAGGLE_CONFIG_DIR": str(home / ".kaggle"),
             "HOME": str(home),
             "TMPDIR": str(home / "tmp"),
@@ -150,7 +121,7 @@ class LocalKaggle:
         }
 
     def __enter__(self) -> Self:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -158,32 +129,22 @@ class LocalKaggle:
         self.kernels.close()
         self.submissions.close()
         self._server.shutdown()
-        self._server.server_close()
+        self._thread.join()  # which closes the port, so that a server can start there at once
         self._lock_file.close()
 
     def _restore(self) -> None:
-        """Go on with what the folder holds, and remove uploads, and what a server that died made
-        for a call that it did not answer: the same call again makes a folder of that name.
-        """
-        services = (self.kernels, self.datasets, self.submissions, self.oauth)
-        self._state.load(
-            {type(owner).__name__: (owner, owner.KEPT) for owner in services}
-            | {"server": (self, ("last_port", "hosted"))}
-        )
+        """Go on with what the folder holds, without its uploads and its reruns."""
+        parts = (self, self.kernels, self.datasets, self.submissions, self.oauth)
+        self.state.load({type(part).__name__: part for part in parts})
         if lost := sorted({*self.hosted} - {*self.competitions}):
             raise ValueError(
                 f"{self.folder} is of a local Kaggle that hosts {lost[0]}; expected that to be"
                 " hosted again, by the command that it was started with (`invoke serve --input` for"
                 " a folder of your own), or a new folder"
             )
-        owners: list[Any] = [*self.kernels.kernels.values(), *self.datasets.datasets.values()]
-        kept = {version.folder for owner in owners for version in owner.versions}
-        for name in ("sessions", "datasets", "objects"):
-            for path in (self.folder / name).glob("*"):
-                if path.is_file():
-                    path.unlink()
-                elif path not in kept:
-                    shutil.rmtree(path)
+        shutil.rmtree(self.folder / "objects", ignore_errors=True)
+        for path in self.folder.glob("sessions/rerun-*"):
+            shutil.rmtree(path)
 
 
 def _claimed(folder: Path) -> IO[str]:
@@ -194,8 +155,6 @@ def _claimed(folder: Path) -> IO[str]:
     Raises:
         FileExistsError: if it is none, or another process serves it.
     """
-    if folder.exists() and not folder.is_dir():
-        raise FileExistsError(f"{folder} is a file; expected a folder")
     folder.mkdir(parents=True, exist_ok=True)
     kept = folder / state.FILE
     if not kept.is_file():

@@ -4,19 +4,18 @@ It answers the same as a proxy for http://localhost, so environment variables al
 official client here.
 """
 
-import contextlib
 import errno
 import importlib
 import json
 import re
 import traceback
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import urljoin
 
 from werkzeug import exceptions
-from werkzeug.datastructures import WWWAuthenticate
 from werkzeug.exceptions import Forbidden, HTTPException, NotFound, Unauthorized
 from werkzeug.routing import Map, Rule
 from werkzeug.serving import WSGIRequestHandler
@@ -25,23 +24,31 @@ from werkzeug.wrappers import Request, Response
 
 from localkaggle.faults import Wire
 from localkaggle.services import login
-from localkaggle.services.kernels import READS, Kernels
-from localkaggle.services.login import Login
+from localkaggle.services.kernels import READS
 from localkaggle.services.protocol import Json
-from localkaggle.services.site import Site
 
 if TYPE_CHECKING:
     from _typeshed.wsgi import StartResponse, WSGIEnvironment
+
+    from localkaggle.server import LocalKaggle
 
 OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PIECE_BYTES = 1 << 16
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 READING = ("Get", "List", "Download", "Introspect", "Start")  # calls that change nothing kept
+SERVICES = {
+    "kernels.KernelsApiService": "kernels",
+    "datasets.DatasetApiService": "datasets",
+    "blobs.BlobApiService": "uploads",
+    "competitions.CompetitionApiService": "submissions",
+    "security.OAuthService": "oauth",
+    "users.AccountService": "oauth",
+}
+UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, RecursionError)
 ROUTES = Map(
     [
         Rule("/v1/<service>/<method>", methods=["POST"], endpoint="_call"),
         Rule("/v1/kernels/logs/stream/<owner>/<slug>", methods=["GET"], endpoint="_follow"),
-        Rule("/v1/oauth2/authorize", methods=["GET"], endpoint="_authorize"),
         Rule("/storage/<key>/<path:name>", methods=["GET"], endpoint="_download"),
         Rule("/upload/<token>", methods=["PUT"], endpoint="_upload"),
     ],
@@ -50,12 +57,11 @@ ROUTES = Map(
 
 
 class Call(NamedTuple):
-    """A call that was answered: what was asked, and what was said; None of credentials."""
+    """A call that was answered: what was asked, without credentials, and the answer's code."""
 
     method: str
     asked: Any
     code: int
-    answer: Any
 
 
 class Handler(WSGIRequestHandler):
@@ -78,48 +84,54 @@ class Web:
     """The application.
 
     Args:
-        services: {name: who answers}.
-        site: with the files, and the state that is kept after each call that changes something.
-        login: who may call.
-        kernels: whose logs can be followed.
+        site: whose services answer; what changes is kept after each call.
 
     Attributes:
-        facts: how calls are answered; may be changed meanwhile.
         wire: counts the bytes of files that pass, and breaks connections.
         journal: the calls, each there before its answer is sent.
     """
 
-    def __init__(
-        self, services: Mapping[str, object], site: Site, login: Login, kernels: Kernels
-    ) -> None:
-        self.facts = site.options.facts
+    def __init__(self, site: "LocalKaggle") -> None:
         self.wire = Wire()
         self.journal: list[Call] = []
-        self._services, self._site = services, site
-        self._login, self._kernels = login, kernels
+        self._site = site
 
     def __call__(
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:
-        """Answer a request."""
+        """Answer a request. The journal has a call before it is answered."""
+        request = Request(environ)
         try:
-            response = self._answered(Request(environ))
+            response = self._answered(request)
         except ConnectionError:
             raise  # the client has gone, or the wire broke
         except Exception as error:
-            response = _refusal(self._as_http(error))
+            response = self._refusal(error)
+        if request.method == "POST":
+            method, is_read = request.path.rpartition("/")[2], response.status_code != 400
+            shown = is_read and method not in login.CALLS  # those give or take tokens
+            asked = request.get_json(force=True, silent=True) if shown else None
+            self.journal.append(Call(method, asked, response.status_code))
         return response(environ, start_response)
 
-    def _as_http(self, error: Exception) -> HTTPException:
-        """Return what the client is told of an error."""
-        if isinstance(error, HTTPException):
-            return error
-        if isinstance(error, OSError) and error.errno in DISK_FULL:
-            self._site.state.disk_full = str(error)
-            # Not 507: clients ask again after a 5xx.
-            return exceptions.BadRequest(f"This Kaggle's disk is full: {error}")
-        traceback.print_exc()  # an error of this server: answered as by the site
-        return exceptions.InternalServerError(f"Internal error: {type(error).__name__}")
+    def _refusal(self, error: Exception) -> Response:
+        """Return what the client is told of an error, with Kaggle's JSON body."""
+        told: HTTPException
+        match error:
+            case HTTPException():
+                told = error
+            case OSError(errno=number) if number in DISK_FULL:
+                self._site.state.disk_full = str(error)
+                # Not 507: clients ask again after a 5xx.
+                told = exceptions.BadRequest(f"This Kaggle's disk is full: {error}")
+            case _:  # an error of this server: answered as by the site
+                traceback.print_exc()
+                told = exceptions.InternalServerError(f"Internal error: {type(error).__name__}")
+        response = told.get_response()
+        if told.response is None:  # it has no body of its own
+            said = {"code": told.code, "message": told.description}
+            response.data, response.content_type = json.dumps(said), "application/json"
+        return response
 
     def _answered(self, request: Request) -> Response:
         _require_own_name(request)
@@ -136,81 +148,47 @@ class Web:
     # Calls
 
     def _call(self, request: Request, service: str, method: str) -> Response:
-        """Dispatch a call, record it, and only then answer: the journal has it first."""
-        body = request.get_data()
-        asked: Any = None
-        said: Json | str | None = None
-        code = 500  # where dispatching raises anything else
-        try:
-            answer = self._dispatch(request, service, method, body)
-            code, said = (302, None) if isinstance(answer, Path) else (200, answer)
-        except HTTPException as error:
-            code, said = error.code or 500, error.description
-            raise
-        finally:
-            if method in login.CALLS:  # tokens are credentials, and are not recorded
-                said = None
-            else:
-                with contextlib.suppress(ValueError, RecursionError):  # it was refused for that
-                    asked = json.loads(body or b"{}")
-            self.journal.append(Call(method, asked, code, said))
-        base = request.host_url.rstrip("/")  # as this client sees it: by the proxy, or directly
-        if isinstance(answer, Path):
-            location = base + self._site.storage.share(answer.name, answer)
-            return Response(status=302, headers={"Location": location})
-        for part in (answer, *answer.get("files", ())):
-            for field in ("url", "createUrl"):
-                if part.get(field, "").startswith("/"):
-                    part[field] = base + part[field]
-        return Response(json.dumps(answer), mimetype="application/json")
-
-    def _dispatch(self, request: Request, service: str, method: str, body: bytes) -> Json | Path:
-        """Answer one call with JSON, or with the path of a file.
-
-        Raises:
-            HTTPException: if it is refused.
-        """
-        owner = self._services.get(service)
+        """Answer a call with JSON, or lead to a file."""
+        body = request.get_data()  # a connection that is closed before loses the answer
+        owner = getattr(self._site, SERVICES.get(service, ""), None)
         cls = _message(service, method) if owner is not None else None
         if cls is None or not hasattr(owner, method):
             raise NotFound(f"{service}/{method} is not served here")
         try:
             asked = json.loads(body or b"{}")
-            unknown = asked.keys() - {field.json_name for field in cls._fields}
-            if unknown:
+            if unknown := asked.keys() - {field.json_name for field in cls._fields}:
                 raise ValueError(f"unknown fields {sorted(unknown)}")
             message = cls.from_dict(asked)
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        except UNREADABLE as error:
             raise exceptions.BadRequest(f"Malformed request: {error}") from error
-        user = self._login.user(request.authorization)
+        given = request.authorization
+        user = self._site.oauth.user(given)
         if user is None and method not in login.CALLS:
             raise Unauthorized("Unauthorized")
-        is_key = request.authorization is not None and request.authorization.type == "basic"
-        if self.facts.key_refused and method in READS and is_key:
+        is_key = given is not None and given.type == "basic"
+        if is_key and method in READS and self._site.facts.key_refused:
             raise Forbidden("Permission 'kernels.get' was denied")
         with self._site.state.lock:
             answer: Json | Path = getattr(owner, method)(message, user)
             if not method.startswith(READING):
                 self._site.state.save()
+        base = request.host_url.rstrip("/")  # as this client sees it: by the proxy, or directly
         if isinstance(answer, Path):
-            return answer
-        return {name: value for name, value in answer.items() if value is not None}
-
-    def _authorize(self, request: Request) -> Response:
-        """Ask for user name and key, as a browser does, and show the code that the client wants."""
-        if self._login.user(request.authorization) is None:
-            asks = WWWAuthenticate("basic", {"realm": "Kaggle"})
-            raise Unauthorized("Unauthorized", www_authenticate=asks)
-        code = self._login.authorize(request.args.get("code_challenge", ""))
-        return Response(f"{code}\n")
+            location = base + self._site.storage.share(answer.name, answer)
+            return Response(status=302, headers={"Location": location})
+        for part in (answer, *answer.get("files", ())):
+            for field in {"url", "createUrl"} & part.keys():
+                part[field] = urljoin(base, part[field])
+        said = {name: value for name, value in answer.items() if value is not None}
+        return Response(json.dumps(said), mimetype="application/json")
 
     def _follow(self, request: Request, owner: str, slug: str) -> Response:
         """Answer with the log of an ended session, or follow that of a running one."""
-        user = self._login.user(request.authorization)
+        user = self._site.oauth.user(request.authorization)
         if user is None:
             raise Unauthorized("Unauthorized")
         label = request.args.get("versionLabel")
-        version = self._kernels.find(f"{owner}/{slug}", label, user)
+        version = self._site.kernels.find(f"{owner}/{slug}", label, user)
         if version.done.is_set():
             return Response(version.log.text(), mimetype="application/json")
 
@@ -274,12 +252,3 @@ def _require_own_name(request: Request) -> None:
     if asked.lower() not in own:
         where = f"it leads nowhere else, and not to {asked or 'an address without a name'}"
         raise Forbidden(f"This is a Kaggle on 127.0.0.1; {where}")
-
-
-def _refusal(error: HTTPException) -> Response:
-    """Return an error with Kaggle's JSON body, unless it has a body of its own."""
-    response = error.get_response()
-    if error.response is None:
-        said = {"code": error.code, "message": error.description}
-        response.data, response.content_type = json.dumps(said), "application/json"
-    return response

@@ -12,6 +12,7 @@ from pipeline.command_line import FOLDER, Commands, refuse_missing_input, show
 from pipeline.runtime import backend
 from workbench.benchmark import bench_command
 from workbench.inspect import inspect_command
+from workbench.options import INSPECT, LARGEST, PLAN
 from workbench.plan import plan_command
 
 EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page leaves.html
@@ -28,12 +29,12 @@ def main(arguments: list[str] | None = None) -> int:
     commands = Commands("python -m workbench", str(__doc__), EXAMPLES)
     inspected = commands.add("inspect", _inspect)
     inspected.add_argument("input", type=Path, help=FOLDER)
-    for option, words in inspect_command.OPTIONS.items():
+    for option, words in INSPECT.items():
         inspected.add_argument(f"--{option}", default="", help=words)
     planned = commands.add("plan", _plan, "--config")
-    for option, words in plan_command.OPTIONS.items():
+    for option, words in PLAN.items():
         planned.add_argument(f"--{option}", default="", help=words)
-    planned.add_argument("--largest", action="store_true", help=plan_command.LARGEST)
+    planned.add_argument("--largest", action="store_true", help=LARGEST)
     report = commands.add("report", _report)
     report.add_argument(
         "--output", required=True, type=Path, help="of the training; gets report.html"
@@ -99,7 +100,7 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 def _inspect(options: argparse.Namespace) -> dict[str, Any]:
     """Describe a competition folder that has no config yet, and propose a config."""
     refuse_missing_input(options.input)
-    given = {name: getattr(options, name) for name in inspect_command.OPTIONS}
+    given = {name: getattr(options, name) for name in INSPECT}
     return inspect_command.run(options.input, given, print)
 
 
@@ -125,7 +126,7 @@ def _plan(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("jax")
     # A compiler runs for minutes and never looks whether Python was interrupted.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    given = {name: getattr(options, name) for name in plan_command.OPTIONS}
+    given = {name: getattr(options, name) for name in PLAN}
     said = print if not options.json else lambda line: print(line, file=sys.stderr)
     return plan_command.run(
         config_module.load(options.config), given, said, largest=options.largest

@@ -43,7 +43,7 @@ session.end(output, made["left"])
 
 # %% [markdown]
 # ## What was written
-# Each file with its sha256. `invoke pull`, then `python -m commands bench-report`.
+# Each file with its sha256. `invoke pull`, then `python -m workbench bench-report`.
 
 # %%
 print(provenance.seal(output))

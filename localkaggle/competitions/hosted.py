@@ -1,15 +1,15 @@
-"""Hosted: the competitions of one server. Each is built on first use, since all take seconds."""
+"""Hosted: the competitions of one server. Each is made on first use, since all take seconds."""
 
 import shutil
 import threading
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from localkaggle.competitions import EMBEDDED, Competition
 
 
 class Hosted(Mapping[str, Competition]):
-    """{slug: Competition}. Membership and iteration build none.
+    """{slug: Competition}. Iteration makes none.
 
     Args:
         folder: gets `<slug>/visible` and `<slug>/hidden`, without a label of a hidden test set.
@@ -19,23 +19,17 @@ class Hosted(Mapping[str, Competition]):
     def __init__(self, folder: Path, competitions: Sequence[str | Competition]) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._competitions: dict[str, Competition | None] = {}  # None: not built yet
+        self._makers: dict[str, Callable[[], Competition]] = {}
         for item in competitions:
             if isinstance(item, str):
-                self._competitions[item] = None
+                self._makers[item] = EMBEDDED[item]
             else:
                 self.add(item)
 
     def add(self, competition: Competition) -> None:
         """Write a competition, unless it is there, and host it."""
-        place = self._folder / competition.slug
-        if not (place / "whole").exists():
-            shutil.rmtree(place, ignore_errors=True)  # of a server that died meanwhile
-            place.mkdir(parents=True)
-            for hidden, name in ((False, "visible"), (True, "hidden")):
-                competition.write(place / name, hidden=hidden)
-            (place / "whole").touch()
-        self._competitions[competition.slug] = competition
+        self._makers[competition.slug] = lambda: competition
+        self.folder(competition.slug)
 
     def folder(self, slug: str, *, hidden: bool = False) -> Path:
         """Return the folder that a session mounts; `hidden`: that of a scored rerun.
@@ -43,21 +37,22 @@ class Hosted(Mapping[str, Competition]):
         Raises:
             KeyError: if there is no such competition.
         """
-        return self._folder / self[slug].slug / ("hidden" if hidden else "visible")
+        competition = self[slug]
+        place = self._folder / competition.slug
+        with self._lock:
+            if not (place / "whole").exists():
+                shutil.rmtree(place, ignore_errors=True)  # of a server that died meanwhile
+                place.mkdir(parents=True)
+                for is_hidden, name in ((False, "visible"), (True, "hidden")):
+                    competition.write(place / name, hidden=is_hidden)
+                (place / "whole").touch()
+        return place / ("hidden" if hidden else "visible")
 
     def __getitem__(self, slug: str) -> Competition:
-        with self._lock:
-            if self._competitions[slug] is None:
-                self.add(EMBEDDED[slug]())
-            competition = self._competitions[slug]
-        assert competition is not None  # noqa: S101 - it is built
-        return competition
-
-    def __contains__(self, slug: object) -> bool:
-        return slug in self._competitions
+        return self._makers[slug]()
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._competitions)
+        return iter(self._makers)
 
     def __len__(self) -> int:
-        return len(self._competitions)
+        return len(self._makers)

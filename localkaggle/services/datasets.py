@@ -2,7 +2,6 @@
 
 import os
 import re
-import secrets
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -15,10 +14,6 @@ from localkaggle.services import protocol
 from localkaggle.services.protocol import SLUG, Json, file_names
 from localkaggle.services.site import Site
 
-STAGES = (
-    *("NOT_YET_PERSISTED", "BLOBS_RECEIVED", "BLOBS_DECOMPRESSED", "BLOBS_COPIED_TO_SDS"),
-    *("INDIVIDUAL_BLOBS_COMPRESSED", "READY"),
-)
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}")
 SOURCE = re.compile(r"([^/]+/[^/]+)(?:/([1-9][0-9]{0,8}))?")  # a dataset, or a version of one
 
@@ -30,25 +25,18 @@ class DatasetVersion:
     Attributes:
         folder: holds its files.
         notes: what the user wrote about it.
-        made: when it was made, in seconds of `time.time`.
-        ready_seconds: how long Kaggle processes it.
-        mount_seconds: how long it is not mounted although it is READY.
+        ready_at: when Kaggle has processed it, in seconds of `time.time`.
+        mounted_at: from when on a session that starts sees it.
     """
 
     folder: Path
-    notes: str
-    made: float
-    ready_seconds: float
-    mount_seconds: float = 0.0
+    notes: str = ""
+    ready_at: float = 0.0
+    mounted_at: float = 0.0
 
-    def is_mounted(self) -> bool:
-        """Return whether a session that starts now sees it."""
-        return time.time() >= self.made + self.ready_seconds + self.mount_seconds
-
-    def status(self) -> str:
-        """Return the stage of the processing."""
-        share = (time.time() - self.made) / max(self.ready_seconds, 1e-9)
-        return STAGES[min(int(share * (len(STAGES) - 1)), len(STAGES) - 1)]
+    def is_ready(self) -> bool:
+        """Return whether it is processed."""
+        return time.time() >= self.ready_at
 
 
 @dataclass
@@ -60,11 +48,9 @@ class Dataset:
             for.
     """
 
-    id: int
     owner: str
     slug: str
     title: str
-    license: str
     is_private: bool
     versions: list[DatasetVersion] = field(default_factory=list)
     is_folder: bool = False
@@ -76,35 +62,31 @@ class Dataset:
 
     def current(self) -> int:
         """Return the number of the newest ready version, or 0 if none is ready."""
-        ready = [n for n, version in enumerate(self.versions, 1) if version.status() == "READY"]
-        return max(ready, default=0)
+        return max(self.folders(), default=0)
 
-    def files(self, number: int) -> Path | None:
-        """Return the folder of a ready version, 0 for the current one; None if it has none."""
-        number = 1 if self.is_folder else number or self.current()
-        return self.versions[number - 1].folder if 1 <= number <= self.current() else None
+    def folders(self, *, mounted: bool = False) -> dict[int, Path]:
+        """Return {number: folder} of the versions that are ready, or that a session also sees."""
+        now = time.time()
+        return {
+            number: version.folder
+            for number, version in enumerate(self.versions, 1)
+            if version.is_ready() and (now >= version.mounted_at or not mounted)
+        }
 
-    def mounted(self, number: int) -> Path | None:
-        """Return the folder that a session sees of a version, 0 for the newest; None for none."""
-        shown = [n for n in range(1, self.current() + 1) if self.versions[n - 1].is_mounted()]
-        wanted = number if number and not self.is_folder else max(shown, default=0)
-        return self.files(wanted) if wanted in shown else None
+    def files(self, number: int, *, mounted: bool = False) -> Path | None:
+        """Return the folder of such a version, 0 for the newest; None for none."""
+        folders = self.folders(mounted=mounted)
+        newest = max(folders, default=0)
+        return folders.get(newest if self.is_folder else number or newest)
 
     def described(self) -> Json:
-        """Return what is said of it, with the bytes of its current version."""
-        folder = self.files(0)
-        sizes = [(folder / name).stat().st_size for name in file_names(folder)] if folder else []
+        """Return what is said of it."""
         return {
             "ref": self.handle,
-            "id": self.id,
             "title": self.title,
             "isPrivate": self.is_private,
-            "ownerRef": self.owner,
-            "ownerName": self.owner,
-            "licenseName": self.license,
             "url": f"https://www.kaggle.com/datasets/{self.handle}",
             "currentVersionNumber": self.current(),
-            "totalBytes": sum(sizes),
         }
 
 
@@ -122,10 +104,7 @@ def parse_published(text: str) -> tuple[str, Path]:
     if not OWNER.fullmatch(owner) or not SLUG.fullmatch(slug) or not folder:
         raise ValueError(f"{text[:200]!r}: expected OWNER/SLUG=DIR, as ann/weights=data/weights")
     if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
-        raise ValueError(
-            f"{text[:200]!r}: there is no folder {folder[:200]!r};"
-            " expected one with the dataset's files"
-        )
+        raise ValueError(f"{text[:200]!r}: expected a folder with the dataset's files")
     return handle, Path(folder)
 
 
@@ -136,20 +115,18 @@ class Datasets:
         site: on which they are.
     """
 
-    KEPT = ("datasets",)
+    KEPT: tuple[str, ...] = ("datasets",)
 
     def __init__(self, site: Site) -> None:
         self.datasets: dict[str, Dataset] = {}
-        self._site, self._facts = site, site.options.facts
+        self._site = site
 
     def publish(self, published: Mapping[str, Path]) -> None:
         """Add the {owner/slug: folder} of other users; ready, and mounted from these folders."""
-        for number, (handle, files) in enumerate(published.items(), 1):
+        for handle, files in published.items():
             owner, _, slug = handle.partition("/")
-            version = DatasetVersion(files.resolve(), "", -1.0, 0.0)  # ready from the start
-            self.datasets[handle] = Dataset(
-                number, owner, slug, slug, "unknown", False, [version], is_folder=True
-            )
+            version = DatasetVersion(files.resolve())
+            self.datasets[handle] = Dataset(owner, slug, slug, False, [version], is_folder=True)
 
     # The calls of the protocol
 
@@ -162,11 +139,8 @@ class Datasets:
             error = f'The requested title "{title}" is already in use by a dataset.'
         elif not 6 <= len(title) <= 50:
             error = "The dataset title must be between 6 and 50 characters"
-        elif request.subtitle and not 20 <= len(request.subtitle) <= 80:
-            error = "Subtitle length must be between 20 and 80 characters"
         else:
-            number, private = secrets.randbelow(10**8) + 1, bool(request.is_private)
-            dataset = Dataset(number, user, slug, title, request.license_name, private)
+            dataset = Dataset(user, slug, title, bool(request.is_private))
             answer = self._add_version(dataset, request, request.description or "Initial release")
             self.datasets[dataset.handle] = dataset
             return answer
@@ -182,8 +156,9 @@ class Datasets:
         return self._add_version(dataset, request.body, request.body.version_notes or "")
 
     def GetDatasetStatus(self, request: Any, user: str) -> Json:
-        """Return the stage of the newest version."""
-        return {"status": self._find(request, user).versions[-1].status()}
+        """Return whether the newest version is processed, in Kaggle's word."""
+        is_ready = self._find(request, user).versions[-1].is_ready()
+        return {"status": "READY" if is_ready else "BLOBS_RECEIVED"}
 
     def GetDataset(self, request: Any, user: str) -> Json:
         """Describe a dataset and its versions up to the current one."""
@@ -195,15 +170,13 @@ class Datasets:
         return {**dataset.described(), "versions": versions}
 
     def GetDatasetMetadata(self, request: Any, user: str) -> Json:
-        """Return what the client shows before a download."""
-        dataset = self._find(request, user)
-        return {"info": {"title": dataset.title, "licenses": [{"name": dataset.license}]}}
+        """Return what Kaggle's own command shows before it downloads."""
+        return {"info": {"title": self._find(request, user).title, "licenses": []}}
 
     def ListDatasets(self, request: Any, user: str) -> Json:
         """List a page of this user's ready datasets, the newest first."""
-        is_own = request.group.name == "DATASET_SELECTION_GROUP_MY"
         ready = [one for one in self.datasets.values() if one.owner == user and one.current()]
-        datasets, token = protocol.page(ready[::-1] if is_own else [], request)
+        datasets, token = protocol.page(ready[::-1], request)
         return {"datasets": [one.described() for one in datasets], "nextPageToken": token}
 
     def DeleteDataset(self, request: Any, user: str) -> Json:
@@ -236,12 +209,12 @@ class Datasets:
         """Return the folder that a session sees of owner/slug, or of owner/slug/3, or None."""
         match = SOURCE.fullmatch(source)
         dataset = self.datasets.get(match[1]) if match else None
-        return dataset.mounted(int(match[2] or 0)) if match and dataset else None
+        return dataset.files(int(match[2] or 0), mounted=True) if match and dataset else None
 
     def _find(self, request: Any, user: str) -> Dataset:
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
         if dataset is None or (dataset.owner != user and dataset.is_private):
-            raise protocol.missing("datasets", request.owner_slug, user, self._facts.missing)
+            raise self._site.missing("datasets", request.owner_slug == user)
         return dataset
 
     def _version_folder(self, request: Any, user: str) -> Path:
@@ -256,7 +229,8 @@ class Datasets:
             self._site.folder / "datasets", dataset.handle, len(dataset.versions) + 1
         )
         self._site.uploads.write(content, folder)
-        waits = self._site.options.ready_seconds, self._facts.mount_seconds
-        dataset.versions.append(DatasetVersion(folder, notes, time.time(), *waits))
+        ready_at = time.time() + self._site.options.ready_seconds
+        mounted_at = ready_at + self._site.facts.mount_seconds
+        dataset.versions.append(DatasetVersion(folder, notes, ready_at, mounted_at))
         url = dataset.described()["url"]
         return {"status": "ok", "ref": f"/{dataset.handle}", "url": url}

@@ -23,14 +23,8 @@ from localkaggle.services.datasets import Datasets
 from localkaggle.services.protocol import SLUG, Json, file_names
 from localkaggle.services.site import Site
 from localkaggle.services.state import NOT_KEPT
-from localkaggle.sessions.machine_shapes import (
-    RETIRED,
-    SESSIONS,
-    SHAPES,
-    WEEKLY_SECONDS,
-    Machine,
-    kind_of,
-)
+from localkaggle.sessions import machine_shapes
+from localkaggle.sessions.machine_shapes import Machine, kind_of
 from localkaggle.sessions.session import Limits, Outcome, Session
 from localkaggle.sessions.session_log import Log
 
@@ -42,18 +36,12 @@ SETTINGS = (
     *("machineShape", "datasetDataSources", "kernelDataSources", "competitionDataSources"),
     "modelDataSources",
 )
-PREFIXES = {
-    "datasetDataSources": "datasets/",
-    "kernelDataSources": "code/",
-    "competitionDataSources": "competitions/",
-}
 # What a session mounts → the folder below /kaggle/input.
 PLACES = {"competition": "competitions", "dataset": "datasets", "kernel": "notebooks"}
 # Calls that need the permission to get a kernel.
 READS = ("GetKernel", "GetKernelSessionStatus", "ListKernelSessionOutput", "ListKernelFiles")
 KILLED = ("time", "memory", "killed")
 INTERRUPTED = "The session was interrupted: this Kaggle ended while it ran"
-NOT_FOUND = {"error": "Notebook not found"}
 
 
 @dataclass
@@ -72,18 +60,15 @@ class Version:
     pushed: float = field(default_factory=time.time)
     began: float = 0.0
     seconds: float = 0.0
-    done: threading.Event = field(default_factory=threading.Event)
     listed_at: float = 0.0
     session: Session | None = field(default=None, metadata=NOT_KEPT)
+    done: threading.Event = field(default_factory=threading.Event, metadata=NOT_KEPT)
     log: Log = field(init=False, metadata=NOT_KEPT)
 
     def __post_init__(self) -> None:
         self.log = Log(self.folder / "log.jsonl")
-
-    @property
-    def notebook(self) -> str:
-        """The text of the notebook that runs."""
-        return self.request.text or ""
+        if self.status not in ("QUEUED", "RUNNING"):  # it is one of before this process
+            self.done.set()
 
     @property
     def asked(self) -> float:
@@ -142,13 +127,13 @@ class Kernels:
         used_seconds: this week, by accelerator, of the sessions that have ended.
     """
 
-    KEPT = ("kernels", "used_seconds")
+    KEPT: tuple[str, ...] = ("kernels", "used_seconds")
 
     def __init__(self, site: Site, datasets: Datasets) -> None:
         self.kernels: dict[str, Kernel] = {}
-        self.used_seconds = dict.fromkeys(WEEKLY_SECONDS, 0.0)
+        self.used_seconds = dict.fromkeys(machine_shapes.WEEKLY_SECONDS, 0.0)
         self._site, self._datasets = site, datasets
-        self._options, self._facts = site.options, site.options.facts
+        self._options = site.options
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
 
@@ -165,19 +150,16 @@ class Kernels:
         if request.kernel_type == "script":
             raise BadRequest("This Kaggle runs notebooks alone: expected kernel_type notebook")
         kernel = self.kernels.get(request.slug) or self._named(request.new_title or name, owner)
-        if kernel.handle in self.kernels:
-            not_found = not kernel.versions  # a push that was refused left it so
-        else:
-            not_found = kernel.slug[0].isdigit() and not self._facts.leading_digit
-        if not_found:
-            return NOT_FOUND
+        is_empty = kernel.handle in self.kernels and not kernel.versions  # after a refused push
+        if is_empty or (kernel.slug[0].isdigit() and not self._site.facts.leading_digit):
+            return {"error": "Notebook not found"}
         number, shape = len(kernel.versions) + 1, self._given_shape(request)
         folder = protocol.unused_folder(self._site.folder / "sessions", kernel.handle, number)
         version = Version(number, request, shape, folder)
-        cap = self._options.cap(kind_of(shape))
-        if self._facts.lower_timeouts and (request.session_timeout_seconds or 0) >= cap:
+        cap = self._options.session_seconds[kind_of(shape)]
+        if self._site.facts.lower_timeouts and (request.session_timeout_seconds or 0) >= cap:
             raise BadRequest(f"The session timeout must be lower than {cap:.0f} seconds.")
-        is_only_saved = self._is_only_saved(request)
+        is_only_saved = request.kernel_execution_type.name == "QUICK_SAVE"
         if not is_only_saved and (error := self._quota_refusal(version)):
             self._leave(version, kernel)
             return {"error": error}
@@ -200,7 +182,7 @@ class Kernels:
     def GetKernelSessionStatus(self, request: Any, user: str) -> Json:
         """Return the status of a version."""
         version = self._requested(request, user)
-        is_new = time.time() - version.pushed < self._facts.new_script_seconds
+        is_new = time.time() - version.pushed < self._site.facts.new_script_seconds
         status = "NEW_SCRIPT" if is_new else version.status
         return {"status": status, "failureMessage": version.failure or None}
 
@@ -227,22 +209,17 @@ class Kernels:
             raise InternalServerError("Internal error")
         version = self._requested(request, user)
         pushed, metadata = version.request, self._described(self.kernels[handle], version)
-        if self._facts.prefixes:
-            for name in PREFIXES.keys() & metadata.keys():
-                metadata[name] = [PREFIXES[name] + source for source in metadata[name]]
-        blob = {
-            "source": pushed.text,
-            "language": pushed.language,
-            "slug": request.kernel_slug,
-            "kernelType": pushed.kernel_type,
-        }
-        return {"metadata": metadata, "blob": blob}
+        if self._site.facts.prefixes:
+            for kind, place in {**PLACES, "kernel": "code"}.items():
+                name = f"{kind}DataSources"
+                metadata[name] = [f"{place}/{source}" for source in metadata.get(name, ())]
+        blob = {"source": pushed.text, "language": pushed.language, "slug": request.kernel_slug}
+        return {"metadata": metadata, "blob": {**blob, "kernelType": pushed.kernel_type}}
 
     def ListKernels(self, request: Any, user: str) -> Json:
         """List a page of this user's kernels that have a version, the one that ran last first."""
-        is_own = request.group.name == "PROFILE"
-        own = [kernel for kernel in self.kernels.values() if is_own and kernel.owner == user]
-        found = sorted(filter(self._known, own), key=lambda one: -one.versions[-1].pushed)
+        known = filter(self._known, self.kernels.values())
+        found = sorted(known, key=lambda one: -one.versions[-1].pushed)
         kernels, token = protocol.page(found, request)
         described = [self._described(kernel, kernel.versions[-1]) for kernel in kernels]
         return {"kernels": described, "nextPageToken": token}
@@ -261,14 +238,14 @@ class Kernels:
     def GetAcceleratorQuotaStatistics(self, request: Any, user: str) -> Json:
         """Return the week's quota."""
         answer: Json = {"quotaRefreshTime": "2030-01-05T00:00:00Z"}
-        for kind, total in WEEKLY_SECONDS.items():
+        for kind, total in machine_shapes.WEEKLY_SECONDS.items():
             active, now = self._active(kind), time.time()
             running = sum(now - each.began for each in active if each.status == "RUNNING")
             seconds = {"timeUsed": self.used_seconds[kind] + running, "totalTimeAllowed": total}
-            if self._facts.reserves:
+            if self._site.facts.reserves:
                 seconds["timeReserved"] = sum(each.asked for each in active) - running
             answer[f"{kind.lower()}Quota"] = {
-                "isPayToScaleEnabled": self._facts.pays,
+                "isPayToScaleEnabled": self._site.facts.pays,
                 **{name: f"{max(value, 0):.0f}s" for name, value in seconds.items()},
             }
         return answer
@@ -284,7 +261,7 @@ class Kernels:
         kernel = self.kernels.get(handle)
         known = self._known(kernel) if kernel else []
         if kernel is None or kernel.owner != user or (kernel.versions and not known):
-            raise protocol.missing("kernels", handle.partition("/")[0], user, self._facts.missing)
+            raise self._site.missing("kernels", handle.startswith(f"{user}/"))
         for version in reversed(known):
             if label in (None, "", f"v{version.number}"):
                 return version
@@ -292,24 +269,12 @@ class Kernels:
 
     def version(self, handle: str, number: int) -> Version | None:
         """Return that version, or None."""
-        kernel = self.kernels.get(handle)
-        versions = kernel.versions if kernel else []
-        return next((version for version in versions if version.number == number), None)
+        return next((found for found in self._of(handle) if found.number == number), None)
 
     def latest_output(self, handle: str) -> Path | None:
         """Return the output's folder of the newest complete version, which a notebook mounts."""
-        kernel = self.kernels.get(handle)
-        versions = reversed(kernel.versions if kernel else [])
-        complete = (version.working for version in versions if version.status == "COMPLETE")
-        return next(complete, None)
-
-    def rename(self, handle: str, title: str) -> None:
-        """Give a kernel another title, and so another address, as its owner can on the site."""
-        kernel = self.kernels.pop(handle)
-        kernel.title, kernel.slug = title, protocol.slug(title)
-        self.kernels[kernel.handle] = kernel
-        for version in kernel.versions:
-            version.request.slug = kernel.handle
+        complete = [found.working for found in self._of(handle) if found.status == "COMPLETE"]
+        return complete[-1] if complete else None
 
     def open_session(self, version: Version, folder: Path, *, rerun: bool) -> Session:
         """Return a session of a version in a new folder; it mounts what its sources hold now.
@@ -320,11 +285,11 @@ class Kernels:
             rerun: whether it is scored on the hidden test set.
         """
         request, options, kind = version.request, self._options, kind_of(version.shape)
-        seconds = min(request.session_timeout_seconds or math.inf, options.cap(kind))
-        internet = request.enable_internet and self._facts.internet
+        seconds = min(request.session_timeout_seconds or math.inf, options.session_seconds[kind])
+        internet = request.enable_internet and self._site.facts.internet
         machine = Machine(
             version.shape,
-            self._facts.gpus,
+            self._site.facts.gpus,
             internet=internet and not options.offline and not rerun,
             python=options.python.get(kind, sys.executable),
             variables=options.variables,
@@ -332,7 +297,7 @@ class Kernels:
         )
         return options.session(
             folder,
-            version.notebook,
+            version.request.text or "",
             inputs=self._inputs(version, rerun=rerun),
             rerun=rerun,
             machine=machine,
@@ -347,10 +312,9 @@ class Kernels:
         for version in self._versions():
             version.log.end()
             if not version.done.is_set():
-                file = version.log.path
-                last = file.stat().st_mtime if file and file.is_file() else 0.0
-                seconds = max(last - version.began, 0.0) if version.began else 0.0
-                self._end(version, Outcome("killed", INTERRUPTED, seconds))
+                log = version.folder / "log.jsonl"
+                last = log.stat().st_mtime if version.began and log.is_file() else 0.0
+                self._end(version, Outcome("killed", INTERRUPTED, max(last - version.began, 0.0)))
 
     def close(self) -> None:
         """End all sessions and wait for them."""
@@ -367,48 +331,41 @@ class Kernels:
         """Return the kernel whose address comes from a title, whatever slug was asked for."""
         if not 5 <= len(title) <= 50:
             raise BadRequest("The title must be between 5 and 50 characters long.")
-        name = protocol.require(SLUG, protocol.slug(title), "title") + self._facts.other_slug
+        name = protocol.require(SLUG, protocol.slug(title), "title") + self._site.facts.other_slug
         known = self.kernels.get(f"{owner}/{name}")
         return known or Kernel(secrets.randbelow(10**8) + 1, owner, name, title)
 
     def _given_shape(self, request: Any) -> str:
         """Return the shape that the session really gets; "" is a CPU."""
-        asked = request.machine_shape or (
-            "TpuV5E8" if request.enable_tpu else "NvidiaTeslaT4" if request.enable_gpu else ""
-        )
-        if asked not in SHAPES | RETIRED.keys():
+        usual = "TpuV5E8" if request.enable_tpu else "NvidiaTeslaT4" if request.enable_gpu else ""
+        asked = request.machine_shape or usual
+        if asked not in machine_shapes.SHAPES:
             raise BadRequest(f"Invalid machine shape: {asked}")
-        shape = RETIRED.get(asked, asked).replace("None", "")
+        shape = asked.replace("None", "")
         no_tpu = not self._options.verified or _image_is_pinned(request)
         return "" if kind_of(shape) == "TPU" and no_tpu else shape
-
-    def _is_only_saved(self, request: Any) -> bool:
-        asked = request.kernel_execution_type.name
-        if asked == "KERNEL_EXECUTION_TYPE_UNSPECIFIED":
-            return self._facts.default_execution == "saved"
-        return bool(asked == "QUICK_SAVE")
 
     def _quota_refusal(self, version: Version) -> str:
         """Return why no further session of this kind may start; "": it may."""
         kind = kind_of(version.shape)
-        active, quota = self._active(kind), WEEKLY_SECONDS.get(kind)
-        if len(active) >= SESSIONS[kind]:
-            return f"Maximum batch {kind} session count of {SESSIONS[kind]} reached."
-        if quota is None or self._facts.pays:
+        active, quota = self._active(kind), machine_shapes.WEEKLY_SECONDS.get(kind)
+        if len(active) >= machine_shapes.SESSIONS[kind]:
+            return f"Maximum batch {kind} session count of {machine_shapes.SESSIONS[kind]} reached."
+        if quota is None or self._site.facts.pays:
             return ""
         left = quota - self.used_seconds[kind]
-        if self._facts.reserves:
+        if self._site.facts.reserves:
             left -= sum(each.asked for each in [*active, version])
-        if left < 0 or (left == 0 and not self._facts.reserves):
+        if left < 0 or (left == 0 and not self._site.facts.reserves):
             return f"Maximum weekly {kind} quota of {quota / 3600:.2f} hours reached."
         return ""
 
     def _leave(self, refused: Version, kernel: Kernel) -> None:
         """Keep what a push leaves that was refused for its quota."""
-        if self._facts.refused_push == "nothing":
+        if self._site.facts.refused_push == "nothing":
             return
         self.kernels[kernel.handle] = kernel
-        if self._facts.refused_push == "source":
+        if self._site.facts.refused_push == "source":
             refused.done.set()  # and it stays QUEUED
             kernel.versions.append(refused)
 
@@ -439,10 +396,9 @@ class Kernels:
 
     def _inputs(self, version: Version, *, rerun: bool) -> dict[str, Path]:
         """Return what a session mounts: {place below /kaggle/input: folder}."""
-        kernel = self.kernels.get(version.request.slug)
-        earlier = kernel.versions if kernel else []
+        earlier = self._of(version.request.slug)
         before = {source for each in earlier for source in each.sources()}
-        if self._facts.late_sources and not rerun and not before.issuperset(version.sources()):
+        if self._site.facts.late_sources and not rerun and not before.issuperset(version.sources()):
             return {}  # one that no version before this had
         inputs: dict[str, Path] = {}
         for kind, name in version.sources():
@@ -469,12 +425,11 @@ class Kernels:
                 with self._site.state.changes():
                     version.began, version.status = time.time(), "RUNNING"
                 outcome = session.run()
-                _keep(version.working, self._facts)
+                _keep(version.working, self._site.facts)
         except Exception as error:
             # An error of the local Kaggle or of this machine. The notebook must not seem to run.
-            outcome = Outcome(
-                "exception", f"The session could not be run: {type(error).__name__}: {error}", 0.0
-            )
+            said = f"The session could not be run: {type(error).__name__}: {error}"
+            outcome = Outcome("exception", said, 0.0)
         with self._site.state.changes():
             self._end(version, outcome)
 
@@ -484,10 +439,10 @@ class Kernels:
         if kind in self.used_seconds:
             self.used_seconds[kind] += outcome.seconds
         version.log.end()
-        if outcome.reason in KILLED and not self._facts.killed_output:
+        if outcome.reason in KILLED and not self._site.facts.killed_output:
             shutil.rmtree(version.working, ignore_errors=True)
         version.failure = outcome.message
-        version.listed_at = time.time() + self._facts.listing_seconds
+        version.listed_at = time.time() + self._site.facts.listing_seconds
         cancelled = "CANCEL_ACKNOWLEDGED" if outcome.reason == "cancelled" else "ERROR"
         version.status = "COMPLETE" if outcome.ok else cancelled
         version.done.set()
@@ -511,6 +466,10 @@ class Kernels:
             **{name: pushed[name] for name in SETTINGS if name in pushed},
         }
 
+    def _of(self, handle: str) -> list[Version]:
+        """Return the versions of a kernel, none if there is no such kernel."""
+        return self.kernels[handle].versions if handle in self.kernels else []
+
     def _versions(self) -> list[Version]:
         return [version for kernel in self.kernels.values() for version in kernel.versions]
 
@@ -522,7 +481,7 @@ class Kernels:
         """Return the versions that calls know of: one that was just pushed may not be among
         them.
         """
-        end = time.time() - self._facts.versions_seconds
+        end = time.time() - self._site.facts.versions_seconds
         return [version for version in kernel.versions if version.pushed <= end]
 
 

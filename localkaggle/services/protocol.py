@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from werkzeug.exceptions import BadRequest, Forbidden, HTTPException, NotFound
+from werkzeug.exceptions import BadRequest
 
 T = TypeVar("T")
 Json = dict[str, Any]
@@ -19,20 +19,6 @@ Json = dict[str, Any]
 SLUG = re.compile(r"[a-z0-9][a-z0-9-]{1,99}")
 FILE = re.compile(r"[^\x00-\x1f/\\\ud800-\udfff]{1,200}")
 DATE = "2026-01-01T00:00:00Z"  # of every file
-
-
-def missing(service: str, owner: str, user: str, code: str) -> HTTPException:
-    """Return the answer about something that is not there, or not this user's.
-
-    Args:
-        service: "kernels" or "datasets".
-        owner: that the call names.
-        user: who asks.
-        code: of `Facts.missing`, for what would be this user's own.
-    """
-    if owner == user and code == "404":
-        return NotFound("Not found")
-    return Forbidden(f"Permission '{service}.get' was denied")
 
 
 def slug(title: str) -> str:

@@ -8,17 +8,23 @@ import importlib
 import json
 import os
 import threading
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import fields, is_dataclass
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from kagglesdk.kaggle_object import KaggleObject
 
 FILE = "state.json"
 NOT_KEPT = {"kept": False}  # metadata of a field that only a process has
 OURS = ("localkaggle.", "kagglesdk.")
+
+
+class Part(Protocol):
+    """An object of which some attributes are kept; `KEPT` names them."""
+
+    KEPT: tuple[str, ...]
 
 
 class State:
@@ -36,13 +42,10 @@ class State:
         self.lock = threading.RLock()
         self.disk_full = ""
         self._folder = folder
-        self._parts: Mapping[str, tuple[object, Collection[str]]] = {}
+        self._parts: Mapping[str, Part] = {}
 
-    def load(self, parts: Mapping[str, tuple[object, Collection[str]]]) -> None:
-        """Give attributes the values in the file, where it has any, and keep them from now on.
-
-        Args:
-            parts: {name: (object, names of its attributes)}. A dictionary stays the same object.
+    def load(self, parts: Mapping[str, Part]) -> None:
+        """Give the parts what the file holds, unless it is empty, and keep them from now on.
 
         Raises:
             ValueError: if the file holds something else.
@@ -51,18 +54,9 @@ class State:
         path = self._folder / FILE
         try:
             kept = json.loads(path.read_text(encoding="utf-8"), object_hook=self._decoded)
-            for part, values in kept.items():
-                owner, names = parts[part]
-                for name, value in values.items():
-                    if name not in names:
-                        raise ValueError(f"it has {part}.{name}")
-                    now = getattr(owner, name)
-                    if isinstance(now, dict):
-                        now.clear()
-                        for key, each in value.items():  # JSON makes texts of numbers in keys
-                            now[int(key) if key.isdecimal() else key] = each
-                    else:
-                        setattr(owner, name, value)
+            for name, part in parts.items() if kept != {} else ():
+                for attribute in part.KEPT:
+                    setattr(part, attribute, kept[name][attribute])
         except (ValueError, TypeError, KeyError, AttributeError, ImportError) as error:
             raise ValueError(f"{path} is not what this version writes: {error}") from error
 
@@ -73,13 +67,13 @@ class State:
             OSError: if it cannot be written.
         """
         kept = {
-            part: {name: getattr(owner, name) for name in names}
-            for part, (owner, names) in self._parts.items()
+            name: {attribute: getattr(part, attribute) for attribute in part.KEPT}
+            for name, part in self._parts.items()
         }
-        part = self._folder / f".{FILE}.part"
-        with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+        aside = self._folder / f".{FILE}.part"
+        with os.fdopen(os.open(aside, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             json.dump(kept, file, default=self._encoded)
-        part.replace(self._folder / FILE)
+        aside.replace(self._folder / FILE)
 
     @contextmanager
     def changes(self) -> Iterator[None]:
@@ -91,36 +85,27 @@ class State:
             except OSError as error:  # no call could say so
                 self.disk_full = str(error)
 
-    def _encoded(self, value: object) -> dict[str, Any]:
-        """Return what JSON lacks as {"is": what, "value": what it is made of}."""
+    def _encoded(self, value: Any) -> dict[str, Any]:
+        """Return a path, a request or a dataclass as {"is": what, "value": what it is made of}."""
         if isinstance(value, Path):
             if value.is_relative_to(self._folder):
                 value = value.relative_to(self._folder)
             return {"is": "path", "value": str(value)}
-        if isinstance(value, threading.Event):
-            return {"is": "event", "value": value.is_set()}
         kind = f"{type(value).__module__}:{type(value).__qualname__}"
         if isinstance(value, KaggleObject):
             return {"is": kind, "value": value.to_dict()}
-        if not is_dataclass(value):
-            raise TypeError(f"a {kind} cannot be kept")
         names = [item.name for item in fields(value) if item.metadata.get("kept", True)]
         return {"is": kind, "value": {name: getattr(value, name) for name in names}}
 
     def _decoded(self, value: dict[str, Any]) -> Any:
-        """Return what `_encoded` was given; any other object as it is."""
+        """Return what `_encoded` was given; any other object with numbers for keys that are."""
         if "is" not in value:
-            return value
+            return {int(name) if name.isdecimal() else name: each for name, each in value.items()}
         kind, content = value["is"], value["value"]
         if kind == "path":
             return self._folder / content
-        if kind == "event":
-            event = threading.Event()
-            if content:
-                event.set()
-            return event
-        module, _, name = kind.partition(":")
-        if not module.startswith(OURS):
+        if not kind.startswith(OURS):
             raise ValueError(f"it has a {kind}")
+        module, _, name = kind.partition(":")
         cls = getattr(importlib.import_module(module), name)
         return cls.from_dict(content) if issubclass(cls, KaggleObject) else cls(**content)

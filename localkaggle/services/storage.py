@@ -5,8 +5,6 @@ import hashlib
 import secrets
 import shutil
 import threading
-import time
-import zipfile
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -26,26 +24,17 @@ KEPT_BYTES = 256 * 1024
 EXPIRED = "<Error><Code>ExpiredToken</Code><Message>Invalid argument.</Message></Error>"
 
 
-@dataclass(frozen=True)
-class Stored:
-    """A file behind a signed address, which is valid until this time of the monotonic clock."""
-
-    path: Path
-    until: float
-
-
 class Storage:
     """Files by key. A key is what signs an address: whoever does not have it cannot guess it.
 
     Args:
         folder: gets new files.
-        address_seconds: life of an address; 0: it does not end.
     """
 
-    def __init__(self, folder: Path, address_seconds: float) -> None:
-        self.address_seconds = address_seconds
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._stored: dict[str, Stored] = {}
+        self._paths: dict[str, Path] = {}
+        self._ended: set[str] = set()
 
     def fresh(self) -> Path:
         """Return a path that nothing uses yet."""
@@ -54,17 +43,12 @@ class Storage:
 
     def zipped(self, folder: Path) -> Path:
         """Return a new archive of all files below a folder."""
-        archive = self.fresh().with_suffix(".zip")
-        with zipfile.ZipFile(archive, "w", zipfile.ZIP_STORED) as file:
-            for path in sorted(folder.rglob("*")):
-                if path.is_file():
-                    file.write(path, path.relative_to(folder))
-        return archive
+        return Path(shutil.make_archive(str(self.fresh()), "zip", folder))
 
     def share(self, name: str, path: Path) -> str:
         """Return the address, below that of the server, at which a file can be downloaded."""
         key = secrets.token_urlsafe(32)
-        self._stored[key] = Stored(path, time.monotonic() + (self.address_seconds or float("inf")))
+        self._paths[key] = path
         return f"/storage/{key}/{quote(name)}?X-Goog-Signature=local"
 
     def find(self, key: str) -> Path:
@@ -74,16 +58,16 @@ class Storage:
             NotFound: without such a key, or file.
             BadRequest: if the address has ended.
         """
-        stored = self._stored.get(key)
-        if stored is None or not stored.path.is_file():
+        path = self._paths.get(key)
+        if path is None or not path.is_file():
             raise NotFound("Not found")
-        if time.monotonic() >= stored.until:
+        if key in self._ended:
             raise BadRequest(response=Response(EXPIRED, 400, mimetype="application/xml"))
-        return stored.path
+        return path
 
     def expire(self) -> None:
         """End all addresses that were given until now."""
-        self._stored = {key: Stored(stored.path, 0.0) for key, stored in self._stored.items()}
+        self._ended = set(self._paths)
 
     def md5(self, path: Path) -> str:
         """Return the MD5 of a file in Base64; it is read once, for as long as it stays the same."""
@@ -117,11 +101,8 @@ class Blob:
 
     def progress(self) -> Response:
         """Return the storage's answer to a request that sent a part, or asks how much is there."""
-        if self.done:
-            return Response(status=200)
-        return Response(
-            status=308, headers={"Range": f"bytes=0-{self.have - 1}"} if self.have else {}
-        )
+        sent = {"Range": f"bytes=0-{self.have - 1}"} if self.have and not self.done else {}
+        return Response(status=200 if self.done else 308, headers=sent)
 
 
 class Uploads:
@@ -172,11 +153,10 @@ class Uploads:
             if told and told.start is None:
                 return blob.progress()
             start = told.start or 0 if told else 0
-            fits = start + length <= blob.size
-            if content_range is not None:
-                last = start + length  # `stop` is the place behind the last byte
-                sent = told and (told.units, told.stop, told.length) == ("bytes", last, blob.size)
-                fits = bool(sent) and start <= blob.have
+            fits = start <= blob.have and start + length <= blob.size
+            if content_range is not None:  # `stop` is the place behind the last byte
+                sent = (told.units, told.stop, told.length) if told else None
+                fits = fits and sent == ("bytes", start + length, blob.size)
             if not fits:
                 raise BadRequest(f"Invalid Content-Range: {content_range}, of {length} bytes")
             blob.have, blob.done = start, False

@@ -8,14 +8,6 @@ SHAPES = {
     *("", "None", "TpuV5E8", "TpuV6E8", "NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1"),
     *("NvidiaTeslaA100", "NvidiaH100", "NvidiaRtxPro6000"),
 }
-# From kaggle 2.2.5: some retired shapes become others, some silently become a CPU.
-RETIRED = {
-    "NvidiaTeslaP100": "NvidiaTeslaT4",
-    "TpuV38": "TpuV5E8",
-    "Tpu1VmV38": "TpuV5E8",
-    "TpuV232": "",
-    "TpuV2256": "",
-}
 SESSIONS = {"TPU": 1, "GPU": 2, "CPU": 5}  # at the same time
 WEEKLY_SECONDS = {"TPU": 20 * 3600.0, "GPU": 30 * 3600.0}
 

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
@@ -94,38 +94,17 @@ def needed(python: str) -> tuple[Path, ...]:
     """Return the paths that an interpreter needs to start and import, without the user's own.
 
     Raises:
-        OSError: if it does not run.
+        OSError, subprocess.SubprocessError: if it does not run.
     """
     code = (
         "import json, os, sys; print(json.dumps("
         "[sys.prefix, sys.base_prefix, os.path.realpath(sys.executable), *sys.path]))"
     )
-    done = subprocess.run(  # noqa: S603 - fixed words
-        [python, "-s", "-c", code],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        env={"PATH": os.environ.get("PATH", "")},
-    )
-    if done.returncode:
-        raise OSError(f"{python} does not run: {done.stderr.strip()[-200:]}")
-    paths = {Path(path) for path in json.loads(done.stdout) if path}
+    search = {"PATH": os.environ.get("PATH", "")}
+    told = subprocess.check_output([python, "-s", "-c", code], timeout=60, env=search)  # noqa: S603
+    paths = {Path(path) for path in json.loads(told) if path}
     paths |= {path.resolve() for path in paths}
     return tuple(sorted(path for path in paths if path.exists()))
-
-
-def outermost(folders: Sequence[Path]) -> list[str]:
-    """Return the folders, sorted, without those that lie in another of them.
-
-    >>> outermost([Path("/home/ann"), Path("/work"), Path("/home/ann/project")])
-    ['/home/ann', '/work']
-    """
-    resolved = sorted({path.resolve() for path in folders})
-    return [
-        str(path)
-        for path in resolved
-        if not any(path != other and path.is_relative_to(other) for other in resolved)
-    ]
 
 
 class Session:
@@ -229,7 +208,7 @@ class Session:
             "tmp": str(self._scratch),
             "private": str(self._private),
             "inputs": [[str(path), place] for place, path in sorted(self._inputs.items())],
-            "covered": outermost([home, *machine.hidden]),
+            "covered": sorted({str(path.resolve()) for path in (home, *machine.hidden)}),
             "kept": kept,
             "isolated": not machine.internet,
             "environment": self._environment,
@@ -286,15 +265,12 @@ class Session:
 
     def _guard(self, process: subprocess.Popen[bytes], began: float) -> str:
         """Wait for the end, and kill a session past its limits. Return `Outcome.reason`."""
-        checked = 0.0
+        checked = began
         while process.poll() is None:
             now = time.monotonic()
-            reason = self._ended
-            if not reason and now - began > self._limits.seconds:
-                reason = "time"
-            elif not reason and now - checked > 5 * POLL_SECONDS:
-                checked = now
-                reason = self._excess(process.pid)
+            reason = self._ended or ("time" if now - began > self._limits.seconds else "")
+            if not reason and now - checked > 5 * POLL_SECONDS:
+                checked, reason = now, self._excess(process.pid)
             if reason:
                 processes.kill(process)
                 return reason
@@ -316,18 +292,16 @@ class Session:
         if not self._namespaces:
             processes.kill_strays(self._environment["KAGGLE_CONTAINER_NAME"])
         for name in ("root", "tmp", "private", "kaggle"):
-            path = self._folder / name
-            if path.is_dir() and not path.is_symlink():
-                shutil.rmtree(path, ignore_errors=True)
+            shutil.rmtree(self._folder / name, ignore_errors=True)
 
     def _failure_message(self, reason: str, code: int | None) -> str:
         limits, killed = self._limits, "was killed (exit code 137)"
+        memory = f"more than {limits.memory_bytes:,} bytes of memory"
         return {
             "": "",
             "exception": f"The notebook threw an exception (exit code {code}); see the log",
             "time": f"The session exceeded {limits.seconds:g} seconds and {killed}",
-            "memory": f"The session used more than {limits.memory_bytes:,} bytes of memory"
-            f" and {killed}",
+            "memory": f"The session used {memory} and {killed}",
             "output": f"/kaggle/working holds more than {limits.output_bytes:,} bytes",
             "killed": f"The session {killed}",
             "cancelled": "The session was cancelled",

@@ -17,7 +17,7 @@ class Log:
 
     def __init__(self, path: Path | None = None) -> None:
         self._began = time.monotonic()
-        self.path = path
+        self._path = path
         held = path.read_text(encoding="utf-8") if path is not None and path.is_file() else ""
         # A kill may have cut the last piece.
         self._pieces: list[str] = held.split("\n")[:-1]
@@ -36,8 +36,8 @@ class Log:
         piece = {"stream_name": stream, "time": seconds, "data": text}
         written = json.dumps(piece, ensure_ascii=not whole)
         with self._changed:
-            if self.path is not None:
-                with self.path.open("a", encoding="utf-8") as file:
+            if self._path is not None:
+                with self._path.open("a", encoding="utf-8") as file:
                     file.write(f"{written}\n")
             self._pieces.append(written)
             self._changed.notify_all()

@@ -235,7 +235,7 @@ NAMES = st.sampled_from(["step", "steps", "loss", "eta_seconds", "fold", "idle",
 @given(
     st.lists(st.dictionaries(NAMES, VALUES), max_size=9),
     st.integers(1, 130),
-    st.sampled_from([*screen.STATES, "UNKNOWN(NEW)"]),
+    st.sampled_from([*screen.STATES, "NEW"]),
 )
 def test_any_log_can_be_drawn(progress, width, status):
     """A log may say anything, and a person may make the window as small as they like."""

@@ -5,7 +5,6 @@ from contextlib import redirect_stdout
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -35,14 +34,18 @@ def judged(capsys, left=None, resumes=False, **changes):
     """Return what is shown of a plan."""
     one = replace(ONE, **changes)
     made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
-    push_plan.judge(made.to_json(), left, "ants", resumes=resumes)
+    push_plan.judge(made.to_json(), left, resumes=resumes)
     return capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
     ("changes", "left", "said"),
     [
-        ({"fits": False, "memory_basis": "estimated", "micro_batch": 4}, 20.0, "may not fit"),
+        (
+            {"fits": False, "memory_basis": "estimated", "why": "set micro_batch=4"},
+            20.0,
+            "a step may not fit: set micro_batch=4",
+        ),
         ({}, 1.0, "2 hours, and 1 are left this week: 1 sessions in 2 weeks"),
         ({"input": verdict(1000, 400), "why": "input-bound: 4 CPUs"}, 20.0, "input-bound: 4 CPUs"),
         ({}, 20.0, ""),
@@ -59,7 +62,10 @@ def test_what_would_be_regretted_is_a_warning(capsys, changes, left, said):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"fits": False, "micro_batch": 16}, "nothing was pushed.\nSet micro_batch=16"),
+        (
+            {"fits": False, "why": "set micro_batch=16"},
+            "does not fit into memory: set micro_batch=16",
+        ),
         ({"total": None, "fits": False, "why": "batch=15 does not split"}, "batch=15 does not"),
     ],
 )
@@ -69,17 +75,17 @@ def test_a_step_that_cannot_run_is_not_pushed(capsys, changes, said):
 
 
 def test_a_training_that_resumes_has_found_what_fits(capsys):
-    shown = judged(capsys, left=20.0, resumes=True, fits=False, micro_batch=16)
+    shown = judged(capsys, left=20.0, resumes=True, fits=False, why="set micro_batch=16")
 
     assert "Warning: a step may not fit" in shown and "of which a part is done" in shown
 
 
-def pushed(folder: Path, kernel: str = "train-tpu") -> Path | None:
+def pushed(folder: Path, labelled: int | None, kernel: str = "train-tpu") -> Path | None:
     """Plan the push of a table on the pair of T4, as `push-train` does; return the plan that is
     kept for the report of its run.
     """
     config = configs.load("breast_cancer")
-    data = replace(config.data, labelled=None)
+    data = replace(config.data, labelled=labelled)
     config = replace(config, name="cancer", data=data, folds=5)
     path = folder / "cancer.py"
     path.write_text(
@@ -97,32 +103,27 @@ def pushed(folder: Path, kernel: str = "train-tpu") -> Path | None:
 def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make a plan here: that it can be made by another process, one test looks at."""
 
-    def run(module: str, *words: str, **options: Any) -> SimpleNamespace:
+    def run(module: str, *words: str, **options: Any) -> Any:
         with redirect_stdout(StringIO()) as shown:
-            code = command_line.main(list(words))
-        return SimpleNamespace(stdout=shown.getvalue(), stderr="", returncode=code)
+            command_line.main([*words, "--json"])
+        return json.loads(shown.getvalue().splitlines()[-1])
 
     monkeypatch.setattr(push_plan, "in_a_process", run)
 
 
-def test_a_plan_counts_the_rows_that_inspect_has_counted_and_lies_beside_its_run(
-    tmp_path, capsys, monkeypatch, in_this_process
-):
-    """Before that it names no time, and nothing that a report would compare with what was. An
+def test_a_plan_of_counted_rows_lies_beside_its_run(tmp_path, capsys, in_this_process):
+    """Of others it names no time, and nothing that a report would compare with what was. An
     inference has no plan.
     """
-    monkeypatch.setattr(push_plan, "images_file", lambda config: tmp_path / "counted.json")
-    assert pushed(tmp_path) is None
+    assert pushed(tmp_path, None) is None
     shown = capsys.readouterr().out
-    command = f"invoke plan --config {tmp_path / 'cancer.py'} --input DIR"
-    assert "how many rows there are is not known here" in shown and command in shown
+    assert "how long it takes is not known" in shown and "data.labelled" in shown
     assert "assumed" not in shown and " min " not in shown
-    push_plan.keep_images("cancer", {"labelled": 400, "images_basis": "lines of train.csv"})
-    assert pushed(tmp_path, "infer-gpu") is None and not capsys.readouterr().out
+    assert pushed(tmp_path, 400, "infer-gpu") is None and not capsys.readouterr().out
 
-    kept = pushed(tmp_path)
+    kept = pushed(tmp_path, 400)
 
-    said = "with 320 rows to train on in each of 5 folds (lines of train.csv)"
+    said = "with 320 rows to train on in each of 5 folds (of the config's 400)"
     assert said in capsys.readouterr().out
     (one,) = plan.from_json(json.loads(kept.read_bytes())).outlooks
     assert (one.runtime, one.precision) == ("gpu-t4x2", "float32")

@@ -71,9 +71,9 @@ ERRORS = [
     (["dry-run", "--gpu-python", "/bin/true"], 2, "--gpu-python /bin/true: expected"),
     (["dry-run", "--dataset", "weights"], 2, "--dataset 'weights': expected OWNER/SLUG=DIR"),
     (["dry-run", "--input", "no-such"], 2, "there is no such folder"),
-    (["dry-run", "--input", "tests", "--budget", "2"], 2, "--budget 2: expected a time"),
+    (["dry-run", "--input", "deploy", "--budget", "2"], 2, "--budget 2: expected a time"),
     (["dry-run", "--input", "tests", "--full", "--budget", "2m"], 2, "expected one of them"),
-    (["dry-run", "--full"], 2, "--full is for a rehearsal of a folder"),
+    (["dry-run", "--full"], 2, "for a rehearsal of a folder"),
     (["init"], 2, "--competition is missing"),
     (["inspect"], 2, "--input is missing"),
     *((["watch", "--run", RUN, "--hours", hours], 2, "--hours") for hours in NO_HOURS),
@@ -105,7 +105,7 @@ def test_a_python_that_cannot_run_notebooks_is_named_with_the_command_that_fixes
 
     code, _, said = prompt("dry-run", "--gpu-python", bare / "bin" / "python")
 
-    assert code == 2 and "has no 'papermill', 'ipykernel'" in said
+    assert code == 2 and "with papermill and ipykernel" in said
     assert "-m pip install -e . -c constraints/gpu-image.txt" in said
 
 
@@ -127,7 +127,7 @@ def test_a_reader_that_has_enough_is_no_error():
         ["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_AFTER
     )
 
-    assert done.stdout.startswith("PASS  python") and done.stderr == ""
+    assert done.stdout.startswith("PASS  environment") and done.stderr == ""
 
 
 @pytest.fixture
@@ -147,8 +147,8 @@ def test_a_probe_that_may_spend_is_not_begun_where_nobody_can_be_asked(prompt, l
     assert "--yes" in said and "Traceback" not in said
 
 
-def test_a_probe_that_ran_out_of_time_names_the_command_that_begins_another(local):
-    """With the options that were given: another config takes another competition."""
+def test_a_probe_that_ran_out_of_time_says_what_became_of_it(local):
+    """What it made is deleted, and nothing is resumed."""
     log_in(local, seconds=-7200)  # the first call renews the login
     local.faults.plan({})
     local.faults.say("GenerateAccessToken", ["one byte a second"])
@@ -157,8 +157,7 @@ def test_a_probe_that_ran_out_of_time_names_the_command_that_begins_another(loca
     # In a process of its own: the timeout may interrupt an import, and leave half a package.
     ((code, _, said),) = ended([[*given, "--minutes", "0.03"]])
 
-    assert code == 5 and "The probe is unfinished" in said
-    assert said.splitlines()[-1] == shlex.join(["invoke", *given])
+    assert code == 5 and "To begin again, run the same command." in said
 
 
 def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(prompt, local):
@@ -190,7 +189,7 @@ def test_a_chain_ends_with_its_score_and_a_command_that_can_be_pasted(tmp_path, 
     folder = tmp_path / "my runs"
     folder.mkdir()
     (folder / "submission.csv").write_text("id,label\na,1\n")
-    run, made = Run("ann/digits-train-tpu", 1, "", ""), Submission(1, None, "COMPLETE", True)
+    run, made = Run("ann/digits-train-tpu", 1, "", ""), Submission(1, None, True)
     result = chain.Result(run, None, run, folder, folder, made, 9.0)
 
     end = commands.project.show_result(result, "digits")
@@ -232,7 +231,7 @@ def test_a_package_that_is_missing_is_named_with_the_command_that_installs_it():
 
 @pytest.mark.skipif(not namespaces(), reason="a small disk needs a mount")
 def test_a_rehearsal_on_a_full_disk_says_so(tmp_path):
-    """Before it begins: in place of advice about the network."""
+    """In place of advice about the network."""
     copy = copy_project(tmp_path)
     (copy / "runs").mkdir()
     rehearse = shlex.join([sys.executable, "-m", "invoke", "dry-run"])
@@ -243,7 +242,7 @@ def test_a_rehearsal_on_a_full_disk_says_so(tmp_path):
     )
 
     assert (done.returncode, "Traceback" in done.stderr) == (8, False)
-    assert "The disk is full: 6 MB are free" in done.stderr
+    assert "disk is full" in done.stderr and "Free some space" in done.stderr
 
 
 def test_a_rehearsal_that_ran_out_of_time_says_that_it_begins_again():

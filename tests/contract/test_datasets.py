@@ -34,11 +34,10 @@ def test_each_version_has_the_files_that_were_sent_for_it(site, data, tmp_path):
         assert path.read_bytes() == content
 
 
-def test_a_dataset_says_what_was_noted_of_its_versions(site, data):
+def test_a_dataset_says_its_version(site, data):
     dataset = site.kaggle.dataset(data)
 
     assert (dataset.version, dataset.is_private) == (2, True)
-    assert dataset.notes[2] == "another"
 
 
 def test_an_own_dataset_is_listed(site, data):

@@ -80,7 +80,7 @@ class Between:
             said = next(self._said.get(operation, iter(())), None)
         if operation == "between" and said is None:
             data = self.files[unquote(path.split("/", 2)[2])]
-            said = 200, data, {"Content-Type": "application/octet-stream"}
+            said = 200, data, {"Content-Type": "application/octet-stream", "ETag": f'"{path}"'}
         if said == HANG:
             self._released.wait(30)
         if said in (RESET, HANG, None):

@@ -87,11 +87,9 @@ def pulled(kaggle: Kaggle, ours: Project, run: Run, show: Show = silent) -> Path
     return done(chain.pull(kaggle, Records(ours), run), show)
 
 
-def published(
-    kaggle: Kaggle, ours: Project, run: Run, folder: Path, show: Show = silent
-) -> DatasetVersion:
+def published(kaggle: Kaggle, ours: Project, folder: Path, show: Show = silent) -> DatasetVersion:
     """Publish the artifact of a training."""
-    return done(datasets.artifact(kaggle, Records(ours), run, folder), show)
+    return done(datasets.artifact(kaggle, Records(ours), folder), show)
 
 
 def submitted(

@@ -15,10 +15,10 @@ from deploy import datasets
 from deploy.client import Kaggle
 from deploy.connection import Pace
 from deploy.datasets import DatasetVersion
-from deploy.errors import Ambiguous, Denied, NotFound, Refused, Unreachable, Unverified, UsageError
-from deploy.journal import PUBLISH, Failed, Request, Sending, State, Why
+from deploy.errors import Ambiguous, Denied, Refused, Unreachable, Unverified, UsageError
+from deploy.journal import PUBLISH, Failed, Request, Sending, State
 from deploy.records import Records
-from deploy.saved import Checkpoint, Member, SavedProgress
+from deploy.saved import Checkpoint, SavedProgress
 from formats import checksums
 from localkaggle.faults import instead
 from localkaggle.server import LocalKaggle
@@ -110,7 +110,7 @@ def test_a_version_counts_once_it_has_stayed_ready(kaggle, publish, server, show
 
     assert publish().version == 1
 
-    assert server.count("GetDataset") > 5 and kaggle.pace.stable == 0.1
+    assert server.count("GetDataset") >= 5 and kaggle.pace.stable == 0.1
     assert sum("waiting until it stays so" in line for line in shown) == 2
 
 
@@ -138,8 +138,8 @@ def test_a_lost_answer_is_looked_up(kaggle, publish, server, records, appears):
             publish()
 
     row = records.journal.last(PUBLISH)
-    expected = (State.ENDED, Why.NONE) if appears else (State.UNKNOWN, Why.NO_ANSWER)
-    assert ((row.state, row.why), row.before) == (expected, 0)
+    expected = State.ENDED if appears else State.UNKNOWN
+    assert (row.state, row.before) == (expected, 0)
     assert server.count("CreateDataset") == 1
 
 
@@ -163,7 +163,7 @@ def test_other_bytes_of_the_same_size_are_noticed(publish, server, artifact, rec
         publish()
 
     row = records.journal.last(PUBLISH)
-    assert (row.state, row.why, row.number) == (State.VERSION, Why.OTHER_BYTES, 1)
+    assert (row.state, row.number) == (State.VERSION, 1) and "other bytes" in row.why
 
 
 def test_an_upload_goes_on_with_the_same_bytes_alone(kaggle, publish, server, artifact, records):
@@ -203,11 +203,9 @@ def live(local: LocalKaggle) -> Kaggle:
 def send(live: Kaggle, records: Records, shown: list[str]) -> Publish:
     """Return what publishes a training, by version and weights, with changes of the project."""
 
-    def publishes(
-        version: int = 1, weights: bytes = b"weights", by: str = "", **changes: Any
-    ) -> DatasetVersion:
-        run, folder = trained(records, version, weights, by)
-        return done(datasets.artifact(live, changed(records, **changes), run, folder), shown)
+    def publishes(version: int = 1, weights: bytes = b"weights", **changes: Any) -> DatasetVersion:
+        _, folder = trained(records, version, weights)
+        return done(datasets.artifact(live, changed(records, **changes), folder), shown)
 
     return publishes
 
@@ -240,18 +238,17 @@ def test_the_same_artifact_is_published_once(local, live, send, records, folder)
 
 def test_what_a_desktop_leaves_in_a_folder_is_not_published(local, live, records, shown):
     """A file of the user's own has to be moved out; no training has to be run again for it."""
-    run, pulled = trained(records)
+    _, pulled = trained(records)
     own = pulled / "artifact" / "notes.txt"
     own.write_text("mine")
-    with pytest.raises(Unverified, match=r"not in its manifest: notes\.txt\.") as one:
-        done(datasets.artifact(live, records, run, pulled), shown)
-    assert "Move it out" in str(one.value) and "train again" not in str(one.value)
+    with pytest.raises(Unverified, match=r"notes\.txt is not in the manifest(.|\n)*Move out"):
+        done(datasets.artifact(live, records, pulled), shown)
     assert not versions(local)
     own.unlink()
     for name in (".DS_Store", "Thumbs.db", "desktop.ini"):
         own.with_name(name).write_bytes(b"icons")
 
-    done(datasets.artifact(live, records, run, pulled), shown)
+    done(datasets.artifact(live, records, pulled), shown)
 
     (version,) = local.datasets.datasets[ARTIFACT].versions
     assert {path.name for path in version.folder.iterdir()} == {"manifest.json", "weights.npz"}
@@ -268,10 +265,10 @@ def test_what_must_not_be_sent_or_would_be_lost_is_not(local, live, records, nam
     write_artifact(pulled / "artifact", run.bundle_sha256, files)
 
     with pytest.raises(UsageError, match=said):
-        done(datasets.artifact(live, records, run, pulled), [])
+        done(datasets.artifact(live, records, pulled), [])
 
     assert not versions(local) and "StartBlobUpload" not in local.faults.seen
-    assert records.journal.last(PUBLISH).state == State.REFUSED
+    assert records.journal.last(PUBLISH).state == State.NOT_SENT
 
 
 def test_nothing_is_published_in_a_dataset_that_is_public(local, send):
@@ -299,20 +296,16 @@ def test_a_dataset_that_somebody_made_for_something_else_is_not_replaced(
     assert versions(local) == 1
 
 
-def test_an_artifact_of_another_run_or_competition_is_not_published(local, live, send, records):
-    """A folder of that name may be left over from a rehearsal, or from another account. Its
-    manifest has the config that it was trained with.
-    """
-    with pytest.raises(UsageError, match="another run's"):
-        send(by="b2")
-    run, pulled = trained(records)
+def test_an_artifact_of_another_competition_is_not_published(local, live, records):
+    """Its manifest has the config that it was trained with."""
+    _, pulled = trained(records)
     path = pulled / "artifact" / "manifest.json"
     manifest = {**json.loads(path.read_text()), "config": {"competition": "digits"}}
     path.write_bytes(checksums.sealed(manifest))
     others = changed(records, competition="letters", handoff="kernel")
 
     with pytest.raises(UsageError, match="trained for the competition digits; the") as raised:
-        done(datasets.artifact(live, others, run, pulled), [])
+        done(datasets.artifact(live, others, pulled), [])
 
     assert str(raised.value).endswith("invoke push-train --config digits")
     assert not versions(local)
@@ -339,37 +332,17 @@ def test_what_a_session_saved_is_published_flat_for_the_next(local, live, record
     assert records.journal.last(PUBLISH).run_id == "r1 at step 40"
 
 
-def test_each_member_is_published_once_and_required_by_its_bytes(local, live, records, shown):
-    """A push before is refused with what to type."""
-    members = []
-    for name in ("r1", "r2"):
-        place = records.project.runs / name
-        write_artifact(place, "", {"weights.npz": name.encode()}, name)
-        weights = checksums.sha256(place / "weights.npz")
-        members.append(Member(name, weights, "digits", 0.5, place, Path("my ensemble.json")))
-    with pytest.raises(UsageError, match=r"invoke publish --ensemble 'my ensemble\.json' --config"):
-        datasets.require_member(live, records, members[0])
-
-    for _ in range(2):
-        made = done(datasets.members(live, records, members), shown)
-
-    assert [each.version for each in made] == [1, 1] and versions(local) == 2
-    assert sum("nothing was sent" in line for line in shown) == 2
-    for member in members:
-        datasets.require_member(live, records, member)
-
-
 # What Kaggle refuses, or does not show
 
 
 def test_a_dataset_that_never_comes_says_where_to_look(local, send, shown):
-    """Kaggle took the call, and answers 404 from then on."""
-    local.faults.say("GetDataset", ["404"] * (datasets.LOST + 3))
+    """Kaggle took the call, and answers 404 for some time."""
+    local.faults.say("GetDataset", ["404"] * 3)
 
     send()
 
-    (line,) = [line for line in shown if "still not there" in line]
-    assert f"https://www.kaggle.com/datasets/{ARTIFACT}\n" in line and "no room" in line
+    (line,) = [line for line in shown if "not there yet" in line]
+    assert f"https://www.kaggle.com/datasets/{ARTIFACT}:" in line and "no room" in line
 
 
 TAKEN = 'The requested title "Digits Artifact" is already in use by a dataset.'
@@ -400,70 +373,6 @@ def test_a_refused_call_says_what_helps_and_made_nothing(
 
 
 # What is mounted is what was published
-
-
-def test_a_publish_that_sent_nothing_does_not_hide_the_one_before_it(
-    local, live, send, records, folder
-):
-    """It only looked again, and what was published is still there. (A manifest that is listed and
-    not given made a second version.)
-    """
-    send()
-    local.faults.say("DownloadDataset", itertools.repeat("404"))
-    with pytest.raises(NotFound):
-        send()
-    local.faults.plan({})
-
-    datasets.require_current(live, records, folder)
-    assert versions(local) == 1
-
-
-def test_a_publish_that_nobody_knows_the_end_of_hides_the_one_before_it(
-    local, live, send, records, folder
-):
-    """Its version may become the current one at any time."""
-    send()
-    local.faults.say("CreateDatasetVersion", ["reset"])
-    with pytest.raises(Ambiguous):
-        send(2, b"other")
-
-    with pytest.raises(UsageError, match="invoke publish --config digits"):
-        datasets.require_current(live, records, folder)
-
-
-def test_a_dataset_at_another_version_is_not_mounted(local, live, send, records, folder):
-    """Somebody added one in a browser; Kaggle would mount that."""
-    send()
-    local.datasets.datasets[ARTIFACT].versions *= 2
-
-    with pytest.raises(UsageError, match="is at version 2; this artifact was published as version"):
-        datasets.require_current(live, records, folder)
-
-
-@pytest.mark.parametrize(
-    ("first_stage", "said"),
-    [
-        ("rehearsal/missing", "no dataset rehearsal/missing"),
-        ("ann/theirs/1", "no dataset ann/theirs"),
-        (f"{ARTIFACT}/3", rf'has no version 3; .*\n.*init_from="{ARTIFACT}/1"'),
-        (ARTIFACT, rf'names no version, (.|\n)*init_from="{ARTIFACT}/1" into the config digits'),
-    ],
-)
-def test_a_second_stage_needs_its_first_and_does_not_replace_it(
-    local, live, send, records, first_stage, said
-):
-    """No session is spent on what is worth nothing; nor is what a run began with published over."""
-    send()
-    second = changed(records, first_stage=first_stage)
-
-    with pytest.raises(UsageError, match=said):
-        datasets.require_first_stage(live, second.project)
-
-    if first_stage == ARTIFACT:
-        with pytest.raises(UsageError, match=said):
-            send(2, b"second", first_stage=first_stage)
-        assert versions(local) == 1
-    datasets.require_first_stage(live, changed(records, first_stage=f"{ARTIFACT}/1").project)
 
 
 @pytest.mark.parametrize(

@@ -24,8 +24,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from commands import rehearsal
-from commands.project import connect, project
+from commands import project, rehearsal
+from deploy.client import Kaggle
+from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Session, namespaces
 from pipeline import config as configs
 from pipeline.config.data_layout import Data
@@ -156,27 +157,27 @@ def main(config: str, folder: Path) -> None:
     layout, data = configs.load(config).data, PLACE / "data"
     marks, open_mark = copied(layout, folder, data), mark()
     (PLACE / "open.txt").write_text(open_mark)  # shows that a session reads what lies here
-    hosted = rehearsal.hosted_folder(config, data, "1m", full=False, internet=False)
-    again = rehearsal.hosted_folder(config, data, "", full=True, internet=False)
-    ours = project(config, PLACE / "runs", PLACE / "build", deadline_seconds=3600.0)
-    with hosted.serve(PLACE / "kaggle", offline=True, session=Searching) as local:
+    hosted = rehearsal.hosted_folder(config, data, "1m", internet=False)
+    again = rehearsal.hosted_folder(config, data, "", internet=False)
+    ours = project.load(config, PLACE / "runs", PLACE / "build", deadline_seconds=3600.0)
+    place, options = PLACE / "kaggle", {"offline": True, "session": Searching}
+    with LocalKaggle(place, **hosted.options, **options) as local:
         os.environ.update(local.environment)
-        steps.relayed(connect(), ours, show=print, check=hosted.check)
+        steps.relayed(Kaggle.connect(), ours, show=print, check=hosted.check)
     files = sorted((PLACE / "kaggle" / "sessions").rglob(FOUND))
     seen = [set(json.loads(path.read_text())) for path in files]
-    slug = hosted.competition.slug
+    (competition,), (other,) = (made.options["competitions"] for made in (hosted, again))
+    slug = competition.slug
     paths = map(str, local.competitions.folder(slug).rglob("*"))
     visible = {text for path in paths for text in MARKS.findall(path)}
     hidden, shown = set(marks) - visible, visible | {open_mark}
-    truth, other = (
-        next(iter(made.competition.solution.values())) for made in (hosted, again)
-    )  # the names of another rehearsal of the same config
+    truth, others = (next(iter(made.solution.values())) for made in (competition, other))
     found = {
         "hidden": len(hidden),
         "leaked": [len(hidden & each) for each in seen],
         "missed": [len(shown - each) for each in seen],
         "orders": orders(local.competitions.folder(slug, hidden=True), layout, truth),
-        "names that come again": len(truth.keys() & other.keys()),
+        "names that come again": len(truth.keys() & others.keys()),
     }
     print(json.dumps(found))
 

@@ -18,7 +18,7 @@ def test_cells_of_both_machines_come_on_one_page_and_none_is_measured_twice(tmp_
         def cells(machine):
             """Push, watch and pull; return the folder, and the bytes of each cell in it."""
             words = ("--for", machine, *GRID, "--yes")
-            pushed = given(project, "invoke", "push-bench", *words, **local.environment)["run"]
+            pushed = given(project, "commands", "push-bench", *words, **local.environment)["run"]
             for command in ("watch", "pull"):
                 words = (command, "--kernel", "bench", "--run", pushed)
                 found = given(project, "invoke", *words, **local.environment)
@@ -27,8 +27,8 @@ def test_cells_of_both_machines_come_on_one_page_and_none_is_measured_twice(tmp_
             return folder, {path.relative_to(folder): path.read_bytes() for path in names}
 
         (_, tpu), (both, cells_of_both) = cells("tpu-v5e-8"), cells("gpu-t4x2")
-    words = ("--runs", both, "--output", tmp_path / "page")
-    page = given(project, "invoke", "bench-report", *words)["page"]
+    words = ("bench-report", both, "--output", tmp_path / "page")
+    page = given(project, "workbench", *words)["page"]
 
     assert len(cells_of_both) == 2 * len(tpu) > 0
     assert tpu.items() <= cells_of_both.items()

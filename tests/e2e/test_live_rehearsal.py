@@ -62,7 +62,7 @@ def kaggle(
                 os.environ.update(local.environment)
                 yield local
         finally:
-            secrets.forget()
+            secrets._known.clear()
             os.environ.clear()
             os.environ.update(before)
 
@@ -308,7 +308,7 @@ def test_its_facts_are_what_is_so_and_nothing_is_left(mode, tmp_path):
     """In sessions as Kaggle has them."""
     behaviour, wanted = MODES[mode]
     behaviour = {"queue_seconds": 0.3, "ready_seconds": 0.5, **behaviour}
-    truth = {**local_facts.OPTIONS, **vars(Facts()), **behaviour}
+    truth = {**vars(local_facts.Options()), **vars(Facts()), **behaviour}
     with kaggle(behaviour, Session) as local:
         # A notebook on a busy machine has begun by then.
         found = probe(tmp_path, pace=PACE, wanted=wanted, killed_seconds=12.0)

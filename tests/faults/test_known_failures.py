@@ -188,7 +188,7 @@ EARLY = [said(403), instead(200, {"status": "READY"}), instead(200, {"status": "
 SLOW = [hasty("-5"), hasty("NaN"), "429, Retry-After nonsense", hasty("1e9")]
 BLIPS = ["502", "503, Retry-After 0", "reset", "cut off"]
 MANY = holding(*(f"part-{number}.npz" for number in range(225)))
-ADDRESS = bundle.kernel_handle("rehearsal", LONG, TRAIN)
+ADDRESS = bundle.address("rehearsal", LONG, TRAIN)
 
 PUSHES = [
     Row("K01 refused by a 200", 4, "Notebook not found", {SAVE: ["no such notebook"]}, SAVE),

@@ -86,7 +86,7 @@ from pathlib import Path
 from commands import console
 from deploy import gate
 
-console.reported(lambda options: gate.check_text("the dataset's name", sys.stdin.read()), {})
+console.reported(lambda options: gate.check_text("the description", sys.stdin.read()), {})
 """
 FALL = """
 import sys, threading
@@ -134,12 +134,13 @@ def planted(tmp_path_factory, seed):
             stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=120,
         ).stdout  # fmt: skip
 
-    def invoke(task, name=""):
-        run(name or task, "-m", "invoke", task, "--json", *["--yes"] * task.startswith("push"))
+    def invoke(task, name="", *more):
+        yes = ["--yes"] * task.startswith("push")
+        run(name or task, "-m", "invoke", task, "--json", *yes, *more)
 
     with LocalKaggle(folder / "kaggle", competitions=hosted, offline=True) as local:
-        local.key = texts["environment"].partition("=")[2]
-        environment |= {**local.environment, "KAGGLE_KEY": local.key, "VERBOSE": "1"}
+        local.oauth.key = texts["environment"].partition("=")[2]
+        environment |= {**local.environment, "KAGGLE_KEY": local.oauth.key, "VERBOSE": "1"}
         plant(project, texts)
         invoke("push-train", "refused")
         sent = {"refused": (project / "build").exists() or "SaveKernel" in calls(local)}
@@ -148,12 +149,12 @@ def planted(tmp_path_factory, seed):
             invoke(task)
         run("submit", "-c", SUBMIT, RUN, given=f"digits {texts['submission description']}")
         run("fall", "-c", FALL, given=texts["traceback"])
-        own = base64.b64encode(f"{USER}:{local.key}".encode()).decode()
+        own = base64.b64encode(f"{USER}:{local.oauth.key}".encode()).decode()
         message = f"Bad request, Authorization: Basic {own}, and {texts['error page']}"
         for call in CALLS["push-train"]:
             refusal = instead(400, {"code": 400, "message": message})
             local.faults.say(call, itertools.repeat(refusal))
-        invoke("push-train", "error page")
+        invoke("push-train", "error page", "--again")
         printed["journal"] = row(project, texts["journal row"])
         sent["publish"] = "StartBlobUpload" in calls(local)
         sent["submit"] = "CreateCodeSubmission" in calls(local)

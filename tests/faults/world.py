@@ -181,7 +181,7 @@ def log_in(local: LocalKaggle, token: str = ENDED_TOKEN, seconds: float = -600) 
     for name in CREDENTIALS:
         os.environ.pop(name, None)
     held = {
-        "refresh_token": local.refresh_token,
+        "refresh_token": local.oauth.refresh_token,
         "access_token": token,
         "access_token_expiration": (datetime.now(UTC) + timedelta(seconds=seconds)).isoformat(),
         "username": "rehearsal",
@@ -230,7 +230,7 @@ def temporary(task: str = "", **hosting: Any) -> Iterator[World]:
                 _move_here(Records(world.project).journal)
             yield world
     finally:
-        secrets.forget()
+        secrets._known.clear()
         os.environ.clear()
         os.environ.update(environment)
         shutil.rmtree(folder, ignore_errors=True)
@@ -301,7 +301,7 @@ def _publish(world: User, kaggle: Kaggle) -> Any:
     pushes = _resolved(world, kaggle)
     run = pushes.last_run(TRAIN)
     folder = pushes.pulled_folder(run)
-    return steps.published(kaggle, world.project, run, folder, show=world.shown.append)
+    return steps.published(kaggle, world.project, folder, show=world.shown.append)
 
 
 def _published(world: World, made: Any) -> bool:
@@ -368,13 +368,13 @@ def _copy(world: World, run: Run) -> None:
 
 def another_run_s_version(world: World) -> None:
     """Let somebody else publish the artifact of another run, which becomes current."""
-    with world.local._changes():
+    with world.local.state.changes():
         held = world.local.datasets.datasets.setdefault(
-            DATASET, Dataset(1, "rehearsal", "digits-artifact", "Digits Artifact", "CC0-1.0", True)
+            DATASET, Dataset("rehearsal", "digits-artifact", "Digits Artifact", True)
         )
         folder = world.folder / "kaggle" / "datasets" / f"another-{len(held.versions) + 1}"
         write_artifact(folder, f"{len(held.versions):064d}")
-        held.versions.append(DatasetVersion(folder, "", 0.0, 0.0))
+        held.versions.append(DatasetVersion(folder))
 
 
 def _after_another_publish(world: World) -> None:

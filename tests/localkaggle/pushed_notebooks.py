@@ -91,7 +91,7 @@ def request(kaggle: LocalKaggle, method: str, address: str, **options: Any) -> r
     path = re.sub("^http://[^/]+", "", address)
     with requests.Session() as session:
         session.trust_env = False
-        options = {"auth": ("rehearsal", kaggle.key), "timeout": 60, **options}
+        options = {"auth": ("rehearsal", kaggle.oauth.key), "timeout": 60, **options}
         return session.request(
             method, f"http://127.0.0.1:{kaggle.port}{path}", allow_redirects=True, **options
         )

@@ -83,7 +83,7 @@ def everything(kaggle: LocalKaggle) -> list[Any]:
         output["log"],
         ask(kaggle, "ListDatasetFiles", **DATA).said,
         ask(kaggle, "ListSubmissions", competitionName="small").said,
-        [kaggle.environment, kaggle.refresh_token, kaggle.kernels.used_seconds["GPU"]],
+        [kaggle.environment, kaggle.oauth.refresh_token, kaggle.kernels.used_seconds["GPU"]],
     ]
 
 
@@ -147,11 +147,11 @@ def test_a_folder_that_is_served_or_hosts_something_else_is_refused(tmp_path):
         with pytest.raises(FileExistsError, match="in use by another"):
             LocalKaggle(tmp_path / "kaggle")
         state = kaggle.folder / "state.json"
-        assert state.stat().st_mode & 0o777 == 0o600 and kaggle.key in state.read_text()
+        assert state.stat().st_mode & 0o777 == 0o600 and kaggle.oauth.key in state.read_text()
 
     with pytest.raises(ValueError, match="hosts small; expected"):
         LocalKaggle(tmp_path / "kaggle")
-    with pytest.raises(ValueError, match="expected '2026', 'flat' or 'both'"):
+    with pytest.raises(ValueError, match="layout='2025': expected one of"):
         LocalKaggle(tmp_path / "kaggle", layout="2025")
 
 
@@ -189,7 +189,7 @@ def test_a_call_that_could_not_be_kept_is_refused_and_a_run_ends_all_the_same(
         push(kaggle)
         finished(kaggle)
         with monkeypatch.context() as patch:
-            patch.setattr(kaggle._state, "save", raises(OSError(errno.ENOSPC, "No space left")))
+            patch.setattr(kaggle.state, "save", raises(OSError(errno.ENOSPC, "No space left")))
             assert "disk is full" in push(kaggle)["message"]
             assert finished(kaggle, number=2).status == "COMPLETE"
-        assert "No space left" in kaggle.disk_full
+        assert "No space left" in kaggle.state.disk_full

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 
 import psutil
 import pytest
-import requests
 
 from localkaggle.__main__ import main
 from localkaggle.competitions import EMBEDDED, NAMES, Competition, accuracy
@@ -72,7 +71,6 @@ def test_an_exported_competition_is_what_everybody_sees(little, tmp_path, capsys
     [
         (["export", "digits", "{place}"], 2, "is not an empty folder", "export digits {place}-2"),
         (["export", "digits", "{place}/mine.txt/new"], 8, "could not write", "new-2"),
-        (["export", "titanic", "{place}/new"], 2, "no competition 'titanic'", "export digits"),
         (["serve", "--folder", "{place}"], 2, "{place}", "serve --folder {place}-2"),
         (["serve", "--folder", "{place}/k", "--port", "{port}"], 2, "in use", "--port 0"),
     ],
@@ -98,6 +96,7 @@ def test_what_cannot_be_served_or_written_is_refused_with_a_command_that_works(
     [
         (),
         ("serve", "--port", "80000"),
+        ("export", "titanic", "titanic"),
         ("serve", "--session-seconds", "0"),
         ("serve", "--dataset", "keras/weights"),
         ("serve", "--dataset", "keras/weights=/no/such/folder"),
@@ -189,29 +188,6 @@ def test_what_is_printed_leads_kaggles_own_command_there(tmp_path):
     assert told.read_text().startswith(given)
 
 
-@pytest.mark.slow
-def test_kaggle_auth_logs_in_prints_a_token_and_revokes_it(tmp_path):
-    """The browser's page asks for user name and key, and shows the code that the client wants."""
-    with serving() as served:
-        key, port = (re.search(rf"{name}(\S+)", served.lines)[1] for name in ("_KEY=", "0.0.1:"))
-        without = "unset KAGGLE_USERNAME KAGGLE_KEY; kaggle auth"
-        login = served.shell(
-            f"{without} login --no-launch-browser", tmp_path, stdin=subprocess.PIPE
-        )
-        url = next(line.strip() for line in login.stdout if "oauth2/authorize" in line)
-        with requests.Session() as browser:
-            browser.trust_env = False
-            here = url.replace("http://localhost", f"http://127.0.0.1:{port.rstrip(',')}")
-            asked = browser.get(here, timeout=60)
-            shown = browser.get(here, auth=("rehearsal", key), timeout=60)
-        told, _ = login.communicate(shown.text, timeout=SECONDS_AT_MOST)
-        token = served.said(f"{without} print-access-token", tmp_path)
-        revoked = served.said(f"{without} revoke; {without} print-access-token", tmp_path)
-
-    assert asked.status_code == 401 and "Basic" in asked.headers["WWW-Authenticate"]
-    assert "logged in as [rehearsal]" in told and "KGAT_" in token and "KGAT_" not in revoked
-
-
 KILLED, SLOW = signal.SIGKILL, pytest.mark.slow
 SANDBOX = pytest.mark.skipif(not namespaces(), reason="namespaces are not permitted")
 
@@ -237,7 +213,11 @@ def test_no_session_survives_a_server(tmp_path, monkeypatch, number, sandboxed):
         (folder,) = tmp_path.iterdir()
         key = re.search(r"_KEY=(\S+)", served.lines)[1]
         port = int(re.search(r"127\.0\.0\.1:(\d+)", served.lines)[1])
-        push(SimpleNamespace(key=key, port=port), *[APART] * sandboxed, ENDLESS)
+        push(
+            SimpleNamespace(oauth=SimpleNamespace(key=key), port=port),
+            *[APART] * sandboxed,
+            ENDLESS,
+        )
         assert soon(lambda: list(folder.glob("sessions/*/working/begun")))
         sessions = psutil.Process(served.process.pid).children(recursive=True)
         (os.kill if number == KILLED else os.killpg)(served.process.pid, number)

@@ -73,7 +73,7 @@ def test_no_header_but_the_right_one_opens(kaggle, header):
     for method, path in (("POST", STATUS), ("GET", LOG)):
         answer = request(kaggle, method, path, auth=None, data=b"{}", headers=headers)
         assert answer.status_code == 401
-    for header in (basic(f"rehearsal:{kaggle.key}".encode()), f"Bearer {kaggle.token}"):
+    for header in (basic(f"rehearsal:{kaggle.oauth.key}".encode()), f"Bearer {kaggle.oauth.token}"):
         headers = {"Authorization": header}
         assert request(kaggle, "POST", STATUS, auth=None, headers=headers).status_code == 403
 
@@ -106,7 +106,10 @@ def test_the_environment_holds_credentials_of_this_kaggle_alone(kaggle):
     """Its home is private and empty: a token in the real one would win, and be sent."""
     environment = kaggle.environment
 
-    assert (environment["KAGGLE_USERNAME"], environment["KAGGLE_KEY"]) == ("rehearsal", kaggle.key)
+    assert (environment["KAGGLE_USERNAME"], environment["KAGGLE_KEY"]) == (
+        "rehearsal",
+        kaggle.oauth.key,
+    )
     for name in ("HOME", "KAGGLE_CONFIG_DIR", "TMPDIR"):
         assert Path(environment[name]).is_relative_to(kaggle.folder)
         assert environment[name] != os.environ[name]
@@ -117,19 +120,18 @@ def test_the_journal_has_each_call_and_never_a_credential(kaggle):
     push(kaggle)
     ask(kaggle, "GetKernel", kernelSlug="missing")
     call = "/api/v1/security.OAuthService/IntrospectToken"
-    request(kaggle, "POST", call, json={"token": kaggle.token})
+    request(kaggle, "POST", call, json={"token": kaggle.oauth.token})
     request(kaggle, "POST", STATUS, json={}, auth=("rehearsal", "f" * 32))
 
-    assert [(call, code) for call, _, code, _ in kaggle.journal] == [
+    assert [(call.method, call.code) for call in kaggle.journal] == [
         ("SaveKernel", 200),
         ("GetKernel", 403),
         ("IntrospectToken", 200),
         ("GetKernelSessionStatus", 401),
     ]
-    assert kaggle.journal[1][1] == {"kernelSlug": "missing"}
-    for secret in (kaggle.key, kaggle.token, "f" * 32):
-        assert secret not in (text := json.dumps(kaggle.journal))
-        assert basic(f"rehearsal:{secret}".encode()) not in text
+    assert kaggle.journal[1].asked == {"kernelSlug": "missing"}
+    for secret in (kaggle.oauth.key, kaggle.oauth.token, "f" * 32):
+        assert secret not in json.dumps(kaggle.journal)
 
 
 # What is answered
@@ -169,16 +171,12 @@ def test_a_request_that_kaggle_would_not_understand_is_refused(kaggle, body):
 # Files
 
 
-def test_an_address_ends(start):
-    """By itself after a while, or when a test says so. Another one works."""
-    kaggle = start(facts=Facts(address_seconds=1e-9))
-    answer = request(kaggle, "GET", stored(kaggle, b"x"))
-    assert answer.status_code == 400 and "ExpiredToken" in answer.text
-
-    kaggle.storage.address_seconds = 0
+def test_an_address_ends(kaggle):
+    """Another one works."""
     url = stored(kaggle, b"x")
     kaggle.storage.expire()
-    assert request(kaggle, "GET", url).status_code == 400
+    answer = request(kaggle, "GET", url)
+    assert answer.status_code == 400 and "ExpiredToken" in answer.text
     assert request(kaggle, "GET", stored(kaggle, b"x")).status_code == 200
 
 
@@ -212,20 +210,8 @@ def test_a_file_that_is_another_one_by_now_comes_whole(kaggle):
     for same, content in ((tag, b"456789"), ('"another"', b"0123456789")):
         headers = {"Range": "bytes=4-", "If-Range": same}
         assert request(kaggle, "GET", url, headers=headers).content == content
-    assert request(kaggle, "GET", url, headers={"Range": "bytes=10-"}).status_code == 416
-
-
-def test_an_upload_that_breaks_keeps_whole_pieces(kaggle):
-    """Of 256 KiB, as Google's storage does; what passed is counted."""
-    size = 3 * 256 * 1024
-    url, kept = announced(kaggle, size), 2 * 256 * 1024
-    kaggle.wire.breaks_after = kept + 100
-
-    with pytest.raises(requests.RequestException):
-        put(kaggle, url, bytes(size))
-
-    assert kaggle.wire.up == kept + 100
-    assert put(kaggle, url, b"", f"bytes */{size}").headers["Range"] == f"bytes=0-{kept - 1}"
+    beyond = request(kaggle, "GET", url, headers={"Range": "bytes=10-"})
+    assert (beyond.status_code, beyond.headers["Content-Range"]) == (416, "bytes */10")
 
 
 def test_a_log_is_followed_while_the_run_goes(start):
@@ -270,8 +256,7 @@ BY_FILE = replace(SMALL, slug="by-file", takes_files=True, hidden_test=SMALL.vis
     [
         ({"machineShape": "TpuV5E8"}, {}, "TpuV5E8"),
         ({"enableTpu": True}, {}, "TpuV5E8"),
-        ({"machineShape": "NvidiaTeslaP100"}, {}, "NvidiaTeslaT4"),
-        ({"machineShape": "TpuV232"}, {}, ""),
+        ({"machineShape": "None"}, {}, ""),
         ({"machineShape": "TpuV5E8", "dockerImage": "gcr.io/kaggle-images/python@0"}, {}, ""),
         ({"machineShape": "TpuV5E8"}, {"dockerImageVersionId": 30000}, ""),
         ({"machineShape": "TpuV5E8"}, {"accelerator": "none"}, ""),
@@ -279,7 +264,7 @@ BY_FILE = replace(SMALL, slug="by-file", takes_files=True, hidden_test=SMALL.vis
     ],
 )
 def test_a_push_gets_the_machine_that_kaggle_would_give(kaggle, fields, metadata, given):
-    """Retired shapes become others, and whoever pins an image gets no TPU."""
+    """Whoever pins an image gets no TPU."""
     assert not push(kaggle, text=notebook("1", kaggle=metadata), **fields).get("error")
 
     assert kaggle.kernels.version("rehearsal/small-kernel", 1).shape == given
@@ -361,7 +346,7 @@ def test_an_output_is_listed_in_pages_without_links_and_nothing_else_is_served(s
 
 
 def test_a_version_is_current_and_mounted_once_it_is_processed(start):
-    """Stage by stage; until then no other one is taken."""
+    """Until then no other one is taken."""
     kaggle = start(ready_seconds=3600, queue_seconds=3600)
     assert publish(kaggle, **{"a.txt": b"a"}).said["status"] == "ok"
     version, seen = kaggle.datasets.datasets["rehearsal/small-data"].versions[0], []
@@ -374,11 +359,11 @@ def test_a_version_is_current_and_mounted_once_it_is_processed(start):
         return listed, not said.get("invalidDatasetSources")
 
     assert shown() == (False, False) and publish(kaggle, **{"b.txt": b"b"}).code == 403
-    for _ in range(6):
+    for _ in range(2):
         seen.append(ask(kaggle, "GetDatasetStatus", **DATA).said["status"])
-        version.made -= 3600 / 5
+        version.ready_at = version.mounted_at = 0.0
 
-    assert (seen[0], seen[1], seen[-1]) == ("NOT_YET_PERSISTED", "BLOBS_RECEIVED", "READY")
+    assert seen == ["BLOBS_RECEIVED", "READY"]
     assert shown() == (True, True) and publish(kaggle, **{"b.txt": b"b"}).code == 200
     assert ask(kaggle, "GetDataset", **DATA).said["currentVersionNumber"] == 1
 
@@ -581,10 +566,10 @@ def test_the_facts_of_a_file_are_what_a_server_is_made_with(tmp_path):
 @pytest.mark.parametrize(
     ("values", "said"),
     [
-        ({"colour": "red"}, "unknown fact 'colour'; expected some of: token_seconds, "),
-        ({"gpus": "two"}, "gpus='two'; expected a whole number, 0 or more"),
-        ({"internet": 1}, "internet=1; expected true or false"),
-        ({"rewritten": "a.csv"}, "rewritten='a.csv'; expected a list of names"),
+        ({"colour": "red"}, "unknown fact 'colour'; expected some of: refused_push, "),
+        ({"gpus": "two"}, "gpus='two'; expected something like 2"),
+        ({"internet": 1}, "internet=1; expected something like true"),
+        ({"rewritten": "a.csv"}, "rewritten='a.csv'; expected something like []"),
         ({"refused_push": "all"}, "refused_push='all'; expected one of nothing, shell, source"),
         (None, "not what `invoke doctor --live` writes"),
     ],
@@ -663,7 +648,7 @@ def test_a_version_that_is_ready_may_not_be_mounted_yet(start):
         said = push(kaggle, datasetDataSources=[SOURCE])
         first, *_ = versions = kaggle.datasets.datasets[SOURCE].versions
         assert said.get("invalidDatasetSources", []) == ([SOURCE] if len(versions) == 1 else [])
-        first.mount_seconds = 0.0
+        first.mounted_at = 0.0
 
     assert [*finished(kaggle, number=2).session.inputs.values()] == [first.folder]
 
@@ -708,23 +693,18 @@ def test_a_push_may_reserve_its_whole_timeout(start, reserves):
     assert ("timeReserved" in quota) is reserves
 
 
-RUNS = {"kernelExecutionType": "SAVE_AND_RUN_ALL"}
 NAMED = {"datasetDataSources": ["ann/weights"]}
 
 
 @pytest.mark.parametrize(
     ("facts", "pushed", "call", "said"),
     [
-        ({"default_execution": "saved"}, {}, "GetKernelSessionStatus", "'status': 'NEW_SCRIPT'"),
-        ({"default_execution": "saved"}, RUNS, "GetKernelSessionStatus", "'status': 'COMPLETE'"),
         ({"new_script_seconds": 3600.0}, {}, "GetKernelSessionStatus", "'status': 'NEW_SCRIPT'"),
         ({"prefixes": True}, NAMED, "GetKernel", "'datasets/ann/weights'"),
         ({"prefixes": False}, NAMED, "GetKernel", "['ann/weights']"),
         ({"other_slug": "-x"}, {}, "ListKernels", "'rehearsal/small-kernel-x'"),
         ({"missing": "404"}, {"slug": "rehearsal/another-one"}, "GetKernel", "'code': 404"),
         ({"missing": "403"}, {"slug": "rehearsal/another-one"}, "GetKernel", "'code': 403"),
-        ({"key_refused": True}, {}, "GetKernel", "'kernels.get' was denied"),
-        ({"key_refused": True}, {}, "ListKernels", "'rehearsal/small-kernel'"),
     ],
 )
 def test_a_call_is_answered_as_the_facts_say(start, tmp_path, facts, pushed, call, said):
@@ -737,32 +717,20 @@ def test_a_call_is_answered_as_the_facts_say(start, tmp_path, facts, pushed, cal
     assert said in str(ask(kaggle, call, **fields).said)
 
 
-def test_a_new_address_may_have_to_begin_with_a_letter(start):
-    kaggle = start(facts=Facts(leading_digit=False))
-
-    assert push(kaggle, slug="rehearsal/2026-kernel")["error"] == "Notebook not found"
-    assert push(kaggle, slug="rehearsal/k-2026-kernel")["versionNumber"] == 1
-
-
-def test_all_files_of_a_folder_come_as_one_archive(start):
-    """Of a dataset and of a competition, as Kaggle's own command asks for them."""
+@pytest.mark.parametrize(
+    ("service", "call", "fields"),
+    [
+        ("datasets.Dataset", "DownloadDataset", DATA),
+        ("competitions.Competition", "DownloadDataFiles", {"competitionName": "small"}),
+    ],
+)
+def test_all_files_come_as_one_archive(start, service, call, fields):
+    """As Kaggle's own command asks for them; what it shows first is there, too."""
     kaggle = start(competitions=[SMALL])
     publish(kaggle, **{"a.txt": b"a", "b.txt": b"b"})
 
-    for call, fields in (
-        ("DownloadDataset", DATA),
-        ("DownloadDataFiles", {"competitionName": "small"}),
-    ):
-        service = "datasets.Dataset" if "set" in call else "competitions.Competition"
-        answer = request(kaggle, "POST", f"/api/v1/{service}ApiService/{call}", json=fields)
-        with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
-            assert len(archive.namelist()) == 2 and archive.testzip() is None
+    answer = request(kaggle, "POST", f"/api/v1/{service}ApiService/{call}", json=fields)
 
-
-def test_what_kaggles_own_command_shows_before_it_downloads(start):
-    kaggle = start(competitions=[SMALL])
-    publish(kaggle, **{"a.txt": b"a"})
-
-    (listed,) = ask(kaggle, "ListCompetitions").said["competitions"]
-    assert (listed["title"], listed["userHasEntered"]) == ("Small Things", True)
+    with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
+        assert len(archive.namelist()) == 2 and archive.testzip() is None
     assert ask(kaggle, "GetDatasetMetadata", **DATA).said["info"]["title"] == "Small data"

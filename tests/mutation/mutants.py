@@ -25,6 +25,7 @@ from typing import Any
 
 # Per subject: the files that are changed, and the tests that reach them through processes of their
 # own, where coverage does not know which test it was.
+REACH_KAGGLE = ["tests/deploy/ordinary", "tests/faults", "tests/commands", "tests/doors"]
 SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "checkpoint and resume": (
         [
@@ -63,27 +64,68 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
         ],
         ["tests/pipeline/data", "tests/pipeline/train", "tests/numerics"],
     ),
-    "push and publish": (
+    "Kaggle: push": (
         [
-            *("deploy/push_and_watch.py", "deploy/datasets.py"),
-            *("deploy/push_preview.py", "deploy/retries.py"),
+            "deploy/chain.py",
+            "deploy/push.py",
+            "deploy/preview.py",
         ],
-        ["tests/deploy/ordinary", "tests/faults", "tests/commands", "tests/doors"],
+        REACH_KAGGLE,
     ),
-    "reconciliation": (
+    "Kaggle: journal": (
         [
-            *("deploy/reconcile.py", "deploy/last_runs.py"),
-            *("deploy/next_steps.py", "deploy/polling.py"),
-            *("deploy/competition.py", "deploy/journal.py"),
+            "deploy/journal.py",
+            "deploy/records.py",
+            "deploy/sessions.py",
         ],
-        ["tests/deploy/ordinary", "tests/faults", "tests/commands", "tests/doors"],
+        REACH_KAGGLE,
     ),
-    "bundle": (
+    "Kaggle: datasets": (
         [
-            *("deploy/bundle.py", "deploy/gate.py"),
-            "deploy/bundle_versions.py",
+            "deploy/datasets.py",
+            "deploy/saved.py",
+        ],
+        REACH_KAGGLE,
+    ),
+    "Kaggle: competition": (
+        [
+            "deploy/competition.py",
+            "deploy/watch.py",
+        ],
+        REACH_KAGGLE,
+    ),
+    "Kaggle: calls": (
+        [
+            "deploy/client.py",
+            "deploy/connection.py",
+            "deploy/transfer.py",
+            "deploy/failures.py",
+        ],
+        REACH_KAGGLE,
+    ),
+    "Kaggle: bundle": (
+        [
+            "deploy/bundle.py",
+            "deploy/gate.py",
+            "deploy/secrets.py",
         ],
         ["tests/deploy/bundle", "tests/localkaggle/sessions", "tests/doors"],
+    ),
+    "Kaggle: output": (
+        [
+            "deploy/output.py",
+            "deploy/pull.py",
+            "deploy/runs.py",
+        ],
+        REACH_KAGGLE,
+    ),
+    "Kaggle: local": (
+        [
+            "localkaggle/services/kernels.py",
+            "localkaggle/services/datasets.py",
+            "localkaggle/services/submissions.py",
+        ],
+        ["tests/localkaggle", "tests/contract", "tests/faults"],
     ),
 }
 COMPARED: dict[type[ast.cmpop], str] = {
@@ -153,9 +195,13 @@ def _sites(node: ast.AST) -> Iterator[tuple[ast.AST, str]]:
                 yield from _sites(child)
 
 
-def sample(seed: int, each: int) -> Iterator[dict[str, Any]]:
-    """Draw that many mutants of each subject's files as they are in the current folder."""
+def sample(seed: int, each: int, of: str) -> Iterator[dict[str, Any]]:
+    """Draw that many mutants of the files of each subject whose name begins so, as they are in the
+    current folder.
+    """
     for subject, (files, _) in SUBJECTS.items():
+        if not subject.startswith(of):
+            continue
         found = []
         for file in files:
             source = Path(file).read_text()
@@ -264,13 +310,14 @@ def main() -> None:
     drawn = commands.add_parser("sample")
     drawn.add_argument("--seed", type=int, required=True)
     drawn.add_argument("--each", type=int, default=8)
+    drawn.add_argument("--of", default="", help='as "Kaggle": subjects whose name begins so')
     tried = commands.add_parser("run")
     tried.add_argument("mutants", type=Path)
     tried.add_argument("--tree", type=Path, required=True)
     tried.add_argument("--times", type=Path, required=True)
     given = parser.parse_args()
     if given.command == "sample":
-        results = sample(given.seed, given.each)
+        results = sample(given.seed, given.each, given.of)
     else:
         listed = [json.loads(line) for line in given.mutants.read_text().splitlines()]
         results = run(given.tree.resolve(), listed, given.times)

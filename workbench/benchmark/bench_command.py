@@ -13,15 +13,8 @@ from pipeline.config import Config
 from pipeline.errors import ConfigError
 from pipeline.runtime import backend, devices
 from workbench.benchmark import cells, images, measurement
+from workbench.options import BENCH
 
-OPTIONS = {
-    "batch": "images a step, with commas between; default: the config's, a half and a quarter",
-    "pattern": "as 1,3 or 1..8; 1: training alone, 2: with validation, 3: and augmentation; 4 to 6:"
-    " the same from PNG files; 7 and 8: as 4 and 6, with 4 workers; default: all",
-    "epochs": "of each training, 2 or more: the first compiles; default: 3",
-    "images": "to train on at most; default: all",
-    "minutes": "after which no other cell begins; default: no end",
-}
 EPOCHS = 3
 SMALL = {"k": 1, "n": 1, "kernel_size": 3}
 INPUT = "a competition's folder; default: CIFAR-100 where Keras reaches it, else made images"
@@ -31,13 +24,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of `bench`, beside --config."""
     parser.add_argument("--input", type=Path, help=INPUT)
     parser.add_argument("--output", required=True, type=Path, help="gets a file a cell")
-    for option, words in OPTIONS.items():
+    for option, words in BENCH.items():
         parser.add_argument(f"--{option}", default="", help=words)
 
 
 def bench(options: argparse.Namespace, show: Callable[[str], None]) -> dict[str, Any]:
     """Measure what the options say, as `run` does."""
-    given = {name: getattr(options, name) for name in OPTIONS}
+    given = {name: getattr(options, name) for name in BENCH}
     return measure(options.config, options.input, options.output, given, show)
 
 
@@ -78,7 +71,7 @@ def read(config: Config, given: Mapping[str, str]) -> Options:
     """Return what the options say, before anything is measured.
 
     Args:
-        given: by the names of `OPTIONS`; "", or not there: the default.
+        given: by the names of `workbench.options.BENCH`; "", or not there: the default.
 
     Raises:
         ConfigError: if an option is none.

@@ -10,28 +10,13 @@ from pipeline.config import config_files
 from pipeline.errors import ConfigError, PipelineError
 from pipeline.runtime import backend
 
-OPTIONS = {
-    "for": "the machine that trains: tpu-v5e-8 (default) or cpu, for which networks are timed",
-    "budget": "how long the training may take, as 2h (default for a TPU), 8m (for a CPU) or 90s",
-    "write": "name of the new config in pipeline/configs/, or the path of a .py file; default: the "
-    "config is printed",
-    "page": "an HTML file to write, with all findings in words and pictures",
-    "competition": "the last part of its address on Kaggle; default: as the folder is called",
-    "sample": "the sample submission, if it is ambiguous: a path in the folder",
-    "train": "the table with the labels, or the folder of class folders, if it is ambiguous",
-    "test": "the table of the test set, if it is ambiguous",
-    "label": "the column to predict, if it is ambiguous; several: with commas between",
-    "metric": "the competition's metric, in which the baseline is measured; with --write EXISTING "
-    "it renews metric and baseline of that config, and nothing else",
-}
-
 
 def run(folder: Path, given: Mapping[str, str], show: Callable[[str], None]) -> dict[str, Any]:
     """Show what is in a competition folder and the proposed config, and return both.
 
     Args:
         folder: as Kaggle mounts it.
-        given: a value for each of `OPTIONS`, "" for the default.
+        given: a value for each of `workbench.options.INSPECT`, "" for the default.
         show: prints a line.
     """
     backend.choose("jax")  # TensorFlow, which reads TFRecords, imports Keras

@@ -18,14 +18,12 @@ class Cost:
         hours: of the runtime.
         sessions: that these hours take.
         weeks: whose quota they take, this week included.
-        left: as given.
         units, yen, usd: of Colab.
     """
 
     hours: float
     sessions: int | None
     weeks: int | None
-    left: float | None
     units: float | None
     yen: float | None
     usd: float | None
@@ -57,7 +55,6 @@ def of(
         hours=hours,
         sessions=math.ceil(hours / min(ends)) if ends else None,
         weeks=None if not a_week else 1 + max(math.ceil(later / a_week), 0),
-        left=left,
         units=units,
         yen=None if units is None else YEN_A_UNIT * units,
         usd=None if units is None else USD_A_UNIT * units,

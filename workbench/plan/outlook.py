@@ -34,7 +34,6 @@ class Work:
         seen: earlier runs.
         files: a sample of the competition's images; None: there is none.
         decodes: images a second that one CPU decodes. decodes_basis: what this rests on.
-        left: hours of quota that are left this week, by "TPU" and "GPU"; {}: not known.
     """
 
     config: Config
@@ -44,7 +43,6 @@ class Work:
     files: Any = None
     decodes: float = DECODES
     decodes_basis: str = "assumed"
-    left: Any = None
 
     @property
     def held(self) -> float:
@@ -207,9 +205,7 @@ def of(
         memory_basis=ESTIMATED if found is None and refused is None else COMPILED,
         micro_batch=micro, largest=None if room is None else room * runtime.cores, step=step,
         epoch=epoch, total=total, time_basis=basis, time_source=source,
-        spent=cost.of(runtime, total.usual, left=(work.left or {}).get(runtime.quota),
-            session_hours=config.session_hours,
-        ),
+        spent=cost.of(runtime, total.usual, session_hours=config.session_hours),
         compiled=found, input=given, why="; ".join(filter(None, notes)),
     )  # fmt: skip
 

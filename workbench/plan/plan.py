@@ -49,7 +49,6 @@ class Given:
         test_images: to predict; None: not known.
         paths: of the labelled images, some of which are decoded; empty: rates are assumed.
         seen: earlier runs.
-        left: hours of quota that are left this week, by "TPU" and "GPU"; {}: not known.
         largest: search for the largest batch of each TPU, too: three compilations.
     """
 
@@ -58,7 +57,6 @@ class Given:
     test_images: int | None = None
     paths: Paths = ()
     seen: Sequence[Seen] = ()
-    left: Any = None
     largest: bool = False
 
 
@@ -138,7 +136,7 @@ def make(
         warnings.append(str(error))
     held = 1 / config.folds if config.folds else config.data.validation_fraction
     images = max(round(given.images * (1 - held)), 1)
-    work = Work(config, counts, images, given.seen, left=given.left)
+    work = Work(config, counts, images, given.seen)
     if given.paths:
         try:
             work = _sampled(work, given.paths)

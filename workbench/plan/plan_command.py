@@ -23,18 +23,6 @@ from workbench.plan.speed_records import Seen
 
 FILE = "plan.json"  # in a run's output folder: the prediction that its report compares with
 ASSUMED_IMAGES = 50_000
-OPTIONS = {
-    "for": f"runtimes, with commas between, or all; default: {', '.join(OFFERED)}. Of"
-    f" {', '.join(accelerators.RUNTIMES)}, and {HERE}, where some steps are timed here",
-    "input": "the competition's folder: its rows are counted, and some of its images decoded",
-    "images": "labelled images, in place of those in --input; default: as the config says, else"
-    f" {ASSUMED_IMAGES:,}",
-    "probe": "output folders of earlier trainings, with commas between, whose speed counts; two"
-    " batches of one network on one runtime give its time",
-    "output": "the output folder of a training, which keeps the plan in plan.json for its report",
-    "page": "HTML file to write, with the table and a picture",
-}
-LARGEST = "search for the largest batch that a TPU takes: three compilations"
 
 
 def run(
@@ -44,16 +32,14 @@ def run(
     *,
     largest: bool = False,
     seen: list[Seen] | None = None,
-    left: dict[str, float] | None = None,
 ) -> dict[str, Any]:
     """Show the plan of a config, and return it.
 
     Args:
-        given: a value for each of `OPTIONS`, "" for the default.
+        given: a value for each of `workbench.options.PLAN`, "" for the default.
         show: prints a line.
         largest: search for the largest batch of each TPU.
         seen: earlier runs, where --probe names none.
-        left: hours of quota that are left this week, by "TPU" and "GPU".
 
     Raises:
         ConfigError: if an option cannot work; after the plan, if the model cannot be built or the
@@ -62,7 +48,7 @@ def run(
     names = _names(given["for"])
     probed = [Path(name.strip()) for name in given["probe"].split(",") if name.strip()]
     runs = list(map(speed_records.read, probed)) or seen or []
-    asked, problem = _given(config, given, largest, runs, left)
+    asked, problem = _given(config, given, largest, runs)
     if HERE in names:  # as `train` does
         os.environ["JAX_PLATFORMS"] = "cpu"
         backend.use_every_core(config.batch)
@@ -111,13 +97,12 @@ def _names(asked: str) -> tuple[str, ...]:
 
 
 def _given(
-    config: Config, given: Mapping[str, str], largest: bool, seen: list[Seen],
-    left: dict[str, float] | None,
-) -> tuple[Given, str]:  # fmt: skip
+    config: Config, given: Mapping[str, str], largest: bool, seen: list[Seen]
+) -> tuple[Given, str]:
     """Return what is known beside the config, and what is wrong with --input."""
 
     def known(images: int, basis: str, **more: Any) -> Given:
-        return Given(images, basis, seen=seen, left=left, largest=largest, **more)
+        return Given(images, basis, seen=seen, largest=largest, **more)
 
     said, most = given["images"], 10**12
     if said and not (re.fullmatch("[0-9]{1,13}", said) and 1 <= int(said) <= most):

@@ -91,9 +91,9 @@ def row(one: Outlook, images: int) -> tuple[str, ...]:
         one.title,
         memory,
         largest,
-        _interval(one.step, seconds),
-        _interval(one.epoch, shown),
-        _interval(one.total, shown),
+        interval(one.step, seconds),
+        interval(one.epoch, shown),
+        interval(one.total, shown),
         MISSING if spent is None or spent.sessions is None else str(spent.sessions),
         MISSING if spent is None or spent.weeks is None else str(spent.weeks),
         price,
@@ -158,7 +158,7 @@ def _inference(made: Plan) -> list[str]:
         return [f"Inference on two T4: {most} into {shown(found.limit)}{reads}"]
     late = found.limit is not None and found.total.usual > found.limit
     verdict = f", more than the {shown(found.limit or 0)} there are" if late else ""
-    what = f"{found.images:,} {made.noun} in {_interval(found.total, shown)}"
+    what = f"{found.images:,} {made.noun} in {interval(found.total, shown)}"
     return [f"Inference on two T4: {what}{verdict}{reads}"]
 
 
@@ -175,7 +175,8 @@ def _compiled(title: str, found: dict[str, Any]) -> str:
     )
 
 
-def _interval(found: Interval | None, text: Callable[[float], str]) -> str:
+def interval(found: Interval | None, text: Callable[[float], str]) -> str:
+    """Return a figure with its range, each end as `text` says it; a dash: it is not known."""
     if found is None:
         return MISSING
     least, usual, most = (text(one) for one in _ends(found))

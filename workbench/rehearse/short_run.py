@@ -52,14 +52,12 @@ class Plan:
         train: most rows to train on; None: all.
         tests: most rows of each test set; None: all.
         lines: what it does not do, in words.
-        weights: bytes of the model's weights in float32, of all folds.
     """
 
     changes: Mapping[str, Any] = field(default_factory=dict)
     train: int | None = None
     tests: int | None = None
     lines: tuple[str, ...] = ()
-    weights: int = 0
 
 
 def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
@@ -89,8 +87,8 @@ def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet:
             ".\nExpected a plan. Lower data.height and data.width in the config, or rehearse all of"
             f" it:\ninvoke dry-run --config {shlex.quote(config)} --input DIR --full"
         )
-    changes, train, most, said, weights = json.loads(lines[-1])
-    return Plan(changes, train, most, tuple(said), weights)
+    changes, train, most, said = json.loads(lines[-1])
+    return Plan(changes, train, most, tuple(said))
 
 
 def plan(config: Config, rows: int, tests: int, budget: float, *, internet: bool = False) -> Plan:
@@ -118,7 +116,7 @@ def plan(config: Config, rows: int, tests: int, budget: float, *, internet: bool
         tests_left = _tests_left(tests, predicting, cost, folds * config.views)
         fewer = (f"does {tests_left:,} of {tests:,} rows to predict",) if tests_left < tests else ()
         left = tests_left if fewer else None
-        return Plan(changes, None, left, (*lines, *fewer), cost.weights * folds)
+        return Plan(changes, None, left, (*lines, *fewer))
     few, views = min(folds, 2), min(config.views, 2)
     shorter: dict[str, Any] = {"folds": few} if folds > few else {}
     shorter |= {"views": views} if config.views > views else {}
@@ -138,7 +136,7 @@ def plan(config: Config, rows: int, tests: int, budget: float, *, internet: bool
         said,
         f"the whole training takes about {shown(whole)} on this machine; to do all: --full",
     )
-    return Plan({**changes, **shorter}, kept, tests_left, lines, cost.weights * few)
+    return Plan({**changes, **shorter}, kept, tests_left, lines)
 
 
 def _tests_left(tests: int, seconds: float, cost: Cost, times: int) -> int:
@@ -230,4 +228,4 @@ def _said(config: Config, short: Config, rows: tuple[int, int], tests: tuple[int
 if __name__ == "__main__":
     name, *amounts, fetched = json.loads(sys.argv[1])
     made = plan(configs.load(name), *amounts, internet=fetched)
-    print(json.dumps([made.changes, made.train, made.tests, made.lines, made.weights]))
+    print(json.dumps([made.changes, made.train, made.tests, made.lines]))

@@ -28,14 +28,12 @@ class Cost:
         training: seconds for one image of a step.
         step: seconds of a step beside its images.
         compiling: seconds of XLA, for all programs of a rehearsal.
-        weights: bytes of the model's weights in float32.
     """
 
     predicting: float
     training: float
     step: float
     compiling: float
-    weights: int
 
 
 def of(config: Config) -> Cost:
@@ -67,9 +65,8 @@ def of(config: Config) -> Cost:
                 dense, apart = dense + operations * (not alone), apart + operations * alone
     seconds = dense / OPERATIONS + apart / DEPTHWISE + returned / OUTPUTS
     layers = len(model.layers)
-    count = model.count_params()
-    step = layers * LAYER + count * WEIGHT
-    return Cost(seconds, passes(config) * seconds, step, layers / COMPILED, 4 * count)
+    step = layers * LAYER + model.count_params() * WEIGHT
+    return Cost(seconds, passes(config) * seconds, step, layers / COMPILED)
 
 
 def _grouped(layer: Any) -> bool:

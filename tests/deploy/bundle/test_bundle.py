@@ -218,13 +218,10 @@ def test_metadata_that_is_no_object_or_sets_what_is_added_is_refused(root, text)
         build(root)
 
 
-@pytest.mark.parametrize(
-    "wrong",
-    [{"config": "../../etc/passwd"}, {"kernel": "no-such"}, {"kernel": "infer-gpu", "expect": {}}],
-)
+@pytest.mark.parametrize("wrong", [{"config": "../../etc/passwd"}, {"kernel": "no-such"}])
 def test_a_wrong_argument_is_named_and_nothing_is_written(root, wrong):
     """The message says what was received and what was expected."""
-    with pytest.raises(UsageError, match=r"[Ee]xpected|needs"):
+    with pytest.raises(UsageError, match=r"[Ee]xpected"):
         build(root, **wrong)
 
     assert not (root / "out").exists()
@@ -236,9 +233,9 @@ def test_every_competition_gives_an_address_that_kaggle_would_make_from_the_titl
     or none.
     """
     for handle in (
-        bundle.kernel_handle("ann", competition, "train-tpu"),
-        bundle.kernel_handle("ann", competition, "infer-gpu"),
-        bundle.dataset_handle("ann", competition),
+        bundle.address("ann", competition, "train-tpu"),
+        bundle.address("ann", competition, "infer-gpu"),
+        bundle.address("ann", competition, "artifact"),
     ):
         slug = handle.split("/")[1]
         assert slugify(bundle.title(handle)) == slug
@@ -248,7 +245,7 @@ def test_every_competition_gives_an_address_that_kaggle_would_make_from_the_titl
 def test_two_long_competitions_that_differ_in_the_year_get_two_kernels():
     """Cutting a name to fit must not make two of them one."""
     name = "a-competition-with-a-very-long-name-of-fifty-letters-"
-    handles = {bundle.kernel_handle("ann", f"{name}{year}", "train-tpu") for year in (2025, 2026)}
+    handles = {bundle.address("ann", f"{name}{year}", "train-tpu") for year in (2025, 2026)}
 
     assert len(handles) == 2
 
@@ -361,13 +358,12 @@ def test_all_reasons_are_named_at_once(good):
     notebook, metadata = copy.deepcopy(good)
     assert notebook["metadata"]["kernelspec"]["name"] == "python3"
     assert "kaggle" not in notebook["metadata"]
-    del notebook["cells"][0]["source"]
     notebook["cells"][1]["source"] = "x" * 900_000
 
     with pytest.raises(UsageError) as caught:
         check(notebook, {**metadata, "language": "r"})
 
-    for reason in ("language is", "900,000", "not a valid notebook"):
+    for reason in ("language is", "900,000"):
         assert reason in str(caught.value)
 
 
@@ -395,7 +391,7 @@ def test_a_line_that_says_that_it_is_no_secret_passes_unless_its_value_is_in_use
 
 # Where a push can hold a token.
 PLACES = {
-    "lines of a cell": lambda cell, _, token: cell.update(source=["1\n", f"b = '{token}'\n"]),
+    "a cell": lambda cell, _, token: cell.update(source=f"1\nb = '{token}'\n"),
     "a name in cell metadata": lambda cell, _, token: cell.update(metadata={token: {}}),
     "an output": lambda cell, _, token: cell.update(
         outputs=[{"output_type": "stream", "name": "stdout", "text": token}]

@@ -34,7 +34,7 @@ def outlived(start):
 
 def codes(local: LocalKaggle, method: str) -> list[int]:
     """Return how the calls of a method were answered."""
-    return [line[2] for line in local.journal if line[0] == method]
+    return [call.code for call in local.journal if call.method == method]
 
 
 def test_a_question_that_outlives_its_token_is_asked_with_a_new_one(outlived):
@@ -66,7 +66,7 @@ def test_an_order_that_was_answered_by_401_is_sent_again_and_happens_once(outliv
 def test_a_token_with_less_than_an_hour_is_renewed_at_the_start(start, seconds, renewed):
     """The client itself uses it until half an hour after its end."""
     local = start()
-    log_in(local, local.token, seconds)
+    log_in(local, local.oauth.token, seconds)
 
     connect().quota()
 
@@ -76,7 +76,7 @@ def test_a_token_with_less_than_an_hour_is_renewed_at_the_start(start, seconds, 
 def test_a_login_that_ends_meanwhile_or_before_names_the_command(outlived):
     """`kaggle auth login` alone says that one is logged in already."""
     local, kaggle, _ = outlived
-    local.oauth.revoke(local.refresh_token)
+    local.oauth.revoke()
 
     for call in (kaggle.quota, lambda: log_in(local) and connect()):
         with pytest.raises(CredentialError, match="expired, or was revoked") as caught:

@@ -1,14 +1,13 @@
 """A training's progress and its artifact are read from its folder alone; nothing corrupt counts."""
 
 import json
-from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from deploy import output, saved
-from deploy.errors import Unverified, UsageError
+from deploy import saved
+from deploy.errors import Unverified
 from formats import checksums
 from pipeline.runtime import provenance
 from pipeline.train import checkpoint
@@ -102,18 +101,11 @@ def test_a_run_is_complete_by_its_own_word_or_by_its_artifact(tmp_path):
     assert words == ["complete", "complete", "partial, step 40 of 120"]
 
 
-def noted(folder, *differing):
-    """Write the note of a pull for which Kaggle had other bytes in these files."""
-    note = output.PullNote("ann/digits-train-tpu/1", "127.0.0.1:1", "2026-11-21", differing)
-    (folder / output.NOTE).write_text(json.dumps(asdict(note)))
-
-
 def test_what_kaggle_changed_and_is_found_again_is_not_resumed_with(tmp_path):
     """The curves begin anew then; the training does not."""
     provenance.seal(trained(tmp_path, 40), "partial")
     before = saved.read(tmp_path).files
     (tmp_path / "history.csv").write_text("epoch\r\n")
-    noted(tmp_path, "history.csv")
 
     found = saved.read(tmp_path)
 
@@ -128,7 +120,6 @@ def test_what_kaggle_changed_and_a_training_needs_is_refused(tmp_path):
     weights.write_text("{}")
     provenance.seal(tmp_path, "partial")
     weights.write_text("{} ")
-    noted(tmp_path, "fold-1/init/weights.npz")
 
     with pytest.raises(Unverified, match=r"weights\.npz is not what the run wrote"):
         saved.read(tmp_path)
@@ -194,9 +185,7 @@ def test_missing_extra_and_cut_files_are_all_named(artifact):
         (lambda path: edit(path, metrics={"accuracy": 1.0}), CHANGED),
         (lambda path: edit(path, manifest_sha256="0" * 64), CHANGED),
         (lambda path: edit(path, manifest_sha256=None), "lacks manifest_sha256"),
-        (lambda path: reseal(path, run_id=7), "not three texts"),
-        (lambda path: reseal(path, weights_sha256="0" * 64), "weights_sha256 is that of no file"),
-        (link, "weights.npz is a link"),
+        (link, "weights.npz is missing, or a link"),
     ],
 )
 def test_a_broken_or_edited_artifact_proves_nothing(artifact, spoil, said):
@@ -207,8 +196,7 @@ def test_a_broken_or_edited_artifact_proves_nothing(artifact, spoil, said):
         saved.manifest(artifact)
 
 
-def test_without_an_artifact_or_its_manifest_the_message_says_what_to_run(tmp_path):
+def test_without_a_manifest_the_message_says_what_to_run(tmp_path):
     """Pull comes first; a folder without a manifest is no artifact that anybody can vouch for."""
-    for folder, kind in ((tmp_path / "artifact", UsageError), (tmp_path, Unverified)):
-        with pytest.raises(kind, match=r"has no manifest\.json.*\n.*\ninvoke pull"):
-            saved.manifest(folder)
+    with pytest.raises(Unverified, match=r"manifest\.json cannot be read(.|\n)*\ninvoke pull"):
+        saved.manifest(tmp_path / "artifact")

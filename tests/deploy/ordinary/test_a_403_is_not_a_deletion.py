@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from deploy.errors import Ambiguous, Detached, RelayError, Renamed, Unknown
-from deploy.journal import PUSH, State, Why
+from deploy.journal import PUSH, State
 from deploy.project import Project
 from deploy.push import status_of
 from deploy.records import Records
@@ -21,6 +21,15 @@ from tests.deploy.trainer import Script
 RENAMED = "rehearsal/my-digits-baseline"
 FOR_EVER = itertools.repeat("403")
 READS = ("GetKernel", "GetKernelSessionStatus", "ListKernelSessionOutput")
+
+
+def rename(local: LocalKaggle, handle: str, title: str) -> None:
+    """Give a kernel another title, and so another address, as its owner can on the site."""
+    kernel = local.kernels.kernels.pop(handle)
+    kernel.title, kernel.slug = title, title.lower().replace(" ", "-")
+    local.kernels.kernels[kernel.handle] = kernel
+    for version in kernel.versions:
+        version.request.slug = kernel.handle
 
 
 @pytest.fixture
@@ -47,8 +56,7 @@ def outcomes(local: LocalKaggle, ours: Project) -> tuple[int, bool]:
     made.
     """
     return sent(local), any(
-        row.state == State.GONE or row.why == Why.ABSENT
-        for row in Records(ours).journal.requests(PUSH)
+        row.state in (State.GONE, State.ABSENT) for row in Records(ours).journal.requests(PUSH)
     )
 
 
@@ -184,14 +192,14 @@ def test_a_notebook_that_was_renamed_is_told_and_not_pushed_again(complete, ours
         lambda: steps.trained(kaggle, ours, show=lambda line: None),
     )
     for act in tasks:
-        local.kernels.rename(HANDLE, "My Digits Baseline")
+        rename(local, HANDLE, "My Digits Baseline")
 
         with pytest.raises(Renamed, match=f"its address is {RENAMED} now"):
             act()
 
-        local.kernels.rename(RENAMED, "Digits Train Tpu")
+        rename(local, RENAMED, "Digits Train Tpu")
         assert act() is not None and outcomes(local, ours) == (1, False)
-    local.kernels.rename(HANDLE, "My Digits Baseline")
+    rename(local, HANDLE, "My Digits Baseline")
     for answer in ("500", "403"):
         local.faults.say("ListKernels", itertools.repeat(answer))
         with pytest.raises(Unknown, match="whether its notebook was renamed"):

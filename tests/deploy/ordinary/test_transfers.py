@@ -19,7 +19,7 @@ from deploy import pull as pulling
 from deploy.connection import Pace
 from deploy.errors import Unreachable
 from deploy.runs import Run
-from deploy.transfer import RECEIVED_BYTES, Download, Origin
+from deploy.transfer import PARTIAL, RECEIVED_BYTES
 from formats import checksums
 from formats.errors import DiskError
 from localkaggle.server import LocalKaggle
@@ -197,12 +197,13 @@ def test_a_full_disk_says_so_and_leaves_nothing(site, tmp_path):
 
 def left_by_a_killed_pull(site: Site, runs: Path, content: bytes, tag: str) -> None:
     """Write what a pull of this run leaves that is killed in the middle of the large file."""
-    folder = runs / f".{output.folder_name(RUN)}-abcdefgh"
+    folder = runs / f".pull.{RUN.handle.partition('/')[2]}"
     place = output.safe("weights.npz")
-    download = Download(folder / place, pulling._note(folder, place))
     folder.mkdir(parents=True)
-    download.begin(Origin(tag, SIZE, site.local.storage.md5(site.weights)))
-    download.part.write_bytes(content)
+    (folder / f"{place}{PARTIAL}").write_bytes(content)
+    note = pulling._note(folder, place)
+    note.parent.mkdir()
+    note.write_text(json.dumps({"tag": tag}))
     (folder / "of-another-run.txt").write_text("stays behind")
 
 
@@ -227,7 +228,7 @@ def test_what_a_killed_pull_left_is_used_if_it_is_of_the_same_file(
     folder = site.pull(tmp_path / "runs")
 
     assert (folder / "weights.npz").read_bytes() == whole
-    assert site.wire.down == site.others + halves * SIZE // 2
+    assert site.wire.down - site.others - halves * SIZE // 2 in (0, 1)  # the last byte again
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
     assert not (folder / "of-another-run.txt").exists()
     assert any("going on with a pull that was interrupted" in line for line in shown)
@@ -244,7 +245,6 @@ def test_a_pull_that_lost_kaggle_keeps_what_came(site, tmp_path, shown):
 
     with pytest.raises(Unreachable):
         site.pull(runs)
-    assert "What was downloaded is kept" in shown[-1]
     site.wire.breaks_after, site.wire.passed, before = 0, lambda: None, site.wire.down
     folder = site.pull(runs)
 

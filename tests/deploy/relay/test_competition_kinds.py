@@ -9,7 +9,7 @@ from deploy.errors import Denied
 from deploy.project import INFER, TRAIN
 from deploy.records import Records
 from localkaggle.facts import Facts
-from localkaggle.faults import edited
+from localkaggle.faults import edited, instead
 from tests.deploy import steps
 from tests.deploy.small import QUICK, connect
 from tests.faults import world as worlds
@@ -25,7 +25,7 @@ def begin():
     with ExitStack() as stack:
 
         def make(task, facts=None, **more):
-            hosting = {"competitions": [competition(**more)], "facts": facts}
+            hosting = {"competitions": [competition(**more)], "facts": facts or Facts()}
             return stack.enter_context(worlds.temporary(task, **hosting))
 
         yield make
@@ -67,15 +67,16 @@ def test_a_competition_that_is_closed_or_over_is_named_before_a_push(begin, clos
 
 def test_a_pull_waits_until_the_output_is_listed(begin):
     """A run was COMPLETE, and Kaggle listed nothing for some time."""
-    world = begin("push-train", facts=Facts(listing_seconds=0.2))
+    world = begin("push-train")
     kaggle, show = connect(pace=dataclasses.replace(QUICK, listed=60)), world.shown.append
     run = push(world)
     steps.watched(kaggle, world.project, run, show=show)
+    world.local.faults.say("ListKernelSessionOutput", [instead(200, {})] * 2)
 
     folder = steps.pulled(kaggle, world.project, run, show=show)
 
     assert (folder / "artifact" / "manifest.json").is_file()
-    assert sum("lists no output yet" in line for line in world.shown) == 1
+    assert sum("lists no output of" in line for line in world.shown) == 1
 
 
 def test_nothing_is_pushed_or_asked_before_the_rules_are_accepted(begin):

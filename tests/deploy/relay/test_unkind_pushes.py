@@ -53,7 +53,7 @@ def refused_for_quota(local, kaggle, ours, **more):
 
 
 def test_a_notebook_without_a_version_is_named_with_both_ways_out(site, ours):
-    """Exit code 4, at once: nobody can wait for it to become well."""
+    """Exit code 4, once the questions have had their patience."""
     local, kaggle = site(refused_push="shell")
     refused_for_quota(local, kaggle, ours)
     before = sent(local)

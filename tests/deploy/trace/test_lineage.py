@@ -13,7 +13,6 @@ from deploy.errors import Unverified, UsageError
 from deploy.journal import PUBLISH, PUSH, SUBMIT, Ended, Journal, Made, Request, Sending
 from deploy.project import Project
 from deploy.records import Records
-from tests.faults.recorded_session import seal
 
 RUN_ID = "digits-20261121-090000-abcdef"
 
@@ -68,7 +67,7 @@ def ours(root: Path) -> Records:
     trained = ours.project.runs / "digits-train-tpu-v2"
     (trained / "artifact").mkdir(parents=True)
     inferred(ours.project.runs / "digits-infer-gpu-v3")
-    told = {"run_id": RUN_ID, "weights_sha256": WEIGHTS, "devices": "8 x TPU v5 lite (tpu)"}
+    told = {"run_id": RUN_ID, "weights_sha256": WEIGHTS}
     (trained / "artifact" / "manifest.json").write_text(json.dumps(told))
     bundle = {"bundle_sha256": "a" * 64, "git_commit": "1" * 40}
     (trained / "bundle.json").write_text(json.dumps(bundle))
@@ -107,7 +106,6 @@ def test_every_link_from_the_score_to_the_commit_is_shown(ours, submission):
         "infer commit": "2" * 40 + ", with local changes",
         "dataset version": "ann/digits-artifact/5",
         "artifact": f"{RUN_ID}, weights {'c' * 16}",
-        "accelerator": "8 x TPU v5 lite (tpu)",
         "train run": "ann/digits-train-tpu/2",
         "train bundle": "a" * 64,
         "train commit": "1" * 40,
@@ -122,7 +120,7 @@ def test_a_copy_of_a_submission_is_found_by_its_content(ours, submission, copy):
 
     assert traced(ours, copy)["infer run"] == f"{HANDLE}/3"
     copy.write_text("id,label\n1,3\n")
-    for path, said in ((copy, "written by no run"), (ours.project.runs, "runs is a folder")):
+    for path, said in ((copy, "written by no run"), (ours.project.runs, "runs is no file")):
         with pytest.raises(UsageError, match=said):
             lineage.trace(ours, path)
 
@@ -178,33 +176,6 @@ def test_a_training_is_known_by_its_weights_and_a_dataset_by_its_time(ours, subm
 
     assert told["train run"] == "ann/digits-train-tpu/2"
     assert told["dataset version"] == "ann/digits-artifact/5"
-
-
-def test_golden_outputs_are_told_as_the_inference_wrote_them(ours, submission):
-    golden = submission.with_name("golden.json")
-    told = {"precision": "bfloat16", "difference": 1e-3, "tolerance": 2e-2, "run_id": "r1"}
-    golden.write_text(json.dumps([told]))
-    seal(submission.parent)
-
-    words = "bfloat16, 1.0e-03 apart, 2.0e-02 allowed, of r1"
-    assert traced(ours, submission)["golden outputs"] == words
-    golden.write_text(json.dumps([told, told]))
-    with pytest.raises(Unverified, match=r"golden\.json is not what the run wrote"):
-        lineage.trace(ours, submission)
-    golden.write_text(json.dumps([{}]))
-    seal(submission.parent)
-    with pytest.raises(Unverified, match=r"KeyError: 'difference'.*\n.*golden\.json"):
-        lineage.trace(ours, submission)
-
-
-def test_equal_files_of_two_runs_are_both_named(ours, copy):
-    """A copy cannot say which of them it is of."""
-    inferred(ours.project.runs / "digits-infer-gpu-v4")
-
-    told = traced(ours, copy)
-
-    assert told["infer run"] == f"{HANDLE}/3"
-    assert told["also written by"] == "owner/digits-infer-gpu/4"
 
 
 def test_a_rehearsal_s_file_is_traced_by_the_rehearsal_s_own_journal(ours):

@@ -20,8 +20,8 @@ from deploy.journal import (
 from deploy.records import Records
 from tests.deploy import steps
 
-SENT, LOST, MADE = Sending(2), Failed(Ambiguous("")), Made(3, {})
-NOT_KNOWN = "not known whether one was spent: still running, or interrupted"
+SENT, LOST, MADE = Sending(2), Failed(Ambiguous("Silence.")), Made(3, {})
+NOT_KNOWN = "not known whether one was spent (still running, or interrupted)"
 SCORED = Ended("COMPLETE", {"score": 0.99})
 
 
@@ -30,17 +30,17 @@ SCORED = Ended("COMPLETE", {"score": 0.99})
     [
         (PUSH, [SENT, MADE, Ended("COMPLETE", {})], "pushed; COMPLETE"),
         (PUSH, [MADE], "was there already, nothing was sent"),
-        (PUSH, [SENT, LOST, Absent()], "made no version to use: it never arrived"),
+        (PUSH, [SENT, LOST, Absent()], "made nothing: it never arrived"),
         (PUSH, [SENT, MADE, Absent()], "is not at this Kaggle any more"),
-        (PUSH, [SENT, Failed(NoQuota(""))], "made no version to use: no quota was left"),
-        (PUSH, [SENT, LOST], "not known: no answer came; the next command finds out"),
+        (PUSH, [SENT, Failed(NoQuota("None is left."))], "made nothing: None is left."),
+        (PUSH, [SENT, LOST], "not known (Silence); the next command finds out"),
         (PUBLISH, [SENT, MADE, Ended("READY", {})], "published"),
-        (PUBLISH, [Failed(DeadlinePassed(""))], "nothing was sent: its time was up"),
-        (PUBLISH, [SENT, LOST], "not known: no answer came; the next command finds out"),
+        (PUBLISH, [Failed(DeadlinePassed("It is late."))], "nothing was sent: It is late."),
+        (PUBLISH, [SENT, LOST], "not known (Silence); the next command finds out"),
         (SUBMIT, [SENT, MADE, SCORED], "submission 3, score 0.99"),
         (SUBMIT, [MADE, SCORED], "followed submission 3, score 0.99; spent nothing"),
-        (SUBMIT, [Failed(NoQuota(""))], "spent nothing: no quota was left"),
-        (SUBMIT, [SENT, Failed(Refused(""))], "Kaggle took no submission: Kaggle refused"),
+        (SUBMIT, [Failed(NoQuota("None is left."))], "spent nothing: None is left."),
+        (SUBMIT, [SENT, Failed(Refused("No."))], "spent nothing: No."),
         (SUBMIT, [SENT], f"{NOT_KNOWN}; the next submit finds out"),
     ],
 )
@@ -67,7 +67,7 @@ def test_each_command_is_a_line_and_what_is_left_out_is_counted(ours):
 
     assert head == f"Asked of {journal.server}"
     place = names.index("what came of it")
-    ends = ["made no version to use: Kaggle refused", "submission 7, score 0.5"]
+    ends = ["made nothing: no", "submission 7, score 0.5"]
     assert [line[place:] for line in lines] == ends
     assert [line.split()[3] for line in lines] == [handle, f"{handle}/1"]
     assert left_out.startswith("1 entry of the journal is about another Kaggle, api.kaggle.com")

@@ -16,6 +16,7 @@ import psutil
 import pytest
 
 from localkaggle.competitions import Competition
+from localkaggle.facts import SESSION_SECONDS
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions import session
 from tests.localkaggle.pushed_notebooks import finished, publish, push
@@ -344,9 +345,9 @@ def test_each_machine_has_its_devices_and_its_name(tpu, gpu):
 @pytest.fixture(scope="module")
 def bench(begin) -> LocalKaggle:
     """A local Kaggle whose sessions may use little."""
-    return begin(
-        competitions=(), memory_bytes=600 * 10**6, output_bytes=10**6, session_seconds={"GPU": 2}
-    )
+    seconds = {**SESSION_SECONDS, "GPU": 2.0}
+    limits = {"memory_bytes": 600 * 10**6, "output_bytes": 10**6, "session_seconds": seconds}
+    return begin(competitions=(), **limits)
 
 
 def test_the_log_holds_what_was_printed_and_where_and_nothing_survives_the_end(tpu):

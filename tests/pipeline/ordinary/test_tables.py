@@ -35,7 +35,7 @@ def test_a_long_mask_is_written_checked_and_counted_by_the_relay(tmp_path):
     number = submission.write(path, sample, ["a", "b"], {"rle": [MASK, "1 1"]})
 
     run = Run("ann/cells-infer-gpu", 1, "", "")
-    result = Result(run, None, run, tmp_path, tmp_path, Submission(1, 0.5, "COMPLETE"), 9.0)
+    result = Result(run, None, run, tmp_path, tmp_path, Submission(1, 0.5), 9.0)
     assert len(MASK) > 131_072
     assert number == submission.check(path, sample) == result.values()["rows"] == 2
 

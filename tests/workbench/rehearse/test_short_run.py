@@ -34,8 +34,7 @@ def test_a_run_that_fits_the_budget_is_rehearsed_whole() -> None:
     """Or what exceeds it is said."""
     digits = configs.load("digits")
     plan = short_run.plan(digits, 957, 500, 120.0)
-    assert plan == short_run.Plan(weights=plan.weights)
-    assert plan.weights > 10**5
+    assert plan == short_run.Plan()
     assert "more than --budget" in short_run.plan(digits, 957, 500, 30.0).lines[0]
     plan = short_run.plan(large(digits), 48_000, 10_000, 120.0)
     assert plan.changes["folds"] == 2

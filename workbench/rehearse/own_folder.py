@@ -1,0 +1,111 @@
+"""What a rehearsal shows of a folder of one's own: which labelled rows are hidden, and how much of
+the others a session trains on.
+"""
+
+import hashlib
+import json
+import secrets
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from pipeline import config as configs
+from pipeline.config import rehearsal
+from pipeline.errors import ConfigError
+from pipeline.evaluate import held_out_rows
+from workbench import budget as budgets
+from workbench.rehearse import short_run
+from workbench.rehearse.hidden_test import HiddenTest
+from workbench.rehearse.short_run import Plan
+
+IN_SIGHT = "a session could read the folder, with the hidden labels; it gets copies of the files"
+SHORT = "; a short training shows that the chain works, not how good the model gets"
+
+
+@dataclass(frozen=True)
+class RehearsedFolder:
+    """A folder with a hidden test set.
+
+    Attributes:
+        test: the hidden test set.
+        plan: how much a session does of the rest.
+        lines: what is hidden, changed, left out and made up.
+        about: what a score on it means.
+        kept: file that says which rows are hidden; None: they are hidden once.
+        state: what that file says.
+    """
+
+    test: HiddenTest
+    plan: Plan
+    lines: tuple[str, ...]
+    about: str
+    kept: Path | None = None
+    state: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """The environment variables of a session that does no more than the plan says."""
+        return {rehearsal.VARIABLE: json.dumps(self.plan.changes)} if self.plan.changes else {}
+
+    def write(self, folder: Path, *, hidden: bool = False) -> None:
+        """Write what a session sees; `hidden`: one that is scored."""
+        self.test.write(folder, hidden=hidden)
+        if self.kept:
+            self.kept.write_text(json.dumps(self.state))
+
+
+def hidden(
+    name: str, folder: Path, budget: str, *, internet: bool, copied: bool, kept: Path | None = None
+) -> RehearsedFolder:
+    """Return a folder with a part of its labelled rows hidden, and less to train on.
+
+    Args:
+        name: of the config, or its path.
+        budget: how long a rehearsal may take, as "2m"; "": nothing is left out.
+        internet: whether a session can fetch published weights.
+        copied: whether sessions get copies of all files, since links would be in sight.
+        kept: file that says what was hidden before, so that the same rows are again.
+
+    Raises:
+        ConfigError: if other rows or another budget were given then, or a config cannot work.
+        DataError: as `HiddenTest`.
+    """
+    config, seconds = configs.load(name), budgets.seconds(budget) if budget else 0.0
+    before = json.loads(kept.read_text()) if kept and kept.is_file() else None
+    if before and budget and budget != before["budget"]:
+        raise ConfigError(
+            f"--budget {budget}: {kept} was written with {before['budget'] or 'none'}; expected the"
+            " same.\nLeave it out, or give a new --folder."
+        )
+    secret = before["secret"] if before else secrets.token_hex(16) if kept else ""
+    test, plan = HiddenTest(config, folder, copied=copied, secret=secret), Plan()
+    if before:
+        plan = Plan(**before["plan"])
+    elif budget:
+        rows = len(test.train)
+        plan = short_run.in_a_process(name, rows, test.tests, seconds, internet=internet)
+    test.limit(plan.train, plan.tests)
+    labels = hashlib.sha256(json.dumps(test.solution).encode()).hexdigest()
+    if before and before["solution_sha256"] != labels:
+        raise ConfigError(
+            f"The labelled rows of {folder}, or what the config {name} says of them, are not those"
+            f" of {kept}; expected the same.\nRestore them, or give a new --folder."
+        )
+    # A baseline in another metric would be a number that says nothing beside this one's score.
+    other = held_out_rows.differing(config)
+    baseline = f"; baseline: {config.baseline}" if config.baseline and not other else ""
+    better = "lower" if test.lower_is_better else "higher"
+    lines = (
+        f"{len(test.hidden):,} of {test.labelled:,} labelled rows are the hidden test set",
+        *((IN_SIGHT,) if copied else ()),
+        *plan.lines,
+        *test.made_up,
+        *(f"left out: {line}" for line in test.left_out),
+        *((other,) if other else ()),
+    )
+    about = (
+        f"{test.metric.name} of {len(test.hidden):,} hidden rows, {better} is better"
+        f"{baseline}{SHORT * (plan.train is not None)}"
+    )
+    state = {"secret": secret, "solution_sha256": labels, "budget": budget, "plan": asdict(plan)}
+    return RehearsedFolder(test, plan, lines, about, kept, before or state)
