@@ -176,11 +176,18 @@ def reported(body: Callable[[Result], Result | None], options: Result) -> None:
     _end(code, about(options.get("config", ""), message), as_json=as_json)
 
 
+def _leave(code: int) -> None:
+    with suppress(OSError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    os._exit(code)
+
+
 def _end(code: int, message: str, *, as_json: bool) -> NoReturn:
     """End the process with a message, without secrets, and a code."""
     if code in (DEADLINE, CTRL_C):
         # Registered last, so called first: a library's clean-up may wait for a lost lock.
-        atexit.register(os._exit, code)
+        atexit.register(_leave, code)
     message = secrets.redact(message)
     with suppress(BrokenPipeError):
         print(message, file=sys.stderr, flush=True)

@@ -9,8 +9,8 @@ from deploy.errors import Detached, Refused, UsageError
 
 LIVE_MINUTES = 180  # five CPU sessions, a TPU and a GPU, with their queues
 AGAIN = (
-    "What --live made on Kaggle is deleted, unless a line above says otherwise. To begin again, run"
-    " the same command."
+    "Nothing is lost; what --live made on Kaggle is deleted, unless a line above says otherwise. To"
+    " begin again, run the same command."
 )
 
 

@@ -125,7 +125,7 @@ def push_infer(
     return project.push(telling, ours, INFER, project.model(ours, ensemble), again=again)
 
 
-@task(120)  # what a killed session saved may have to be pulled first
+@task(120)
 def push_prepare(
     config: str = "", again: bool = False, fresh: bool = False, yes: bool = False
 ) -> Result:

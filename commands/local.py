@@ -25,12 +25,15 @@ def scale_check(config: str = "", input: str = "", batch: str = "") -> Result:
     """
     from localkaggle import competitions
     from pipeline import config as configs
+    from pipeline.command_line import refuse_missing_input
     from workbench import __main__ as model_side
 
     folder, slug = new_folder("scale-check"), configs.load(config).competition
     images = int(number("batch", batch, 1, 2**20)) if batch else None
     data = Path(input) if input else folder / "data"
-    if not input:
+    if input:
+        refuse_missing_input(data)
+    else:
         require_embedded(slug, f"invoke scale-check --config {shlex.quote(config)}")
         with writing(data):
             competitions.EMBEDDED[slug]().write(data)

@@ -343,7 +343,13 @@ class _Attempt:
         about = look(self.kaggle, competition)
         with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
             path = Path(folder) / Path(sample).name
-            self.kaggle.download_competition_file(competition, sample, path)
+            try:
+                self.kaggle.download_competition_file(competition, sample, path)
+            except NotFound as error:
+                raise UsageError(
+                    f"The competition {competition} has no file {sample}.\nSet"
+                    f" data.sample_submission in the config {self.project.name} to its name there."
+                ) from error
             try:
                 check(self.inferred / FILE, path)
             except KnownError as error:
@@ -500,6 +506,7 @@ class _Attempt:
             )
         except errors.Ambiguous:
             made = None
+            time.sleep(self.kaggle.pace.first)  # the list may lag
             with suppress(RelayError):  # it says nothing of the submission
                 made = self.in_list(LOOKS)
             if made is None or not _counts(made):
@@ -558,14 +565,14 @@ def _validation(project: Project, inferred: Path) -> str:
     """
     expect = output.json_object(inferred / output.BUNDLE).get("expect") or {}
     wanted = [one.get("weights_sha256") for one in expect.get("members") or [expect]]
-    told = []
+    told = {}
     for path in project.runs.glob(f"*/{output.ARTIFACT}/{MANIFEST}"):
         manifest = output.json_object(path)
         name, metrics = manifest.get("metric"), manifest.get("metrics") or {}
         score = metrics.get(f"validation_{name}")
-        if manifest.get("weights_sha256") in wanted and isinstance(score, int | float):
-            told.append(f"{name} {score:.4f}")
-    return ", ".join(told)
+        if isinstance(score, int | float):
+            told[manifest.get("weights_sha256")] = f"{name} {score:.4f}"
+    return ", ".join(told[weights] for weights in wanted if weights in told)
 
 
 def _counts(made: Scored | None) -> bool:

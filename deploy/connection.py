@@ -7,6 +7,7 @@ our own code is neither: it is raised as it is.
 """
 
 import email.utils
+import json
 import random
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -32,7 +33,7 @@ P = TypeVar("P", Page, Output)
 PAGES_AT_MOST = 1000
 # What is raised without an answer, or for one that cannot be read: a page in place of JSON, or JSON
 # that is not what it should be.
-UNREADABLE = (requests.RequestException, Malformed)
+UNREADABLE = (requests.RequestException, json.JSONDecodeError, Malformed)
 # Seconds to retry until Kaggle has answered once: a machine without a network is told soon.
 FIRST_PATIENCE = 10.0
 ODD_AT_MOST = 3  # answers in a row that are not what they should be
@@ -177,10 +178,12 @@ class Connection:
         show(f"Logging in to {auth.address()}")
         try:
             client, username, renew = auth.log_in(timeouts)
-        except requests.RequestException as error:  # also for a web page in place of JSON
+        except requests.RequestException as error:
             known = failures.error_for("log in", error)
             raise known or errors.Unreachable(failures.unanswered("log in", error)) from error
         except (OSError, *MALFORMED) as error:
+            if str(getattr(error, "doc", "")).lstrip().startswith("<"):  # a web page, and no file
+                raise errors.Unreachable(failures.unanswered("log in", error)) from error
             # The error's own text may quote the file, and so the key.
             raise errors.CredentialError(
                 f"The Kaggle credentials that were found cannot be read ({type(error).__name__}).\n"
@@ -233,9 +236,11 @@ class Connection:
             about = {"page_size": 100, **values, "page_token": token or None}
             page = self._read(what, call, about, patience)
             yield page
-            token = page.next_page_token
+            before, token = token, page.next_page_token
             if not token:
                 return
+            if token == before:
+                break
         raise errors.BadAnswer(
             f"Could not {what}: Kaggle repeats the pages, or has more than {PAGES_AT_MOST}.\n"
             "Try again in a minute, or write fewer files."
@@ -351,7 +356,12 @@ class Connection:
                 is of use to the next process.
         """
         try:
-            return self._retried(what, file.attempt, moved=file)
+            try:
+                return self._retried(what, file.attempt, moved=file)
+            except errors.Expired:
+                if isinstance(file, Upload):
+                    file.forget()
+                return self._retried(what, file.attempt, moved=file)
         except (errors.Refused, DiskError):
             file.forget()
             raise

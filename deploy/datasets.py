@@ -39,7 +39,8 @@ READS = 4  # of a file that came back with other bytes
 NOT_THERE, ENDED = "NOT_THERE_YET", ("READY", "FAILED", "DELETED")
 LATER = "Kaggle may need longer. To keep waiting:\ninvoke publish"
 WITHOUT = 'For the weights of one model, handoff="kernel" in the config needs no dataset.'
-STAGING, UPLOADS = "artifact", "uploads"  # in the folder that a publish works in
+# In the folder that a publish works in; no "artifact", which would be found as a pulled one.
+STAGING, UPLOADS = "staged", "uploads"
 
 
 @dataclass(frozen=True)
@@ -189,11 +190,13 @@ def require_first_stage(kaggle: Kaggle, project: Project) -> None:
     owner, slug, *pinned = project.first_stage.split("/")  # the bundle is built: that is its form
     handle, named = f"{owner}/{slug}", f"init_from={project.first_stage!r} in the config"
     current = _require_ready(kaggle, handle, f"{named} {project.name} begins with it")
-    if pinned and int(pinned[0]) > current:
+    try:
+        kaggle.dataset_files(handle, int(pinned[0]) if pinned else current)
+    except (NotFound, Denied) as error:
         raise SourceMissing(
-            f"{named} {project.name}: {handle} has no version {pinned[0]}.\nWrite"
-            f' init_from="{handle}/{current}", the current one, or another one that it has.'
-        )
+            f"{named} {project.name}: {handle} has no version {pinned[0] if pinned else current}."
+            f'\nWrite init_from="{handle}/{current}", the current one, or another one that it has.'
+        ) from error
     if project.handoff == "dataset":  # this training will be published
         refuse_overwriting(kaggle, project)
 
@@ -514,8 +517,10 @@ class _Upload:
             if checksums.sha256(path) == digest:
                 path.unlink()
                 return True
-        came, size = path.stat().st_size, sent.stat().st_size
-        if came != size == self.kaggle.dataset_files(self.handle, version).get(sent.name):
+        came, size, listed = path.stat().st_size, sent.stat().st_size, dict[str, int]()
+        with suppress(NotFound, Denied):
+            listed = self.kaggle.dataset_files(self.handle, version)
+        if came != size == listed.get(sent.name):
             raise errors.Unreachable(
                 f"Kaggle gave {came:,} bytes for {sent.name} of {self.handle} version {version};"
                 f" expected {size:,}, as it lists.\nRun the same command again later. {WITHOUT}"

@@ -138,6 +138,11 @@ REASONS = (
         is_final=True,
     ),
     Reason(
+        "^site .*ProxyError",
+        "the proxy of this machine did not pass it on ({detail})",
+        "a proxy that leads to {host}. {proxies}. Correct https_proxy, or name {host} in no_proxy",
+    ),
+    Reason(
         "gaierror",
         "{host} cannot be looked up; {found}",
         "a network that lets {host} through, or a proxy. {proxies}",

@@ -144,15 +144,14 @@ def _settings(root: Path) -> dict[str, Any]:
     )
 
 
-def _write(path: Path, config: str) -> None:
-    """Write relay.toml with this default; all else in it stays."""
+def _with_default(path: Path, config: str) -> str:
+    """Return the text of relay.toml with this default; all else in it stays."""
     line, before = f'config = "{config}"', path.read_text("utf-8") if path.exists() else ""
     text, found = LINE.subn(line, before, count=1)
     text = text if found else f"{HEAD}\n{line}\n\n{before}".rstrip("\n") + "\n"
     with suppress(tomllib.TOMLDecodeError):
         if tomllib.loads(text) == tomllib.loads(before) | {"config": config}:
-            atomic_file.write(path, text.encode())
-            return
+            return text
     raise UsageError(
         f"{path} has its config in a form that cannot be edited; expected one line:\n{line}\n"
         "Correct it, and run the same command again."
@@ -221,9 +220,10 @@ def begin(
         raise _without_config(competition, configs, hours)
     added: dict[str, Any] = {"competition": competition} if known.assumed else {}
     added |= {"infer_hours": hours} if hours != known.hours else {}
-    if name != before:
-        _write(root / FILE, name)
+    text = _with_default(root / FILE, name)
     path = put(name, added)
+    if name != before:
+        atomic_file.write(root / FILE, text.encode())
     fields = " and ".join(f"{field}={value!r}" for field, value in added.items())
     show(f"Put {fields} into {path}" if added else f"Nothing was changed in {path}")
     show(f"{root / FILE} names {name} as the default")

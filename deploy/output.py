@@ -109,9 +109,10 @@ def folder_name(run: Run) -> str:
 
 def noted(folder: Path) -> PullNote | None:
     """Return what the pull noted in this folder; None without a readable note."""
+    note = json_object(folder / NOTE)
     try:
-        return PullNote(**json_object(folder / NOTE))
-    except TypeError:
+        return PullNote(str(note["run"]), str(note["server"]), str(note["at"]))
+    except KeyError:
         return None
 
 

@@ -189,6 +189,7 @@ def look(
     rehearse = f"{project.command('dry-run')} --input DIR"
     if built.kernel == BENCH:
         words = ["--config", project.config, "--output", "bench"]
+        words += ["--input", "DIR"] if project.mounts else []
         rehearse = f"python -m workbench bench {shlex.join(words)}"
     made = Preview(
         built.kernel,

@@ -116,9 +116,10 @@ class Records:
                 f" with you. Then push it again{instead}.\n{push}"
             )
         if not row.is_made:
+            why = row.why or "its process ended before the answer"
             raise UsageError(
                 f"The last push of {kernel} made no version that we know of: it ended as"
-                f" {row.state} ({row.why}).\nPush it again with the command below{instead}.\n{push}"
+                f" {row.state} ({why}).\nPush it again with the command below{instead}.\n{push}"
             )
         return run_of(row)
 

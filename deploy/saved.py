@@ -327,9 +327,9 @@ def ensemble(path: Path, project: Project) -> list[Member]:
     """Return the members that have a weight, the heaviest first, each verified byte for byte.
 
     Raises:
-        UsageError: if there is no such file, or a member was trained for another competition than
-            the project's.
-        Unverified: if the file was changed, or a folder is gone or holds something else.
+        UsageError: if there is no such file or folder, or a member was trained for another
+            competition than the project's.
+        Unverified: if the file was changed, or a folder holds something else.
     """
     if not path.is_file():
         raise UsageError(f"{path} is no file; expected an ensemble.json.\n{AVERAGE_AGAIN}")
@@ -342,6 +342,11 @@ def ensemble(path: Path, project: Project) -> list[Member]:
         if not members:
             raise ValueError("it has no members")
     for member in members:
+        if not member.folder.is_dir():
+            raise UsageError(
+                f"{path} says that the artifact of run {member.run_id} is in {member.folder}; it is"
+                f" not there.\nMove it back, or pull it again. {AVERAGE_AGAIN}"
+            )
         found = own_manifest(project, member.folder)
         if (found.run_id, found.weights_sha256) != (member.run_id, member.weights_sha256):
             raise Unverified(

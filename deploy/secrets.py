@@ -54,6 +54,11 @@ SHAPES = (
     ("a Kaggle key", rf"{_USER}{_NEXT}{_ITS_KEY}"),
     ("a Kaggle key", rf"{_ITS_KEY}{_NEXT}{_USER}"),
     (
+        "a Kaggle key",  # beside its word
+        r"(?i:kaggle[ _-]?(?:api[ _-]?)?(?:key|token))(?![A-Za-z])[^\n]{0,20}?"
+        rf"{_LEFT}(?P<secret>(?<![/@+-])[0-9a-f]{{32}}){_ENDS}",
+    ),
+    (
         "a Kaggle credential",  # in shell, Python, YAML, JSON, .env, Docker
         r"(?:KAGGLE|kaggle)_[A-Za-z0-9_]{0,40}(?:KEY|TOKEN|key|token)"
         rf"{_QUOTES}(?:{_IS}|(?:\s|\\n){{1,20}}value\W{{1,6}}|[ \t]){_QUOTES}"
@@ -112,7 +117,7 @@ def find(text: str) -> dict[int, str]:
     A line that says so (`ALLOWED`) passes, but for what is in use.
 
     >>> find("import os\\nKAGGLE_KEY=" + "0123456789abcdef" * 2)
-    {2: 'a Kaggle credential'}
+    {2: 'a Kaggle key'}
     """
     found = dict(_by_form(text))
     for value in _in_use():

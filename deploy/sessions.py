@@ -387,6 +387,8 @@ def _preparation(
         return Next(False, last, status)
     if progress:
         yield Note(f"{last} is {progress}. Taking its images; to start over: --fresh")
+    elif status and not active:
+        yield Note(f"{last} is {status}. What it decoded cannot be mounted; this decodes it again.")
     complete = yield from _any_complete(kaggle, rows, again=again)
     return Next(True, kernels=[handle] if complete else [])
 

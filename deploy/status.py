@@ -159,7 +159,7 @@ def what_came(row: Request) -> str:
         State.INTENDED: f"nothing was sent: {why}",
         State.NOT_SENT: f"nothing was sent: {why}",
         State.INCOMPLETE: f"pushed, and lacks one of its sources; {row.status}".rstrip("; "),
-    }.get(row.state, f"not known ({why.rstrip('.')}); the next command finds out")
+    }.get(row.state, f"not known ({why.rstrip('.') or INTENDED}); the next command finds out")
 
 
 def _pushed(row: Request) -> str:

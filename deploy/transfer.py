@@ -223,7 +223,7 @@ class Download(Transfer):
                 raise requests.ConnectionError(f"{name}: got a web page in its place")
             if have and answer.status_code == 206:
                 size = re.fullmatch(rf"bytes {have}-\d+/(\d+)", told.get("Content-Range", ""))
-                if size is None:
+                if size is None or told.get("ETag", self.known["tag"]) != self.known["tag"]:
                     self.forget()
                     raise requests.ConnectionError(f"{name}: got another part than was asked for")
             else:

@@ -38,6 +38,7 @@ LEAKS = {
     "kaggle.json": (HELD, HEX32),
     "kaggle.json, the other way round": (f'{{"key": "{HEX32}", "username": "ann"}}', HEX32),
     "kaggle.json with a key of another form": (f'{{"username":"ann",\n "key":"{WORD36}"}}', WORD36),
+    "a key beside its word": (f"my kaggle key is {HEX32}.", HEX32),
     "a token in camel case": (f"accessToken: '{HEX32}'", HEX32),
     "an assignment in a shell": (f"export KAGGLE_KEY={HEX32}", HEX32),
     "an assignment in fish": (f"set -x KAGGLE_API_TOKEN {WORD36}", WORD36),

@@ -94,7 +94,7 @@ def gone(path):
             "other bytes",
         ),
         (moved, Unverified, "holds run r2, .* pins run r1"),
-        (gone, Unverified, "manifest.json cannot be read"),
+        (gone, UsageError, "Move it back"),
     ],
 )
 def test_what_changed_or_is_gone_is_refused(ensemble, ours, spoil, error, said):
