@@ -556,7 +556,8 @@ class _Attempt:
     def failure(self, made: Scored) -> str:
         """Return that a submission failed, with Kaggle's word, its usual cause, and the edit."""
         said = _reason(made)
-        return f"Submission {made.ref} of {self.run} failed: {said}\n{self._advice(CAUSES, said)}"
+        cause = self._advice(CAUSES, said)
+        return f"Submission {made.ref} of {self.run} failed: {said}\nExpected a score. {cause}"
 
 
 def _validation(project: Project, inferred: Path) -> str:
