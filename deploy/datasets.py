@@ -17,7 +17,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from deploy import auth, bundle, errors, failures, gate, output, saved
 from deploy.client import Kaggle
@@ -87,41 +86,27 @@ def members(
 def checkpoint(
     kaggle: Kaggle, records: Records, folder: Path, progress: SavedProgress
 ) -> Steps[None]:
-    """Publish what the next session takes of this pulled folder. Raises as `_published` does."""
-    handle = bundle.address(kaggle.username, records.project.competition, "checkpoint")
-    wanted = progress.expect(DATASET)["files"]
-    weights = wanted[f"{progress.newest.folder}/state.npz"]
-    run_id = progress.newest.run_id
-    details = {"run_id": run_id, "step": progress.step, "weights_sha256": weights}
-    yield from saved_files(kaggle, records, folder, wanted, handle, details)
-
-
-def saved_files(
-    kaggle: Kaggle,
-    records: Records,
-    folder: Path,
-    wanted: Mapping[str, str],
-    handle: str,
-    details: Mapping[str, Any],
-) -> Steps[None]:
-    """Publish some files of a pulled folder, {name: sha256}, for the next session.
+    """Publish what the next session takes of this pulled folder. Raises as `_published` does.
 
     The files are flat there, since Kaggle's datasets have no folders here.
-
-    Args:
-        handle: owner/slug of the dataset.
-        details: run_id, step and weights_sha256, by which the version is known.
-
-    Raises as `_published` does.
     """
-    files = {name.replace("/", FLAT): folder / name for name in wanted}
+    handle = bundle.address(kaggle.username, records.project.competition, "checkpoint")
+    wanted, run_id = progress.expect(DATASET)["files"], progress.newest.run_id
+    flat = {name: name.replace("/", FLAT) for name in wanted}
     listed = {
-        name.replace("/", FLAT): {"sha256": digest, "size": (folder / name).stat().st_size}
+        flat[name]: {"sha256": digest, "size": (folder / name).stat().st_size}
         for name, digest in wanted.items()
     }
-    manifest = checksums.sealed({**details, "bundle_sha256": "", "files": listed})
-    name = f"{details['run_id']} at step {details['step']}"  # no artifact has such a name
-    yield from _published(kaggle, records, handle, name, {MANIFEST: manifest, **files})
+    manifest = {
+        "run_id": run_id,
+        "step": progress.step,
+        "weights_sha256": wanted[f"{progress.newest.folder}/state.npz"],
+        "bundle_sha256": "",
+        "files": listed,
+    }
+    files = {MANIFEST: checksums.sealed(manifest)} | {flat[name]: folder / name for name in wanted}
+    name = f"{run_id} at step {progress.step}"  # no artifact has such a name
+    yield from _published(kaggle, records, handle, name, files)
 
 
 # What is required of what was published

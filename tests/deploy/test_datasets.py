@@ -183,6 +183,8 @@ def test_an_upload_goes_on_with_the_same_bytes_alone(kaggle, publish, server, ar
     assert announced(b"Weights", "r1") > first
     notes = [*records.project.runs.glob(".publish.*/uploads/*")]
     assert {note.stat().st_mode & 0o777 for note in notes} == {0o600}  # there is a key in them
+    left = [path.parent.name for path in records.project.runs.rglob("manifest.json")]
+    assert left == ["staged"]  # not "artifact", where a pulled one lies
 
 
 # What is published

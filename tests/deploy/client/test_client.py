@@ -14,7 +14,7 @@ import pytest
 from deploy import auth
 from deploy.client import Kaggle
 from deploy.connection import Pace
-from deploy.errors import CredentialError, NotFound, Unreachable, UsageError
+from deploy.errors import BadAnswer, CredentialError, NotFound, Unreachable, UsageError
 from tests.deploy.between import HANG, RESET
 from tests.deploy.invoked import ROOT
 
@@ -79,6 +79,16 @@ def test_all_pages_are_read(kaggle, between):
 
     assert list(files) == ["1", "2", "3", "4", "5"]
     assert all(body["versionLabel"] == "v1" for body in between.bodies("ListKernelSessionOutput"))
+
+
+def test_pages_that_repeat_end_at_the_first_repetition(kaggle, between):
+    """They would be asked for a thousand times."""
+    between.always("ListKernelSessionOutput", {"files": [], "nextPageToken": "1"})
+
+    with pytest.raises(BadAnswer, match="repeats the pages"):
+        kaggle.kernel_output("ann/x-train-tpu", 1)
+
+    assert between.count("ListKernelSessionOutput") == 2
 
 
 def test_an_expired_token_does_not_spoil_a_good_key(between, monkeypatch):

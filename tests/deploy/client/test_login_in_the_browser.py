@@ -38,11 +38,11 @@ def codes(local: LocalKaggle, method: str) -> list[int]:
 
 
 def test_a_question_that_outlives_its_token_is_asked_with_a_new_one(outlived):
-    """A watch of thirty hours needs three of them, and a bad gateway ends none; the newest is kept
-    for the next command.
+    """A watch of thirty hours needs three of them, and no bad gateway or page of a proxy ends one;
+    the newest is kept for the next command.
     """
     local, kaggle, file = outlived
-    local.faults.say(RENEW, ["502", "reset", "500 after"])
+    local.faults.say(RENEW, ["502", "HTML with 200", "reset", "500 after"])
     renewed = len(codes(local, RENEW))
 
     assert kaggle.quota().tpu_seconds == 20 * 3600

@@ -211,6 +211,28 @@ def test_a_proxy_that_wants_a_login_is_named_without_its_password_and_asked_once
     assert "no_proxy intranet.example" in said and server.asked == 1
 
 
+@pytest.mark.parametrize("address", ["http://nowhere.invalid:3128", "http://127.0.0.1:9"])
+def test_a_proxy_that_is_not_there_is_told_from_a_machine_that_is_offline(
+    site, monkeypatch, address
+):
+    """A name with a slip, or a company's network that this machine has left."""
+    real = socket.getaddrinfo
+
+    def looked_up(host, *rest, **more):
+        if host == "nowhere.invalid":
+            raise socket.gaierror(socket.EAI_NONAME, "Name or service not known")
+        return real(host, *rest, **more)
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    monkeypatch.setenv("https_proxy", address)
+    site.pace = replace(PATIENT, patience=0.0)
+
+    with pytest.raises(Unreachable, match=r"the proxy(.|\n)*Correct https_proxy") as caught:
+        site.quota()
+
+    assert "offline" not in str(caught.value)
+
+
 @pytest.mark.skipif(not shutil.which("openssl"), reason="openssl makes the certificate")
 def test_a_company_s_certificate_says_which_variable_names_it(site, monkeypatch, tmp_path):
     """Nobody has signed it."""

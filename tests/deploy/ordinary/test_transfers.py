@@ -179,6 +179,17 @@ def test_another_part_than_was_asked_for_is_not_used(kaggle, between, tmp_path, 
     assert (tmp_path / "x").read_bytes() == WHOLE and between.count("between") == asks
 
 
+def test_the_rest_of_another_file_is_not_joined(kaggle, between, tmp_path):
+    """The file was replaced meanwhile, and what answers does not look at If-Range."""
+    url, have = between.serve("x", WHOLE), RECEIVED_BYTES - 1  # from the last byte
+    told = {"Content-Range": f"bytes {have}-{len(WHOLE) - 1}/{len(WHOLE)}", "ETag": '"2"'}
+    between.say("between", [HALF, (206, b"2" * (len(WHOLE) - have), {**BYTES, **told})])
+
+    kaggle.download(url, tmp_path / "x")
+
+    assert (tmp_path / "x").read_bytes() == WHOLE and between.count("between") == 3
+
+
 def test_a_full_disk_says_so_and_leaves_nothing(site, tmp_path):
     """Exit 8, with the place: what was written is removed again."""
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
