@@ -18,7 +18,8 @@ from tests.faults.world import (
     temporary,
 )
 
-DEADLINE_SECONDS = 2.0  # where a fault would keep a task busy for ever
+# Where a fault would keep a task busy for ever; longer where a busy machine met none by then.
+DEADLINES_SECONDS = (2.0, 20.0, PATIENT_SECONDS)
 # Nobody knows then whether it happened, until somebody looks.
 UNSURE = {(call, kind) for call in MUTATING for kind in LOST}
 # By default each kind in one call: those above in the calls that make something, the others in
@@ -58,6 +59,8 @@ def test_a_fault_makes_no_task_lie_lose_or_repeat(task, call, kind, seed):
     often = draw.choice([1, 3, 0])
     if (task, call) in LATER and kind in KINDS and KINDS[kind].only:
         often = 0
+    if (task, kind) == ("publish again", "other bytes"):
+        often = often or 3  # a version with other bytes for ever has to be made again
     with temporary(task) as world:
         strikes = kind
         if kind == ENDED:
@@ -66,7 +69,10 @@ def test_a_fault_makes_no_task_lie_lose_or_repeat(task, call, kind, seed):
         pace = {"pace": PACE} if kind == DRIP else {}
         with world.failing({call: [strikes] * max(often, 1)}, ever=not often, **pace):
             endless = kind == DRIP or (not often and call not in MUTATING)
-            code = attempt(world, task, DEADLINE_SECONDS if endless else PATIENT_SECONDS)
+            for seconds in DEADLINES_SECONDS if endless else (PATIENT_SECONDS,):
+                code = attempt(world, task, seconds)
+                if code != 5 or world.local.faults.struck:
+                    break
 
         assert code == 5 or kind != DRIP
         assert code in (0, 6) or (call, kind) not in UNSURE

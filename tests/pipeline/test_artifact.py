@@ -172,6 +172,7 @@ REFUSED: list[tuple[Spoil, str]] = [
     (sealed(files={}), "cannot be used: KeyError"),
     (sealed(weights_sha256="0" * 64), "weights_sha256 is not that of"),
     (sealed(run_id=[]), "run_id is no text"),
+    (sealed(custom_code=None), "custom_code is no text"),
     (sealed(config={"batch": 0}), "batch=0"),
     (sealed(config={"model_options": "width"}), "model_options="),
     (announced(lambda path: path.write_bytes(b"PK\3\4" + b"\0" * 60)), "cannot be used"),
