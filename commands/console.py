@@ -49,12 +49,10 @@ HELP = {
     "again": "push even if this very notebook was pushed already and has not failed, or if Kaggle"
     " calls as many runs active as it allows",
     "fresh": "start over, whatever an earlier session saved; leave it out to resume later",
-    "now": "submit at once: do not look whether Kaggle has the file among the run's outputs, and do"
-    " not wait until five minutes after the pull",
+    "now": "submit at once: do not wait until five minutes after the pull",
     "ensemble": "an ensemble.json: its members, in place of the last training's model",
 }
 Body = Callable[..., Result | None]  # a task's
-Minutes = float | Callable[[Result], float]  # a number, or what gives one for the options
 
 
 class _Task(tasks.Task[Any]):
@@ -73,7 +71,7 @@ _with_config: set[str] = set()  # the tasks that act on a config; `init` chooses
 
 
 def task(
-    limit: Minutes = 0,
+    limit: float = 0,
     *,
     advice: str = NOTHING_LOST,
     name: str = "",
@@ -101,8 +99,8 @@ def task(
             f"{option}{'_' * keyword.iskeyword(option)}": words
             for option, words in (options or {}).items()
         }
-        default = "" if callable(limit) else f" (default {limit:g})"
-        timeout = f"timeout in minutes{default}; rerun to resume"
+        default = "two weeks" if limit == TWO_WEEKS else f"{limit:g}"
+        timeout = f"timeout in minutes (default {default}); rerun to resume"
         about = {**HELP, **texts, "minutes": timeout, **help_}
         more: Result = {**dict.fromkeys(texts, ""), "json": False}
         if limit and about["minutes"]:
@@ -126,12 +124,11 @@ def task(
     return decorate
 
 
-def _limited(body: Body, limit: Minutes, advice: str, options: Result) -> Result | None:
+def _limited(body: Body, limit: float, advice: str, options: Result) -> Result | None:
     """Run a task's body within its time."""
     if not limit:
         return body(**options)
-    default = limit(options) if callable(limit) else limit
-    allowed = number("minutes", options.pop("minutes", "") or str(default), 0.01, TWO_WEEKS)
+    allowed = number("minutes", options.pop("minutes", "") or str(limit), 0.01, TWO_WEEKS)
     with deadline.limit(allowed * 60, f"This took longer than {allowed:g} minutes. {advice}"):
         return body(**options)
 

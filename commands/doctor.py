@@ -3,11 +3,10 @@
 from dataclasses import asdict
 
 from commands import project
-from commands.console import ROOT, Result, agreement, asking, number, show, task
+from commands.console import ROOT, Result, agreement, number, show, task
 from commands.telling import Telling
 from deploy.errors import Detached, Refused, UsageError
 
-LIVE_MINUTES = 180  # five CPU sessions, a TPU and a GPU, with their queues
 AGAIN = (
     "Nothing is lost; what --live made on Kaggle is deleted, unless a line above says otherwise. To"
     " begin again, run the same command."
@@ -20,8 +19,7 @@ AGAIN = (
     competition="its address, or the last part of that: leaf-diseases of"
     " kaggle.com/competitions/leaf-diseases",
     config="name of a config in pipeline/configs/; default: the one that is for the competition",
-    infer_hours="hours that a code competition gives a notebook with a GPU; default: asked for on a"
-    " terminal",
+    infer_hours="hours that a code competition gives a notebook with a GPU; default: the config's",
 )
 def init_project(competition: str = "", config: str = "", infer_hours: str = "") -> Result:
     """Check a competition on Kaggle, and make its config the default of all tasks.
@@ -33,18 +31,17 @@ def init_project(competition: str = "", config: str = "", infer_hours: str = "")
 
     hours = number("infer-hours", infer_hours, 1 / 60, init.MOST_HOURS) if infer_hours else None
     stated = {name: init.Stated(*said) for name, said in config_edits.stated(config).items()}
-    given: Result = {"config": config, "hours": hours, "ask": asking(), "show": show}
+    given: Result = {"config": config, "hours": hours, "show": show}
     return init.begin(ROOT, competition, stated, config_edits.put, **given)
 
 
 @task(
-    lambda given: LIVE_MINUTES if given["live"] else 10,
+    180,  # five CPU sessions, a TPU and a GPU, with their queues
     advice=AGAIN,
-    minutes=f"timeout in minutes (default 10, with --live {LIVE_MINUTES})",
+    minutes="timeout in minutes (default 180)",
     live="look at Kaggle itself: run small private notebooks there, and delete them",
     tpu="with --live: also a few minutes of TPU quota",
     gpu="with --live: also a few minutes of GPU quota",
-    submit="with --live: also one submission of the competition's sample",
     yes="spend without asking; for scripts",
 )
 def doctor(
@@ -52,7 +49,6 @@ def doctor(
     live: bool = False,
     tpu: bool = False,
     gpu: bool = False,
-    submit: bool = False,
     yes: bool = False,
 ) -> Result:
     """Check everything that a relay needs, and spend nothing; --live looks how Kaggle behaves.
@@ -62,7 +58,7 @@ def doctor(
     from deploy import doctor
     from deploy.probe import Probe
 
-    wanted = [name for name, does in {"tpu": tpu, "gpu": gpu, "submit": submit}.items() if does]
+    wanted = [name for name, does in {"tpu": tpu, "gpu": gpu}.items() if does]
     if not live:
         if wanted or yes:
             name = wanted[0] if wanted else "yes"
@@ -74,7 +70,7 @@ def doctor(
     ask = agreement(yes or not wanted)  # before anything is made: it takes half an hour
     try:
         ours = project.load(config)
-        probe = Probe(lambda: Telling().kaggle, ours.competition, ours.sample, show)
+        probe = Probe(lambda: Telling().kaggle, ours.competition, show)
         result = probe.run(ours.runs / "live", wanted, lambda spends: ask(f"Spend {spends}?"))
     except KeyboardInterrupt:
         raise Detached(f"Interrupted. {AGAIN}") from None

@@ -17,7 +17,6 @@ PLACEHOLDER = "owner"
 @task(
     TWO_WEEKS,
     name="relay",
-    minutes="timeout in minutes (default: two weeks); rerun to resume",
     yes="ask neither before the sessions of the training and the inference, nor before the"
     " submission; for scripts",
 )
@@ -74,9 +73,7 @@ def build(
 
 
 @task(
-    # What a partial run saved may have to be pulled first.
-    lambda given: TWO_WEEKS if given["until_done"] else 120,
-    minutes="timeout in minutes (default 120, with --until-done two weeks); rerun to resume",
+    TWO_WEEKS,
     until_done="watch, pull and push again, from session to session, until the training is complete"
     " or the quota is used up",
 )
@@ -273,9 +270,7 @@ def status(of: str = "", config: str = "") -> Result:
         for link in links:
             show(f"{link.what:16}{link.value}")
         return {"of": of, "links": [asdict(link) for link in links]}
-    title, rows, notes = states.journal_table(ours)
-    table = states.aligned([states.JOURNAL_COLUMNS, *rows]) if rows else []
-    for line in (title, *table, *notes):
+    for line in states.journal_lines(ours):
         show(line)
     found = states.now(Telling().kaggle, ours)
     for line in states.state_lines(found):

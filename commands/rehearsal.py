@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from deploy import chain
 
 BUDGET = "2m"
-MINUTES = 60
 
 
 @dataclass(frozen=True)
@@ -46,10 +45,10 @@ class Hosted:
 
 
 @task(
-    lambda given: TWO_WEEKS if given["full"] or given["budget"] else MINUTES,
+    TWO_WEEKS,
     advice="A rehearsal cannot be resumed: its Kaggle server has stopped. Run the same command"
     " again with a smaller --budget, or with more time:\n--minutes N",
-    minutes=f"timeout in minutes (default {MINUTES}, with --full or --budget two weeks)",
+    minutes="timeout in minutes (default two weeks)",
     iterable=("dataset",),
     config="name in pipeline/configs/, or path of such a .py file; default: digits, and with"
     " --input what init chose",
@@ -203,7 +202,7 @@ def hosted_folder(
             None: it is served once.
     """
     os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up chatter hides our messages
-    from localkaggle.competitions import OwnFolder, ScoringError
+    from localkaggle.competitions import Competition, ScoringError
     from localkaggle.sessions.session import namespaces
     from pipeline import config as configs
     from pipeline.command_line import refuse_missing_input
@@ -224,7 +223,7 @@ def hosted_folder(
         except PipelineError as error:
             raise ScoringError(str(error)) from error
 
-    competition = OwnFolder(
+    competition = Competition(
         slug=slug,
         title=slug.replace("-", " ").title(),
         training={},

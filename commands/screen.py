@@ -6,10 +6,9 @@ It imports rich, so it is imported only where a terminal shows. Nothing of it is
 
 import math
 import shutil
-import signal
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
 from typing import Any
 
@@ -17,7 +16,6 @@ import numpy as np
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
 from rich.live import Live
-from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
@@ -29,8 +27,7 @@ from pipeline.train import progress_log
 
 REDRAWN = 2  # times a second: the clocks go on between two looks
 WIDEST = 100  # columns; lines that are longer are hard to read
-LABEL, VALUE, TAIL = 8, 22, 12  # columns of a row's label, value and tail; a bar has the rest
-SIGTERM_CODE = 143
+LABEL, VALUE, BAR = 8, 22, 30  # columns of a row's label, value and bar
 SHOW_CURSOR = "\x1b[?25h"
 # What a status means: a mark, a style, and words.
 STATES = {
@@ -45,12 +42,6 @@ STATES = {
 }
 LEVELS = "▁▂▃▄▅▆▇█"
 DIM = "dim"
-# The columns of each kind of row.
-_REST = {"ratio": 1, "overflow": "fold"}  # may take several lines
-_LABEL = {"width": LABEL, "style": DIM}
-PAIR = (_REST, {"justify": "right", "no_wrap": True, "style": DIM})
-LABELLED = (_LABEL, _REST)
-BAR = (_LABEL, {"width": VALUE}, {"ratio": 1}, {"width": TAIL, "justify": "right"})
 # What a row of its own shows, or nobody needs; the others share a row.
 SHOWN = ("step", "steps", "loss", "eta_seconds")
 
@@ -85,9 +76,6 @@ class Screen(AbstractContextManager["Screen"]):
             self._close()
         self._seen, self._seen_at = seen, time.monotonic()
         if self._live is None:
-            # The system would end the process at once, and leave the cursor hidden.
-            before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(SIGTERM_CODE))
-            self._ends.callback(signal.signal, signal.SIGTERM, before)
             # Also where an interruption came within a lock of the library.
             self._ends.callback(print, SHOW_CURSOR, end="", flush=True)
             self._live = Live(
@@ -114,79 +102,76 @@ class Screen(AbstractContextManager["Screen"]):
             return ""
         later = 0.0 if self._seen.ended else time.monotonic() - self._seen_at
         following = "" if self._seen.ended else self._following
-        return Constrain(Group("", *wait(self._seen, later, following)), WIDEST)
+        return Constrain(Group("", drawing(self._seen, later, following)), WIDEST)
 
 
-def wait(seen: Status, later: float, following: str) -> Iterator[RenderableType]:
-    """Yield the rows of a wait for a run.
+def drawing(seen: Status, later: float, following: str) -> RenderableType:
+    """Return the rows of a wait for a run.
 
     Args:
         later: seconds since it was seen.
         following: what comes after the wait; "": the wait is over.
     """
-    newest, passed = seen.newest, in_clock(seen.seconds + later)
-    yield _row(PAIR, Text(seen.run, "bold"), seen.accelerator)
+    rows, newest, passed = Table.grid(padding=(0, 1)), seen.newest, in_clock(seen.seconds + later)
+    rows.add_column(width=LABEL, style=DIM)
+    rows.add_column(overflow="fold")
     sign, style, words = STATES.get(seen.status, ("●", "yellow", seen.status))
-    mark = Text.assemble((sign, style), " ", (words, f"bold {style}"))
-    yield _row(PAIR, mark, f"pushed {passed} ago" if seen.pushed else f"watched for {passed}")
+    since = f"  pushed {passed} ago" if seen.pushed else f"  watched for {passed}"
+    rows.add_row("run", Text.assemble((seen.run, "bold"), f"  {seen.accelerator}"))
+    rows.add_row("", Text.assemble((sign, style), " ", (words, f"bold {style}"), since))
     step, steps = _number(newest, "step"), _number(newest, "steps")
     if step is not None and steps:
-        yield _bar("step", f"{step:,.0f} of {steps:,.0f}", step / steps)
+        rows.add_row("step", _bar(f"{step:,.0f} of {steps:,.0f}", step / steps))
     elif step is not None:
-        yield _row(LABELLED, "step", f"{step:,.0f}")
+        rows.add_row("step", f"{step:,.0f}")
     elif seen.words:
-        yield _row(LABELLED, "log", secrets.redact(seen.words))
-    ahead = seen.seconds_ahead
-    if ahead is not None and not seen.ended:
-        ahead = max(ahead - later, 0)
+        rows.add_row("log", Text(secrets.redact(seen.words)))
+    ahead = None if seen.ended or seen.seconds_ahead is None else seen.seconds_ahead - later
+    if ahead is not None:
+        ahead = max(ahead, 0)
         ends = time.strftime("%H:%M", time.localtime(time.time() + ahead))
-        yield _row(LABELLED, "to go", f"{in_clock(ahead):{VALUE}}ends about {ends}")
+        rows.add_row("to go", f"{in_clock(ahead):{VALUE}}ends about {ends}")
     if "loss" in newest:
         loss = _number(newest, "loss")
         value = "not a number" if loss is None else f"{loss:.4f}"
-        room = min(shutil.get_terminal_size().columns, WIDEST) - LABEL - VALUE
-        line = Text(value.ljust(VALUE)).append(sparkline(losses(seen.progress), room), "cyan")
-        yield _row(LABELLED, "loss", line)
+        room = min(shutil.get_terminal_size().columns, WIDEST) - LABEL - VALUE - 2
+        curve = (sparkline(losses(seen.progress), room), "cyan")
+        rows.add_row("loss", Text.assemble(value.ljust(VALUE), curve))
     also = progress_log.in_words({k: v for k, v in newest.items() if k not in SHOWN})
     if also:
-        yield _row(LABELLED, "", Text(also, DIM))
-    yield from _quota(seen)
+        rows.add_row("", Text(also, DIM))
+    if seen.left is not None:
+        rows.add_row("quota", _quota(seen, seen.left, ahead))
     if following:
-        yield _row(LABELLED, "next", Text(following, "bold"))
-        yield _row(LABELLED, "", Text("Ctrl-C detaches; the run continues.", DIM))
+        rows.add_row("next", Text(following, "bold"))
+        rows.add_row("", Text("Ctrl-C detaches; the run continues.", DIM))
+    return rows
 
 
-def _quota(seen: Status) -> Iterator[RenderableType]:
-    """Yield the rows of the week's quota, and of how much of it the run will use, if known."""
-    if seen.left is None:
-        return
-    left, ahead = f"{seen.left / 3600:.1f}", seen.seconds_ahead
-    if seen.allowed:
-        used = max(seen.allowed - seen.left, 0)
-        value = f"{used / 3600:.1f} of {seen.allowed / 3600:.0f} h used"
-        yield _bar("quota", value, used / seen.allowed, f"{left} h left")
+def _quota(seen: Status, left: float, ahead: float | None) -> Text:
+    """Return how much of the week's quota is used, and how much of it the run will use."""
+    hours = f"{left / 3600:.1f}"
+    if not seen.allowed:
+        used = Text(f"{hours} {seen.accelerator} hours left this week")
     else:
-        yield _row(LABELLED, "quota", f"{left} {seen.accelerator} hours left this week")
-    if ahead is not None and seen.ran_seconds is not None and not seen.ended:
-        hours = (seen.ran_seconds + ahead) / 3600
-        words = "under 0.1" if hours < 0.1 else f"about {hours:.1f}"
-        text = f"will use {words} of the {left} {seen.accelerator} hours left this week"
-        yield _row(LABELLED, "", Text(text, DIM))
+        spent = max(seen.allowed - left, 0)
+        said = f"{spent / 3600:.1f} of {seen.allowed / 3600:.0f} h used"
+        used = _bar(said, spent / seen.allowed, f"{hours} h left")
+    if ahead is None or seen.ran_seconds is None:
+        return used
+    needs = (seen.ran_seconds + ahead) / 3600
+    words = "under 0.1" if needs < 0.1 else f"about {needs:.1f}"
+    will = f"\nwill use {words} of the {hours} {seen.accelerator} hours left this week"
+    return used.append(will, DIM)
 
 
-def _bar(label: str, value: str, share: float, tail: str = "") -> RenderableType:
-    """Return a row with a bar, and what stands behind it: `tail`, or else the percentage."""
+def _bar(value: str, share: float, tail: str = "") -> Text:
+    """Return a value with a bar, and what stands behind it: `tail`, or else the percentage."""
     share = min(max(share, 0.0), 1.0)
-    bar = ProgressBar(1, share, complete_style="cyan", finished_style="cyan", style=DIM)
-    return _row(BAR, label, value, bar, tail or f"{share:.0%}")
-
-
-def _row(columns: Sequence[Mapping[str, Any]], *cells: RenderableType) -> RenderableType:
-    grid = Table.grid(expand=True)
-    for column in columns:
-        grid.add_column(**column)
-    grid.add_row(*(Text(cell) if isinstance(cell, str) else cell for cell in cells))
-    return grid
+    full = round(BAR * share)
+    rest = ("━" * (BAR - full), DIM)
+    bar = Text.assemble(value.ljust(VALUE), ("━" * full, "cyan"), rest)
+    return bar.append(f" {tail or f'{share:.0%}'}")
 
 
 def _number(values: Mapping[str, Any], name: str) -> float | None:

@@ -1,26 +1,23 @@
 """Who we are on Kaggle, and which Kaggle we speak to.
 
-The official client logs in, by its own lookup, so that who can use `kaggle` needs nothing else.
-What it does badly stays in this module. `import kaggle` itself logs in, prints a page of help where
-it finds nothing, and waits for ever where the server hangs. It has no public way to set a timeout,
-or to renew a login; so the private parts in `OF_HTTP` and `OF_LOGIN` are used, which another
-version may lack. And it passes over most broken files in silence; so `look` reads the same places
-in the same order, without the client, and says what is wrong with them. A secret goes only to
-deploy/secrets.py, which keeps it out of what is shown.
+Who can use `kaggle` needs nothing else: `look` reads the same places in the same order, and says
+what is wrong with files that `kaggle` passes over in silence. Its library kagglesdk then logs in.
+`import kaggle` itself would do so, print a page of help where it finds nothing, and wait for ever
+where the server hangs. Neither has a public way to set a timeout, or to renew a login; so the
+private parts in `OF_HTTP` and `OF_LOGIN` are used, which another version may lack. Each secret goes
+to deploy/secrets.py, which keeps it out of what is shown.
 """
 
 import contextlib
 import importlib.metadata
-import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 from urllib.request import getproxies
 
 import requests
@@ -28,7 +25,6 @@ from packaging.requirements import Requirement
 from requests.utils import get_environ_proxies, select_proxy
 
 from deploy import secrets, transfer
-from deploy.decoding import MALFORMED
 from deploy.errors import CredentialError, UsageError
 from formats.errors import writing
 
@@ -36,14 +32,8 @@ SITE = "api.kaggle.com"
 NEEDS = ("kaggle>=2.2.4", "kagglesdk>=0.1.37", "six")  # kaggle imports six and does not declare it
 TESTED = ("kaggle>=2.2.4,<2.3", "kagglesdk>=0.1.37,<0.1.39")
 INSTALL = f"pip install {' '.join(map(repr, TESTED))} six"
-OF_HTTP = ("call", "_session", "_endpoint", "_verbose", "_response_processor", "_init_session")
+OF_HTTP = ("call", "_session", "_endpoint", "_response_processor", "_init_session", "BearerAuth")
 OF_LOGIN = ("refresh_access_token", "_access_token", "_access_token_expiration")
-# The variables that the client may see. Any other KAGGLE_X becomes its setting x, as KAGGLE_TOKEN
-# what it signs with; with VERBOSE it logs every signed address.
-KNOWN = {
-    *("KAGGLE_API_TOKEN", "KAGGLE_USERNAME", "KAGGLE_KEY"),
-    *("KAGGLE_CONFIG_DIR", "KAGGLE_API_ENVIRONMENT"),
-}
 TOKEN = "KGAT_"  # noqa: S105 - how each token begins
 NEW_TOKEN = "make a new one at https://www.kaggle.com/settings/api"  # noqa: S105
 HOW = (
@@ -54,6 +44,7 @@ HOW = (
     "  - a login in the browser:  kaggle auth login --force\n"
     "To rehearse without an account:\ninvoke dry-run"
 )
+NOTHING = "No Kaggle credentials were found"
 LOGIN_ENDED = (
     "Kaggle does not take the login of this machine any more: it has expired, or was revoked.\n"
     "Expected one that gives new access tokens. Log in again:\nkaggle auth login --force"
@@ -70,11 +61,13 @@ class Source:
     Attributes:
         name: for a message.
         kind: "token", "key" or "login".
+        secret: the token or key; a login has others.
         path: of a token's file; None: it is in a variable.
     """
 
     name: str
     kind: str
+    secret: str = field(default="", repr=False)
     path: Path | None = None
 
 
@@ -100,31 +93,23 @@ class Found:
 
 def look() -> Found:
     """Return what the client would find now. All secrets are hidden from now on."""
-    found, home = Found(), _home() / ".kaggle"
-    given, files = os.environ.get("KAGGLE_API_TOKEN", "").strip(), dict[str, Path]()
+    found, home = Found(), Path.home() / ".kaggle"
+    given = os.environ.get("KAGGLE_API_TOKEN", "").strip()
+    files = {f"~/.kaggle/{name}": home / name for name in ("access_token", "access_token.txt")}
     if os.path.exists(given):  # noqa: PTH110 - Path.exists raises for a name as long as a token
-        files["KAGGLE_API_TOKEN"] = Path(given)
+        files = {"KAGGLE_API_TOKEN": Path(given), **files}
     elif given:
         secrets.know(given)
-        found.sources.append(Source("KAGGLE_API_TOKEN", "token"))
-    for name in ("access_token", "access_token.txt"):
-        files[f"~/.kaggle/{name}"] = home / name
+        found.sources.append(Source("KAGGLE_API_TOKEN", "token", given))
     for name, path in files.items():
-        text = _text(found, path)
-        if text and text.strip():
-            found.sources.append(Source(name, "token", path))
-        elif text is not None:
-            fix = f"Put a token into {path}, or remove it."
-            found.problems.append((f"{name} leads to an empty file", fix))
+        if token := _text(found, path).strip():
+            found.sources.append(Source(name, "token", token, path))
     _look_for_key(found)
-    path = home / "credentials.json"  # `kaggle auth login` writes it
-    login = _object(found, path)
+    login = _object(found, home / "credentials.json")  # `kaggle auth login` writes it
     for name in ("refresh_token", "access_token"):
         secrets.know(login.get(name))
     if login.get("refresh_token"):
         found.sources.append(Source("kaggle auth login", "login"))
-    elif login:
-        found.problems.append((f"{path} holds no login", "Run: kaggle auth login"))
     for proxy in getproxies().values():
         secrets.know(proxy.rpartition("@")[0].rpartition(":")[2])
     return found
@@ -133,69 +118,60 @@ def look() -> Found:
 def _look_for_key(found: Found) -> None:
     """Look for a name and a key: each from its variable, or else from kaggle.json."""
     path = config_folder() / "kaggle.json"
-    file, what, fix = _object(found, path), "", ""
+    file, problem = _object(found, path), None
     name, key = (os.environ.get(f"KAGGLE_{x.upper()}", file.get(x)) for x in ("username", "key"))
     found.username = name if isinstance(name, str) else ""
-    for secret in (file.get("key"), file.get("token"), key):
+    for secret in (file.get("key"), key):
         secrets.know(secret, found.username)
     given = [name for name in ("KAGGLE_USERNAME", "KAGGLE_KEY") if name in os.environ]
     if str(key).startswith(TOKEN):
-        place = "KAGGLE_KEY" if "KAGGLE_KEY" in given else str(path)
-        what = f"{place}: the key in it is a token"
+        place = "KAGGLE_KEY" if "KAGGLE_KEY" in given else path
         fix = f"Put it into ~/.kaggle/access_token, and remove {place}; or {NEW_TOKEN}"
-    elif name and key:
-        found.sources.append(Source(" and ".join([*given, "kaggle.json"][:2]), "key"))
-        if len(given) == 1:
-            what = f"{given[0]} goes with what is in kaggle.json"
-            fix = f"Set both KAGGLE_USERNAME and KAGGLE_KEY, or: unset {given[0]}"
+        problem = f"{place}: the key in it is a token", fix
+    elif found.username and key:
+        found.sources.append(Source(" and ".join([*given, "kaggle.json"][:2]), "key", str(key)))
     elif given or file:
         what = f"{' and '.join(given) or path}: there is no username or no key"
-        fix = f"Give both, or remove it, and {NEW_TOKEN}"
+        problem = what, f"Give both, or remove it, and {NEW_TOKEN}"
     elif os.environ.get("KAGGLE_CONFIG_DIR") and not found.sources and path not in found.files:
         what = f"KAGGLE_CONFIG_DIR is {os.environ['KAGGLE_CONFIG_DIR']}, and there is no {path}"
         fix = "Let it name the folder of kaggle.json, or:\nunset KAGGLE_CONFIG_DIR"
-    if what:
-        found.problems.append((what, fix))
+        problem = what, fix
+    if problem:
+        found.problems.append(problem)
 
 
 def _object(found: Found, path: Path) -> dict[str, Any]:
     """Return what a JSON file holds; {} without one, or with a problem."""
-    text = _text(found, path)
-    with contextlib.suppress(ValueError, RecursionError):
-        if isinstance(value := json.loads("{}" if text is None else text), dict):
+    with contextlib.suppress(ValueError):
+        if isinstance(value := json.loads(_text(found, path) or "{}"), dict):
             return value
-    marked = str(text).startswith("\ufeff")
-    what = "begins with a byte order mark" if marked else "is not a JSON object"
     fix = "Download it again, or save it as UTF-8 without a byte order mark, or remove it."
-    found.problems.append((f"{path} {what}", fix))
+    found.problems.append((f"{path} is not a JSON object", fix))
     return {}
 
 
-def _text(found: Found, path: Path) -> str | None:
-    """Return what a file holds; None without one, or with a problem."""
-    text = None
+def _text(found: Found, path: Path) -> str:
+    """Return what a file holds; "" without one, or with a problem."""
+    text = ""
     try:
         text = path.read_text(encoding="utf-8")
-        secrets.know(text)
     except (FileNotFoundError, NotADirectoryError):
-        return None
+        return ""
     except (OSError, UnicodeDecodeError) as error:
-        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
+        why = getattr(error, "strerror", "it is not UTF-8")
         found.problems.append((f"{path} cannot be read: {why}", "Fix the file, or remove it."))
+    secrets.know(text)
     found.files.append(path)
     return text
 
 
 def config_folder() -> Path:
     """Return where the client looks for kaggle.json."""
-    usual, given = _home() / ".kaggle", os.environ.get("KAGGLE_CONFIG_DIR")
+    usual, given = Path.home() / ".kaggle", os.environ.get("KAGGLE_CONFIG_DIR")
     if given or usual.exists() or not sys.platform.startswith("linux"):
         return Path(given or usual)
-    return Path(os.environ.get("XDG_CONFIG_HOME") or _home() / ".config") / "kaggle"
-
-
-def _home() -> Path:
-    return Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home raises if there is none
+    return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kaggle"
 
 
 # Which Kaggle, and what changes the way to it
@@ -228,20 +204,17 @@ def address() -> str:
 
 
 def proxies(local: bool) -> tuple[str, list[Problem]]:
-    """Return the proxies in words, without passwords, and what is wrong with them.
-
-    Args:
-        local: for a Kaggle on this machine.
+    """Return the proxies in words, without passwords, and what keeps them from leading to a Kaggle
+    on this machine, if it is to be `local`.
     """
     hosts = {name: _host(proxy) for name, proxy in sorted(getproxies().items()) if name != "no"}
     words = ", ".join(f"{name}_proxy {host}" for name, host in hosts.items()) or "none"
-    host = _proxy("http://localhost" if local else f"https://{SITE}")
-    if local and not transfer.is_loopback(f"http://{host}"):
-        what = f"http_proxy leads to {host or 'nowhere'}, not to a Kaggle on this machine"
-        fix = "Set http_proxy to the address that `python -m localkaggle serve` printed"
-        return words, [(what, f"{fix}, and if no_proxy holds localhost:\nexport no_proxy=")]
-    fix = f"Let it pass {SITE} and storage.googleapis.com, or: unset https_proxy all_proxy"
-    return words, [(f"all goes through the proxy {host}", fix)] if host and not local else []
+    host = _proxy("http://localhost")
+    if not local or transfer.is_loopback(f"http://{host}"):
+        return words, []
+    what = f"http_proxy leads to {host or 'nowhere'}, not to a Kaggle on this machine"
+    fix = "Set http_proxy to the address that `python -m localkaggle serve` printed"
+    return words, [(what, f"{fix}, and if no_proxy holds localhost:\nexport no_proxy=")]
 
 
 def _proxy(site: str) -> str:
@@ -252,18 +225,15 @@ def _proxy(site: str) -> str:
 
 def _host(address: str) -> str:
     """Return host and port alone: a proxy's address may hold a password."""
-    try:
-        place = urlsplit(address if "//" in address else f"//{address}").netloc
-    except ValueError:
-        place = ""
-    return place.rpartition("@")[2] or "an address that cannot be read"
+    return address.rpartition("@")[2].rpartition("//")[2].partition("/")[0]
 
 
 # The client
 
 
-def require() -> None:
-    """Refuse to begin what needs a login where nobody is logged in; Kaggle is not asked.
+def require() -> Found:
+    """Return the credentials of this machine, or refuse to begin what needs them; Kaggle is not
+    asked.
 
     Raises:
         UsageError: if the client cannot be imported.
@@ -273,6 +243,7 @@ def require() -> None:
     found = look()
     if not found.sources:
         raise unusable(found)
+    return found
 
 
 def require_client() -> dict[str, str]:
@@ -317,9 +288,9 @@ def require_parts(owner: object, names: Sequence[str]) -> None:
 
 
 def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
-    """Return a kagglesdk client with credentials and timeouts, the user's name, and what renews it.
+    """Return kagglesdk's HTTP client with credentials and timeouts, the user's name, and a renewal.
 
-    The last gives the client a new access token. It is None for a token or key, which cannot be
+    That gives the client a new access token. It is None for a token or key, which cannot be
     renewed, and raises `CredentialError` if the login has ended.
 
     Raises:
@@ -328,133 +299,94 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
         UsageError: if the client is missing or too old, or would ignore KAGGLE_API_ENVIRONMENT.
         requests.RequestException: if Kaggle had to be asked and did not answer.
     """
-    place = environment()
-    found = look()  # before the client removes a login that Kaggle refuses
-    with _api(timeouts) as api:
-        try:
-            with _login_ends([source.kind for source in found.sources[:1]] == ["login"]):
-                api.authenticate()
-        except (SystemExit, OSError, *MALFORMED) as error:  # of which a broken file is one
-            if found.sources and not isinstance(error, SystemExit):
-                raise
-            raise unusable(found) from error
-        client, values = api.build_kaggle_client(), api.config_values
-        method = values.get(api.CONFIG_NAME_AUTH_METHOD)
-        renew = _renewal(api, client) if method == "OAUTH" else None
-    name, key = values.get(api.CONFIG_NAME_USER), values.get(api.CONFIG_NAME_KEY)
-    if not name:
-        raise CredentialError(f"The Kaggle credentials that were found name no user.\n{HOW}")
+    environment()
+    found = require()
+    first, *others = found.sources
+    if first.kind == "token":
+        client = _client(timeouts, first.secret)
+        if name := _named(client, first.secret):
+            return client.http_client(), name, None
+    for source in (first, *others):  # of an ended token, as `kaggle` does
+        if source.kind == "key":
+            http = _client(timeouts).http_client()
+            http._session.auth = (found.username, source.secret)
+            return http, found.username, None
+        if source.kind == "login":
+            return _logged_in(timeouts)
+    raise unusable(found)
+
+
+def _client(timeouts: tuple[float, float], token: str = "") -> Any:
+    """Return a client that signs with a token; without one it signs nothing."""
+    from kagglesdk import KaggleClient
+
+    client = KaggleClient(api_token=token)  # for None it would look for one
     http = client.http_client()
-    if transfer.is_loopback(http._endpoint) != (place == "LOCALHOST"):
-        raise UsageError(
-            f"The Kaggle client talks to {http._endpoint} although KAGGLE_API_ENVIRONMENT={place}."
-            "\nIt reads that when it is imported. Set it before Python starts."
-        )
-    if method == "LEGACY_API_KEY":
-        if str(key).startswith(TOKEN):
-            raise unusable(replace(found, sources=[]))
-        http._session.auth = (name, key)  # else the client sends an expired token in its place
-    return client, str(name), renew
+    require_parts(http, OF_HTTP)
+    http._init_session()
+    if not token:
+        http._session.auth = None
+    transfer.guarded(http._session, timeouts)
+    return client
 
 
-def _renewal(api: Any, client: Any) -> Renew:
-    """Return what gives the client a new access token; it has one already where one is due."""
-    from kagglesdk.kaggle_creds import KaggleCredentials
+def _named(client: Any, token: str) -> str:
+    """Return whose token it is; "" if Kaggle does not know it."""
+    from kagglesdk.security.types.oauth_service import IntrospectTokenRequest
 
-    bare = api.build_kaggle_client()
-    bare.http_client()._session.auth = None  # an access token that has ended would be refused
-    login, http = KaggleCredentials.load(client=bare), client.http_client()
+    request = IntrospectTokenRequest()
+    request.token = token
+    try:
+        answer = client.security.oauth_client.introspect_token(request)
+    except requests.HTTPError as error:
+        if error.response.status_code not in (400, 403, 404):
+            raise
+        return ""
+    return str(answer.username) if answer.active else ""
+
+
+def _logged_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew]:
+    """Return what `log_in` does, by the login in the browser; with a new access token if due."""
+    from kagglesdk import KaggleCredentials
+
+    # It signs nothing: an access token that has ended would be refused.
+    login = KaggleCredentials.load(client=_client(timeouts))
+    http = _client(timeouts).http_client()
     require_parts(login, OF_LOGIN)
 
-    def renew() -> None:
-        with _login_ends(True), writing(Path(KaggleCredentials.DEFAULT_CREDENTIALS_FILE)):
-            login.refresh_access_token()
+    def sign() -> None:
         secrets.know(login._access_token)
-        http._session.auth = type(http._session.auth)(login._access_token)
+        http._session.auth = http.BearerAuth(login._access_token)
+
+    def renew() -> None:
+        try:
+            with writing(Path(KaggleCredentials.DEFAULT_CREDENTIALS_FILE)):
+                login.refresh_access_token()
+        except requests.HTTPError as error:
+            if error.response.status_code not in (400, 401, 403, 404):
+                raise
+            raise CredentialError(LOGIN_ENDED) from error
+        sign()
 
     ends = login._access_token_expiration
-    # The client takes a token for valid until half an hour after its end.
-    if ends is None or ends - datetime.now(UTC) < LEAST:
-        renew()
-    return renew
-
-
-@contextlib.contextmanager
-def _login_ends(used: bool) -> Iterator[None]:
-    """Turn a refusal into a `CredentialError`, if the login is what the client used."""
-    try:
-        yield
-    except requests.HTTPError as error:
-        if not used or error.response.status_code not in (400, 401, 403, 404):
-            raise
-        raise CredentialError(LOGIN_ENDED) from error
+    (renew if ends is None or ends - datetime.now(UTC) < LEAST else sign)()
+    return http, login.get_username(), renew
 
 
 def unusable(found: Found) -> CredentialError:
     """Return the error for a client that found nothing usable: broken files differ from none."""
-    first = found.sources[0] if found.sources else Source("", "")
-    if first.kind == "login":
-        return CredentialError(LOGIN_ENDED)
-    if first.kind == "token":
+    if found.sources:
+        first = found.sources[0]
+        if first.kind == "login":
+            return CredentialError(LOGIN_ENDED)
         said = f"Kaggle does not know the token in {first.name}: it has expired, or was revoked."
         return CredentialError(f"{said}\n{without(first)}, and {NEW_TOKEN}")
-    said, fixes = (
-        "No Kaggle credentials were found",
-        dict.fromkeys(fix for _, fix in found.problems),
-    )
-    if fixes:
-        broken = "; ".join(what for what, _ in found.problems)
-        said = f"The Kaggle credentials cannot be used: {broken}"
+    broken = "; ".join(what for what, _ in found.problems)
+    said = f"The Kaggle credentials cannot be used: {broken}" if broken else NOTHING
+    fixes = dict.fromkeys(fix for _, fix in found.problems)
     return CredentialError("\n".join([f"{said}.", *fixes, HOW]))
 
 
 def without(source: Source) -> str:
     """Return the edit that removes a token."""
     return f"Remove {source.path}" if source.path else f"unset {source.name}"
-
-
-@contextlib.contextmanager
-def _api(timeouts: tuple[float, float]) -> Iterator[Any]:
-    """Import the client, and give its `KaggleApi`, whose clients have timeouts.
-
-    Meanwhile nothing that it prints is shown, and it sees none of the variables that change it. The
-    sessions that it opens by itself have timeouts, too.
-    """
-    require_client()
-    send = requests.Session.send
-    changing = [name for name in os.environ if name.startswith(("KAGGLE_", "VERBOSE"))]
-    hidden = {name: os.environ.pop(name) for name in changing if name not in KNOWN}
-
-    def bounded(session: requests.Session, *args: Any, **kwargs: Any) -> requests.Response:
-        return send(session, *args, **{**kwargs, "timeout": kwargs.get("timeout") or timeouts})
-
-    def build_with_timeouts() -> Any:
-        secrets.know(api.config_values.get("token"))  # that a login has just given
-        client = build()
-        http = client.http_client()
-        require_parts(http, OF_HTTP)
-        http._verbose = False  # else it prints the key
-        http._response_processor = None
-        http._init_session()
-        transfer.guarded(http._session, timeouts)
-        return client
-
-    requests.Session.send = bounded  # type: ignore[method-assign, assignment]
-    try:
-        with contextlib.redirect_stdout(io.StringIO()):
-            try:
-                from kaggle.api.kaggle_api_extended import KaggleApi
-            except (OSError, ImportError) as error:
-                fix = f"Expected kaggle 2.2.4 or newer. Run:\n{INSTALL}"
-                if isinstance(error, OSError):
-                    fix = f"It makes the folder {config_folder()} then. Let it be written, or name"
-                    fix += ' another:\nexport KAGGLE_CONFIG_DIR="$(mktemp -d)"'
-                raise UsageError(
-                    f"The Kaggle client cannot be imported: {error}.\n{fix}"
-                ) from error
-            api = KaggleApi()
-            build, api.build_kaggle_client = api.build_kaggle_client, build_with_timeouts
-            yield api
-    finally:
-        requests.Session.send = send  # type: ignore[method-assign]
-        os.environ.update(hidden)

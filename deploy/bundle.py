@@ -24,7 +24,6 @@ from deploy import gate
 from deploy.errors import UsageError
 from deploy.project import BENCH, TRAIN, Project
 from formats import atomic_file
-from formats.errors import writing
 
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
 REHEARSED = "rehearsed.json"
@@ -103,14 +102,12 @@ class Inputs:
             as the project says.
         handles: {kernel: its address}, where that is not `address`'s; no part of the sha256.
         kernel_sources: whose output is mounted, too.
-        dataset_sources: mounted, too.
     """
 
     expect: Mapping[str, Any] = field(default_factory=dict)
     handoff: str = ""
     handles: Mapping[str, str] = field(default_factory=dict)
     kernel_sources: Sequence[str] = ()
-    dataset_sources: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -174,9 +171,10 @@ class Bundle:
             "bundle_sha256": self.sha256,
             "session_seconds": self.session_seconds,
         }
+        changes = " with local changes" if self.code.git_dirty else ""
         about = (
             f"# {self.metadata['title']}\n\nBuilt from commit `{self.code.git_commit or 'none'}`"
-            f"{' with local changes' if self.code.git_dirty else ''}; bundle `{self.sha256}`.\n\n"
+            f"{changes}; bundle `{self.sha256}`.\n\n"
             "The collapsed cells below write the package `pipeline` into a temporary folder."
         )
         folders = sorted({str(PurePosixPath(path).parent) for path in self.code.modules})
@@ -186,10 +184,9 @@ class Bundle:
             "os.chdir(working)",
             f"%%writefile bundle.json\n{json.dumps(told, indent=2, sort_keys=True)}",
         ]
-        cells = [new_markdown_cell(about)]
-        cells += [new_code_cell(source, metadata=HIDDEN) for source in hidden]
-        numbered = enumerate([*cells, *self.code.cells])
-        cells = [{**cell, "id": f"cell-{place}"} for place, cell in numbered]
+        cells = [new_code_cell(source, metadata=HIDDEN) for source in hidden]
+        cells = [new_markdown_cell(about), *cells, *self.code.cells]
+        cells = [{**cell, "id": f"cell-{place}"} for place, cell in enumerate(cells)]
         notebook = {"cells": cells, "metadata": NOTEBOOK, "nbformat": 4, "nbformat_minor": 5}
         return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
 
@@ -244,7 +241,7 @@ def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
             artifact says all; only its own functions would be missed.
 
     Raises:
-        UsageError: if a name is wrong, or a file cannot travel.
+        UsageError: if there is no such kernel, or a file cannot travel.
     """
     import jupytext
 
@@ -257,16 +254,9 @@ def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
             f" {', '.join(names)}.\nCorrect --kernel, or add its two files there."
         )
     named, name = configs(project.root), project.name
-    config = named.get(project.config, Path(project.config))
-    if not config.is_file() or not re.fullmatch(r"[a-z][a-z0-9_]*", name) or config.suffix != ".py":
-        raise UsageError(
-            f"--config {project.config!r}: there is no such config. Expected one of"
-            f" {', '.join(named)}, or the path of a .py file whose name is lower-case letters,"
-            " digits and underscores.\n"
-            "Correct the name, or describe a folder: invoke inspect --input DIR --write NAME"
-        )
     theirs = {other: named[other] for other in others if other in named}
-    files = _travelling(project.root, kernel, {**theirs, name: config})
+    ours = {name: named.get(project.config, Path(project.config))}
+    files = _travelling(project.root, kernel, {**theirs, **ours})
     identity = {"kernel": kernel, "config": name, "competition": project.competition}
     return Code(
         {**identity, "options": dict(project.options)},
@@ -292,11 +282,9 @@ def build(project: Project, code: Code, inputs: Inputs, owner: str) -> Bundle:
     made = Bundle(project.builds / code.kernel, code, metadata, inputs.expect)
     offline = not code.kernel.startswith("train") and code.kernel != BENCH
     gate.check(made.text, metadata, offline=offline)
-    with writing(made.folder):
-        made.folder.mkdir(parents=True, exist_ok=True)
-        made.notebook.write_text(made.text, encoding="utf-8", newline="\n")
-        told = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
-        (made.folder / "kernel-metadata.json").write_text(told, encoding="utf-8", newline="\n")
+    atomic_file.write(made.notebook, made.text.encode())
+    told = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
+    atomic_file.write(made.folder / "kernel-metadata.json", told.encode())
     return made
 
 
@@ -319,21 +307,20 @@ def read_metadata(path: Path) -> dict[str, Any]:
 
 def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict[str, Any]:
     """Return the metadata with address, machine, and all that is mounted."""
-    kernel, expect, mounted = code.kernel, inputs.expect, list[str]()
+    kernel, expect, listed = code.kernel, inputs.expect, code.metadata["dataset_sources"]
     of = partial(address, owner, project.competition)
     handle = inputs.handles.get(kernel, of(kernel))
     infers, trains = kernel.startswith("infer"), kernel.startswith("train")
-    listed, outputs = code.metadata["dataset_sources"], list[str]()
+    members = [of(member(one["weights_sha256"])) for one in expect.get("members", ())]
+    mounted, outputs = members, list(inputs.kernel_sources)
     if expect and (inputs.handoff or project.handoff) == "kernel":
-        if "members" in expect:
+        if members:
             raise UsageError(
                 "handoff='kernel' cannot carry several models: a kernel's output is that of its"
                 " last run.\nSet handoff='dataset' in the config, then publish the members."
             )
-        outputs = [inputs.handles.get(TRAIN, of(TRAIN)) if infers else handle]
-    elif "members" in expect:
-        mounted = [of(member(one["weights_sha256"])) for one in expect["members"]]
-    elif expect:
+        outputs.insert(0, inputs.handles.get(TRAIN, of(TRAIN)) if infers else handle)
+    elif expect and not members:
         mounted = [of("artifact" if infers else "checkpoint")]
     needs = project.needs if trains else ""
     if needs and not any(f"{name}/".startswith(f"{needs}/") for name in listed):
@@ -354,8 +341,8 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
         "title": title(handle),
         "code_file": f"{kernel}.ipynb",
         "competition_sources": [project.competition] if project.mounts else [],
-        "dataset_sources": list(dict.fromkeys([*mounted, *inputs.dataset_sources])),
-        "kernel_sources": list(dict.fromkeys([*outputs, *inputs.kernel_sources])),
+        "dataset_sources": list(dict.fromkeys(mounted)),
+        "kernel_sources": list(dict.fromkeys(outputs)),
     }
 
 
@@ -375,8 +362,7 @@ def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[st
         configs: the file of each config that travels, by its name; of a package __init__.py.
 
     Raises:
-        UsageError: if a config is not Python, or imports a module that does not exist or stays at
-            home.
+        UsageError: if a config is not Python, or imports a module that stays at home.
     """
     patterns = (*(f"{folder}/**/*.py" for folder in WHOLE), *MORE.get(kernel, ()))
     found = {
@@ -394,43 +380,35 @@ def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[st
     while unread:
         place, path = unread.popitem()
         found[place] = path
-        for module, member in _imports(place, path):
-            paths = _files(root, module, member, path)
-            places = {inside.relative_to(root).as_posix(): inside for inside in paths}
-            unread |= {place: inside for place, inside in places.items() if place not in found}
+        imported = _imported(root, place, path)
+        unread |= {inside: file for inside, file in imported.items() if inside not in found}
     return dict(sorted(found.items()))
 
 
-def _imports(place: str, path: Path) -> list[tuple[str, str]]:
-    """Return (module, member or "") of each import of a file that lies at `place` in the bundle."""
-    package, found = place.rpartition("/")[0].replace("/", "."), []
+def _imported(root: Path, place: str, path: Path) -> dict[str, Path]:
+    """Return {path in the bundle: file} of what a file that lies at `place` in the bundle imports
+    of this project.
+    """
+    package, names = place.rpartition("/")[0].replace("/", "."), set()
     try:
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
             if isinstance(node, ast.Import):
-                found += [(alias.name, "") for alias in node.names]
+                names |= {alias.name for alias in node.names}
             elif isinstance(node, ast.ImportFrom):
                 module = resolve_name("." * node.level + (node.module or ""), package)
-                found += [(module, alias.name) for alias in node.names]
-    except (SyntaxError, ValueError, ImportError) as error:
+                names |= {f"{module}.{alias.name}" for alias in node.names}
+    except SyntaxError as error:
         raise UsageError(f"{path} is not Python: {error}.\nFix it, then build again.") from error
-    return found
-
-
-def _files(root: Path, module: str, member: str, importer: Path) -> Iterable[Path]:
-    """Return the files of a module, of the packages around it, and of the member if it is one."""
-    parts = module.split(".")
-    if not ((root / parts[0]).is_dir() or (root / f"{parts[0]}.py").is_file()):
-        return []  # of the standard library, or installed
-    place, wrong = root.joinpath(*parts), ""
-    if parts[0] in HOME:
-        wrong = "which stays at home. Move what it needs into pipeline/, or remove that import"
-    elif not place.is_dir() and not place.with_suffix(".py").is_file():
-        wrong = f"and there is no {place.relative_to(root)}.py. Correct that import"
-    if wrong:
-        raise UsageError(f"{importer} imports {module}, {wrong}.")
-    places = [*accumulate(parts, Path.joinpath, initial=root), place / member]
-    possible = (file for each in places for file in (each.with_suffix(".py"), each / "__init__.py"))
-    return [path for path in possible if path.is_file()]
+    for name in names:
+        if name.partition(".")[0] in HOME:
+            raise UsageError(
+                f"{path} imports {name}, which stays at home. Move what it needs into pipeline/, or"
+                " remove that import."
+            )
+    # With the packages around each of them. Others are installed, or of the standard library.
+    folders = {each for name in names for each in accumulate(name.split("."), "{}/{}".format)}
+    files = {f"{folder}{end}" for folder in folders for end in (".py", "/__init__.py")}
+    return {file: root / file for file in files if (root / file).is_file()}
 
 
 def _sources(root: Path, pattern: str) -> dict[str, Path]:
@@ -442,18 +420,18 @@ def _sources(root: Path, pattern: str) -> dict[str, Path]:
 def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
     """Return the commit, and whether what travels differs from it; ("", True) without git."""
 
-    def git(*arguments: str) -> "subprocess.CompletedProcess[str]":
-        command = ["git", "--no-optional-locks", "-C", str(root), *arguments]
-        return subprocess.run(command, capture_output=True, text=True, timeout=30)  # noqa: S603
+    def git(*words: str) -> "subprocess.CompletedProcess[str]":
+        command = ["git", "--no-optional-locks", "-C", str(root), *words]
+        return subprocess.run(command, capture_output=True, text=True)  # noqa: S603
 
     files = [str(path.resolve()) for path in paths]
     try:  # an ignored file travels too, and no commit holds it
         head = git("rev-parse", "HEAD")
         changed = git("status", "--porcelain", "--ignored", "--", *files)
-    except (OSError, subprocess.TimeoutExpired):
-        return "", True  # without git there is no commit
-    dirty = bool(head.returncode or changed.returncode or changed.stdout)
-    return ("" if head.returncode else head.stdout.strip()), dirty
+    except OSError:  # there is no git
+        return "", True
+    commit = "" if head.returncode else head.stdout.strip()
+    return commit, bool(not commit or changed.returncode or changed.stdout)
 
 
 def remember_rehearsal(runs: Path, code_sha256: str, how: str) -> None:

@@ -171,20 +171,12 @@ class Dataset:
 class Done:
     """The answer to a change of a dataset or a kernel, or how far a dataset is."""
 
-    status: Word = called("status", "")
-
-
-@dataclass(frozen=True)
-class Submitted:
-    """The answer to a submission: its number; 0 if Kaggle gave none."""
-
-    ref: int = 0
-    message: str = ""
+    status: Word = called("status", "NOT_YET_PERSISTED")
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One submission. Scores are Kaggle's texts, empty while unknown."""
+    """One submission, by its number. Scores are Kaggle's texts, empty while unknown."""
 
     ref: int
     status: Word = called("status", "PENDING")
@@ -242,37 +234,25 @@ class Limits:
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file of a list."""
+    """A file of a list. `url`: of a run's output, signed, at which it is for some minutes."""
 
-    name: str
+    name: str = ""
+    file_name: str = ""
     total_bytes: int = 0
+    url: str = ""
 
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a list; `next_page_token` asks for the next one, "" is the end."""
+    """A page of a list; `next_page_token` asks for the next one, "" is the end. That of a run's
+    output has its log, too, as Kaggle stores it.
+    """
 
     files: tuple[ListedFile, ...] = ()
     dataset_files: tuple[ListedFile, ...] = ()
     datasets: tuple[Dataset, ...] = ()
     kernels: tuple[OwnKernel, ...] = ()
     submissions: tuple[Scored, ...] = ()
-    next_page_token: str = ""
-
-
-@dataclass(frozen=True)
-class OutputFile:
-    """A file of a run's output, and a signed address at which it is for some minutes."""
-
-    name: str = called("fileName")
-    url: str = called("url")
-
-
-@dataclass(frozen=True)
-class Output:
-    """A page of the output of a run, and its log as Kaggle stores it."""
-
-    files: tuple[OutputFile, ...] = ()
     log: str = ""
     next_page_token: str = ""
 
@@ -330,7 +310,7 @@ GET_KERNEL = Call(KERNELS, "GetKernel", Source)
 LIST_KERNELS = Call(KERNELS, "ListKernels", Page)
 DELETE_KERNEL = Call(KERNELS, "DeleteKernel", Done)
 KERNEL_STATUS = Call(KERNELS, "GetKernelSessionStatus", KernelStatus)
-KERNEL_OUTPUT = Call(KERNELS, "ListKernelSessionOutput", Output)
+KERNEL_OUTPUT = Call(KERNELS, "ListKernelSessionOutput", Page)
 QUOTA = Call(KERNELS, "GetAcceleratorQuotaStatistics", Quota)
 
 START_UPLOAD = Call("blobs.BlobApiService", "StartBlobUpload", Place)
@@ -348,7 +328,7 @@ COMPETITION_FILES = Call(COMPETITIONS, "ListDataFiles", Page)
 COMPETITION_FILE = Call(COMPETITIONS, "DownloadDataFile", requests.Response)
 SUBMISSION_LIMITS = Call(COMPETITIONS, "GetSubmissionLimits", Limits)
 START_SUBMISSION_UPLOAD = Call(COMPETITIONS, "StartSubmissionUpload", Place)
-SUBMIT_CODE = Call(COMPETITIONS, "CreateCodeSubmission", Submitted)
-SUBMIT_FILE = Call(COMPETITIONS, "CreateSubmission", Submitted)
+SUBMIT_CODE = Call(COMPETITIONS, "CreateCodeSubmission", Scored)
+SUBMIT_FILE = Call(COMPETITIONS, "CreateSubmission", Scored)
 GET_SUBMISSION = Call(COMPETITIONS, "GetSubmission", Scored)
 LIST_SUBMISSIONS = Call(COMPETITIONS, "ListSubmissions", Page)

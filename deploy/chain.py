@@ -7,7 +7,6 @@ Each step takes what the one before it made from the journal, by version, so the
 stopped and resumed anywhere. Killed at any moment, the same command resumes.
 """
 
-import shlex
 import time
 from collections.abc import Sequence
 from contextlib import suppress
@@ -15,17 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploy import (
-    bundle,
-    competition,
-    datasets,
-    output,
-    preview,
-    push,
-    saved,
-    sessions,
-    watch,
-)
+from deploy import bundle, competition, datasets, output, preview, push, saved, sessions, watch
 from deploy.bundle import Bundle, Code, Inputs
 from deploy.calls import Source
 from deploy.client import Kaggle
@@ -44,12 +33,11 @@ from deploy.errors import (
 )
 from deploy.events import Ask, Note, Pushed, Steps
 from deploy.journal import PUBLISH, PUSH, SUBMIT, Made, Request, State
-from deploy.preview import Preview
-from deploy.project import BENCH, INFER, KERNELS, PREPARE, TRAIN, Project
+from deploy.project import INFER, KERNELS, PREPARE, TRAIN, Project
 from deploy.pull import pull as download
 from deploy.records import Records, run_of
-from deploy.runs import ENDED, Run
-from deploy.saved import DATASET, KERNEL, Member, SavedProgress
+from deploy.runs import Run
+from deploy.saved import DATASET, KERNEL, Member
 from deploy.sessions import Next
 
 ONCE_MORE = "Pushing the same again, once: Kaggle may mount a new source in the second run only."
@@ -123,24 +111,23 @@ def run(
 
     yield from competition.foresee(kaggle, project.competition)
     yield step(f"Push {TRAIN} for the competition {project.competition}")
-    done = yield from train(
-        kaggle, records, fresh=fresh, follow=False, command=project.command("relay")
-    )
+    done = yield from train(kaggle, records, fresh=fresh, command=project.command("relay"))
     trained, dataset = done.folder, None
     if project.handoff == "dataset":
         yield step(f"Publish the artifact of {done.run} as a dataset")
         dataset = yield from datasets.artifact(kaggle, records, trained)
     yield step(f"Push {INFER}, pinned to this model")
     model = Model(trained / output.ARTIFACT)
-    infer = yield from push_kernel(kaggle, records, INFER, model)
-    yield step(f"Watch {infer}")
-    try:
-        yield from watch.watch(kaggle, records, infer)
-    except NotMounted as error:  # such a run ends within seconds
-        yield Note(f"{error}\n{ONCE_MORE}")
-        infer = yield from push_kernel(kaggle, records, INFER, model, agreed=True)
+    for late in (False, True):
+        infer = yield from push_kernel(kaggle, records, INFER, model, agreed=late)
         yield step(f"Watch {infer}")
-        yield from watch.watch(kaggle, records, infer)
+        try:
+            yield from watch.watch(kaggle, records, infer)
+            break
+        except NotMounted as error:  # such a run ends within seconds
+            if late:
+                raise
+            yield Note(f"{error}\n{ONCE_MORE}")
     yield step(f"Pull {infer}")
     inferred = yield from pull(kaggle, records, infer)
     yield step(f"Check and submit {infer}")
@@ -179,84 +166,68 @@ def push_kernel(
         Busy: if another process pushes from this project.
         Detached: if a person did not agree.
     """
-    with (
-        records.journal.locked(KERNELS[kernel].task) as warning,
-        push.naming_again(records, kernel),
-    ):
+    project, journal = records.project, records.journal
+    with journal.locked(KERNELS[kernel].task) as warning, push.naming_again(records, kernel):
         if warning:
             yield Note(warning)
-        found = yield from _planned(kaggle, records, kernel, model, again=again, fresh=fresh)
-        if isinstance(found, Run):
-            return found
-        yield from _agreement(found.costs, agreed=agreed)
-        made = yield from _pushed(kaggle, records, found)
-        if made is not None:
-            return made
+        how = {"again": again, "fresh": fresh, "agreed": agreed}
+        try:
+            return (yield from _push(kaggle, records, kernel, model, **how))
+        except SourcesRefused as error:
+            row = journal.last(PUSH, kernel=kernel, **project.ours)
+            if "kernel_sources" not in error.kinds or row is None or row.route != KERNEL:
+                raise
+            yield Note(
+                f"{error}\nThat is the notebook's own output. It is sent as a dataset instead."
+            )
+            if row.number:
+                with suppress(RunFailed):  # until its end Kaggle allows no other session
+                    yield from watch.watch(kaggle, records, run_of(row))
     # The journal knows now that Kaggle does not take the notebook's own output.
     return (yield from push_kernel(kaggle, records, kernel, model, agreed=True))
 
 
-@dataclass(frozen=True)
-class Planned:
-    """A push that nothing keeps back: what is sent, what the journal gets, and what it costs."""
-
-    built: Bundle
-    request: Request
-    following: Next
-    costs: Preview
-
-
-def _planned(
-    kaggle: Kaggle, records: Records, kernel: str, model: Model, *, again: bool, fresh: bool
-) -> Steps[Run | Planned]:
-    """Return what a push would do, or the run that holds its bundle already."""
+def _push(
+    kaggle: Kaggle,
+    records: Records,
+    kernel: str,
+    model: Model,
+    *,
+    again: bool,
+    fresh: bool,
+    agreed: bool,
+) -> Steps[Run]:
+    """Do what `push_kernel` says, while no other process pushes."""
     yield from push.resolve(kaggle, records, again=again or fresh)
-    code = _code(records.project, kernel, model)
+    code = bundle.read(records.project, kernel, [member.config for member in model.members])
     following = yield from sessions.following(kaggle, records, code, again=again, fresh=fresh)
     if following.run is not None:
         yield push.adopted(following.run, following.status)
         return following.run
     built = _built(kaggle.username, records, code, model, following)
-    if not following.again:
-        found = yield from push.recorded(kaggle, records, built)
-        if found is not None:
-            yield push.adopted(*found)
-            return found[0]
-    request = _intent(kaggle, records, built, following)
-    current, hidden = _current(kaggle, records, built, whatever=again or fresh)
-    if not following.again:
-        found = push.holding(kaggle, records, built, current)
-        if found is not None:  # pushed from elsewhere, or by a journal that is gone
-            adopted, known = records.journal.intend(request), {"url": found[0].url}
-            records.journal.record(adopted, Made(found[0].version, known))
-            yield push.adopted(*found)
-            return found[0]
+    found = None if following.again else (yield from push.recorded(kaggle, records, built))
+    if found is None:
+        request = _intent(kaggle, records, built, following)
+        current, hidden = _current(kaggle, records, built, whatever=again or fresh)
+        if not following.again:
+            found = _from_elsewhere(kaggle, records, built, current, request)
+    if found is not None:
+        yield push.adopted(*found)
+        return found[0]
     yield from _gates(kaggle, records, kernel, model, following)
     costs = preview.look(kaggle, records, built, current, hidden, again=again)
-    return Planned(built, request, following, costs)
-
-
-def _pushed(kaggle: Kaggle, records: Records, planned: Planned) -> Steps[Run | None]:
-    """Do what was agreed to, and return the run; None: Kaggle does not take the notebook's own
-    output, and the same again sends it as a dataset.
-    """
-    built, base, costs = planned.built, planned.following.base, planned.costs
+    if agreed:
+        for line in costs.lines():
+            yield Note(line)
+    elif not (yield Ask(costs, "Push it?")):
+        raise Detached("Nothing was pushed.")
+    base = following.base
     if base is not None and base.route == DATASET:
         yield from datasets.checkpoint(kaggle, records, base.folder, base.progress)
     if costs.seconds < costs.most:
         built = replace(built, session_seconds=costs.seconds)
-    journal, request = records.journal, records.journal.intend(planned.request)
-    try:
-        made = yield from push.send(kaggle, journal, request, built, costs.version, costs.seconds)
-    except SourcesRefused as error:
-        if base is None or base.route != KERNEL or "kernel_sources" not in error.kinds:
-            raise
-        yield Note(f"{error}\nThat is the notebook's own output. It is sent as a dataset instead.")
-        if error.version:
-            worthless = Run(built.handle, error.version, "", built.sha256)
-            with suppress(RunFailed):  # until its end Kaggle allows no other session
-                yield from watch.watch(kaggle, records, worthless)
-        return None
+    journal, request = records.journal, records.journal.intend(request)
+    made = yield from push.send(kaggle, journal, request, built, costs.version, costs.seconds)
     changed = ", with local changes" if built.code.git_dirty else ""
     yield Note(
         f"{made} is pushed: bundle {built.sha256[:12]}, {built.size:,} bytes, commit"
@@ -266,32 +237,36 @@ def _pushed(kaggle: Kaggle, records: Records, planned: Planned) -> Steps[Run | N
     return made
 
 
+def _from_elsewhere(
+    kaggle: Kaggle, records: Records, built: Bundle, current: Source | None, request: Request
+) -> tuple[Run, str] | None:
+    """Return the run of the current version, and its status, if it holds the bundle; record it: it
+    was pushed from elsewhere, or by a journal that is gone.
+    """
+    found = push.holding(kaggle, records, built, current)
+    if found is not None:
+        run, _ = found
+        records.journal.record(records.journal.intend(request), Made(run.version, {"url": run.url}))
+    return found
+
+
 def build(owner: str, records: Records, kernel: str, model: Model = NO_MODEL) -> Bundle:
     """Build the bundle of a kernel, as its first push would.
 
     Args:
         owner: of the kernel.
     """
-    code = _code(records.project, kernel, model)
+    code = bundle.read(records.project, kernel, [member.config for member in model.members])
     return _built(owner, records, code, model, Next(again=False))
 
 
-def _code(project: Project, kernel: str, model: Model) -> Code:
-    return bundle.read(project, kernel, [member.config for member in model.members])
-
-
-def _expected(records: Records, kernel: str, model: Model) -> dict[str, Any]:
+def _expected(records: Records, model: Model) -> dict[str, Any]:
     """Return what the bundle of an inference expects; {} for any other."""
     project = records.project
     if model.members:
         return saved.expected(model.members)
-    if kernel != INFER:
-        return {}
     if model.artifact is None:
-        raise UsageError(
-            f"{INFER} needs the artifact that it accepts; expected a folder.\n"
-            f"{project.command('pull')}"
-        )
+        return {}
     if not model.artifact.exists():
         datasets.require_complete(project, model.artifact.parent)
     found = saved.own_manifest(project, model.artifact)
@@ -302,7 +277,7 @@ def _built(owner: str, records: Records, code: Code, model: Model, following: Ne
     base = following.base
     resumed = base.progress.expect(base.route) if base is not None else None
     inputs = Inputs(
-        expect=resumed or _expected(records, code.kernel, model),
+        expect=resumed or _expected(records, model),
         handoff=base.route if base is not None else "",
         handles={name: records.handle(owner, name) for name in (code.kernel, TRAIN)},
         kernel_sources=following.kernels,
@@ -361,24 +336,11 @@ def _gates(
         yield from competition.require(kaggle, project.competition)
 
 
-def _agreement(costs: Preview, *, agreed: bool) -> Steps[None]:
-    if agreed:
-        for line in costs.lines():
-            yield Note(line)
-    elif not (yield Ask(costs, "Push it?", "Nothing was pushed.")):
-        raise Detached("Nothing was pushed.")
-
-
 # A training, from session to session
 
 
 def train(
-    kaggle: Kaggle,
-    records: Records,
-    *,
-    fresh: bool = False,
-    follow: bool = True,
-    command: str = "",
+    kaggle: Kaggle, records: Records, *, fresh: bool = False, command: str = ""
 ) -> Steps[CompleteTraining]:
     """Push, watch and pull, from one session to the next, until the training is complete.
 
@@ -387,110 +349,56 @@ def train(
 
     Args:
         fresh: start over, whatever an earlier run saved. Whoever resumes later leaves it out.
-        follow: whether a session that has not ended is the one, whatever was edited since;
-            otherwise it is only if it holds what would be pushed.
         command: that resumes; by default `invoke push-train --until-done`.
 
     Raises:
         NoQuota: if no time is left this week; with the time at which the quota returns.
         NoSlot: if no session is free.
-        RunFailed: if the first session fails and saves nothing, or if two in a row got no further;
+        RunFailed: if the first session saves nothing, or if two in a row got no further;
             `NotMounted`, if two in a row found a source missing.
         Others: as push, watch and pull raise; the same command resumes.
     """
     command = command or records.project.command("push-train --until-done")
-    count, last_error, last, late, agreed = 0, "", None, False, False
+    count, late, agreed = 0, False, False
     while True:
-        now = None
         if not fresh:
-            now = (yield from _active(kaggle, records)) if follow else None
-            if now is None:
-                sessions.require_progress(kaggle, records, last_error, command)
-        if now is None:
-            now, agreed = yield from _next_session(
-                kaggle, records, command, fresh=fresh, agreed=agreed
-            )
-        if now == last:
-            raise RunFailed(
-                f"{now} saved neither an artifact nor a checkpoint; expected one of them.\n"
-                "Fix the notebook so that it trains, or run it once more:\n"
-                f"{records.project.command('push-train --again')}"
-            )
-        last, fresh, count = now, False, count + 1
-        yield Note(f"Watch {now}")
+            sessions.require_progress(kaggle, records, command)
+        newest = records.newest_version(records.handle(kaggle.username, TRAIN))
         try:
-            ended = yield from _ended(kaggle, records, now)
+            run = yield from push_kernel(kaggle, records, TRAIN, fresh=fresh, agreed=agreed)
+        except NoQuota as error:
+            full = isinstance(error, NoSlot)
+            then = "Once a run has ended, resume" if full else f"{_renewal(kaggle)}\nTo resume then"
+            raise type(error)(f"{error}\n{then}:\n{command}") from error
+        row, fresh, count = records.push_of(run), False, count + 1
+        agreed = agreed or (row is not None and row.is_ours and run.version > newest)
+        yield Note(f"Watch {run}")
+        failure, status = None, "ERROR"
+        try:
+            status = yield from watch.watch(kaggle, records, run)
         except NotMounted as error:
             if late:
                 raise
             late = True
             yield Note(f"{error}\n{ONCE_MORE}")
             continue
-        late, last_error = False, ended.error or last_error
-        if ended.progress is not None and ended.progress.complete:
-            folder = ended.folder or (yield from pull(kaggle, records, now))
-            return CompleteTraining(now, folder, count)
-        saved_words = ended.progress or "it saved nothing to resume from"
-        yield Note(f"{now}: {saved_words}. Starting the next session.")
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A session that has ended: its pulled folder, what it saved, and its error; "": none."""
-
-    folder: Path | None
-    progress: SavedProgress | None
-    error: str
-
-
-def _ended(kaggle: Kaggle, records: Records, session: Run) -> Steps[Ended]:
-    """Watch a session to its end, and return what it saved.
-
-    Raises:
-        RunFailed: if it failed, and the next session would be this one once more.
-    """
-    failure, status = None, "ERROR"
-    try:
-        status = yield from watch.watch(kaggle, records, session)
-    except NotMounted:
-        raise
-    except RunFailed as error:
-        failure = error
-    folder, found = yield from sessions.saved_output(kaggle, records, session, status)
-    if failure is not None:
-        row = records.push_of(session)
-        if found is None and not (row and row.base):
-            raise failure
-        yield Note(str(failure))
-    return Ended(folder, found, str(failure or ""))
-
-
-def _next_session(
-    kaggle: Kaggle, records: Records, command: str, *, fresh: bool, agreed: bool
-) -> Steps[tuple[Run, bool]]:
-    """Push the next session, and return it, and whether a person has agreed to such a push."""
-    newest = records.newest_version(records.handle(kaggle.username, TRAIN))
-    try:
-        made = yield from push_kernel(kaggle, records, TRAIN, fresh=fresh, agreed=agreed)
-    except NoSlot as error:
-        raise NoSlot(f"{error}\nOnce a run has ended, resume:\n{command}") from error
-    except NoQuota as error:
-        raise NoQuota(f"{error}\n{_renewal(kaggle)}\nTo resume then:\n{command}") from error
-    row = records.push_of(made)
-    asked = row is not None and row.is_ours and made.version > newest
-    return made, agreed or asked
-
-
-def _active(kaggle: Kaggle, records: Records) -> Steps[Run | None]:
-    """Return the run that has not ended, if there is one, whatever was edited since."""
-    with push.naming_again(records, TRAIN):
-        state = yield from sessions.training_state(kaggle, records)
-    if state.run is None or state.status in ENDED:
-        return None
-    if sessions.waits_elsewhere(records.project, state):
-        return None
-    yield Note(f"{state.run} is {state.status}; following it.")
-    return state.run
+        except RunFailed as error:
+            failure = error
+        late = False
+        folder, found = yield from sessions.saved_output(kaggle, records, run, status)
+        if found is None and not (row and row.base):  # the next session would be the same
+            raise failure or RunFailed(
+                f"{run} saved neither an artifact nor a checkpoint; expected one of them.\n"
+                "Fix the notebook so that it trains, or run it once more:\n"
+                f"{records.project.command('push-train --again')}"
+            )
+        if failure is not None:
+            yield Note(str(failure))
+        if found is not None and found.complete:
+            folder = folder or (yield from pull(kaggle, records, run))
+            return CompleteTraining(run, folder, count)
+        saved_words = found or "it saved nothing to resume from"
+        yield Note(f"{run}: {saved_words}. Starting the next session.")
 
 
 def _renewal(kaggle: Kaggle) -> str:
@@ -516,47 +424,42 @@ def pull(kaggle: Kaggle, records: Records, of: Run) -> Steps[Path]:
 
 
 def next_command(records: Records, of: Run, folder: Path) -> str:
-    """Return the command that follows a pull; "" if the run is not ours, or an older training."""
-    project, kernel = records.project, records.kernel_of(of)
+    """Return the command that follows a pull; "" if the run is not ours, an older training, or
+    submitted.
+    """
+    project, journal, kernel = records.project, records.journal, records.kernel_of(of)
     if kernel == INFER:
-        there = (folder / competition.FILE).is_file()
-        return project.command(f"submit --run {of}" if there else "push-infer")
+        if not (folder / competition.FILE).is_file():
+            return project.command("push-infer")
+        rows = journal.requests(SUBMIT, handle=of.handle, kernel_version=of.version)
+        sent = any(row.before is not None for row in rows)
+        return "" if sent else project.command(f"submit --run {of}")
     if kernel == PREPARE:
-        return after_preparation(
-            project, saved.describe([path.name for path in folder.iterdir()], [])
-        )
-    if kernel == BENCH:
-        page = shlex.join([str(folder), "--output", str(project.runs / "bench-report")])
-        return f"python -m workbench bench-report {page}"
+        names = [path.name for path in folder.iterdir()]
+        return after_preparation(project, saved.describe(names, []))
     if kernel != TRAIN:
         return ""
     found = saved.read(folder)
     if found is None or not found.complete:
         on = project.trained_on(output.of_bundle(folder, "machine_shape"))
         return on.command("push-train --until-done" if found else "push-train")
-    last = records.journal.last(PUSH, kernel=TRAIN, **project.ours)
+    last = journal.last(PUSH, kernel=TRAIN, **project.ours)
     if last is None or run_of(last) != of:
         return ""  # the steps that follow take the last one
-    return project.command("publish" if project.handoff == "dataset" else "push-infer")
+    published = journal.last(PUBLISH, config=project.name, state=State.ENDED)
+    ready = project.handoff == "kernel" or (published and published.at >= last.at)
+    return project.command("push-infer" if ready else "publish")
 
 
 def after_complete(records: Records, row: Request) -> str:
     """Return the command that follows a push whose run is complete; "" if nothing does."""
-    project, journal, made = records.project, records.journal, run_of(row)
+    made = run_of(row)
     if row.kernel == PREPARE:
-        return after_preparation(project, "complete")
+        return after_preparation(records.project, "complete")
     try:
-        folder = records.pulled_folder(made)
+        return next_command(records, made, records.pulled_folder(made))
     except UsageError:
-        return project.command(f"pull --run {made}")
-    of_run = {"handle": made.handle, "kernel_version": made.version}
-    sent = (one.before is not None for one in journal.requests(SUBMIT, **of_run))
-    if row.kernel == INFER and any(sent):
-        return ""
-    published = journal.last(PUBLISH, config=project.name, state=State.ENDED)
-    if row.kernel == TRAIN and published and published.at >= row.at:
-        return project.command("push-infer")
-    return next_command(records, made, folder)
+        return records.project.command(f"pull --run {made}")
 
 
 def after_preparation(project: Project, progress: str) -> str:

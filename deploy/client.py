@@ -5,6 +5,7 @@ A missing or unknown answer never looks like success.
 """
 
 import copy
+import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,13 +17,13 @@ import requests
 
 from deploy import calls, errors, failures
 from deploy.calls import ASKED, RUN, SOURCES
-from deploy.connection import UNREADABLE, Connection, Values
+from deploy.connection import UNREADABLE, Connection
 from deploy.decoding import log_lines, log_pieces
 from deploy.transfer import Download
 
 T = TypeVar("T")
 
-EMPTY_LOOKS = 3  # in a row, before a kernel counts as one without a version
+EMPTY_LOOKS = 3  # before a kernel counts as one without a version
 SETTINGS = ("language", "kernel_type", "enable_gpu", "enable_tpu", *ASKED)
 
 
@@ -74,12 +75,9 @@ class Kaggle(Connection):
             validate them before use.
         """
         what = f"list the output of {handle} version {version}"
-        files: dict[str, str] = {}
-        log = ""
-        for page in self._pages(what, calls.KERNEL_OUTPUT, _kernel(handle, version)):
-            log = log or page.log
-            files |= {file.name: file.url for file in page.files}
-        return files, log
+        pages = list(self._pages(what, calls.KERNEL_OUTPUT, _kernel(handle, version)))
+        log = next((page.log for page in pages if page.log), "")
+        return {file.file_name: file.url for page in pages for file in page.files}, log
 
     def kernel_log(self, handle: str, version: int) -> list[str]:
         """Return the lines of a version's log, as far as Kaggle has them."""
@@ -95,9 +93,10 @@ class Kaggle(Connection):
         Raises:
             requests.RequestException, ValueError: if the connection breaks.
         """
-        session = copy.copy(self._session)  # another thread follows
+        session, site = copy.copy(self._session), self._http._endpoint  # another thread follows
+        within = "v1" if "//api." in site else "api/v1"  # only the site has a host for calls alone
         with session.get(
-            f"{self._url}/kernels/logs/stream/{handle}",
+            f"{site}/{within}/kernels/logs/stream/{handle}",
             params={"versionLabel": f"v{version}"},
             headers={"Accept": "text/event-stream, */*", "Content-Type": None},
             stream=True,
@@ -122,16 +121,14 @@ class Kaggle(Connection):
             Refused: if the kernel has no version, so that no call about it works.
             Unknown: if Kaggle does not tell.
         """
-        looks = 0
+        looks = itertools.count(1)
 
         def ask() -> calls.Source:
-            nonlocal looks
             try:
                 return self._send(calls.GET_KERNEL, _kernel(handle, version))
             except requests.HTTPError as error:
                 empty = failures.code(error) == 500 and self._has_no_status(handle)
-                looks = looks + 1 if empty else 0
-                if looks == EMPTY_LOOKS:
+                if empty and next(looks) == EMPTY_LOOKS:
                     raise errors.Refused(failures.without_version(handle)) from error
                 raise
 
@@ -222,9 +219,7 @@ class Kaggle(Connection):
     def dataset_status(self, handle: str) -> str:
         """Return the state of the current version, READY at the end."""
         what = f"ask for the status of the dataset {handle}"
-        return (
-            self._read(what, calls.DATASET_STATUS, _dataset(handle)).status or "NOT_YET_PERSISTED"
-        )
+        return self._read(what, calls.DATASET_STATUS, _dataset(handle)).status
 
     def dataset_files(self, handle: str, version: int) -> dict[str, int]:
         """Return {name: bytes} of a version, from all pages."""
@@ -264,23 +259,14 @@ class Kaggle(Connection):
             "is_private": True,
             "files": [{"token": token} for token in tokens],
         }
-        self._change_dataset(f"create the dataset {handle}", calls.CREATE_DATASET, values)
+        self._write(f"create the dataset {handle}", calls.CREATE_DATASET, values)
 
     def create_dataset_version(self, handle: str, *, notes: str, tokens: Sequence[str]) -> None:
         """Add a version made of exactly these uploaded files. Sent once; may raise `Ambiguous`."""
         what = f"add a version to the dataset {handle}"
         body = {"versionNotes": notes, "files": [{"token": token} for token in tokens]}
         # The official client's own wrapper retries this call, and so makes two versions.
-        values = {**_dataset(handle), "body": body}
-        self._change_dataset(what, calls.CREATE_DATASET_VERSION, values)
-
-    def _change_dataset(self, what: str, call: calls.Call[calls.Done], values: Values) -> None:
-        status = self._write(what, call, values).status
-        if status != "OK":
-            raise errors.Ambiguous(
-                f"Kaggle accepted the call to {what} and answered status {status!r};"
-                f" expected 'ok'.\n{failures.LOOK}"
-            )
+        self._write(what, calls.CREATE_DATASET_VERSION, {**_dataset(handle), "body": body})
 
     def delete_dataset(self, handle: str) -> None:
         """Delete our dataset with all of its versions. Sent once; may raise `Ambiguous`."""
@@ -361,7 +347,7 @@ class Kaggle(Connection):
             "submission_description": description,
         }
         what = f"submit {handle} version {version} to {competition}"
-        return self._submit(what, calls.SUBMIT_CODE, values)
+        return self._write(what, calls.SUBMIT_CODE, values).ref
 
     def upload_submission(self, competition: str, path: Path) -> str:
         """Upload a file and return its token for `submit_file`. It is no submission yet."""
@@ -378,16 +364,7 @@ class Kaggle(Connection):
             "blob_file_tokens": token,
             "submission_description": description,
         }
-        return self._submit(f"submit a file to {competition}", calls.SUBMIT_FILE, values)
-
-    def _submit(self, what: str, call: calls.Call[calls.Submitted], values: Values) -> int:
-        answer = self._write(what, call, values)
-        if answer.ref < 1:
-            raise errors.Ambiguous(
-                f"Kaggle accepted the call to {what} but gave no number: {answer.message!r}.\n"
-                f"{failures.LOOK}"
-            )
-        return answer.ref
+        return self._write(f"submit a file to {competition}", calls.SUBMIT_FILE, values).ref
 
     def get_submission(self, ref: int) -> calls.Scored:
         """Return the submission with that number."""

@@ -30,7 +30,7 @@ from deploy.client import Kaggle
 from deploy.connection import Polls
 from deploy.errors import Denied, NoQuota, NotFound, Refused, RelayError, RunFailed, UsageError
 from deploy.events import Ask, Note, Steps
-from deploy.journal import SUBMIT, Absent, Ended, Journal, Made, Request, Sending
+from deploy.journal import SUBMIT, Ended, Made, Request, Sending
 from deploy.project import INFER, Project
 from deploy.records import Records
 from deploy.runs import Run
@@ -40,7 +40,6 @@ from formats.sealed_folder import MANIFEST
 
 Check = Callable[[Path, Path], object]
 
-SAMPLE = "sample_submission.csv"
 FILE = "submission.csv"
 FAILED = "ERROR"  # Kaggle's word for a submission without a score
 DECLINED = "Nothing was submitted."
@@ -129,34 +128,20 @@ def look(kaggle: Kaggle, competition: str) -> Competition:
     )
 
 
-def files(kaggle: Kaggle, competition: str) -> list[str]:
-    """Return names of the competition's files, not all of them. Raises as `look`."""
-    with _explained(competition, "show"):
-        return kaggle.competition_files(competition)
-
-
-def require_rules(kaggle: Kaggle, competition: str, names: Sequence[str]) -> str:
-    """Return the name of a file that Kaggle gives; "" if there is none to try.
+def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
+    """Return what Kaggle says of a competition, and note if it takes no submissions, or has ended.
 
     Raises:
-        Denied: if the rules were not accepted.
-    """
-    name = SAMPLE if SAMPLE in names else next(iter(names), "")
-    # A name that is not found is listed otherwise than it is asked for, and says nothing of them.
-    with _explained(competition, f"give {name} of"), suppress(NotFound):
-        if name:
-            kaggle.open_competition_file(competition, name)
-            return name
-    return ""
-
-
-def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
-    """Return what Kaggle says of a competition. Raises as `look` and `require_rules` do.
-
-    A note says if the competition takes no submissions, or has ended.
+        UsageError: if Kaggle knows no such competition.
+        Denied: if this account has not accepted its rules, or Kaggle does not show it.
     """
     found = look(kaggle, competition)
-    require_rules(kaggle, competition, files(kaggle, competition))
+    with _explained(competition, "show"):
+        names = kaggle.competition_files(competition)
+    for name in names[:1]:
+        # One that is not found is listed otherwise than it is asked for, and says nothing of them.
+        with _explained(competition, f"give {name} of"), suppress(NotFound):
+            kaggle.open_competition_file(competition, name)
     yield from _warnings(found, competition)
     return found
 
@@ -238,8 +223,7 @@ def submit(
         inferred: the pulled folder of the run.
         check: is called with its submission.csv and the competition's sample, before anything is
             spent; raises to stop.
-        now: submit at once: without a look whether Kaggle has the file, and without the wait of
-            some minutes after the pull.
+        now: submit at once, without the wait of some minutes after the pull.
         again: submit also if a submission of this run failed before, whyever. One that did not fail
             is followed all the same.
 
@@ -252,8 +236,7 @@ def submit(
         Refused, CredentialError: if Kaggle refuses, or the rules are not accepted.
         RunFailed: if the scored rerun failed, now or before; with Kaggle's word for it, its usual
             cause, and the edit.
-        DeadlinePassed: if there is no score in time; the same command follows this submission. Or
-            if Kaggle does not have the file among the run's outputs; then nothing was sent.
+        DeadlinePassed: if there is no score in time; the same command follows this submission.
         Ambiguous: if no answer came, and the submission is not in the list either.
     """
     journal, project = records.journal, records.project
@@ -264,7 +247,7 @@ def submit(
     )
     with journal.ended_by_errors(request):
         about = attempt.checked(check)
-        made, when = (yield from attempt.made_before(journal, before)), "before"
+        made, when = attempt.made_before(before), "before"
         failed = attempt.failed_before(made, again=again)
         if made is None or failed:
             token = yield from attempt.agreed(about, failed, now=now)
@@ -362,7 +345,7 @@ class _Attempt:
                 ) from error
         return about
 
-    def made_before(self, journal: Journal, before: Request | None) -> Steps[Scored | None]:
+    def made_before(self, before: Request | None) -> Scored | None:
         """Return a submission of this run that Kaggle has, or None.
 
         Args:
@@ -370,11 +353,8 @@ class _Attempt:
         """
         made = None
         if before is not None and before.number:
-            try:
+            with suppress(NotFound):
                 made = self.kaggle.get_submission(before.number)
-            except NotFound:
-                journal.record(before, Absent())
-                yield Note(f"Kaggle has no submission {before.number}: it no longer counts.")
         # A Kaggle that was restarted gives the same numbers again.
         if made is not None and NAMED in made.description and not self._is_ours(made):
             made = None
@@ -420,7 +400,7 @@ class _Attempt:
 
     def agreed(self, about: Competition, failed: str, *, now: bool) -> Steps[str]:
         """Return the token of the uploaded file, or "" for a notebook, once the user has agreed to
-        spend a submission, and Kaggle has what is submitted.
+        spend a submission, and Kaggle has stored what is submitted.
 
         Args:
             failed: the last submission of this run that failed, in words; "": there is none.
@@ -429,8 +409,6 @@ class _Attempt:
         file, competition = self.inferred / FILE, self.project.competition
         left = self._left(about)
         yield from _warnings(about, competition)
-        if not about.takes_files and not now:
-            yield from self._require_listed()
         how = (
             "uploads the file" if about.takes_files else "runs the notebook on the hidden test set"
         )
@@ -440,7 +418,7 @@ class _Attempt:
             f"validation  {_validation(self.project, self.inferred) or 'not known here'}",
             *([f"before      {failed}"] if failed else []),
         ]
-        if not (yield Ask(Spending(lines), "Submit it?", DECLINED)):
+        if not (yield Ask(Spending(lines), "Submit it?")):
             raise errors.Detached(DECLINED)
         if about.takes_files:
             return self.kaggle.upload_submission(competition, file)
@@ -466,17 +444,6 @@ class _Attempt:
             )
             raise Refused(none) if limits.by_total else NoQuota(f"{none} Then:\n{self.command}")
         return f"submissions left {'in all' if limits.by_total else 'today'}: {limits.allowed_now}"
-
-    def _require_listed(self) -> Steps[None]:
-        """Raise `DeadlinePassed` unless Kaggle lists the file, as it did when it was pulled."""
-        listed, _ = yield from output.listed(self.kaggle, self.run, FILE)
-        if FILE not in listed:
-            there = ", ".join(sorted(listed)[:12]) or "nothing"
-            raise errors.DeadlinePassed(
-                f"Kaggle has no {FILE} among the outputs of {self.run}; it lists {there}. Without"
-                " it, a submission is spent for nothing.\nRun the same command again later, or"
-                f" submit all the same:\n{self.project.command(f'submit --run {self.run} --now')}"
-            )
 
     def _stored(self) -> Steps[None]:
         """Wait until Kaggle has surely stored the output: a submission before it is lost."""

@@ -21,16 +21,14 @@ import requests
 from requests.structures import CaseInsensitiveDict
 
 from deploy import auth, errors, failures, transfer
-from deploy.calls import Call, Output, Page
+from deploy.calls import Call, Page
 from deploy.decoding import MALFORMED, Malformed, decoded
 from deploy.transfer import Place, Transfer, Upload
 from formats.errors import DiskError
 
 T = TypeVar("T")
 Values = Mapping[str, Any]  # of a request, by the names that kagglesdk gives them; None: left out
-P = TypeVar("P", Page, Output)
 
-PAGES_AT_MOST = 1000
 # What is raised without an answer, or for one that cannot be read: a page in place of JSON, or JSON
 # that is not what it should be.
 UNREADABLE = (requests.RequestException, json.JSONDecodeError, Malformed)
@@ -118,38 +116,30 @@ class Polls:
 
 
 class Connection:
-    """A logged-in connection.
-
-    Args:
-        http: the HTTP client of kagglesdk, logged in.
-        username: the owner of what is ours.
-        pace: how patiently Kaggle is asked.
-        timeouts: seconds to connect, and between two bytes.
-        show: is given a line before a question is retried: that may take minutes.
-        renew: gives `http` a new access token; None: it has a key, or a token that cannot be
-            renewed.
+    """A logged-in connection. Its arguments are those of `connect`.
 
     Attributes:
+        username: the owner of what is ours.
         signed_by: "key" or "token": what each call is signed with.
         ahead_seconds: this machine's clock minus Kaggle's, by the last answer; None before one.
         answered: whether Kaggle has answered at all.
     """
 
     def __init__(
-        self,
-        http: Any,
-        username: str,
-        pace: Pace,
-        timeouts: tuple[float, float],
-        show: Callable[[str], None],
-        renew: auth.Renew | None,
+        self, pace: Pace | None, timeouts: tuple[float, float], show: Callable[[str], None]
     ) -> None:
-        self.username, self.pace = username, pace
-        self._http, self._show, self._renew = http, show, renew
+        show(f"Logging in to {auth.address()}")
+        try:
+            self._http, self.username, self._renew = auth.log_in(timeouts)
+        except (requests.RequestException, *MALFORMED) as error:
+            known = failures.error_for("log in", error)
+            raise known or errors.Unreachable(failures.unanswered("log in", error)) from error
+        is_local = transfer.is_loopback(self._http._endpoint)
+        self.pace, self._show = pace or (LOOPBACK if is_local else REMOTE), show
         # Private parts, which deploy/auth.py checks: kagglesdk has no other way to give a download
         # its headers, to follow a log, and to see the date of an answer.
-        self._session: requests.Session = http._session
-        http._response_processor = self._note_time
+        self._session: requests.Session = self._http._session
+        self._http._response_processor = self._note_time
         self._anonymous = transfer.guarded(requests.Session(), timeouts)  # for signed addresses
         self._anonymous.auth = lambda request: request  # else requests would read ~/.netrc
         self.signed_by = "key" if isinstance(self._session.auth, tuple) else "token"
@@ -169,35 +159,13 @@ class Connection:
         Args:
             pace: by default that of the address, Kaggle's or this machine's.
             timeouts: seconds to connect, and between two bytes.
-            show: is given a line before this machine waits for Kaggle.
+            show: is given a line before this machine waits for Kaggle: that may take minutes.
 
         Raises:
             CredentialError: without credentials, or with ones that Kaggle does not know.
             Unreachable: if Kaggle had to be asked and did not answer.
         """
-        show(f"Logging in to {auth.address()}")
-        try:
-            client, username, renew = auth.log_in(timeouts)
-        except requests.RequestException as error:
-            known = failures.error_for("log in", error)
-            raise known or errors.Unreachable(failures.unanswered("log in", error)) from error
-        except (OSError, *MALFORMED) as error:
-            if str(getattr(error, "doc", "")).lstrip().startswith("<"):  # a web page, and no file
-                raise errors.Unreachable(failures.unanswered("log in", error)) from error
-            # The error's own text may quote the file, and so the key.
-            raise errors.CredentialError(
-                f"The Kaggle credentials that were found cannot be read ({type(error).__name__}).\n"
-                f"{auth.HOW}"
-            ) from error
-        http = client.http_client()
-        pace = pace or (LOOPBACK if transfer.is_loopback(http._endpoint) else REMOTE)
-        return cls(http, username, pace, timeouts, show, renew)
-
-    @property
-    def _url(self) -> str:
-        """The address that calls begin with. Only the site has a host for calls alone."""
-        endpoint: str = self._http._endpoint
-        return f"{endpoint}/v1" if "//api." in endpoint else f"{endpoint}/api/v1"
+        return cls(pace, timeouts, show)
 
     def _note_time(self, response: requests.Response) -> None:
         with suppress(ValueError, TypeError, OverflowError):  # an unreadable date says nothing
@@ -229,21 +197,19 @@ class Connection:
             ) from error
 
     def _pages(
-        self, what: str, call: Call[P], values: Values, patience: float | None = None
-    ) -> Iterator[P]:
+        self, what: str, call: Call[Page], values: Values, patience: float | None = None
+    ) -> Iterator[Page]:
+        before: str | None = None
         token = ""
-        for _ in range(PAGES_AT_MOST):
+        while token != before:
             about = {"page_size": 100, **values, "page_token": token or None}
             page = self._read(what, call, about, patience)
             yield page
-            before, token = token, page.next_page_token
-            if not token:
+            if not page.next_page_token:
                 return
-            if token == before:
-                break
+            before, token = token, page.next_page_token
         raise errors.BadAnswer(
-            f"Could not {what}: Kaggle repeats the pages, or has more than {PAGES_AT_MOST}.\n"
-            "Try again in a minute, or write fewer files."
+            f"Could not {what}: Kaggle repeats the pages.\nTry again in a minute."
         )
 
     def _retried(
@@ -356,12 +322,9 @@ class Connection:
                 is of use to the next process.
         """
         try:
-            try:
+            with suppress(errors.Expired):
                 return self._retried(what, file.attempt, moved=file)
-            except errors.Expired:
-                if isinstance(file, Upload):
-                    file.forget()
-                return self._retried(what, file.attempt, moved=file)
+            return self._retried(what, file.attempt, moved=file)
         except (errors.Refused, DiskError):
             file.forget()
             raise

@@ -328,7 +328,6 @@ class _Upload:
                 else:
                     shutil.copyfile(content, self.staging / name)
         found = saved.manifest(self.staging)
-        gate.check_text("the dataset's name", self.handle)
         gate.check_text("a file's name", "\n".join(files))
         for name, size in self.sizes.items():
             with suppress(UnicodeDecodeError):  # numbers
@@ -345,26 +344,31 @@ class _Upload:
         """
         polls = Polls(self.kaggle.pace, self.end)
         while True:
-            # The status first: a version that is ready by now is in the number asked for next.
-            status = NOT_THERE
-            with suppress(NotFound, Denied):  # it may not find a new dataset for some seconds
-                status = self.kaggle.dataset_status(self.handle)
-            now = self.kaggle.dataset(self.handle)
-            if now is not None and not now.is_private:
-                raise UsageError(
-                    f"The dataset {self.handle} is public; expected a private one.\nMake it private"
-                    f" at {self.page} (Settings), and run the same command again. {WITHOUT}"
-                )
-            version = now.version if now is not None else 0
-            if sent_after is None or version > sent_after or polls.count >= LOST:
-                if now is None:
-                    return None
-                if status in ENDED and (version or status != "READY"):
-                    return version
+            found, status = self._look()
+            version = found or 0
+            seen_all = sent_after is None or version > sent_after or polls.count >= LOST
+            has_ended = status in ENDED and (version or status != "READY")
+            if seen_all and (found is None or has_ended):
+                return found
             seen = f"version {version} {status}"
             if polls.changed(seen):
                 yield Note(f"{self.handle}  {seen}: waiting for an earlier call")
             polls.wait(f"{self.handle} is at {seen}; expected READY.\n{LATER}")
+
+    def _look(self) -> tuple[int | None, str]:
+        """Return the current version, None without a dataset; and the status, which was asked for
+        first: a version that is ready by then is in the number.
+        """
+        status = NOT_THERE
+        with suppress(NotFound, Denied):  # it may not find a new dataset for some seconds
+            status = self.kaggle.dataset_status(self.handle)
+        now = self.kaggle.dataset(self.handle)
+        if now is not None and not now.is_private:
+            raise UsageError(
+                f"The dataset {self.handle} is public; expected a private one.\nMake it private at"
+                f" {self.page} (Settings), and run the same command again. {WITHOUT}"
+            )
+        return (now.version if now is not None else None), status
 
     def is_in(self, version: int, *, known: bool) -> Steps[bool]:
         """Return whether a version has these files: its manifest names each by its sha256.
@@ -453,14 +457,11 @@ class _Upload:
             " private datasets."
         )
         while True:
-            now = self.kaggle.dataset(self.handle)
-            version, status, listed = now.version if now is not None else 0, NOT_THERE, {}
-            with suppress(NotFound, Denied):  # some calls find a new dataset some seconds later
-                if now is not None:
-                    status = self.kaggle.dataset_status(self.handle)
-                if version == expected and status == "READY":
-                    listed = self.kaggle.dataset_files(self.handle, version)
-            if version > expected:
+            (version, status), listed = self._look(), dict[str, int]()
+            if version == expected and status == "READY":
+                with suppress(NotFound, Denied):  # it may find it some seconds later
+                    listed = self.kaggle.dataset_files(self.handle, expected)
+            if (version or 0) > expected:
                 raise errors.Refused(
                     f"{self.handle} is at version {version}; expected {expected}.\nSomebody else"
                     " adds versions, or a call counted twice: look there, then publish again."
@@ -471,7 +472,7 @@ class _Upload:
                     " publish again."
                 )
             whole = listed.keys() == names
-            seen = f"version {version} {status}" if now is not None else f"not there yet. {why}"
+            seen = f"not there yet. {why}" if version is None else f"version {version} {status}"
             seen += ": Kaggle may mount it later; waiting until it stays so" if whole else ""
             if polls.changed(seen):
                 yield Note(f"{self.handle}  {seen}")
@@ -502,10 +503,8 @@ class _Upload:
             if checksums.sha256(path) == digest:
                 path.unlink()
                 return True
-        came, size, listed = path.stat().st_size, sent.stat().st_size, dict[str, int]()
-        with suppress(NotFound, Denied):
-            listed = self.kaggle.dataset_files(self.handle, version)
-        if came != size == listed.get(sent.name):
+        came, size = path.stat().st_size, sent.stat().st_size
+        if came != size == self.kaggle.dataset_files(self.handle, version).get(sent.name):
             raise errors.Unreachable(
                 f"Kaggle gave {came:,} bytes for {sent.name} of {self.handle} version {version};"
                 f" expected {size:,}, as it lists.\nRun the same command again later. {WITHOUT}"

@@ -28,7 +28,7 @@ class TimeUp(BaseException):
 def limit(seconds: float, message: str) -> Iterator[None]:
     """Raise `DeadlinePassed` if the body takes longer; end it at Ctrl-C, whatever it waits for.
 
-    Outside the main thread, and on systems without such a timer, the body runs without a deadline.
+    Outside the main thread the body runs without a deadline.
 
     Args:
         seconds: until the deadline.
@@ -40,10 +40,7 @@ def limit(seconds: float, message: str) -> Iterator[None]:
     ...
     deploy.errors.DeadlinePassed: The task took longer than 0.01 seconds.
     """
-    if (
-        not hasattr(signal, "setitimer")
-        or threading.current_thread() is not threading.main_thread()
-    ):
+    if threading.current_thread() is not threading.main_thread():
         yield
         return
     ended = interrupted = False

@@ -6,29 +6,25 @@ Gives  one `Check` a row: what was found, and the edit that fixes it
 A row that cannot be checked says why, and hides no other. No row holds a secret.
 """
 
-import json
 import os
 import platform
-import re
 import shlex
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from packaging.requirements import Requirement
 
-from deploy import auth, bundle, competition, datasets, failures, init, output
+from deploy import auth, bundle, competition, datasets, failures, init
 from deploy.calls import Quota
 from deploy.client import Kaggle
 from deploy.connection import Pace
 from deploy.errors import Denied, Refused, Unreachable, UsageError
 from deploy.events import Event, Note, completed
-from deploy.journal import PUSH
 from deploy.project import INFER, TRAIN, Project
 from deploy.records import Records
-from deploy.runs import accelerator
 from formats.errors import DiskError
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
@@ -36,13 +32,6 @@ FREE_BYTES = 2 * 10**9
 SKEW_SECONDS = 300  # signed addresses and logins depend on the clock
 # What an inference would accept, so that its notebook can be built before there is a training.
 EXPECT = {"run_id": "doctor", "weights_sha256": "0" * 64}
-# In a file of constraints/: as of when it is, and its versions, that of Python in the first line.
-# What is for a CPU alone, or for a machine without a screen, counts as the same package.
-DAY, PYTHON = re.compile(r".* as of (20\d\d-[\d-]+)"), re.compile(r"Python (3\.\d+)")
-PIN = re.compile(r"^([A-Za-z][\w.-]*)==([^\s;]+)", re.MULTILINE)
-VARIANT = re.compile(r"-(cpu|headless)$")
-# As a notebook prints them in its first cell (`pipeline.runtime.provenance`).
-PRINTED = re.compile(r'^Versions: (\{"python": .*\})$', re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -110,23 +99,9 @@ class _State:
     pace: Pace
     credentials: auth.Found = field(default_factory=auth.look)
     rows: dict[str, Check] = field(default_factory=dict)
-    records: Records = field(init=False)
+    project: Project = field(init=False)
     kaggle: Kaggle = field(init=False)
     quota: Quota = field(init=False)
-
-    @property
-    def project(self) -> Project:
-        return self.records.project
-
-    @property
-    def has_journal(self) -> bool:
-        """Whether there is one to ask: to look into a new one would write it."""
-        return (self.project.runs / "journal.sqlite").is_file()
-
-    def address(self, owner: str, kernel: str) -> str:
-        """Return the address that a kernel has."""
-        records = self.records
-        return (records.handle if self.has_journal else records.asked)(owner, kernel)
 
 
 # What was found, and how to fix it: "" makes the row a PASS. An error makes it a FAIL.
@@ -244,73 +219,57 @@ def _quota(state: _State) -> Row:
 
 
 def _competition(state: _State) -> Row:
-    slug, notes = state.project.competition, list[Event]()
+    slug, told = state.project.competition, list[Event]()
     try:
-        about = completed(competition.require(state.kaggle, slug), notes.append)
+        about = completed(competition.require(state.kaggle, slug), told.append)
     except (UsageError, Denied) as error:
         if state.project.config != init.REHEARSED or (state.root / init.FILE).exists():
             raise
         said = str(error).splitlines()[0]
         why = f"no competition was begun: invoke init --competition SLUG ({said})"
         raise _NotChecked(why) from None
-    told = (f". {note.text}" for note in notes if isinstance(note, Note))
-    words = competition.in_words(about)
-    return f"{slug} is there, and its rules are accepted; it {words}{''.join(told)}", ""
-
-
-def _submissions(state: _State) -> Row:
-    slug = state.project.competition
-    limits = state.kaggle.submission_limits(slug)
+    found = f"{slug} is there, and its rules are accepted; it {competition.in_words(about)}"
+    notes = [event.text.removesuffix(".") for event in told if isinstance(event, Note)]
+    limits, fix = state.kaggle.submission_limits(slug), ""
     if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
+        notes.append("Kaggle knows no team of yours there")
         fix = f"Accept the rules at {competition.rules_address(slug)}"
-        return "Kaggle knows no team of yours in this competition", fix
-    found = f"{limits.allowed_now} left now; {limits.today} made today, {limits.total} in all"
-    return found, "" if limits.allowed_now > 0 else limits.next
-
-
-def _kaggle(state: _State) -> Row:
-    owner, found, fix = state.kaggle.username, [], ""
-    for kernel in (TRAIN, INFER):
-        handle = state.address(owner, kernel)
-        there = state.kaggle.get_kernel(handle)
-        found.append(f"{handle} {f'version {there.version}' if there else 'not yet'}")
-    if state.has_journal:
-        rows = state.records.journal.requests(PUSH, config=state.project.name)
-        before = next((row.handle.partition("/")[0] for row in rows if row.is_made), owner)
-        if before != owner:
-            found.append(f"but the last push was {before}'s, and you are {owner}")
-            fix = f"Log in as {before} to resume those runs; a push as {owner} starts over."
-    return ", ".join(found), fix
+    else:
+        made = f"{limits.today} made today, {limits.total} in all"
+        notes.append(f"Submissions: {limits.allowed_now} left now; {made}")
+        fix = "" if limits.allowed_now > 0 else limits.next
+    return ". ".join([found, *notes]), fix
 
 
 # The project
 
 
 def _config(state: _State) -> Row:
-    ours = state.open()
-    state.records = Records(ours)
+    ours = state.project = state.open()
     return f"{ours.config}: competition {ours.competition}, handoff {ours.handoff}", ""
 
 
 def _notebooks(state: _State) -> Row:
     logged_in = state.rows["login"].verdict in (PASS, WARN)
     owner = (state.kaggle.username if logged_in else state.credentials.username) or "owner"
-    found, problems, commit, dirty = [], list[auth.Problem](), "", False
+    records, found, problems = Records(state.project), [], list[auth.Problem]()
+    # To look into a new journal would write it.
+    has_journal = (state.project.runs / "journal.sqlite").is_file()
+    address = records.handle if has_journal else records.asked
     with tempfile.TemporaryDirectory(prefix="relay-doctor-") as folder:
+        project = replace(state.project, builds=Path(folder))
         for kernel, expect in ((TRAIN, {}), (INFER, EXPECT)):
-            code = bundle.read(state.project, kernel)
-            project = replace(state.project, builds=Path(folder))
-            inputs = bundle.Inputs(expect, handles={kernel: state.address(owner, kernel)})
+            code = bundle.read(project, kernel)
+            inputs = bundle.Inputs(expect, handles={kernel: address(owner, kernel)})
             built = bundle.build(project, code, inputs, owner)
             title, machine = built.metadata["title"], built.metadata["machine_shape"]
             found.append(f"{built.handle} ({title!r}, {machine})")
-            commit, dirty = code.git_commit, dirty or code.git_dirty
-    if not commit:
-        fix = "A run names its commit. Make one:\ngit init && git add -A && git commit"
-        problems = [("there is no commit", fix)]
-    elif dirty:
-        fix = "Commit first, so that the run can be reproduced."
-        problems = [(f"they differ from the commit {commit[:12]}", fix)]
+            if not code.git_commit:
+                fix = "A run names its commit. Make one:\ngit init && git add -A && git commit"
+                problems = [("there is no commit", fix)]
+            elif code.git_dirty:
+                fix = "Commit first, so that the run can be reproduced."
+                problems = [(f"they differ from the commit {code.git_commit[:12]}", fix)]
     return _with(", ".join(found), problems)
 
 
@@ -324,46 +283,6 @@ def _sources(state: _State) -> Row:
     return ", ".join(dict.fromkeys(names)) or "the notebooks list no other dataset", ""
 
 
-def _images(state: _State) -> Row:
-    """Compare what the newest runs printed with what constraints/ pins."""
-    paths = sorted((state.root / "constraints").glob("*.txt"))
-    pinned = {path.stem: path.read_text(encoding="utf-8") for path in paths}
-    days = [f"{name} as of {day[1]}" for name, text in pinned.items() if (day := DAY.match(text))]
-    if not days:
-        raise _NotChecked("no first line in constraints/ says as of when its image is")
-    found, fix = f"constraints/ holds {', '.join(days)}", ""
-    runs = sorted(_printed(state.root), key=lambda run: run[0])
-    newest = {kind: (run, printed) for _, kind, run, printed in runs}
-    for kind, (run, printed) in sorted(newest.items()):
-        files = (text for name, text in pinned.items() if name.startswith(kind.lower()))
-        differing = min((_differing(printed, text) for text in files), key=len, default=[])
-        found += f"; {run} had {' '.join(differing) or 'these'} on the {kind}"
-        if differing:
-            fix = "Write a file with these into constraints/, and rehearse with it."
-    return found, fix
-
-
-def _printed(root: Path) -> Iterator[tuple[str, str, str, dict[str, str]]]:
-    """Yield (time of the pull, "TPU" or "GPU", run, {package: version}) of each pulled run, as its
-    first cell printed them.
-    """
-    for log in root.glob("runs/*/*.log"):
-        note = output.noted(log.parent)
-        lines = PRINTED.findall(log.read_text(encoding="utf-8", errors="replace"))
-        if note is not None and note.server == auth.address() and lines:
-            kind = accelerator(log.stem, output.of_bundle(log.parent, "machine_shape"))
-            yield note.at, kind, note.run, json.loads(lines[-1])
-
-
-def _differing(versions: Mapping[str, str], text: str) -> list[str]:
-    """Return the versions, as name==version, that a file of constraints/ pins to others."""
-    pins = {VARIANT.sub("", name): version for name, version in PIN.findall(text)}
-    had = {VARIANT.sub("", name): version for name, version in versions.items()}
-    if python := PYTHON.search(text):  # two of its three parts
-        pins["python"], had["python"] = python[1], had["python"].rpartition(".")[0]
-    return [f"{name}=={had[name]}" for name in pins if had.get(name, pins[name]) != pins[name]]
-
-
 # In the order in which one would fix them: the rows that each of them needs, and what looks.
 ROWS: Mapping[str, tuple[Sequence[str], Callable[[_State], Row]]] = {
     "environment": ((), _environment),
@@ -373,10 +292,7 @@ ROWS: Mapping[str, tuple[Sequence[str], Callable[[_State], Row]]] = {
     "quota": (("login",), _quota),
     "config": ((), _config),
     "competition": (("login", "config"), _competition),
-    "submissions": (("competition",), _submissions),
     "notebooks": (("config",), _notebooks),
     "sources": (("login", "notebooks"), _sources),
-    "kaggle": (("login", "config"), _kaggle),
-    "images": ((), _images),
     "disk": ((), _disk),
 }

@@ -20,10 +20,6 @@ class NotMounted(RunFailed):
     words = "Kaggle has not mounted"  # those of pipeline/runtime/mounts.py
 
 
-class Cancelled(RunFailed):
-    """The run was ended from outside: in a browser, or by Kaggle when its time was up."""
-
-
 class Unverified(RunFailed):
     """Files differ from what their manifest says."""
 

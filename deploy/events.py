@@ -82,12 +82,10 @@ class Ask:
     Attributes:
         costs: a `Preview` of a push, or the `Spending` of a submission.
         question: to a person.
-        declined: what a no is answered by.
     """
 
     costs: Costs
     question: str
-    declined: str
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,6 @@ The client's own texts do not help: it calls an expired login "a wrong kernel sl
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies
@@ -55,41 +54,6 @@ def _near(verb: str, thing: str) -> str:
     return rf"\b(?:{verb})\b[^.]{{0,40}}\b(?:{thing})\b|\b(?:{thing})\b[^.]{{0,40}}\b(?:{verb})\b"
 
 
-@dataclass(frozen=True)
-class Refusal:
-    """A way in which Kaggle refuses.
-
-    Attributes:
-        code: by which it is known; None: any.
-        words: by which it is known: a pattern of what Kaggle says.
-        kind: of the error.
-        todo: what to do.
-    """
-
-    code: int | None
-    words: str
-    kind: type[errors.RelayError]
-    todo: str
-
-
-@dataclass(frozen=True)
-class Reason:
-    """Why no answer came.
-
-    Attributes:
-        words: by which it is known: a pattern of where was asked, as "local kaggle" or "site
-            storage", and of the names and texts of the errors.
-        why: what happened.
-        expected: what should have come, and what to do.
-        is_final: whether no retry can help: a setting of this machine is wrong.
-    """
-
-    words: str
-    why: str
-    expected: str
-    is_final: bool = False
-
-
 # What an account has not done, by Kaggle's words for it, and where a person does it. No call can.
 GATES = {
     _near(r"verif\w*", "phone"): f"This account's phone is not verified. Verify it at {SETTINGS}",
@@ -101,58 +65,53 @@ GATES = {
 }
 SLOT = r"maximum .{0,60}session|session count"
 QUOTA = r"quota|submission allowance|submissions? being processed"
+# How Kaggle refuses: its code (None: any), a pattern of what it says, the error, and what to do.
 # The first that fits counts.
-REFUSALS = (
-    Refusal(401, "", errors.CredentialError, f"The credentials expired or are wrong.\n{auth.HOW}"),
-    Refusal(404, "", errors.NotFound, "Expected it to exist. Check its name on kaggle.com."),
-    *(Refusal(None, words, errors.Denied, todo) for words, todo in GATES.items()),
-    Refusal(403, "", errors.Denied, DENIED),
-    Refusal(None, SLOT, errors.NoSlot, SLOTS),
-    Refusal(None, QUOTA, errors.NoQuota, "Try again later. To see the hours left:\ninvoke status"),
-    Refusal(429, "", errors.NoQuota, "Kaggle limits how often it is asked. Try again later."),
-    Refusal(None, "", errors.Refused, "Correct what it says, and try again."),
+REFUSALS: tuple[tuple[int | None, str, type[errors.RelayError], str], ...] = (
+    (401, "", errors.CredentialError, f"The credentials expired or are wrong.\n{auth.HOW}"),
+    (404, "", errors.NotFound, "Expected it to exist. Check its name on kaggle.com."),
+    *((None, words, errors.Denied, todo) for words, todo in GATES.items()),
+    (403, "", errors.Denied, DENIED),
+    (None, SLOT, errors.NoSlot, SLOTS),
+    (None, QUOTA, errors.NoQuota, "Try again later. To see the hours left:\ninvoke status"),
+    (429, "", errors.NoQuota, "Kaggle limits how often it is asked. Try again later."),
+    (None, "", errors.Refused, "Correct what it says, and try again."),
 )
-# The first that fits counts.
+# Why no answer came: a pattern of where was asked, "site" or "local", and of the names and texts of
+# the errors; what happened; what should have come, and what to do. The first that fits counts.
 REASONS = (
-    Reason(
+    (
         "^local .*ConnectionRefusedError",
-        "nothing answers at {address}, where http_proxy and KAGGLE_API_ENVIRONMENT lead",
+        "nothing answers at {host}, where http_proxy and KAGGLE_API_ENVIRONMENT lead",
         "a local Kaggle that runs. Start it with the --folder that it had:\n"
         "invoke serve --input DIR --folder DIR\npython -m localkaggle serve --folder DIR\n"
         "Paste what it prints into this shell; for kaggle.com, open a new one",
-        is_final=True,
     ),
-    Reason(
+    (
         "CERTIFICATE_VERIFY_FAILED",
         "this machine does not trust the certificate that came ({detail})",
         "that of Kaggle. If a company's proxy opens connections, name a PEM file with the"
         " certificate of its authority:\nexport REQUESTS_CA_BUNDLE=/path/to/authority.pem\n"
         "If this machine's clock is wrong, set it",
-        is_final=True,
     ),
-    Reason(
-        "^site .*Tunnel connection failed: 4|Invalid(?:Proxy)?URL|InvalidSchema|MissingSchema"
-        "|InvalidHeader|TooManyRedirects",
-        "the connection cannot be made as it is set up ({detail})",
-        "valid addresses. {proxies}. Correct https_proxy, or name {host} in no_proxy",
-        is_final=True,
+    (
+        "^site .*ProxyError|Invalid(?:Proxy)?URL|InvalidSchema|MissingSchema|InvalidHeader"
+        "|TooManyRedirects",
+        "the connection cannot be made as this machine and its proxy are set up ({detail})",
+        "a proxy, if any, that leads to {host}, and a PEM file where REQUESTS_CA_BUNDLE, if set,"
+        " leads. {proxies}. Correct https_proxy, or name {host} in no_proxy",
     ),
-    Reason(
-        "^site .*ProxyError",
-        "the proxy of this machine did not pass it on ({detail})",
-        "a proxy that leads to {host}. {proxies}. Correct https_proxy, or name {host} in no_proxy",
-    ),
-    Reason(
+    (
         "gaierror",
         "{host} cannot be looked up; {found}",
         "a network that lets {host} through, or a proxy. {proxies}",
     ),
-    Reason(
+    (
         "Malformed",
         "Kaggle's answer is not what this project expects ({detail})",
         "an answer as before. If it stays so, get a newer version of this project",
     ),
-    Reason(
+    (
         "",
         "{host} gave no usable answer ({how})",
         "one within the time allowed. Check whether it can be reached, or a proxy answers in its"
@@ -185,28 +144,25 @@ def refusal(heading: str, said: str, code: int | None = None) -> errors.RelayErr
         said: Kaggle's words.
         code: Kaggle's code.
     """
-    found = next(
-        row for row in REFUSALS if row.code in (None, code) and re.search(row.words, said, re.I)
+    kind, todo = next(
+        (kind, todo)
+        for number, words, kind, todo in REFUSALS
+        if number in (None, code) and re.search(words, said, re.IGNORECASE)
     )
-    if found.todo in GATES.values():
-        todo = f"{heading}\n{found.todo}\nThen run the same command again."
-        return errors.Denied(todo, found.todo)
-    return found.kind(f"{heading}\n{found.todo}")
+    if todo in GATES.values():
+        return errors.Denied(f"{heading}\n{todo}\nThen run the same command again.", todo)
+    return kind(f"{heading}\n{todo}")
 
 
 def error_for(what: str, error: Exception) -> errors.RelayError | None:
-    """Return the error to raise for Kaggle's answer, or for a setting of this machine that keeps it
-    from coming; None if it is unknown what happened.
+    """Return the error to raise for Kaggle's answer; None if it is unknown what happened.
 
     Args:
         what: the call in words, after "Could not".
         error: the client's exception, with the answer that it carries.
     """
     number, said = code(error), _said(error)
-    if number is None:
-        is_final = _reason(error).is_final
-        return errors.Unreachable(unanswered(what, error)) if is_final else None
-    if number >= 500 or number == 408:
+    if number is None or number >= 500 or number == 408:
         return None  # a request that took too long may have happened
     answer = f"{number or ''} {said}".strip()
     request = getattr(getattr(error, "response", None), "request", None)
@@ -320,35 +276,24 @@ def _chain(error: object) -> Iterator[BaseException]:
         error = next((one for one in inner if isinstance(one, BaseException)), None)
 
 
-def _reason(error: Exception) -> Reason:
-    """Return why no readable answer came."""
-    asked = "site" if auth.address() == auth.SITE else "local"
-    text = " ".join([asked, *(f"{type(one).__name__}: {one}" for one in _chain(error))])
-    return next(one for one in REASONS if re.search(one.words, text, re.DOTALL))
-
-
-def _storage(error: Exception) -> str:
-    """Return the host that was asked, if it is one to which Kaggle's answer leads; else ""."""
-    host = urlsplit(getattr(getattr(error, "request", None), "url", None) or "").hostname or ""
-    ours = is_loopback(f"http://{host}") or f".{host}".endswith(".kaggle.com")
-    return "" if ours else host
-
-
 def unanswered(what: str, error: Exception) -> str:
     """Return the message about a call without a readable answer: why none came, and what to do."""
-    number, address, storage = code(error), auth.address(), _storage(error)
-    *_, innermost = _chain(error)
+    number, address, chain = code(error), auth.address(), list(_chain(error))
+    asked = "site" if address == auth.SITE else "local"
+    text = " ".join([asked, *(f"{type(one).__name__}: {one}" for one in chain)])
+    why, expected = next(rest for words, *rest in REASONS if re.search(words, text, re.DOTALL))
+    host = urlsplit(getattr(getattr(error, "request", None), "url", None) or "").hostname or ""
+    ours = is_loopback(f"http://{host}") or f".{host}".endswith(".kaggle.com")
+    storage = "" if ours else host  # to which an answer of Kaggle's has led
     proxies, _ = auth.proxies(local=False)
     facts = {
-        "address": address,
-        "detail": plain(str(innermost))[:300],
+        "detail": plain(str(chain[-1]))[:300],
         "found": "Kaggle itself answered before" if storage else "this machine seems to be offline",
         "host": storage or address,
         "how": type(error).__name__ if number is None else f"{number} {_said(error)}".rstrip(),
         "proxies": f"Proxies: {proxies}; no_proxy {getproxies().get('no', 'none')}",
     }
-    reason = _reason(error)
     return (
-        f"Could not {what}: {reason.why.format(**facts)}.\n"
-        f"Expected {reason.expected.format(**facts)}. Then run the same command again."
+        f"Could not {what}: {why.format(**facts)}.\n"
+        f"Expected {expected.format(**facts)}. Then run the same command again."
     )

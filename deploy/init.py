@@ -5,14 +5,12 @@ Gives  relay.toml, which names the default config of the tasks. Its table [slugs
        addresses of a competition's notebooks begin with, if not with its own slug
 
 `invoke inspect` alone writes configs. Into one that exists go the competition's slug, where it was
-assumed, and the hours that were asked for. The same command again changes nothing.
+assumed, and the hours that were given. The same command again changes nothing.
 """
 
-import keyword
 import re
 import tomllib
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,20 +51,6 @@ class Stated(NamedTuple):
     competition: str
     assumed: bool
     hours: float | None
-
-
-class Asked(NamedTuple):
-    """What Kaggle was asked.
-
-    Attributes:
-        owner: of what will be made.
-        unchecked: why Kaggle did not answer; "": it did.
-        about: what it said of the competition.
-    """
-
-    owner: str
-    unchecked: str = ""
-    about: Competition | None = None
 
 
 # relay.toml
@@ -148,14 +132,7 @@ def _with_default(path: Path, config: str) -> str:
     """Return the text of relay.toml with this default; all else in it stays."""
     line, before = f'config = "{config}"', path.read_text("utf-8") if path.exists() else ""
     text, found = LINE.subn(line, before, count=1)
-    text = text if found else f"{HEAD}\n{line}\n\n{before}".rstrip("\n") + "\n"
-    with suppress(tomllib.TOMLDecodeError):
-        if tomllib.loads(text) == tomllib.loads(before) | {"config": config}:
-            return text
-    raise UsageError(
-        f"{path} has its config in a form that cannot be edited; expected one line:\n{line}\n"
-        "Correct it, and run the same command again."
-    )
+    return text if found else f"{HEAD}\n{line}\n\n{before}".rstrip("\n") + "\n"
 
 
 # The competition
@@ -169,7 +146,6 @@ def begin(
     *,
     config: str = "",
     hours: float | None = None,
-    ask: Callable[[str], str] | None = None,
     show: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
     """Make the config of a competition the default, and say what will be used on Kaggle.
@@ -182,8 +158,7 @@ def begin(
         config: which of them; default: relay.toml's or the only one that is for the competition, or
             else the only one whose competition was assumed.
         hours: that the competition gives a notebook with a GPU, which no call tells; None: those in
-            the config, or else what a person answers.
-        ask: asks a person; None: nobody is there.
+            the config.
         show: is called with one line each.
 
     Returns:
@@ -192,9 +167,9 @@ def begin(
         used on Kaggle, "unchecked": why Kaggle was not asked; "": it was}.
 
     Raises:
-        UsageError: if a name cannot work, an answer is no number, Kaggle knows no such
-            competition, or it is not clear which config is meant. If there is none, the message
-            has the commands that make one, and the lines say what Kaggle says.
+        UsageError: if a name cannot work, Kaggle knows no such competition, or it is not clear
+            which config is meant. If there is none, the message has the commands that make one,
+            and the lines say what Kaggle says.
         Denied: if the competition's rules are not accepted. Nothing is written then, as after any
             other error.
         DiskError: if the files cannot be written.
@@ -203,37 +178,26 @@ def begin(
     _require_slug(competition)
     before, stem = _settings(root).get("config"), slug(root, competition) or competition
     name = _chosen(configs, competition, config, before)
-    kaggle = _ask_kaggle(competition)
-    takes_notebooks = kaggle.about is None or not kaggle.about.takes_files
-    known = configs.get(name, Stated(competition, False, None))
-    if hours is None:
-        hours = known.hours
-        if ask is not None and name and hours is None and takes_notebooks:
-            hours = _ask_hours(ask, competition)
-    if kaggle.about is None:
-        show(f"Not checked whether the competition {competition} exists: {kaggle.unchecked}.")
-        show(f"Accept its rules at {competitions.rules_address(competition)}")
-    else:
-        show(f"The competition {competition} exists, and its rules are accepted")
-        show(f"It {competitions.in_words(kaggle.about)}")
+    owner, about, unchecked = _ask_kaggle(competition, show)
     if not name:
         raise _without_config(competition, configs, hours)
+    known, text = configs[name], _with_default(root / FILE, name)
     added: dict[str, Any] = {"competition": competition} if known.assumed else {}
-    added |= {"infer_hours": hours} if hours != known.hours else {}
-    text = _with_default(root / FILE, name)
+    added |= {"infer_hours": hours} if hours not in (None, known.hours) else {}
     path = put(name, added)
     if name != before:
         atomic_file.write(root / FILE, text.encode())
     fields = " and ".join(f"{field}={value!r}" for field, value in added.items())
     show(f"Put {fields} into {path}" if added else f"Nothing was changed in {path}")
     show(f"{root / FILE} names {name} as the default")
-    if takes_notebooks and hours is None:
+    if (hours or known.hours) is None and (about is None or not about.takes_files):
+        page = f"https://www.kaggle.com/competitions/{competition}/overview/code-requirements"
         show(
-            f"If a GPU notebook may run less than 9 hours, write it into {path}, as infer_hours=2.0"
+            f"If a GPU notebook may run less than 9 hours, write it into {path}, as"
+            f" infer_hours=2.0. To see how long: {page}"
         )
-        show(f"To see how long: {_requirements(competition)}")
-    handles = {kernel: bundle.address(kaggle.owner, stem, kernel) for kernel in (TRAIN, INFER)}
-    handles["artifact"] = bundle.address(kaggle.owner, competition, "artifact")
+    handles = {kernel: bundle.address(owner, stem, kernel) for kernel in (TRAIN, INFER)}
+    handles["artifact"] = bundle.address(owner, competition, "artifact")
     for what, handle in handles.items():
         show(f"{what:12}{handle}")
     show("Next: invoke doctor")
@@ -244,7 +208,7 @@ def begin(
         "added": added,
         "remembered": name != before,
         "handles": handles,
-        "unchecked": kaggle.unchecked,
+        "unchecked": unchecked,
     }
 
 
@@ -311,7 +275,7 @@ def _without_config(
 ) -> UsageError:
     """Return the error that has the commands which make a config."""
     name = competition.lower().replace("-", "_")
-    if not NAME.fullmatch(name) or keyword.iskeyword(name) or name in configs:
+    if not NAME.fullmatch(name) or name in configs:
         name = f"c_{name}"
     data, given = f"data/{competition}", "" if hours is None else f" --infer-hours {hours:g}"
     return UsageError(
@@ -324,39 +288,27 @@ def _without_config(
     )
 
 
-def _ask_hours(ask: Callable[[str], str], competition: str) -> float | None:
-    """Return the hours that a person answers; None without an answer."""
-    answer = ask(
-        f"How many hours may a notebook with a GPU run? See {_requirements(competition)}\n"
-        "Hours (Enter if it does not say):"
-    )
-    try:
-        hours = float(answer) if answer else None
-    except ValueError:
-        hours = 0.0
-    if hours is not None and not 0 < hours <= MOST_HOURS:
-        raise UsageError(
-            f"{answer[:40]!r} is no number of hours; expected one up to {MOST_HOURS}, as 0.5.\n"
-            "Nothing was written. Run the same command again."
-        )
-    return hours
+def _ask_kaggle(
+    competition: str, show: Callable[[str], None]
+) -> tuple[str, Competition | None, str]:
+    """Ask for the competition and its rules, if there are credentials, and show what is so.
 
-
-def _requirements(competition: str) -> str:
-    """Return the page that says how long a notebook may run."""
-    return f"https://www.kaggle.com/competitions/{competition}/overview/code-requirements"
-
-
-def _ask_kaggle(competition: str) -> Asked:
-    """Ask for the competition and its rules, if there are credentials."""
+    Returns:
+        The owner of what will be made, what Kaggle says of the competition, and why it was not
+        asked; "": it was.
+    """
     try:
         auth.require()
         kaggle = Kaggle.connect(pace=PACE, timeouts=TIMEOUTS)
         about = completed(competitions.require(kaggle, competition), lambda event: None)
-        return Asked(kaggle.username, about=about)
     except Denied:
         raise
     except (CredentialError, Unreachable) as error:
         # A config needs no Kaggle: what is wrong there is only reported.
         why = failures.plain(str(error).splitlines()[0].rstrip("."))
-        return Asked(auth.look().username or "<you>", why)
+        show(f"Not checked whether the competition {competition} exists: {why}.")
+        show(f"Accept its rules at {competitions.rules_address(competition)}")
+        return auth.look().username or "<you>", None, why
+    show(f"The competition {competition} exists, and its rules are accepted")
+    show(f"It {competitions.in_words(about)}")
+    return kaggle.username, about, ""

@@ -210,13 +210,13 @@ def after(request: Request, answer: Answer) -> Request:
 
 def _after_error(request: Request, error: BaseException) -> Request:
     why = str(error).partition("\n")[0] or type(error).__name__
-    state, number = request.state, request.number
+    state, number, sent = request.state, request.number, request.state == State.SENT
     if state == State.INTENDED:
         state = State.NOT_SENT
-    elif state == State.SENT and isinstance(error, errors.SourcesRefused):
+    elif sent and isinstance(error, errors.SourcesRefused):
         state, number = State.INCOMPLETE, error.version
-    elif state == State.SENT and isinstance(error, REFUSALS):
-        state = State.UNKNOWN if isinstance(error, errors.BadAnswer) else State.REFUSED
+    elif sent and isinstance(error, REFUSALS) and not isinstance(error, errors.BadAnswer):
+        state = State.REFUSED
     elif request.is_open:
         state = State.UNKNOWN
     elif state != State.VERSION:
@@ -244,7 +244,8 @@ class Journal:
             self._base = sqlite3.connect(path, timeout=10, isolation_level=None)
             self._base.row_factory = sqlite3.Row
             self._base.execute("PRAGMA synchronous = FULL")
-            if self._format() != FORMAT:
+            with self._base:  # another process may make it at the same time
+                self._base.execute("BEGIN IMMEDIATE")
                 self._make()
 
     def intend(self, request: Request) -> Request:
@@ -270,13 +271,14 @@ class Journal:
 
     def requests(self, kind: str, **where: Any) -> list[Request]:
         """Return the entries of this Kaggle with these values, newest first."""
+        wanted = _redacted({"server": self.server, "kind": kind, **where})
+        names = " AND ".join(f"{name} = ?" for name in wanted)
         with self._told():
             rows = self._base.execute(
-                "SELECT * FROM requests WHERE server = ? AND kind = ? ORDER BY id DESC",
-                [redact(self.server), kind],
+                f"SELECT * FROM requests WHERE {names} ORDER BY id DESC",  # noqa: S608
+                list(wanted.values()),
             ).fetchall()
-        wanted = _redacted(where).items()
-        return [self._read(row) for row in map(dict, rows) if wanted <= row.items()]
+        return [_request(dict(row)) for row in rows]
 
     def last(self, kind: str, **where: Any) -> Request | None:
         """Return the newest entry of this Kaggle with these values, or None."""
@@ -324,17 +326,13 @@ class Journal:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 file.seek(0)
-                who = file.read() or "it has just begun"
                 raise errors.Busy(
-                    f"Another process pushes from this project: {who}."
-                    "\nNothing was sent. When it is done, run the same command again; to see what"
-                    " runs:\ninvoke status"
+                    f"Another process pushes from this project: {file.read()}.\nNothing was sent."
+                    " When it is done, run the same command again; to see what runs:\ninvoke status"
                 ) from error
             except OSError as error:
-                warning = (
-                    f"{path.parent} cannot be locked ({error.strerror}): do not push from two"
-                    " windows at a time."
-                )
+                warning = f"{path.parent} cannot be locked ({error.strerror}): do not push from two"
+                warning += " windows at a time."
             since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
             with writing(path):
                 file.truncate(0)
@@ -343,8 +341,8 @@ class Journal:
             yield warning
 
     def _change(self, before: Request, now: Request) -> Request:
-        old, kept = _redacted(asdict(before)), _redacted(asdict(now))
-        changed = {name: value for name, value in kept.items() if value != old[name]}
+        kept = _redacted(asdict(now))
+        changed = {name: value for name, value in kept.items() if value != getattr(before, name)}
         if changed:
             names = ", ".join(f"{name} = ?" for name in changed)
             with self._told():
@@ -354,36 +352,19 @@ class Journal:
                 )
         return _request(kept)
 
-    def _read(self, row: dict[str, Any]) -> Request:
-        try:
-            return _request(row)
-        except ValueError as error:
-            raise DiskError(
-                f"Entry {row['id']} of the journal {self.path} has the state {row['state']!r};"
-                f" expected one of {', '.join(State)}.\n"
-                "Correct it, or move the file away and name versions with --run."
-            ) from error
-
-    def _format(self) -> int:
-        return int(self._base.execute("PRAGMA user_version").fetchone()[0])
-
     def _make(self) -> None:
-        self._base.execute("BEGIN IMMEDIATE")  # another process may make it at the same time
+        (found,) = self._base.execute("PRAGMA user_version").fetchone()
         (tables,) = self._base.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-        found = self._format()
         if tables and found != FORMAT:
-            self._base.execute("ROLLBACK")
             raise DiskError(
                 f"The journal {self.path} has format {found}; expected {FORMAT}: another version of"
                 " this project wrote it. Move the file away, and name the runs that it knew"
                 " with --run owner/slug/version."
             )
-        columns = ", ".join(field.name for field in fields(Request) if field.name != "id")
-        self._base.execute(
-            f"CREATE TABLE IF NOT EXISTS requests (id INTEGER PRIMARY KEY, {columns})"
-        )
-        self._base.execute(f"PRAGMA user_version = {FORMAT}")
-        self._base.execute("COMMIT")
+        if not tables:
+            columns = ", ".join(field.name for field in fields(Request) if field.name != "id")
+            self._base.execute(f"CREATE TABLE requests (id INTEGER PRIMARY KEY, {columns})")
+            self._base.execute(f"PRAGMA user_version = {FORMAT}")
 
     @contextmanager
     def _told(self) -> Iterator[None]:

@@ -8,7 +8,6 @@ A file is a run's if it has the sha256 that the run itself wrote into outputs.js
 its name prove nothing.
 """
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -59,8 +58,7 @@ def trace(ours: Records, submission: Path) -> list[Link]:
 
     Raises:
         UsageError: if the file is missing, or no pulled run wrote it.
-        Unverified: if it is in a pulled folder, and is not what that run wrote; or if a file of the
-            folders behind it cannot be read.
+        Unverified: if it is in a pulled folder, and is not what that run wrote.
     """
     infer = _pulled(ours, _folder(ours, submission))
     links = [Link("submission", checksums.sha256(submission)[:16]), Link("score", _score(infer))]
@@ -98,7 +96,7 @@ def _folder(ours: Records, submission: Path) -> Path:
 
 def _pulled(ours: Records, folder: Path) -> Pulled:
     """Return what is known of a pulled folder. A rehearsal has a journal of its own beside it."""
-    bundle, note = _read(folder / BUNDLE), output.noted(folder)
+    bundle, note = output.json_object(folder / BUNDLE), output.noted(folder)
     path = ours.project.runs / "journal.sqlite"
     beside = folder.parent / path.name
     journal = Journal(beside if beside.is_file() else path, note.server if note else None)
@@ -107,12 +105,6 @@ def _pulled(ours: Records, folder: Path) -> Pulled:
     rows = journal.requests(PUSH, bundle_sha256=bundle.get("bundle_sha256"))
     same = (row for row in rows if str(run_of(row)).partition("/")[2] == name)
     return Pulled(folder, bundle, journal, next(same, None))
-
-
-def _read(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file of a pulled folder. Raises `Unverified` without one."""
-    with output.reading(path, "a JSON object, as the run wrote it.\nPull the run again."):
-        return dict(json.loads(path.read_text(encoding="utf-8")))
 
 
 def _score(infer: Pulled) -> str:
@@ -134,7 +126,7 @@ def _published(infer: Pulled, run_id: str) -> str:
 def _training(ours: Records, run_id: str, weights: str) -> list[Link]:
     """Return the links of the run that trained, found by the artifact's run id and its weights."""
     for path in sorted(ours.project.runs.rglob(f"{ARTIFACT}/{MANIFEST}")):
-        manifest = _read(path)
+        manifest = output.json_object(path)
         found = (manifest.get("run_id"), manifest.get("weights_sha256"))
         if run_id and found == (run_id, weights):
             artifact = Link("artifact", f"{run_id}, weights {weights[:16]}")

@@ -7,44 +7,25 @@ Gives  a `Preview`, or a refusal of what cannot work
 import difflib
 import json
 import shlex
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice
-from typing import Any
 
 from deploy import bundle
 from deploy.bundle import Bundle
-from deploy.calls import ASKED, SOURCES, OwnKernel, Quota, Source
+from deploy.calls import ASKED, SOURCES, Quota, Source
 from deploy.client import Kaggle
-from deploy.errors import UNTOLD, NoQuota, NoSlot, NotFound, RelayError, Unknown, UsageError
-from deploy.journal import PUBLISH, PUSH, State
-from deploy.project import BENCH, INFER, KERNELS, TRAIN, Project, with_letter
+from deploy.errors import UNTOLD, NoQuota, NoSlot, NotFound, RelayError, Unknown
+from deploy.project import BENCH, INFER, KERNELS, PAIR, TRAIN, Project
 from deploy.push import started
 from deploy.records import Records, run_of
 from deploy.runs import accelerator
 
-WRITES = "%%writefile "
+WRITES, IDENTITY = "%%writefile ", "bundle.json"
 RUNNING = ("QUEUED", "RUNNING")
 AT_A_TIME = {"TPU": 1, "GPU": 2, "CPU": 5}  # sessions, by Kaggle's limits
 INFER_AT_MOST = 12 * 3600 - 60  # seconds, below Kaggle's cap for a GPU
 LOOK_BACK = 10  # pushes of which Kaggle is asked whether they still run
-NOT_A_NOTEBOOK = (ValueError, TypeError, KeyError, RecursionError)
-
-
-@dataclass(frozen=True)
-class Active:
-    """Our runs that have not ended.
-
-    Attributes:
-        here: on the accelerator that is asked for: those of the journal, and of the newest of our
-            other notebooks.
-        beside: of this notebook on another machine: {run: "QUEUED on TpuV5E8"}.
-        unasked: what could not be asked about them, and why.
-    """
-
-    here: tuple[str, ...]
-    beside: Mapping[str, str]
-    unasked: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -62,7 +43,10 @@ class Preview:
         machine_shape: Kaggle's name of the machine; "" of a CPU.
         accelerator: "TPU" or "GPU"; "CPU" if none is asked for.
         quota: of this week.
-        active: our runs that have not ended.
+        active: our runs on that accelerator that have not ended: those of the journal, and of the
+            newest of our other notebooks.
+        notes: lines about runs of this notebook on another machine, and about what could not be
+            asked.
         rehearsed: how code and config were rehearsed as they stand, or that they never were and
             the command that does so.
         code_sha256: of the bundle.
@@ -77,7 +61,8 @@ class Preview:
     machine_shape: str
     accelerator: str
     quota: Quota
-    active: Active
+    active: Sequence[str]
+    notes: Sequence[str]
     rehearsed: str
     code_sha256: str
     most: int
@@ -113,23 +98,15 @@ class Preview:
     def lines(self) -> list[str]:
         """Return it as lines for a person."""
         changes = [f"changes     {name}  {change}" for name, change in self.changes.items()]
-        if not self.version or self.unknown:
-            changes = []
-        elif not changes:
+        if self.version and not self.unknown and not changes:
             changes = [f"changes     none since version {self.version}"]
         return [
             f"push        {self.handle}, version {self.version + 1}",
             *(f"unknown     {line}" for line in self.unknown.splitlines()),
             f"{self.accelerator} quota   {self._quota_in_words()}",
             f"rehearsed   {self.rehearsed}",
-            *(f"active      {run}" for run in self.active.here),
-            *(f"not asked   {what}" for what in self.active.unasked),
-            *(
-                f"beside      {run} is {state}: it keeps its place and costs quota as well."
-                " Kaggle may refuse a push while it waits; no call can cancel it, and its page can:"
-                f" {_page(run)}"
-                for run, state in self.active.beside.items()
-            ),
+            *(f"active      {run}" for run in self.active),
+            *self.notes,
             *changes,
         ]
 
@@ -165,13 +142,12 @@ def look(
             ended it may say so for ever.
 
     Raises:
-        UsageError: if it would be a new notebook whose address begins with a digit.
         NoQuota: if no time is left this week and the account does not pay for more.
         NoSlot: if as many sessions are active as Kaggle allows. No call can stop one.
     """
     project = records.project
-    asked = "TPU" if built.metadata["enable_tpu"] else "CPU"
-    asked = "GPU" if built.metadata["enable_gpu"] else asked
+    shape = built.metadata["machine_shape"]
+    wanted = accelerator(built.handle, shape) if shape else "CPU"
     version, unknown = current.version if current else 0, ""
     if hidden is not None:
         version = records.newest_version(built.handle)
@@ -180,41 +156,35 @@ def look(
             f"If {built.handle} is there, this makes a new version of it, which may be a second"
             f" run of the same. To look: {hidden.page}"
         )
-    elif current is None:
-        _require_letter(built.handle, project)
     try:
         quota = kaggle.quota()
     except UNTOLD:
         quota = Quota(None, None)  # it may be pushed all the same
     rehearse = f"{project.command('dry-run')} --input DIR"
     if built.kernel == BENCH:
-        words = ["--config", project.config, "--output", "bench"]
-        words += ["--input", "DIR"] if project.mounts else []
-        rehearse = f"python -m workbench bench {shlex.join(words)}"
+        words = f"--config {shlex.quote(project.config)} --output bench"
+        where = " --input DIR" if project.mounts else ""
+        rehearse = f"python -m workbench bench {words}{where}"
     made = Preview(
         built.kernel,
         built.handle,
         version,
         unknown,
-        _changes(current, built, records) if current is not None else {},
-        built.metadata["machine_shape"],
-        asked,
+        _changes(current, built) if current is not None else {},
+        shape,
+        wanted,
         quota,
-        _active(kaggle, records, built.handle, asked),
+        *_active(kaggle, records, built.handle, wanted),
         bundle.how_rehearsed(project.runs, built) or f"never as it stands; to do so: {rehearse}",
         built.code.sha256,
-        _most_seconds(built.kernel, project),
+        KERNELS[built.kernel].seconds,
     )
+    if built.kernel == INFER and project.infer_hours is not None:
+        made = replace(made, most=min(int(3600 * project.infer_hours), INFER_AT_MOST))
     _require_quota(made, project)
     if not again:
-        _require_slot(made, records)
+        _require_slot(made, project)
     return made
-
-
-def _most_seconds(kernel: str, project: Project) -> int:
-    if kernel == INFER and project.infer_hours is not None:
-        return max(min(int(3600 * project.infer_hours), INFER_AT_MOST), 1)
-    return KERNELS[kernel].seconds
 
 
 def _require_quota(made: Preview, project: Project) -> None:
@@ -222,7 +192,7 @@ def _require_quota(made: Preview, project: Project) -> None:
         return
     instead = ""
     if made.accelerator == "TPU" and made.kernel == TRAIN:
-        command = project.elsewhere.command("push-train")
+        command = replace(project, runtime=PAIR).command("push-train")
         instead = f"\nOr train on the pair of T4, which has a quota of its own:\n{command}"
     raise NoQuota(
         f"No {made.accelerator} time is left this week; {made.handle} needs some.\n"
@@ -230,30 +200,18 @@ def _require_quota(made: Preview, project: Project) -> None:
     )
 
 
-def _require_slot(made: Preview, records: Records) -> None:
-    allowed, active = AT_A_TIME[made.accelerator], made.active.here
+def _require_slot(made: Preview, project: Project) -> None:
+    allowed, active = AT_A_TIME[made.accelerator], made.active
     if len(active) < allowed:
         return
     raise NoSlot(
         f"Kaggle allows {allowed} {made.accelerator} session{'s' if allowed > 1 else ''} at a time;"
         f" active: {', '.join(active)}.\n"
-        f"Wait for its end:\n{records.command_on(active[0], 'watch')}\n"
+        f"Wait for its end:\n{project.command(f'watch --run {active[0]}')}\n"
         f"Or stop it on its page: {_page(active[0])}\n"
         "If it has ended and Kaggle calls it active for ever, push all the same:\n"
-        f"{records.project.command(f'{KERNELS[made.kernel].task} --again')}"
+        f"{project.command(f'{KERNELS[made.kernel].task} --again')}"
     )
-
-
-def _require_letter(handle: str, project: Project) -> None:
-    """Raise `UsageError` if the address of a new notebook begins with a digit."""
-    slug = handle.partition("/")[2]
-    if slug[:1].isdigit():
-        raise UsageError(
-            f"Nothing was sent: {handle} would be a new notebook, and its address begins with a"
-            ' digit. Kaggle answers that with "Notebook not found"; expected a letter first.\n'
-            "Write into relay.toml:\n[slugs]\n"
-            f'{project.competition} = "{with_letter(project.competition)}"'
-        )
 
 
 def _page(run: str) -> str:
@@ -264,13 +222,13 @@ def _page(run: str) -> str:
 # What runs already
 
 
-def _active(kaggle: Kaggle, records: Records, handle: str, wanted: str) -> Active:
-    """Return our runs that have not ended; `wanted` is the accelerator."""
-    here, unasked, beside = [], [], {}
-    asked = set()
-    for row in [row for row in records.journal.requests(PUSH) if row.is_made][:LOOK_BACK]:
-        run = str(run_of(row))
-        other = accelerator(row.kernel, row.machine_shape) != wanted
+def _active(
+    kaggle: Kaggle, records: Records, handle: str, wanted: str
+) -> tuple[list[str], list[str]]:
+    """Return our runs that have not ended on the accelerator that is `wanted`, and the `notes`."""
+    active, notes, asked = list[str](), list[str](), set[str]()
+    for row in records.made()[:LOOK_BACK]:
+        run, other = str(run_of(row)), run_of(row).accelerator != wanted
         if run in asked or (other and row.handle != handle):
             continue
         asked.add(run)
@@ -281,17 +239,22 @@ def _active(kaggle: Kaggle, records: Records, handle: str, wanted: str) -> Activ
         except NotFound:
             continue  # it is gone
         except RelayError as error:
-            unasked.append(f"{run}: {str(error).splitlines()[0]}")
+            notes.append(f"not asked   {run}: {str(error).splitlines()[0]}")
             continue
         if status in RUNNING and other:
-            beside[run] = f"{status} on {row.machine_shape}"
+            notes.append(
+                f"beside      {run} is {status} on {row.machine_shape}: it keeps its place and"
+                " costs quota as well. Kaggle may refuse a push while it waits; no call can cancel"
+                f" it, and its page can: {_page(run)}"
+            )
         elif status in RUNNING:
-            here.append(run)
+            active.append(run)
     try:
-        here += _started_elsewhere(kaggle, records, wanted, asked)
+        active += _started_elsewhere(kaggle, records, wanted, asked)
     except UNTOLD as error:
-        unasked.append(f"runs that were started elsewhere: {str(error).splitlines()[0]}")
-    return Active(tuple(here), beside, tuple(unasked))
+        why = str(error).splitlines()[0]
+        notes.append(f"not asked   runs that were started elsewhere: {why}")
+    return active, notes
 
 
 def _started_elsewhere(
@@ -300,45 +263,37 @@ def _started_elsewhere(
     """Yield the runs of our newest notebooks that have not ended, but for those `asked` about."""
     for kernel in islice(kaggle.own_kernels(kaggle.pace.first), LOOK_BACK):
         run = f"{kernel.handle}/{kernel.version}"
-        if not kernel.version or run in asked or _accelerator_of(kernel) != wanted:
+        usual = "TPU" if kernel.tpu else "GPU" if kernel.gpu else "CPU"
+        ran_on = accelerator(kernel.handle, kernel.machine_shape) if kernel.machine_shape else usual
+        if not kernel.version or run in asked or ran_on != wanted:
             continue
         try:
             status = kaggle.kernel_status(kernel.handle, kernel.version).name
         except NotFound:
             continue  # it never ran
-        refused = records.refused_after(kernel.handle)
-        left = refused is not None and kernel.version > refused and status == "QUEUED"
-        if status in RUNNING and not left:  # what a refused push left waits for ever
+        left = records.left_by_refusal(kernel.handle, kernel.version, status)
+        if status in RUNNING and not left:
             yield run
-
-
-def _accelerator_of(kernel: OwnKernel) -> str:
-    """Return "TPU", "GPU" or "CPU": what a kernel of ours ran on last."""
-    if kernel.machine_shape:
-        return accelerator(kernel.handle, kernel.machine_shape)
-    return "TPU" if kernel.tpu else "GPU" if kernel.gpu else "CPU"
 
 
 # What would change
 
 
-def _changes(current: Source, built: Bundle, records: Records) -> dict[str, str]:
+def _changes(current: Source, built: Bundle) -> dict[str, str]:
     """Return what would differ from the current version, by name."""
     changes = {}
-    was, now = (_accepts(text, built, records) for text in (current.text, built.text))
+    old, new = _parts(current.text), _parts(built.text)
+    was, now = (_accepts(parts.pop(IDENTITY, "{}")) for parts in (old, new))
     if was != now:
-        name = "artifact" if built.kernel == INFER else "resumes from"
-        changes[name] = f"{now}; was {was}"
+        changes["artifact" if built.kernel == INFER else "resumes from"] = f"{now}; was {was}"
     for name in ASKED:
-        before, after = current.asks.get(name), built.metadata.get(name)
-        if before not in (None, "") and before != after:
+        before, after = current.asks[name], built.metadata.get(name)
+        if before != "" and before != after:
             changes[name] = f"{after}; was {before}"
     for name in SOURCES:
-        before, after = set(current.asks.get(name) or ()), set(built.metadata.get(name) or ())
-        if before != after:
-            names = (", ".join(sorted(sources)) or "none" for sources in (after, before))
-            changes[name] = "; was ".join(names)
-    old, new = _parts(current.text), _parts(built.text)
+        sources = set(built.metadata.get(name, ())), set(current.asks[name])
+        if sources[0] != sources[1]:
+            changes[name] = "; was ".join(", ".join(sorted(names)) or "none" for names in sources)
     for name in sorted(old.keys() | new.keys()):
         if name not in old or name not in new:
             changes[name] = "new" if name in new else "gone"
@@ -349,41 +304,27 @@ def _changes(current: Source, built: Bundle, records: Records) -> dict[str, str]
     return changes
 
 
-def _accepts(text: str, built: Bundle, records: Records) -> str:
-    """Return which artifact a bundle accepts, with the dataset version that we made of it; of a
-    training, the checkpoint that it resumes from.
+def _accepts(identity: str) -> str:
+    """Return which artifact a bundle accepts, or which checkpoint it resumes from, by its
+    bundle.json.
     """
-    expect = _identity(text).get("expect")
-    if not isinstance(expect, dict) or not expect:
+    expect = json.loads(identity).get("expect")
+    if not expect:
         return "none"
     if "step" in expect:
-        return f"step {expect['step']} of {expect.get('run_id')}"
-    several, told = expect.get("members"), []
-    datasets = built.metadata.get("dataset_sources") or [""]
-    for handle, one in zip(datasets, several or [expect], strict=False):
-        run_id = str(one.get("run_id"))
-        made = records.journal.last(PUBLISH, handle=handle, run_id=run_id, state=State.ENDED)
-        version = f" in {made.handle} version {made.number}" if made else ""
-        counts = f" x {one.get('weight')}" if several else ""
-        told.append(f"{run_id}{counts}, weights {str(one.get('weights_sha256'))[:12]}{version}")
+        return f"step {expect['step']} of {expect['run_id']}"
+    told = []
+    for one in expect.get("members", [expect]):
+        counts = f" x {one['weight']}" if "weight" in one else ""
+        told.append(f"{one['run_id']}{counts}, weights {one['weights_sha256'][:12]}")
     return "; ".join(told)
 
 
-def _identity(text: str) -> dict[str, Any]:
-    """Return what a bundle says of itself; {} if it is none of ours."""
-    head = f"{WRITES}bundle.json\n"
-    try:
-        held = (cell.removeprefix(head) for cell in _sources(text) if cell.startswith(head))
-        return dict(json.loads(next(held, "{}")))
-    except NOT_A_NOTEBOOK:
-        return {}
-
-
 def _parts(text: str) -> dict[str, str]:
-    """Return {module or "notebook": source} of a bundle; one "notebook" if it is none of ours."""
+    """Return {file or "notebook": source} of a bundle; one "notebook" if it is none of ours."""
     try:
-        sources = _sources(text)
-    except NOT_A_NOTEBOOK:
+        sources = ["".join(cell["source"]) for cell in json.loads(text)["cells"]]
+    except (ValueError, TypeError, KeyError, RecursionError):
         return {"notebook": text}
     parts, rest = {}, []
     for source in sources[1:]:  # the first has the commit and the hash, which always differ
@@ -392,9 +333,4 @@ def _parts(text: str) -> dict[str, str]:
             parts[name] = body
         else:
             rest.append(source)
-    parts.pop("bundle.json", None)
     return {**parts, "notebook": "\n".join(rest)}
-
-
-def _sources(text: str) -> list[str]:
-    return ["".join(cell["source"]) for cell in json.loads(text)["cells"]]

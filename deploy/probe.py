@@ -16,41 +16,31 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from nbformat import v4, writes
 
 from deploy import auth, deadline, failures, probe_notebook, secrets
+from deploy.calls import Saved
 from deploy.client import Kaggle
 from deploy.decoding import MALFORMED, log_lines
 from deploy.errors import Ambiguous, Denied, NoQuota, NotFound, Refused, RelayError, RunFailed
 from deploy.events import ENDED
 from deploy.gate import machine
-from deploy.probe_notebook import ARRAYS, FINDINGS, MARKER, NOTEBOOK, SUBMISSION
+from deploy.probe_notebook import FINDINGS, MARKER, NOTEBOOK
 from deploy.runs import SAVED
 from deploy.watch import NOT_YET
-from formats import atomic_file, checksums
+from formats import atomic_file
 
 REFUSALS = (Refused, NoQuota, Denied)
 SESSION_SECONDS = 900.0  # of a session that ends by itself within some minutes
 DELETING_SECONDS = 600.0
 DELETES = 3  # tries
-MOUNTS = 4  # sessions at most, until one mounts the newest version of the dataset
 # Words of ours for what is looked at, beside Kaggle's statuses.
-READY, UNREADY, LISTED, UNLISTED, UNSCORED = "READY", "UNREADY", "LISTED", "UNLISTED", "UNSCORED"
-NOTHING = "nothing"  # is left by a push that was refused
-STEPS = {
-    "cpu": "runs a notebook on a CPU, and reads what it wrote",
-    "dataset": "makes a dataset of two versions",
-    "sources": "mounts it, and a notebook's own output, in a notebook",
-    "killed": "lets a notebook run until its timeout kills it",
-    "tpu": "runs a notebook on a TPU, and pushes another meanwhile",
-    "gpu": "runs a notebook on two T4",
-    "submit": "submits the competition's own sample",
-}
+READY, UNREADY, LISTED, UNLISTED = "READY", "UNREADY", "LISTED", "UNLISTED"
 # What steps spend that are asked for, each by the option of its name. The others take some minutes
 # of a CPU, of which there is no quota.
-SPENDS = {"tpu": "5 TPU minutes", "gpu": "3 GPU minutes", "submit": "one submission to {}"}
+SPENDS = {"tpu": "3 TPU minutes", "gpu": "3 GPU minutes"}
 # What this project assumes of Kaggle, by the step that shows it.
 FACTS: dict[str, dict[str, Any]] = {
     "cpu": {
@@ -63,37 +53,33 @@ FACTS: dict[str, dict[str, Any]] = {
         "listing_seconds": 0.0,
         "hidden_files": True,
         "empty_files": True,
-        "rewritten": [],
     },
     "dataset": {"ready_seconds": 1.0},
     "sources": {"mount_seconds": 0.0, "own_output": True},
     "killed": {"killed_output": True},
-    "tpu": {"verified": True, "refused_push": NOTHING, "reserves": False},
+    "tpu": {"verified": True},
     "gpu": {"gpus": 2},
-    "submit": {"scores": True},
 }
 ASSUMED = {name: value for facts in FACTS.values() for name, value in facts.items()}
 
 
-@dataclass
-class Session:
-    """One run of a notebook, and what was seen of it.
+class Session(NamedTuple):
+    """One run of a notebook that has ended, and what was seen of it.
 
     Attributes:
-        handle, version: of the notebook.
+        handle: of the notebook.
         refused: the kinds of sources of which Kaggle did not take one.
-        seconds: {status: for how many seconds after the push it was seen}, the last one last; and
-            with UNLISTED, for how many after its end its output was seen empty.
+        seconds: {status: for how many seconds after the push it was seen}; and with UNLISTED, for
+            how many after its end its output was seen empty.
         files: {name: signed address} of its output.
         found: what the notebook printed.
     """
 
     handle: str
-    version: int
     refused: Collection[str]
-    seconds: dict[str, float] = field(default_factory=dict)
-    files: Mapping[str, str] = field(default_factory=dict)
-    found: Mapping[str, Any] = field(default_factory=dict)
+    seconds: Mapping[str, float]
+    files: Mapping[str, str]
+    found: Mapping[str, Any]
 
 
 @dataclass
@@ -103,26 +89,22 @@ class Probe:
     Attributes:
         connect: returns a connection, whose pace says how long each wait may take.
         competition: slug of one whose rules were accepted.
-        sample: the competition's file that shows what a submission looks like.
         show: is given one line each.
         killed_seconds: timeout of the session that is killed.
         name: with which the name of all that is made begins.
         facts: {name: value} of those that were seen.
         notes: what else was seen.
         made: {handle: "kernels" or "datasets"} of what may be on Kaggle.
-        ready: when the newest version of the dataset was, by `time.monotonic`.
     """
 
     connect: Callable[[], Kaggle]
     competition: str
-    sample: str
     show: Callable[[str], None]
     killed_seconds: float = 120.0
     name: str = field(default_factory=lambda: f"relay-live-k{uuid.uuid4().hex[:7]}")
     facts: dict[str, Any] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
     made: dict[str, str] = field(default_factory=dict)
-    ready: float = math.inf
 
     def run(
         self, folder: Path, wanted: Collection[str], agree: Callable[[str], bool]
@@ -147,15 +129,15 @@ class Probe:
         self.show("This takes about half an hour, and CPU sessions of minutes: they cost no quota.")
         self.show(f"It makes private things, called {self.name}…, and deletes them at its end.")
         try:
-            for name, does in STEPS.items():
+            for name in FACTS:
                 if name in SPENDS and name not in wanted:
                     continue
-                spends = SPENDS.get(name, "no quota").format(self.competition)
-                self.show(f"{name}: {does}. It spends {spends}.")
+                step, spends = getattr(self, name), SPENDS.get(name, "no quota")
+                self.show(f"{name}: {step.__doc__} It spends {spends}.")
                 if name in SPENDS and not agree(spends):
                     continue
                 try:
-                    getattr(self, name)()
+                    step()
                 except (*REFUSALS, Ambiguous, RunFailed) as error:
                     self.show(f"{name}: {str(error).splitlines()[0]}")
                     # Without Kaggle's own words, which may name somebody.
@@ -171,12 +153,10 @@ class Probe:
     def _show_facts(self) -> None:
         self.show(f"{'fact':20}{'assumed':12}seen")
         for step, facts in FACTS.items():
-            for name, value in facts.items():
-                assumed, seen = _in_words(value), f"- ({step})"
-                if name in self.facts:
-                    seen = _in_words(self.facts[name])
-                    seen += "  differs" if seen != assumed else ""
-                self.show(f"{name:20}{assumed:12}{seen}")
+            for name, assumed in facts.items():
+                seen = str(self.facts.get(name, f"- ({step})"))
+                differs = "  differs" if name in self.facts and seen != str(assumed) else ""
+                self.show(f"{name:20}{str(assumed) or 'none':12}{seen or 'none'}{differs}")
 
     # The steps that cost nothing
 
@@ -185,7 +165,7 @@ class Probe:
         site = auth.address()
         reach = f"{site}:443" if site == auth.SITE else site
         mounted = {"competition_sources": [self.competition]}
-        session = self._finish(self._push(sources=mounted, reach=reach))
+        session = self._ran(sources=mounted, reach=reach)
         self.facts |= {
             "other_slug": session.handle[len(self._handle()) :],
             "new_script_seconds": session.seconds.get(SAVED, 0.0),
@@ -194,45 +174,30 @@ class Probe:
             "listing_seconds": session.seconds.get(UNLISTED, 0.0),
             "hidden_files": ".hidden" in session.files,
             "empty_files": "empty.txt" in session.files,
-            "rewritten": self._rewritten(session),
         }
-
-    def _rewritten(self, session: Session) -> list[str]:
-        """Return the names of the files that come with other bytes than were written."""
-        written, names = session.found["sha256"], []
-        with tempfile.TemporaryDirectory(prefix="relay-live-") as folder:
-            path = Path(folder, "file")
-            for name in sorted(session.files.keys() & {*probe_notebook.TEXTS, ARRAYS}):
-                self.kaggle.download(session.files[name], path)
-                if checksums.sha256(path) != written.get(name):
-                    names.append(name)
-        return names
 
     def dataset(self) -> None:
         """Make a dataset of two versions."""
-        handle, kaggle = self._handle("data"), self.kaggle
-        title, tokens = f"{self.name} data", self._uploaded("dataset 1")
-        self.made[handle] = "datasets"
-        try:
-            kaggle.create_dataset(handle, title=title, description="doctor --live", tokens=tokens)
-        except REFUSALS:
-            del self.made[handle]
-            raise
-        self.facts["ready_seconds"] = self._wait_for_dataset(handle, 1)
-        tokens = self._uploaded("dataset 2")
-        kaggle.create_dataset_version(handle, notes="doctor --live", tokens=tokens)
-        self._wait_for_dataset(handle, 2)
-        self.ready = time.monotonic()
+        self.facts["ready_seconds"] = self._publish(1)
+        self._publish(2)
 
-    def _uploaded(self, text: str) -> list[str]:
-        """Upload a marker with this text, and return its token."""
+    def _publish(self, version: int) -> float:
+        """Make a version of the dataset; return for how many seconds it was not ready."""
+        handle = self._handle("data")
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder, MARKER)
-            path.write_text(text, encoding="utf-8")
-            return [self.kaggle.upload(path)]
-
-    def _wait_for_dataset(self, handle: str, version: int) -> float:
-        """Wait until a version is ready; return for how many seconds it was not."""
+            path.write_text(f"dataset {version}", encoding="utf-8")
+            tokens = [self.kaggle.upload(path)]
+        if version == 1:
+            about = {"title": f"{self.name} data", "description": "doctor --live"}
+            self.made[handle] = "datasets"
+            try:
+                self.kaggle.create_dataset(handle, **about, tokens=tokens)
+            except REFUSALS:
+                del self.made[handle]
+                raise
+        else:
+            self.kaggle.create_dataset_version(handle, notes="doctor --live", tokens=tokens)
 
         def look() -> str:
             there, status = self.kaggle.dataset(handle), self.kaggle.dataset_status(handle)
@@ -245,79 +210,37 @@ class Probe:
         return max(seconds.get(UNREADY, 0.0), seconds.get(NOT_YET, 0.0))
 
     def sources(self) -> None:
-        """Mount the dataset and the notebook's own output, until the newest version is mounted."""
+        """Mount the newest version of it, and a notebook's own output, in a notebook."""
         own = next((name for name, kind in self.made.items() if kind == "kernels"), self._handle())
         mounted = {"dataset_sources": [self._handle("data")], "kernel_sources": [own]}
-        for number in range(MOUNTS):
-            waited = round(time.monotonic() - self.ready, 1)
-            session = self._finish(self._push(sources=mounted))
-            markers = session.found["markers"]
-            refused = "kernel_sources" in session.refused
-            self.facts["own_output"] = NOTEBOOK in markers and not refused
-            if "dataset 2" in markers:
-                self.facts["mount_seconds"] = waited if number else 0.0
-                return
-            time.sleep(self.kaggle.pace.unseen)
+        session = self._ran(sources=mounted)
+        markers = session.found["markers"]
+        self.facts["own_output"] = NOTEBOOK in markers and "kernel_sources" not in session.refused
+        if "dataset 2" in markers:
+            self.facts["mount_seconds"] = 0.0
+        else:
+            self.notes.append("the newest version of the dataset was not mounted at once")
 
     def killed(self) -> None:
         """Let a session be killed by its timeout, and look for its output."""
-        session = self._push(seconds=self.killed_seconds, hold=10 * self.killed_seconds)
-        self._finish(session, ENDED[1:])
+        seconds = self.killed_seconds
+        session = self._ran(ends=ENDED[1:], seconds=seconds, hold=10 * seconds)
         self.facts["killed_output"] = MARKER in session.files
 
     # The steps that are asked for
 
     def tpu(self) -> None:
-        """Run a notebook on a TPU, and push another meanwhile."""
-        hold, reserves, left = 30 * self.kaggle.pace.first, None, None
-        session = self._push("tpu", shape="TpuV5E8", hold=hold)
-        self._wait(session, "RUNNING")
-        if "RUNNING" in session.seconds:
-            reserves = self.kaggle.quota().reserved.get("TPU", 0.0) > 0
-            try:
-                self._wait(self._push("tpu-other", shape="TpuV5E8"))
-            except NoQuota:
-                left = self._left(self._handle("tpu-other"))
-        self._finish(session)
-        if self.facts.get("verified"):  # else it ran on a CPU, which reserves nothing
-            self._learn({"reserves": reserves, "refused_push": left})
+        """Run a notebook on a TPU."""
+        self._ran("tpu", shape="TpuV5E8")
 
     def gpu(self) -> None:
         """Run a notebook on two T4."""
-        self._finish(self._push("gpu", shape="NvidiaTeslaT4"))
-
-    def submit(self) -> None:
-        """Submit the competition's own sample, and wait for its score."""
-        mounted = {"competition_sources": [self.competition]}
-        session = self._finish(self._push("submit", sources=mounted, sample=self.sample))
-        time.sleep(self.kaggle.pace.patience)  # one at once was lost, by public reports
-        ref = self.kaggle.submit_code(
-            self.competition,
-            session.handle,
-            session.version,
-            file_name=SUBMISSION,
-            description=self.name,
-        )
-
-        def look() -> str:
-            scored = self.kaggle.get_submission(ref)
-            if scored.status == "ERROR":
-                raise RunFailed(f"Submission {ref} failed: {failures.plain(scored.error)}")
-            is_late = scored.status == "COMPLETE" and not scored.public_score
-            return UNSCORED if is_late else scored.status
-
-        self.facts["scores"] = "COMPLETE" in self._watch(look, "COMPLETE")
+        self._ran("gpu", shape="NvidiaTeslaT4")
 
     # What the steps do
 
     def _handle(self, part: str = "") -> str:
         return f"{self.kaggle.username}/{self.name}{part and '-'}{part}"
-
-    def _learn(self, facts: Mapping[str, Any]) -> None:
-        """Keep the facts among these; a value of another type than is assumed was not seen."""
-        for name, value in facts.items():
-            if type(value) is type(ASSUMED.get(name)):
-                self.facts[name] = value
 
     def _watch(self, look: Callable[[], str], *ends: str) -> dict[str, float]:
         """Look until the word is one of `ends`, or another for longer than Kaggle should need.
@@ -326,7 +249,7 @@ class Probe:
             {word: until how many seconds after the call it was seen}, the last one last.
         """
         pace, began = self.kaggle.pace, time.monotonic()
-        late = dict.fromkeys((SAVED, UNREADY, UNLISTED, UNSCORED), pace.unstarted)
+        late = dict.fromkeys((SAVED, UNREADY, UNLISTED), pace.unstarted)
         late[NOT_YET] = pace.unseen
         seconds: dict[str, float] = {}
         while True:
@@ -341,45 +264,68 @@ class Probe:
                 return seconds
             time.sleep(pace.first / 5 if waited < pace.unseen else pace.first)
 
-    def _push(
+    def _ran(
         self,
         part: str = "",
         *,
+        ends: Collection[str] = ENDED[:1],
         seconds: float = SESSION_SECONDS,
         shape: str = "",
         sources: Mapping[str, list[str]] | None = None,
-        reach: str = "",
-        sample: str = "",
-        hold: float = 0.0,
+        **does: Any,
     ) -> Session:
-        """Push a notebook.
+        """Push a notebook, wait for its end, and read its output.
 
         Args:
             part: of its name.
+            ends: statuses with which it may end; by default it has to be complete.
             seconds: after which Kaggle ends the session.
             shape: Kaggle's name of the machine; "": a CPU.
             sources: by kind, as "dataset_sources".
-            reach, sample, hold: as `probe_notebook.run` takes them; a session that has to reach
-                something asks for the internet.
+            does: as `probe_notebook.run` takes it; a session that has to reach something asks for
+                the internet.
 
         Raises:
             Refused, NoQuota, Denied: if Kaggle refuses it.
-            RunFailed: if Kaggle gives no version, or another notebook than one of this probe.
+            RunFailed: if Kaggle gives no version, or another notebook than one of this probe; if it
+                ends otherwise, does not start, or is complete and shows nothing.
         """
-        handle = self._handle(part)
+        about = {"enable_internet": "reach" in does, **machine(shape), **(sources or {})}
+        code = Path(probe_notebook.__file__).read_text(encoding="utf-8")
+        code += f"\n\nrun({shape!r}, **{does})"
+        handle, saved = self._push(self._handle(part), about, code, seconds)
+        ask_status = partial(self.kaggle.kernel_status, handle, saved.version)
+        waited = self._watch(lambda: ask_status().name, *ENDED)
+        *_, status = waited
+        if status not in ends:
+            raise RunFailed(f"{handle} is {status}; expected {' or '.join(ends)}.")
+        ask = partial(self.kaggle.kernel_output, handle, saved.version)
+        waited |= self._watch(lambda: LISTED if ask()[0] else UNLISTED, LISTED)
+        time.sleep(self.kaggle.pace.stable)  # until all files are listed
+        files, log = ask()
+        found = _printed(log)
+        if "COMPLETE" in ends and not (files and found):
+            raise RunFailed(f"Kaggle shows no file of {handle}, or not what it printed.")
+        for name, value in found.items():
+            if type(value) is type(ASSUMED.get(name)):  # any other was not seen
+                self.facts[name] = value
+        refused = [kind for kind, names in saved.invalid.items() if names]
+        return Session(handle, refused, waited, files, found)
+
+    def _push(
+        self, handle: str, about: Mapping[str, Any], code: str, seconds: float
+    ) -> tuple[str, Saved]:
+        """Push a notebook of this code; return the address that it got, and Kaggle's answer."""
         metadata = {
             "id": handle,
             "title": handle.partition("/")[2].replace("-", " "),
             "language": "python",
             "kernel_type": "notebook",
             "is_private": True,
-            "enable_internet": bool(reach),
-            **machine(shape),
-            **(sources or {}),
+            **about,
         }
-        code = Path(probe_notebook.__file__).read_text(encoding="utf-8")
         kernelspec = {"display_name": "Python 3", "language": "python", "name": "python3"}
-        cells = [v4.new_code_cell(f"{code}\n\nrun({shape!r}, {reach!r}, {sample!r}, {hold})")]
+        cells = [v4.new_code_cell(code)]
         notebook = v4.new_notebook(cells=cells, metadata={"kernelspec": kernelspec})
         text = writes(notebook, split_lines=False)
         self.made[handle] = "kernels"
@@ -388,8 +334,9 @@ class Probe:
             if said := failures.plain(saved.error):
                 raise failures.refusal(f"Kaggle refused to run {handle}: {said}", said)
         except REFUSALS:
-            if self._left(handle) == NOTHING:
-                del self.made[handle]
+            with suppress(*REFUSALS):  # where Kaggle does not tell, it may be there
+                if self.kaggle.get_kernel(handle) is None:
+                    del self.made[handle]
             raise
         given = saved.handle or handle
         if saved.version < 1 or not given.lower().startswith(handle.lower()):
@@ -398,43 +345,7 @@ class Probe:
                 " expected a version of that notebook.\nWhat it answered is not looked at."
             )
         self.made[given] = self.made.pop(handle)
-        refused = [kind for kind, names in saved.invalid.items() if names]
-        return Session(given, saved.version, refused)
-
-    def _left(self, handle: str) -> str | None:
-        """Return what a refused push left, by the local Kaggle's words; None: nobody knows."""
-        try:
-            return NOTHING if self.kaggle.get_kernel(handle) is None else "source"
-        except REFUSALS as error:
-            return "shell" if type(error) is Refused else None
-
-    def _wait(self, session: Session, *statuses: str) -> None:
-        """Wait until a session has ended, or has one of these statuses."""
-        ask = partial(self.kaggle.kernel_status, session.handle, session.version)
-        session.seconds = self._watch(lambda: ask().name, *ENDED, *statuses)
-
-    def _finish(self, session: Session, ends: Collection[str] = ENDED[:1]) -> Session:
-        """Wait for the end of a session, read its output, and return it.
-
-        Args:
-            ends: statuses with which it may end; by default it has to be complete.
-
-        Raises:
-            RunFailed: if it ends otherwise, does not start, or is complete and shows nothing.
-        """
-        self._wait(session)
-        *_, status = session.seconds
-        if status not in ends:
-            raise RunFailed(f"{session.handle} is {status}; expected {' or '.join(ends)}.")
-        ask = partial(self.kaggle.kernel_output, session.handle, session.version)
-        session.seconds |= self._watch(lambda: LISTED if ask()[0] else UNLISTED, LISTED)
-        time.sleep(self.kaggle.pace.stable)  # until all files are listed
-        session.files, log = ask()
-        session.found = _printed(log)
-        if "COMPLETE" in ends and not (session.files and session.found):
-            raise RunFailed(f"Kaggle shows no file of {session.handle}, or not what it printed.")
-        self._learn(session.found)
-        return session
+        return given, saved
 
     # The end
 
@@ -481,14 +392,6 @@ def _printed(log: str) -> dict[str, Any]:
     for line in log_lines(log):
         with suppress(*MALFORMED, RecursionError):  # Kaggle may cut a log anywhere
             found = json.loads(line)[FINDINGS]
-            if isinstance(found["markers"], list) and isinstance(found["sha256"], dict):
+            if isinstance(found["markers"], list):
                 return dict(found)
     return {}
-
-
-def _in_words(value: Any) -> str:
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, list):
-        return ", ".join(value) or "none"
-    return f"{value:.3g}" if isinstance(value, float) else str(value) or "none"

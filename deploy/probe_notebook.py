@@ -3,10 +3,8 @@
 Kaggle runs this text, so it imports only what every image has. It prints one line of JSON.
 """
 
-import hashlib
 import json
 import os
-import shutil
 import socket
 import time
 from pathlib import Path
@@ -16,29 +14,25 @@ INPUT = Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle")) / "input"
 LOCAL = "LOCALKAGGLE_ACCELERATOR"  # set by the local Kaggle alone, to the shape that it simulates
 FINDINGS = "findings"  # the name of what is printed
 MARKER, NOTEBOOK = "marker.txt", "notebook"  # the file that says what wrote an output; its text
-# Files of the kinds that may get lost, beside an archive of numpy.
-TEXTS = {".hidden": "hidden\n", "empty.txt": "", "deep/file.txt": "x\n", "table.csv": "id\n0.50\n"}
-ARRAYS, SUBMISSION = "arrays.npz", "submission.csv"
+TEXTS = {".hidden": "hidden\n", "empty.txt": "", MARKER: NOTEBOOK}  # files; some may get lost
 CONNECT_SECONDS = 5.0
 
 
-def run(shape: str, reach: str, sample: str, hold: float) -> None:
+def run(shape: str = "", reach: str = "", hold: float = 0.0) -> None:
     """Print what this session finds, and write some files.
 
     Args:
         shape: Kaggle's name of the machine that was asked for; "": a CPU.
         reach: host:port to which the internet should lead; "": do not try.
-        sample: name of the competition's file that is copied as the submission; "": none.
         hold: seconds for which the session goes on afterwards.
     """
-    found: dict[str, Any] = {"layout": layout(), "markers": markers(), "sha256": write_files()}
+    for name, text in TEXTS.items():
+        Path(name).write_text(text)
+    found: dict[str, Any] = {"layout": layout(), "markers": markers()}
     if reach:
         found["internet"] = reaches(reach)
     if shape:
         found |= accelerators(shape)
-    if sample:
-        copies = [*INPUT.glob(f"*/{sample}"), *INPUT.glob(f"*/*/{sample}")]
-        shutil.copyfile(copies[0], SUBMISSION)
     print(json.dumps({FINDINGS: found}), flush=True)
     time.sleep(hold)
 
@@ -56,18 +50,6 @@ def markers() -> list[str]:
     """Return the texts of the markers that are mounted, in any layout."""
     places = ("*", "datasets/*/*", "notebooks/*/*")
     return [path.read_text() for place in places for path in INPUT.glob(f"{place}/{MARKER}")]
-
-
-def write_files() -> dict[str, str]:
-    """Write a marker and a file of each kind, and return their sha256."""
-    import numpy as np
-
-    texts = {**TEXTS, MARKER: NOTEBOOK}
-    for name, text in texts.items():
-        Path(name).parent.mkdir(parents=True, exist_ok=True)
-        Path(name).write_text(text)
-    np.savez(ARRAYS, numbers=np.arange(1000))
-    return {name: hashlib.sha256(Path(name).read_bytes()).hexdigest() for name in (*texts, ARRAYS)}
 
 
 def reaches(address: str) -> bool:

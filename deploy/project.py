@@ -15,31 +15,22 @@ DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and th
 
 @dataclass(frozen=True)
 class Kernel:
-    """A notebook of the chain.
-
-    Attributes:
-        name: of its folder in kernels/, and the end of its address.
-        task: that pushes it.
-        seconds: that its session asks for at most.
-        takes_machine: whether `--for` chooses its machine.
+    """A notebook of the chain: the task that pushes it, and the seconds that its session asks for
+    at most.
     """
 
-    name: str
     task: str
     seconds: int
-    takes_machine: bool = False
 
 
-# A minute below Kaggle's cap: of a CPU 12 hours, of a TPU 9. Most competitions give a GPU 9 hours.
+# By the name of its folder in kernels/, which is also the end of its address.
 PREPARE, TRAIN, INFER, BENCH = "prepare-cpu", "train-tpu", "infer-gpu", "bench"
+# A minute below Kaggle's cap: of a CPU 12 hours, of a TPU 9. Most competitions give a GPU 9 hours.
 KERNELS = {
-    kernel.name: kernel
-    for kernel in (
-        Kernel(PREPARE, "push-prepare", 12 * 3600 - 60),
-        Kernel(TRAIN, "push-train", 9 * 3600 - 60, takes_machine=True),
-        Kernel(INFER, "push-infer", 9 * 3600 - 60),
-        Kernel(BENCH, "push-bench", 9 * 3600 - 60, takes_machine=True),
-    )
+    PREPARE: Kernel("push-prepare", 12 * 3600 - 60),
+    TRAIN: Kernel("push-train", 9 * 3600 - 60),
+    INFER: Kernel("push-infer", 9 * 3600 - 60),
+    BENCH: Kernel("push-bench", 9 * 3600 - 60),
 }
 WITH_RUNTIME = ("push-train", "push-bench", "relay")  # the tasks that take --for
 NO_TASKS = ("push-bench", "check")  # reached by `python -m commands`
@@ -108,11 +99,6 @@ class Project:
                 "Correct it, or leave it out, for the machine in kernels/train-tpu/"
                 "kernel-metadata.json."
             )
-
-    @property
-    def elsewhere(self) -> "Project":
-        """The project with its training on the pair of T4, or else on the machine that it left."""
-        return replace(self, runtime="" if self.runtime == PAIR else PAIR)
 
     def trained_on(self, machine_shape: str) -> "Project":
         """Return the project with its training on the pair of T4 if a run of it was there."""

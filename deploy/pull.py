@@ -111,9 +111,7 @@ def _keep_noted(folder: Path, places: Collection[PurePosixPath]) -> bool:
     """
     noted = [place for place in places if _note(folder, place).is_file()]
     kept = {_note(folder, place) for place in noted}
-    for place in noted:
-        path = folder / place
-        kept |= {path, path.with_name(path.name + transfer.PARTIAL)}
+    kept |= {folder / f"{place}{part}" for place in noted for part in ("", transfer.PARTIAL)}
     for path in sorted(folder.rglob("*"), reverse=True):  # a folder comes after what is in it
         if path.is_dir() and not path.is_symlink():
             with suppress(OSError):  # it is not empty
@@ -150,11 +148,11 @@ def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[s
     wrong = _differing(folder, listed)
     if wrong:
         renewed, _ = kaggle.kernel_output(run.handle, run.version)
-        for name in wrong & renewed.keys():
+        for name in renewed.keys() & wrong:
             _note(folder, output.safe(name)).unlink(missing_ok=True)  # all of it again
             _download(kaggle, run, name, renewed, folder)
         wrong = _differing(folder, listed)
-    for name in sorted(wrong):
+    for name in wrong:
         first, *below = PurePosixPath(name).parts
         if first == ARTIFACT or CHECKPOINTS in (first, *below[:-1]) or name == SUBMISSION:
             raise Unverified(f"{name} of {run} is missing, or not what the run wrote.\n{LATER}")
@@ -166,30 +164,29 @@ def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[s
                 f"The artifact of {run} is another run's: it was made by bundle"
                 f" {made_by or 'none'}; expected {run.bundle_sha256}.\nPush again."
             )
-    return sorted(wrong)
+    return wrong
 
 
-def _differing(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> set[str]:
+def _differing(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return the names of the files that are not what the run's list says."""
-    wrong = set()
-    for name, entry in listed.items():
+    wrong = []
+    for name, entry in sorted(listed.items()):
         path = folder / output.safe(name)
         if not path.is_file() or checksums.file_entry(path) != entry:
-            wrong.add(name)
+            wrong.append(name)
     return wrong
 
 
 def _put(fresh: Path, target: Path, run: Run) -> str:
-    """Give a pulled folder its name and its note. Return what an older folder that differs was
+    """Give a pulled folder its name and its note. Return what an older folder with other files was
     renamed to, which may be the only copy of somebody's work; "": there is none.
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     note = output.PullNote(str(run), auth.address(), now)
-    old, aside = output.noted(target), ""
-    is_same_run = old is not None and (old.run, old.server) == (note.run, note.server)
+    aside = ""
     with writing(target):
         shutil.rmtree(fresh / NOTES, ignore_errors=True)
-        is_equal = is_same_run and _tree(target) == _tree(fresh)
+        is_equal = _tree(target) == _tree(fresh)
         (fresh / NOTE).write_text(json.dumps(asdict(note)) + "\n", encoding="utf-8")
         if is_equal:
             (fresh / NOTE).replace(target / NOTE)

@@ -8,8 +8,10 @@ Nothing here takes "the latest" version: another browser tab may have made that.
 
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from functools import partial
+from typing import TypeVar
 
 from deploy import failures
 from deploy.bundle import Bundle
@@ -32,6 +34,7 @@ from deploy.project import KERNELS
 from deploy.records import Records, run_of
 from deploy.runs import ENDED_BADLY, SAVED, Run, page
 
+T = TypeVar("T")
 OTHERS_AT_MOST = 10  # versions that others may have pushed after ours
 NO_NOTEBOOK = re.compile(r"(notebook|kernel) not found", re.IGNORECASE)
 
@@ -59,70 +62,56 @@ def send(
         request = journal.record(request, Sending(before))
         try:
             saved = kaggle.save_kernel(built.metadata, built.text, timeout_seconds=seconds)
+            run = _answered(kaggle, built, saved)
         except Ambiguous as error:
             run = yield from _lost(kaggle, built, before, error)
-        except (NotFound, Refused) as error:
-            raise _first_refused(built, before, str(error).splitlines()[0], error) from error
-        else:
-            _require_version(built, before, saved)
-            handle = _address(kaggle, built, saved)
-            if handle != built.handle:
-                yield Note(
-                    f"Kaggle gave {built.handle} another address, {handle}. It is watched there,"
-                    " and the next push goes there."
-                )
-            shape = built.metadata["machine_shape"]
-            url = page(saved.url)
-            run = Run(handle, saved.version, url, built.sha256, shape, saved.kernel_id)
+        except Refused as error:
+            if not before and (told := _refused_first(built, str(error).splitlines()[0], error)):
+                raise Refused(told) from error
+            raise
+        if run.handle != built.handle:
+            yield Note(
+                f"Kaggle gave {built.handle} another address, {run.handle}. It is watched there,"
+                " and the next push goes there."
+            )
         known = {"handle": run.handle, "url": run.url, "kernel_id": run.kernel_id}
         journal.record(request, Made(run.version, known))
     return run
 
 
-def _first_refused(built: Bundle, before: int, said: str, error: Refused) -> Refused:
-    """Return the error for the refusal of a new notebook; of any other it is the one given."""
-    if before:
-        return error
-    if isinstance(error, NotFound) or NO_NOTEBOOK.search(said):
-        why = "Its first push may have been refused, so that it has an address and no version."
-        return Refused(failures.without_version(built.handle, f"{said}\n{why}"))
-    if failures.IN_USE.search(said):
-        return Refused(
-            f"{said}\nExpected {built.handle} to be free. Delete by hand what has that title, and"
-            f" push again. Or {failures.OTHER_ADDRESS}"
-        )
-    return error
-
-
-def _require_version(built: Bundle, before: int, saved: Saved) -> None:
-    """Raise unless Kaggle's answer to a push says that a version runs, with all of its sources."""
-    said = failures.plain(saved.error).rstrip(".")
-    if said:
-        heading = f"Kaggle refused to run {built.handle}: {said}."
-        refusal = failures.refusal(heading, said)
-        if isinstance(refusal, Refused):
-            raise _first_refused(built, before, heading, refusal)
-        raise refusal
+def _answered(kaggle: Kaggle, built: Bundle, saved: Saved) -> Run:
+    """Return the run that Kaggle's answer to a push names. All of its sources have to be there."""
+    if said := failures.plain(saved.error).rstrip("."):
+        raise failures.refusal(f"Kaggle refused to run {built.handle}: {said}.", said)
     _require_sources(built, saved.version, saved.invalid)
     if saved.version < 1:
         raise Ambiguous(
-            f"Kaggle accepted the push of {built.handle} but gave no version number; expected 1 or"
-            f" more.\n{failures.LOOK}"
+            f"Kaggle accepted the push of {built.handle} but gave no version number; expected one."
         )
-
-
-def _address(kaggle: Kaggle, built: Bundle, saved: Saved) -> str:
-    """Return the handle of the kernel that a push made: what Kaggle says, or the bundle's."""
-    if not saved.handle or saved.handle.lower() == built.handle.lower():
-        return built.handle
-    if saved.handle.partition("/")[0].lower() != kaggle.username.lower():
+    handle = saved.handle or built.handle
+    if handle.lower() == built.handle.lower():
+        handle = built.handle
+    elif handle.partition("/")[0].lower() != kaggle.username.lower():
         raise BadAnswer(
-            f"Kaggle answered the push of {built.handle} with {saved.handle}, a notebook of"
-            f" somebody else; expected one of {kaggle.username}.\n"
-            "Nothing is watched. Look on kaggle.com which version holds the bundle"
-            f" {built.sha256[:12]}, or run:\ninvoke status"
+            f"Kaggle answered the push of {built.handle} with {handle}, a notebook of somebody"
+            f" else; expected one of {kaggle.username}.\nLook on kaggle.com which version holds"
+            f" the bundle {built.sha256[:12]}, or run:\ninvoke status"
         )
-    return saved.handle
+    return _run(built, handle, saved.version, saved.kernel_id)
+
+
+def _refused_first(built: Bundle, said: str, error: Refused) -> str:
+    """Return what Kaggle's refusal of a new notebook means; "": what it says."""
+    if isinstance(error, NotFound) or NO_NOTEBOOK.search(said):
+        why = "Its first push may have been refused, so that it has an address and no version; or"
+        why += " its address begins with a digit."
+        return failures.without_version(built.handle, f"{said}\n{why}")
+    if failures.IN_USE.search(said):
+        return (
+            f"{said}\nExpected {built.handle} to be free. Delete by hand what has that title, and"
+            f" push again. Or {failures.OTHER_ADDRESS}"
+        )
+    return ""
 
 
 def _lost(kaggle: Kaggle, built: Bundle, before: int, lost: Ambiguous) -> Steps[Run]:
@@ -133,12 +122,13 @@ def _lost(kaggle: Kaggle, built: Bundle, before: int, lost: Ambiguous) -> Steps[
     )
     unseen = "no new version holds it"
     try:
-        found = _find(kaggle, built.handle, built.sha256, before, seconds)
+        look = partial(_find, kaggle, built.handle, built.sha256, before)
+        found = _patiently(kaggle, seconds, look)
     except RelayError as error:  # it says nothing of the push
         found, unseen = None, f"its version cannot be looked for: {str(error).splitlines()[0]}"
     if found is not None:
         _require_sources(built, found.version, _missing(built, found))
-        return _run(built, found.version)
+        return _run(built, built.handle, found.version)
     advice = failures.lost_push_advice(
         lost, built.metadata.get("dataset_sources", ()), "" if before else built.handle
     )
@@ -148,9 +138,9 @@ def _lost(kaggle: Kaggle, built: Bundle, before: int, lost: Ambiguous) -> Steps[
     ) from lost
 
 
-def _run(built: Bundle, version: int) -> Run:
-    url = page(f"https://www.kaggle.com/code/{built.handle}")
-    return Run(built.handle, version, url, built.sha256, built.metadata["machine_shape"])
+def _run(built: Bundle, handle: str, version: int, kernel_id: int = 0) -> Run:
+    shape = built.metadata["machine_shape"]
+    return Run(handle, version, page(handle), built.sha256, shape, kernel_id)
 
 
 # Which version holds a bundle
@@ -158,11 +148,9 @@ def _run(built: Bundle, version: int) -> Run:
 
 def _missing(built: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
     """Return the sources of the bundle that a version lacks, by kind."""
-    lacking = {
-        kind: tuple(sorted(set(built.metadata.get(kind, [])) - set(source.asks.get(kind) or ())))
-        for kind in SOURCES
-    }
-    return {kind: names for kind, names in lacking.items() if names}
+    wanted = {kind: set(built.metadata.get(kind, ())) for kind in SOURCES}
+    lacking = {kind: wanted[kind].difference(source.asks[kind]) for kind in SOURCES}
+    return {kind: tuple(sorted(names)) for kind, names in lacking.items() if names}
 
 
 def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str, ...]]) -> None:
@@ -183,19 +171,19 @@ def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str,
         )
 
 
-def _find(kaggle: Kaggle, handle: str, sha256: str, before: int, seconds: float) -> Source | None:
-    """Return the newest version after `before` that holds a bundle; look for so many seconds, once
-    at least.
+def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T | None]) -> T | None:
+    """Return the first answer; ask for so many seconds, once at least: a new version may be hidden
+    for some.
 
     Raises:
-        Unknown: if Kaggle does not tell at the end.
+        NotFound, Unknown: as the last question did.
     """
     end, pause = time.monotonic() + seconds, kaggle.pace.first
     while True:
         over = time.monotonic() + pause > end
         try:
-            found = _find_now(kaggle, handle, sha256, before)
-        except Unknown:  # a new kernel may be hidden for some seconds
+            found = ask()
+        except (NotFound, Unknown):
             if over:
                 raise
             found = None
@@ -205,7 +193,12 @@ def _find(kaggle: Kaggle, handle: str, sha256: str, before: int, seconds: float)
         pause = min(pause * 1.5, kaggle.pace.most)
 
 
-def _find_now(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source | None:
+def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source | None:
+    """Return the newest version after `before` that holds a bundle.
+
+    Raises:
+        Unknown: if Kaggle does not tell.
+    """
     newest = kaggle.get_kernel(handle)
     if newest is None:
         return None
@@ -256,10 +249,9 @@ def holding(
     if current is None or built.sha256 not in current.text or _missing(built, current):
         return None
     status = kaggle.kernel_status(built.handle, current.version).name
-    # What a refused push left waits for a machine for ever.
-    refused = records.refused_after(built.handle, bundle_sha256=built.sha256)
-    left = refused is not None and current.version > refused and status == "QUEUED"
-    return None if left or status in ENDED_BADLY else (_run(built, current.version), status)
+    where = built.handle, current.version
+    left = records.left_by_refusal(*where, status, bundle_sha256=built.sha256)
+    return None if left or status in ENDED_BADLY else (_run(built, *where), status)
 
 
 def status_of(kaggle: Kaggle, row: Request, *, again: bool = False) -> Steps[str | None]:
@@ -276,26 +268,22 @@ def status_of(kaggle: Kaggle, row: Request, *, again: bool = False) -> Steps[str
         Unknown: if Kaggle does not tell: the version may be there.
         Renamed: as `require_address`.
     """
-    end = 0.0
-    while True:
+    run, patience = run_of(row), 0.0 if again else kaggle.pace.most
+    try:
+        ask = partial(kaggle.kernel_status, row.handle, row.number)
+        found = _patiently(kaggle, max(patience, kaggle.pace.unseen - row.age), ask)
+        return started(kaggle, row, found.name) if found is not None else None
+    except (NotFound, Unknown) as error:
         try:
-            return started(kaggle, row, kaggle.kernel_status(row.handle, row.number).name)
-        except (NotFound, Unknown) as error:
-            patience = 0.0 if again and isinstance(error, Unknown) else kaggle.pace.most
-            end = end or time.monotonic() + max(patience, kaggle.pace.unseen - row.age)
-            if time.monotonic() >= end:
-                try:
-                    if not isinstance(error, NotFound):
-                        raise
-                    require_address(kaggle, run_of(row))
-                    return None
-                except (Renamed, Unknown) as untold:
-                    if not again:
-                        raise
-                    why = str(untold).splitlines()[0]
-                    yield Note(f"{why}\n--again: {run_of(row)} does not count.")
-                    return ""
-            time.sleep(kaggle.pace.first)
+            if isinstance(error, Unknown):
+                raise
+            require_address(kaggle, run)
+            return None
+        except (Renamed, Unknown) as untold:
+            if not again:
+                raise
+            yield Note(f"{str(untold).splitlines()[0]}\n--again: {run} does not count.")
+            return ""
 
 
 def started(kaggle: Kaggle, row: Request, status: str) -> str:
@@ -318,11 +306,10 @@ def require_address(kaggle: Kaggle, run: Run) -> None:
         own = kaggle.own_kernels()
         now = next((one.handle for one in own if one.kernel_id == run.kernel_id), run.handle)
     except UNTOLD as error:
-        url = page(run.url or f"https://www.kaggle.com/code/{run.handle}")
-        why = str(error).partition("\n")[0]
+        url = f"https://www.kaggle.com/code/{run.handle}"
         raise Unknown(
             f"Kaggle does not find {run}, and does not show whether its notebook was renamed:"
-            f" {why}\nNothing was sent, and no record was changed. Look at {url}",
+            f" {str(error).splitlines()[0]}\nNothing was sent. Look at {url}",
             url,
             None,
         ) from error
@@ -355,15 +342,10 @@ def naming_again(records: Records, kernel: str) -> Iterator[None]:
     command = records.project.command(f"{KERNELS[kernel].task} --again")
     try:
         yield
-    except Renamed as error:
-        error.args = (f"{error} To leave it, and push a new notebook:\n{command}",)
-        raise
-    except Unknown as error:
-        if command not in str(error) and "/code/" in error.page:
-            error.args = (
-                f"{error}\nThen run the same command again. To push it once more, whatever runs"
-                f" there:\n{command}",
-            )
+    except (Renamed, Unknown) as error:
+        of_dataset = isinstance(error, Unknown) and "/code/" not in error.page
+        if command not in str(error) and not of_dataset:
+            error.args = (f"{error}\nTo push it once more, whatever runs there:\n{command}",)
         raise
 
 
@@ -379,8 +361,8 @@ def resolve(kaggle: Kaggle, records: Records, *, again: bool = False) -> Steps[N
     for row in records.unclear():
         try:
             with naming_again(records, row.kernel):
-                seconds = kaggle.pace.unseen - row.age
-                found = _find(kaggle, row.handle, row.bundle_sha256, row.before or 0, seconds)
+                look = partial(_find, kaggle, row.handle, row.bundle_sha256, row.before or 0)
+                found = _patiently(kaggle, kaggle.pace.unseen - row.age, look)
         except Unknown as error:
             if not again:
                 raise
@@ -396,8 +378,7 @@ def resolve(kaggle: Kaggle, records: Records, *, again: bool = False) -> Steps[N
                 " its bundle."
             )
         else:
-            url = page(f"https://www.kaggle.com/code/{row.handle}")
-            records.journal.record(row, Made(found.version, {"url": url}))
+            records.journal.record(row, Made(found.version, {"url": page(row.handle)}))
             yield Note(
                 f"The last push of {row.kernel} had no answer; it became"
                 f" {row.handle}/{found.version}."

@@ -4,11 +4,12 @@ Reads  the journal's pushes to this Kaggle, and the folders in `runs`
 Gives  a `Run` by version; a folder only if that run wrote it
 """
 
-from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
+from typing import Any
 
 from deploy import bundle, output
 from deploy.errors import UsageError
@@ -40,8 +41,11 @@ class Records:
     def handle(self, owner: str, kernel: str) -> str:
         """Return the address that a kernel has: Kaggle may have given another one."""
         asked = self.asked(owner, kernel)
-        made = (row for row in self.journal.requests(PUSH, asked=asked) if row.is_made)
-        return next((row.handle for row in made), asked)
+        return next((row.handle for row in self.made(asked=asked)), asked)
+
+    def made(self, **where: Any) -> list[Request]:
+        """Return the pushes with these values that made a version, newest first."""
+        return [row for row in self.journal.requests(PUSH, **where) if row.is_made]
 
     def kernel_of(self, run: Run) -> str:
         """Return which of the project's kernels a run is of; "" for any other."""
@@ -53,36 +57,21 @@ class Records:
         rows = self.journal.requests(PUSH, handle=run.handle, number=run.version)
         return next((row for row in rows if row.is_made), next(iter(rows), None))
 
-    def command_on(self, run: str, task: str) -> str:
-        """Return the command that runs a task on a run, which another config may have pushed."""
-        row = self.push_of(parse(run))
-        name = row.config if row is not None else self.project.name
-        # One that was given as a path cannot be named by what the journal keeps of it.
-        named = (self.project.root / "pipeline" / "configs" / f"{name}.py").is_file()
-        other = named and name != self.project.name
-        project = replace(self.project, config=name) if other else self.project
-        return project.command(f"{task} --run {run}")
-
     def newest_version(self, handle: str) -> int:
         """Return the newest version that the journal knows of a kernel, or 0."""
-        made = (row for row in self.journal.requests(PUSH, handle=handle) if row.is_made)
-        return max((row.number for row in made), default=0)
+        return max((row.number for row in self.made(handle=handle)), default=0)
 
-    def refused_after(self, handle: str, **bundle: str) -> int | None:
-        """Return the version before the last pushes that Kaggle refused to run; None: it ran them.
-
-        Kaggle may have stored what was pushed all the same, as a version after that one.
+    def left_by_refusal(self, handle: str, version: int, status: str, **bundle: str) -> bool:
+        """Return whether a version is only what a push left that Kaggle refused to run: it waits
+        for a machine for ever.
 
         Args:
             bundle: bundle_sha256, for the pushes of this bundle alone.
         """
-        refused = []
-        for row in self.journal.requests(PUSH, handle=handle, **bundle):
-            if row.is_made:
-                break
-            if row.state == State.REFUSED and row.before is not None:
-                refused.append(row.before)
-        return min(refused, default=None)
+        rows = self.journal.requests(PUSH, handle=handle, **bundle)
+        since = takewhile(lambda row: not row.is_made, rows)
+        refused = [row.before or 0 for row in since if row.state == State.REFUSED]
+        return status == "QUEUED" and version > min(refused, default=version)
 
     def unclear(self) -> list[Request]:
         """Return the last push of each kernel if nobody knows whether it made a version."""
@@ -108,18 +97,15 @@ class Records:
                 f" {self.project.name} for the competition {self.project.competition}; a rehearsal"
                 f" is none.\nPush it with the command below{instead}.\n{push}"
             )
-        if row.state == State.INCOMPLETE and row.number:
-            raise UsageError(
-                f"The last push of {kernel} became {row.handle}/{row.number}, which lacks one of"
-                " its sources: its result is worthless.\n"
-                "Correct dataset_sources in its kernel-metadata.json, or have the source shared"
-                f" with you. Then push it again{instead}.\n{push}"
-            )
         if not row.is_made:
             why = row.why or "its process ended before the answer"
+            came = f"made no version that we know of: it ended as {row.state} ({why})"
+            if row.state == State.INCOMPLETE and row.number:
+                came = f"became {run_of(row)}, which lacks one of its sources: correct"
+                came += " dataset_sources in its kernel-metadata.json, or have it shared with you"
             raise UsageError(
-                f"The last push of {kernel} made no version that we know of: it ended as"
-                f" {row.state} ({why}).\nPush it again with the command below{instead}.\n{push}"
+                f"The last push of {kernel} {came}.\n"
+                f"Push it again with the command below{instead}.\n{push}"
             )
         return run_of(row)
 
@@ -156,20 +142,14 @@ class Records:
         held, note = output.of_bundle(folder, "bundle_sha256"), output.noted(folder)
         server, wrong = self.journal.server, ""
         if run.bundle_sha256 and held != run.bundle_sha256:
-            wrong = (
-                f"was written by bundle {held[:12] or 'none'}; {run} has"
-                f" {run.bundle_sha256[:12]}: it is another run's"
-            )
+            wrong = f"was written by bundle {held[:12] or 'none'}; {run} has"
+            wrong += f" {run.bundle_sha256[:12]}: it is another run's"
         elif note is not None and (note.run, note.server) != (str(run), server):
             wrong = f"was pulled from {note.run} at {note.server}; expected {run} at {server}"
-        elif note is not None and note.at < self._pushed_at(run):
-            wrong = (
-                f"was pulled before {run} was pushed: that Kaggle was restarted since. Expected"
-                " this run's output"
-            )
         if wrong:
-            again = f"Pull the run again, which sets that folder aside:\n{pull}"
-            raise UsageError(f"{folder} {wrong}.\n{again}")
+            raise UsageError(
+                f"{folder} {wrong}.\nPull the run again, which sets that folder aside:\n{pull}"
+            )
         return folder
 
     def last_artifact(self) -> Path:
@@ -196,18 +176,7 @@ class Records:
         A rehearsal pulls into a folder of its own below `runs`. Raises `ValueError` without one.
         """
         ours = {"kernel": TRAIN, **self.project.ours}.items()
-        folders: Iterable[Path] = (
-            path.parent for path in self.project.runs.glob(f"*/*/{output.NOTE}")
-        )
-        found = {
-            folder: note.at
-            for folder in folders
-            if (note := output.noted(folder))
-            and ours <= output.json_object(folder / output.BUNDLE).items()
-        }
-        return max(found, key=lambda folder: found[folder])
-
-    def _pushed_at(self, run: Run) -> str:
-        """Return when we made this version; "" if somebody else did, or nobody knows."""
-        rows = self.journal.requests(PUSH, handle=run.handle, number=run.version)
-        return max((row.at for row in rows if row.is_ours), default="")
+        folders = [path.parent for path in self.project.runs.glob(f"*/*/{output.NOTE}")]
+        mine = (one for one in folders if ours <= output.json_object(one / output.BUNDLE).items())
+        notes = ((note.at, folder) for folder in mine if (note := output.noted(folder)))
+        return max(notes)[1]

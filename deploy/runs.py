@@ -126,9 +126,9 @@ def parse(text: str) -> Run:
     return Run(match[1], int(match[2]))
 
 
-def page(url: str) -> str:
-    """Return a page's address; "" for a local Kaggle, which has no pages."""
-    return "" if auth.environment() == "LOCALHOST" else url
+def page(handle: str) -> str:
+    """Return the address of a notebook's page; "" for a local Kaggle, which has none."""
+    return "" if auth.environment() == "LOCALHOST" else f"https://www.kaggle.com/code/{handle}"
 
 
 def of_another(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError | None:

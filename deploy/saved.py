@@ -1,7 +1,7 @@
 """What a training saved, from its folder alone: how far it got, its artifact, and an ensemble's.
 
-The model side writes these files (docs/dev/design.md). A checkpoint counts only if its manifest has
-its own sha256 and that of the state beside it: a killed session may leave corrupt ones.
+The model side writes these files (docs/dev/contracts.md). A checkpoint counts only if its manifest
+has its own sha256 and that of the state beside it: a killed session may leave corrupt ones.
 """
 
 import json
@@ -16,13 +16,14 @@ from deploy.decoding import MALFORMED
 from deploy.errors import Unverified, UsageError
 from deploy.output import ARTIFACT, CHECKPOINTS
 from deploy.project import Project
-from formats import checkpoint_folder, checksums, sealed_folder
+from formats import checkpoint_folder, checksums
 from formats.sealed_folder import MANIFEST
 
 COMPILED, HISTORY, PROGRESS = "compiled", "history.csv", "progress.jsonl"
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})/manifest\.json")
 # Decoded images, whole once this file is there (`pipeline.data.image_arrays`).
 SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})-[0-9a-f]{32}\.json")
+ALL_MEASURED = "complete.json"  # in the output of a benchmark that left no cell
 FOLD = "fold-"
 KERNEL, DATASET = "kernel", "dataset"
 FLAT = "--"  # in place of "/" in a dataset, which has no folders
@@ -113,7 +114,8 @@ class SavedProgress:
 def read(folder: Path) -> SavedProgress | None:
     """Return what the run of a pulled folder saved; None without artifact and whole checkpoint.
 
-    A file that a training can do without is left out if it is not as the run wrote it.
+    Curves and executables are left out if they are not as the run wrote them: without them a
+    training computes the same.
 
     Raises:
         Unverified: if another file is not what the run's own list says.
@@ -123,9 +125,8 @@ def read(folder: Path) -> SavedProgress | None:
     complete = "complete" if (folder / ARTIFACT / MANIFEST).is_file() else ""
     if output.json_object(folder / output.OUTPUTS).get("status", complete) == "complete":
         return SavedProgress()
-    folds = sorted((path.name for path in folder.glob(f"{FOLD}*") if path.is_dir()), key=_order)
-    found = (_newest_checkpoint(folder, fold) for fold in ("", *folds))
-    checkpoints = [checkpoint for checkpoint in found if checkpoint is not None]
+    folds = sorted((path.name for path in folder.glob(f"{FOLD}*")), key=_order)
+    checkpoints = list(filter(None, (_newest_checkpoint(folder, fold) for fold in ("", *folds))))
     if not checkpoints:
         return None
     files = {}
@@ -134,11 +135,10 @@ def read(folder: Path) -> SavedProgress | None:
         if not _is_needed(place, checkpoints, ended=listed is not None):
             continue
         name, entry = place.as_posix(), checksums.file_entry(path)
-        if listed is not None and listed.get(name) != entry:
-            if _can_be_missed(place):
-                continue
+        if listed is None or listed.get(name) == entry:
+            files[name] = entry["sha256"]
+        elif place.name not in (HISTORY, PROGRESS) and COMPILED not in place.parts:
             output.unchanged(folder, name)  # raises
-        files[name] = entry["sha256"]
     return SavedProgress(checkpoints, files)
 
 
@@ -155,7 +155,8 @@ def describe(names: list[str], log: list[str]) -> str:
     'partial, 2 of 3 shards'
     """
     shards = [int(found[2]) for name in names if (found := SHARD.fullmatch(name))]
-    if f"{ARTIFACT}/{MANIFEST}" in names or (shards and len(shards) == shards[0]):
+    made = {ALL_MEASURED, f"{ARTIFACT}/{MANIFEST}"}.intersection(names)
+    if made or (shards and len(shards) == shards[0]):
         return "complete"
     if shards:
         return f"partial, {len(shards)} of {shards[0]} shards"
@@ -165,16 +166,6 @@ def describe(names: list[str], log: list[str]) -> str:
         return f"partial, in {max(folds, key=_order)}"
     total = next(filter(None, (_number(line, "steps") for line in reversed(log))), 0)
     return f"partial, {_step_in_words(max(steps.values()), total)}" if steps else ""
-
-
-def last_step(log: list[str]) -> str:
-    """Return the last step that a log names; "" if it names none.
-
-    >>> last_step(['{"step": 39, "steps": 120}', '{"step": 40, "steps": 120}', "Killed"])
-    'step 40 of 120'
-    """
-    line = next((line for line in reversed(log) if _number(line, "step")), "")
-    return _step_in_words(_number(line, "step"), _number(line, "steps")) if line else ""
 
 
 def _step_in_words(step: int, total: int) -> str:
@@ -225,11 +216,6 @@ def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool
     return not checkpoints[0].fold and name.name in (HISTORY, PROGRESS)
 
 
-def _can_be_missed(name: PurePath) -> bool:
-    """Return whether a training resumes without this file, and computes the same."""
-    return name.name in (HISTORY, PROGRESS) or COMPILED in name.parts[:-1]
-
-
 # An artifact
 
 
@@ -266,15 +252,13 @@ def manifest(artifact: Path) -> Manifest:
         )
     held, problems = files(artifact), []
     for name in sorted({*held, *listed} - {MANIFEST}):
+        actual = checksums.file_entry(held[name]) if name in held else None
         if name not in listed:
             problems.append(f"{name} is not in the manifest")
-        elif name not in held:  # which may be a path that the manifest alone names
+        elif actual is None:
             problems.append(f"{name} is missing, or a link")
-        else:
-            try:
-                sealed_folder.verify(held[name], listed[name])
-            except ValueError as error:
-                problems.append(str(error))
+        elif actual != listed[name]:
+            problems.append(f"{name} has other bytes")
     if problems:
         lines = "\n".join(f"  - {problem}" for problem in problems)
         raise Unverified(f"{artifact} is not what its manifest says:\n{lines}\n{PULL_AGAIN}")
@@ -339,8 +323,6 @@ def ensemble(path: Path, project: Project) -> list[Member]:
             for each in checksums.opened(path.read_bytes())["members"]
             if each["weight"] > 0
         ]
-        if not members:
-            raise ValueError("it has no members")
     for member in members:
         if not member.folder.is_dir():
             raise UsageError(

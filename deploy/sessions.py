@@ -9,18 +9,19 @@ them is pinned.
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
 from pathlib import Path
 
 from deploy import output, saved
 from deploy.bundle import Code
 from deploy.client import Kaggle
 from deploy.decoding import log_lines
-from deploy.errors import NotFound, RelayError, RunFailed, Unverified, UsageError
+from deploy.errors import NotFound, RunFailed, UsageError
 from deploy.events import Note, Steps
 from deploy.journal import PUSH, Absent, Ended, Pulled, Request, State
-from deploy.project import BENCH, PAIR, PREPARE, SHAPES, TRAIN, Project
+from deploy.project import BENCH, PAIR, PREPARE, SHAPES, TRAIN
 from deploy.pull import pull
 from deploy.push import status_of
 from deploy.records import Records, run_of
@@ -30,7 +31,6 @@ from deploy.saved import DATASET, KERNEL, SavedProgress
 LOOKS = 3  # at the output of a run that has just ended: Kaggle may need a minute
 NOTHING = "nothing"  # in the column `left`: the run saved no progress
 TRIES = 2  # sessions in a row that may get no further
-ALL_MEASURED = "complete.json"  # in the output of a benchmark that left no cell
 
 
 @dataclass(frozen=True)
@@ -78,7 +78,7 @@ def following(
         again: push even if the current version already holds this bundle, or Kaggle does not tell.
         fresh: take nothing of an earlier session.
     """
-    find = {PREPARE: _preparation, TRAIN: _training, BENCH: _benchmark}.get(code.kernel)
+    find = {PREPARE: _going_on, TRAIN: _training, BENCH: _going_on}.get(code.kernel)
     if find is None:
         return Next(again or fresh)
     return (yield from find(kaggle, records, code, again=again, fresh=fresh))
@@ -87,26 +87,11 @@ def following(
 # A training
 
 
-@dataclass(frozen=True)
-class TrainingState:
-    """Where a training stands.
-
-    Attributes:
-        base: what the next session resumes from, or what `run` did; None for a run that begins.
-        run: the last run, if it is active or complete; None if a new one has to be pushed.
-        status: of that run.
-    """
-
-    base: Base | None
-    run: Run | None
-    status: str = ""
-
-
 def _training(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
     """Return the next session: the run that is active or complete, if it has this code; else what
-    resumes from the last one. Where something was changed since, the training starts over.
+    resumes from the last one. Where a complete run has other code, the training starts over.
     """
     images = yield from _prepared_images(kaggle, records, again=again or fresh)
     kernels = [images] if images else []
@@ -115,28 +100,26 @@ def _training(
     state = yield from training_state(kaggle, records, again=again)
     if state.run is not None:
         row = records.push_of(state.run)
-        same = row is not None and row.code_sha256 == code.sha256
-        moves = waits_elsewhere(records.project, state)
-        if same and not again and not moves:
-            return Next(False, state.run, state.status)
-        return Next(again, base=state.base if same and not again else None, kernels=kernels)
-    if state.base is None:
+        if not again and row is not None and row.code_sha256 == code.sha256:
+            return state
         return Next(again, kernels=kernels)
     base = state.base
-    way = "its own output" if base.route == KERNEL else "a dataset"
-    yield Note(
-        f"{base.run} is {base.progress}. Resuming from it, through {way}; to start over: --fresh"
-    )
-    return Next(True, base=base, kernels=kernels)
+    if base is not None:
+        way = "its own output" if base.route == KERNEL else "a dataset"
+        yield Note(
+            f"{base.run} is {base.progress}. Resuming from it, through {way}; to start over:"
+            " --fresh"
+        )
+    return replace(state, again=state.again or again, kernels=kernels)
 
 
-def training_state(
-    kaggle: Kaggle, records: Records, *, again: bool = False
-) -> Steps[TrainingState]:
-    """Return where the training of this config stands; pull what a partial run saved.
+def training_state(kaggle: Kaggle, records: Records, *, again: bool = False) -> Steps[Next]:
+    """Return the last run of this config's training, if it is active or complete; else what the
+    next session resumes from, after a pull of that.
 
     A run that ended badly counts by the whole checkpoints in its output. If none of them is further
-    than what it resumed from, the run before it counts.
+    than what it resumed from, the run before it counts; as it does beside a run that waits in the
+    queue of another machine than is asked for.
 
     Args:
         again: as in `status_of`.
@@ -144,33 +127,31 @@ def training_state(
     pushed = _pushes_of_training(kaggle, records)
     rows = [row for row in pushed if row.is_made]
     by_version = {row.number: row for row in reversed(rows)}
-    own_output_works = not any(row.state == State.INCOMPLETE for row in pushed)
-    row, failed = rows[0] if rows else None, False
+    own_output_works = not any(
+        row.state == State.INCOMPLETE or (row.route == KERNEL and _in_vain(row, rows))
+        for row in pushed
+    )
+    row, waits, failed = rows[0] if rows else None, False, False
     while row is not None:
         run, before = run_of(row), by_version.get(row.base)
         status = yield from status_of(kaggle, row, again=again)
-        if status:  # else Kaggle has lost it; earlier outputs may still be here
-            if status not in ENDED:
-                base = yield from _base_of(kaggle, records, row, before)
-                return TrainingState(base, run, status)
-            folder, found = yield from saved_output(kaggle, records, run, status)
-            if found is not None and found.complete:
-                base = yield from _base_of(kaggle, records, row, before)
-                return TrainingState(base, run, status)
-            further = found is not None and (before is None or found.step > before.step)
-            if found is not None and folder is not None and further:
-                in_vain = any(_in_vain(row, by_version) for row in rows)
-                direct = status == "COMPLETE" and own_output_works and not failed and not in_vain
-                return TrainingState(Base(run, folder, found, KERNEL if direct else DATASET), None)
-        row, failed = before, True  # what got no further once takes the other route
-    return TrainingState(None, None)
-
-
-def waits_elsewhere(project: Project, state: TrainingState) -> bool:
-    """Return whether the last run waits in the queue of another machine than was asked for."""
-    shape = state.run.machine_shape if state.run is not None else ""
-    other = (shape == SHAPES[PAIR]) != (project.runtime == PAIR)
-    return bool(shape) and other and state.status == "QUEUED"
+        pair = records.project.runtime == PAIR
+        if status == "QUEUED" and run.machine_shape and pair != (run.machine_shape == SHAPES[PAIR]):
+            waits = True
+        elif status and status not in ENDED:
+            return Next(False, run, status)
+        else:
+            if status:  # else Kaggle has lost it; earlier outputs may still be here
+                folder, found = yield from saved_output(kaggle, records, run, status)
+                if found is not None and found.complete:
+                    return Next(False, run, status)
+                if found and folder and (before is None or found.step > before.step):
+                    direct = status == "COMPLETE" and own_output_works and not failed
+                    route = KERNEL if direct else DATASET
+                    return Next(not waits, base=Base(run, folder, found, route))
+            failed = True  # what got no further once takes the other route
+        row = before
+    return Next(False)
 
 
 def saved_output(
@@ -195,7 +176,7 @@ def saved_output(
         except RunFailed:
             if status == "COMPLETE":
                 raise
-            yield Note(f"{run} ended as {status} and left no output: {_lost(kaggle, run)}")
+            yield Note(f"{run} ended as {status} and left no output: what it did is lost")
             if row is not None:
                 records.journal.note(row, left=NOTHING, status=row.status or status)
             return None, None
@@ -233,36 +214,29 @@ def progress_of(kaggle: Kaggle, run: Run, *, wait: bool = False) -> Steps[str]:
     return saved.describe(list(files), log_lines(log))
 
 
-def require_progress(kaggle: Kaggle, records: Records, last_error: str, command: str) -> None:
+def require_progress(kaggle: Kaggle, records: Records, command: str) -> None:
     """Raise `RunFailed` if two sessions in a row got no further than what they resumed from, and
     count them no more: whoever gives the command again has fixed something.
 
-    Sessions that began a training are not among them: each of them ended the command that pushed
-    it.
-
     Args:
-        last_error: of the last session; "": none.
         command: that resumes.
     """
     rows = [row for row in _pushes_of_training(kaggle, records) if row.is_made]
-    steps = {row.number: row.step for row in rows}
-    vain: list[Request] = []
-    for row in rows:
-        further = row.left in ("", "complete") or row.step > steps.get(row.base, 0)
-        if further or not row.base or row.base != rows[0].base or row.given_up:
-            break
-        vain.append(row)
+    vain = list(
+        takewhile(
+            lambda row: _in_vain(row, rows) and row.base == rows[0].base and not row.given_up, rows
+        )
+    )
     if len(vain) < TRIES:
         return
     for row in vain:
         records.journal.note(row, given_up=1)
     runs = ", ".join(str(run_of(row)) for row in reversed(vain))
-    ended = f"The last error was:\n{last_error}\n" if last_error else ""
     raise RunFailed(
         f"{len(vain)} sessions in a row got no further than the checkpoint of version"
         f" {vain[0].base}: {runs}. Expected each to save a later step; no more quota is spent.\n"
-        f"{ended}If they ended as COMPLETE, session_hours is too short for one step. Fix the cause,"
-        f" then resume:\n{command}"
+        "If they ended as COMPLETE, session_hours is too short for one step. Fix the cause, then"
+        f" resume:\n{command}"
     )
 
 
@@ -273,20 +247,11 @@ def _pushes_of_training(kaggle: Kaggle, records: Records) -> list[Request]:
     return [row for row in rows if not (row.base and row.is_made and row.status == NOT_MOUNTED)]
 
 
-def _in_vain(row: Request, by_version: Mapping[int, Request]) -> bool:
-    """Return whether a session got another's output as its source, and no further than that."""
-    before = by_version.get(row.base)
+def _in_vain(row: Request, rows: Sequence[Request]) -> bool:
+    """Return whether a session ended no further than what it resumed from."""
+    steps = {each.number: each.step for each in rows}
     ended = row.left not in ("", "complete")
-    return row.route == KERNEL and before is not None and ended and row.step <= before.step
-
-
-def _lost(kaggle: Kaggle, run: Run) -> str:
-    """Return in words what a run did of which nothing is left."""
-    try:
-        step = saved.last_step(kaggle.kernel_log(run.handle, run.version))
-    except RelayError:
-        step = ""  # it is only shown
-    return f"what it did until {step} is lost" if step else "it did nothing that we know of"
+    return bool(row.base) and ended and row.step <= steps.get(row.base, 0)
 
 
 def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
@@ -297,27 +262,6 @@ def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
         except RunFailed:
             time.sleep(kaggle.pace.most)
     return (yield from pull(kaggle, run, records.project.runs))
-
-
-def _base_of(
-    kaggle: Kaggle, records: Records, row: Request, before: Request | None
-) -> Steps[Base | None]:
-    """Return what this push resumed from; None if nothing."""
-    if before is None:
-        return None
-    run = run_of(before)
-    try:
-        folder = records.pulled_folder(run)
-    except UsageError:
-        try:
-            folder = yield from pull(kaggle, run, records.project.runs)
-        except (RunFailed, Unverified, NotFound):
-            return None
-    found = saved.read(folder)
-    return Base(run, folder, found, row.route or KERNEL) if found is not None else None
-
-
-# A preparation
 
 
 def _made_by(kaggle: Kaggle, records: Records, kernel: str) -> tuple[str, list[Request]]:
@@ -344,53 +288,52 @@ def _prepared_images(kaggle: Kaggle, records: Records, *, again: bool) -> Steps[
             left = row.left or (yield from progress_of(kaggle, run, wait=True))
             journal.record(row, Ended(status, {"left": left}))
             if refused is not None and refused.id > row.id:
-                yield Note(
-                    f"{run} is not mounted: Kaggle refused a source of a training since then. To"
-                    f" mount it again: {prepare} --again"
-                )
+                why = "Kaggle refused a source of a training since then"
+                prepare += " --again"
             elif left != "complete":
-                yield Note(
-                    f"{run} is not mounted: it is {left or 'without images'}. To prepare: {prepare}"
-                )
+                why = f"it is {left or 'without images'}"
             elif row.decoding != project.decoding:
-                yield Note(
-                    f"{run} is not mounted: it is of other images, or of another size. To prepare:"
-                    f" {prepare}"
-                )
+                why = "it is of other images, or of another size"
             else:
                 yield Note(f"The training will take its images from {run}, which has decoded them.")
                 return handle
+            yield Note(f"{run} is not mounted: {why}. To prepare: {prepare}")
             return ""
         elif status and status not in ENDED:
             yield Note(f"{run} is {status}: this training will not wait for it.")
     return ""
 
 
-def _preparation(
+# What goes on with its own output: a preparation, and a benchmark
+
+
+def _going_on(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
-    """Return the next session: what is active or complete already, or what takes its images.
+    """Return the next session: the last one on this machine, if that is active or complete; else
+    one that mounts what those before it wrote, on whatever machine.
 
     Args:
-        again: decode anew what has changed since the last one.
+        again: do anew what has changed since the last one.
     """
-    handle, rows = _made_by(kaggle, records, PREPARE)
-    if fresh or not rows:
-        return Next(again or fresh)
-    last, status = run_of(rows[0]), (yield from status_of(kaggle, rows[0], again=again))
-    progress = ""
-    if status == "COMPLETE":
-        progress = yield from progress_of(kaggle, last, wait=True)
-    active = bool(status) and status not in ENDED
-    same = rows[0].code_sha256 == code.sha256
-    if not again and status and same and (active or progress == "complete"):
-        return Next(False, last, status)
-    if progress:
-        yield Note(f"{last} is {progress}. Taking its images; to start over: --fresh")
-    elif status and not active:
-        yield Note(f"{last} is {status}. What it decoded cannot be mounted; this decodes it again.")
-    complete = yield from _any_complete(kaggle, rows, again=again)
-    return Next(True, kernels=[handle] if complete else [])
+    handle, rows = _made_by(kaggle, records, code.kernel)
+    shape = records.project.machine_shape
+    row = next((row for row in rows if row.machine_shape == shape), None)
+    if row is not None and not fresh:
+        last, status = run_of(row), (yield from status_of(kaggle, row, again=again))
+        active, progress = bool(status) and status not in ENDED, ""
+        if status == "COMPLETE":
+            progress = (yield from progress_of(kaggle, last, wait=True)) or status
+        whole = active or progress == "complete"
+        if status and whole and not again and row.code_sha256 == code.sha256:
+            return Next(False, last, status)
+        if progress:
+            yield Note(f"{last} is {progress}. Taking what it wrote; to start over: --fresh")
+        elif status and not active:
+            yield Note(f"{last} is {status}: what it wrote cannot be mounted, and is made again.")
+    there = not fresh and (yield from _any_complete(kaggle, rows, again=again))
+    goes_on = row is not None or again or fresh
+    return Next(goes_on, kernels=[handle] if there else [])
 
 
 def _any_complete(kaggle: Kaggle, rows: Sequence[Request], *, again: bool) -> Steps[bool]:
@@ -398,27 +341,3 @@ def _any_complete(kaggle: Kaggle, rows: Sequence[Request], *, again: bool) -> St
         if (yield from status_of(kaggle, row, again=again)) == "COMPLETE":
             return True
     return False
-
-
-# A benchmark
-
-
-def _benchmark(
-    kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
-) -> Steps[Next]:
-    """Return the next session, which mounts the benchmark's own output, where there is one: its
-    cells lie there by config and devices, so one notebook serves every machine.
-    """
-    project, (handle, rows) = records.project, _made_by(kaggle, records, BENCH)
-    here = [row for row in rows if row.machine_shape == project.machine_shape]
-    own = next((row for row in here if row.code_sha256 == code.sha256), None)
-    goes_on, whatever = again or fresh, again or fresh
-    if own is not None and not whatever:
-        run, status = run_of(own), (yield from status_of(kaggle, own))
-        if status == "COMPLETE":
-            files, _ = yield from output.listed(kaggle, run)
-            goes_on = ALL_MEASURED not in files
-        if status and (status not in ENDED or (status == "COMPLETE" and not goes_on)):
-            return Next(False, run, status)
-    there = not fresh and (yield from _any_complete(kaggle, rows, again=whatever))
-    return Next(goes_on, kernels=[handle] if there else [])

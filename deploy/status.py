@@ -25,6 +25,7 @@ JOURNAL_COLUMNS = ("when (UTC)", "task", "what", "what came of it")
 ACTIVE = ("QUEUED", "RUNNING")
 # A request that is only intended: its command has not ended, or was killed.
 INTENDED = "still running, or interrupted"
+THERE = "was there already, nothing was sent"
 
 
 def journal(records: Records) -> dict[str, list[dict[str, Any]]]:
@@ -47,35 +48,35 @@ def now(kaggle: Kaggle, records: Records) -> dict[str, Any]:
         Unreachable: if Kaggle answers nothing: there are no other answers.
         CredentialError: if it does not know who asks: likewise.
     """
-    project, runs, rows = records.project, {}, []
-    partial = None
+    project, journal = records.project, records.journal
+    runs, rows, partial = {}, [], None
     for kernel in KERNELS:
-        pushes = records.journal.requests(PUSH, kernel=kernel, **project.ours)
+        pushes = journal.requests(PUSH, kernel=kernel, **project.ours)
         row = next((row for row in pushes if row.is_made), None)
         if row is None:
             continue
-        rows.append(row)
         try:
             state = _state(kaggle, row)
-            if kernel == TRAIN and ", partial" in state:
-                partial = project.trained_on(row.machine_shape)
         except RelayError as error:
-            _require_answers(kaggle, error)
-            state = f"not known: {str(error).splitlines()[0]}"
+            state = f"not known: {_untold(kaggle, error)}"
+        if kernel == TRAIN and ", partial" in state:
+            partial = project.trained_on(row.machine_shape)
+        rows.append(row)
         runs[str(run_of(row))] = state
-    unknown = None
+    quota, unknown = Quota(None, None), None
     try:
         quota = kaggle.quota()
     except RelayError as error:
-        _require_answers(kaggle, error)
-        quota, unknown = Quota(None, None), str(error).splitlines()[0]
+        unknown = _untold(kaggle, error)
     newest = max(rows, key=lambda row: row.id, default=None)
     active = next((run for run, state in runs.items() if state in ACTIVE), "")
-    following = project.command(f"watch --run {active}") if active else None
+    following = None
     if partial and not active:
         following = partial.command("push-train --until-done")
     elif newest and runs[str(run_of(newest))] == "COMPLETE":
         following = chain.after_complete(records, newest) or None
+    elif active:
+        following = project.command(f"watch --run {active}")
     return {
         "runs": runs,
         "hours_left": _in_hours(TPU=quota.tpu_seconds, GPU=quota.gpu_seconds),
@@ -97,22 +98,20 @@ def _state(kaggle: Kaggle, row: Request) -> str:
     return f"{status}, {progress}" if progress.startswith("partial") else status
 
 
-def _require_answers(kaggle: Kaggle, error: RelayError) -> None:
-    if isinstance(error, Unreachable) and not kaggle.answered:
+def _untold(kaggle: Kaggle, error: RelayError) -> str:
+    """Return in a line why a question has no answer; raise the error if no other has one."""
+    silent = isinstance(error, Unreachable) and not kaggle.answered
+    if silent or (isinstance(error, CredentialError) and not isinstance(error, Denied)):
         raise error
-    if isinstance(error, CredentialError) and not isinstance(error, Denied):
-        raise error
+    return str(error).splitlines()[0]
 
 
 def _in_hours(**seconds: float | None) -> dict[str, float | None]:
     return {name: None if value is None else value / 3600 for name, value in seconds.items()}
 
 
-def journal_table(records: Records) -> tuple[str, list[tuple[str, ...]], list[str]]:
-    """Return a title, a row for each of the newest entries, and notes about those of others.
-
-    The columns are `JOURNAL_COLUMNS`.
-    """
+def journal_lines(records: Records) -> list[str]:
+    """Return the journal's newest entries as lines for a person, and what is left out of them."""
     rows: list[tuple[str, ...]] = [
         (row.at[:16].replace("T", " "), kind, _what(row), what_came(row))
         for kind in (PUSH, PUBLISH, SUBMIT)
@@ -121,14 +120,14 @@ def journal_table(records: Records) -> tuple[str, list[tuple[str, ...]], list[st
     title = f"Asked of {records.journal.server}"
     if not rows:
         title += f" with the config {records.project.name}: nothing yet"
-    notes = []
-    for server, count in records.journal.elsewhere().items():
-        entries = "1 entry" if count == 1 else f"{count} entries"
-        verb = "is" if count == 1 else "are"
-        notes.append(
-            f"{entries} of the journal {verb} about another Kaggle, {server}, and {verb} left out."
-        )
-    return title, rows, notes
+    return [
+        title,
+        *(aligned([JOURNAL_COLUMNS, *rows]) if rows else []),
+        *(
+            f"Left out: {count} of the journal about another Kaggle, {server}."
+            for server, count in records.journal.elsewhere().items()
+        ),
+    ]
 
 
 def state_lines(found: Mapping[str, Any]) -> list[str]:
@@ -136,9 +135,9 @@ def state_lines(found: Mapping[str, Any]) -> list[str]:
     rows = [("now", run, state) for run, state in found["runs"].items()]
     for name, hours in found["hours_left"].items():
         reserved = found["hours_reserved"].get(name)
-        told = f", {_hours(reserved)} of them reserved by what runs" if reserved else ""
+        told = f", {reserved:.1f} hours of them reserved by what runs" if reserved else ""
         why = f": {found['hours_unknown']}" if found["hours_unknown"] else ""
-        left = f"not known{why}" if hours is None else _hours(hours)
+        left = f"not known{why}" if hours is None else f"{hours:.1f} hours"
         rows.append(("left this week", name, f"{left}{told}"))
     if found["renewed"]:
         rows.append(("renewed", "at", found["renewed"][:16].replace("T", " ") + " UTC"))
@@ -151,7 +150,10 @@ def what_came(row: Request) -> str:
     if row.kind == SUBMIT:
         return _submitted(row, why)
     if row.is_made and (row.kind == PUSH or row.state == State.ENDED):
-        return _pushed(row) if row.kind == PUSH else _published(row)
+        made = ("pushed" if row.kind == PUSH else "published") if row.is_ours else THERE
+        made += f", resuming from version {row.base}" if row.base and row.is_ours else ""
+        parts = [made, row.status, row.left] if row.kind == PUSH else [made]
+        return "; ".join(part for part in parts if part not in ("", "complete"))
     return {
         State.GONE: "is not at this Kaggle any more",
         State.ABSENT: "made nothing: it never arrived",
@@ -162,26 +164,13 @@ def what_came(row: Request) -> str:
     }.get(row.state, f"not known ({why.rstrip('.') or INTENDED}); the next command finds out")
 
 
-def _pushed(row: Request) -> str:
-    made = "pushed" if row.is_ours else "was there already, nothing was sent"
-    made += f", resuming from version {row.base}" if row.base and row.is_ours else ""
-    progress = row.left if row.left != "complete" else ""
-    return "; ".join(filter(None, [made, row.status, progress]))
-
-
-def _published(row: Request) -> str:
-    return "published" if row.is_ours else "was there already, nothing was sent"
-
-
 def _submitted(row: Request, why: str) -> str:
     if row.number:
         hidden = "score hidden" if row.status == "COMPLETE" else f"no score: {why or row.status}"
         scored = f"score {row.score}" if row.score is not None else hidden
         words = f"submission {row.number}, {scored}"
         return words if row.before is not None else f"followed {words}; spent nothing"
-    if row.before is None:
-        return f"spent nothing: {why}"
-    if row.state == State.REFUSED:
+    if row.before is None or row.state == State.REFUSED:
         return f"spent nothing: {why}"
     return f"not known whether one was spent ({why.rstrip('.')}); the next submit finds out"
 
@@ -189,10 +178,6 @@ def _submitted(row: Request, why: str) -> str:
 def _what(row: Request) -> str:
     version = row.kernel_version if row.kind == SUBMIT else row.number
     return f"{row.handle}/{version}" if version else row.handle
-
-
-def _hours(hours: float) -> str:
-    return "1.0 hour" if f"{hours:.1f}" == "1.0" else f"{hours:.1f} hours"
 
 
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:

@@ -26,7 +26,7 @@ from urllib.parse import urlsplit
 import requests
 from requests.adapters import HTTPAdapter
 
-from deploy.errors import BadAnswer, UsageError
+from deploy.errors import BadAnswer
 from formats.errors import writing
 
 # So little is lost where a connection breaks: of a chunk that is not complete nothing is kept.
@@ -41,8 +41,8 @@ def is_loopback(url: str) -> bool:
     >>> is_loopback("http://127.0.0.1:8080/x"), is_loopback("http://localhost.example.com/")
     (True, False)
     """
-    host = urlsplit(url).hostname or ""
     try:
+        host = urlsplit(url).hostname or ""
         return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
@@ -70,18 +70,14 @@ class Guard(HTTPAdapter):
                 " an address of this machine. Nothing was transferred.\n"
                 "Check the proxy settings of this machine and try again."
             )
-        authorities = kwargs.get("verify")
-        if isinstance(authorities, str) and not Path(authorities).exists():
-            raise UsageError(
-                f"{authorities} is not there; expected the path of a PEM file in"
-                " REQUESTS_CA_BUNDLE, or no such variable.\nCorrect or unset it."
-            )
         kwargs["timeout"] = kwargs.get("timeout") or self.timeouts
-        answer = super().send(request, **kwargs)
         try:
+            answer = super().send(request, **kwargs)
             urlsplit(answer.headers.get("Location", ""))  # requests fails to follow some texts
-        except ValueError as error:
-            raise requests.exceptions.InvalidURL(str(error)) from error
+        except (OSError, ValueError) as error:
+            if isinstance(error, requests.RequestException):
+                raise
+            raise requests.exceptions.InvalidURL(str(error)) from error  # or REQUESTS_CA_BUNDLE
         return answer
 
 
@@ -230,8 +226,6 @@ class Download(Transfer):
                 self.forget()  # first: what came is not of this file
                 have, tag = 0, told.get("ETag", "")
                 size = re.fullmatch(r"(\d+)", told.get("Content-Length", ""))
-                if told.get("Content-Encoding", "identity") != "identity":
-                    tag, size = "", None  # its bytes are not those of the storage
                 # A weak tag does not tell whether bytes are equal.
                 self.keep({"tag": tag} if tag.startswith('"') else {})
             total = int(size[1]) if size else None

@@ -10,7 +10,7 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import replace
+from contextlib import suppress
 from typing import Any, Self
 
 from deploy import failures, runs
@@ -18,7 +18,6 @@ from deploy.client import Kaggle
 from deploy.connection import UNREADABLE
 from deploy.errors import (
     BadAnswer,
-    Cancelled,
     CredentialError,
     DeadlinePassed,
     Denied,
@@ -34,10 +33,9 @@ from deploy.events import Status, Steps
 from deploy.journal import Ended
 from deploy.push import noticing_renames
 from deploy.records import Records
-from deploy.runs import CANCELLED, NOT_MOUNTED, SAVED, Run
+from deploy.runs import ENDED, NOT_MOUNTED, SAVED, Run
 
 LINE_AT_MOST = 10_000
-PROGRESS_AT_MOST = 20_000  # lines of progress; of those after them, the newest is kept
 PROGRESS_PAUSES = 5  # the longest pauses between two lines of a pipe that tell progress alone
 NOT_YET = "NOT_THERE_YET"
 # Lines of a notebook that tell a person nothing: %%writefile, pieces of JSON, paths.
@@ -45,19 +43,20 @@ NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|\S*/\S*$""")
 
 
 class Log:
-    """The progress of a run. Use it in `with`; it follows the log until the block ends.
+    """The log of a run. Use it in `with`; it is followed until the block ends.
 
     Attributes:
         words: the last line that says something to a person.
+        progress: its lines of progress, the oldest first.
     """
 
     def __init__(self, kaggle: Kaggle, run: Run) -> None:
         self._kaggle, self._run = kaggle, run
         self._closed = threading.Event()
         self._rest = ""
-        self._progress: list[Mapping[str, Any]] = []
         self._place = 0  # of the next line of progress
         self.words = ""
+        self.progress: list[Mapping[str, Any]] = []
 
     def __enter__(self) -> Self:
         threading.Thread(target=self._follow, daemon=True, name=f"log of {self._run}").start()
@@ -65,15 +64,6 @@ class Log:
 
     def __exit__(self, *error: object) -> None:
         self._closed.set()  # the thread may wait for bytes: it is not joined
-
-    def status(self, name: str, quota: tuple[float | None, float | None]) -> Status:
-        """Return what is known of the run, but for how long it takes.
-
-        Args:
-            name: of its status. quota: seconds left and allowed this week.
-        """
-        progress, run = tuple(self._progress), self._run
-        return Status(str(run), name, 0.0, None, self.words, progress, run.accelerator, *quota)
 
     def _follow(self) -> None:
         pause = self._kaggle.pace.first
@@ -99,8 +89,8 @@ class Log:
             except (ValueError, RecursionError):
                 value = None
             if isinstance(value, dict) and "step" in value:
-                self._progress[self._place : self._place + 1] = [value]
-                self._place = min(self._place + 1, PROGRESS_AT_MOST)
+                self.progress[self._place : self._place + 1] = [value]
+                self._place += 1
             elif any(map(str.isalpha, line)) and not NO_WORDS.match(line):
                 self.words = line[:160]
 
@@ -114,43 +104,76 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
     Raises:
         NotFound, Denied: if there is no such run, or not for this user.
         RunFailed: if it failed; with Kaggle's message, the failing cell, its error and advice;
-            `NotMounted`, if it found a source missing; `Cancelled`, if it was ended from outside.
+            `NotMounted`, if it found a source missing.
         DeadlinePassed: after the project's deadline; the message says how to re-attach.
         Unreachable: if Kaggle stayed silent for `kaggle.pace.patience` seconds.
         BadAnswer: if its answers, several in a row, could not be read.
         Detached: on Ctrl-C; the message says how to re-attach.
     """
+    project, pace = records.project, kaggle.pace
     # A run that somebody else pushed can be watched too, and has no record.
     row = records.push_of(run)
+    attach = f"The run continues. To watch it again:\ninvoke watch --run {run}"
+    name = ""
     try:
-        with noticing_renames(kaggle, run):
-            age = max(row.age, 0.0) if row is not None and row.is_ours else None
-            status = yield from _watched(kaggle, records, run, age)
-    except RunFailed as error:
-        if row is not None:
-            status = NOT_MOUNTED if isinstance(error, NotMounted) else "ERROR"
-            status = CANCELLED if isinstance(error, Cancelled) else status
-            records.journal.record(row, Ended(status, {}))
+        with noticing_renames(kaggle, run), Log(kaggle, run) as log:
+            told = _Told(kaggle, run, log, row.age if row is not None and row.is_ours else None)
+            pause = pace.first
+            while True:
+                last, watched = name, told.watched
+                # Kaggle may not find a version after its push, and then call it saved only.
+                new = bool(run.bundle_sha256) and watched < pace.unseen
+                name, failure = _look(kaggle, run, new=new, seen=last not in ("", NOT_YET))
+                yield from told.news(name)
+                starts = name == SAVED and run.bundle_sha256 and watched < pace.unstarted
+                if name in ENDED and not starts:
+                    error = None if name == "COMPLETE" else _failure(kaggle, run, name, failure)
+                    if row is not None:
+                        status = NOT_MOUNTED if isinstance(error, NotMounted) else name
+                        records.journal.record(row, Ended(status, {}))
+                    if error is not None:
+                        raise error
+                    return name
+                # After a change Kaggle is asked often again.
+                pause = pace.first if name != last else min(pause * 1.5, pace.most)
+                allowed, waited, passed = project.deadline_seconds, "running", told.ran
+                if passed is None:
+                    allowed = project.queue_seconds or allowed
+                    waited, passed = "waiting for a machine", told.watched
+                if passed + pause > allowed:
+                    raise DeadlinePassed(
+                        f"{run} is {name} after {in_clock(told.watched)}, {waited}; expected its"
+                        f" end by now.\n{attach}"
+                    )
+                end = time.monotonic() + pause
+                while (left := end - time.monotonic()) > 0:
+                    time.sleep(min(left, pace.first))
+                    yield from told.news(name)
+    except KeyboardInterrupt:
+        raise Detached(f"Detached from {run}.\n{attach}") from None
+    except (Unreachable, CredentialError, BadAnswer) as error:
+        known = isinstance(error, Unknown) or name not in ("", NOT_YET)
+        if isinstance(error, Denied) and not known:
+            raise  # there is no run
+        error.args = (f"{error}\n{attach}",)
         raise
-    if row is not None:
-        records.journal.record(row, Ended(status, {}))
-    return status
 
 
-class _Clock:
-    """How long a run has been watched and has run, and what was told of it.
+class _Told:
+    """What a watch has told of a run.
 
-    Attributes:
-        pause: seconds until Kaggle is asked for the status again.
+    Args:
+        age: seconds since the run was pushed; None: not from here.
     """
 
-    def __init__(self, kaggle: Kaggle, pushed_seconds: float | None) -> None:
-        self._pace, self._pushed = kaggle.pace, pushed_seconds
+    def __init__(self, kaggle: Kaggle, run: Run, log: Log, age: float | None) -> None:
+        self._often = PROGRESS_PAUSES * kaggle.pace.most
+        self._run, self._log, self._age = run, log, age
+        self._quota = _quota(kaggle, run)
         self._began = time.monotonic()
         self._running: float | None = None
-        self._told: object = None
-        self._told_at = -math.inf
-        self.pause = kaggle.pace.first
+        self._state: object = None
+        self._name, self._at = "", -math.inf
 
     @property
     def watched(self) -> float:
@@ -162,87 +185,42 @@ class _Clock:
         """Seconds since it was first seen running; None: not yet."""
         return None if self._running is None else time.monotonic() - self._running
 
-    def saw(self, status: str, *, changed: bool) -> None:
-        """Note a status. After a change of it, Kaggle is asked often again."""
-        if status == "RUNNING" and self._running is None:
-            self._running = time.monotonic()
-        self.pause = self._pace.first if changed else min(self.pause * 1.5, self._pace.most)
+    def news(self, name: str) -> Iterator[Status]:
+        """Yield what is known of a run with this status, if it differs from what was told before.
 
-    def news(self, shown: Status, *, changed: bool) -> Iterator[Status]:
-        """Yield what is known of a run, if it differs from what was told before.
-
-        Args:
-            changed: whether the status has; else it is only the progress, of which a pipe is told
-                now and then.
+        Of the progress alone a pipe is told now and then.
         """
-        running = self.ran is not None
-        state = (shown.status, *((shown.progress[-1:], shown.words) if running else ()))
-        if state == self._told and shown.status != "COMPLETE":
+        if name == "RUNNING" and self._running is None:
+            self._running = time.monotonic()
+        progress, words = tuple(self._log.progress), self._log.words
+        state = (name, (progress[-1:], words) if self._running is not None else None)
+        if state == self._state:
             return
-        now = time.monotonic()
-        often = not changed and now < self._told_at + PROGRESS_PAUSES * self._pace.most
-        self._told = state
+        now, changed = time.monotonic(), name != self._name
+        often = not changed and now < self._at + self._often
+        self._state, self._name = state, name
         if not changed and not often:
-            self._told_at = now
-        yield replace(
-            shown,
-            seconds=self.watched + (self._pushed or 0.0),
+            self._at = now
+        yield Status(
+            run=str(self._run),
+            status=name,
+            seconds=self.watched + max(self._age or 0.0, 0.0),
             ran_seconds=self.ran,
-            pushed=self._pushed is not None,
+            words=words,
+            progress=progress,
+            accelerator=self._run.accelerator,
+            left=self._quota[0],
+            allowed=self._quota[1],
+            pushed=self._age is not None,
             often=often,
         )
-
-
-def _watched(
-    kaggle: Kaggle, records: Records, run: Run, pushed_seconds: float | None
-) -> Steps[str]:
-    project = records.project
-    attach = f"The run continues. To watch it again:\ninvoke watch --run {run}"
-    clock, last, quota = _Clock(kaggle, pushed_seconds), "", _quota(kaggle, run)
-    try:
-        with Log(kaggle, run) as log:
-            while True:
-                # Kaggle may not find a version after its push, and then call it saved only.
-                since = clock.watched if run.bundle_sha256 else math.inf
-                new = since < kaggle.pace.unseen
-                name, failure = _look(kaggle, run, new=new, seen=last not in ("", NOT_YET))
-                clock.saw(name, changed=name != last)
-                yield from clock.news(log.status(name, quota), changed=name != last)
-                last = name
-                if name == "COMPLETE":
-                    return name
-                only_saved = name == SAVED and since >= kaggle.pace.unstarted
-                if only_saved or name in ("ERROR", CANCELLED):
-                    raise _failure(kaggle, run, name, failure)
-                allowed, waited, passed = project.deadline_seconds, "running", clock.ran
-                if passed is None:
-                    allowed = project.queue_seconds or allowed
-                    waited, passed = "waiting for a machine", clock.watched
-                if passed + clock.pause > allowed:
-                    raise DeadlinePassed(
-                        f"{run} is {name} after {in_clock(clock.watched)}, {waited}; expected its"
-                        f" end by now.\n{attach}"
-                    )
-                end = time.monotonic() + clock.pause
-                while (left := end - time.monotonic()) > 0:
-                    time.sleep(min(left, kaggle.pace.first))
-                    yield from clock.news(log.status(name, quota), changed=False)
-    except KeyboardInterrupt:
-        raise Detached(f"Detached from {run}.\n{attach}") from None
-    except (Unreachable, CredentialError, BadAnswer) as error:
-        known = isinstance(error, Unknown) or last not in ("", NOT_YET)
-        if isinstance(error, Denied) and not known:
-            raise  # there is no run
-        error.args = (f"{error}\n{attach}",)
-        raise
 
 
 def _failure(kaggle: Kaggle, run: Run, name: str, failure: str) -> RunFailed:
     then = f"To pull what it wrote until then, if anything:\ninvoke pull --run {run}"
     message = runs.failed(kaggle, run, name, failure, then)
-    if name == CANCELLED:
-        return Cancelled(message)
-    return (NotMounted if NotMounted.words in message else RunFailed)(message)
+    late = name == "ERROR" and NotMounted.words in message
+    return (NotMounted if late else RunFailed)(message)
 
 
 def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
@@ -275,13 +253,10 @@ def _not_found(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
     """Return the error for a run that does not exist. Kaggle answers 403 for one of our own too."""
     if (theirs := runs.of_another(kaggle, run, error)) is not None:
         return theirs
-    try:
+    why = "Kaggle knows none"
+    with suppress(RelayError):
         current = kaggle.get_kernel(run.handle)
         why = f"the newest version is {current.version}" if current else "there is no such notebook"
-    except Unknown as denied:
-        return denied
-    except RelayError:
-        why = "Kaggle knows none"
     return NotFound(
         f"There is no run {run}: {why}.\nExpected owner/slug/version of a run that was pushed. If"
         " its notebook was renamed on Kaggle, name it by its address now: --run owner/slug/version;"

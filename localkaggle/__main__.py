@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 from localkaggle import competitions, facts
-from localkaggle.facts import SESSION_SECONDS
 from localkaggle.services.datasets import parse_published
 
 EXAMPLES = """examples:
@@ -38,12 +37,8 @@ def main(arguments: list[str] | None = None) -> int:
     said = "where to keep everything, or to go on; default: a temporary one, removed at the end"
     add("--folder", type=Path, help=said)
     add("--offline", action="store_true", help="no session gets the internet")
-    said = "of /kaggle/input: competitions/SLUG (2026, the default), SLUG (flat), or both at once"
-    add("--layout", choices=facts.WORDS["layout"], help=said)
-    said = "behave as a file of `invoke doctor --live` says; --layout wins over it"
+    said = "behave as a file of `invoke doctor --live` says"
     add("--facts", type=Path, metavar="FILE", help=said)
-    said = "kill a session after this many; default: 9 hours for a TPU, 12 for others, as Kaggle"
-    add("--session-seconds", type=float, help=said)
     said = "mount the files in DIR as a dataset that others published; repeat for more"
     add("--dataset", action="append", default=[], metavar="OWNER/SLUG=DIR", help=said)
     export = commands.add_parser("export", help="write a competition as Kaggle would mount it")
@@ -55,19 +50,11 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _serve(options: argparse.Namespace) -> int:
-    more: dict[str, Any] = {}
     try:
-        if options.facts:
-            more |= facts.read(options.facts)
+        more = facts.read(options.facts) if options.facts else {}
         datasets = dict(map(parse_published, options.dataset))
     except ValueError as error:
         options.parser.error(str(error))
-    if options.layout:
-        more["layout"] = options.layout
-    if options.session_seconds is not None:
-        if not 1 <= options.session_seconds <= 12 * 3600:
-            options.parser.error("--session-seconds: expected 1 to 43200")
-        more["session_seconds"] = dict.fromkeys(SESSION_SECONDS, options.session_seconds)
     if not 0 <= (options.port or 0) <= 65535:
         options.parser.error("--port: expected 0 (a free one) to 65535")
     command = "python -m localkaggle serve"

@@ -15,11 +15,6 @@ from localkaggle.sessions.session import Session
 SESSION_SECONDS = {"TPU": 9 * 3600.0, "GPU": 12 * 3600.0, "CPU": 12 * 3600.0}
 # What a file of facts may have beside `Facts`: fields of `Options`.
 OPTIONS = ("layout", "own_output", "verified", "queue_seconds", "ready_seconds")
-WORDS = {
-    "layout": ("2026", "flat", "both"),
-    "refused_push": ("nothing", "shell", "source"),
-    "missing": ("404", "403"),
-}
 
 
 @dataclass(frozen=True)
@@ -70,7 +65,7 @@ class Facts:
     pays: bool = False
     hidden_files: bool = True
     empty_files: bool = True
-    rewritten: tuple[str, ...] = ()
+    rewritten: Sequence[str] = ()
     killed_output: bool = True
     mount_seconds: float = 0.0
     late_sources: bool = False
@@ -104,9 +99,6 @@ class Options:
         private: folders that no session sees, as one that holds hidden labels.
         session: makes a session; another class than `Session` where no notebook has to run.
         facts: how it behaves where Kaggle's own behaviour is not known, or changes.
-
-    Raises:
-        ValueError: if there is no such layout.
     """
 
     offline: bool = False
@@ -123,10 +115,6 @@ class Options:
     private: Sequence[Path] = ()
     session: Callable[..., Session] = Session
     facts: Facts = field(default_factory=Facts)
-
-    def __post_init__(self) -> None:
-        if self.layout not in WORDS["layout"]:
-            raise ValueError(f"layout={self.layout!r}: expected one of {WORDS['layout']}")
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -146,24 +134,9 @@ def read(path: Path) -> dict[str, Any]:
     except (ValueError, KeyError, TypeError) as error:
         said = 'is not what `invoke doctor --live` writes: expected an object with "facts"'
         raise ValueError(f"{path} {said}") from error
-    assumed = {item.name: item.default for item in fields(Facts)}
-    assumed |= {item.name: item.default for item in fields(Options) if item.name in OPTIONS}
-    if unknown := sorted(given.keys() - assumed.keys()):
-        expected = f"expected some of: {', '.join(assumed)}"
+    options = {name: given.pop(name) for name in OPTIONS if name in given}
+    known = [item.name for item in fields(Facts)]
+    if unknown := sorted(given.keys() - {*known}):
+        expected = f"expected some of: {', '.join((*known, *OPTIONS))}"
         raise ValueError(f"{path} has the unknown fact {unknown[0]!r}; {expected}")
-    values = {name: _checked(path, name, value, assumed[name]) for name, value in given.items()}
-    options = {name: values.pop(name) for name in OPTIONS if name in values}
-    return {**options, "facts": Facts(**values)}
-
-
-def _checked(path: Path, name: str, value: Any, like: Any) -> Any:
-    """Return a value as `Facts` holds it, or raise `ValueError` if it is none like `like`."""
-    if isinstance(like, float) and type(value) is int:
-        value = float(value)
-    if isinstance(like, tuple) and isinstance(value, list):
-        value = tuple(map(str, value))
-    words = WORDS.get(name)
-    if type(value) is not type(like) or (words and value not in words):
-        expected = f"one of {', '.join(words)}" if words else f"something like {json.dumps(like)}"
-        raise ValueError(f"{path} has {name}={value!r}; expected {expected}")
-    return value
+    return {**options, "facts": Facts(**given)}

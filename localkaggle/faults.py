@@ -250,10 +250,6 @@ class Faults:
         with self._lock:
             self._by_operation[operation] = iter(kinds)
 
-    def close(self) -> None:
-        """Release every request that is kept waiting."""
-        self._ended.set()
-
     def __call__(
         self, environ: "WSGIEnvironment", start_response: "StartResponse"
     ) -> Iterable[bytes]:

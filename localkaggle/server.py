@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
+from werkzeug.exceptions import Forbidden, HTTPException, NotFound
 from werkzeug.serving import make_server
 
 from localkaggle.competitions import NAMES, Competition
@@ -18,14 +19,13 @@ from localkaggle.services import state
 from localkaggle.services.datasets import Datasets
 from localkaggle.services.kernels import Kernels
 from localkaggle.services.login import USER, Login
-from localkaggle.services.site import Site
 from localkaggle.services.state import State
 from localkaggle.services.storage import Storage, Uploads
 from localkaggle.services.submissions import Submissions
 from localkaggle.web import Handler, Web
 
 
-class LocalKaggle(Site):
+class LocalKaggle:
     """A Kaggle with one account; a context manager that serves and, at exit, ends all sessions.
 
     Args:
@@ -38,7 +38,12 @@ class LocalKaggle(Site):
         options: fields of `Options`.
 
     Attributes:
-        facts: how it behaves; may be changed meanwhile.
+        options, facts: how it is set up, and behaves; facts may be changed meanwhile.
+        folder: of the server, without links.
+        competitions: that it hosts.
+        state: keeps what changes.
+        storage: of the files that are downloaded.
+        uploads: the files that were sent.
         oauth: holds key and tokens of the account.
         journal, wire: as in `Web`.
         lock: is held while something changes.
@@ -51,7 +56,7 @@ class LocalKaggle(Site):
         OSError: if the port is not free, or the folder cannot be written.
     """
 
-    KEPT: tuple[str, ...] = ("last_port", "hosted")
+    KEPT = ("last_port", "hosted")
 
     def __init__(
         self,
@@ -72,8 +77,8 @@ class LocalKaggle(Site):
         self.storage = Storage(self.folder / "objects")
         self.uploads = Uploads(self.storage)
         self.datasets = Datasets(self)
-        self.kernels = Kernels(self, self.datasets)
-        self.submissions = Submissions(self, self.kernels)
+        self.kernels = Kernels(self)
+        self.submissions = Submissions(self)
         self.oauth = Login()
         self.last_port, self.hosted = 0, list(self.competitions)
         self._restore()
@@ -120,12 +125,23 @@ class LocalKaggle(Site):
             **dict.fromkeys(("no_proxy", "NO_PROXY"), ""),
         }
 
+    def missing(self, service: str, is_own: bool) -> HTTPException:
+        """Return the answer about something that is not there, or not this user's.
+
+        Args:
+            service: "kernels" or "datasets".
+            is_own: whether it would be this user's own.
+        """
+        if is_own and self.facts.missing == "404":
+            return NotFound("Not found")
+        return Forbidden(f"Permission '{service}.get' was denied")
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *error: object) -> None:
-        self.faults.close()
+        self.faults.plan({})  # releases the requests that it keeps waiting
         self.kernels.close()
         self.submissions.close()
         self._server.shutdown()

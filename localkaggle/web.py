@@ -32,7 +32,6 @@ if TYPE_CHECKING:
 
     from localkaggle.server import LocalKaggle
 
-OWN_NAMES = ("localhost", "127.0.0.1", "[::1]")
 PIECE_BYTES = 1 << 16
 DISK_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 READING = ("Get", "List", "Download", "Introspect", "Start")  # calls that change nothing kept
@@ -116,25 +115,19 @@ class Web:
 
     def _refusal(self, error: Exception) -> Response:
         """Return what the client is told of an error, with Kaggle's JSON body."""
-        told: HTTPException
-        match error:
-            case HTTPException():
-                told = error
-            case OSError(errno=number) if number in DISK_FULL:
-                self._site.state.disk_full = str(error)
-                # Not 507: clients ask again after a 5xx.
-                told = exceptions.BadRequest(f"This Kaggle's disk is full: {error}")
-            case _:  # an error of this server: answered as by the site
-                traceback.print_exc()
-                told = exceptions.InternalServerError(f"Internal error: {type(error).__name__}")
-        response = told.get_response()
-        if told.response is None:  # it has no body of its own
-            said = {"code": told.code, "message": told.description}
-            response.data, response.content_type = json.dumps(said), "application/json"
-        return response
+        if isinstance(error, OSError) and error.errno in DISK_FULL:
+            self._site.state.disk_full = str(error)
+            # Not 507: clients ask again after a 5xx.
+            error = exceptions.BadRequest(f"This Kaggle's disk is full: {error}")
+        if not isinstance(error, HTTPException):  # of this server: answered as by the site
+            traceback.print_exc()
+            error = exceptions.InternalServerError(f"Internal error: {type(error).__name__}")
+        if error.response is not None:  # it has a body of its own
+            return error.get_response()
+        said = {"code": error.code, "message": error.description}
+        return Response(json.dumps(said), error.code, mimetype="application/json")
 
     def _answered(self, request: Request) -> Response:
-        _require_own_name(request)
         try:
             path = request.path.removeprefix("/api")
             view, words = ROUTES.bind("localhost").match(path, request.method)
@@ -202,13 +195,10 @@ class Web:
     # Files
 
     def _upload(self, request: Request, token: str) -> Response:
-        pieces: Iterable[bytes] = iter(lambda: request.stream.read(PIECE_BYTES), b"")
-        length = request.content_length
-        if length is None:
-            pieces = [request.get_data()]  # it says only at its end how long it is
-            length = len(pieces[0])
+        sent = iter(lambda: request.stream.read(PIECE_BYTES), b"")
         content_range = request.headers.get("Content-Range")
-        pieces = self.wire.passing(pieces, up=True)
+        pieces = self.wire.passing(sent, up=True)
+        length = request.content_length or 0
         return self._site.uploads.receive(token, content_range, length, pieces)
 
     def _download(self, request: Request, key: str, name: str) -> Response:
@@ -221,8 +211,6 @@ class Web:
             mimetype="application/octet-stream",
             etag=f"{stat.st_mtime_ns:x}-{stat.st_size:x}",
         )
-        # Of the whole file, whatever part of it is sent.
-        response.headers["x-goog-hash"] = f"md5={self._site.storage.md5(path)}"
         response.call_on_close(response.response.close)  # type: ignore[union-attr]
         response.response = self.wire.passing(response.response, up=False)  # type: ignore[arg-type]
         return response
@@ -235,20 +223,3 @@ def _message(service: str, method: str) -> Any:
     module = re.sub("(?<=[a-z])(?=[A-Z])", "_", name).lower()
     types = importlib.import_module(f"kagglesdk.{package}.types.{module}")
     return getattr(types, f"Api{method}Request", getattr(types, f"{method}Request", None))
-
-
-def _require_own_name(request: Request) -> None:
-    """Refuse a request that asks for a name that is none of this server's.
-
-    A page in a browser may call this port by a name of its own. Through the proxy a request names
-    http://localhost.
-
-    Raises:
-        Forbidden: says which name it was.
-    """
-    asked, port = request.environ.get("HTTP_HOST", ""), request.environ["SERVER_PORT"]
-    is_proxied = request.environ["RAW_URI"].startswith("http://")
-    own = {f"{name}:{port}" for name in OWN_NAMES} | (set(OWN_NAMES) if is_proxied else set())
-    if asked.lower() not in own:
-        where = f"it leads nowhere else, and not to {asked or 'an address without a name'}"
-        raise Forbidden(f"This is a Kaggle on 127.0.0.1; {where}")

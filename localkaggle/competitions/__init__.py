@@ -8,7 +8,7 @@ import is quick.
 from collections.abc import Callable, Mapping
 
 from localkaggle.competitions.cell_masks import cells
-from localkaggle.competitions.competition import Competition, OwnFolder, ScoringError
+from localkaggle.competitions.competition import Competition, ScoringError
 from localkaggle.competitions.handwritten_digits import digits, digits_csv, orders
 from localkaggle.competitions.hotel_reviews import reviews
 from localkaggle.competitions.medical_tables import breast_cancer, diabetes
@@ -24,5 +24,5 @@ EMBEDDED: Mapping[str, Callable[[], Competition]] = {
     "orders": orders,
 }
 NAMES = tuple(EMBEDDED)
-__all__ = ["EMBEDDED", "NAMES", "Competition", "OwnFolder", "ScoringError"]
+__all__ = ["EMBEDDED", "NAMES", "Competition", "ScoringError"]
 __all__ += ["accuracy", "auc", "digits", "rmse"]

@@ -38,6 +38,7 @@ class Competition:
             submission is a notebook.
         gpu_seconds: that a notebook with a GPU may take; None: as many as a session.
         closed: whether it takes no submissions.
+        writer: of a folder of the user's own: writes what a session sees, as `write` does.
     """
 
     slug: str
@@ -53,9 +54,13 @@ class Competition:
     takes_files: bool = False
     gpu_seconds: float | None = None
     closed: bool = False
+    writer: Callable[..., None] | None = field(default=None, repr=False)
 
     def write(self, folder: Path, *, hidden: bool = False) -> None:
         """Write the folder that a session mounts, with the hidden test set for a scored rerun."""
+        if self.writer is not None:
+            self.writer(folder, hidden=hidden)
+            return
         test = self.hidden_test if hidden else self.visible_test
         for name, content in {**self.training, **test}.items():
             path = folder / name
@@ -98,19 +103,3 @@ class Competition:
         if any(not value.strip() for values in given.values() for value in values.values()):
             raise ScoringError("Submission contains null values")
         return self.score(given, self.solution)
-
-
-@dataclass(frozen=True, kw_only=True)
-class OwnFolder(Competition):
-    """A competition on a folder of the user's own, whose hidden labels only this process has.
-
-    Attributes:
-        writer: takes a folder and, by the name `hidden`, whether it is for a scored rerun; writes
-            what a session sees.
-    """
-
-    writer: Callable[..., None] = field(repr=False)
-
-    def write(self, folder: Path, *, hidden: bool = False) -> None:
-        """Write the folder that a session mounts, with the hidden test set for a scored rerun."""
-        self.writer(folder, hidden=hidden)

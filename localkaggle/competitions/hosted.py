@@ -2,7 +2,7 @@
 
 import shutil
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from localkaggle.competitions import EMBEDDED, Competition
@@ -19,17 +19,10 @@ class Hosted(Mapping[str, Competition]):
     def __init__(self, folder: Path, competitions: Sequence[str | Competition]) -> None:
         self._folder = folder
         self._lock = threading.Lock()
-        self._makers: dict[str, Callable[[], Competition]] = {}
-        for item in competitions:
-            if isinstance(item, str):
-                self._makers[item] = EMBEDDED[item]
-            else:
-                self.add(item)
-
-    def add(self, competition: Competition) -> None:
-        """Write a competition, unless it is there, and host it."""
-        self._makers[competition.slug] = lambda: competition
-        self.folder(competition.slug)
+        self._given = {item if isinstance(item, str) else item.slug: item for item in competitions}
+        for slug, item in self._given.items():
+            if isinstance(item, Competition):
+                self.folder(slug)
 
     def folder(self, slug: str, *, hidden: bool = False) -> Path:
         """Return the folder that a session mounts; `hidden`: that of a scored rerun.
@@ -49,10 +42,11 @@ class Hosted(Mapping[str, Competition]):
         return place / ("hidden" if hidden else "visible")
 
     def __getitem__(self, slug: str) -> Competition:
-        return self._makers[slug]()
+        given = self._given[slug]
+        return EMBEDDED[given]() if isinstance(given, str) else given
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._makers)
+        return iter(self._given)
 
     def __len__(self) -> int:
-        return len(self._makers)
+        return len(self._given)

@@ -6,13 +6,15 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from werkzeug.exceptions import Forbidden, NotFound
 
 from localkaggle.services import protocol
 from localkaggle.services.protocol import SLUG, Json, file_names
-from localkaggle.services.site import Site
+
+if TYPE_CHECKING:
+    from localkaggle.server import LocalKaggle
 
 OWNER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}")
 SOURCE = re.compile(r"([^/]+/[^/]+)(?:/([1-9][0-9]{0,8}))?")  # a dataset, or a version of one
@@ -115,9 +117,9 @@ class Datasets:
         site: on which they are.
     """
 
-    KEPT: tuple[str, ...] = ("datasets",)
+    KEPT = ("datasets",)
 
-    def __init__(self, site: Site) -> None:
+    def __init__(self, site: "LocalKaggle") -> None:
         self.datasets: dict[str, Dataset] = {}
         self._site = site
 
@@ -169,10 +171,6 @@ class Datasets:
         ]
         return {**dataset.described(), "versions": versions}
 
-    def GetDatasetMetadata(self, request: Any, user: str) -> Json:
-        """Return what Kaggle's own command shows before it downloads."""
-        return {"info": {"title": self._find(request, user).title, "licenses": []}}
-
     def ListDatasets(self, request: Any, user: str) -> Json:
         """List a page of this user's ready datasets, the newest first."""
         ready = [one for one in self.datasets.values() if one.owner == user and one.current()]
@@ -194,14 +192,8 @@ class Datasets:
         return {"datasetFiles": protocol.listed(folder, names), "nextPageToken": token}
 
     def DownloadDataset(self, request: Any, user: str) -> Path:
-        """Lead to one file of a version, or to an archive of all."""
-        folder = self._version_folder(request, user)
-        name: str = request.file_name or ""
-        if not name:
-            return self._site.storage.zipped(folder)
-        if name not in file_names(folder):
-            raise NotFound("Not found")
-        return folder / name
+        """Lead to one file of a version."""
+        return protocol.file_in(self._version_folder(request, user), request.file_name)
 
     # What the rest of the server needs
 

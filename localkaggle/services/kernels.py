@@ -13,20 +13,21 @@ import threading
 import time
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from werkzeug.exceptions import BadRequest, Forbidden, InternalServerError, NotFound
 
 from localkaggle.facts import Facts
 from localkaggle.services import protocol
-from localkaggle.services.datasets import Datasets
 from localkaggle.services.protocol import SLUG, Json, file_names
-from localkaggle.services.site import Site
 from localkaggle.services.state import NOT_KEPT
 from localkaggle.sessions import machine_shapes
 from localkaggle.sessions.machine_shapes import Machine, kind_of
 from localkaggle.sessions.session import Limits, Outcome, Session
 from localkaggle.sessions.session_log import Log
+
+if TYPE_CHECKING:
+    from localkaggle.server import LocalKaggle
 
 PROJECT = Path(__file__).resolve().parents[2]
 SOURCE_BYTES = 1024 * 1024
@@ -121,19 +122,17 @@ class Kernels:
 
     Args:
         site: on which they run; a session gets a folder in its `sessions`.
-        datasets: which sessions can mount.
 
     Attributes:
         used_seconds: this week, by accelerator, of the sessions that have ended.
     """
 
-    KEPT: tuple[str, ...] = ("kernels", "used_seconds")
+    KEPT = ("kernels", "used_seconds")
 
-    def __init__(self, site: Site, datasets: Datasets) -> None:
+    def __init__(self, site: "LocalKaggle") -> None:
         self.kernels: dict[str, Kernel] = {}
         self.used_seconds = dict.fromkeys(machine_shapes.WEEKLY_SECONDS, 0.0)
-        self._site, self._datasets = site, datasets
-        self._options = site.options
+        self._site, self._options = site, site.options
         self._threads: list[threading.Thread] = []
         self._closing = threading.Event()
 
@@ -150,27 +149,30 @@ class Kernels:
         if request.kernel_type == "script":
             raise BadRequest("This Kaggle runs notebooks alone: expected kernel_type notebook")
         kernel = self.kernels.get(request.slug) or self._named(request.new_title or name, owner)
+        facts = self._site.facts
         is_empty = kernel.handle in self.kernels and not kernel.versions  # after a refused push
-        if is_empty or (kernel.slug[0].isdigit() and not self._site.facts.leading_digit):
+        if is_empty or (kernel.slug[0].isdigit() and not facts.leading_digit):
             return {"error": "Notebook not found"}
         number, shape = len(kernel.versions) + 1, self._given_shape(request)
         folder = protocol.unused_folder(self._site.folder / "sessions", kernel.handle, number)
         version = Version(number, request, shape, folder)
         cap = self._options.session_seconds[kind_of(shape)]
-        if self._site.facts.lower_timeouts and (request.session_timeout_seconds or 0) >= cap:
+        if facts.lower_timeouts and (request.session_timeout_seconds or 0) >= cap:
             raise BadRequest(f"The session timeout must be lower than {cap:.0f} seconds.")
         is_only_saved = request.kernel_execution_type.name == "QUICK_SAVE"
-        if not is_only_saved and (error := self._quota_refusal(version)):
-            self._leave(version, kernel)
-            return {"error": error}
+        error = "" if is_only_saved else self._quota_refusal(version)
         invalid = self._drop_invalid_sources(request, kernel.handle)
-        self.kernels[kernel.handle] = kernel
-        if is_only_saved:
-            version.status = "NEW_SCRIPT"
-            version.done.set()
-        else:
+        if not error and not is_only_saved:
             self._start(version)
-        kernel.versions.append(version)
+        else:  # one that is refused stays QUEUED
+            version.status = "QUEUED" if error else "NEW_SCRIPT"
+            version.done.set()
+        if not error or facts.refused_push != "nothing":
+            self.kernels[kernel.handle] = kernel
+        if not error or facts.refused_push == "source":
+            kernel.versions.append(version)
+        if error:
+            return {"error": error}
         return {
             "ref": f"/code/{kernel.handle}",
             "url": f"https://www.kaggle.com/code/{kernel.handle}",
@@ -271,11 +273,6 @@ class Kernels:
         """Return that version, or None."""
         return next((found for found in self._of(handle) if found.number == number), None)
 
-    def latest_output(self, handle: str) -> Path | None:
-        """Return the output's folder of the newest complete version, which a notebook mounts."""
-        complete = [found.working for found in self._of(handle) if found.status == "COMPLETE"]
-        return complete[-1] if complete else None
-
     def open_session(self, version: Version, folder: Path, *, rerun: bool) -> Session:
         """Return a session of a version in a new folder; it mounts what its sources hold now.
 
@@ -360,15 +357,6 @@ class Kernels:
             return f"Maximum weekly {kind} quota of {quota / 3600:.2f} hours reached."
         return ""
 
-    def _leave(self, refused: Version, kernel: Kernel) -> None:
-        """Keep what a push leaves that was refused for its quota."""
-        if self._site.facts.refused_push == "nothing":
-            return
-        self.kernels[kernel.handle] = kernel
-        if self._site.facts.refused_push == "source":
-            refused.done.set()  # and it stays QUEUED
-            kernel.versions.append(refused)
-
     def _drop_invalid_sources(self, request: Any, handle: str) -> Json:
         """Remove the sources that cannot be mounted, and return them as fields of the answer."""
         answer = {}
@@ -387,12 +375,16 @@ class Kernels:
         return self._source(kind, name, hidden=False) is not None
 
     def _source(self, kind: str, name: str, *, hidden: bool) -> Path | None:
-        """Return the folder of a source; of a competition with the hidden test set, or without."""
+        """Return the folder of a source, if there is one: of a competition with the hidden test set
+        or without, of a notebook the output of its newest complete version.
+        """
         if kind == "competition" and name in self._site.competitions:
             return self._site.competitions.folder(name, hidden=hidden)
         if kind == "dataset":
-            return self._datasets.mounted(name)
-        return self.latest_output(name) if kind == "kernel" else None
+            return self._site.datasets.mounted(name)
+        found = self._of(name) if kind == "kernel" else []
+        complete = [version.working for version in found if version.status == "COMPLETE"]
+        return complete[-1] if complete else None
 
     def _inputs(self, version: Version, *, rerun: bool) -> dict[str, Path]:
         """Return what a session mounts: {place below /kaggle/input: folder}."""

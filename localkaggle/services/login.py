@@ -28,7 +28,7 @@ class Login:
         is_revoked: whether that one has ended.
     """
 
-    KEPT: tuple[str, ...] = ("key", "token", "refresh_token", "is_revoked", "_ends")
+    KEPT = ("key", "token", "refresh_token", "is_revoked", "_ends")
 
     def __init__(self) -> None:
         self.key = secrets.token_hex(16)

@@ -12,19 +12,13 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from kagglesdk.kaggle_object import KaggleObject
 
 FILE = "state.json"
 NOT_KEPT = {"kept": False}  # metadata of a field that only a process has
 OURS = ("localkaggle.", "kagglesdk.")
-
-
-class Part(Protocol):
-    """An object of which some attributes are kept; `KEPT` names them."""
-
-    KEPT: tuple[str, ...]
 
 
 class State:
@@ -42,10 +36,11 @@ class State:
         self.lock = threading.RLock()
         self.disk_full = ""
         self._folder = folder
-        self._parts: Mapping[str, Part] = {}
+        self._parts: Mapping[str, Any] = {}
 
-    def load(self, parts: Mapping[str, Part]) -> None:
-        """Give the parts what the file holds, unless it is empty, and keep them from now on.
+    def load(self, parts: Mapping[str, Any]) -> None:
+        """Give the parts what the file holds, unless it is empty, and keep them from now on. Each
+        names in `KEPT` which of its attributes are kept.
 
         Raises:
             ValueError: if the file holds something else.

@@ -1,13 +1,10 @@
 """Storage: files behind signed addresses and uploads, as Google's storage has them for Kaggle."""
 
-import base64
-import hashlib
 import secrets
 import shutil
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -41,10 +38,6 @@ class Storage:
         self._folder.mkdir(parents=True, exist_ok=True)
         return self._folder / secrets.token_hex(8)
 
-    def zipped(self, folder: Path) -> Path:
-        """Return a new archive of all files below a folder."""
-        return Path(shutil.make_archive(str(self.fresh()), "zip", folder))
-
     def share(self, name: str, path: Path) -> str:
         """Return the address, below that of the server, at which a file can be downloaded."""
         key = secrets.token_urlsafe(32)
@@ -69,18 +62,6 @@ class Storage:
         """End all addresses that were given until now."""
         self._ended = set(self._paths)
 
-    def md5(self, path: Path) -> str:
-        """Return the MD5 of a file in Base64; it is read once, for as long as it stays the same."""
-        stat = path.stat()
-        return _md5(path, stat.st_mtime_ns, stat.st_size)
-
-
-@lru_cache(maxsize=1024)
-def _md5(path: Path, changed: int, size: int) -> str:
-    with path.open("rb") as file:
-        digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False))
-    return base64.b64encode(digest.digest()).decode()
-
 
 @dataclass
 class Blob:
@@ -88,7 +69,7 @@ class Blob:
 
     Attributes:
         have: how many bytes are kept for good.
-        turn: the number of the request that may write; a later one ends those before it.
+        lock: is held by the request that writes.
     """
 
     name: str
@@ -96,7 +77,6 @@ class Blob:
     path: Path
     done: bool = False
     have: int = 0
-    turn: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def progress(self) -> Response:
@@ -118,8 +98,6 @@ class Uploads:
 
     def announce(self, name: str, size: int | None) -> Json:
         """Return the token and the address of a new upload."""
-        if (size or 0) < 0:
-            raise BadRequest(f"Invalid content length: {size}")
         token = secrets.token_urlsafe(32)
         self.blobs[token] = Blob(require(FILE, name, "file name"), size or 0, self._storage.fresh())
         return {"token": token, "createUrl": f"/upload/{token}"}
@@ -148,8 +126,6 @@ class Uploads:
             raise NotFound("Not found")
         told = parse_content_range_header(content_range)
         with blob.lock:
-            blob.turn += 1
-            turn = blob.turn
             if told and told.start is None:
                 return blob.progress()
             start = told.start or 0 if told else 0
@@ -159,19 +135,14 @@ class Uploads:
                 fits = fits and sent == ("bytes", start + length, blob.size)
             if not fits:
                 raise BadRequest(f"Invalid Content-Range: {content_range}, of {length} bytes")
-            blob.have, blob.done = start, False
-        end = start
-        with blob.path.open("r+b" if blob.path.exists() else "wb", buffering=0) as file:
-            file.seek(start)
-            file.truncate()
-            for piece in pieces:
-                with blob.lock:
-                    if blob.turn != turn:
-                        raise ConnectionAbortedError("another request goes on with this upload")
+            blob.have, blob.done, end = start, False, start
+            with blob.path.open("r+b" if blob.path.exists() else "wb", buffering=0) as file:
+                file.seek(start)
+                file.truncate()
+                for piece in pieces:
                     file.write(piece)
                     end += len(piece)
                     blob.have = max(start, end - end % KEPT_BYTES)
-        with blob.lock:
             blob.have, blob.done = end, end == blob.size
             return blob.progress()
 

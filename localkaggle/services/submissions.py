@@ -7,26 +7,30 @@ Kaggle's own names (kaggle.com/code-competition-debugging, as public pages copy 
 """
 
 import math
+import shutil
 import threading
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from werkzeug.exceptions import BadRequest, Forbidden, NotFound
 
 from localkaggle.competitions import Competition, ScoringError
-from localkaggle.services.kernels import Kernels, Version
-from localkaggle.services.protocol import Json, file_names, listed, page
-from localkaggle.services.site import Site
+from localkaggle.services.kernels import Version
+from localkaggle.services.protocol import Json, file_in, file_names, listed, page
 from localkaggle.services.state import NOT_KEPT
 from localkaggle.sessions.machine_shapes import kind_of
 from localkaggle.sessions.session import Session
 
+if TYPE_CHECKING:
+    from localkaggle.server import LocalKaggle
+
 FILE = "submission.csv"
 NOT_FOUND = "Submission CSV Not Found"
 ERRORS = {
+    "": "",
     "time": "Notebook Timeout",
     "exception": "Notebook Threw Exception",
     "cancelled": "Kaggle Error",
@@ -76,15 +80,13 @@ class Submissions:
 
     Args:
         site: on which they are; a rerun gets a folder in its `sessions`.
-        kernels: whose versions are submitted.
     """
 
-    KEPT: tuple[str, ...] = ("submissions",)
+    KEPT = ("submissions",)
 
-    def __init__(self, site: Site, kernels: Kernels) -> None:
+    def __init__(self, site: "LocalKaggle") -> None:
         self.submissions: dict[int, Submission] = {}
-        self._site, self._kernels = site, kernels
-        self._competitions = site.competitions
+        self._site = site
 
     # Competitions
 
@@ -93,7 +95,7 @@ class Submissions:
         competition = self._competition(request, {})
         address = f"https://www.kaggle.com/competitions/{competition.slug}"
         return {
-            "id": list(self._competitions).index(competition.slug) + 1,
+            "id": list(self._site.competitions).index(competition.slug) + 1,
             "ref": address,
             "url": address,
             "title": competition.title,
@@ -109,22 +111,19 @@ class Submissions:
 
     def ListDataFiles(self, request: Any, user: str) -> Json:
         """List a page of the competition's files."""
-        folder = self._competitions.folder(self._competition(request, {}).slug)
+        folder = self._site.competitions.folder(self._competition(request, {}).slug)
         names, token = page(file_names(folder), request, most=1000)
         return {"files": listed(folder, names), "nextPageToken": token}
 
     def DownloadDataFile(self, request: Any, user: str) -> Path:
         """Lead to one file."""
-        folder = self._competitions.folder(self._competition(request, DOWNLOAD).slug)
-        name: str = request.file_name
-        if name not in file_names(folder):
-            raise NotFound("Not found")
-        return folder / name
+        folder = self._site.competitions.folder(self._competition(request, DOWNLOAD).slug)
+        return file_in(folder, request.file_name)
 
     def DownloadDataFiles(self, request: Any, user: str) -> Path:
         """Lead to an archive of all files."""
-        folder = self._competitions.folder(self._competition(request, DOWNLOAD).slug)
-        return self._site.storage.zipped(folder)
+        folder = self._site.competitions.folder(self._competition(request, DOWNLOAD).slug)
+        return Path(shutil.make_archive(str(self._site.storage.fresh()), "zip", folder))
 
     # Submissions
 
@@ -134,18 +133,17 @@ class Submissions:
         if not request.kernel_version:
             raise Forbidden("Permission 'kernelSessions.get' was denied")
         handle = f"{request.kernel_owner}/{request.kernel_slug}"
-        version = self._kernels.version(handle, request.kernel_version)
+        version = self._site.kernels.version(handle, request.kernel_version)
         if version is None:
             raise NotFound("Kernel version not found")
         _require_fit(competition, version, request.file_name or "")
         submission = self._spend(competition, request.submission_description, FILE)
-        if version.listed:
-            folder = self._site.folder / "sessions" / f"rerun-{submission.ref}"
-            submission.session = self._kernels.open_session(version, folder, rerun=True)
-            self._start(submission, competition, submission.session.working / FILE)
-        else:  # it is spent, and scores nothing
+        if not version.listed:  # it is spent, and scores nothing
             submission.end(NOT_FOUND)
-        return _submitted(submission, competition)
+            return _submitted(submission, competition)
+        folder = self._site.folder / "sessions" / f"rerun-{submission.ref}"
+        submission.session = self._site.kernels.open_session(version, folder, rerun=True)
+        return self._start(submission, competition, submission.session.working / FILE)
 
     def StartSubmissionUpload(self, request: Any, user: str) -> Json:
         """Announce the upload of a submission file."""
@@ -159,8 +157,7 @@ class Submissions:
             raise refused(f"{competition.title} only accepts Submissions from Notebooks.")
         blob = self._site.uploads.complete(request.blob_file_tokens or "")
         submission = self._spend(competition, request.submission_description, blob.name)
-        self._start(submission, competition, blob.path)
-        return _submitted(submission, competition)
+        return self._start(submission, competition, blob.path)
 
     def GetSubmission(self, request: Any, user: str) -> Json:
         """Describe a submission."""
@@ -198,7 +195,7 @@ class Submissions:
 
     def _competition(self, request: Any, gates: Mapping[str, str]) -> Competition:
         """Return the competition of a call, unless one of these gates is closed."""
-        competition = self._competitions.get(request.competition_name or "")
+        competition = self._site.competitions.get(request.competition_name or "")
         if competition is None:
             raise NotFound("Not found")
         if self._site.facts.gate in gates:
@@ -217,12 +214,7 @@ class Submissions:
         return [submission for submission in found if submission.competition == competition.slug]
 
     def _spend(self, competition: Competition, said: str, name: str) -> Submission:
-        """Make a submission, which is one of the day's.
-
-        Args:
-            competition: that it is sent to.
-            said: what the user said of it.
-            name: of the file.
+        """Make a submission of a file, which is one of the day's; `said`: by the user.
 
         Raises:
             BadRequest: if none is left.
@@ -238,20 +230,20 @@ class Submissions:
 
     # Scores
 
-    def _start(self, submission: Submission, competition: Competition, file: Path) -> None:
-        """Score a file in a thread, after the rerun that writes it."""
+    def _start(self, submission: Submission, competition: Competition, file: Path) -> Json:
+        """Score a file in a thread, after the rerun that writes it; return the answer."""
         arguments = (submission, competition, file)
         submission.thread = threading.Thread(target=self._score, args=arguments, daemon=True)
         submission.thread.start()
+        return _submitted(submission, competition)
 
     def _score(self, submission: Submission, competition: Competition, file: Path) -> None:
-        score = None
+        score, error = None, ""
         try:
-            error = ""
             if submission.session is not None:
-                outcome = submission.session.run()
-                error = "" if outcome.ok else ERRORS[outcome.reason]
-                error = error or ("" if file.is_file() else NOT_FOUND)
+                error = ERRORS[submission.session.run().reason]
+            if not error and not file.is_file():
+                error = NOT_FOUND
             if not error:
                 score = competition.judge(file)
         except ScoringError as failed:

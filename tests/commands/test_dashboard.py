@@ -1,6 +1,5 @@
 """A wait as lines, as JSON lines and as a screen, each by the real command."""
 
-import io
 import json
 import os
 import pty
@@ -18,7 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from rich.console import Console, Group
+from rich.console import Console
 
 from commands import screen
 from deploy.events import Status
@@ -73,46 +72,24 @@ def world(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
         world.released.set()
 
 
-def piped(world: World, *options: str) -> tuple[int, list[str]]:
-    """Return how a watch into a pipe ends, and its lines; the run goes on after the last loss."""
-    command, lines = [sys.executable, "-m", "invoke", *WATCH, *options], []
-    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
-        for line in process.stdout or ():
-            lines.append(line.rstrip("\n"))
-            if str(LOSSES[-1]) in line:
-                world.released.set()
-    return process.returncode, lines
-
-
-@pytest.mark.slow
-def test_a_pipe_gets_lines_and_no_escape_codes(world, monkeypatch):
-    """Though the environment asks for colours."""
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm-256color")
-
-    code, lines = piped(world)
-
-    text = "\n".join(lines)
-    assert code == 0 and "\x1b" not in text and "\r" not in text
-    assert any(line.endswith("COMPLETE") for line in lines)
-    assert "RUNNING  step 4 of 8  loss 0.5000  1:00:00 to go" in text
-    assert lines[-1] == f"Next: invoke pull --run {RUN} --config digits"
-
-
 def test_a_program_gets_objects_and_at_last_the_error(world):
     """With its exit code, as --json does."""
-    world.fails = True
+    command, told, world.fails = [sys.executable, "-m", "invoke", *WATCH, "--json-lines"], [], True
 
-    code, lines = piped(world, "--json-lines")
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        for line in process.stdout or ():
+            told.append(json.loads(line))
+            if str(LOSSES[-1]) in line:
+                world.released.set()
 
-    told = [json.loads(line) for line in lines]
     looks = [each for each in told if "progress" in each]
     running = next(each for each in looks if each["progress"])
     assert [each["status"] for each in looks][-1] == "ERROR"
     assert running["progress"] == {"step": 4, "steps": 8, "loss": 0.5, "eta_seconds": 3600.0}
     assert (running["run"], running["accelerator"], running["hours_allowed"]) == (RUN, "TPU", 20)
     assert any(each.get("line", "").startswith("Logging in to") for each in told)
-    assert code == told[-1]["exit_code"] == 1 and "the batch does" in told[-1]["error"]
+    assert process.returncode == told[-1]["exit_code"] == 1
+    assert "the batch does" in told[-1]["error"]
 
 
 class Terminal:
@@ -190,21 +167,15 @@ def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
     assert shown.splitlines()[-1] == f"Next: invoke pull --run {RUN} --config digits"
 
 
-@pytest.mark.parametrize(
-    ("number", "code", "said"),
-    [
-        (signal.SIGINT, 130, f"Detached from {RUN}.\r\nThe run continues. To watch it again:"),
-        pytest.param(signal.SIGTERM, 143, "", marks=pytest.mark.slow),
-    ],
-)
-def test_a_screen_that_is_interrupted_restores_the_terminal(world, number, code, said):
+def test_a_screen_that_is_interrupted_restores_the_terminal(world):
     """With how to attach again after Ctrl-C."""
     terminal = Terminal(*WATCH)
     assert terminal.shows("4 of 8")
 
-    terminal.process.send_signal(number)
+    terminal.process.send_signal(signal.SIGINT)
 
-    assert terminal.ended() == code
+    assert terminal.ended() == 130
+    said = f"Detached from {RUN}.\r\nThe run continues. To watch it again:"
     assert "● running" in terminal.plain() and said in terminal.plain()
     assert "\x1b[?25h" in terminal.text.rpartition("\x1b[?25l")[2]
 
@@ -218,11 +189,10 @@ def seen(progress: Any = (), **values: Any) -> Status:
 
 def drawn(status: Status, width: int = 80) -> str:
     """Return what a terminal of this width shows of a wait."""
-    terminal = Console(file=io.StringIO(), width=width)
-    terminal.print(Group(*screen.wait(status, 3.0, f"invoke pull --run {RUN}")))
-    file = terminal.file
-    assert isinstance(file, io.StringIO)
-    return file.getvalue()
+    terminal = Console(width=width)
+    with terminal.capture() as shown:
+        terminal.print(screen.drawing(status, 3.0, f"invoke pull --run {RUN}"))
+    return shown.get()
 
 
 VALUES = st.one_of(
@@ -242,20 +212,10 @@ def test_any_log_can_be_drawn(progress, width, status):
     assert max(map(len, drawn(seen(progress, status=status), width).splitlines())) <= width
 
 
-def test_what_a_run_will_use_of_the_quota_is_said():
-    """0.0 would read as if it were free."""
+def test_what_a_person_has_to_see_is_drawn():
+    """A quota of 0.0 hours would read as if it were free; a secret of a log is not drawn."""
     said = "will use under 0.1 of the 14.7 TPU hours left this week"
 
     assert said in drawn(seen([{"step": 1, "eta_seconds": 30.0}], ran_seconds=10.0))
-
-
-def test_a_loss_that_is_no_number_is_named():
-    """It is what one has to see first."""
     assert "not a number" in drawn(seen([{"step": 2, "loss": float("nan")}]))
-
-
-def test_a_secret_of_a_log_is_not_drawn():
-    """As in a line."""
-    secret = "KGAT_" + "0123456789abcdef" * 2
-
-    assert "KGAT_…" in drawn(seen(words=f"token {secret}"))
+    assert "KGAT_…" in drawn(seen(words=f"token KGAT_{'0123456789abcdef' * 2}"))

@@ -12,7 +12,7 @@ import pytest
 from commands import push_plan
 from deploy.calls import Quota
 from deploy.errors import UsageError
-from deploy.preview import Active, Preview
+from deploy.preview import Preview
 from pipeline import config as configs
 from workbench import __main__ as command_line
 from workbench.plan import cost, plan, plan_command
@@ -38,23 +38,26 @@ def judged(capsys, left=None, resumes=False, **changes):
     return capsys.readouterr().out
 
 
+NO_FIT = {"fits": False, "why": "set micro_batch=4"}
+
+
 @pytest.mark.parametrize(
     ("changes", "left", "said"),
     [
-        (
-            {"fits": False, "memory_basis": "estimated", "why": "set micro_batch=4"},
-            20.0,
-            "a step may not fit: set micro_batch=4",
-        ),
+        (NO_FIT | {"memory_basis": "estimated"}, 20.0, "a step may not fit: set micro_batch=4"),
+        (NO_FIT | {"resumes": True}, 20.0, "a step may not fit: set micro_batch=4"),
         ({}, 1.0, "2 hours, and 1 are left this week: 1 sessions in 2 weeks"),
         ({"input": verdict(1000, 400), "why": "input-bound: 4 CPUs"}, 20.0, "input-bound: 4 CPUs"),
         ({}, 20.0, ""),
     ],
 )
 def test_what_would_be_regretted_is_a_warning(capsys, changes, left, said):
+    """A training that resumes has found what fits."""
     first, *warnings = judged(capsys, left=left, **changes).splitlines()
 
-    assert first == "plan        2 h (60 min to 4 h) in all, with 9 images to train on (counted)"
+    assert first.startswith("plan        2 h (60 min to 4 h) in all")
+    assert first.endswith(", with 9 images to train on (counted)")
+    assert ("of which a part is done" in first) == ("resumes" in changes)
     assert len(warnings) == bool(said)
     assert all(one.startswith("Warning: ") and said in one for one in warnings)
 
@@ -62,22 +65,13 @@ def test_what_would_be_regretted_is_a_warning(capsys, changes, left, said):
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        (
-            {"fits": False, "why": "set micro_batch=16"},
-            "does not fit into memory: set micro_batch=16",
-        ),
+        (NO_FIT, "does not fit into memory: set micro_batch=4"),
         ({"total": None, "fits": False, "why": "batch=15 does not split"}, "batch=15 does not"),
     ],
 )
 def test_a_step_that_cannot_run_is_not_pushed(capsys, changes, said):
     with pytest.raises(UsageError, match=said):
         judged(capsys, **changes)
-
-
-def test_a_training_that_resumes_has_found_what_fits(capsys):
-    shown = judged(capsys, left=20.0, resumes=True, fits=False, why="set micro_batch=16")
-
-    assert "Warning: a step may not fit" in shown and "of which a part is done" in shown
 
 
 def pushed(folder: Path, labelled: int | None, kernel: str = "train-tpu") -> Path | None:
@@ -93,8 +87,8 @@ def pushed(folder: Path, labelled: int | None, kernel: str = "train-tpu") -> Pat
     )
     made = push_plan.PushPlan(str(path), runs=folder)
     shape = "NvidiaTeslaT4"
-    quota, none = Quota(0.0, 30 * HOUR), Active((), {}, ())
-    made.show(Preview(kernel, "", 0, "", {}, shape, "GPU", quota, none, "", "", 0))
+    quota = Quota(0.0, 30 * HOUR)
+    made.show(Preview(kernel, "", 0, "", {}, shape, "GPU", quota, (), (), "", "", 0))
     made.keep("ann/cancer-train-tpu/3")
     return plan_command.kept(folder / "cancer-train-tpu-v3")
 

@@ -2,16 +2,12 @@
 hidden test set. tests/doors/test_dry_run.py runs one whole.
 """
 
-import csv
-import io
 import itertools
 import shlex
 import signal
 import subprocess
 import sys
-from functools import partial
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,7 +17,7 @@ from localkaggle.server import LocalKaggle
 from localkaggle.sessions import session
 from pipeline.errors import ConfigError, SubmissionError
 from tests.deploy.invoked import ended
-from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, ask, finished, push, soon
+from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST
 from workbench.rehearse.own_folder import IN_SIGHT
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -39,8 +35,12 @@ def hosted(folder: Path, budget: str = "") -> Hosted:
     return hosted_folder(str(folder.parent / "kinds.py"), folder, budget, internet=False)
 
 
-def test_what_lies_behind_links_is_as_private_as_the_folder(leaves: Path, tmp_path: Path) -> None:
-    """It holds the labels."""
+def test_what_lies_behind_links_is_as_private_as_the_folder(leaves, tmp_path):
+    """It holds the labels. A short training may predict one label for all rows, as its sample."""
+    sample = leaves / "sample_submission.csv"
+    assert hosted(leaves, "2m").check(sample, sample) == 21
+    with pytest.raises(SubmissionError, match="same prediction"):
+        hosted(leaves).check(sample, sample)
     for name in ("train", "train.csv"):
         (tmp_path / f"of {name}").mkdir()
         (leaves / name).rename(tmp_path / f"of {name}" / name)
@@ -51,8 +51,8 @@ def test_what_lies_behind_links_is_as_private_as_the_folder(leaves: Path, tmp_pa
 
 
 def test_without_namespaces_it_says_that_labels_are_in_sight_and_links_no_file(
-    leaves: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+    leaves, tmp_path, monkeypatch
+):
     """What a session writes into its input would else change the user's own file."""
     monkeypatch.setattr(session, "namespaces", lambda: ())
     found = hosted(leaves)
@@ -62,7 +62,7 @@ def test_without_namespaces_it_says_that_labels_are_in_sight_and_links_no_file(
     assert images and all(path.stat().st_nlink == 1 for path in images)
 
 
-def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path: Path) -> None:
+def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path):
     said = "Fix it.\nTo pull what it wrote until then, if anything:\ninvoke pull --run a/b/1"
     error = explained(RunFailed(said), "", tmp_path)
     assert str(error).startswith("Fix it.\n(This was a rehearsal")
@@ -71,58 +71,16 @@ def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path: Path) -> None:
     assert "--dataset OWNER/SLUG=DIR" in str(lacking)
 
 
-@pytest.mark.slow
-def test_a_short_rehearsal_may_predict_one_label_for_all_rows(leaves: Path) -> None:
-    """A short training may learn no more; a whole one is checked as on Kaggle."""
-    sample = leaves / "sample_submission.csv"  # with one placeholder in every row
-    short = hosted(leaves, "2m")
-    assert short.check(sample, sample) == 21
-    with pytest.raises(SubmissionError, match="same prediction"):
-        hosted(leaves).check(sample, sample)
-
-
 SLUG = "four-kinds"
 SAMPLE = "sample_submission.csv"
 
 
-def served(leaves: Path, act: Any = None, budget: str = "") -> LocalKaggle:
+def served(leaves: Path, budget: str = "") -> LocalKaggle:
     """Return a local Kaggle that hosts the folder, as `invoke serve --folder` starts it."""
     place = leaves.parent / "kaggle"
     config = str(leaves.parent / "kinds.py")
     hosted = hosted_folder(config, leaves, budget, internet=False, served_from=place)
-    quick = {"queue_seconds": 0.0, "session": partial(Scripted, act or (lambda session: None))}
-    return LocalKaggle(place, **hosted.options, **quick)
-
-
-def rows(path: Path) -> list[dict[str, str]]:
-    """Return the rows of a table."""
-    return list(csv.DictReader(io.StringIO(path.read_text())))
-
-
-def answers(session: Scripted) -> None:
-    """Give each row of the test set that is mounted the label of the first training row."""
-    folder = session.inputs[f"competitions/{SLUG}"]
-    label = rows(folder / "train.csv")[0]["label"]
-    lines = [f"{row['id']},{label}\n" for row in rows(folder / SAMPLE)]
-    (session.working / "submission.csv").write_text("".join(["id,label\n", *lines]))
-
-
-def test_a_notebook_is_scored_on_rows_that_only_its_rerun_sees(leaves):
-    """Everybody else downloads a folder without them, and without a trace of their labels."""
-    with served(leaves, answers) as kaggle:
-        push(kaggle, competitionDataSources=[SLUG])
-        assert finished(kaggle).status == "COMPLETE"
-        sent = {"competitionName": SLUG, "kernelOwner": "rehearsal", "kernelSlug": "small-kernel"}
-        ask(kaggle, "CreateCodeSubmission", **sent, kernelVersion=1, fileName="submission.csv")
-        submission = next(iter(kaggle.submissions.submissions.values()))
-        assert soon(lambda: submission.status != "PENDING")
-
-        place = kaggle.folder / "competitions" / SLUG
-        labelled, trained = rows(leaves / "train.csv"), rows(place / "visible" / "train.csv")
-        asked = rows(place / "hidden" / SAMPLE)
-    assert (submission.error, 0 < submission.score < 1) == ("", True)
-    assert len(trained) + len(asked) == len(labelled)
-    assert not {row["id"] for row in labelled} & {row["id"] for row in asked}
+    return LocalKaggle(place, **hosted.options)
 
 
 def test_the_same_rows_are_hidden_after_a_restart_under_names_that_no_other_server_gives(leaves):

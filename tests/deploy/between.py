@@ -26,10 +26,10 @@ class Between:
             def log_message(self, *arguments: object) -> None:
                 pass
 
-            def handle_any(self) -> None:
+            def do_POST(self) -> None:
                 between._answer(self)
 
-            do_GET = do_POST = do_PUT = handle_any
+            do_GET = do_PUT = do_POST
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
@@ -37,9 +37,7 @@ class Between:
         self.address = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> "Between":
-        threading.Thread(
-            target=self._server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True
-        ).start()
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -64,7 +62,7 @@ class Between:
 
     def count(self, operation: str) -> int:
         """Return how many such calls came."""
-        return sum(1 for name, _ in self.seen if name == operation)
+        return len(self.bodies(operation))
 
     def bodies(self, operation: str) -> list[Any]:
         """Return what such calls held."""
@@ -89,9 +87,8 @@ class Between:
         status, body, headers = (*((200, said) if isinstance(said, dict) else said), {})[:3]
         kind = "text/html" if isinstance(body, bytes) else "application/json"
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
-        told = {"Content-Length": str(len(data)), "Content-Type": kind, **headers}
         handler.send_response(status)
-        for name, value in told.items():
-            handler.send_header(name, value)
+        for told in {"Content-Length": str(len(data)), "Content-Type": kind, **headers}.items():
+            handler.send_header(*told)
         handler.end_headers()
         handler.wfile.write(data)

@@ -139,12 +139,6 @@ def following(ours: Project, run: Run, folder: Path) -> str:
     return chain.next_command(Records(ours), run, folder)
 
 
-def last_artifact(ours: Project) -> Path:
-    """Return the artifact of the last training."""
-    return Records(ours).last_artifact()
-
-
 def journal_lines(ours: Project) -> list[str]:
     """Return what was asked of Kaggle, as lines for a person."""
-    title, rows, notes = status.journal_table(Records(ours))
-    return [title, *(status.aligned([status.JOURNAL_COLUMNS, *rows]) if rows else []), *notes]
+    return status.journal_lines(Records(ours))

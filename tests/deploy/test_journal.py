@@ -4,11 +4,10 @@ import sqlite3
 import subprocess
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from deploy import errors, journal
 from deploy.deadline import TimeUp
@@ -16,7 +15,6 @@ from deploy.journal import (
     PUBLISH,
     PUSH,
     Absent,
-    Answer,
     Ended,
     Failed,
     Journal,
@@ -31,45 +29,33 @@ from tests.deploy.invoked import ROOT
 
 TOKEN = "KGAT_" + "1f" * 16
 WORDS = Request(PUSH, "digits", "ann/digits-train-tpu")
-PROOFS = (
-    errors.UsageError("a check failed"),
-    errors.Denied("403"),
-    errors.NotFound("404"),
-    errors.Refused("it refused"),
-    errors.NoQuota("none is left"),
-    errors.SourcesRefused("one is not shared", 7),
-    # A class that is renamed, or a narrower one, changes nothing of what an error means.
-    type("Renamed", (errors.NoQuota,), {})("none is left"),
+KINDS = (errors.UsageError, errors.Denied, errors.NotFound, errors.Refused, errors.NoQuota)
+# A class that is renamed, or a narrower one, changes nothing of what an error means.
+PROOFS = [kind("no") for kind in (*KINDS, type("Renamed", (errors.NoQuota,), {}))]
+PROOFS.append(errors.SourcesRefused("one is not shared", 7))
+NO_PROOFS = [
+    kind("no")
+    for kind in (
+        *(errors.BadAnswer, errors.Ambiguous, errors.Unreachable, errors.DeadlinePassed),
+        *(errors.RunFailed, DiskError, KeyboardInterrupt, ValueError),
+    )
+]
+SAME = None
+ANSWERS = (
+    *(Sending(0), Made(7, {"url": "made"}), Ended("COMPLETE", {}), Pulled("runs/x", {"step": 3})),
+    *(Absent(), Failed(errors.Refused("no")), Failed(TimeUp())),
 )
-NO_PROOFS = (
-    errors.BadAnswer("no number"),
-    errors.Ambiguous("no answer"),
-    errors.Unreachable("silence"),
-    errors.DeadlinePassed("late"),
-    errors.RunFailed("it failed"),
-    DiskError("full"),
-    KeyboardInterrupt(),
-    TimeUp(),
-    ValueError("a fault of ours"),
-)
-ANSWERS: st.SearchStrategy[Answer] = st.one_of(
-    st.integers(0, 2).map(Sending),
-    st.integers(1, 3).map(lambda number: Made(number, {"url": "made"})),
-    st.sampled_from(PROOFS + NO_PROOFS).map(Failed),
-    st.just(Absent()),
-    st.sampled_from(["COMPLETE", "ERROR"]).map(lambda status: Ended(status, {"score": 0.5})),
-    st.just(Pulled("runs/x", {"step": 3})),
-)
-OPEN, MADE = (State.SENT, State.UNKNOWN), (State.VERSION, State.ENDED, State.PULLED)
-NOTHING = (State.REFUSED, State.INCOMPLETE, State.ABSENT)
-FINAL = (*NOTHING, State.NOT_SENT, State.GONE)
-# Where an answer is in turn. An error may always come, and is told by the last test of the laws.
-IN_TURN = {
-    Sending: (State.INTENDED,),
-    Made: (State.INTENDED, *OPEN),
-    Ended: (State.VERSION, State.ENDED),
-    Pulled: MADE,
-    Absent: (*OPEN, *MADE),
+# What becomes of each state by each of these answers.
+AFTER = {
+    State.INTENDED: ("sent", "version", SAME, SAME, SAME, "not sent", "not sent"),
+    State.SENT: (SAME, "version", SAME, SAME, "absent", "refused", "unknown"),
+    State.UNKNOWN: (SAME, "version", SAME, SAME, "absent", SAME, SAME),
+    State.VERSION: (SAME, SAME, "ended", "pulled", "gone", SAME, SAME),
+    State.ENDED: (SAME, SAME, SAME, "pulled", "gone", SAME, SAME),
+    State.PULLED: (SAME, SAME, SAME, SAME, "gone", SAME, SAME),
+    **dict.fromkeys(
+        (State.NOT_SENT, State.REFUSED, State.INCOMPLETE, State.ABSENT, State.GONE), (SAME,) * 7
+    ),
 }
 
 
@@ -81,79 +67,40 @@ def path(tmp_path: Path) -> Path:
 # The states of a request
 
 
-@given(st.lists(ANSWERS, max_size=8))
-def test_whatever_comes_in_whatever_order_no_state_says_what_nobody_knows(answers):
-    """A number that Kaggle gave stays; what may have been sent is not called unsent or refused
-    without a proof; and only Kaggle makes a thing gone.
-    """
-    now = WORDS
-    for answer in answers:
-        before, now = now, journal.after(now, answer)
-        state = before.state
-        if isinstance(answer, Failed):
-            assert now.state in {state, State.UNKNOWN, State.NOT_SENT, *NOTHING}
-            assert (now.state == State.NOT_SENT) == (state in (State.INTENDED, State.NOT_SENT))
-        elif state not in IN_TURN[type(answer)]:
-            assert now == before
-        if before.number:
-            assert now.number == before.number
-        if state != State.INTENDED:
-            assert now.state != State.INTENDED and now.before == before.before
-        if state in FINAL:
-            assert now == before
-        if now.state == State.GONE != state:
-            assert isinstance(answer, Absent) and state in MADE
-        if now.state in NOTHING and state in OPEN:
-            proof = isinstance(answer, Failed) and answer.error in PROOFS and state == State.SENT
-            assert isinstance(answer, Absent) or proof
-        assert (now.state in MADE) == now.is_made and (now.state in OPEN) == now.is_open
+@pytest.mark.parametrize("state", State)
+def test_an_answer_leads_where_it_proves_something_and_nowhere_else(state):
+    """A number that Kaggle gave stays."""
+    request = replace(WORDS, state=state, number=3)
+
+    for answer, expected in zip(ANSWERS, AFTER[state], strict=True):
+        now = journal.after(request, answer)
+        assert now.state == (expected or state), answer
+        assert now.number == (7 if expected == "version" else 3)
+        assert now.before == (0 if expected == "sent" else None)
 
 
-@pytest.mark.parametrize(
-    ("answers", "state", "why", "number"),
-    [
-        ([Sending(0), Made(1, {}), Ended("COMPLETE", {}), Pulled("x", {})], "pulled", "", 1),
-        ([Made(4, {}), Ended("READY", {})], "ended", "", 4),  # it was found
-        ([Failed(errors.Unreachable("silence"))], "not sent", "silence", 0),
-        ([Sending(0), Failed(TimeUp())], "unknown", "TimeUp", 0),
-        ([Sending(0), Failed(TimeUp()), Failed(errors.Refused("no"))], "unknown", "no", 0),
-        ([Sending(0), Failed(TimeUp()), Made(1, {})], "version", "", 1),
-        ([Sending(0), Failed(TimeUp()), Absent()], "absent", "TimeUp", 0),
-        ([Sending(0), Failed(PROOFS[5])], "incomplete", "one is not shared", 7),
-        ([Sending(0), Made(1, {}), Failed(errors.Refused("no"))], "version", "no", 1),
-        ([Sending(0), Made(1, {}), Absent()], "gone", "", 1),
-    ],
-)
-def test_a_request_goes_where_the_answers_lead(answers, state, why, number):
-    now = WORDS
-    for answer in answers:
-        now = journal.after(now, answer)
+def test_what_an_error_says_stays_until_kaggle_tells_better():
+    lost = journal.after(replace(WORDS, state=State.SENT), Failed(TimeUp()))
+    made = journal.after(lost, Made(1, {"url": "u"}))
 
-    assert (now.state, now.why, now.number) == (state, why, number)
+    assert (lost.why, made.why, made.url) == ("TimeUp", "", "u")
+    assert journal.after(made, Failed(errors.Refused("no\nmore"))).why == "no"
 
 
 @pytest.mark.parametrize("error", PROOFS + NO_PROOFS)
 def test_an_error_after_the_call_is_a_refusal_only_if_it_proves_that_nothing_was_made(error):
-    sent = journal.after(WORDS, Sending(0))
+    now = journal.after(replace(WORDS, state=State.SENT), Failed(error))
 
-    assert journal.after(WORDS, Failed(error)).state == State.NOT_SENT
-    assert (journal.after(sent, Failed(error)).state in NOTHING) == (error in PROOFS)
+    known = (State.INCOMPLETE, 7) if isinstance(error, errors.SourcesRefused) else ("refused", 0)
+    assert (now.state, now.number) == (known if error in PROOFS else (State.UNKNOWN, 0))
 
 
 # The file
 
 
 def execute(path: Path, statement: str) -> None:
-    path.parent.mkdir(exist_ok=True)
     with closing(sqlite3.connect(path)) as base, base:
         base.execute(statement)
-
-
-def python(code: str, path: Path) -> "subprocess.Popen[str]":
-    """Start another process that runs this code with the path of a journal."""
-    pipe = subprocess.PIPE
-    command = [sys.executable, "-c", code, str(path)]
-    return subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True)
 
 
 def test_each_answer_is_on_disk_before_the_next_call(path):
@@ -165,13 +112,11 @@ def test_each_answer_is_on_disk_before_the_next_call(path):
         request = ours.record(request, answer)
 
     assert seen == [State.INTENDED, State.SENT]
-    (read,) = Journal(path).requests(PUSH, handle=WORDS.handle, state=State.VERSION)
-    assert read == request and (read.number, read.url, read.is_ours) == (3, "u", True)
+    assert Journal(path).requests(PUSH, state=State.VERSION) == [request] and request.is_ours
     assert ours.requests(PUBLISH) == []
 
 
 def test_an_error_is_recorded_from_the_state_that_the_request_is_in_by_then(path):
-    """Whatever the body made of it since."""
     ours = Journal(path)
     request = ours.intend(WORDS)
 
@@ -193,7 +138,10 @@ Journal(Path(sys.argv[1])).intend(Request(PUSH, "digits", "ann/x"))
 
 
 def test_processes_that_open_a_new_journal_at_once_all_write_into_it(path):
-    processes = [python(OPENS, path) for _ in range(3)]
+    pipe, command = subprocess.PIPE, [sys.executable, "-c", OPENS, str(path)]
+    processes = [
+        subprocess.Popen(command, cwd=ROOT, stdin=pipe, stdout=pipe, text=True) for _ in range(3)
+    ]
     for process in processes:
         assert process.stdout.readline() == "ready\n"
     for process in processes:
@@ -202,32 +150,6 @@ def test_processes_that_open_a_new_journal_at_once_all_write_into_it(path):
 
     assert [process.wait(60) for process in processes] == [0, 0, 0]
     assert len(Journal(path).requests(PUSH)) == 3
-
-
-LOCKS = """
-import sys
-from pathlib import Path
-from deploy.journal import Journal
-with Journal(Path(sys.argv[1])).locked("push-train"):
-    print("locked", flush=True)
-    sys.stdin.readline()
-"""
-
-
-def test_only_one_process_pushes_at_a_time(path):
-    """The other one says who does; the lock ends with its process, however that ends."""
-    other = python(LOCKS, path)
-    assert other.stdout.readline() == "locked\n"
-    ours = Journal(path)
-
-    who = f"push-train, process {other.pid}, since"
-    with pytest.raises(errors.Busy, match=who), ours.locked("push-infer"):
-        pytest.fail("it is locked")
-
-    other.kill()
-    other.wait(60)
-    with ours.locked("push-infer") as warning:
-        assert warning == ""
 
 
 def test_no_secret_gets_into_the_file(path):
@@ -255,32 +177,21 @@ def test_an_entry_of_another_kaggle_is_not_given(path, monkeypatch):
     assert Journal(path).last(PUSH) is None
 
 
-def test_a_file_that_is_no_journal_is_a_disk_error(path):
+@pytest.mark.parametrize(
+    ("made", "said"),
+    [
+        (lambda path: path.write_bytes(b"no database" * 100), r"(?s)cannot be used.*--run"),
+        # What it says may mean something else by now.
+        (lambda path: execute(path, "CREATE TABLE pushes (at)"), r"format 0; expected \d+.*--run"),
+    ],
+)
+def test_a_file_that_is_no_journal_of_this_format_is_refused_and_stays(path, made, said):
     """The message says how to go on without it."""
     path.parent.mkdir()
-    path.write_bytes(b"this is not a database" * 100)
-
-    with pytest.raises(DiskError, match="--run") as caught:
-        Journal(path)
-
-    assert isinstance(caught.value.__cause__, sqlite3.Error)
-
-
-def test_a_journal_of_another_format_is_refused_and_stays(path):
-    """What it says may mean something else by now."""
-    execute(path, "CREATE TABLE pushes (id INTEGER PRIMARY KEY, at, outcome, kernel)")
+    made(path)
     before = path.read_bytes()
 
-    with pytest.raises(DiskError, match=r"has format 0; expected \d+: .*Move the file away"):
+    with pytest.raises(DiskError, match=said):
         Journal(path)
 
     assert path.read_bytes() == before
-
-
-def test_a_state_that_is_not_known_is_named(path):
-    """It is not taken for "may have happened"."""
-    Journal(path).intend(WORDS)
-    execute(path, "UPDATE requests SET state = 'NoQuota'")
-
-    with pytest.raises(DiskError, match=r"Entry 1 of the journal .* 'NoQuota'"):
-        Journal(path).last(PUSH)

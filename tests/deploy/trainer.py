@@ -14,7 +14,7 @@ import numpy as np
 
 from localkaggle.sessions.session import Outcome
 from pipeline.errors import PipelineError
-from pipeline.runtime import provenance
+from pipeline.runtime import mounts, provenance
 from pipeline.train import checkpoint
 from tests.faults.recorded_session import write_artifact
 from tests.localkaggle.pushed_notebooks import Scripted
@@ -92,8 +92,8 @@ def _trained(session: Scripted, does: str) -> Outcome:
     (working / "bundle.json").write_text(text.partition("\n")[2])
     (working / "__notebook__.ipynb").write_text('{"cells": []}')
     origin = provenance.from_bundle(working / "bundle.json")
-    if does == "unmounted":
-        raise PipelineError("Kaggle has not mounted the notebook.")
+    unmounted = mounted / "unmounted" if does == "unmounted" else mounted
+    mounts.competition(unmounted, "digits", "sample_submission.csv")
     if does == "fails":
         session.log.add("stderr", "ValueError: the batch does not fit\n")
         return Outcome("exception", "The notebook threw an exception", SECONDS)

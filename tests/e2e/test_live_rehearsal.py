@@ -13,6 +13,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Event
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -22,20 +23,19 @@ from deploy.connection import Pace
 from deploy.errors import DeadlinePassed, Unreachable
 from deploy.probe import ASSUMED, FACTS, SPENDS, Probe
 from localkaggle import facts as local_facts
-from localkaggle.competitions import Competition, accuracy
 from localkaggle.facts import Facts
 from localkaggle.faults import edited, meanwhile
 from localkaggle.server import USER, LocalKaggle
 from localkaggle.sessions.session import Session
 from tests import forked
 from tests.e2e.plain_session import Plain
+from tests.faults.world import competition
 
 HURRIED = Pace(first=0.05, most=0.25, patience=5)
 PACE = Pace(first=0.1, most=1.0, patience=10)  # of real sessions
 QUICK = {"queue_seconds": 0.01, "ready_seconds": 0.05}
 FREE = set(FACTS) - set(SPENDS)  # steps whose facts every probe shows
 LATE_SECONDS = 1.0  # by which a poll may miss the end of something
-SLOW_SECONDS = 20.0  # of sessions, between two pushes that may mount a dataset
 
 
 @contextmanager
@@ -45,26 +45,15 @@ def kaggle(
     """Start a local Kaggle of this behaviour, which the environment of this process names."""
     options = dict(behaviour)
     beside = {name: options.pop(name) for name in local_facts.OPTIONS if name in options}
-    files = {"sample_submission.csv": b"id,label\na,0\nb,0\n"}
-    hosted = Competition(
-        "digits", "Digits", {}, files, files, {"label": {"a": "0", "b": "1"}}, accuracy
-    )
-    before = dict(os.environ)
-    with TemporaryDirectory(prefix="live-", ignore_cleanup_errors=True) as folder:
-        try:
-            with LocalKaggle(
-                Path(folder, "kaggle"),
-                competitions=[hosted],
-                facts=Facts(**options),
-                session=session,
-                **beside,
-            ) as local:
-                os.environ.update(local.environment)
-                yield local
-        finally:
-            secrets._known.clear()
-            os.environ.clear()
-            os.environ.update(before)
+    beside |= {"competitions": [competition()], "facts": Facts(**options), "session": session}
+    with (
+        TemporaryDirectory(prefix="live-", ignore_cleanup_errors=True) as folder,
+        patch.dict(os.environ),
+        patch.object(secrets, "_known", set()),
+        LocalKaggle(Path(folder, "kaggle"), **beside) as local,
+    ):
+        os.environ.update(local.environment)
+        yield local
 
 
 def probe(
@@ -81,7 +70,7 @@ def probe(
     def connect() -> Kaggle:
         return Kaggle.connect(pace=pace, timeouts=(60, 60))
 
-    made = Probe(connect, "digits", "sample_submission.csv", show, killed_seconds)
+    made = Probe(connect, "digits", show, killed_seconds)
     return made.run(folder, wanted, agree)
 
 
@@ -91,10 +80,13 @@ def there(local: LocalKaggle) -> list[str]:
 
 
 def test_a_probe_shows_the_facts_and_leaves_nothing_behind(tmp_path):
-    """Its one file is what a local Kaggle can be told to behave like."""
+    """Its one file is what a local Kaggle can be told to behave like. A step that spends is taken
+    only if it is agreed to; the others are announced, and not asked about.
+    """
+    asked: list[str] = []
     shown: list[str] = []
     with kaggle({**QUICK, "layout": "flat", "own_output": False}) as local:
-        found = probe(tmp_path, show=shown.append)
+        found = probe(tmp_path, wanted=("tpu",), agree=asked.append, show=shown.append)
         left = there(local)
         made = [
             (said["isPrivate"], said["slug"].rpartition("/")[2].startswith("relay-live-k"))
@@ -106,25 +98,12 @@ def test_a_probe_shows_the_facts_and_leaves_nothing_behind(tmp_path):
     assert left == found["left"] == [] and made == [(True, True)] * 4
     assert [str(path) for path in tmp_path.iterdir()] == [found["file"]]
     assert (read["layout"], read["own_output"]) == ("flat", False)
-    assert set(ASSUMED) - set(found["facts"]) == {
-        fact for step in SPENDS for fact in FACTS[step]
-    }  # fmt: skip
+    assert set(ASSUMED) - set(found["facts"]) == {*FACTS["tpu"], *FACTS["gpu"]}
     assert USER not in Path(found["file"]).read_text() and "no quota" in " ".join(shown)
     assert f"{'layout':20}{'2026':12}flat  differs" in shown
     assert f"{'gpus':20}{'2':12}- (gpu)" in shown
-
-
-def test_a_step_that_spends_is_announced_and_taken_only_if_it_is_agreed_to(tmp_path):
-    """The others are announced, and not asked about."""
-    asked: list[str] = []
-    shown: list[str] = []
-    with kaggle(QUICK) as local:
-        probe(tmp_path, wanted=("tpu", "submit"), agree=asked.append, show=shown.append)
-        pushes = [said for name, said, *_ in local.journal if name == "SaveKernel"]
-
-    assert asked == ["5 TPU minutes", "one submission to digits"]
-    assert [said for said in pushes if said.get("machineShape")] == []
-    assert "It spends one submission to digits." in " ".join(shown)
+    assert asked == ["3 TPU minutes"]
+    assert "tpu: Run a notebook on a TPU. It spends 3 TPU minutes." in shown
 
 
 def test_a_push_whose_answer_is_lost_or_of_somebody_else_ends_its_step_alone(tmp_path):
@@ -162,14 +141,11 @@ def test_without_kaggle_the_probe_ends_with_the_commands_that_delete_what_it_mad
     """It never answers again, so nobody knows what is there."""
     shown: list[str] = []
     with kaggle(QUICK) as local:
-        local.faults.say("GetDatasetStatus", itertools.repeat("reset"))
-        local.faults.say("DeleteKernel", itertools.repeat("reset"))
-        local.faults.say("GetKernel", itertools.repeat("reset"))
+        for call in ("GetDatasetStatus", "DeleteKernel", "GetKernel"):
+            local.faults.say(call, itertools.repeat("reset"))
         with pytest.raises(Unreachable, match="status of the dataset"):
             probe(tmp_path, pace=Pace(first=0.05, most=0.25, patience=1), show=shown.append)
-        handles = there(local)
-
-    assert all(f"delete {handle}" in "\n".join(shown) for handle in handles)
+        assert all(f"delete {handle}" in "\n".join(shown) for handle in there(local))
 
 
 def interrupted(folder: Path, seconds: float) -> None:
@@ -230,7 +206,7 @@ def test_what_was_made_is_deleted_after_the_deadline(tmp_path):
     [
         (
             {"layout": 5, "internet": "yes", "secret": "ann@example.org", "markers": [3]},
-            {"other_slug", "listing_seconds", "hidden_files", "rewritten"},
+            {"other_slug", "listing_seconds", "hidden_files"},
             [],
         ),
         ({"layout": "flat", "markers": "notebook"}, set(), ["cpu ended as RunFailed"]),
@@ -240,7 +216,7 @@ def test_what_kaggle_says_comes_into_the_file_only_as_a_fact(tmp_path, found, se
     """Neither its words, which may name somebody, nor values of another type than a fact has. A log
     that was cut shows nothing.
     """
-    odd = json.dumps({"findings": {"sha256": {}, **found}})
+    odd = json.dumps({"findings": found})
     log = json.dumps([{"data": f"[1]\n{odd}\n"}])
     with kaggle(QUICK) as local:
         refusal = edited(error="ann@example.org may not", versionNumber=0)
@@ -257,7 +233,7 @@ def test_what_kaggle_says_comes_into_the_file_only_as_a_fact(tmp_path, found, se
 
 # What the local Kaggle does, and which costly steps show it.
 MODES = {
-    "as assumed": ({}, ("tpu", "gpu", "submit")),
+    "as assumed": ({}, ("tpu", "gpu")),
     "the old places of inputs, no own output, none after a kill": (
         {"layout": "flat", "own_output": False, "killed_output": False},
         (),
@@ -266,30 +242,13 @@ MODES = {
         {"layout": "both", "internet": False, "listing_seconds": 2.0},
         (),
     ),
-    "a dataset that is ready and mounted late": ({"ready_seconds": 3.0, "mount_seconds": 4.0}, ()),
-    "a push that is called saved, and waits": (
-        {"new_script_seconds": 2.0, "queue_seconds": 4.0},
+    "a dataset that is ready late": ({"ready_seconds": 3.0}, ()),
+    "a push that is saved, and waits": ({"new_script_seconds": 2.0, "queue_seconds": 4.0}, ()),
+    "other addresses, versions known late, files lost": (
+        {"other_slug": "-x", "versions_seconds": 1.2, "hidden_files": False, "empty_files": False},
         (),
     ),
-    "other addresses, versions known late, files lost or rewritten": (
-        {
-            "other_slug": "-x",
-            "versions_seconds": 1.2,
-            "hidden_files": False,
-            "empty_files": False,
-            "rewritten": ("table.csv",),
-        },
-        (),
-    ),
-    "a refused push that leaves a shell": ({"refused_push": "shell"}, ("tpu",)),
-    "a refused push that leaves its source": (
-        {"refused_push": "source", "reserves": True},
-        ("tpu",),
-    ),
-    "no TPU, one GPU, no score": (
-        {"verified": False, "gpus": 1, "scores": False},
-        ("tpu", "gpu", "submit"),
-    ),
+    "no TPU, one GPU": ({"verified": False, "gpus": 1}, ("tpu", "gpu")),
 }
 
 
@@ -297,8 +256,6 @@ def agrees(fact: str, seen: Any, truth: Any) -> bool:
     """Return whether a fact is as it is: seconds as far as polls can tell."""
     if not fact.endswith("_seconds"):
         return bool(seen == truth)
-    if fact == "mount_seconds" and truth:
-        return bool(truth <= seen <= truth + SLOW_SECONDS)
     return bool(abs(seen - truth) <= LATE_SECONDS and (seen or truth <= LATE_SECONDS))
 
 
@@ -316,8 +273,6 @@ def test_its_facts_are_what_is_so_and_nothing_is_left(mode, tmp_path):
     read = local_facts.read(Path(found["file"]))
     read |= vars(read.pop("facts"))
     expected = {fact for step in (*FREE, *wanted) for fact in FACTS[step]}
-    if not truth["verified"]:  # no TPU refuses a second session where none is
-        expected -= {"refused_push", "reserves"}
 
     assert left == found["left"] == found["notes"] == []
     assert found["facts"].keys() == expected

@@ -17,6 +17,7 @@ import pytest
 from deploy import bundle, runs
 from deploy.project import TRAIN
 from deploy.records import Records
+from localkaggle.competitions.hosted import Hosted
 from localkaggle.faults import Kind, edited, instead, meanwhile
 from localkaggle.sessions.session_log import Log
 from tests.deploy import steps
@@ -129,8 +130,9 @@ def pushed(**how: Any) -> Body:
 
 def long_name(world: World) -> None:
     """Push for a competition whose name does not fit into an address."""
-    hosted = world.local.competitions
-    hosted.add(replace(hosted["digits"], slug=LONG))
+    digits = world.local.competitions["digits"]
+    there = [digits, replace(digits, slug=LONG)]
+    world.local.competitions = Hosted(world.folder / "kaggle/hosted", there)
     world.changes["competition"] = LONG
 
 
@@ -280,14 +282,16 @@ def test_a_known_failure_ends_as_documented(task, row):
 
 
 def test_a_client_that_cannot_be_imported_is_a_message_and_exit_code_2():
-    """K47: it needs six, and does not say so."""
+    """K47."""
     code = (
-        "import sys; sys.modules['six'] = None\n"
+        "import sys; sys.modules['kagglesdk'] = None\n"
         "from commands import console\nfrom deploy.client import Kaggle\n"
         "console.reported(lambda options: Kaggle.connect(), {})"
     )
 
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True)
+    environment = {**os.environ, "KAGGLE_USERNAME": "ann", "KAGGLE_KEY": "not-a-key"}
+    words = [sys.executable, "-c", code]
+    done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
 
-    assert done.returncode == 2 and "cannot be imported" in done.stderr
+    assert done.returncode == 2 and "has no package 'kagglesdk'" in done.stderr
     assert "Traceback" not in done.stderr

@@ -9,9 +9,8 @@ from typing import Any, NamedTuple
 import pytest
 import requests
 
-from localkaggle import faults
 from localkaggle.competitions import Competition, accuracy
-from localkaggle.faults import KINDS, edited, instead, meanwhile
+from localkaggle.faults import KINDS
 from localkaggle.server import LocalKaggle
 from localkaggle.services.submissions import Submission
 from tests.localkaggle.pushed_notebooks import Scripted, finished, notebook, push, request, soon
@@ -43,9 +42,8 @@ class Heard(NamedTuple):
 
 
 def write(session: Scripted) -> None:
-    """Leave two files."""
-    for name in ("a.txt", "b.txt"):
-        (session.working / name).write_text(f"the bytes of {name}")
+    """Leave a file."""
+    (session.working / "a.txt").write_text("the bytes of a.txt")
 
 
 @pytest.fixture(scope="module")
@@ -96,10 +94,6 @@ def pushed(kaggle: LocalKaggle) -> int:
 Effect = Callable[[Heard], bool]
 
 
-def code(number: int, wait: str | None = None) -> Effect:
-    return lambda heard: (heard.code, heard.wait, heard.said["code"]) == (number, wait, number)
-
-
 def error(*names: str) -> Effect:
     return lambda heard: heard.error in names
 
@@ -112,36 +106,30 @@ def nothing(heard: Heard) -> bool:
     return (heard.code, heard.said) == (200, {})
 
 
-BROKEN, CUT, LATE = error("ConnectionError"), error("ChunkedEncodingError"), error("ReadTimeout")
-# A byte came within the timeout, so it is the whole answer that never comes.
-DRIPPING = error("ReadTimeout", "ConnectionError")
+# Of a push that is refused by its code: the header that says how long to wait.
+WAITS = {
+    "503, Retry-After 0": "0",
+    "429, Retry-After 0": "0",
+    "429, Retry-After nonsense": "tomorrow",
+    "429, Retry-After an hour": "3600",
+}
 # Of a push: what is heard, and whether a version came of it.
 PUSHES: dict[str, tuple[Effect, int]] = {
-    "500": (code(500), 0),
-    "502": (code(502), 0),
-    "503, Retry-After 0": (code(503, "0"), 0),
-    "429, Retry-After 0": (code(429, "0"), 0),
-    "429, Retry-After nonsense": (code(429, "tomorrow"), 0),
-    "429, Retry-After an hour": (code(429, "3600"), 0),
-    "400": (code(400), 0),
-    "401": (code(401), 0),
-    "403": (code(403), 0),
-    "404": (code(404), 0),
     "HTML with 200": (html, 0),
     "an empty object": (nothing, 0),
-    "reset": (BROKEN, 0),
-    "silence": (LATE, 0),
+    "reset": (error("ConnectionError"), 0),
+    "silence": (error("ReadTimeout"), 0),
     "no such notebook": (lambda heard: heard.said == {"error": "Notebook not found"}, 0),
-    "500 after": (code(500), 1),
-    "504 after": (code(504), 1),
-    "reset after": (BROKEN, 1),
-    "silence after": (LATE, 1),
+    "reset after": (error("ConnectionError"), 1),
+    "silence after": (error("ReadTimeout"), 1),
     "HTML after": (html, 1),
     "empty object after": (nothing, 1),
-    "cut off": (CUT, 1),
-    "one byte a second": (DRIPPING, 1),
+    "cut off": (error("ChunkedEncodingError"), 1),
+    # A byte came within the timeout, so it is the whole answer that never comes.
+    "one byte a second": (error("ReadTimeout", "ConnectionError"), 1),
     "a field is missing": (lambda heard: heard.code and "versionNumber" not in heard.said, 1),
 }
+REFUSALS = [kind for kind in KINDS if kind[0].isdecimal() and kind != "0 files listed"]
 
 
 def files(said: dict[str, Any]) -> list[str]:
@@ -172,13 +160,20 @@ READS: list[tuple[str, str, Callable[[Any, Any], bool]]] = [
 
 
 def test_each_kind_has_a_test_of_its_effect():
-    assert {*PUSHES} | {kind for kind, _, _ in READS} == {*KINDS}
+    assert {*PUSHES, *REFUSALS} | {kind for kind, _, _ in READS} == {*KINDS}
 
 
-@pytest.mark.parametrize("kind", PUSHES)
+def refusal(kind: str) -> tuple[Effect, int]:
+    """Return what is heard of a refusal that its first word numbers."""
+    code = int(kind[:3])
+    expected = ("", code, WAITS.get(kind), code)
+    return lambda heard: (*heard[:3], heard.said["code"]) == expected, kind.endswith("after")
+
+
+@pytest.mark.parametrize("kind", [*PUSHES, *REFUSALS])
 def test_a_push_is_struck_before_or_after_it_happens(kaggle, kind):
     """The next one is answered as always."""
-    effect, made = PUSHES[kind]
+    effect, made = PUSHES.get(kind) or refusal(kind)
     before, stuck = pushed(kaggle), KINDS[kind].silence or KINDS[kind].drip
     kaggle.faults.plan({0: kind})
 
@@ -209,39 +204,3 @@ def test_what_has_nothing_to_change_is_answered_truly(kaggle):
     heard = [hear(kaggle, call) for call in ("GetDataset", "SaveKernel", "storage", "GetDataset")]
 
     assert [one.code for one in heard] == [200] * 4 and kaggle.faults.struck == []
-
-
-def test_a_request_for_a_log_is_not_counted(kaggle):
-    """The clock decides when a client asks for it."""
-    kaggle.faults.plan({0: "500"})
-    kaggle.faults.say("log", ["404", None])
-    address = "/v1/kernels/logs/stream/rehearsal/small-kernel"
-
-    codes = [request(kaggle, "GET", address).status_code for _ in range(2)]
-
-    assert codes == [404, 200] and kaggle.faults.seen == []
-    assert hear(kaggle, "GetDataset").code == 500
-
-
-def test_what_is_said_strikes_one_operation_one_after_the_other(kaggle):
-    """None lets a request through; another operation is not concerned."""
-    happened, before = [], pushed(kaggle)
-    kaggle.faults.say(
-        "SaveKernel",
-        [
-            "500",
-            None,
-            instead(429, {"code": 429}, Retry_After="7"),
-            edited(versionNumber=99),
-            meanwhile(lambda: happened.append(pushed(kaggle))),
-        ],
-    )
-    kaggle.faults.say("GetKernel", ["500"])
-
-    heard = [hear(kaggle, "SaveKernel") for _ in range(5)]
-
-    assert [one.code for one in heard] == [500, 200, 429, 200, 200] and heard[2].wait == "7"
-    numbers = [one.said["versionNumber"] for one in heard if one.code == 200]
-    assert numbers == [before + 1, 99, before + 3] and happened == [before + 3]
-    named = [(index, name) for index, name, _ in kaggle.faults.struck]
-    assert named == [(0, "500"), *((index, faults.OWN) for index in (2, 3, 4))]

@@ -9,15 +9,15 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import psutil
 import pytest
 
 from localkaggle.__main__ import main
-from localkaggle.competitions import EMBEDDED, NAMES, Competition, accuracy
+from localkaggle.competitions import EMBEDDED, NAMES
 from localkaggle.sessions.session import namespaces
 from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, notebook, push, soon
 
@@ -39,31 +39,16 @@ ENDLESS = "open('begun', 'w').close(); import time; time.sleep(600)"
 # export
 
 
-@pytest.fixture
-def little(monkeypatch):
-    """Let the competition digits be a small one."""
-    made = Competition(
-        "digits",
-        "Digits",
-        training={"train.csv": b"id\n", "train/a.png": b"a"},
-        visible_test={"sample_submission.csv": b"seen"},
-        hidden_test={"sample_submission.csv": b"hidden", "test/b.png": b"b"},
-        solution={},
-        score=accuracy,
-    )
-    monkeypatch.setitem(EMBEDDED, "digits", lambda: made)
-
-
-def test_an_exported_competition_is_what_everybody_sees(little, tmp_path, capsys):
+def test_an_exported_competition_is_what_everybody_sees(tmp_path, capsys):
     """Nothing of the hidden test set."""
-    folder = tmp_path / "new" / "digits"
+    folder = tmp_path / "new" / "diabetes"
 
-    assert main(["export", "digits", str(folder)]) == 0
+    assert main(["export", "diabetes", str(folder)]) == 0
 
-    assert capsys.readouterr().out == f"Wrote the competition digits to {folder}\n"
-    found = {path.relative_to(folder).as_posix() for path in folder.rglob("*.*")}
-    assert found == {"train.csv", "train/a.png", "sample_submission.csv"}
-    assert (folder / "sample_submission.csv").read_text() == "seen"
+    assert capsys.readouterr().out == f"Wrote the competition diabetes to {folder}\n"
+    made = EMBEDDED["diabetes"]()
+    found = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert found == {**made.training, **made.visible_test}
 
 
 @pytest.mark.parametrize(
@@ -76,7 +61,7 @@ def test_an_exported_competition_is_what_everybody_sees(little, tmp_path, capsys
     ],
 )
 def test_what_cannot_be_served_or_written_is_refused_with_a_command_that_works(
-    little, words, code, said, command, tmp_path, capsys
+    words, code, said, command, tmp_path, capsys
 ):
     """One message, and what is there stays as it is."""
     (tmp_path / "mine.txt").write_text("mine")
@@ -94,13 +79,9 @@ def test_what_cannot_be_served_or_written_is_refused_with_a_command_that_works(
 @pytest.mark.parametrize(
     "words",
     [
-        (),
         ("serve", "--port", "80000"),
-        ("export", "titanic", "titanic"),
-        ("serve", "--session-seconds", "0"),
-        ("serve", "--dataset", "keras/weights"),
-        ("serve", "--dataset", "keras/weights=/no/such/folder"),
         ("serve", "--dataset", "../weights=."),
+        ("serve", "--dataset", "keras/weights=/no/such/folder"),
     ],
 )
 def test_what_it_does_not_understand_is_answered_with_its_usage(words, capsys):
@@ -115,24 +96,20 @@ def test_what_it_does_not_understand_is_answered_with_its_usage(words, capsys):
 # serve
 
 
-@dataclass(frozen=True)
-class Served:
+class Served(NamedTuple):
     """A local Kaggle in a process of its own; `lines` is what it printed for the shell."""
 
     process: "subprocess.Popen[str]"
     lines: str
 
-    def shell(self, script: str, folder: Path, **options: int) -> "subprocess.Popen[str]":
-        """Paste the lines into a shell, and run a script there."""
+    def said(self, script: str, folder: Path) -> str:
+        """Paste the lines into a shell, and return what a script prints there."""
         path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         words = ["sh", "-c", f"{self.lines}\n{script}"]
-        environment = {**os.environ, "PATH": path, "PYTHONUNBUFFERED": "1"}
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, **options}
-        return subprocess.Popen(words, cwd=folder, env=environment, **pipes)
-
-    def said(self, script: str, folder: Path) -> str:
-        """Return what a script prints."""
-        return self.shell(script, folder).communicate(timeout=SECONDS_AT_MOST)[0]
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        environment = {**os.environ, "PATH": path}
+        done = subprocess.run(words, cwd=folder, env=environment, timeout=SECONDS_AT_MOST, **pipes)
+        return done.stdout
 
 
 @contextmanager
@@ -150,34 +127,31 @@ def serving(*words: str) -> Iterator[Served]:
             process.kill()
 
 
-def write_kernel(folder: Path, name: str, cell: str, **sources: list[str]) -> None:
-    """Write a folder as any user of Kaggle's command has it."""
-    folder.mkdir()
-    metadata = {
-        "id": f"rehearsal/{name}",
-        "title": name.replace("-", " ").title(),
-        "code_file": "work.ipynb",
-        "language": "python",
-        "kernel_type": "notebook",
-        "enable_internet": True,
-        **sources,
-    }
-    (folder / "kernel-metadata.json").write_text(json.dumps(metadata))
-    (folder / "work.ipynb").write_text(notebook(cell))
+METADATA = {
+    "id": "rehearsal/strange-kernel",
+    "title": "Strange Kernel",
+    "code_file": "work.ipynb",
+    "language": "python",
+    "kernel_type": "notebook",
+    "enable_internet": True,
+    "dataset_sources": ["keras/weights"],
+}
 
 
 def test_what_is_printed_leads_kaggles_own_command_there(tmp_path):
     """Whatever the folder is called; with every option that was given."""
-    with socket.create_server(("127.0.0.1", 0)) as plug:
-        port = plug.getsockname()[1]
     given, folder = tmp_path / "given", tmp_path / "Ann's own $kaggle"
-    (given / "b0").mkdir(parents=True)
+    facts, metadata = tmp_path / "facts.json", tmp_path / "kernel" / "kernel-metadata.json"
+    for path in (given / "b0" / "notop.h5", metadata):
+        path.parent.mkdir(parents=True)
     (given / "b0" / "notop.h5").write_text("of others")
-    write_kernel(tmp_path / "kernel", "strange-kernel", TELL, dataset_sources=["keras/weights"])
-    options = ["--port", str(port), "--offline", "--layout", "flat", "--folder", str(folder)]
+    facts.write_text('{"facts": {"layout": "flat"}}')
+    metadata.write_text(json.dumps(METADATA))
+    (tmp_path / "kernel" / "work.ipynb").write_text(notebook(TELL))
+    options = ["--facts", str(facts), "--offline", "--folder", str(folder)]
     with serving(*options, "--dataset", f"keras/weights={given}") as served:
         hosted = f"competitions: {', '.join(NAMES)}"
-        assert f"127.0.0.1:{port}, {hosted}; its files are in {folder}\n" in served.lines
+        assert f", {hosted}; its files are in {folder}\n" in served.lines
         pushed = served.said("kaggle kernels push && echo $KAGGLE_CONFIG_DIR", tmp_path / "kernel")
         assert soon(lambda: list(folder.glob("sessions/*/working/told"))), pushed
     (told,) = folder.glob("sessions/*/working/told")

@@ -1,11 +1,8 @@
 """The local Kaggle: what it answers, refuses and limits, and how it behaves by its facts."""
 
-import base64
-import http.client
 import io
 import json
 import os
-import threading
 import zipfile
 from dataclasses import replace
 from pathlib import Path
@@ -19,9 +16,7 @@ from localkaggle.__main__ import main
 from localkaggle.competitions import Competition, accuracy
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from localkaggle.sessions.machine_shapes import emulated
 from tests.localkaggle.pushed_notebooks import (
-    SECONDS_AT_MOST,
     Answer,
     Scripted,
     ask,
@@ -57,110 +52,34 @@ def put(kaggle: LocalKaggle, url: str, body: bytes, content_range: str = "") -> 
 # Who is answered
 
 
-def basic(text: bytes) -> str:
-    return f"Basic {base64.b64encode(text).decode()}"
-
-
-@pytest.mark.parametrize(
-    "header",
-    ["", "Basic", "Basic not-base-64!", basic(b"rehearsal:"), basic(b"rehearsal"), basic(b"\xff"),
-     "Bearer ", "Bearer KGAT_0", "Digest x"],
-)  # fmt: skip
+@pytest.mark.parametrize("header", ["", "Basic !", "Bearer KGAT_0", None])
 def test_no_header_but_the_right_one_opens(kaggle, header):
-    """No call, and no log."""
-    headers = {"Authorization": header} if header else {}
-
+    """No call, and no log; None: the right name, and no key."""
+    given = {"auth": None, "headers": {"Authorization": header}}
+    if header is None:
+        given = {"auth": ("rehearsal", "")}
     for method, path in (("POST", STATUS), ("GET", LOG)):
-        answer = request(kaggle, method, path, auth=None, data=b"{}", headers=headers)
-        assert answer.status_code == 401
-    for header in (basic(f"rehearsal:{kaggle.oauth.key}".encode()), f"Bearer {kaggle.oauth.token}"):
-        headers = {"Authorization": header}
-        assert request(kaggle, "POST", STATUS, auth=None, headers=headers).status_code == 403
-
-
-@pytest.mark.parametrize(
-    ("before", "host", "code"),
-    [
-        ("", "localhost:{port}", 200),
-        ("", "[::1]:{port}", 200),
-        ("http://localhost", "localhost", 200),
-        ("", "evil.example", 403),
-        ("", "127.0.0.1.evil.example:{port}", 403),
-        ("", "localhost:1", 403),
-        ("", "", 403),
-        ("http://www.kaggle.com", "www.kaggle.com", 403),
-    ],
-)
-def test_only_requests_to_this_machine_are_answered(kaggle, before, host, code):
-    """A page in a browser may let its own name lead to this port; and it is no proxy for others."""
-    path = before.format(port=kaggle.port) + stored(kaggle, b"x")
-    connection = http.client.HTTPConnection("127.0.0.1", kaggle.port, timeout=30)
-
-    connection.request("GET", path, headers={"Host": host.format(port=kaggle.port)})
-
-    assert connection.getresponse().status == code
-    connection.close()
+        assert request(kaggle, method, path, data=b"{}", **given).status_code == 401
+    right = {"Authorization": f"Bearer {kaggle.oauth.token}"}
+    for given in ({"auth": None, "headers": right}, {}):
+        assert request(kaggle, "POST", STATUS, **given).status_code == 403
 
 
 def test_the_environment_holds_credentials_of_this_kaggle_alone(kaggle):
     """Its home is private and empty: a token in the real one would win, and be sent."""
     environment = kaggle.environment
 
-    assert (environment["KAGGLE_USERNAME"], environment["KAGGLE_KEY"]) == (
-        "rehearsal",
-        kaggle.oauth.key,
-    )
+    assert environment["KAGGLE_KEY"] == kaggle.oauth.key
     for name in ("HOME", "KAGGLE_CONFIG_DIR", "TMPDIR"):
         assert Path(environment[name]).is_relative_to(kaggle.folder)
         assert environment[name] != os.environ[name]
     assert not [path for path in Path(environment["HOME"]).rglob("*") if path.is_file()]
 
 
-def test_the_journal_has_each_call_and_never_a_credential(kaggle):
-    push(kaggle)
-    ask(kaggle, "GetKernel", kernelSlug="missing")
-    call = "/api/v1/security.OAuthService/IntrospectToken"
-    request(kaggle, "POST", call, json={"token": kaggle.oauth.token})
-    request(kaggle, "POST", STATUS, json={}, auth=("rehearsal", "f" * 32))
-
-    assert [(call.method, call.code) for call in kaggle.journal] == [
-        ("SaveKernel", 200),
-        ("GetKernel", 403),
-        ("IntrospectToken", 200),
-        ("GetKernelSessionStatus", 401),
-    ]
-    assert kaggle.journal[1].asked == {"kernelSlug": "missing"}
-    for secret in (kaggle.oauth.key, kaggle.oauth.token, "f" * 32):
-        assert secret not in json.dumps(kaggle.journal)
-
-
 # What is answered
 
 
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("POST", "/api/v1/kernels.KernelsApiService/NoSuchMethod"),
-        ("POST", "/api/v1/kernels.KernelsApiService/close"),
-        ("POST", "/api/v1/kernels.KernelsApiService/GetDataset"),
-        ("POST", "/api/v2/kernels.KernelsApiService/GetKernel"),
-        ("POST", "/"),
-        ("GET", STATUS),
-        ("GET", "/storage/../state.json/x"),
-        ("PUT", "/upload/.."),
-    ],
-)
-def test_what_is_not_served_is_not_found(kaggle, method, path):
-    """The server's own methods are no calls, and a key is no file's name."""
-    stored(kaggle, b"x"), announced(kaggle, 1)
-
-    assert request(kaggle, method, path, data=b"{}").status_code == 404
-
-
-@pytest.mark.parametrize(
-    "body",
-    [b'{"colour": "red"}', b'{"user_name": "rehearsal"}', b"no json", b"[]", b'"text"', b"\xff"],
-)
+@pytest.mark.parametrize("body", [b'{"user_name": "rehearsal"}', b"no json", b"[]", b"\xff"])
 def test_a_request_that_kaggle_would_not_understand_is_refused(kaggle, body):
     """An unknown field is an error of the caller, not one to overlook."""
     answer = request(kaggle, "POST", STATUS, data=body)
@@ -168,22 +87,26 @@ def test_a_request_that_kaggle_would_not_understand_is_refused(kaggle, body):
     assert answer.status_code == 400 and "Malformed" in answer.json()["message"]
 
 
+def test_what_is_not_served_is_not_found(kaggle):
+    """The server's own methods are no calls, and a key is no file's name."""
+    for method, path in (
+        ("POST", "/api/v1/kernels.KernelsApiService/close"),
+        ("GET", STATUS),
+        ("GET", "/storage/../state.json/x"),
+        ("PUT", "/upload/.."),
+    ):
+        assert request(kaggle, method, path, data=b"{}").status_code == 404
+
+
 # Files
-
-
-def test_an_address_ends(kaggle):
-    """Another one works."""
-    url = stored(kaggle, b"x")
-    kaggle.storage.expire()
-    answer = request(kaggle, "GET", url)
-    assert answer.status_code == 400 and "ExpiredToken" in answer.text
-    assert request(kaggle, "GET", stored(kaggle, b"x")).status_code == 200
 
 
 @pytest.mark.parametrize("wrong", ["bytes 6-9/10", "bytes 5-8/20", "items 5-8/10", "5-9/10"])
 def test_a_wrong_range_spoils_nothing(kaggle, wrong):
     """A gap would be a file with a hole; a part that is sent again replaces what followed."""
     url = announced(kaggle, 10)
+    for body in (b"", b"four", b"eleven byte"):  # of another size than was announced
+        assert put(kaggle, url, body).status_code != 200
     put(kaggle, url, b"0123xxx", "bytes 0-6/10")
     assert put(kaggle, url, b"4", "bytes 4-4/10").headers["Range"] == "bytes=0-4"
 
@@ -191,44 +114,6 @@ def test_a_wrong_range_spoils_nothing(kaggle, wrong):
 
     assert put(kaggle, url, b"56789", "bytes 5-9/10").status_code == 200
     assert kaggle.uploads.complete(url.split("/")[-1]).path.read_bytes() == b"0123456789"
-
-
-def test_another_size_than_announced_is_no_upload_and_one_may_expire(kaggle):
-    url = announced(kaggle, 5)
-
-    for body in (b"", b"four", b"sixsix"):
-        assert put(kaggle, url, body).status_code != 200
-    kaggle.uploads.expire()
-    assert put(kaggle, url, b"", "bytes */5").status_code == 404
-
-
-def test_a_file_that_is_another_one_by_now_comes_whole(kaggle):
-    """By its tag."""
-    url = stored(kaggle, b"0123456789")
-    tag = request(kaggle, "GET", url).headers["ETag"]
-
-    for same, content in ((tag, b"456789"), ('"another"', b"0123456789")):
-        headers = {"Range": "bytes=4-", "If-Range": same}
-        assert request(kaggle, "GET", url, headers=headers).content == content
-    beyond = request(kaggle, "GET", url, headers={"Range": "bytes=10-"})
-    assert (beyond.status_code, beyond.headers["Content-Range"]) == (416, "bytes */10")
-
-
-def test_a_log_is_followed_while_the_run_goes(start):
-    """As server-sent events, until Kaggle's word for the end."""
-    seen = threading.Event()
-
-    def act(session: Scripted) -> None:
-        session.log.add("stdout", "said\n")
-        assert seen.wait(SECONDS_AT_MOST)
-
-    push(kaggle := start(act))
-    answer = request(kaggle, "GET", LOG, params={"versionLabel": "v1"}, stream=True)
-    lines = filter(None, answer.iter_lines(chunk_size=1, decode_unicode=True))
-
-    assert any("said" in line for line in lines)
-    seen.set()
-    assert [*lines][-1] == "data: END_OF_LOG"
 
 
 DATA = {"ownerSlug": "rehearsal", "datasetSlug": "small-data"}
@@ -261,23 +146,16 @@ BY_FILE = replace(SMALL, slug="by-file", takes_files=True, hidden_test=SMALL.vis
         ({"machineShape": "TpuV5E8"}, {"dockerImageVersionId": 30000}, ""),
         ({"machineShape": "TpuV5E8"}, {"accelerator": "none"}, ""),
         ({"machineShape": "NvidiaTeslaT4"}, {"accelerator": "none"}, "NvidiaTeslaT4"),
+        ({"machineShape": "TpuV5E8"}, None, ""),
     ],
 )
-def test_a_push_gets_the_machine_that_kaggle_would_give(kaggle, fields, metadata, given):
-    """Whoever pins an image gets no TPU."""
-    assert not push(kaggle, text=notebook("1", kaggle=metadata), **fields).get("error")
+def test_a_push_gets_the_machine_that_kaggle_would_give(start, fields, metadata, given):
+    """Whoever pins an image gets no TPU, and an account that is not verified neither."""
+    kaggle = start(verified=metadata is not None, queue_seconds=3600)
+
+    assert not push(kaggle, text=notebook("1", kaggle=metadata or {}), **fields).get("error")
 
     assert kaggle.kernels.version("rehearsal/small-kernel", 1).shape == given
-
-
-def test_an_account_that_is_not_verified_gets_a_cpu_in_silence(start):
-    kaggle = start(verified=False, queue_seconds=3600)
-
-    for shape in ("TpuV5E8", "NvidiaTeslaT4"):
-        assert not push(kaggle, machineShape=shape).get("error")
-
-    versions = kaggle.kernels.kernels["rehearsal/small-kernel"].versions
-    assert [version.shape for version in versions] == ["", "NvidiaTeslaT4"]
 
 
 @pytest.mark.parametrize(
@@ -303,7 +181,6 @@ def test_only_so_many_sessions_and_hours_are_given(kaggle, shape, kind, most, ho
     ("code", "fields"),
     [
         (400, {"newTitle": "four"}),
-        (400, {"newTitle": "!!!!! !!!!!"}),
         (400, {"slug": "rehearsal/../escape"}),
         (400, {"machineShape": "TpuV9"}),
         (200, {"slug": "stranger/small-kernel"}),
@@ -337,7 +214,6 @@ def test_an_output_is_listed_in_pages_without_links_and_nothing_else_is_served(s
 
     assert found == [f"deep/{number:02}.txt" for number in range(24)]
     named = {"ownerSlug": "rehearsal", "kernelSlug": "small-kernel", "versionNumber": 1}
-    assert ask(kaggle, "ListKernelFiles", **KERNEL, pageToken="-1").code == 400
     for path in ("missing", "deep", "", "../beside.txt", "deep/../deep/03.txt", "link"):
         assert ask(kaggle, "DownloadKernelOutput", **named, filePath=path).code == 404
 
@@ -368,7 +244,7 @@ def test_a_version_is_current_and_mounted_once_it_is_processed(start):
     assert ask(kaggle, "GetDataset", **DATA).said["currentVersionNumber"] == 1
 
 
-@pytest.mark.parametrize("name", ["a/b.txt", "a\\b", "..", "", "a\0b", "x" * 201])
+@pytest.mark.parametrize("name", ["a/b.txt", "a\\b", "..", "a\0b"])
 def test_a_name_that_could_be_a_path_is_refused(kaggle, name):
     """Of a file or a dataset."""
     made = {"ownerSlug": "rehearsal", "slug": name, "title": "Small data"}
@@ -378,21 +254,12 @@ def test_a_name_that_could_be_a_path_is_refused(kaggle, name):
     assert kaggle.datasets.datasets == {} and not [*kaggle.folder.glob("datasets/*")]
 
 
-@pytest.mark.parametrize(
-    "files",
-    [
-        {"a": "never-announced"},
-        {"a": "announced"},
-        {"one": "twice", "two": "twice"},
-        {"a.zip": b"PK"},
-    ],
-)
-def test_what_was_never_sent_is_there_twice_or_is_an_archive_makes_no_version(kaggle, files):
-    told = ask(kaggle, "StartBlobUpload", name="a.txt", contentLength=1).said
-    tokens = {"announced": told["token"], "twice": upload(kaggle, "a.txt", b"a")}
+def test_what_was_never_sent_is_there_twice_or_is_an_archive_makes_no_version(kaggle):
+    begun = ask(kaggle, "StartBlobUpload", name="a.txt", contentLength=1).said["token"]
+    twice = upload(kaggle, "a.txt", b"a")
 
-    given = {name: tokens.get(word, word) for name, word in files.items()}
-    assert publish(kaggle, **given).code == 400
+    for files in ({"a": "x"}, {"a": begun}, {"a": twice, "b": twice}, {"a.zip": b"PK"}):
+        assert publish(kaggle, **files).code == 400
     assert kaggle.datasets.datasets == {} and not [*kaggle.folder.glob("datasets/*")]
 
 
@@ -560,17 +427,13 @@ def test_the_facts_of_a_file_are_what_a_server_is_made_with(tmp_path):
     """What the file does not say stays as it is assumed."""
     path = written(tmp_path / "seen.json", layout="flat", gpus=1, rewritten=["a.csv"])
 
-    assert facts.read(path) == {"layout": "flat", "facts": Facts(gpus=1, rewritten=("a.csv",))}
+    assert facts.read(path) == {"layout": "flat", "facts": Facts(gpus=1, rewritten=["a.csv"])}
 
 
 @pytest.mark.parametrize(
     ("values", "said"),
     [
         ({"colour": "red"}, "unknown fact 'colour'; expected some of: refused_push, "),
-        ({"gpus": "two"}, "gpus='two'; expected something like 2"),
-        ({"internet": 1}, "internet=1; expected something like true"),
-        ({"rewritten": "a.csv"}, "rewritten='a.csv'; expected something like []"),
-        ({"refused_push": "all"}, "refused_push='all'; expected one of nothing, shell, source"),
         (None, "not what `invoke doctor --live` writes"),
     ],
 )
@@ -663,74 +526,14 @@ def test_a_session_has_the_internet_and_the_gpus_that_the_facts_say(start, inter
 
     machine = finished(kaggle).session.given["machine"]
     assert (machine.internet, machine.gpus) == (internet and not offline, gpus)
-    assert emulated("NvidiaTeslaT4", gpus) == {"JAX_NUM_CPU_DEVICES": str(max(gpus, 1))}
 
 
-def test_a_new_version_may_be_unknown_for_a_while(start):
-    """The first makes its kernel unknown; a later one leaves the older as the current one."""
-    kaggle = start(facts=Facts(versions_seconds=3600.0))
-    push(kaggle)
-    assert ask(kaggle, "GetKernelSessionStatus", **KERNEL).code == 404
-    assert not ask(kaggle, "ListKernels", group="PROFILE").said.get("kernels")
-    kaggle.kernels.version("rehearsal/small-kernel", 1).pushed -= 3600
-    push(kaggle)
-
-    current = ask(kaggle, "ListKernels", group="PROFILE").said["kernels"][0]
-    assert current["currentVersionNumber"] == 1
-    assert ask(kaggle, "GetKernelSessionStatus", **KERNEL, versionLabel="v2").code == 404
-
-
-@pytest.mark.parametrize("reserves", [True, False])
-def test_a_push_may_reserve_its_whole_timeout(start, reserves):
-    kaggle = start(facts=Facts(reserves=reserves), queue_seconds=3600)
-    kaggle.kernels.used_seconds["TPU"] = 17 * 3600.0
-
-    said = push(kaggle, enableTpu=True, sessionTimeoutSeconds=4 * 3600)
-    assert bool(said.get("error")) is reserves
-    ask(kaggle, "DeleteKernel", **KERNEL)
-    assert not push(kaggle, enableTpu=True, sessionTimeoutSeconds=2 * 3600).get("error")
-    quota = ask(kaggle, "GetAcceleratorQuotaStatistics").said["tpuQuota"]
-    assert ("timeReserved" in quota) is reserves
-
-
-NAMED = {"datasetDataSources": ["ann/weights"]}
-
-
-@pytest.mark.parametrize(
-    ("facts", "pushed", "call", "said"),
-    [
-        ({"new_script_seconds": 3600.0}, {}, "GetKernelSessionStatus", "'status': 'NEW_SCRIPT'"),
-        ({"prefixes": True}, NAMED, "GetKernel", "'datasets/ann/weights'"),
-        ({"prefixes": False}, NAMED, "GetKernel", "['ann/weights']"),
-        ({"other_slug": "-x"}, {}, "ListKernels", "'rehearsal/small-kernel-x'"),
-        ({"missing": "404"}, {"slug": "rehearsal/another-one"}, "GetKernel", "'code': 404"),
-        ({"missing": "403"}, {"slug": "rehearsal/another-one"}, "GetKernel", "'code': 403"),
-    ],
-)
-def test_a_call_is_answered_as_the_facts_say(start, tmp_path, facts, pushed, call, said):
-    kaggle = start(facts=Facts(**facts), datasets={"ann/weights": tmp_path})
-    push(kaggle, **pushed)
-    for kernel in kaggle.kernels.kernels.values():
-        assert kernel.versions[0].done.wait(SECONDS_AT_MOST)
-
-    fields = {"group": "PROFILE"} if call == "ListKernels" else KERNEL
-    assert said in str(ask(kaggle, call, **fields).said)
-
-
-@pytest.mark.parametrize(
-    ("service", "call", "fields"),
-    [
-        ("datasets.Dataset", "DownloadDataset", DATA),
-        ("competitions.Competition", "DownloadDataFiles", {"competitionName": "small"}),
-    ],
-)
-def test_all_files_come_as_one_archive(start, service, call, fields):
-    """As Kaggle's own command asks for them; what it shows first is there, too."""
+def test_all_files_of_a_competition_come_as_one_archive(start):
+    """As `kaggle competitions download` asks for them."""
     kaggle = start(competitions=[SMALL])
-    publish(kaggle, **{"a.txt": b"a", "b.txt": b"b"})
+    call = "/api/v1/competitions.CompetitionApiService/DownloadDataFiles"
 
-    answer = request(kaggle, "POST", f"/api/v1/{service}ApiService/{call}", json=fields)
+    answer = request(kaggle, "POST", call, json={"competitionName": "small"})
 
     with zipfile.ZipFile(io.BytesIO(answer.content)) as archive:
         assert len(archive.namelist()) == 2 and archive.testzip() is None
-    assert ask(kaggle, "GetDatasetMetadata", **DATA).said["info"]["title"] == "Small data"

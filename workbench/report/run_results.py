@@ -1,6 +1,6 @@
 """What a run wrote to its folder, read back and checked.
 
-In   the output of a training, as docs/dev/design.md names it; nothing changes it
+In   the output of a training, as docs/dev/contracts.md names it; nothing changes it
 Out  `Results`, which lists missing files; a corrupt file is refused
 """
 

@@ -34,17 +34,15 @@ def test_ctrl_c_ends_a_task_whose_clean_up_waits_for_a_lock_that_nobody_gives_ba
             raise AssertionError(f"nothing came; got the lock: {got}")
 
 
-def test_ctrl_c_is_after_the_task_what_it_was():
+@pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])
+def test_ctrl_c_is_after_the_task_what_it_was(handler):
+    signal.signal(signal.SIGINT, handler)
     with limit(60, "too long"):
-        pass
-    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
+        if handler is signal.SIG_IGN:
+            signal.raise_signal(signal.SIGINT)
+
+    assert signal.getsignal(signal.SIGINT) is handler
     assert signal.getitimer(signal.ITIMER_REAL) == (0.0, 0.0)
-
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    with limit(60, "too long"):
-        signal.raise_signal(signal.SIGINT)
-
-    assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
 
 
 def test_a_deadline_that_was_swallowed_comes_again():

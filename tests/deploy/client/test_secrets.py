@@ -3,7 +3,6 @@
 import base64
 import hashlib
 import json
-import os
 import random
 import string
 import subprocess
@@ -36,14 +35,11 @@ HELD = json.dumps({"username": "ann", "key": HEX32}, separators=(",", ":"))
 LEAKS = {
     "a token of Kaggle": (f"KGAT_{HEX32}", HEX32),
     "kaggle.json": (HELD, HEX32),
-    "kaggle.json, the other way round": (f'{{"key": "{HEX32}", "username": "ann"}}', HEX32),
-    "kaggle.json with a key of another form": (f'{{"username":"ann",\n "key":"{WORD36}"}}', WORD36),
+    "kaggle.json, the other way round": (f'{{"key": "{WORD36}",\n "username": "ann"}}', WORD36),
     "a key beside its word": (f"my kaggle key is {HEX32}.", HEX32),
     "a token in camel case": (f"accessToken: '{HEX32}'", HEX32),
     "an assignment in a shell": (f"export KAGGLE_KEY={HEX32}", HEX32),
-    "an assignment in fish": (f"set -x KAGGLE_API_TOKEN {WORD36}", WORD36),
     "an assignment in Python": (f'os.environ["KAGGLE_API_TOKEN"] = "{WORD36}"', WORD36),
-    "YAML": (f"env:\n  KAGGLE_API_TOKEN: {WORD36}\n", WORD36),
     "YAML of a container": (f"- name: KAGGLE_API_TOKEN\n  value: {WORD36}\n", WORD36),
     "a cell in a notebook's file": (json.dumps({"source": f'x\nKAGGLE_KEY = "{HEX32}"\n'}), HEX32),
     "a header": (f"Authorization: Basic {BASIC}", BASIC),
@@ -52,16 +48,12 @@ LEAKS = {
     "a proxy with a password": ("http_proxy=http://ann:pass-Phrase@proxy:3128", "pass-Phrase"),
     "an address that Google signed": (f"https://x/y?a=1&X-Goog-Signature={HEX256}", HEX256),
     "an address that Amazon signed": (f"https://x/y?X-Amz-Signature={HEX40}&z=1", HEX40),
-    "an address with a token": (f"https://x.example/y?a=1&token={WORD36}", WORD36),
     "an address in an address": (f"https://x/?u=https%3A%2F%2Fy%2F%3Ftoken%3D{WORD36}", WORD36),
     "Hugging Face": (f"login('hf_{WORD36}')", WORD36),
-    "GitHub": (f"ghp_{WORD36}", WORD36),
     "GitHub, fine-grained": (f"github_pat_{WORD60}", WORD60),
     "Amazon's secret": (f"aws_secret_access_key = {WORD40}", WORD40),
     "Anthropic": (f"sk-ant-api03-{WORD60}", WORD60),
-    "OpenAI": (f"sk-{WORD36}", WORD36),
     "Weights & Biases": (f"wandb.login(key='{HEX40}')", HEX40),
-    "Weights & Biases in a shell": (f"export WANDB_API_KEY={HEX40}", HEX40),
     "two names in Python": (f'USERNAME = "ann"\nKEY = "{HEX32}"', HEX32),
 }
 # Those of detect-secrets: found before anything is sent, and not in each line that is shown.
@@ -71,22 +63,16 @@ SENT = {
     "Amazon": f"AKIA{'Q7' * 8}",
     "Amazon's secret in quotes": f'aws_key = "{WORD40}"',
     "a private key": f"-----BEGIN RSA PRIVATE KEY-----\n{WORD60}\n-----END RSA PRIVATE KEY-----",
-    "a private key in JSON": json.dumps({"a": f"-----BEGIN PRIVATE KEY-----\n{WORD60}"}),
     "Slack": f"client = Slack('xoxb-{'12345678901-' * 2}{WORD36.lower()}')",
     "Stripe": f"sk_live_{WORD36[:24]}",
-    "GitLab": f"glpat-{WORD36[:20]}",
 }
 INNOCENT = [
-    "# docker run -u ann:build-image-2024-x image",
     base64.b64encode(json.dumps({"username": "ann" * 20}).encode()).decode(),
     '("KAGGLE_API_TOKEN", "KAGGLE_API_V1_TOKEN_123")',
-    f'MANIFEST_KEY = "{HEX32}"',
     f"# kaggle dataset, md5 {HEX32}",
     "https://example.com/list?key=train_images_2024_full",
     'auth = Tokenizer("bert", "bert-base-uncased-2018-10")',
-    'api.set_config_value("path", "data_2024_of_images")',
     f"sha256 = '{hashlib.sha256().hexdigest()}'  # of the key",
-    f"git+https://github.com/wandb/wandb@{HEX40}",
     "aws s3 cp s3://bucket/Images2024/train/fold1/of/5/parts .",
     "Bearer authentication is not used here, nor Basic authentication-with-words",
     'headers = {"Authorization": f"Bearer {token}"}',
@@ -96,7 +82,6 @@ INNOCENT = [
     "https://user:password@proxy.example and http://{user}:{password}@proxy",
     "https://www.kaggle.com/code/ann/digits-train-tpu?scriptVersionId=123456789",
     "from transformers import hf_argparser_2024",
-    "from metrics import APEvaluator2024",
     f"run {HEX32[:8]}-{HEX32[8:12]}-{HEX32[12:16]}-{HEX32[16:20]}-{HEX32[20:]}",
     '{"key": "patient_0123456789abcdef"}',
 ]
@@ -182,14 +167,14 @@ def test_json_without_its_secrets_is_still_json(value):
     assert not [name for name, (_, held) in LEAKS.items() if held in line]
 
 
-@pytest.mark.parametrize("piece", ["KAGGLE_", "username", "eyJ", "://a:", "token=", " key=a1"])
-def test_a_long_text_is_redacted_in_an_end(piece):
+def test_a_long_text_is_redacted_in_an_end():
     """A log is the run's to write; it must not be able to stop a watch. If each place looked at all
     others, this would take hours.
     """
-    code = "import sys; from deploy import secrets; secrets.redact(sys.argv[1] * 200_000)"
+    pieces = ("KAGGLE_", "username", "://a:", "token=", " key=a1")
+    code = f"from deploy.secrets import redact; [redact(piece * 200_000) for piece in {pieces}]"
 
-    subprocess.run([sys.executable, "-c", code, piece], cwd=ROOT, check=True, timeout=300)
+    subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, timeout=300)
 
 
 # What is in use
@@ -225,31 +210,6 @@ def test_a_variable_of_the_environment_is_in_use(monkeypatch, tmp_path):
     shown = secrets.redact(f"a key of no shape; correct-horse-4-battery; {token}")
 
     assert shown == f"…; …; {token}"
-
-
-def test_verbose_makes_no_library_tell_signed_addresses(between, tmp_path):
-    """A verbose client turns on the logs of all libraries; these hold every address."""
-    between.say("put", [(200, b"")])
-    address = f"http://localhost/put/x?X-Goog-Signature={HEX256}"
-    between.say("StartBlobUpload", [{"token": "t", "createUrl": address}])
-    code = (
-        "import pathlib, sys; from deploy.client import Kaggle;"
-        " Kaggle.connect().upload(pathlib.Path(sys.argv[1]))"
-    )
-    (tmp_path / "file").write_text("x")
-
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(tmp_path / "file")],
-        env={**os.environ, "VERBOSE": "1"},
-        capture_output=True,
-        text=True,
-    )
-
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-    assert between.count("put") == 1
-
-
-# What is shown
 
 
 def test_a_secret_is_taken_out_before_a_message_is_cut():

@@ -15,14 +15,13 @@ from deploy.errors import (
     Ambiguous,
     BadAnswer,
     DeadlinePassed,
-    Denied,
     NoQuota,
     NotFound,
     Refused,
     RunFailed,
 )
 from deploy.events import completed
-from deploy.journal import PUSH, Request
+from deploy.journal import PUSH, Made, Request, Sending
 from deploy.records import Records
 from deploy.runs import Run
 from tests.deploy import steps
@@ -33,7 +32,6 @@ RUN = Run(HANDLE, 2, "https://www.kaggle.com/code/ann/digits-train-tpu", "b1")
 LEFT = {"tpuQuota": {"timeUsed": "0s", "totalTimeAllowed": "72000s"}}
 FIRST = (404, {"code": 404, "message": "Not found"})
 STATUS, STREAM = "GetKernelSessionStatus", "digits-train-tpu"  # the end of its log's address
-BUSY = {"code": 429, "message": "Too many requests"}
 
 
 @pytest.fixture
@@ -42,12 +40,8 @@ def push(kaggle, ours, built, between, shown):
     between.say("GetAcceleratorQuotaStatistics", [LEFT])
     between.say("GetKernel", [FIRST])
 
-    def pushed(again=False):
+    def pushed():
         records, current = Records(ours), kaggle.get_kernel(HANDLE)
-        found = None if again else pushing.holding(kaggle, records, built, current)
-        if found is not None:
-            shown.append(pushing.adopted(*found).text)
-            return found[0]
         request = Request(PUSH, "digits", HANDLE, bundle_sha256=built.sha256)
         request = records.journal.intend(request)
         before = current.version if current else 0
@@ -58,28 +52,28 @@ def push(kaggle, ours, built, between, shown):
 
 
 @pytest.fixture
-def seen():
-    """Return the list of what a watch has told."""
-    return []
-
-
-@pytest.fixture
-def watch(kaggle, ours, shown, seen):
-    def tell(event):
-        seen.append(event)
-        shown.append(in_a_line(event))
+def watch(kaggle, ours, shown):
+    """Return what watches a run, and returns what it has told."""
 
     def watched(run=RUN, **more):
-        records = Records(replace(ours, **{"deadline_seconds": 60, **more}))
-        return completed(watching.watch(kaggle, records, run), tell)
+        seen = []
+
+        def tell(event):
+            seen.append(event)
+            shown.append(in_a_line(event))
+
+        records = Records(replace(ours, **more))
+        assert completed(watching.watch(kaggle, records, run), tell) == "COMPLETE"
+        return seen
 
     return watched
 
 
 def stream(*pieces, whole=True):
     """Return a live log as Kaggle sends it, to its end or cut off."""
-    events = [f"data: {json.dumps(piece)}\n\n" for piece in pieces]
-    text = "".join([*events, *["data: END_OF_LOG\n\n"] * whole])
+    events = [f"data: {json.dumps(piece, ensure_ascii=False)}\n\n" for piece in pieces]
+    end = ["data:END_OF_LOG\r\n\r\n", 'data:{"data": "of another log\\n"}\n\n']
+    text = "".join([*events, *end * whole])
     return 200, text.encode(), {"Content-Type": "text/event-stream"}
 
 
@@ -126,20 +120,13 @@ BOB = f"https://www.kaggle.com/code/{HANDLE.replace('ann', 'bob')}"
     ("answer", "kind", "said"),
     [
         ({"error": "Maximum weekly GPU quota of 30.00 hours reached."}, NoQuota, "quota"),
-        ({"versionNumber": 1, "invalidDatasetSources": ["ann/gone"]}, Refused, "ann/gone"),
         ({"versionNumber": 1, "invalidTags": ["tpu"]}, Refused, "tpu"),
-        ((400, {"code": 400, "message": "less than 1 megabytes."}), Refused, "megabytes"),
-        ((429, BUSY), NoQuota, "Too many"),
-        ({"error": BUSY}, NoQuota, "Too many"),
         # Kaggle keeps an address without a version where an earlier push was refused.
         ((404, {"code": 404, "message": "Notebook not found"}), Refused, WAY_OUT),
         # A notebook of somebody else is never watched.
         ({"versionNumber": 1, "ref": BOB}, BadAnswer, "somebody else"),
-        ({"versionNumber": 1, "url": BOB}, BadAnswer, "somebody else"),
         # It may have happened: what is there is looked at.
         ({}, Ambiguous, "no version number"),
-        ({"versionNumber": "1"}, Ambiguous, "lost"),
-        (RESET, Ambiguous, "lost"),
         ((500, b""), Ambiguous, rf"(?s)500 each time: {HANDLE} may be.*Delete it by hand"),
     ],
 )
@@ -155,40 +142,26 @@ def test_a_refusal_inside_a_success_is_a_refusal(push, between, answer, kind, sa
 
 
 @pytest.mark.parametrize(
-    ("before", "now", "kind", "said"),
+    ("before", "sources", "kind", "said"),
     [
-        (FIRST, current(1, "somebody else's"), Ambiguous, "lost"),
         # The same bundle pushed twice has the same text; only a new version proves the second push.
-        ("ours", "ours", Ambiguous, "lost"),
+        (1, ("digits",), Ambiguous, "lost"),
         # The answer would have said so; the version that it made says it too.
-        (FIRST, "without its source", Refused, "competition sources: digits"),
+        (0, (), Refused, "competition sources: digits"),
     ],
 )
 def test_the_same_source_from_an_earlier_version_is_not_taken_for_ours(
-    push, between, built, before, now, kind, said
+    push, between, built, before, sources, kind, said
 ):
     """Nor any other that does not prove that a push of which nothing was heard has arrived."""
-    known = {
-        "ours": current(1, built.sha256),
-        "without its source": current(1, built.sha256, sources=()),
-    }
-    first, later = (known.get(str(each), each) for each in (before, now))
+    now = current(1, built.sha256, sources)
     between.say("SaveKernel", [RESET])
-    between.say("GetKernel", itertools.chain([first], itertools.repeat(later)))
+    between.say("GetKernel", itertools.chain([now if before else FIRST], itertools.repeat(now)))
 
     with pytest.raises(kind, match=said):
-        push(again=True)
+        push()
 
     assert between.count("SaveKernel") == 1
-
-
-def test_a_bundle_that_is_there_is_not_pushed_again(push, between, built, shown):
-    """As when another window pushed it since this one looked."""
-    between.say("GetKernel", [current(1, built.sha256)])
-    between.say(STATUS, states("RUNNING"))
-
-    assert push().version == 1
-    assert between.count("SaveKernel") == 0 and len(shown) == 1
 
 
 def test_our_version_is_found_behind_one_of_somebody_else(push, between, built):
@@ -208,7 +181,7 @@ def test_a_watch_follows_its_own_version_through_blips(kaggle, watch, between, s
         looks += [(200, odd), *states("RUNNING")]
     between.say(STATUS, [*looks, *states("COMPLETE")])
 
-    assert watch() == "COMPLETE"
+    watch()
 
     assert {body["versionLabel"] for body in between.bodies(STATUS)} == {"v2"}
     told = [line.split("  ", 2)[2] for line in shown]
@@ -216,14 +189,14 @@ def test_a_watch_follows_its_own_version_through_blips(kaggle, watch, between, s
     assert told[-1] == "COMPLETE"
 
 
-def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown, seen):
-    """The last line of progress, without stderr, brackets and keys. A log that breaks off is
-    followed again from its beginning, as Kaggle sends it; a line may come in two pieces, with what
-    a terminal would obey. The look at a run has all progress once.
+def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown):
+    """The last line of progress, without stderr, brackets and keys; or words, in any language. A
+    log that breaks off is followed again from its beginning, as Kaggle sends it; a line may come in
+    two pieces, with what a terminal would obey. Each line of progress counts once.
     """
     early = [{"data": json.dumps({"step": n, "loss": 1 / n}) + "\n"} for n in (1, 2)]
     line = {"step": 43, "steps": 337, "loss": 0.25, "images_per_second": 1834.5, "other": "x"}
-    text = json.dumps({**line, "eta_seconds": 30}) + "\n}\n\x1b[2K"
+    text = json.dumps({**line, "eta_seconds": 30}) + "\n}\n\x1b[2K× Å \u2028 ü 漢字 🎉\n"
     pieces = [{"stream_name": "stdout", "data": each} for each in (text[:9], text[9:])]
     library = {"stream_name": "stderr", "data": "I0000 oneDNN\n"}
     between.say("GetAcceleratorQuotaStatistics", [LEFT])
@@ -233,44 +206,54 @@ def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown,
         STREAM, [broken, RESET, (500, b""), (200, b"<html>"), stream(*early, *pieces, library)]
     )
 
-    assert watch() == "COMPLETE"
+    look = watch()[-1]
 
     progress = "step 43 of 337  loss 0.2500  1,834 images/s  0:00:30 to go"
     assert any(line.endswith(f"RUNNING  {progress}") for line in shown)
-    look = seen[-1]
     assert [line["step"] for line in look.progress] == [1, 2, 43]
+    assert look.words == "× Å \u2028 ü 漢字 🎉"
     assert (look.status, look.ended, look.accelerator) == ("COMPLETE", True, "TPU")
     assert (look.left, look.allowed) == (72_000, 72_000)
 
 
-@pytest.mark.parametrize(
-    ("run", "now", "kind", "there"),
-    [
-        (Run(HANDLE, 9, "", ""), current(3, ""), NotFound, "the newest version is 3"),
-        (Run("bob/other", 1, "", ""), FIRST, Denied, "that ann may see"),
-    ],
-)
-def test_a_run_that_is_not_there_is_not_said_to_continue(
-    watch, between, shown, run, now, kind, there
+def test_a_busy_log_asks_for_the_status_no_more_often_than_a_quiet_one(
+    watch, between, kaggle, monkeypatch
 ):
+    """Once a minute in the long run; and a pipe gets a line of progress every five minutes."""
+    kaggle.pace, now = Pace(first=5, most=60, patience=300), [0.0]
+
+    class Busy(watching.Log):
+        def _follow(self):
+            """Follow nothing."""
+
+    def sleep(seconds):
+        now[0] += seconds
+        logs[0].progress.append({"step": now[0]})
+
+    logs = [Busy(kaggle, RUN)]
+    monkeypatch.setattr(watching, "Log", lambda *_: logs[0])
+    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
+    monkeypatch.setattr(watching, "time", clock)
+    states_ = ({"status": "RUNNING" if now[0] < 600 else "COMPLETE"} for _ in itertools.count())
+    between.say(STATUS, states_)
+
+    seen = watch(deadline_seconds=1200)
+
+    assert between.count(STATUS) == 16
+    assert sum(not status.often for status in seen) <= 6 < len(seen)
+
+
+def test_a_run_that_is_not_there_is_not_said_to_continue(watch, between, shown):
     """It is refused at once, since nobody has just pushed it."""
     between.always(STATUS, (403, {"code": 403, "message": "Permission denied"}))
-    between.say("GetKernel", [now])
+    between.say("GetKernel", [current(3, "")])
     between.always("ListKernels", {"kernels": []})
 
-    with pytest.raises(kind, match=f"There is no run {run}.*{there}") as caught:
-        watch(run)
+    said = f"There is no run {HANDLE}/9: the newest version is 3"
+    with pytest.raises(NotFound, match=said) as caught:
+        watch(Run(HANDLE, 9))
 
     assert "continues" not in str(caught.value) and not shown
-
-
-@pytest.mark.parametrize("answer", [(404, b""), (200, b"\xff\xfe"), RESET])
-def test_a_log_that_cannot_be_read_does_not_end_a_watch(watch, between, answer):
-    """The status alone decides."""
-    between.say(STATUS, states("RUNNING", "RUNNING", "COMPLETE"))
-    between.always(STREAM, answer)
-
-    assert watch() == "COMPLETE"
 
 
 def test_waiting_for_a_machine_and_running_have_their_own_limits(watch, between, monkeypatch):
@@ -295,22 +278,11 @@ def test_waiting_for_a_machine_and_running_have_their_own_limits(watch, between,
         watch(deadline_seconds=30, queue_seconds=0.5)
 
 
-@pytest.mark.parametrize(
-    ("words", "fix"),
-    [
-        ("tensorflow.errors.ResourceExhaustedError: RESOURCE_EXHAUSTED: 16G", "Memory ran out"),
-        (
-            "pipeline.errors.ConfigError: URL fetch failure on https://storage.googleapis.com:"
-            " [Errno -3] Temporary failure in name resolution",
-            "verify the phone",
-        ),
-        ("ValueError: does not fit", "said: ValueError: does not fit"),
-    ],
-)
-def test_a_failed_run_tells_its_cell_and_what_usually_helps(watch, between, words, fix):
+def test_a_failed_run_tells_its_cell_and_what_usually_helps(watch, between):
     """Kaggle's message and the error of the cell, without a browser, and without what the log would
     do to the terminal.
     """
+    words = "ConfigError: URL fetch failure: Temporary failure in name resolution"
     between.say(STATUS, [{"status": "ERROR", "failureMessage": "Your notebook threw an exception"}])
     lines = [*(f"line {n}" for n in range(100)), 'Exception encountered at "In [7]":']
     lines += [f"\x1b[31m{words[:9]}\x1b[0m{words[9:]}", "end"]
@@ -321,6 +293,23 @@ def test_a_failed_run_tells_its_cell_and_what_usually_helps(watch, between, word
         watch()
 
     message = str(caught.value)
-    for part in ("threw an exception", "In [7]", words, "| end", "| line 99", fix):
+    for part in ("threw an exception", "In [7]", f"said: {words}", "| end", "verify the phone"):
         assert part in message
-    assert "| line 1\n" not in message and "\x1b" not in message
+    assert "| line 99\n" in message and "| line 1\n" not in message and "\x1b" not in message
+
+
+def test_a_run_that_was_stopped_in_a_browser_is_said_to_be_cancelled(watch, between, ours):
+    """Nothing is wrong with it: there is no cause to fix."""
+    journal = Records(ours).journal
+    pushed = journal.intend(Request(PUSH, "digits", HANDLE, kernel="train-tpu"))
+    journal.record(journal.record(pushed, Sending(1)), Made(2, {}))
+    between.always(STATUS, {"status": "CANCEL_ACKNOWLEDGED"})
+    between.always("ListKernelSessionOutput", {"log": ""})
+
+    with pytest.raises(RunFailed, match="cancelled on kaggle") as caught:
+        watch()
+
+    said = str(caught.value)
+    assert "Fix" not in said and "\ninvoke push-train\n" in said
+    assert f"invoke pull --run {RUN}" in said
+    assert journal.requests(PUSH)[0].status == "CANCEL_ACKNOWLEDGED"

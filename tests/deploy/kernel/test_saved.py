@@ -24,18 +24,16 @@ def trained(folder: Path, *steps: int) -> Path:
 
 
 def test_the_newest_whole_checkpoint_counts_and_goes_along_with_its_history(tmp_path):
-    """The older one stays behind."""
+    """The older one stays behind. A folder without any has saved nothing."""
+    (tmp_path / "checkpoints" / ".writing-x").mkdir(parents=True)
+    assert saved.read(tmp_path) is None
+
     found = saved.read(trained(tmp_path, 20, 40))
 
     assert (str(found), found.step) == ("partial, step 40 of 120", 40)
     assert found.newest.folder == "checkpoints/step-00000040"
-    assert list(found.files) == [
-        "checkpoints/step-00000040/manifest.json",
-        "checkpoints/step-00000040/state.npz",
-        "history.csv",
-        "progress.jsonl",
-    ]
-    assert found.expect("kernel")["step"] == 40
+    files = [f"{found.newest.folder}/{name}" for name in ("manifest.json", "state.npz")]
+    assert list(found.files) == [*files, "history.csv", "progress.jsonl"]
 
 
 @pytest.mark.parametrize("name", ["state.npz", "manifest.json"])
@@ -47,16 +45,7 @@ def test_a_corrupt_checkpoint_is_skipped(tmp_path, name):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
-    found = saved.read(tmp_path)
-
-    assert found.step == 20
-
-
-def test_without_a_whole_checkpoint_nothing_is_saved(tmp_path):
-    """An empty folder, or one with a save that was under way."""
-    (tmp_path / "checkpoints" / ".writing-x").mkdir(parents=True)
-
-    assert saved.read(tmp_path) is None
+    assert saved.read(tmp_path).step == 20
 
 
 def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
@@ -75,17 +64,19 @@ def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
 
 def test_each_fold_is_taken_whole(tmp_path):
     """What a finished one left, and the newest step of each; the tenth comes after the second."""
-    for number, step in ((1, 120), (2, 120), (10, 40)):
+    steps = {1: 120, 2: 120, 10: 40}
+    for number, step in steps.items():
         trained(tmp_path / f"fold-{number}", step)
     (tmp_path / "fold-1" / "scores.csv").write_text("0.5\n")
 
     found = saved.read(tmp_path)
 
-    steps = zip((1, 2, 10), (120, 120, 40), strict=True)
-    told = [f"fold-{number} step {step} of 120" for number, step in steps]
+    told = [f"fold-{number} step {step} of 120" for number, step in steps.items()]
     assert (found.step, str(found)) == (280, f"partial, {', '.join(told)}")
     assert found.newest.folder == "fold-10/checkpoints/step-00000040"
     assert "fold-1/scores.csv" in found.files and found.expect("kernel")["step"] == 40
+    names = [f"fold-{number}/checkpoints/step-00000040/manifest.json" for number in steps]
+    assert saved.describe(names, []) == "partial, in fold-10"
 
 
 def test_a_run_is_complete_by_its_own_word_or_by_its_artifact(tmp_path):
@@ -101,45 +92,26 @@ def test_a_run_is_complete_by_its_own_word_or_by_its_artifact(tmp_path):
     assert words == ["complete", "complete", "partial, step 40 of 120"]
 
 
-def test_what_kaggle_changed_and_is_found_again_is_not_resumed_with(tmp_path):
-    """The curves begin anew then; the training does not."""
-    provenance.seal(trained(tmp_path, 40), "partial")
-    before = saved.read(tmp_path).files
-    (tmp_path / "history.csv").write_text("epoch\r\n")
-
-    found = saved.read(tmp_path)
-
-    assert before.keys() - found.files.keys() == {"history.csv"} and found.step == 40
-
-
-def test_what_kaggle_changed_and_a_training_needs_is_refused(tmp_path):
-    """The later folds begin with the weights that `init_from` named."""
+def test_what_was_changed_and_is_found_again_is_not_resumed_with(tmp_path):
+    """The curves begin anew then. The later folds begin with the weights that `init_from` named."""
     trained(tmp_path, 40)
     weights = tmp_path / "fold-1" / "init" / "weights.npz"
     weights.parent.mkdir(parents=True)
     weights.write_text("{}")
     provenance.seal(tmp_path, "partial")
-    weights.write_text("{} ")
+    before = saved.read(tmp_path).files
+    (tmp_path / "history.csv").write_text("epoch\r\n")
 
+    assert before.keys() - saved.read(tmp_path).files.keys() == {"history.csv"}
+    weights.write_text("{} ")
     with pytest.raises(Unverified, match=r"weights\.npz is not what the run wrote"):
         saved.read(tmp_path)
 
 
-def test_the_names_of_the_files_tell_before_a_download():
-    """Of folds only which one it is."""
-    names = [f"fold-{fold}/checkpoints/step-00000040/manifest.json" for fold in (2, 10)]
-
-    assert saved.describe(names, []) == "partial, in fold-10"
-
-
-CHANGED = "(?s)changed after it was written.*Expected the bytes that the run wrote.*invoke pull"
-
-
 def edit(artifact, **changes):
-    """Change values of the manifest, or leave out those that are None."""
+    """Change values of the manifest."""
     path = artifact / "manifest.json"
     values = json.loads(path.read_text()) | changes
-    values = {name: value for name, value in values.items() if value is not None}
     path.write_text(json.dumps(values, indent=2, sort_keys=True) + "\n")
 
 
@@ -172,7 +144,7 @@ def test_missing_extra_and_cut_files_are_all_named(artifact):
     listed = json.loads((artifact / "manifest.json").read_text())["files"]
     reseal(artifact, files={**listed, "golden.npz": {"sha256": "0" * 64, "size": 1}})
 
-    named = r"(?s)extra\.bin is not in.*golden\.npz is missing.*weights\.npz .* 3 bytes.*expected 7"
+    named = r"(?s)extra\.bin is not in.*golden\.npz is missing.*weights\.npz has other bytes"
     with pytest.raises(Unverified, match=named):
         saved.manifest(artifact)
 
@@ -181,22 +153,13 @@ def test_missing_extra_and_cut_files_are_all_named(artifact):
     ("spoil", "said"),
     [
         # Its files are whole, and inference would refuse it on the GPU.
-        (lambda path: edit(path, run_id="r2"), CHANGED),
-        (lambda path: edit(path, metrics={"accuracy": 1.0}), CHANGED),
-        (lambda path: edit(path, manifest_sha256="0" * 64), CHANGED),
-        (lambda path: edit(path, manifest_sha256=None), "lacks manifest_sha256"),
+        (lambda path: edit(path, run_id="r2"), "(?s)changed after.*the bytes that the run.*invoke"),
         (link, "weights.npz is missing, or a link"),
+        (lambda path: (path / "manifest.json").unlink(), r"cannot be read(.|\n)*\ninvoke pull"),
     ],
 )
 def test_a_broken_or_edited_artifact_proves_nothing(artifact, spoil, said):
-    """Missing fields never count as success."""
     spoil(artifact)
 
     with pytest.raises(Unverified, match=said):
         saved.manifest(artifact)
-
-
-def test_without_a_manifest_the_message_says_what_to_run(tmp_path):
-    """Pull comes first; a folder without a manifest is no artifact that anybody can vouch for."""
-    with pytest.raises(Unverified, match=r"manifest\.json cannot be read(.|\n)*\ninvoke pull"):
-        saved.manifest(tmp_path / "artifact")

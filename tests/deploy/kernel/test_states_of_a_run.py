@@ -7,6 +7,7 @@ has decided what it means.
 
 import itertools
 import json
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -44,16 +45,15 @@ KERNEL = {
     "CANCEL_ACKNOWLEDGED": "was cancelled on kaggle.com",
     "NEW_SCRIPT": "was saved and not run",
 }
+ON_ITS_WAY = (
+    *("NOT_YET_PERSISTED", "BLOBS_RECEIVED", "BLOBS_DECOMPRESSED", "BLOBS_COPIED_TO_SDS"),
+    *("INDIVIDUAL_BLOBS_COMPRESSED", "REPROCESSING"),
+)
 DATASET = {
-    "NOT_YET_PERSISTED": WAITS,
-    "BLOBS_RECEIVED": WAITS,
-    "BLOBS_DECOMPRESSED": WAITS,
-    "BLOBS_COPIED_TO_SDS": WAITS,
-    "INDIVIDUAL_BLOBS_COMPRESSED": WAITS,
+    **dict.fromkeys(ON_ITS_WAY, WAITS),
     "READY": SUCCESS,
     "FAILED": "is FAILED",
     "DELETED": "is DELETED",
-    "REPROCESSING": WAITS,
 }
 SUBMISSION = {"PENDING": WAITS, "COMPLETE": SUCCESS, "ERROR": "Notebook Timeout"}
 # Beside the client's words: one that it does not know, and answers without any, which it reads as
@@ -84,17 +84,14 @@ def ended(task):
     return SUCCESS
 
 
-@pytest.mark.parametrize(
-    ("words", "handled"),
-    [
+def test_every_word_of_the_installed_client_is_decided():
+    """A word that is new here is waited with, and somebody should know."""
+    for words, handled in (
         (KernelWorkerStatus, KERNEL),
         (DatabundleVersionStatus, DATASET),
         (SubmissionStatus, SUBMISSION),
-    ],
-)
-def test_every_word_of_the_installed_client_is_decided(words, handled):
-    """A word that is new here is waited with, and somebody should know."""
-    assert {word.name for word in words} == set(handled)
+    ):
+        assert {word.name for word in words} == set(handled)
 
 
 @answers(KERNEL)
@@ -119,7 +116,7 @@ def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, answer
 def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(
     kaggle, between, built, ours, answer, end
 ):
-    """A second session is one too many, and cannot be stopped."""
+    """A second session is one too many, and cannot be stopped. Without a source it is no run."""
     metadata = {"currentVersionNumber": 7, "competitionDataSources": ["digits"]}
     between.always("GetKernel", {"metadata": metadata, "blob": {"source": built.sha256}})
     between.always(STATUS, (200, answer))
@@ -130,73 +127,46 @@ def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(
 
     stopping = answer.get("status") == "CANCEL_REQUESTED"  # it will not be a success
     assert (found == [None]) == (end not in (SUCCESS, WAITS) or stopping)
-
-
-@pytest.fixture
-def publish(kaggle, between, artifact, shown):
-    """Return what publishes; what ends by itself has all the time it needs."""
-    takes_all(between, artifact)
-    act = partial(published, kaggle, artifact, shown)
-    return lambda end: ended(partial(act, SECONDS if end == WAITS else 60))
+    lacking = replace(current, competition_sources=())
+    assert push.holding(kaggle, Records(ours), built, lacking) is None
 
 
 @answers(DATASET)
-def test_publish_knows_what_a_word_means_for_the_version_it_made(publish, between, answer, end):
-    """Ready is what can be mounted, and nothing else."""
+def test_publish_knows_what_a_word_means_for_the_version_it_made(
+    kaggle, between, artifact, shown, answer, end
+):
+    """Ready is what can be mounted, and nothing else. What ends by itself has all the time it
+    needs.
+    """
+    takes_all(between, artifact)
     between.say("GetDataset", itertools.chain([GONE], itertools.repeat(at(1))))
     between.say("GetDatasetStatus", itertools.chain([GONE], itertools.repeat((200, answer))))
 
-    assert end in publish(end)
+    seconds = SECONDS if end == WAITS else 60
+    assert end in ended(lambda: published(kaggle, artifact, shown, seconds))
     assert between.count("CreateDataset") == 1
 
 
-@answers(DATASET)
-def test_publish_adds_no_version_while_another_is_on_its_way(publish, between, answer, end):
-    """Behind one that failed the one before it is current, and its bytes decide: here they are
-    ours.
-    """
-    between.always("GetDataset", at(4))
-    between.always("GetDatasetStatus", (200, answer))
-
-    assert publish(end) == (WAITS if end == WAITS else SUCCESS)
-    assert between.count("CreateDatasetVersion") == 0
+SCORE = {"ref": 7, "errorDescription": "Notebook Timeout"}
+# Complete without a number is waited with: a blank score once cost nineteen hours.
+UNSCORED = [({"status": "COMPLETE", "publicScore": each}, WAITS) for each in ("", "nan", "pending")]
 
 
-@pytest.fixture
-def submit(kaggle, between, tmp_path, shown):
-    """Return what submits to a competition that takes it."""
+@pytest.mark.parametrize(
+    ("answer", "end"),
+    [
+        *(({"status": word, "publicScore": "0.5"}, end) for word, end in SUBMISSION.items()),
+        *(({"publicScore": "0.5", **odd}, WAITS) for odd in ODD),
+        *UNSCORED,
+    ],
+)
+def test_submit_knows_what_a_word_means(kaggle, between, tmp_path, shown, answer, end):
+    """The score counts with the word alone, and the failure comes with its reason."""
     scores_all(between)
+    between.always("GetSubmission", (200, {**SCORE, **answer}))
     path = tmp_path / "submission.csv"
     path.write_text("id,label\n1,0\n")
-    act = partial(submitted, kaggle, RUN, path, shown, deadline_seconds=SECONDS)
-    return lambda: ended(act)
 
-
-@answers(SUBMISSION)
-def test_submit_knows_what_a_word_means(submit, between, answer, end):
-    """The score counts with the word alone, and the failure comes with its reason."""
-    answered = {"ref": 7, "errorDescription": "Notebook Timeout", **answer}
-    answered |= {"publicScore": "0.5"} if answer.get("status") != "ERROR" else {}
-    between.always("GetSubmission", (200, answered))
-
-    assert end in submit()
+    submit = partial(submitted, kaggle, RUN, path, shown, deadline_seconds=SECONDS)
+    assert end in ended(submit)
     assert between.count("CreateCodeSubmission") == 1
-
-
-@pytest.mark.parametrize("score", ["", "nan", "pending"])
-def test_complete_without_a_number_is_waited_with(submit, between, score):
-    """A blank score once cost nineteen hours."""
-    between.always("GetSubmission", {"ref": 7, "status": "COMPLETE", "publicScore": score})
-
-    assert submit() == WAITS
-
-
-@answers(SUBMISSION)
-def test_no_second_submission_is_spent(submit, between, answer, end):
-    """Whatever the list says of the first: also where it failed, or cannot be read."""
-    listed = {"ref": 4, "description": f"digits [run {RUN}]", **answer}
-    between.always("ListSubmissions", {"submissions": [listed]})
-
-    submit()
-
-    assert between.count("CreateCodeSubmission") == 0

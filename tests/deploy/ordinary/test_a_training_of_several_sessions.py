@@ -3,7 +3,6 @@ sources: one that was just attached may be mounted in the second run only.
 """
 
 import json
-import shutil
 from typing import Any
 
 import pytest
@@ -15,35 +14,35 @@ from deploy.project import INFER, TRAIN, Project
 from deploy.records import Records
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
-from tests.deploy import small, steps
-from tests.deploy.invoked import ROOT
-from tests.deploy.small import HANDLE, connect, push, write_kernel
+from localkaggle.sessions.session import Outcome
+from pipeline.runtime import mounts
+from tests.deploy import steps
+from tests.deploy.small import HANDLE, connect, push
 from tests.deploy.trainer import Script, unbroken
-from tests.e2e.plain_session import Plain
 from tests.faults.recorded_session import Recorded
 
-FINDS = """
-from pipeline.runtime import mounts
-mounts.competition(mounts.root() / "input", "digits", "sample_submission.csv")
-"""
-FINDING_INFER = f"""{small.HEAD}{FINDS}
-expect = json.loads(Path("bundle.json").read_text())["expect"]
-mounts.artifact(mounts.root() / "input", expect["run_id"])
-sample = mounts.root() / "input/competitions/digits/sample_submission.csv"
-Path("submission.csv").write_bytes(sample.read_bytes())
-seal(["bundle.json", "submission.csv"])
-"""
+
+class Finding(Recorded):
+    """An inference that fails unless its sources are mounted."""
+
+    def run(self) -> Outcome:
+        """Fail, or write a submission."""
+        if self._inputs:
+            return super().run()
+        self._log.start()
+        self._log.add("stderr", f"{mounts.NOT_MOUNTED} anything\n")
+        return Outcome("exception", "The notebook threw an exception", 0.0)
 
 
 @pytest.fixture
 def start(host):
     """Return a function that starts a Kaggle whose trainings follow a script, and logs in."""
 
-    def begin(script: Script):
+    def begin(script: Script, **options: Any):
         def session(folder: Any, *given: Any, **rest: Any) -> Any:
-            return (script if TRAIN in folder.name else Recorded)(folder, *given, **rest)
+            return (script if TRAIN in folder.name else Finding)(folder, *given, **rest)
 
-        return host(session=session), connect()
+        return host(session=session, **options), connect()
 
     return begin
 
@@ -87,24 +86,16 @@ def test_relay_trains_from_session_to_session_and_goes_on_to_the_score(start, ou
 # A source that was just attached
 
 
-def test_the_same_notebook_is_pushed_once_more_and_the_chain_goes_on(root, host, ours, shown):
-    """The notebooks look for their inputs with the project's own code."""
-    for name in ("errors.py", "runtime/mounts.py"):
-        (root / "pipeline" / name).parent.mkdir(exist_ok=True)
-        (root / "pipeline" / name).with_name("__init__.py").touch()
-        shutil.copy(ROOT / "pipeline" / name, root / "pipeline" / name)
-    shutil.copytree(ROOT / "formats", root / "formats")
-    write_kernel(root, "infer-gpu", FINDING_INFER)
-    write_kernel(root, "train-tpu", small.TRAIN.replace("origin =", f"{FINDS}origin ="))
-    local = host(session=Plain, facts=Facts(late_sources=True))
+def test_the_same_notebook_is_pushed_once_more_and_the_chain_goes_on(start, ours, shown):
+    local, kaggle = start(Script(v2="complete"), facts=Facts(late_sources=True))
 
-    result = run(connect(), ours, shown)
+    result = run(kaggle, ours, shown)
 
     assert (result.train.version, result.infer.version) == (2, 2)
     assert result.submission.score is not None
     for kernel in local.kernels.kernels.values():
         failed, passed = kernel.versions
-        assert "Kaggle has not mounted the competition 'digits'" in failed.log.text()
+        assert mounts.NOT_MOUNTED in failed.log.text()
         assert failed.request.text == passed.request.text
     told = [line for line in shown if "\nPushing the same again, once" in line]
     assert len(told) == 2
@@ -137,7 +128,7 @@ def with_theirs(start, ours, tmp_path):
 
 
 def test_a_dataset_that_is_not_shared_ends_a_push_before_its_session(with_theirs, ours, shown):
-    """Exit code 2. Once it is shared the same command pushes."""
+    """Exit code 2. Once it is shared the same command pushes, also where Kaggle does not tell."""
     local, kaggle = with_theirs
 
     with pytest.raises(SourceMissing, match=f"Kaggle shows rehearsal no dataset {THEIRS}") as told:
@@ -148,17 +139,8 @@ def test_a_dataset_that_is_not_shared_ends_a_push_before_its_session(with_theirs
     rows = {row.name: row for row in doctor.examine(ours.root, lambda: ours, pace=kaggle.pace)}
     assert rows["sources"].verdict == "FAIL" and THEIRS in rows["sources"].found
     local.datasets.datasets[THEIRS].is_private = False
-    assert push(kaggle, ours, show=shown.append).version == 1
-
-
-def test_a_dataset_that_kaggle_does_not_tell_of_keeps_no_push_back(with_theirs, ours, shown):
-    local, kaggle = with_theirs
-    local.datasets.datasets[THEIRS].is_private = False
     local.faults.say("GetDataset", ["400"])
-
-    run = push(kaggle, ours, show=shown.append)
-
-    assert run.version == 1
+    assert push(kaggle, ours, show=shown.append).version == 1
     assert any(line.startswith(f"Not known whether Kaggle has {THEIRS}: ") for line in shown)
 
 

@@ -9,36 +9,23 @@ from deploy.project import TRAIN
 from deploy.records import Records
 from localkaggle.faults import instead
 from tests.deploy import small
-from tests.faults.world import competition
 
 
-@pytest.fixture
-def local(host):
-    """A Kaggle with two competitions, whose runs wait for ever."""
-    two = [competition(), replace(competition(), slug="letters", title="Letters")]
-    return host(competitions=two, queue_seconds=3600.0)
-
-
-@pytest.fixture
-def kaggle(local):
-    return small.connect()
-
-
-def test_the_last_run_is_of_the_same_competition(kaggle, ours):
+def test_the_last_run_is_of_the_same_competition(host, ours):
     """Whether the file is in another folder, or `competition` was edited in it."""
-    run = small.push(kaggle, ours)
-    others = replace(ours, competition="letters")
+    host(queue_seconds=3600.0)
+    run = small.push(small.connect(), ours)
 
     assert Records(ours).last_run(TRAIN).handle == run.handle
     with pytest.raises(UsageError, match="with the config digits for the competition letters"):
-        Records(others).last_run(TRAIN)
+        Records(replace(ours, competition="letters")).last_run(TRAIN)
 
 
-def test_a_notebook_whose_title_is_taken_may_get_another_address(local, kaggle, ours):
+def test_a_notebook_whose_title_is_taken_may_get_another_address(host, ours):
     """Kaggle says so with 409, or with 200."""
-    taken = 'The requested title "Digits Train Tpu" is already in use by a notebook.'
+    local, taken = host(), 'The requested title "Digits Train Tpu" is already in use by a notebook.'
     for answer in (instead(409, {"code": 409, "message": taken}), instead(200, {"error": taken})):
         local.faults.say("SaveKernel", [answer])
 
         with pytest.raises(Refused, match=r"notebook\.\n(.|\n)*relay.toml:\n\[slugs\]"):
-            small.push(kaggle, ours)
+            small.push(small.connect(), ours)

@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[3]
+from tests.deploy.invoked import ROOT
+
 NEEDS = "kaggle-relay needs Linux or macOS; on Windows run it in WSL: "
 
-# What Python starts with there. A Mac has no `unshare`, no prctl and no CPU affinity.
+# What Python starts with there. A Mac has no prctl and no CPU affinity.
 MAC = """
-import ctypes, os, subprocess
+import ctypes, os
 
 class WithoutPrctl(ctypes.CDLL):
     def __getattr__(self, name):
@@ -20,14 +21,8 @@ class WithoutPrctl(ctypes.CDLL):
             raise AttributeError("dlsym(RTLD_DEFAULT, prctl): symbol not found")
         return super().__getattr__(name)
 
-def start(self, words, *rest, **named):
-    if words[0] in ("unshare", "setpriv"):
-        raise FileNotFoundError(2, "No such file or directory", words[0])
-    begun(self, words, *rest, **named)
-
 ctypes.CDLL = WithoutPrctl
 del os.sched_getaffinity
-begun, subprocess.Popen.__init__ = subprocess.Popen.__init__, start
 """
 # invoke itself knows Windows, and would import its modules.
 WINDOWS = """
@@ -39,8 +34,6 @@ del signal.SIGALRM
 KAGGLE = """
 import sys
 from pathlib import Path
-import nbformat
-import kagglesdk.kernels.types.kernels_api_service as types
 from localkaggle.server import LocalKaggle
 from tests.localkaggle.pushed_notebooks import finished, push
 
@@ -55,18 +48,14 @@ def python(start: Path, text: str, *words: str, **more: str) -> subprocess.Compl
     """Run Python in a process that starts with `text`."""
     start.mkdir()
     (start / "sitecustomize.py").write_text(text)
-    path = os.pathsep.join([str(start), str(ROOT)])
-    return subprocess.run(
-        [sys.executable, *words],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": path} | more,
-        capture_output=True,
-        text=True,
-    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join([str(start), str(ROOT)])} | more
+    words = (sys.executable, *words)
+    return subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def test_a_session_of_a_mac_runs_and_says_what_is_not_there(tmp_path):
-    done = python(tmp_path / "mac", MAC, "-c", KAGGLE, str(tmp_path / "kaggle"))
+    path = str(Path(sys.executable).parent)  # without `unshare`
+    done = python(tmp_path / "mac", MAC, "-c", KAGGLE, str(tmp_path / "kaggle"), PATH=path)
 
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("COMPLETE ['__notebook__.ipynb', 'written'] "), done.stdout

@@ -13,7 +13,7 @@ from deploy.errors import UsageError
 from localkaggle.competitions import Competition, accuracy
 from pipeline.config import Config, config_files, load
 from tests.small_competition import write_competition
-from workbench.inspect import config_edits, config_proposal, config_writer, inspect_command
+from workbench.inspect import config_edits, config_writer, inspect_command
 from workbench.options import INSPECT
 
 SLUG = "leaf-diseases-2026"
@@ -58,21 +58,17 @@ def proposed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return path.read_text()
 
 
-def write(root: Path, text: str, name: str = "leaves", competition: str = "") -> Config:
-    """Write a proposed config under a name, as with --competition if one is given."""
-    if competition:
-        line = '    competition="leaves",\n'
-        given = f'    competition="{competition}",\n'
-        text = text.replace(config_writer.COMPETITION_ASSUMED + line, given)
+def write(root: Path, text: str, name: str = "leaves") -> Config:
+    """Write a proposed config under a name."""
     text = text.replace('name="leaves"', f'name="{name}"')
     (root / "pipeline" / "configs" / f"{name}.py").write_text(text)
     return load(name)
 
 
-def begin(root: Path, config: str = "", slug: str = SLUG, **more: Any) -> dict[str, Any]:
+def begin(root: Path, **more: Any) -> dict[str, Any]:
     """Begin the competition as `invoke init` does."""
-    known = {name: init.Stated(*said) for name, said in config_edits.stated(config).items()}
-    return init.begin(root, slug, known, config_edits.put, config=config, **more)
+    known = {name: init.Stated(*said) for name, said in config_edits.stated().items()}
+    return init.begin(root, SLUG, known, config_edits.put, **more)
 
 
 def test_a_competition_is_inspected_and_then_begun(root, site, proposed, shown):
@@ -80,14 +76,14 @@ def test_a_competition_is_inspected_and_then_begun(root, site, proposed, shown):
     before = write(root, proposed)
     assert before.competition == "leaves"
 
-    made = begin(root, ask=lambda question: "2", show=shown.append)
+    made = begin(root, hours=2.0, show=shown.append)
 
     del sys.modules["pipeline.configs.leaves"]
     after = load("leaves")
     assert (after.competition, after.infer_hours) == (SLUG, 2.0)
     assert after.to_json() == before.to_json() | {"competition": SLUG, "infer_hours": 2.0}
     assert init.default_config(root) == made["config"] == "leaves"
-    assert begin(root, ask=pytest.fail)["added"] == {}
+    assert begin(root)["added"] == {}
     assert not made["unchecked"] and "exists, and its rules are accepted" in "\n".join(shown)
     assert made["handles"]["train-tpu"] == f"rehearsal/{SLUG}-train-tpu"
     assert shown[-1] == "Next: invoke doctor"
@@ -109,29 +105,17 @@ def test_a_competition_is_begun_before_its_data_are_there(root, site, proposed, 
     assert describe.startswith(f"invoke inspect --input data/{SLUG} --write leaf_diseases_2026")
     assert describe.endswith(f" --competition {SLUG}")
     assert last == f"invoke init --competition {SLUG}"
-    write(root, proposed, "leaf_diseases_2026", SLUG)
+    write(root, proposed, "leaf_diseases_2026")
     assert begin(root)["config"] == init.default_config(root) == "leaf_diseases_2026"
-
-
-def test_a_competition_is_begun_by_the_address_in_the_browser(root, proposed, tmp_path):
-    """Its last part is no competition. The mounts are called as the slug is, which may have
-    capitals, and be longer than an address.
-    """
-    slug = "Google-research-identify-contrails-reduce-global-warming"
-    assert config_proposal.names(tmp_path / slug, None, "")[1] == slug
-    write(root, proposed, competition=slug)
-
-    made = begin(root, slug=f"https://www.kaggle.com/competitions/{slug}/data?select=train.csv")
-
-    assert made["competition"] == slug
 
 
 def test_a_config_that_was_edited_is_taken_as_it_is(root, proposed):
     """Nothing in it is lost, and the same command again changes nothing at all."""
-    write(root, proposed, competition=SLUG)
+    given = proposed.replace(config_writer.COMPETITION_ASSUMED, "")
+    given = given.replace('competition="leaves"', f'competition="{SLUG}"')
+    text = given.replace("CONFIG =", "# mine\nCONFIG =") + "\n# my notes\n"
     path = root / "pipeline/configs/leaves.py"
-    path.write_text(path.read_text().replace("CONFIG =", "# mine\nCONFIG =") + "\n# my notes\n")
-    text = path.read_text()
+    path.write_text(text)
 
     begin(root)
     before = {path: path.stat().st_mtime_ns for path in root.rglob("*")}
@@ -140,39 +124,3 @@ def test_a_config_that_was_edited_is_taken_as_it_is(root, proposed):
     assert path.read_text() == text
     assert {path: path.stat().st_mtime_ns for path in root.rglob("*")} == before
     assert (made["added"], made["remembered"]) == ({}, False)
-
-
-def test_of_two_configs_for_a_competition_one_has_to_be_named(root, proposed):
-    """Until one of them is the default."""
-    for name in ("leaves", "leaves_wide"):
-        write(root, proposed, name, SLUG)
-
-    with pytest.raises(UsageError, match=r"leaves, leaves_wide.*\n.*--config leaves$"):
-        begin(root)
-
-    assert not (root / init.FILE).exists()
-    assert begin(root, "leaves_wide")["config"] == begin(root)["config"] == "leaves_wide"
-
-
-def test_what_a_user_wrote_into_relay_toml_stays(root, proposed):
-    """Comments, and what the notebooks of another competition are called."""
-    write(root, proposed, competition=SLUG)
-    mine = '# Mine\nconfig = "digits"  # for now\n\n[slugs]\ndigits = "my-digits"  # too late\n'
-    without = mine.replace('config = "digits"  # for now\n', "")
-
-    for text in (mine, without):
-        (root / init.FILE).write_text(text)
-        begin(root)
-        stays = (root / init.FILE).read_text()
-        assert init.default_config(root) == "leaves" and init.slug(root, "digits") == "my-digits"
-        assert text in stays.replace('"leaves"', '"digits"')
-
-
-def test_a_config_of_another_competition_is_not_taken_over(root, proposed):
-    """The line to change is named."""
-    write(root, proposed, "birds", "birds-2026")
-
-    with pytest.raises(UsageError, match=f"for the competition 'birds-2026'(.|\n)*=\"{SLUG}\""):
-        begin(root, "birds")
-
-    assert not (root / init.FILE).exists()

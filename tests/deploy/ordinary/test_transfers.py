@@ -1,6 +1,5 @@
 """Ordinary days of a transfer: the connection breaks, the address ends, the process is killed."""
 
-import hashlib
 import json
 import random
 import resource
@@ -9,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from contextlib import nullcontext
 from functools import partial
 from pathlib import Path
 
@@ -17,24 +17,26 @@ import pytest
 from deploy import events, output
 from deploy import pull as pulling
 from deploy.connection import Pace
-from deploy.errors import Unreachable
+from deploy.errors import BadAnswer, Unreachable
 from deploy.runs import Run
 from deploy.transfer import PARTIAL, RECEIVED_BYTES
 from formats import checksums
 from formats.errors import DiskError
 from localkaggle.server import LocalKaggle
 from localkaggle.services.storage import KEPT_BYTES
-from tests.deploy.services import published
 from tests.deploy.small import connect
+from tests.faults.recorded_session import write_artifact
 from tests.localkaggle.pushed_notebooks import Scripted, finished, push
 
 HANDLE, DATASET = "rehearsal/small-kernel", "rehearsal/digits-artifact"
 RUN = Run(HANDLE, 1)
 SIZE, BREAKS_AFTER = 3_000_000, 700_000
+WEIGHTS = random.Random(1).randbytes(SIZE)  # noqa: S311 - guards nothing
 # Two pieces of a file, and an answer that breaks after the first.
 WHOLE = bytes(RECEIVED_BYTES) + b"1" * RECEIVED_BYTES
 BYTES = {"Content-Type": "application/octet-stream", "ETag": '"1"'}
 HALF = (200, WHOLE[:RECEIVED_BYTES], {**BYTES, "Content-Length": str(len(WHOLE))})
+REST = f"bytes {RECEIVED_BYTES - 1}-{len(WHOLE) - 1}/{len(WHOLE)}"  # from the last byte
 PUBLISH = """
 import sys
 from pathlib import Path
@@ -42,22 +44,6 @@ from tests.deploy.services import published
 from tests.deploy.small import connect
 published(connect(), Path(sys.argv[1]), [], 3600)
 """
-
-
-def sha256(path: Path) -> str:
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
-def large(path: Path, seed: int = 1, size: int = SIZE) -> str:
-    """Write a file in which no two megabytes are equal, mostly of holes; return its sha256."""
-    draw = random.Random(seed)  # noqa: S311 - varies bytes, guards nothing
-    with path.open("wb") as file:
-        file.truncate(size)
-        for place in range(0, size - 64, 1 << 20):
-            file.seek(place)
-            file.write(draw.randbytes(64))
-    return sha256(path)
 
 
 class Site:
@@ -86,8 +72,8 @@ def site(host, shown):
     """Return the site."""
 
     def act(session: Scripted) -> None:
-        digest = large(session.working / "weights.npz")
-        files = {"weights.npz": {"sha256": digest, "size": SIZE}}
+        (session.working / "weights.npz").write_bytes(WEIGHTS)
+        files = {"weights.npz": checksums.file_entry(session.working / "weights.npz")}
         (session.working / "outputs.json").write_text(json.dumps({"files": files}))
 
     waits = {"queue_seconds": 0.0, "ready_seconds": 0.0}
@@ -118,76 +104,80 @@ def every(bytes_passed: int, site: Site, act: Callable[[], object]) -> Callable[
 
 
 def test_a_download_that_breaks_goes_on_from_there(site, tmp_path):
-    """Of each break a piece is lost that was not complete; nothing else is sent twice."""
-    site.wire.breaks_after = BREAKS_AFTER
-
-    folder = site.pull(tmp_path / "runs")
-
-    breaks = SIZE // BREAKS_AFTER + 1
-    assert (folder / "weights.npz").read_bytes() == site.weights.read_bytes()
-    assert site.wire.down <= SIZE + site.others + breaks * RECEIVED_BYTES
-    names = {output.NOTE, "outputs.json", "weights.npz", "small-kernel.log"}
-    assert {path.name for path in folder.iterdir()} == names
-
-
-def test_patience_counts_from_the_last_byte(site, skip, tmp_path):
-    """A download may take longer than a question is retried, and break at its end."""
-    site.client.pace = Pace(first=0.01, most=0.05, patience=300)
-    site.wire.breaks_after = BREAKS_AFTER
-    site.wire.passed = every(BREAKS_AFTER, site, lambda: skip(200))
-
-    site.client.download(site.address(), tmp_path / "x")
-
-    assert (tmp_path / "x").read_bytes() == site.weights.read_bytes()
-    assert site.local.faults.seen.count("storage") >= 5  # that is a thousand seconds
-
-
-def test_a_download_that_stays_where_it_is_ends(site, skip, tmp_path):
-    """Connections that bring nothing do not count as progress."""
-    site.client.pace = Pace(first=0.01, most=0.05, patience=300)
-    site.wire.breaks_after = RECEIVED_BYTES // 2
-    site.wire.passed = lambda: skip(100)
-
-    with pytest.raises(Unreachable, match=r"download x"):
-        site.client.download(site.address(), tmp_path / "x")
-
-    assert not (tmp_path / "x").exists() and site.local.faults.seen.count("storage") < 10
-
-
-def test_a_signed_address_that_ends_on_the_way_is_asked_for_again(site, tmp_path):
-    """As often as it takes: each one lasts for some megabytes."""
+    """Of each break a piece is lost that was not complete; nothing else is sent twice. And the
+    signed address ends each time, as each one lasts for some megabytes.
+    """
     site.wire.breaks_after = BREAKS_AFTER
     site.wire.passed = every(BREAKS_AFTER, site, site.local.storage.expire)
 
     folder = site.pull(tmp_path / "runs")
 
-    assert (folder / "weights.npz").read_bytes() == site.weights.read_bytes()
-    assert site.local.faults.seen.count("ListKernelSessionOutput") >= 5
+    breaks = SIZE // BREAKS_AFTER + 1
+    assert site.local.faults.seen.count("ListKernelSessionOutput") >= breaks
+    assert (folder / "weights.npz").read_bytes() == WEIGHTS
+    assert site.wire.down <= SIZE + site.others + breaks * RECEIVED_BYTES
+    names = {output.NOTE, "outputs.json", "weights.npz", "small-kernel.log"}
+    assert {path.name for path in folder.iterdir()} == names
 
 
-@pytest.mark.parametrize(("part", "asks"), [(None, 2), ("bytes 0-65535/131072", 3), ("", 3)])
-def test_another_part_than_was_asked_for_is_not_used(kaggle, between, tmp_path, part, asks):
-    """A proxy may answer a range with what it has, also if that is as long as the rest, or send the
-    whole file: nothing is appended to what came before.
+@pytest.mark.parametrize("breaks_after", [BREAKS_AFTER, RECEIVED_BYTES // 2])
+def test_patience_counts_from_the_last_byte(site, skip, tmp_path, breaks_after):
+    """A download may take longer than a question is retried, and break at its end. Connections that
+    bring no whole piece do not count as progress.
+    """
+    site.client.pace, whole = Pace(first=0.01, most=0.05, patience=300), tmp_path / "x"
+    site.wire.breaks_after = breaks_after
+    site.wire.passed = every(breaks_after, site, lambda: skip(200))
+
+    with nullcontext() if breaks_after == BREAKS_AFTER else pytest.raises(Unreachable):
+        site.client.download(site.address(), whole)
+
+    assert whole.exists() == (breaks_after == BREAKS_AFTER) and site.wire.down <= 2 * SIZE
+    assert not whole.exists() or site.local.faults.seen.count("storage") >= 5  # a thousand seconds
+
+
+@pytest.mark.parametrize(
+    "told",
+    [
+        None,
+        {"Content-Range": "bytes 0-65536/131072"},
+        {"Content-Range": REST, "ETag": '"2"'},
+        {"Content-Range": f"{REST}0"},
+    ],
+    ids=["the whole file", "another part", "the rest of another file", "less than the rest"],
+)
+def test_another_part_than_was_asked_for_is_not_used(kaggle, between, tmp_path, told):
+    """A proxy may answer a range with what it has, or not look at If-Range: nothing is appended to
+    what came before.
     """
     url = between.serve("x", WHOLE)
-    wrong = (206, WHOLE[:RECEIVED_BYTES], {**BYTES, "Content-Range": part})
-    between.say("between", [HALF] if part is None else [HALF, wrong])
+    wrong = (206, b"2" * (RECEIVED_BYTES + 1), {**BYTES, **(told or {})})
+    between.say("between", [HALF, wrong] if told else [HALF])
 
     kaggle.download(url, tmp_path / "x")
 
-    assert (tmp_path / "x").read_bytes() == WHOLE and between.count("between") == asks
+    assert (tmp_path / "x").read_bytes() == WHOLE
+    assert between.count("between") == (3 if told else 2)
 
 
-def test_the_rest_of_another_file_is_not_joined(kaggle, between, tmp_path):
-    """The file was replaced meanwhile, and what answers does not look at If-Range."""
-    url, have = between.serve("x", WHOLE), RECEIVED_BYTES - 1  # from the last byte
-    told = {"Content-Range": f"bytes {have}-{len(WHOLE) - 1}/{len(WHOLE)}", "ETag": '"2"'}
-    between.say("between", [HALF, (206, b"2" * (len(WHOLE) - have), {**BYTES, **told})])
+def test_a_file_that_is_complete_is_not_fetched_again(kaggle, between, tmp_path):
+    """A process that was killed later had it: the last byte tells whether it is still the same."""
+    url, last = between.serve("x", WHOLE), len(WHOLE) - 1
+    same = {"Content-Range": f"bytes {last}-{last}/{len(WHOLE)}"}
+    between.say("between", [(200, WHOLE, BYTES), (206, WHOLE[-1:], {**BYTES, **same})])
 
-    kaggle.download(url, tmp_path / "x")
+    for _ in range(2):
+        kaggle.download(url, tmp_path / "x", note=tmp_path / "note")
 
-    assert (tmp_path / "x").read_bytes() == WHOLE and between.count("between") == 3
+    assert (tmp_path / "x").read_bytes() == WHOLE and between.count("between") == 2
+
+
+def test_a_file_comes_from_this_machine_or_by_https(kaggle, between, tmp_path):
+    """A signed address is a key."""
+    with pytest.raises(BadAnswer, match=r"points at http://example\.com; expected https"):
+        kaggle.download("http://example.com/x?signature=1", tmp_path / "x")
+
+    assert not between.seen
 
 
 def test_a_full_disk_says_so_and_leaves_nothing(site, tmp_path):
@@ -230,90 +220,54 @@ def test_what_a_killed_pull_left_is_used_if_it_is_of_the_same_file(
     site, tmp_path, shown, damage, tag, halves
 ):
     """Otherwise it is thrown away, and all of it is fetched: no part is a dead end."""
-    whole = site.weights.read_bytes()
     stat = site.weights.stat()
-    half = bytes(SIZE // 2) if damage else whole[: SIZE // 2]
+    half = bytes(SIZE // 2) if damage else WEIGHTS[: SIZE // 2]
     tag = tag or f'"{stat.st_mtime_ns:x}-{SIZE:x}"'
     left_by_a_killed_pull(site, tmp_path / "runs", half, tag)
 
     folder = site.pull(tmp_path / "runs")
 
-    assert (folder / "weights.npz").read_bytes() == whole
+    assert (folder / "weights.npz").read_bytes() == WEIGHTS
     assert site.wire.down - site.others - halves * SIZE // 2 in (0, 1)  # the last byte again
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
     assert not (folder / "of-another-run.txt").exists()
     assert any("going on with a pull that was interrupted" in line for line in shown)
 
 
-def test_a_pull_that_lost_kaggle_keeps_what_came(site, tmp_path, shown):
-    """The same command goes on there, and says so."""
-    runs = tmp_path / "runs"
-    site.client.pace = Pace(first=0.01, most=0.02, patience=0.1)
-    site.wire.breaks_after = BREAKS_AFTER
-    site.wire.passed = lambda: (
-        site.wire.down < 2 * BREAKS_AFTER or setattr(site.wire, "breaks_after", 1)
-    )
-
-    with pytest.raises(Unreachable):
-        site.pull(runs)
-    site.wire.breaks_after, site.wire.passed, before = 0, lambda: None, site.wire.down
-    folder = site.pull(runs)
-
-    assert (folder / "weights.npz").read_bytes() == site.weights.read_bytes()
-    assert site.wire.down - before <= SIZE + site.others - (BREAKS_AFTER - RECEIVED_BYTES)
-    assert list(runs.iterdir()) == [folder]
-
-
 # Up
-
-
-@pytest.fixture
-def trained(tmp_path: Path) -> Path:
-    """Return an artifact with weights of that size."""
-    folder = tmp_path / "artifact"
-    folder.mkdir()
-    digest = large(folder / "weights.npz")
-    files = {"weights.npz": {"sha256": digest, "size": SIZE}}
-    manifest = {"run_id": "r1", "weights_sha256": digest, "bundle_sha256": "", "files": files}
-    (folder / "manifest.json").write_bytes(checksums.sealed(manifest))
-    return folder
-
-
-def in_dataset(site: Site) -> str:
-    """Return the digest of the weights in the one version that the dataset has."""
-    (version,) = site.local.datasets.datasets[DATASET].versions
-    assert {path.name for path in version.folder.iterdir()} == {"manifest.json", "weights.npz"}
-    return sha256(version.folder / "weights.npz")
-
-
-def test_a_publish_whose_connection_breaks_goes_on(site, trained):
-    """Up and, to be compared, down again. The storage keeps whole pieces of what came."""
-    site.wire.breaks_after = BREAKS_AFTER
-
-    published(site.client, trained, [], 3600)
-
-    assert in_dataset(site) == sha256(trained / "weights.npz")
-    breaks, others = SIZE // BREAKS_AFTER + 2, (trained / "manifest.json").stat().st_size
-    assert site.wire.up <= SIZE + others + breaks * KEPT_BYTES
-    assert site.wire.down <= SIZE + others + breaks * RECEIVED_BYTES
 
 
 def test_an_upload_that_the_storage_forgot_begins_anew(site, tmp_path):
     """With another address; the old one is of no use after a week."""
     path = tmp_path / "weights.npz"
-    large(path)
+    path.write_bytes(WEIGHTS)
     site.wire.breaks_after = BREAKS_AFTER
     done = every(2 * BREAKS_AFTER, site, site.local.uploads.expire)
     site.wire.passed = lambda: site.wire.up < 3 * BREAKS_AFTER and done()
 
     token = site.client.upload(path)
 
-    assert site.local.uploads.complete(token).path.read_bytes() == path.read_bytes()
+    assert site.local.uploads.complete(token).path.read_bytes() == WEIGHTS
     assert site.local.faults.seen.count("StartBlobUpload") == 2
 
 
-def test_a_publish_that_is_killed_goes_on_where_it_was(site, trained, tmp_path):
-    """SIGKILL while it sends; one version is made, of whole files."""
+def test_an_upload_whose_answer_was_lost_is_not_sent_again(site, tmp_path):
+    path = tmp_path / "weights.npz"
+    path.write_bytes(WEIGHTS)
+    site.local.faults.say("upload", ["reset after"])
+
+    token = site.client.upload(path)
+
+    assert site.local.uploads.complete(token).path.read_bytes() == WEIGHTS
+    assert SIZE <= site.wire.up < 1.1 * SIZE
+
+
+def test_a_publish_that_is_killed_goes_on_where_it_was(site, tmp_path):
+    """SIGKILL while it sends, through a connection that breaks; one version is made, of whole
+    files. Up and, to be compared, down again; the storage keeps whole pieces of what came.
+    """
+    trained = tmp_path / "artifact"
+    write_artifact(trained, "b1", {"weights.npz": WEIGHTS})
     site.wire.breaks_after = BREAKS_AFTER
     command = [sys.executable, "-c", PUBLISH, str(trained)]
     child: Future[subprocess.Popen[bytes]] = Future()
@@ -324,7 +278,10 @@ def test_a_publish_that_is_killed_goes_on_where_it_was(site, trained, tmp_path):
     site.wire.passed = lambda: None
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
-    assert in_dataset(site) == sha256(trained / "weights.npz")
+    (version,) = site.local.datasets.datasets[DATASET].versions
+    assert {path.name for path in version.folder.iterdir()} == {"manifest.json", "weights.npz"}
+    assert (version.folder / "weights.npz").read_bytes() == WEIGHTS
     breaks, others = 2 * SIZE // BREAKS_AFTER + 3, 4000
     assert site.wire.up <= SIZE + others + breaks * KEPT_BYTES
-    assert [path.name for path in (tmp_path / "runs").iterdir() if path.name[0] == "."] == []
+    assert site.wire.down <= SIZE + others + breaks * RECEIVED_BYTES
+    assert not [path for path in (tmp_path / "runs").iterdir() if path.name[0] == "."]

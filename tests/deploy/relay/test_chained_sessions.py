@@ -2,23 +2,24 @@
 wastes no quota.
 """
 
-import json
 import time
+from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from deploy import output, sessions, status
-from deploy.errors import NoQuota, RunFailed, UsageError
+from deploy.errors import NoQuota, NoSlot, RunFailed, UsageError
 from deploy.journal import PUSH
 from deploy.project import INFER
 from deploy.records import Records
 from tests.deploy import steps
-from tests.deploy.small import HANDLE, connect, ended, push
+from tests.deploy.small import HANDLE, connect, push
 from tests.deploy.trainer import Script, unbroken
 
 OWN, DATASET = [f"notebooks/{HANDLE}"], ["datasets/rehearsal/digits-checkpoint"]
 FOLLOWING = "invoke push-train --until-done --config digits"
+BAD, GOOD = "ERROR", "COMPLETE"
 
 
 @pytest.fixture
@@ -33,15 +34,19 @@ def start(host):
 
 @pytest.fixture
 def train(ours, shown):
-    """Return what trains until it is done."""
-    return lambda kaggle, project=ours, **more: steps.trained(
-        kaggle, project, **{"show": shown.append, **more}
-    )
+    """Return what trains until it is done, and proves that nothing was lost."""
+
+    def done(kaggle, project=ours, **more):
+        made = steps.trained(kaggle, project, **{"show": shown.append, **more})
+        assert (made.folder / "artifact" / "weights.npz").read_bytes() == unbroken()
+        return made
+
+    return done
 
 
 @pytest.fixture
 def one(ours, shown):
-    """Return what pushes one session, waits for its end, and returns its run."""
+    """Return what pushes one session, waits for its end, and pulls it."""
 
     def pushed(kaggle, project=ours, **options):
         run = push(kaggle, project, **options)
@@ -49,7 +54,7 @@ def one(ours, shown):
             steps.watched(kaggle, project, run, show=shown.append)
         except RunFailed as error:
             shown.append(str(error))
-        return run
+        return run, steps.pulled(kaggle, project, run, show=shown.append)
 
     return pushed
 
@@ -60,16 +65,8 @@ def on_the_pair(ours):
     return replace(ours, runtime="gpu-t4x2")
 
 
-def is_whole(done):
-    return (done.folder / "artifact" / "weights.npz").read_bytes() == unbroken()
-
-
 def statuses(local):
     return [version.status for version in local.kernels.kernels[HANDLE].versions]
-
-
-def machines(local):
-    return [version.shape for version in local.kernels.kernels[HANDLE].versions]
 
 
 def test_three_sessions_end_with_what_one_long_session_gives(start, ours, train, shown):
@@ -79,8 +76,8 @@ def test_three_sessions_end_with_what_one_long_session_gives(start, ours, train,
 
     done = train(kaggle, agree=asked.append)
 
-    assert is_whole(done) and (done.run.version, done.sessions) == (3, 3)
-    assert statuses(local) == ["COMPLETE"] * 3 and len(asked) == 1
+    assert (done.run.version, done.sessions) == (3, 3)
+    assert statuses(local) == [GOOD] * 3 and len(asked) == 1
     assert script.sources == {1: [], 2: OWN, 3: OWN}
     resumed = f"{HANDLE}/1 is partial, step 5 of 12. Resuming from it, through its own output"
     assert any(line.startswith(resumed) and line.endswith("--fresh") for line in shown)
@@ -89,7 +86,9 @@ def test_three_sessions_end_with_what_one_long_session_gives(start, ours, train,
 
 
 def test_a_training_that_began_on_the_tpu_resumes_on_the_pair(start, ours, one, train, on_the_pair):
-    """The same notebook, whose own output has the checkpoint; the quota is another."""
+    """The same notebook, whose own output has the checkpoint; the quota is another. Once it is
+    complete, only --again trains twice.
+    """
     local, kaggle = start(script := Script())
     one(kaggle)
     local.kernels.used_seconds["TPU"] = 20 * 3600
@@ -98,29 +97,27 @@ def test_a_training_that_began_on_the_tpu_resumes_on_the_pair(start, ours, one, 
 
     done = train(kaggle, on_the_pair)
 
-    assert is_whole(done) and done.run.version == 3
-    assert machines(local) == ["TpuV5E8", "NvidiaTeslaT4", "NvidiaTeslaT4"]
+    machines = [version.shape for version in local.kernels.kernels[HANDLE].versions]
+    assert machines == ["TpuV5E8", "NvidiaTeslaT4", "NvidiaTeslaT4"]
     assert script.sources == {1: [], 2: OWN, 3: OWN}
-    kept = [row.machine_shape for row in Records(ours).journal.requests(PUSH)]
-    assert kept[-1:] + kept[:2] == machines(local)
+    local.kernels.used_seconds["TPU"] = 0
+    assert push(kaggle, ours) == done.run
+    assert push(kaggle, ours, again=True).version == 4
 
 
-def test_a_training_on_the_other_machine_is_not_begun_again(start, ours, on_the_pair):
-    """Only --again trains twice."""
-    local, kaggle = start(Script(v1="complete"))
-    first = push(kaggle, ours)
-    ended(local)
+def test_what_waits_for_the_other_machine_is_resumed_beside_it(start, ours, one, on_the_pair):
+    """The pair takes the checkpoint that the session in the queue of the TPU would have taken."""
+    local, kaggle = start(script := Script(v2="waits"))
+    one(kaggle)
+    waiting = push(kaggle, ours)
+    while statuses(local)[1] == "QUEUED":
+        time.sleep(0.01)
+    local.kernels.version(HANDLE, 2).status = "QUEUED"
 
-    assert push(kaggle, on_the_pair) == first
-    assert machines(local) == ["TpuV5E8"]
-    assert push(kaggle, on_the_pair, again=True).version == 2
-    assert machines(local)[-1] == "NvidiaTeslaT4"
+    run, _ = one(kaggle, on_the_pair)
 
-
-def test_what_follows_a_training_on_the_pair_is_on_the_pair(on_the_pair):
-    """The commands that a user types next."""
-    assert on_the_pair.command("push-train --until-done") == f"{FOLLOWING} --for gpu-t4x2"
-    assert on_the_pair.command("watch") == "invoke watch --config digits"
+    script.released.set()
+    assert (waiting.version, run.version, script.sources[3]) == (2, 3, OWN)
 
 
 def test_a_training_that_is_complete_is_not_trained_again(start, ours, train, shown):
@@ -134,15 +131,9 @@ def test_a_training_that_is_complete_is_not_trained_again(start, ours, train, sh
     assert steps.published(kaggle, ours, first.folder, show=shown.append).version == 1
     local.faults.say("GetKernelSessionStatus", ["404"])
     assert push(kaggle, ours) == first.run
-    for stays in (first.folder, None):
-        for path in sorted(ours.runs.glob("digits-train-tpu-v*")):
-            if path != stays:
-                path.rename(path.with_name(f"without-{stays and stays.name}-{path.name}"))
-        assert is_whole(train(kaggle))
-    assert len(statuses(local)) == 3
-
-
-BAD, GOOD = "ERROR", "COMPLETE"
+    for path in ours.runs.glob("digits-train-tpu-v*"):
+        path.rename(path.with_name(f"without-{path.name}"))
+    assert train(kaggle).run == first.run and len(statuses(local)) == 3
 
 
 @pytest.mark.parametrize(
@@ -159,98 +150,68 @@ BAD, GOOD = "ERROR", "COMPLETE"
     ids=["killed", "fails", "not its own source"],
 )
 def test_a_session_that_is_lost_loses_no_more_than_its_own_steps(
-    start, train, shown, does, options, ends, sources
+    start, train, does, options, ends, sources
 ):
     local, kaggle = start(script := Script(**does), **options)
 
-    assert is_whole(train(kaggle))
+    train(kaggle)
 
     assert statuses(local) == ends and list(script.sources.values()) == sources
-    through = "step 11 of 12. Resuming from it, through a dataset"
-    assert any(through in line for line in shown) == ("v1" in does)
 
 
-def test_two_sessions_that_get_no_further_are_the_last(start, train):
+@pytest.mark.parametrize("ends", ["fails", "no step"])
+def test_two_sessions_that_get_no_further_are_the_last(start, train, shown, ends):
     """Exit code 1, and no quota is spent on a third; once something was fixed, the same command
     tries again.
     """
-    local, kaggle = start(script := Script(v2="fails", v3="fails"))
+    local, kaggle = start(script := Script(v2=ends, v3=ends))
 
     with pytest.raises(RunFailed, match="no further than the checkpoint of version 1") as caught:
         train(kaggle)
 
     assert caught.value.exit_code == 1 and len(statuses(local)) == 3
-    assert "the batch does not fit" in str(caught.value)
-    assert is_whole(train(kaggle)) and script.sources[4] == DATASET
+    assert any("the batch does not fit" in line for line in shown) == (ends == "fails")
+    train(kaggle)
+    assert script.sources[4] == DATASET
 
 
-def test_sessions_too_short_for_a_step_do_not_repeat_for_ever(start, train):
-    """They end well, and the run stands still."""
-    local, kaggle = start(Script(v2="no step", v3="no step"))
+def test_a_session_that_leaves_nothing_to_go_on_with_is_the_last(start, train):
+    local, kaggle = start(Script(v1="no step"))
 
-    with pytest.raises(RunFailed, match="session_hours is too short"):
+    with pytest.raises(RunFailed, match=r"saved neither(.|\n)*invoke push-train --again"):
         train(kaggle)
 
-    assert statuses(local) == ["COMPLETE"] * 3
+    assert len(statuses(local)) == 1
 
 
-def test_a_command_that_was_killed_resumes_and_makes_no_version_twice(start, ours, train, shown):
-    """In the second session; tests/faults kills processes."""
-    local, kaggle = start(Script(v2="killed"))
-
-    class Killed(BaseException):
-        pass
-
-    def show(line):
-        shown.append(line)
-        if len(shown) == 13:
-            raise Killed
-
-    with pytest.raises(Killed):
-        train(kaggle, show=show)
-    for kernel in local.kernels.kernels.values():
-        assert all(version.done.wait(60) for version in kernel.versions)
-    steps.resolved(kaggle, ours, show=shown.append)
-
-    assert is_whole(train(kaggle)) and statuses(local) == ["COMPLETE", "ERROR", "COMPLETE"]
-
-
-def test_an_active_run_is_followed_whatever_was_edited(start, ours, train, shown):
-    """A chain that is given again does not push beside itself; for the sessions that follow it
-    asks.
-    """
+def test_an_active_run_is_followed_and_only_what_comes_after_it_is_asked_for(
+    start, ours, train, shown
+):
+    """What was edited meanwhile is said to wait for its end."""
     local, kaggle = start(script := Script(v1="waits"))
-    first, asked = push(kaggle, ours), []
+    first, asked, model = push(kaggle, ours), [], ours.root / "pipeline" / "model.py"
     while statuses(local) == ["QUEUED"]:
         time.sleep(0.01)
-    (ours.root / "pipeline" / "model.py").write_text("changed = True\n")
+    text = model.read_text()
+    model.write_text(f"{text}\nchanged = True\n")
+    with pytest.raises(NoSlot, match=rf"invoke watch --run {first}(.|\n)*\n{FOLLOWING}$"):
+        train(kaggle)
+    model.write_text(text)
 
     def show(line):
         shown.append(line)
-        if line.endswith("following it."):
+        if line == f"Watch {first}":
             script.released.set()
 
-    assert is_whole(train(kaggle, show=show, agree=asked.append))
+    train(kaggle, show=show, agree=asked.append)
+
     assert (len(statuses(local)), len(asked)) == (3, 1)
-    assert f"{first} is RUNNING; following it." in shown
 
 
-# By hand
-
-
-@pytest.fixture
-def by_hand(one, ours, shown):
-    def pulled(kaggle, project=ours):
-        run = one(kaggle, project)
-        return run, steps.pulled(kaggle, project, run, show=shown.append)
-
-    return pulled
-
-
-def test_the_same_commands_by_hand_resume_too(start, ours, by_hand, on_the_pair, shown):
+def test_the_same_commands_by_hand_resume_too(start, ours, one, on_the_pair, shown):
     """Push, watch, pull, and push again; each says how far the run is, and where it goes on."""
     _, kaggle = start()
-    run, folder = by_hand(kaggle, on_the_pair)
+    run, folder = one(kaggle, on_the_pair)
     following = f"{FOLLOWING} --for gpu-t4x2"
 
     assert steps.done(sessions.progress_of(kaggle, run)) == "partial, step 5 of 12"
@@ -264,38 +225,33 @@ def test_the_same_commands_by_hand_resume_too(start, ours, by_hand, on_the_pair,
     assert status.state_lines(found)[-1] == f"Next: {following}"
     assert "partial, step 5 of 12" in steps.journal_lines(ours)[2]
 
-    by_hand(kaggle)
-    run, folder = by_hand(kaggle)
+    one(kaggle)
+    run, folder = one(kaggle)
 
     assert run.version == 3
     assert steps.following(ours, run, folder) == "invoke publish --config digits"
     assert "pushed, resuming from version 2; COMPLETE" in steps.journal_lines(ours)[2]
 
 
-def test_fresh_begins_again(start, ours, one, by_hand, shown):
+def test_by_hand_what_failed_once_takes_the_other_route(start, ours):
+    """Also where nobody has pulled it."""
+    _, kaggle = start(script := Script(v2="fails"))
+
+    for _ in range(3):
+        run = push(kaggle, ours)
+        with suppress(RunFailed):
+            steps.watched(kaggle, ours, run)
+
+    assert script.sources == {1: [], 2: OWN, 3: DATASET}
+
+
+def test_fresh_begins_again(start, ours, one):
     """And what follows resumes from that."""
     _, kaggle = start(script := Script(v2="killed"))
-    by_hand(kaggle)
+    one(kaggle)
     one(kaggle, fresh=True)
 
     base = steps.done(sessions.training_state(kaggle, Records(ours))).base
 
     assert script.sources[2] == []
     assert (base.run.version, str(base.progress)) == (2, "partial, step 3 of 12")
-
-
-def test_curves_that_were_changed_here_keep_no_training_from_going_on(start, ours, by_hand):
-    """The session is told to take the other files alone; it would refuse these."""
-    _, kaggle = start()
-    _, folder = by_hand(kaggle)
-    (folder / "progress.jsonl").write_text('{"step": 5, "steps": 99}\n')
-
-    run = push(kaggle, ours)
-
-    cells = json.loads(kaggle.get_kernel(run.handle).text)["cells"]
-    texts = ("".join(cell["source"]) for cell in cells)
-    (text,) = (text for text in texts if text.startswith("%%writefile bundle.json"))
-    names = {
-        name.rpartition("/")[2] for name in json.loads(text.partition("\n")[2])["expect"]["files"]
-    }
-    assert run.version == 2 and "state.npz" in names and "progress.jsonl" not in names

@@ -1,7 +1,7 @@
 """A run is pushed for a competition that takes part, with as long as that gives."""
 
-import dataclasses
 from contextlib import ExitStack
+from dataclasses import replace
 
 import pytest
 
@@ -9,9 +9,9 @@ from deploy.errors import Denied
 from deploy.project import INFER, TRAIN
 from deploy.records import Records
 from localkaggle.facts import Facts
-from localkaggle.faults import edited, instead
+from localkaggle.faults import edited
 from tests.deploy import steps
-from tests.deploy.small import QUICK, connect
+from tests.deploy.small import connect
 from tests.faults import world as worlds
 from tests.faults.world import competition
 
@@ -31,10 +31,8 @@ def begin():
         yield make
 
 
-def push(world, kernel=TRAIN, hours=None, **more):
-    project = dataclasses.replace(world.project, infer_hours=hours)
-    if kernel == INFER:
-        more["artifact"] = Records(project).last_artifact()
+def push(world, kernel=TRAIN, project=None, **more):
+    project = project or world.project
     return steps.pushed(connect(), project, kernel, show=world.shown.append, **more)
 
 
@@ -42,8 +40,9 @@ def push(world, kernel=TRAIN, hours=None, **more):
 def test_an_inference_gets_as_long_as_the_competition_gives(begin, hours, seconds):
     """A training does not: its output is not submitted."""
     world = begin("push-infer")
+    project = replace(world.project, infer_hours=hours)
 
-    run = push(world, INFER, hours)
+    run = push(world, INFER, project, artifact=Records(project).last_artifact())
 
     requests = {
         handle: kernel.versions[0].request.session_timeout_seconds
@@ -63,20 +62,6 @@ def test_a_competition_that_is_closed_or_over_is_named_before_a_push(begin, clos
         world.local.faults.say("GetCompetition", [edited(deadline="2020-01-02T23:59:00Z")])
     push(world)
     assert any(said in line for line in world.shown)
-
-
-def test_a_pull_waits_until_the_output_is_listed(begin):
-    """A run was COMPLETE, and Kaggle listed nothing for some time."""
-    world = begin("push-train")
-    kaggle, show = connect(pace=dataclasses.replace(QUICK, listed=60)), world.shown.append
-    run = push(world)
-    steps.watched(kaggle, world.project, run, show=show)
-    world.local.faults.say("ListKernelSessionOutput", [instead(200, {})] * 2)
-
-    folder = steps.pulled(kaggle, world.project, run, show=show)
-
-    assert (folder / "artifact" / "manifest.json").is_file()
-    assert sum("lists no output of" in line for line in world.shown) == 1
 
 
 def test_nothing_is_pushed_or_asked_before_the_rules_are_accepted(begin):

@@ -7,7 +7,7 @@ from functools import partial
 
 import pytest
 
-from deploy import preview, saved, status
+from deploy import status
 from deploy.errors import RunFailed, SourcesRefused
 from deploy.journal import PUSH, Made, Request
 from deploy.project import PREPARE, TRAIN
@@ -18,8 +18,8 @@ from tests.deploy.small import connect
 from tests.deploy.trainer import KILLED
 from tests.localkaggle.pushed_notebooks import Scripted
 
-HANDLE, DATASET = "rehearsal/digits-prepare-cpu", "rehearsal/digits-prepared"
-SHARDS = 4
+HANDLE = "rehearsal/digits-prepare-cpu"
+OWN, SHARDS = [f"notebooks/{HANDLE}"], 4
 
 
 class Preparer:
@@ -81,11 +81,6 @@ def ours(ours):
 
 
 @pytest.fixture
-def mounted(preparer):
-    return lambda kernel, version: preparer.sources[kernel, version]
-
-
-@pytest.fixture
 def push(live, ours, shown):
     """Return a function that pushes a kernel, waits for its end, and returns its version."""
 
@@ -100,33 +95,28 @@ def push(live, ours, shown):
     return pushed
 
 
-def test_a_preparation_is_resumed_until_it_is_complete_and_then_adopted(push, shown, mounted):
-    """The same command each time; a partial session is mounted by the next."""
+def test_a_preparation_is_resumed_until_it_is_complete_and_then_adopted(push, shown, preparer):
+    """The same command each time; a partial session is mounted by the next. --again decodes what
+    has changed, and --fresh takes nothing.
+    """
     assert [push() for _ in range(4)] == [1, 2, 2, 2]
+    assert [push(again=True), push(fresh=True)] == [3, 4]
 
-    assert (mounted(PREPARE, 1), mounted(PREPARE, 2)) == ([], [f"notebooks/{HANDLE}"])
-    assert "partial, 3 of 4 shards. Taking its images" in shown[1]
+    assert preparer.sources == dict(
+        zip([(PREPARE, version) for version in (1, 2, 3, 4)], [[], OWN, OWN, []], strict=True)
+    )
+    assert "partial, 3 of 4 shards. Taking what it wrote" in shown[1]
 
 
-def test_what_a_killed_session_decoded_is_decoded_again(push, preparer, mounted):
+def test_what_a_killed_session_decoded_is_decoded_again(push, preparer):
     """Kaggle mounts no output of a version that failed."""
     preparer.done = {1: 2}
 
     assert [push(), push()] == [1, 2]
-    assert mounted(PREPARE, 2) == []
+    assert preparer.sources[PREPARE, 2] == []
 
 
-def test_once_more_takes_what_has_not_changed_and_fresh_takes_nothing(push, mounted):
-    """Files that changed are decoded by the next one."""
-    push(), push()
-
-    assert [push(again=True), push(fresh=True)] == [3, 4]
-    assert (mounted(PREPARE, 3), mounted(PREPARE, 4)) == ([f"notebooks/{HANDLE}"], [])
-
-
-def test_a_training_mounts_a_complete_preparation_and_no_other(
-    push, ours, live, shown, preparer, mounted
-):
+def test_a_training_mounts_a_complete_preparation_and_no_other(push, ours, shown, preparer):
     """Of its own images; a later one that was killed hides none."""
     without = push(TRAIN)
     push()
@@ -138,21 +128,12 @@ def test_a_training_mounts_a_complete_preparation_and_no_other(
     other = push(TRAIN, dataclasses.replace(ours, decoding="of 64x64"), again=True)
     small = push(TRAIN, dataclasses.replace(ours, decoding=""), again=True)
 
-    assert mounted(TRAIN, prepared) == [f"notebooks/{HANDLE}"]
-    assert [mounted(TRAIN, version) for version in (without, partial, other, small)] == [[]] * 4
+    mounted = [version for version in range(1, small + 1) if preparer.sources[TRAIN, version]]
+    assert [without, partial, prepared, other, small] == [1, 2, 3, 4, 5] and mounted == [prepared]
+    assert preparer.sources[TRAIN, prepared] == OWN
     assert any("is partial, 3 of 4 shards. To prepare: invoke push-prepare" in it for it in shown)
     assert any("has decoded them" in line for line in shown)
     assert any("of other images" in line for line in shown)
-
-
-def test_without_a_preparation_nothing_is_asked_and_the_bundle_is_as_before(ours, live, shown):
-    """Its sha256 too, so that the runs of before are adopted."""
-    wanted = steps.built(ours, TRAIN, "rehearsal").sha256
-
-    run = steps.pushed(live, ours, TRAIN, show=shown.append)
-
-    assert run.bundle_sha256 == wanted
-    assert not [line for line in shown if "prepare" in line]
 
 
 def test_a_training_that_was_pushed_stays_the_one_whatever_is_prepared_later(push, ours):
@@ -166,7 +147,7 @@ def test_a_training_that_was_pushed_stays_the_one_whatever_is_prepared_later(pus
 
 
 def test_a_training_whose_sources_kaggle_refused_goes_without_the_next_time(
-    push, ours, live, local, shown, monkeypatch, mounted
+    push, local, shown, monkeypatch, preparer
 ):
     """It decodes its images itself, as it would have done."""
     push(), push()
@@ -177,19 +158,18 @@ def test_a_training_whose_sources_kaggle_refused_goes_without_the_next_time(
     with pytest.raises(SourcesRefused, match=HANDLE):
         push(TRAIN)
 
-    assert mounted(TRAIN, push(TRAIN)) == []
+    assert preparer.sources[TRAIN, push(TRAIN)] == []
     assert any("Kaggle refused a source of a training since then" in line for line in shown)
 
 
-def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local, shown):
+def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local):
     """None is left, and it runs."""
     local.kernels.used_seconds.update(TPU=1e9, GPU=1e9)
     seen = []
 
-    steps.pushed(live, ours, PREPARE, show=shown.append, agree=seen.append)
+    steps.pushed(live, ours, PREPARE, agree=seen.append)
 
     assert seen[0].lines()[:2] == [f"push        {HANDLE}, version 1", "CPU quota   none is needed"]
-    assert preview.AT_A_TIME[seen[0].accelerator] == 5
 
 
 def test_after_a_preparation_the_next_command_goes_on_with_it(push, live, ours):
@@ -201,12 +181,3 @@ def test_after_a_preparation_the_next_command_goes_on_with_it(push, live, ours):
         run = Records(ours).last_run(PREPARE)
         folder = steps.pulled(live, ours, run)
         assert steps.following(ours, run, folder) == f"invoke {following} --config digits"
-
-
-def test_shards_are_counted_by_their_names():
-    """Without a download."""
-    names = [f"{number}-of-2-{'a' * 32}.{end}" for number in (1, 2) for end in ("npy", "json")]
-
-    told = [saved.describe(names[:count], []) for count in range(5)]
-
-    assert told == ["", "", "partial, 1 of 2 shards", "partial, 1 of 2 shards", "complete"]

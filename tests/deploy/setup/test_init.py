@@ -1,6 +1,5 @@
 """The default of the tasks, what is asked for, and what Kaggle says of a competition."""
 
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -9,7 +8,6 @@ import pytest
 
 from deploy import init
 from deploy.errors import Denied, UsageError
-from formats.errors import DiskError
 from tests.deploy.between import Between
 
 SLUG = "leaf-diseases-2026"
@@ -28,18 +26,17 @@ def ours(root: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def begin(
     root: Path,
     competition: str = SLUG,
-    *,
-    name: str = "other",
-    held: float | None = None,
+    configs: Mapping[str, str] | None = None,
     **more: Any,
 ) -> dict[str, Any]:
-    """Begin a competition that the config of that name is for; `held`: the hours in it."""
+    """Begin a competition; `configs`: the one of each config, by default of the config "other"."""
 
     def put(name: str, fields: Mapping[str, Any]) -> Path:
         return root / "pipeline" / "configs" / f"{name}.py"
 
-    configs = {name: init.Stated(competition, False, held)}
-    return init.begin(root, competition, configs, put, **more)
+    configs = configs or {"other": competition}
+    known = {name: init.Stated(slug, False, None) for name, slug in configs.items()}
+    return init.begin(root, competition, known, put, **more)
 
 
 @pytest.fixture
@@ -57,15 +54,14 @@ def written(root: Path) -> dict[str, str]:
     return {str(path): path.read_text() for path in root.rglob("*") if path.is_file()}
 
 
-def unchanged(ours: Path, error: type[Exception], said: str, *given: Any, **more: Any) -> str:
-    """Begin what is refused with these words; return the message. Nothing is written."""
+def unchanged(ours: Path, error: type[Exception], said: str, *given: Any, **more: Any) -> None:
+    """Begin what is refused with these words. Nothing is written."""
     before = written(ours)
 
-    with pytest.raises(error, match=said) as caught:
+    with pytest.raises(error, match=said):
         begin(ours, *given, **more)
 
     assert written(ours) == before
-    return str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -148,44 +144,17 @@ def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(signed_in, our
     assert made["handles"]["train-tpu"].startswith("ann/"), "the key names its user"
 
 
-def test_a_disk_that_cannot_be_written_is_named(ours, monkeypatch):
-    """Exit code 8, and no half of a file."""
-
-    def full(*arguments: object) -> None:
-        raise OSError(28, os.strerror(28))
-
-    monkeypatch.setattr(os, "replace", full)
-
-    unchanged(ours, DiskError, "No space")
-
-
-# What no call tells
-
-
-def test_the_hours_may_be_given_instead(ours):
-    """For a script, or without credentials; nothing is asked then."""
-    for held in (None, 4.0):
-        made = begin(ours, held=held, hours=2.0, ask=pytest.fail)
-
-        assert made["added"] == {"infer_hours": 2.0}
-
-
-@pytest.mark.parametrize("answer", ["two", "0", "-1", "13", "nan"])
-def test_an_answer_that_is_no_number_of_hours_ends_it(ours, answer):
-    """And nothing is written. No answer is none: not every page says how long."""
-    unchanged(ours, UsageError, "expected one up to 12", ask=lambda question: answer)
-    assert begin(ours, ask=lambda question: "")["added"] == {}
-
-
-def test_a_competition_that_takes_files_is_asked_no_hours(signed_in, ours, shown):
-    """Its notebooks are not submitted. What Kaggle says of it is shown."""
-    about = {"isKernelsSubmissionsOnly": False, "deadline": "2026-12-31T23:59:00Z"}
+@pytest.mark.parametrize("takes_files", [True, False])
+def test_what_kaggle_says_of_it_is_shown(signed_in, ours, shown, takes_files):
+    """Where files are uploaded no notebook has hours."""
+    about = {"isKernelsSubmissionsOnly": not takes_files, "deadline": "2026-12-31T23:59:00Z"}
     signed_in.always("GetCompetition", COMPETITION | about)
 
-    made = begin(ours, ask=lambda question: pytest.fail(question), show=shown.append)
+    begin(ours, show=shown.append)
 
-    (line,) = (line for line in shown if "uploaded files" in line)
-    assert "ends on 2026-12-31 23:59 UTC" in line and made["added"] == {}
+    told = "\n".join(shown)
+    assert "ends on 2026-12-31 23:59 UTC" in told
+    assert ("uploaded files" in told, "infer_hours=2.0" in told) == (takes_files, not takes_files)
 
 
 DIGITS = "2026-leaves"
@@ -209,13 +178,6 @@ def test_the_notebooks_of_a_competition_that_begins_with_a_digit_get_a_letter(ou
     assert begin(ours, DIGITS)["handles"]["train-tpu"] == "<you>/leaves-train-tpu"
 
 
-def test_a_default_that_cannot_be_edited_is_left_with_the_line_to_write(ours):
-    """Rather than a file that no command can read, or one without what the user wrote."""
-    (ours / init.FILE).write_text('"config" = "digits"  # mine\n')
-
-    unchanged(ours, UsageError, r'expected one line:\nconfig = "other"')
-
-
 @pytest.mark.parametrize("slug", ["2026-leaves", "Leaves", "le", "a b c"])
 def test_a_slug_that_cannot_work_is_named_with_its_edit(ours, slug):
     """Before anything is sent to it."""
@@ -224,3 +186,41 @@ def test_a_slug_that_cannot_work_is_named_with_its_edit(ours, slug):
     with pytest.raises(UsageError, match=r'a letter first(.|\n)*2026-leaves = "k-2026-'):
         init.slug(ours, DIGITS)
     assert init.default_config(ours) == "digits"
+
+
+def test_a_competition_is_begun_by_the_address_in_the_browser(ours):
+    """Its last part is no competition. The mounts are called as the slug is, which may have
+    capitals, and be longer than an address.
+    """
+    slug = "Google-research-identify-contrails-reduce-global-warming"
+    page = f"https://www.kaggle.com/competitions/{slug}/data?select=train.csv"
+
+    assert begin(ours, page, {"other": slug})["competition"] == slug
+
+
+def test_of_two_configs_for_a_competition_one_has_to_be_named(ours):
+    """Until one of them is the default."""
+    both = {"digits": SLUG, "other": SLUG}
+
+    unchanged(ours, UsageError, r"digits, other.*\n.*--config digits$", configs=both)
+
+    assert begin(ours, configs=both, config="other")["config"] == "other"
+    assert begin(ours, configs=both)["config"] == init.default_config(ours) == "other"
+
+
+def test_a_config_of_another_competition_is_not_taken_over(ours):
+    """The line to change is named."""
+    said = f"for the competition 'birds-2026'(.|\n)*=\"{SLUG}\""
+    unchanged(ours, UsageError, said, configs={"birds": "birds-2026"}, config="birds")
+
+
+@pytest.mark.parametrize("line", ['config = "digits"  # for now\n', ""])
+def test_what_a_user_wrote_into_relay_toml_stays(ours, line):
+    """Comments, and what the notebooks of another competition are called."""
+    mine = f'# Mine\n{line}\n[slugs]\ndigits = "my-digits"  # too late\n'
+    (ours / init.FILE).write_text(mine)
+
+    begin(ours)
+
+    assert init.default_config(ours) == "other" and init.slug(ours, "digits") == "my-digits"
+    assert mine in (ours / init.FILE).read_text().replace('"other"', '"digits"')

@@ -21,26 +21,30 @@ REHEARSED, HANDLE = "127.0.0.1:4001", "ann/digits-infer-gpu"
 WEIGHTS, BUNDLE = "c" * 64, "b" * 64
 
 
-def inferred(folder: Path, text: str = "id,label\n1,2\n", **note: str) -> Path:
-    """Write what a pull of an inference leaves, and return its submission."""
-    digest = hashlib.sha256(text.encode()).hexdigest()
-    held: dict[str, Any] = {
-        "bundle.json": {
-            "bundle_sha256": BUNDLE,
-            "git_commit": "2" * 40,
-            "git_dirty": True,
-            "sealed": True,
-            "expect": {"run_id": RUN_ID, "weights_sha256": WEIGHTS},
-        },
-        "outputs.json": {"files": {"submission.csv": {"sha256": digest, "size": len(text)}}},
-    }
-    if note:
-        held[".pulled.json"] = {"at": "2026-11-21T09:00:00+00:00", **note}
+def write(folder: Path, **held: Any) -> None:
+    """Write JSON files into a folder."""
     folder.mkdir(parents=True)
     for name, content in held.items():
         (folder / name).write_text(json.dumps(content))
+
+
+def inferred(folder: Path, text: str = "id,label\n1,2\n", **note: str) -> Path:
+    """Write what a pull of an inference leaves, and return its submission."""
+    entry = {"sha256": hashlib.sha256(text.encode()).hexdigest(), "size": len(text)}
+    bundle = {"bundle_sha256": BUNDLE, "git_commit": "2" * 40, "git_dirty": True, "sealed": True}
+    bundle["expect"] = {"run_id": RUN_ID, "weights_sha256": WEIGHTS}
+    write(folder, **{"bundle.json": bundle, "outputs.json": {"files": {"submission.csv": entry}}})
+    if note:
+        note["at"] = "2026-11-21T09:00:00+00:00"
+        (folder / ".pulled.json").write_text(json.dumps(note))
     (folder / "submission.csv").write_text(text)
     return folder / "submission.csv"
+
+
+def trained(folder: Path, weights: str, **bundle: str) -> None:
+    """Write what a pull of a training leaves."""
+    write(folder, **{"bundle.json": bundle})
+    write(folder / "artifact", **{"manifest.json": {"run_id": RUN_ID, "weights_sha256": weights}})
 
 
 def made(journal: Journal, number: int, ended: Ended, request: Request) -> Request:
@@ -51,43 +55,31 @@ def made(journal: Journal, number: int, ended: Ended, request: Request) -> Reque
     return request
 
 
-def inferred_here(
-    journal: Journal, version: int, ref: int, score: float, handle: str = HANDLE
-) -> None:
+def scored(journal: Journal, version: int, ref: int, score: float, handle: str = HANDLE) -> None:
     """Note an inference, and its submission."""
-    done, scored = Ended("COMPLETE", {}), Ended("COMPLETE", {"score": score})
+    done, ended = Ended("COMPLETE", {}), Ended("COMPLETE", {"score": score})
     made(journal, version, done, Request(PUSH, "digits", handle, bundle_sha256=BUNDLE))
-    made(journal, ref, scored, Request(SUBMIT, "digits", handle, kernel_version=version))
+    made(journal, ref, ended, Request(SUBMIT, "digits", handle, kernel_version=version))
 
 
 @pytest.fixture
 def ours(root: Path) -> Records:
     """Return the records of a chain, with its folders as pulls leave them."""
     ours = Records(Project(root, "digits", "digits", "dataset", root / "runs", root / "build"))
-    trained = ours.project.runs / "digits-train-tpu-v2"
-    (trained / "artifact").mkdir(parents=True)
     inferred(ours.project.runs / "digits-infer-gpu-v3")
-    told = {"run_id": RUN_ID, "weights_sha256": WEIGHTS}
-    (trained / "artifact" / "manifest.json").write_text(json.dumps(told))
     bundle = {"bundle_sha256": "a" * 64, "git_commit": "1" * 40}
-    (trained / "bundle.json").write_text(json.dumps(bundle))
+    trained(ours.project.runs / "digits-train-tpu-v2", WEIGHTS, **bundle)
     train = Request(PUSH, "digits", "ann/digits-train-tpu", bundle_sha256="a" * 64)
     published = Request(PUBLISH, "digits", "ann/digits-artifact", run_id=RUN_ID)
     made(ours.journal, 2, Ended("COMPLETE", {}), train)
     made(ours.journal, 5, Ended("READY", {}), published)
-    inferred_here(ours.journal, 3, 77, 0.99)
+    scored(ours.journal, 3, 77, 0.99)
     return ours
 
 
 @pytest.fixture
 def submission(ours: Records) -> Path:
     return ours.project.runs / "digits-infer-gpu-v3" / "submission.csv"
-
-
-@pytest.fixture
-def copy(submission: Path, tmp_path: Path) -> Path:
-    """A copy of it, as it may have been downloaded again, under another name."""
-    return Path(shutil.copy(submission, tmp_path / "best.csv"))
 
 
 def traced(ours: Records, path: Path) -> dict[str, str]:
@@ -112,10 +104,11 @@ def test_every_link_from_the_score_to_the_commit_is_shown(ours, submission):
     }
 
 
-def test_a_copy_of_a_submission_is_found_by_its_content(ours, submission, copy):
+def test_a_copy_of_a_submission_is_found_by_its_content(ours, submission, tmp_path):
     """Though the pulled file was edited since: the list tells what the run wrote. One changed label
     makes another file.
     """
+    copy = Path(shutil.copy(submission, tmp_path / "best.csv"))
     submission.write_text("id,label\n1,3\n")
 
     assert traced(ours, copy)["infer run"] == f"{HANDLE}/3"
@@ -132,7 +125,8 @@ def test_what_is_not_known_here_is_said_to_be(ours, submission):
 
     told = traced(ours, submission)
 
-    assert (told["score"], told["infer run"], told["dataset version"]) == (lineage.UNKNOWN,) * 3
+    unknown = [what for what, value in told.items() if value == lineage.UNKNOWN]
+    assert unknown == ["score", "infer run", "dataset version"]
     assert told["artifact"] == RUN_ID and "train run" not in told
 
 
@@ -154,7 +148,7 @@ def test_a_file_is_its_own_folder_s_and_not_the_newest_push_s(ours, submission):
     without quota hide a score.
     """
     ours.journal.intend(Request(SUBMIT, "digits", HANDLE, kernel_version=3))
-    inferred_here(ours.journal, 4, 78, 0.11)
+    scored(ours.journal, 4, 78, 0.11)
     other = inferred(ours.project.runs / "digits-infer-gpu-v4", "id,label\n1,9\n")
 
     for path, version, score in ((submission, 3, "0.99"), (other, 4, "0.11")):
@@ -164,10 +158,7 @@ def test_a_file_is_its_own_folder_s_and_not_the_newest_push_s(ours, submission):
 
 def test_a_training_is_known_by_its_weights_and_a_dataset_by_its_time(ours, submission):
     """A run id may be trained with again, and what was published later was not inferred with."""
-    other = ours.project.runs / "digits-train-tpu-v1" / "artifact"
-    other.mkdir(parents=True)
-    manifest = {"run_id": RUN_ID, "weights_sha256": "d" * 64}
-    (other / "manifest.json").write_text(json.dumps(manifest))
+    trained(ours.project.runs / "digits-train-tpu-v1", "d" * 64)
     again = Request(PUBLISH, "digits", "ann/digits-artifact", run_id=RUN_ID)
     later = made(ours.journal, 6, Ended("READY", {}), again)
     ours.journal.note(later, at="2126-01-01T00:00:00+00:00")
@@ -178,22 +169,16 @@ def test_a_training_is_known_by_its_weights_and_a_dataset_by_its_time(ours, subm
     assert told["dataset version"] == "ann/digits-artifact/5"
 
 
-def test_a_rehearsal_s_file_is_traced_by_the_rehearsal_s_own_journal(ours):
-    """It has the same bundle and other versions, and its Kaggle is gone."""
-    place, handle = ours.project.runs / "dry-run-1", "rehearsal/digits-infer-gpu"
-    path = inferred(place / "digits-infer-gpu-v3", run=f"{handle}/3", server=REHEARSED)
-    inferred_here(Journal(place / "journal.sqlite", REHEARSED), 3, 1, 0.5, handle)
-
-    told = traced(ours, path)
-
-    assert (told["infer run"], told["score"]) == (f"{handle}/3", "0.5")
-    assert told["dataset version"] == lineage.UNKNOWN
-
-
 def test_a_file_of_another_kaggle_gets_no_score_of_this_one(ours):
-    """The names of their runs are the same."""
-    path = inferred(ours.project.runs / "digits-infer-gpu-v5", run=f"{HANDLE}/3", server=REHEARSED)
+    """The names of their runs may be the same. A rehearsal has a journal of its own beside it, and
+    its Kaggle is gone.
+    """
+    place, handle = ours.project.runs / "dry-run-1", "rehearsal/digits-infer-gpu"
+    rehearsed = inferred(place / "digits-infer-gpu-v3", run=f"{handle}/3", server=REHEARSED)
+    scored(Journal(place / "journal.sqlite", REHEARSED), 3, 1, 0.5, handle)
+    same = inferred(ours.project.runs / "digits-infer-gpu-v5", run=f"{HANDLE}/3", server=REHEARSED)
 
-    told = traced(ours, path)
-
-    assert (told["infer run"], told["score"]) == (f"{HANDLE}/3", lineage.UNKNOWN)
+    for path, run, score in ((rehearsed, handle, "0.5"), (same, HANDLE, lineage.UNKNOWN)):
+        told = traced(ours, path)
+        assert (told["infer run"], told["score"]) == (f"{run}/3", score)
+        assert told["dataset version"] == lineage.UNKNOWN
