@@ -45,10 +45,10 @@ class Hosted:
 
 
 @task(
-    TWO_WEEKS,
+    24 * 60,
     advice="A rehearsal cannot be resumed: its Kaggle server has stopped. Run the same command"
     " again with a smaller --budget, or with more time:\n--minutes N",
-    minutes="timeout in minutes (default two weeks)",
+    minutes="timeout in minutes (default: a day)",
     iterable=("dataset",),
     config="name in pipeline/configs/, or path of such a .py file; default: digits, and with"
     " --input what init chose",

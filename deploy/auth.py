@@ -102,14 +102,20 @@ def look() -> Found:
         secrets.know(given)
         found.sources.append(Source("KAGGLE_API_TOKEN", "token", given))
     for name, path in files.items():
-        if token := _text(found, path).strip():
+        # Windows may write a byte order mark, which no header can hold.
+        if token := _text(found, path).removeprefix("\ufeff").strip():
+            secrets.know(token)
             found.sources.append(Source(name, "token", token, path))
     _look_for_key(found)
-    login = _object(found, home / "credentials.json")  # `kaggle auth login` writes it
+    path = home / "credentials.json"  # `kaggle auth login` writes it
+    login = _object(found, path)
     for name in ("refresh_token", "access_token"):
         secrets.know(login.get(name))
-    if login.get("refresh_token"):
+    if login.get("refresh_token") and login.get("username"):
         found.sources.append(Source("kaggle auth login", "login"))
+    elif login:
+        what = f"{path} holds no login, or one of nobody"
+        found.problems.append((what, "Log in again:\nkaggle auth login --force"))
     for proxy in getproxies().values():
         secrets.know(proxy.rpartition("@")[0].rpartition(":")[2])
     return found
@@ -144,7 +150,7 @@ def _look_for_key(found: Found) -> None:
 def _object(found: Found, path: Path) -> dict[str, Any]:
     """Return what a JSON file holds; {} without one, or with a problem."""
     with contextlib.suppress(ValueError):
-        if isinstance(value := json.loads(_text(found, path) or "{}"), dict):
+        if isinstance(value := json.loads(_text(found, path).strip() or "{}"), dict):
             return value
     fix = "Download it again, or save it as UTF-8 without a byte order mark, or remove it."
     found.problems.append((f"{path} is not a JSON object", fix))
@@ -161,6 +167,9 @@ def _text(found: Found, path: Path) -> str:
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "it is not UTF-8")
         found.problems.append((f"{path} cannot be read: {why}", "Fix the file, or remove it."))
+    else:
+        if not text.strip():
+            found.problems.append((f"{path} is empty", "Fix the file, or remove it."))
     secrets.know(text)
     found.files.append(path)
     return text
@@ -181,8 +190,8 @@ def environment() -> str:
     """Return "PROD" or "LOCALHOST".
 
     Raises:
-        UsageError: for any other KAGGLE_API_ENVIRONMENT: the client would take it for PROD, so
-            that a test talks to the real site.
+        UsageError: for any other KAGGLE_API_ENVIRONMENT: it may be a slip, or name a site of
+            Kaggle's own.
     """
     value = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
     if value in ("PROD", "LOCALHOST"):
@@ -198,7 +207,7 @@ def address() -> str:
     A local Kaggle is the proxy for http://localhost, so the proxy distinguishes two of them.
 
     Raises:
-        UsageError: for a KAGGLE_API_ENVIRONMENT that the client would ignore.
+        UsageError: for any other KAGGLE_API_ENVIRONMENT than `environment` returns.
     """
     return SITE if environment() == "PROD" else _proxy("http://localhost") or "localhost"
 
@@ -296,13 +305,14 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
     Raises:
         CredentialError: if there are no credentials, or they cannot be read, or Kaggle does not
             know them.
-        UsageError: if the client is missing or too old, or would ignore KAGGLE_API_ENVIRONMENT.
+        UsageError: if the client is missing or too old, or KAGGLE_API_ENVIRONMENT is another.
         requests.RequestException: if Kaggle had to be asked and did not answer.
     """
     environment()
     found = require()
     first, *others = found.sources
-    if first.kind == "token":
+    can_be_sent = first.secret.isascii() and first.secret.isprintable()  # in a header
+    if first.kind == "token" and can_be_sent:
         client = _client(timeouts, first.secret)
         if name := _named(client, first.secret):
             return client.http_client(), name, None
@@ -339,7 +349,7 @@ def _named(client: Any, token: str) -> str:
     try:
         answer = client.security.oauth_client.introspect_token(request)
     except requests.HTTPError as error:
-        if error.response.status_code not in (400, 403, 404):
+        if error.response.status_code not in (400, 401, 403, 404):  # it signs this very call
             raise
         return ""
     return str(answer.username) if answer.active else ""

@@ -397,7 +397,7 @@ def _imported(root: Path, place: str, path: Path) -> dict[str, Path]:
             elif isinstance(node, ast.ImportFrom):
                 module = resolve_name("." * node.level + (node.module or ""), package)
                 names |= {f"{module}.{alias.name}" for alias in node.names}
-    except SyntaxError as error:
+    except (SyntaxError, ValueError, ImportError) as error:  # not UTF-8, or .. beyond the root
         raise UsageError(f"{path} is not Python: {error}.\nFix it, then build again.") from error
     for name in names:
         if name.partition(".")[0] in HOME:

@@ -467,10 +467,17 @@ class _Attempt:
         words = f"{self.project.name} {NAMED}{run}]"
         try:
             if token:
-                return self.kaggle.submit_file(competition, token, description=words)
-            return self.kaggle.submit_code(
-                competition, run.handle, run.version, file_name=FILE, description=words
-            )
+                ref = self.kaggle.submit_file(competition, token, description=words)
+            else:
+                ref = self.kaggle.submit_code(
+                    competition, run.handle, run.version, file_name=FILE, description=words
+                )
+            if ref < 1:
+                raise errors.Ambiguous(
+                    f"Kaggle accepted the submission of {run} and gave no number; expected one.\n"
+                    f"{failures.LOOK}"
+                )
+            return ref
         except errors.Ambiguous:
             made = None
             time.sleep(self.kaggle.pace.first)  # the list may lag

@@ -188,13 +188,18 @@ class Connection:
         return self._retried(what, partial(self._send, call, values), patience)
 
     def _write(self, what: str, call: Call[T], values: Values) -> T:
-        """Send once. Raises `Ambiguous` if no readable answer came: it may have happened."""
+        """Send once. Raises `Ambiguous` if no readable answer came: it may have happened; and
+        `Unreachable` if there was no connection.
+        """
         try:
             return self._send(call, values)
         except UNREADABLE as error:
-            raise failures.error_for(what, error) or errors.Ambiguous(
-                f"{failures.unanswered(what, error)}\n{failures.LOOK}"
-            ) from error
+            if told := failures.error_for(what, error):
+                raise told from error
+            why = failures.unanswered(what, error)
+            if failures.was_sent(error):
+                raise errors.Ambiguous(f"{why}\n{failures.LOOK}") from error
+            raise errors.Unreachable(why) from error
 
     def _pages(
         self, what: str, call: Call[Page], values: Values, patience: float | None = None

@@ -80,7 +80,8 @@ def _with_fields(kind: Any, value: dict[str, object], name: str) -> Any:
         if inner.get(key) not in (None, ""):
             found[one.name] = decoded(one.type, inner[key], key)
         elif one.default is MISSING:
-            raise Malformed(f"{name} has no {key}")
+            said = value.get("message")  # Kaggle's own words, as of a submission without a number
+            raise Malformed(f"{name} has no {key}{f'; it says: {said}' if said else ''}")
     return kind(**found)
 
 

@@ -77,6 +77,8 @@ REFUSALS: tuple[tuple[int | None, str, type[errors.RelayError], str], ...] = (
     (429, "", errors.NoQuota, "Kaggle limits how often it is asked. Try again later."),
     (None, "", errors.Refused, "Correct what it says, and try again."),
 )
+# Errors before there is a connection, by their names and texts.
+UNMADE = "NewConnectionError|NameResolutionError|ConnectTimeout|CERTIFICATE_VERIFY_FAILED"
 # Why no answer came: a pattern of where was asked, "site" or "local", and of the names and texts of
 # the errors; what happened; what should have come, and what to do. The first that fits counts.
 REASONS = (
@@ -274,6 +276,11 @@ def _chain(error: object) -> Iterator[BaseException]:
         yield error
         inner = (getattr(error, "reason", None), *error.args, error.__cause__)
         error = next((one for one in inner if isinstance(one, BaseException)), None)
+
+
+def was_sent(error: Exception) -> bool:
+    """Return whether a call that got no answer may have reached Kaggle: a connection was made."""
+    return not re.search(UNMADE, " ".join(f"{type(one).__name__}: {one}" for one in _chain(error)))
 
 
 def unanswered(what: str, error: Exception) -> str:

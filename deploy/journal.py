@@ -61,7 +61,7 @@ class Request:
         kind: PUSH, PUBLISH or SUBMIT.
         handle: owner/slug of the kernel or the dataset.
         kernel: of a push: its folder, as train-tpu.
-        asked: the address that was asked for, where Kaggle may give another, `handle`: of a push.
+        asked: the address that a push asked for; `handle` is the one that Kaggle gave.
         kernel_id: Kaggle's number of a kernel, which stays when its address changes.
         code_sha256: of code and config alone; `bundle_sha256` covers all that decides what a run
             does.

@@ -36,20 +36,17 @@ KEPT = (errors.Unreachable, errors.CredentialError, errors.DeadlinePassed)
 # As Kaggle lists it
 
 
-def listed(kaggle: Kaggle, run: Run, wanted: str = "") -> Steps[tuple[dict[str, str], str]]:
+def listed(kaggle: Kaggle, run: Run) -> Steps[tuple[dict[str, str], str]]:
     """Return the signed addresses of a complete run's files by name, and its log.
 
     Kaggle may list them some time after the run has ended. This waits for the first file at most
     `kaggle.pace.listed` seconds, and else returns what is listed then.
-
-    Args:
-        wanted: the name of a file to wait for instead, at most `kaggle.pace.most` seconds.
     """
-    seconds = kaggle.pace.most if wanted else kaggle.pace.listed
-    end, note = time.monotonic() + seconds, f"Kaggle lists no {wanted or 'output'} of {run} yet."
+    seconds = kaggle.pace.listed
+    end, note = time.monotonic() + seconds, f"Kaggle lists no output of {run} yet."
     while True:
         files, log = kaggle.kernel_output(run.handle, run.version)
-        if (wanted in files if wanted else files) or time.monotonic() >= end:
+        if files or time.monotonic() >= end:
             return files, log
         if note:
             yield Note(f"{note} Waiting for up to {seconds:.0f} s.")

@@ -15,6 +15,7 @@ from deploy import bundle
 from deploy.bundle import Bundle
 from deploy.calls import ASKED, SOURCES, Quota, Source
 from deploy.client import Kaggle
+from deploy.decoding import MALFORMED
 from deploy.errors import UNTOLD, NoQuota, NoSlot, NotFound, RelayError, Unknown
 from deploy.project import BENCH, INFER, KERNELS, PAIR, TRAIN, Project
 from deploy.push import started
@@ -306,25 +307,27 @@ def _changes(current: Source, built: Bundle) -> dict[str, str]:
 
 def _accepts(identity: str) -> str:
     """Return which artifact a bundle accepts, or which checkpoint it resumes from, by its
-    bundle.json.
+    bundle.json, which may have been edited on Kaggle.
     """
-    expect = json.loads(identity).get("expect")
-    if not expect:
-        return "none"
-    if "step" in expect:
-        return f"step {expect['step']} of {expect['run_id']}"
-    told = []
-    for one in expect.get("members", [expect]):
-        counts = f" x {one['weight']}" if "weight" in one else ""
-        told.append(f"{one['run_id']}{counts}, weights {one['weights_sha256'][:12]}")
-    return "; ".join(told)
+    try:
+        expect, told = json.loads(identity).get("expect"), []
+        if not expect:
+            return "none"
+        if "step" in expect:
+            return f"step {expect['step']} of {expect['run_id']}"
+        for one in expect.get("members", [expect]):
+            counts = f" x {one['weight']}" if "weight" in one else ""
+            told.append(f"{one['run_id']}{counts}, weights {one['weights_sha256'][:12]}")
+        return "; ".join(told)
+    except (*MALFORMED, RecursionError):
+        return "unknown"
 
 
 def _parts(text: str) -> dict[str, str]:
     """Return {file or "notebook": source} of a bundle; one "notebook" if it is none of ours."""
     try:
         sources = ["".join(cell["source"]) for cell in json.loads(text)["cells"]]
-    except (ValueError, TypeError, KeyError, RecursionError):
+    except (*MALFORMED, RecursionError):
         return {"notebook": text}
     parts, rest = {}, []
     for source in sources[1:]:  # the first has the commit and the hash, which always differ

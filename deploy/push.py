@@ -171,9 +171,17 @@ def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str,
         )
 
 
-def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T | None]) -> T | None:
+def _patiently(
+    kaggle: Kaggle,
+    seconds: float,
+    ask: Callable[[], T | None],
+    passes: tuple[type[RelayError], ...] = (NotFound, Unknown),
+) -> T | None:
     """Return the first answer; ask for so many seconds, once at least: a new version may be hidden
     for some.
+
+    Args:
+        passes: the errors after which it is asked again.
 
     Raises:
         NotFound, Unknown: as the last question did.
@@ -183,7 +191,7 @@ def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T | None]) -> T
         over = time.monotonic() + pause > end
         try:
             found = ask()
-        except (NotFound, Unknown):
+        except passes:
             if over:
                 raise
             found = None
@@ -268,10 +276,12 @@ def status_of(kaggle: Kaggle, row: Request, *, again: bool = False) -> Steps[str
         Unknown: if Kaggle does not tell: the version may be there.
         Renamed: as `require_address`.
     """
-    run, patience = run_of(row), 0.0 if again else kaggle.pace.most
+    run, hidden = run_of(row), kaggle.pace.unseen - row.age
     try:
         ask = partial(kaggle.kernel_status, row.handle, row.number)
-        found = _patiently(kaggle, max(patience, kaggle.pace.unseen - row.age), ask)
+        # A 404 has to stay, whoever says --again: by it the version counts as deleted.
+        passes = (NotFound,) if again and hidden <= 0 else (NotFound, Unknown)
+        found = _patiently(kaggle, max(kaggle.pace.most, hidden), ask, passes)
         return started(kaggle, row, found.name) if found is not None else None
     except (NotFound, Unknown) as error:
         try:

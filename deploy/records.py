@@ -146,6 +146,9 @@ class Records:
             wrong += f" {run.bundle_sha256[:12]}: it is another run's"
         elif note is not None and (note.run, note.server) != (str(run), server):
             wrong = f"was pulled from {note.run} at {note.server}; expected {run} at {server}"
+        elif note is not None and note.at < self._pushed_at(run):
+            wrong = f"was pulled before {run} was pushed: that number was another run's, of a"
+            wrong += " notebook that was deleted, or of a Kaggle that was restarted"
         if wrong:
             raise UsageError(
                 f"{folder} {wrong}.\nPull the run again, which sets that folder aside:\n{pull}"
@@ -180,3 +183,8 @@ class Records:
         mine = (one for one in folders if ours <= output.json_object(one / output.BUNDLE).items())
         notes = ((note.at, folder) for folder in mine if (note := output.noted(folder)))
         return max(notes)[1]
+
+    def _pushed_at(self, run: Run) -> str:
+        """Return when we made this version last; "": somebody else did, or nobody knows."""
+        made = self.made(handle=run.handle, number=run.version)
+        return next((row.at for row in made if row.is_ours), "")

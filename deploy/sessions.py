@@ -310,15 +310,18 @@ def _prepared_images(kaggle: Kaggle, records: Records, *, again: bool) -> Steps[
 def _going_on(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
-    """Return the next session: the last one on this machine, if that is active or complete; else
-    one that mounts what those before it wrote, on whatever machine.
+    """Return the next session: the last one on this machine, if that is active or complete, and of
+    a benchmark the last with this grid; else one that mounts what those before it wrote, on
+    whatever machine.
 
     Args:
         again: do anew what has changed since the last one.
     """
     handle, rows = _made_by(kaggle, records, code.kernel)
-    shape = records.project.machine_shape
-    row = next((row for row in rows if row.machine_shape == shape), None)
+    here = [row for row in rows if row.machine_shape == records.project.machine_shape]
+    # Of a preparation only the newest counts, which Kaggle mounts.
+    same = [row for row in here if row.code_sha256 == code.sha256 and code.kernel == BENCH]
+    row = next(iter([*same, *here]), None)
     if row is not None and not fresh:
         last, status = run_of(row), (yield from status_of(kaggle, row, again=again))
         active, progress = bool(status) and status not in ENDED, ""

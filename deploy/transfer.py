@@ -226,6 +226,8 @@ class Download(Transfer):
                 self.forget()  # first: what came is not of this file
                 have, tag = 0, told.get("ETag", "")
                 size = re.fullmatch(r"(\d+)", told.get("Content-Length", ""))
+                if told.get("Content-Encoding", "identity") != "identity":
+                    tag, size = "", None  # its bytes are not those of the storage
                 # A weak tag does not tell whether bytes are equal.
                 self.keep({"tag": tag} if tag.startswith('"') else {})
             total = int(size[1]) if size else None

@@ -10,7 +10,6 @@ import re
 import threading
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import suppress
 from typing import Any, Self
 
 from deploy import failures, runs
@@ -254,9 +253,12 @@ def _not_found(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
     if (theirs := runs.of_another(kaggle, run, error)) is not None:
         return theirs
     why = "Kaggle knows none"
-    with suppress(RelayError):
+    try:
         current = kaggle.get_kernel(run.handle)
         why = f"the newest version is {current.version}" if current else "there is no such notebook"
+    except RelayError as untold:
+        if isinstance(untold, Unknown):  # it may be there
+            return untold
     return NotFound(
         f"There is no run {run}: {why}.\nExpected owner/slug/version of a run that was pushed. If"
         " its notebook was renamed on Kaggle, name it by its address now: --run owner/slug/version;"

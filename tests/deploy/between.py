@@ -9,7 +9,6 @@ from typing import Any
 from urllib.parse import unquote, urlsplit
 
 RESET = "close the connection without an answer; nothing has happened"
-HANG = "take the request and stay silent"
 
 
 class Between:
@@ -33,7 +32,6 @@ class Between:
 
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self._server.daemon_threads = True
-        self._released = threading.Event()
         self.address = f"http://127.0.0.1:{self._server.server_port}"
 
     def __enter__(self) -> "Between":
@@ -41,13 +39,12 @@ class Between:
         return self
 
     def __exit__(self, *error: object) -> None:
-        self._released.set()
         self._server.shutdown()
         self._server.server_close()
 
     def say(self, operation: str, answers: Iterable[Any]) -> None:
-        """Answer the next calls of that operation: a dict (200), (status, body[, headers]), or one
-        of the words above.
+        """Answer the next calls of that operation: a dict (200), (status, body[, headers]), or
+        RESET.
         """
         self._said[operation] = iter(answers)
 
@@ -79,9 +76,7 @@ class Between:
         if operation == "between" and said is None:
             data = self.files[unquote(path.split("/", 2)[2])]
             said = 200, data, {"Content-Type": "application/octet-stream", "ETag": f'"{path}"'}
-        if said == HANG:
-            self._released.wait(30)
-        if said in (RESET, HANG, None):
+        if said in (RESET, None):
             handler.close_connection = True
             return
         status, body, headers = (*((200, said) if isinstance(said, dict) else said), {})[:3]

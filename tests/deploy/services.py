@@ -82,8 +82,6 @@ def scores_all(between: Between) -> None:
     between.always("DownloadDataFile", (302, {}, {"Location": url}))
     entered = {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True}
     between.always("GetCompetition", entered)
-    files = [{"fileName": "submission.csv", "url": url}]
-    between.always("ListKernelSessionOutput", {"files": files})
     between.always("ListSubmissions", {"submissions": []})
     between.always("GetSubmissionLimits", {"numToday": 3, "numTotal": 9, "numAllowedNow": 2})
     between.say("CreateCodeSubmission", [{"message": "ok", "ref": 7}])

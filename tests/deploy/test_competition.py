@@ -18,6 +18,7 @@ from deploy.journal import SUBMIT, Made, Request, Sending, State
 from deploy.runs import Run
 from formats.sealed_folder import MANIFEST
 from pipeline.infer import submission
+from tests.deploy.between import RESET
 from tests.deploy.sending import done, trained
 from tests.deploy.services import GONE, records_in, scores_all
 
@@ -134,9 +135,12 @@ def test_a_competition_that_takes_files_gets_the_pulled_file(submit, scores, rec
 # Once
 
 
-def test_a_submission_that_cannot_be_found_is_sent_once_and_left_open(submit, scores, records):
+@pytest.mark.parametrize("number", [{}, {"ref": 0}])
+def test_a_submission_that_cannot_be_found_is_sent_once_and_left_open(
+    submit, scores, records, number
+):
     """The answer had no number, and the list lacks it."""
-    scores.say(SEND, [{"message": "no number"}])
+    scores.say(SEND, [{"message": "no number", **number}])
 
     with pytest.raises(errors.Ambiguous):
         submit()
@@ -164,6 +168,15 @@ def test_a_submission_whose_answer_was_lost_is_looked_for_more_than_once(submit,
 
     assert submit().ref == 4
     assert scores.count(SEND) == scores.count("GetSubmissionLimits") == 0
+
+
+def test_an_answer_that_is_lost_ends_no_command_whose_submission_is_there(submit, scores, shown):
+    """Exit code 0, with its score."""
+    scores.say(SEND, [RESET])
+    scores.say("ListSubmissions", [*[{"submissions": []}] * 3, {"submissions": [OURS]}])
+
+    assert (submit().ref, scores.count(SEND)) == (4, 1)
+    assert "The answer was lost, and the submission is there: 4." in shown
 
 
 def test_a_run_that_was_submitted_while_the_question_stood_is_submitted_once(submit, scores, shown):

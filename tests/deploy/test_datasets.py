@@ -12,7 +12,7 @@ import pytest
 from deploy import datasets
 from deploy.connection import Pace
 from deploy.errors import Ambiguous, Denied, Refused, Unreachable, Unverified, UsageError
-from deploy.journal import PUBLISH, Failed, Request, Sending, State
+from deploy.journal import PUBLISH, Ended, Failed, Made, Request, Sending, State
 from deploy.records import Records
 from deploy.saved import Checkpoint, SavedProgress
 from formats import checksums
@@ -22,6 +22,7 @@ from tests.deploy.services import GONE, at, published, records_in, returns, take
 from tests.deploy.small import connect
 from tests.faults.recorded_session import write_artifact
 
+KEY = f"KGAT_{'1f' * 16}"
 DENIED = (403, {"code": 403, "message": "Permission 'datasets.get' was denied"})
 
 
@@ -99,6 +100,38 @@ def test_what_an_earlier_call_may_have_made_is_waited_for(publish, server, recor
     assert server.count("CreateDatasetVersion") == 0
 
 
+def test_what_was_published_is_waited_for_where_kaggle_shows_the_version_before_it(
+    publish, server, records
+):
+    """The same command again; a replica may be behind."""
+    made = records.journal.intend(Request(PUBLISH, "digits", "ann/digits-artifact", run_id="r1"))
+    for answer in (Sending(1), Made(2, {}), Ended("READY", {})):
+        made = records.journal.record(made, answer)
+    server.say("GetDataset", then(at(2), at(1), at(1)))
+
+    assert publish().version == 2
+    assert server.count("StartBlobUpload") == 0
+
+
+def test_a_call_whose_answer_was_lost_is_looked_for_and_not_made_again(publish, server, records):
+    """Exit code 0 where its version is there."""
+    server.say("CreateDataset", [RESET])
+
+    assert (publish().version, server.count("CreateDataset")) == (1, 1)
+    assert records.journal.last(PUBLISH).state == State.ENDED
+
+
+def test_a_download_that_is_answered_wrongly_makes_no_second_version(publish, server, artifact):
+    """A page in place of a file was taken for another artifact, and ours was uploaded again."""
+    server.always("GetDataset", at(1))
+    returns(server, artifact, m=b"{}")
+
+    with pytest.raises(Unreachable, match=r"gave 2 bytes for manifest\.json"):
+        publish()
+
+    assert server.count("StartBlobUpload") == 0
+
+
 def test_two_versions_for_one_call_are_noticed(publish, server, records):
     """Inference would mount one that we know nothing of. That Kaggle refused is not recorded: it
     took the call.
@@ -172,12 +205,22 @@ def test_what_a_desktop_leaves_in_a_folder_is_not_published(publish, server, art
         publish()
 
 
-def test_a_file_with_a_secret_is_not_sent(publish, server, artifact, records):
-    """Kaggle keeps it for ever."""
-    files = {"weights.npz": b"weights", "notes.txt": b"KGAT_" + b"1f" * 16}
-    write_artifact(artifact, "b1", files, "r1")
+@pytest.mark.parametrize(
+    ("name", "text", "said"),
+    [
+        ("notes.txt", KEY, r"(?s)notes\.txt.*a Kaggle token"),
+        (f"{KEY}.txt", "", r"(?s)a file's name.*a Kaggle token"),
+        ("a/b.txt", "", "flat: Kaggle skips folders"),
+    ],
+)
+def test_a_file_with_a_secret_or_in_a_folder_is_not_sent(
+    publish, server, artifact, records, name, text, said
+):
+    """Kaggle keeps the one for ever, and loses the other."""
+    (artifact / name).parent.mkdir(exist_ok=True)
+    write_artifact(artifact, "b1", {"weights.npz": b"weights", name: text.encode()}, "r1")
 
-    with pytest.raises(UsageError, match=r"(?s)notes\.txt.*a Kaggle token"):
+    with pytest.raises(UsageError, match=said):
         publish()
 
     assert server.count("StartBlobUpload") == 0

@@ -62,6 +62,6 @@ def test_each_member_is_published_mounted_weighed_and_named_in_the_lineage(tmp_p
     assert path.read_bytes() == (again / "ensemble.json").read_bytes()
     assert found["score"] >= max(each["alone"] for each in found["members"])  # it begins with it
     assert len(datasets) == len(set(members)) == 2
-    lineage = [link["value"].split(",")[0] for link in links if link["what"] == "member"]
+    lineage = [link["value"].split(",")[0] for link in links if link["what"] == "artifact"]
     assert sorted(lineage) == sorted(members)
     assert scored["score"] >= 0.9

@@ -9,7 +9,9 @@ import pytest
 
 from deploy import output, saved
 from deploy.errors import NoQuota, RunFailed
+from deploy.journal import PUSH
 from deploy.project import INFER, PAIR, TRAIN, Project
+from deploy.records import Records
 from formats.checkpoint_folder import NAME
 from tests.deploy import steps
 from tests.e2e.project import LEAST, ROOT, opened, quiet, written
@@ -70,7 +72,7 @@ def test_a_training_that_loses_its_tpu_ends_on_two_gpus_and_is_scored(tmp_path):
         rows = len((pulled / "submission.csv").read_text().splitlines()) - 1
         scored = steps.submitted(kaggle, pair, infer, pulled, check=lambda *_: rows, show=quiet)
         shapes = [version.shape for version in local.kernels.kernels[run.handle].versions]
-        left = [row["left"] for row in reversed(ours.journal().recent("pushes", 100))]
+        left = [row.left for row in reversed(Records(ours).journal.requests(PUSH))]
 
     assert str(refused.value).endswith(f"--for {PAIR}")
     assert shapes == ["TpuV5E8", "NvidiaTeslaT4"]
@@ -87,7 +89,7 @@ def chain(folder, config, *kills):
             done = steps.trained(kaggle, ours, show=quiet)
         steps.trained(kaggle, ours, show=quiet)  # makes no other version
         ended = [version.status for version in local.kernels.kernels[TRAINING].versions]
-        left = [row["left"] for row in reversed(ours.journal().recent("pushes", 100))]
+        left = [row.left for row in reversed(Records(ours).journal.requests(PUSH))]
     return saved.manifest(done.folder / "artifact").weights_sha256, ended, left
 
 

@@ -20,7 +20,7 @@ CALLS = {
     "publish the next": {*_SEND, "CreateDatasetVersion", *_READ},
     "publish again": {"GetDatasetStatus", "GetDataset", *_READ},
     "push-infer": {"GetDataset", *_PUSH},
-    "submit": {*_ALLOWED, "ListKernelSessionOutput", "CreateCodeSubmission"},
+    "submit": {*_ALLOWED, "CreateCodeSubmission"},
     "submit a file": {*_ALLOWED, "StartSubmissionUpload", "upload", "CreateSubmission"},
     "status": {*_OUTPUT, "GetAcceleratorQuotaStatistics"},
 }

@@ -246,11 +246,15 @@ def test_a_user_s_own_file_travels_because_it_is_imported(root):
     [
         ("from deploy import journal\n", r"imports deploy\.journal, which stays at home"),
         ("CONFIG = (\n", "is not Python"),
+        ("from .... import more\n", "is not Python: attempted relative import beyond"),
+        ("CONFIG = 1  # caf\xe9\n", "is not Python: 'utf-8' codec can't decode"),
     ],
 )
 def test_an_import_that_would_fail_on_kaggle_is_refused_at_home(root, text, message):
-    """A machine that is waited for and then stops in the first cell costs an evening."""
-    (root / "pipeline" / "configs" / "mine.py").write_text(text)
+    """A machine that is waited for and then stops in the first cell costs an evening. Some editors
+    save in another encoding.
+    """
+    (root / "pipeline" / "configs" / "mine.py").write_bytes(text.encode("latin-1"))
 
     with pytest.raises(UsageError, match=message):
         build(root, config="mine")

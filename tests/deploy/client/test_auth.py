@@ -60,6 +60,12 @@ def test_the_order_is_the_client_s_and_its_own_lookup_takes_the_same_token(home,
     assert TOKEN not in repr(auth.look())
 
 
+def test_a_token_that_windows_saved_is_taken_without_its_mark(home):
+    put(home, "access_token", b"\xef\xbb\xbf" + TOKEN.encode() + b"\r\n")
+
+    assert [source.secret for source in auth.look().sources] == [TOKEN]
+
+
 def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch):
     """Also where ~/.kaggle does not exist, and another folder counts."""
     monkeypatch.setenv("XDG_CONFIG_HOME", str(home / "xdg"))
@@ -71,12 +77,50 @@ def test_the_client_s_own_lookup_takes_the_same_kaggle_json(home, monkeypatch):
     assert actual.splitlines()[-1] == str(auth.config_folder())
 
 
+LOGIN = {
+    "refresh_token": "refresh-me",
+    "access_token": TOKEN,
+    "access_token_expiration": "2999-01-01T00:00:00+00:00",
+    "username": "by-login",
+}
+THERE = {
+    "token": ("access_token", TOKEN),
+    "key": ("kaggle.json", {"username": "by-key", "key": KEY}),
+    "login": ("credentials.json", LOGIN),
+}
+
+
+@pytest.mark.parametrize("is_known", [True, False])
+@pytest.mark.parametrize("there", ["key", "login", "token key", "token login", "token key login"])
+def test_the_client_itself_logs_in_by_the_same(home, between, monkeypatch, there, is_known):
+    """Of all that is there; a token that Kaggle does not know is passed over."""
+    monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "LOCALHOST")
+    for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
+        monkeypatch.delenv(name)
+    for place in there.split():
+        put(home, *THERE[place])
+    between.always("IntrospectToken", {"active": is_known, "username": "by-token"})
+    from kaggle.api.kaggle_api_extended import KaggleApi
+
+    monkeypatch.setattr(KaggleApi, "config", str(home / ".kaggle" / "kaggle.json"))
+    theirs = KaggleApi()
+    theirs.authenticate()
+    _, username, renew = auth.log_in((60, 60))
+
+    assert username == theirs.config_values["username"]
+    assert bool(renew) == (theirs.config_values["auth_method"] == "OAUTH")
+
+
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
         ("kaggle.json", "{", "not a JSON object"),
         ("kaggle.json", {"username": "ann"}, "no username or no key"),
+        ("kaggle.json", {"username": "ann", "key": TOKEN}, "the key in it is a token"),
+        ("credentials.json", {"refresh_token": "refresh-me", "username": ""}, "of nobody"),
         ("access_token", b"\xff", "not UTF-8"),
+        ("access_token", " \n", "is empty"),
+        ("kaggle.json", "", "is empty"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_its_edit(home, name, content, said):

@@ -10,7 +10,7 @@ import pytest
 
 from deploy import auth
 from deploy.client import Kaggle
-from deploy.errors import CredentialError, Denied, NotFound, Unreachable, UsageError
+from deploy.errors import Ambiguous, CredentialError, Denied, NotFound, Unreachable, UsageError
 from tests.deploy.invoked import ROOT
 
 OUTPUT, STATUS = "ListKernelSessionOutput", "GetKernelSessionStatus"
@@ -60,6 +60,42 @@ def test_an_expired_token_does_not_spoil_a_good_key(between, monkeypatch):
     assert kaggle.signed_by == "key" and kaggle._session.auth == ("ann", "not-a-key")
 
 
+@pytest.mark.parametrize(
+    ("token", "answer"),
+    [
+        ("KGAT_expired", (404, {"code": 404, "message": "Token not found"})),
+        ("KGAT_expired", (401, {"code": 401, "message": "Unauthenticated"})),
+        ("KGAT_expired", {"active": False, "username": "ann"}),
+        ("KGAT_…", (500, b"")),  # as a page shows it; no header can hold that, or two lines
+        ("KGAT_one\nKGAT_two", (500, b"")),
+    ],
+)
+def test_a_token_alone_that_is_of_no_use_is_named_with_its_place(
+    between, monkeypatch, tmp_path, token, answer
+):
+    """The network and its proxies are not at fault."""
+    for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("KAGGLE_API_TOKEN", token)
+    between.say("IntrospectToken", [answer])
+
+    with pytest.raises(CredentialError, match=r"KAGGLE_API_TOKEN: it has expired") as caught:
+        Kaggle.connect()
+
+    assert "\nunset KAGGLE_API_TOKEN" in str(caught.value)
+
+
+def test_a_submission_without_a_number_is_told_in_kaggle_s_words(kaggle, between):
+    """They say why, as no field does."""
+    between.say("CreateCodeSubmission", [{"message": "Come back tomorrow UTC"}])
+
+    with pytest.raises(Ambiguous, match=r"no ref; it says: Come back tomorrow UTC"):
+        kaggle.submit_code("digits", "ann/x", 1, file_name="submission.csv", description="x")
+
+    assert between.count("CreateCodeSubmission") == 1
+
+
 def test_the_kaggle_side_starts_without_the_client():
     """Importing kaggle logs in; nothing but connecting may do that."""
     code = "import sys, deploy.chain, deploy.client; print(*sys.modules)"
@@ -105,3 +141,14 @@ def test_the_command_that_installs_the_client_is_what_the_project_needs(monkeypa
     ours = [need for need in needs if need.startswith("kaggle")]
 
     assert len(ours) == 2 and all(f"'{need}'" in auth.INSTALL for need in ours)
+
+
+def test_an_order_without_a_connection_is_not_looked_for(kaggle, monkeypatch):
+    """Nothing was sent, so nothing was made."""
+    for name in ("http_proxy", "HTTP_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:9")
+
+    with pytest.raises(Unreachable, match=r"nothing answers at 127\.0\.0\.1:9") as told:
+        kaggle.create_dataset("ann/x", title="x", description="", tokens=[])
+
+    assert not isinstance(told.value, Ambiguous)

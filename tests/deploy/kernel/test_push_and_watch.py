@@ -19,6 +19,7 @@ from deploy.errors import (
     NotFound,
     Refused,
     RunFailed,
+    Unknown,
 )
 from deploy.events import completed
 from deploy.journal import PUSH, Made, Request, Sending
@@ -254,6 +255,17 @@ def test_a_run_that_is_not_there_is_not_said_to_continue(watch, between, shown):
         watch(Run(HANDLE, 9))
 
     assert "continues" not in str(caught.value) and not shown
+
+
+def test_a_run_is_not_said_to_be_missing_while_its_notebook_is_not_shown(watch, between):
+    """Exit code 3: by its list it is there, and a 403 says nothing of its versions."""
+    denied = 403, {"code": 403, "message": "Permission denied"}
+    between.always(STATUS, FIRST)
+    between.always("GetKernel", denied)
+    between.always("ListKernels", {"kernels": [{"ref": HANDLE, "currentVersionNumber": 9}]})
+
+    with pytest.raises(Unknown, match="says nothing of it"):
+        watch(Run(HANDLE, 9))
 
 
 def test_waiting_for_a_machine_and_running_have_their_own_limits(watch, between, monkeypatch):

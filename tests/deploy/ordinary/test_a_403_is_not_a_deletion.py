@@ -216,6 +216,17 @@ def test_a_notebook_that_was_just_pushed_may_be_missing_from_the_list(start, our
     assert first == second and outcomes(local, ours) == (1, False)
 
 
+def test_a_push_without_an_answer_is_looked_for_as_long_as_its_version_may_be_hidden(start, ours):
+    """Also by the next command: the one that pushed was killed, or had no time left."""
+    local, kaggle = start(Script(v1="complete"), missing="404", versions_seconds=1.0)
+    local.faults.say("SaveKernel", ["reset after"])
+    with pytest.raises(Ambiguous):
+        push(kaggle, ours)
+    kaggle.pace = replace(QUICK, most=3.0)
+
+    assert push(kaggle, ours).version == sent(local) == 1
+
+
 def test_a_first_push_with_a_limited_token_says_what_is_not_known(start, ours):
     """Neither the notebook nor the list is shown: whoever agrees to that pushes."""
     local, kaggle = start()

@@ -17,7 +17,7 @@ from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import Outcome
 from pipeline.runtime import mounts
 from tests.deploy import steps
-from tests.deploy.small import HANDLE, connect, push
+from tests.deploy.small import HANDLE, connect, ended, push
 from tests.deploy.trainer import Script, unbroken
 from tests.faults.recorded_session import Recorded
 
@@ -147,9 +147,12 @@ def test_a_dataset_that_is_not_shared_ends_a_push_before_its_session(with_theirs
 def test_a_version_that_lacks_a_source_is_named_wherever_it_is_asked_for(
     with_theirs, ours, shown, monkeypatch
 ):
-    """Kaggle took the push, and started it without: it is a version, and may still run."""
+    """Kaggle took the push, and started it without: it is a version, and may still run. Nothing
+    takes it for the same push with its sources.
+    """
     local, kaggle = with_theirs
     local.datasets.datasets[THEIRS].is_private = False
+    exists = local.kernels._source_exists
     monkeypatch.setattr(local.kernels, "_source_exists", lambda kind, _: kind != "dataset")
 
     with pytest.raises(SourcesRefused, match="exist and are shared with you"):
@@ -159,3 +162,6 @@ def test_a_version_that_lacks_a_source_is_named_wherever_it_is_asked_for(
         Records(ours).last_run(TRAIN)
     lines = steps.journal_lines(ours)
     assert any(f"{HANDLE}/1" in line and "lacks one of its sources" in line for line in lines)
+    ended(local)
+    monkeypatch.setattr(local.kernels, "_source_exists", exists)
+    assert push(kaggle, ours, show=shown.append).version == 2

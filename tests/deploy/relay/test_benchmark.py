@@ -65,9 +65,12 @@ def test_each_push_mounts_what_was_measured_before_on_any_machine(push, bench):
 
 
 def test_a_machine_whose_grid_is_complete_gets_no_other_session(push, bench):
-    """Another machine does, and so does another grid; --again pushes in any case."""
+    """Another machine does, and so does another grid, after which this one is still complete;
+    --again pushes in any case.
+    """
     bench.completes = True
 
     assert [push(each) for each in (TPU, TPU, GPU, TPU, GPU)] == [1, 1, 2, 1, 2]
     longer = {"options": {"epochs": "10"}}
     assert [push(TPU, **longer), push(TPU, **longer), push(TPU, again=True, **longer)] == [3, 3, 4]
+    assert push(TPU) == 1

@@ -2,6 +2,7 @@
 wastes no quota.
 """
 
+import json
 import time
 from contextlib import suppress
 from dataclasses import replace
@@ -175,6 +176,18 @@ def test_two_sessions_that_get_no_further_are_the_last(start, train, shown, ends
     assert script.sources[4] == DATASET
 
 
+def test_a_session_that_found_its_source_missing_is_pushed_again_as_it_was(start, train):
+    """Kaggle may mount a new source in the second run only: the other route would be as new."""
+    local, kaggle = start(script := Script(v2="unmounted"))
+
+    train(kaggle)
+
+    _, missed, again, _ = (
+        version.request.text for version in local.kernels.kernels[HANDLE].versions
+    )
+    assert missed == again and list(script.sources.values()) == [[], OWN, OWN, OWN]
+
+
 def test_a_session_that_leaves_nothing_to_go_on_with_is_the_last(start, train):
     local, kaggle = start(Script(v1="no step"))
 
@@ -182,6 +195,24 @@ def test_a_session_that_leaves_nothing_to_go_on_with_is_the_last(start, train):
         train(kaggle)
 
     assert len(statuses(local)) == 1
+
+
+def test_what_was_pulled_before_the_notebook_was_deleted_is_not_the_new_run_s(start, train, ours):
+    """Its versions begin with 1 again, and the same code is the same bundle: the messages about a
+    notebook without a version say to delete it, and a local Kaggle may be started anew.
+    """
+    _, kaggle = start(script := Script(v1="fails"))
+    with pytest.raises(RunFailed, match="the batch does not fit"):
+        train(kaggle)
+    (note,) = ours.runs.glob("*/.pulled.json")
+    note.write_text(json.dumps(json.loads(note.read_text()) | {"at": "2025-01-01T00:00:00+00:00"}))
+    kaggle.delete_kernel(HANDLE)
+    script.does.clear()
+
+    run = push(kaggle, ours)
+    with pytest.raises(UsageError, match=r"(?s)was pulled before .* was pushed.*invoke pull"):
+        Records(ours).pulled_folder(run)
+    assert (run.version, train(kaggle).run.version) == (1, 3)
 
 
 def test_an_active_run_is_followed_and_only_what_comes_after_it_is_asked_for(

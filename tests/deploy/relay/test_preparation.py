@@ -108,6 +108,16 @@ def test_a_preparation_is_resumed_until_it_is_complete_and_then_adopted(push, sh
     assert "partial, 3 of 4 shards. Taking what it wrote" in shown[1]
 
 
+@pytest.mark.parametrize("how", ["again", "fresh"])
+def test_one_404_loses_no_images(push, ours, local, preparer, how):
+    """Whoever pushes whatever Kaggle tells still wants them: a TPU would wait for the decoding."""
+    push(), push()
+    local.faults.say("GetKernelSessionStatus", ["404"])
+
+    assert preparer.sources[TRAIN, push(TRAIN, **{how: True})] == OWN
+    assert all(row.is_made for row in Records(ours).journal.requests(PUSH))
+
+
 def test_what_a_killed_session_decoded_is_decoded_again(push, preparer):
     """Kaggle mounts no output of a version that failed."""
     preparer.done = {1: 2}

@@ -1,5 +1,6 @@
 """What a push shows before it spends."""
 
+import json
 from dataclasses import replace
 from functools import partial
 
@@ -60,6 +61,20 @@ def test_what_changed_since_a_version_is_shown_by_module_and_setting(live, look,
         "machine_shape": "TpuV5E8; was TpuV6E8",
     }
     assert "changes     pipeline/new.py  new" in seen.lines()
+
+
+def test_what_somebody_edited_on_kaggle_stops_no_push(live, look, ours, local):
+    """The page of a notebook has an editor, and its bundle.json is a cell as any other."""
+    push(live, ours)
+    version = local.kernels.version(HANDLE, 1)
+    version.status, notebook = "COMPLETE", json.loads(version.request.text)
+    head = "%%writefile bundle.json\n"
+    (cell,) = (one for one in notebook["cells"] if "".join(one["source"]).startswith(head))
+    for edited in ("# mine", "[]", '{"expect": {"members": [{}]}}'):
+        cell["source"] = head + edited
+        version.request.text = json.dumps(notebook)
+
+        assert look().changes == {"resumes from": "none; was unknown"}
 
 
 def test_a_training_on_the_pair_takes_a_session_of_the_gpus_and_none_of_the_tpu(live, look, ours):

@@ -10,6 +10,7 @@ from deploy.errors import RunFailed, UsageError
 from deploy.journal import PUSH, Journal, Made, Request
 from deploy.project import INFER, TRAIN
 from deploy.records import Records
+from localkaggle.faults import instead
 from tests.deploy import steps
 from tests.deploy.small import HANDLE, connect
 from tests.deploy.trainer import Script
@@ -36,11 +37,14 @@ def test_one_command_goes_from_the_push_to_the_score():
         assert status.now(kaggle, Records(ours))["next"] is None
 
 
-def test_a_training_that_fails_stops_the_chain_and_what_it_wrote_is_pulled():
+def test_a_training_that_fails_stops_the_chain_and_what_it_wrote_is_pulled(shown):
+    """That no submission is left is said before it is pushed."""
     with temporary("", session=Script(v1="fails")) as world:
+        world.local.faults.say("GetSubmissionLimits", [instead(200, {"numToday": 5})])
         with pytest.raises(RunFailed, match="the batch does not fit"):
-            steps.relayed(connect(), world.project)
+            steps.relayed(connect(), world.project, show=shown.append)
 
+        assert "no submission to digits is left now" in shown[0]
         pushes = Records(world.project)
         folder = pushes.pulled_folder(pushes.last_run(TRAIN))
         assert (folder / "bundle.json").is_file() and world.counts() == (1, 0, 0)

@@ -8,13 +8,13 @@ from unittest.mock import Mock
 
 import pytest
 
-from deploy import bundle
-from deploy.errors import Ambiguous, Refused, UsageError
+from deploy import bundle, status
+from deploy.errors import Ambiguous, Refused, Unreachable, UsageError
 from deploy.project import INFER, TRAIN
 from deploy.records import Records
 from deploy.runs import Run
 from tests.deploy import steps
-from tests.deploy.small import HANDLE, push
+from tests.deploy.small import HANDLE, connect, push
 
 STAGE = "rehearsal/digits-artifact"
 
@@ -68,6 +68,20 @@ def test_the_command_after_a_pull_is_what_its_output_can_be_used_for(live, ours,
 
     words = [f"invoke {word} --config digits" for word in ("push-infer", "push-train")]
     assert told == [*words, words[0], "", ""]
+
+
+def test_what_kaggle_does_not_tell_now_keeps_the_status_from_nothing_else(live, ours, local):
+    """It had answered before; only a Kaggle that says nothing at all ends the command."""
+    run = push(live, ours)
+    for call in ("GetKernelSessionStatus", "GetAcceleratorQuotaStatistics"):
+        local.faults.say(call, itertools.repeat("reset"))
+
+    found = status.now(live, Records(ours))
+
+    assert found["runs"][str(run)].startswith("not known: ")
+    assert found["hours_left"] == {"TPU": None, "GPU": None}
+    with pytest.raises(Unreachable):
+        status.now(connect(pace=live.pace), Records(ours))
 
 
 def test_the_next_command_can_be_pasted_whatever_the_config_is_called(ours):

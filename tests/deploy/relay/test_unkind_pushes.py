@@ -106,8 +106,9 @@ def test_a_version_that_is_said_to_be_saved_only_is_waited_for(site, ours, shown
         push(kaggle, replace(ours, slug="other"))
     assert status.now(kaggle, Records(ours))["runs"] == {str(run): "QUEUED"}
     assert push(kaggle, ours) == run
-    assert steps.trained(kaggle, ours, show=shown.append).run == run and sent(local) == 1
+    assert steps.watched(kaggle, ours, run, show=shown.append) == "COMPLETE"
     assert any(line.endswith("NEW_SCRIPT") for line in shown)
+    assert steps.trained(kaggle, ours).run == run and sent(local) == 1
 
 
 def test_a_run_that_failed_is_pushed_again(site, ours):
@@ -116,6 +117,20 @@ def test_a_run_that_failed_is_pushed_again(site, ours):
     ended(local)
 
     assert push(kaggle, ours).version == sent(local) == 2
+
+
+def test_code_that_is_as_it_was_again_takes_the_run_that_it_had(site, ours):
+    """A newer version holds what was tried meanwhile."""
+    local, kaggle = site(Script(v1="complete", v2="complete"))
+    model, first = ours.root / "pipeline" / "model.py", push(kaggle, ours)
+    ended(local)
+    text = model.read_text()
+    model.write_text(f"{text}\ntried = True\n")
+    assert push(kaggle, ours).version == 2
+    ended(local, 2)
+    model.write_text(text)
+
+    assert push(kaggle, ours) == first and sent(local) == 2
 
 
 # Addresses
@@ -134,14 +149,15 @@ def test_a_new_address_that_begins_with_a_digit_is_told_with_the_edit(site, ours
 @pytest.mark.parametrize("facts", [{"other_slug": "-9"}, {"prefixes": True}])
 def test_the_same_push_finds_its_run(site, ours, facts):
     """At the other address, which is no part of what a bundle is; and, where the address is known,
-    whatever Kaggle calls its sources and from another machine, which has no journal of it.
+    whatever Kaggle calls its sources and from another machine, which has no journal of it: the
+    steps that follow there know it, too.
     """
     local, kaggle = site(Script(v1="complete"), **facts)
     again = ours if "other_slug" in facts else replace(ours, runs=ours.root / "other runs")
 
     run = push(kaggle, ours)
 
-    assert push(kaggle, again) == run == Records(ours).last_run(TRAIN)
+    assert push(kaggle, again) == run == Records(again).last_run(TRAIN)
     assert run.handle == HANDLE + facts.get("other_slug", "") and sent(local) == 1
 
 

@@ -231,7 +231,7 @@ def test_no_secret_is_shown_where_kaggle_repeats_it(server, whole, monkeypatch, 
 
 
 def test_an_environment_that_the_client_would_ignore_ends_all_asking(server, whole, monkeypatch):
-    """It takes TEST for the real site in silence."""
+    """TEST is an address of Kaggle's own."""
     monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "TEST")
 
     rows = examine(whole)
