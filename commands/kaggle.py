@@ -44,7 +44,7 @@ def relay_chain(
 def build(
     kernel: str = "train-tpu", config: str = "", owner: str = "", artifact: str = ""
 ) -> Result:
-    """Build a notebook into build/ and send nothing; needs no account.
+    """Build a notebook into build/CONFIG/ and send nothing; needs no account.
 
     Example: invoke build --kernel train-tpu
     """

@@ -23,9 +23,11 @@ if TYPE_CHECKING:
 
 
 def load(
-    config: str, runs: Path = ROOT / "runs", builds: Path = ROOT / "build", **more: Any
+    config: str, runs: Path = ROOT / "runs", builds: Path | None = None, **more: Any
 ) -> Project:
-    """Return what the Kaggle side needs to know of a config."""
+    """Return what the Kaggle side needs to know of a config, whose bundles have a folder of their
+    own: another config's push changes nothing that was built by hand.
+    """
     from deploy import init
     from pipeline import config as configs
 
@@ -38,7 +40,7 @@ def load(
         settings.competition,
         settings.handoff,
         runs,
-        builds,
+        builds or ROOT / "build" / settings.name,
         sample=settings.data.sample_submission,
         needs=f"{owner}/{slug}" if owner and slug and file else "",  # no path from the root
         first_stage=settings.init_from,

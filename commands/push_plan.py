@@ -41,7 +41,7 @@ class PushPlan:
         if isinstance(costs, Preview) and costs.kernel == TRAIN:
             self._made = self._plan(costs.machine_shape)
             if self._made is not None:
-                judge(self._made, costs.hours_left, resumes="resumes from" in costs.changes)
+                judge(self._made, costs.hours_left, resumes=costs.resumes)
 
     def keep(self, run: str) -> None:
         """Keep the plan of a run that was pushed, for its report."""

@@ -47,7 +47,7 @@ class Hosted:
 @task(
     24 * 60,
     advice="A rehearsal cannot be resumed: its Kaggle server has stopped. Run the same command"
-    " again with a smaller --budget, or with more time:\n--minutes N",
+    " again, of a folder with a smaller --budget, or with more time:\n--minutes N",
     minutes="timeout in minutes (default: a day)",
     iterable=("dataset",),
     config="name in pipeline/configs/, or path of such a .py file; default: digits, and with"
@@ -85,9 +85,11 @@ def dry_run(
     asked = {"TPU": tpu_python, "GPU": gpu_python}
     python = {machine: interpreter(machine, path) for machine, path in asked.items() if path}
     if (full and budget) or ((full or budget) and not input):
+        given = " and ".join(["--full"] * full + [f"--budget {budget}"] * bool(budget))
         raise UsageError(
-            "--full and --budget: expected one of them at most, for a rehearsal of a folder.\n"
-            "Leave them out, or name a folder with --input."
+            f"{given}: expected one of --full and --budget, for a rehearsal of a folder: an"
+            " embedded competition is always rehearsed whole.\n"
+            "Leave it out, or name a folder with --input."
         )
     try:
         datasets = dict(parse_published(text) for text in dataset or ())

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from commands.console import show, show_json
+from deploy.errors import Detached
 from deploy.events import Ask, Event, Note, Pushed, Status, Steps, completed
 
 if TYPE_CHECKING:
@@ -61,6 +62,15 @@ class Telling:
     ) -> T:
         """Begin steps at Kaggle, run them to their end, and return what they return."""
         steps = begin(self.kaggle, *args, **options)
+        try:
+            return self._run(steps)
+        except Detached as error:
+            if self.following.startswith("this command"):
+                where, _, attach = str(error).partition("\n")
+                error.args = (f"{where}\nThe same command goes on from there.\n{attach}".strip(),)
+            raise
+
+    def _run(self, steps: Steps[T]) -> T:
         terminal = sys.stdout.isatty() and os.environ.get("TERM", "dumb") not in NO_SCREEN
         if not self.following or self._as_json or not terminal:
             return completed(steps, self)

@@ -137,7 +137,8 @@ def _look_for_key(found: Found) -> None:
     elif found.username and key:
         found.sources.append(Source(" and ".join([*given, "kaggle.json"][:2]), "key", str(key)))
     elif given or file:
-        what = f"{' and '.join(given) or path}: there is no username or no key"
+        lacking = "key" if found.username else "username" if key else "username and no key"
+        what = f"{' and '.join(given) or path}: there is no {lacking}"
         problem = what, f"Give both, or remove it, and {NEW_TOKEN}"
     elif os.environ.get("KAGGLE_CONFIG_DIR") and not found.sources and path not in found.files:
         what = f"KAGGLE_CONFIG_DIR is {os.environ['KAGGLE_CONFIG_DIR']}, and there is no {path}"

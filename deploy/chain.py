@@ -202,7 +202,7 @@ def _push(
     code = bundle.read(records.project, kernel, [member.config for member in model.members])
     following = yield from sessions.following(kaggle, records, code, again=again, fresh=fresh)
     if following.run is not None:
-        yield push.adopted(following.run, following.status)
+        yield push.adopted(records.project, kernel, following.run, following.status)
         return following.run
     built = _built(kaggle.username, records, code, model, following)
     found = None if following.again else (yield from push.recorded(kaggle, records, built))
@@ -212,7 +212,7 @@ def _push(
         if not following.again:
             found = _from_elsewhere(kaggle, records, built, current, request)
     if found is not None:
-        yield push.adopted(*found)
+        yield push.adopted(records.project, kernel, *found)
         return found[0]
     yield from _gates(kaggle, records, kernel, model, following)
     costs = preview.look(kaggle, records, built, current, hidden, again=again)

@@ -165,7 +165,7 @@ def _credentials(state: _State) -> Row:
         raise auth.unusable(state.credentials)
     found = f"{sources[0].name} ({sources[0].kind})"
     if others := ", ".join(source.name for source in sources[1:]):
-        found += f"; also there, and not used: {others}"
+        found += f"; also there: {others}"
     files = state.credentials.files if os.name != "nt" else []  # Windows has other permissions
     if public := [str(path) for path in files if path.stat().st_mode & 0o077]:
         what = f"other users of this machine may read {' '.join(public)}"
@@ -196,7 +196,7 @@ def _login(state: _State) -> Row:
     found = f"{state.kaggle.username}, by {'the key' if by_key else 'a token'}"
     if first.kind == "token" and by_key:
         what = f"Kaggle does not know the token in {first.name}, which `kaggle` would send"
-        problems.append((what, f"{auth.without(first)}."))
+        problems.append((what, auth.without(first)))
     if ahead is not None and abs(ahead) > SKEW_SECONDS:
         side = "ahead of" if ahead > 0 else "behind"
         what = f"this clock is {abs(ahead):.0f} seconds {side} Kaggle's"

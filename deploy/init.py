@@ -193,8 +193,8 @@ def begin(
     if (hours or known.hours) is None and (about is None or not about.takes_files):
         page = f"https://www.kaggle.com/competitions/{competition}/overview/code-requirements"
         show(
-            f"If a GPU notebook may run less than 9 hours, write it into {path}, as"
-            f" infer_hours=2.0. To see how long: {page}"
+            "If a GPU notebook may run less than 9 hours, say so with --infer-hours. To see how"
+            f" long: {page}"
         )
     handles = {kernel: bundle.address(owner, stem, kernel) for kernel in (TRAIN, INFER)}
     handles["artifact"] = bundle.address(owner, competition, "artifact")
@@ -259,8 +259,10 @@ def _chosen(
         )
     fitting = [name for name, said in configs.items() if said.competition == competition]
     fitting = fitting or [name for name, said in configs.items() if said.assumed]
-    if default is not None and default in fitting:
-        return default
+    named = competition.replace("-", "_")  # as a config is called that is written for it
+    for likely in (default, named):
+        if likely in fitting:
+            return str(likely)
     if len(fitting) > 1:
         raise UsageError(
             f"Several configs can be for the competition {competition!r}: {', '.join(fitting)};"

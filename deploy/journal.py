@@ -327,7 +327,8 @@ class Journal:
             except BlockingIOError as error:
                 file.seek(0)
                 raise errors.Busy(
-                    f"Another process pushes from this project: {file.read()}.\nNothing was sent."
+                    f"Another process pushes from this project: {file.read()}; it may wait for an"
+                    " answer in its terminal.\nNothing was sent."
                     " When it is done, run the same command again; to see what runs:\ninvoke status"
                 ) from error
             except OSError as error:

@@ -52,6 +52,7 @@ class Preview:
             the command that does so.
         code_sha256: of the bundle.
         most: seconds that the session would ask for if there were quota enough.
+        resumes: whether it is a training that resumes an earlier session.
     """
 
     kernel: str
@@ -67,6 +68,7 @@ class Preview:
     rehearsed: str
     code_sha256: str
     most: int
+    resumes: bool
 
     @property
     def hours_left(self) -> float | None:
@@ -161,7 +163,7 @@ def look(
         quota = kaggle.quota()
     except UNTOLD:
         quota = Quota(None, None)  # it may be pushed all the same
-    rehearse = f"{project.command('dry-run')} --input DIR"
+    rehearse = f"{project.command('dry-run')}, with --input DIR for a folder"
     if built.kernel == BENCH:
         words = f"--config {shlex.quote(project.config)} --output bench"
         where = " --input DIR" if project.mounts else ""
@@ -179,6 +181,7 @@ def look(
         bundle.how_rehearsed(project.runs, built) or f"never as it stands; to do so: {rehearse}",
         built.code.sha256,
         KERNELS[built.kernel].seconds,
+        "step" in built.expect,
     )
     if built.kernel == INFER and project.infer_hours is not None:
         made = replace(made, most=min(int(3600 * project.infer_hours), INFER_AT_MOST))

@@ -30,7 +30,7 @@ from deploy.errors import (
 )
 from deploy.events import Note, Steps
 from deploy.journal import PUSH, Absent, Journal, Made, Request, Sending, State
-from deploy.project import KERNELS
+from deploy.project import KERNELS, Project
 from deploy.records import Records, run_of
 from deploy.runs import ENDED_BADLY, SAVED, Run, page
 
@@ -220,12 +220,12 @@ def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source | Non
 # What is there already
 
 
-def adopted(run: Run, status: str) -> Note:
+def adopted(project: Project, kernel: str, run: Run, status: str) -> Note:
     """Return the line that says that a run is used in place of a push."""
     machine = run.machine_shape or run.accelerator
     return Note(
         f"{run} holds this bundle already, {status} on {machine}; nothing was sent. To run it once"
-        f" more: `{run.push_task} --again`"
+        f" more: {project.command(f'{KERNELS[kernel].task} --again')}"
     )
 
 

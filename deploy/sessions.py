@@ -127,6 +127,9 @@ def training_state(kaggle: Kaggle, records: Records, *, again: bool = False) -> 
     pushed = _pushes_of_training(kaggle, records)
     rows = [row for row in pushed if row.is_made]
     by_version = {row.number: row for row in reversed(rows)}
+    handle = records.handle(kaggle.username, TRAIN)
+    # Kaggle mounts the newest output of a notebook, which several configs may share.
+    theirs = [r.number for r in records.made(handle=handle) if r.config != records.project.name]
     own_output_works = not any(
         row.state == State.INCOMPLETE or (row.route == KERNEL and _in_vain(row, rows))
         for row in pushed
@@ -146,7 +149,8 @@ def training_state(kaggle: Kaggle, records: Records, *, again: bool = False) -> 
                 if found is not None and found.complete:
                     return Next(False, run, status)
                 if found and folder and (before is None or found.step > before.step):
-                    direct = status == "COMPLETE" and own_output_works and not failed
+                    newest = run.version > max(theirs, default=0)
+                    direct = status == "COMPLETE" and own_output_works and newest and not failed
                     route = KERNEL if direct else DATASET
                     return Next(not waits, base=Base(run, folder, found, route))
             failed = True  # what got no further once takes the other route

@@ -38,7 +38,7 @@ LINE_AT_MOST = 10_000
 PROGRESS_PAUSES = 5  # the longest pauses between two lines of a pipe that tell progress alone
 NOT_YET = "NOT_THERE_YET"
 # Lines of a notebook that tell a person nothing: %%writefile, pieces of JSON, paths.
-NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|\S*/\S*$""")
+NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|Versions: |\S*/\S*$""")
 
 
 class Log:

@@ -88,7 +88,7 @@ def pushed(folder: Path, labelled: int | None, kernel: str = "train-tpu") -> Pat
     made = push_plan.PushPlan(str(path), runs=folder)
     shape = "NvidiaTeslaT4"
     quota = Quota(0.0, 30 * HOUR)
-    made.show(Preview(kernel, "", 0, "", {}, shape, "GPU", quota, (), (), "", "", 0))
+    made.show(Preview(kernel, "", 0, "", {}, shape, "GPU", quota, (), (), "", "", 0, False))
     made.keep("ann/cancer-train-tpu/3")
     return plan_command.kept(folder / "cancer-train-tpu-v3")
 

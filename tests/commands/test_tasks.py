@@ -16,8 +16,11 @@ from invoke.collection import Collection
 
 import commands.project
 import tasks
+from commands.telling import Telling
 from deploy import chain
 from deploy.competition import Submission
+from deploy.errors import Detached
+from deploy.events import Note
 from deploy.runs import Run
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions.session import namespaces
@@ -66,7 +69,11 @@ ERRORS = [
     (["dry-run", "--dataset", "weights"], 2, "--dataset 'weights': expected OWNER/SLUG=DIR"),
     (["dry-run", "--input", "no-such"], 2, "there is no such folder"),
     (["dry-run", "--input", "deploy", "--budget", "2"], 2, "--budget 2: expected a time"),
-    (["dry-run", "--input", "tests", "--full", "--budget", "2m"], 2, "expected one of them"),
+    (
+        ["dry-run", "--input", "tests", "--full", "--budget", "2m"],
+        2,
+        "expected one of --full and --budget",
+    ),
     (["dry-run", "--full"], 2, "for a rehearsal of a folder"),
     (["init"], 2, "--competition is missing"),
     (["inspect"], 2, "--input is missing"),
@@ -215,3 +222,21 @@ def test_a_rehearsal_on_a_full_disk_says_so(tmp_path):
 
     assert (done.returncode, "Traceback" in done.stderr) == (8, False)
     assert "disk is full" in done.stderr and "Free some space" in done.stderr
+
+
+def test_who_leaves_a_relay_hears_that_the_same_command_goes_on():
+    """Before the command that watches the run alone."""
+    telling = Telling(following="this command pulls it, and goes on to the score")
+    telling.kaggle = None
+
+    def steps(kaggle):
+        yield Note("a run is pushed")
+        raise Detached("Detached from ann/x/1.\nTo watch it again:\ninvoke watch")
+
+    with pytest.raises(Detached) as told:
+        telling.run(steps)
+
+    assert str(told.value).splitlines()[1:3] == [
+        "The same command goes on from there.",
+        "To watch it again:",
+    ]

@@ -23,6 +23,7 @@ from deploy.journal import (
     Request,
     Sending,
     State,
+    after,
 )
 from formats.errors import DiskError
 from tests.deploy.invoked import ROOT
@@ -114,6 +115,8 @@ def test_each_answer_is_on_disk_before_the_next_call(path):
     assert seen == [State.INTENDED, State.SENT]
     assert Journal(path).requests(PUSH, state=State.VERSION) == [request] and request.is_ours
     assert ours.requests(PUBLISH) == []
+    found = after(after(WORDS, Sending(3)), Made(3, {}))
+    assert not found.is_ours  # it was there before the call
 
 
 def test_an_error_is_recorded_from_the_state_that_the_request_is_in_by_then(path):

@@ -115,7 +115,7 @@ def test_the_client_itself_logs_in_by_the_same(home, between, monkeypatch, there
     ("name", "content", "said"),
     [
         ("kaggle.json", "{", "not a JSON object"),
-        ("kaggle.json", {"username": "ann"}, "no username or no key"),
+        ("kaggle.json", {"username": "ann"}, "there is no key"),
         ("kaggle.json", {"username": "ann", "key": TOKEN}, "the key in it is a token"),
         ("credentials.json", {"refresh_token": "refresh-me", "username": ""}, "of nobody"),
         ("access_token", b"\xff", "not UTF-8"),

@@ -264,6 +264,20 @@ def test_the_same_commands_by_hand_resume_too(start, ours, one, on_the_pair, sho
     assert "pushed, resuming from version 2; COMPLETE" in steps.journal_lines(ours)[2]
 
 
+def test_what_another_config_trained_since_is_not_taken_for_its_own(start, ours, one, train):
+    """They share the notebook, whose newest output is what Kaggle mounts."""
+    _, kaggle = start(script := Script(v2="complete"))
+    other = replace(ours, config="other")
+    configs = ours.root / "pipeline" / "configs"
+    (configs / "other.py").write_bytes((configs / "digits.py").read_bytes())
+    one(kaggle)
+    one(kaggle, other)
+
+    train(kaggle)
+
+    assert script.sources == {1: [], 2: [], 3: DATASET, 4: OWN}
+
+
 def test_by_hand_what_failed_once_takes_the_other_route(start, ours):
     """Also where nobody has pulled it."""
     _, kaggle = start(script := Script(v2="fails"))

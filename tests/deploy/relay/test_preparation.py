@@ -9,7 +9,7 @@ import pytest
 
 from deploy import status
 from deploy.errors import RunFailed, SourcesRefused
-from deploy.journal import PUSH, Made, Request
+from deploy.journal import PUSH, Made, Request, State
 from deploy.project import PREPARE, TRAIN
 from deploy.records import Records
 from tests.deploy import steps
@@ -111,7 +111,9 @@ def test_a_preparation_is_resumed_until_it_is_complete_and_then_adopted(push, sh
 @pytest.mark.parametrize("how", ["again", "fresh"])
 def test_one_404_loses_no_images(push, ours, local, preparer, how):
     """Whoever pushes whatever Kaggle tells still wants them: a TPU would wait for the decoding."""
-    push(), push()
+    push(), push(), push(TRAIN)
+    (newest, _) = Records(ours).journal.requests(PUSH, kernel=PREPARE)
+    assert (newest.state, newest.left) == (State.ENDED, "complete")  # so its log is read once
     local.faults.say("GetKernelSessionStatus", ["404"])
 
     assert preparer.sources[TRAIN, push(TRAIN, **{how: True})] == OWN

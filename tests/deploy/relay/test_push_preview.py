@@ -24,7 +24,8 @@ def test_a_first_push_is_shown_with_the_hours_that_are_left(look):
     assert seen.lines() == [
         f"push        {HANDLE}, version 1",
         "TPU quota   20.0 hours are left this week",
-        "rehearsed   never as it stands; to do so: invoke dry-run --config digits --input DIR",
+        "rehearsed   never as it stands; to do so: invoke dry-run --config digits, with --input DIR"
+        " for a folder",
     ]
 
 

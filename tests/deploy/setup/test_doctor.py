@@ -172,8 +172,8 @@ def test_a_token_tells_whose_it_is_and_an_expired_one_before_a_good_key_is_a_war
     server.always("IntrospectToken", NOT_FOUND)
     rows = examine(whole)
     assert verdicts(rows) == {"login": WARN} and code(rows) == 0
-    assert rows["login"].fix == "unset KAGGLE_API_TOKEN."
-    assert "not used: KAGGLE_USERNAME and KAGGLE_KEY" in rows["credentials"].found
+    assert rows["login"].fix == "unset KAGGLE_API_TOKEN"
+    assert "also there: KAGGLE_USERNAME and KAGGLE_KEY" in rows["credentials"].found
 
 
 @pytest.mark.parametrize(

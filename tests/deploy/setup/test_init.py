@@ -154,7 +154,7 @@ def test_what_kaggle_says_of_it_is_shown(signed_in, ours, shown, takes_files):
 
     told = "\n".join(shown)
     assert "ends on 2026-12-31 23:59 UTC" in told
-    assert ("uploaded files" in told, "infer_hours=2.0" in told) == (takes_files, not takes_files)
+    assert ("uploaded files" in told, "--infer-hours" in told) == (takes_files, not takes_files)
 
 
 DIGITS = "2026-leaves"
@@ -206,6 +206,12 @@ def test_of_two_configs_for_a_competition_one_has_to_be_named(ours):
 
     assert begin(ours, configs=both, config="other")["config"] == "other"
     assert begin(ours, configs=both)["config"] == init.default_config(ours) == "other"
+
+
+def test_of_two_configs_the_one_that_has_the_competition_s_name_is_taken(ours):
+    name = SLUG.replace("-", "_")
+
+    assert begin(ours, configs={"other": SLUG, name: SLUG})["config"] == name
 
 
 def test_a_config_of_another_competition_is_not_taken_over(ours):
