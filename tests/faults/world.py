@@ -288,7 +288,9 @@ def _pull(world: User, kaggle: Kaggle, kernel: str = TRAIN) -> tuple[Run, Path]:
 def _pulled(world: World, result: tuple[Run, Path]) -> bool:
     version = world.local.kernels.version(result[0].handle, result[0].version)
     assert version is not None
-    there = {name: (version.working / name).read_bytes() for name in version.files()}
+    # Kaggle adds the notebook once the run has listed what it wrote: nothing can vouch for it.
+    names = [name for name in version.files() if name != "__notebook__.ipynb"]
+    there = {name: (version.working / name).read_bytes() for name in names}
     here = {
         path.relative_to(result[1]).as_posix(): path.read_bytes()
         for path in result[1].rglob("*")
