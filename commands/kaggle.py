@@ -187,14 +187,14 @@ def pull(kernel: str = "train-tpu", run: str = "", config: str = "") -> Result:
 
     Example: invoke pull --kernel infer-gpu
     """
-    from deploy import chain, saved
+    from deploy import chain, output
 
     telling = Telling()
     ours = project.resolved(config, telling)
     found = ours.find_run(run, kernel)
     folder = telling.run(chain.pull, ours, found)
     show(f"The output of {found} is in {folder}")
-    progress = saved.read(folder)
+    progress = output.saved_progress(folder)
     if progress is not None and not progress.complete:
         show(f"{found} is {progress}")
     if following := chain.next_command(ours, found, folder):

@@ -138,10 +138,10 @@ def model(ours: "Records", ensemble: str) -> "Model":
     """Return what an inference accepts: the artifact of the last training, or the members of an
     ensemble.json. Their functions have to be those here.
     """
-    from deploy import saved
+    from deploy import output
     from deploy.chain import Model
 
-    members = saved.ensemble(Path(ensemble), ours.project) if ensemble else []
+    members = output.ensemble(Path(ensemble), ours.project) if ensemble else []
     found = Model(None if members else ours.last_artifact(), members)
     for folder in filter(None, [found.artifact, *(one.folder for one in found.members)]):
         check_custom_code(ours.project.config, folder)

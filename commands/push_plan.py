@@ -30,7 +30,7 @@ class PushPlan:
         """Show the plan of what would be pushed, if it is a training.
 
         Args:
-            costs: `deploy.preview.Preview`, or what a submission spends.
+            costs: `deploy.preview.Preview`; None of a submission.
 
         Raises:
             UsageError: if the config cannot work, or a step does not fit, as the TPU's compiler
@@ -38,10 +38,10 @@ class PushPlan:
         """
         from deploy.preview import Preview
 
-        if isinstance(costs, Preview) and costs.kernel == TRAIN:
-            self._made = self._plan(costs.machine_shape)
+        if isinstance(costs, Preview) and costs.built.kernel == TRAIN:
+            self._made = self._plan(costs.built.metadata["machine_shape"])
             if self._made is not None:
-                judge(self._made, costs.hours_left, resumes=costs.resumes)
+                judge(self._made, costs.hours_left, resumes="step" in costs.built.expect)
 
     def keep(self, run: str) -> None:
         """Keep the plan of a run that was pushed, for its report."""

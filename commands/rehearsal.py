@@ -264,7 +264,7 @@ def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":
     def tell(event: Event) -> bool | None:
         if not isinstance(event, Ask):
             return telling(event)
-        pushed.append(getattr(event.costs, "code_sha256", ""))
+        pushed.append(event.preview.built.code.sha256 if event.preview is not None else "")
         return True
 
     with writing(runs), LocalKaggle(runs / "kaggle", **hosted.options, **options) as local:

@@ -101,10 +101,10 @@ class Telling:
                 show(in_a_line(event))
             case Pushed(run) if self._plan is not None:
                 self._plan.keep(run)
-            case Ask(costs, question):
+            case Ask(lines, question, preview):
                 if self._plan is not None:
-                    self._plan.show(costs)
-                for line in costs.lines():
+                    self._plan.show(preview)
+                for line in lines:
                     self.note(line)
                 return self._agreed is not None and self._agreed(question)
         return None

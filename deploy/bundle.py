@@ -96,8 +96,8 @@ class Inputs:
 
     Attributes:
         expect: {"run_id", "weights_sha256"} of the artifact; {"members"} of an ensemble
-            (`deploy.saved.expected`); or what a training resumes from
-            (`deploy.saved.SavedProgress.expect`), empty for a new one.
+            (`deploy.output.expected`); or what a training resumes from
+            (`deploy.output.SavedProgress.expect`), empty for a new one.
         handoff: where the expected files come from: a "dataset", or the output of a "kernel"; "":
             as the project says.
         handles: {kernel: its address}, where that is not `address`'s; no part of the sha256.

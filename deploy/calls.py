@@ -34,14 +34,12 @@ class Saved:
         version: of the kernel; 0 if Kaggle gave none.
         url: of its page.
         error: Kaggle's words; "": none.
-        kernel_id: of the kernel, which keeps it when it is renamed; 0 if Kaggle gave none.
     """
 
     version: int = called("versionNumber", 0)
     url: str = ""
     ref: str = ""
     error: str = ""
-    kernel_id: int = 0
     invalid_tags: tuple[str, ...] = ()
     invalid_dataset_sources: tuple[str, ...] = ()
     invalid_competition_sources: tuple[str, ...] = ()
@@ -79,7 +77,6 @@ class OwnKernel:
 
     Attributes:
         machine_shape: Kaggle's name of the machine; "": unknown.
-        kernel_id: as in `Saved`.
     """
 
     handle: str = called("ref", "")
@@ -87,7 +84,6 @@ class OwnKernel:
     machine_shape: str = ""
     tpu: bool = called("enableTpu", False)
     gpu: bool = called("enableGpu", False)
-    kernel_id: int = called("id", 0)
 
 
 @dataclass(frozen=True)
@@ -324,7 +320,6 @@ DATASET_FILES = Call(DATASETS, "ListDatasetFiles", Page)
 DATASET_FILE = Call(DATASETS, "DownloadDataset", requests.Response)
 
 GET_COMPETITION = Call(COMPETITIONS, "GetCompetition", Competition)
-COMPETITION_FILES = Call(COMPETITIONS, "ListDataFiles", Page)
 COMPETITION_FILE = Call(COMPETITIONS, "DownloadDataFile", requests.Response)
 SUBMISSION_LIMITS = Call(COMPETITIONS, "GetSubmissionLimits", Limits)
 START_SUBMISSION_UPLOAD = Call(COMPETITIONS, "StartSubmissionUpload", Place)

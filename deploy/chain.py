@@ -14,32 +14,29 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, competition, datasets, output, preview, push, saved, sessions, watch
+from deploy import bundle, competition, datasets, output, preview, push, sessions, watch
 from deploy.bundle import Bundle, Code, Inputs
-from deploy.calls import Source
 from deploy.client import Kaggle
 from deploy.competition import Check, Submission
 from deploy.datasets import DatasetVersion
 from deploy.errors import (
     Detached,
     NoQuota,
-    NoSlot,
     NotMounted,
-    RelayError,
     RunFailed,
     SourcesRefused,
     Unknown,
     UsageError,
 )
 from deploy.events import Ask, Note, Pushed, Steps
-from deploy.journal import PUBLISH, PUSH, SUBMIT, Made, Request, State
+from deploy.journal import PUBLISH, PUSH, SUBMIT, Request, State
+from deploy.output import DATASET, KERNEL, Member
 from deploy.project import INFER, KERNELS, PREPARE, TRAIN, Project
-from deploy.pull import pull as download
 from deploy.records import Records, run_of
 from deploy.runs import Run
-from deploy.saved import DATASET, KERNEL, Member
 from deploy.sessions import Next
 
+TRIES = 2  # sessions in a row that may get no further
 ONCE_MORE = "Pushing the same again, once: Kaggle may mount a new source in the second run only."
 
 
@@ -109,7 +106,6 @@ def run(
     def step(text: str) -> Note:
         return Note(f"[{time.monotonic() - began:6.1f} s] {text}")
 
-    yield from competition.foresee(kaggle, project.competition)
     yield step(f"Push {TRAIN} for the competition {project.competition}")
     done = yield from train(kaggle, records, fresh=fresh, command=project.command("relay"))
     trained, dataset = done.folder, None
@@ -167,7 +163,7 @@ def push_kernel(
         Detached: if a person did not agree.
     """
     project, journal = records.project, records.journal
-    with journal.locked(KERNELS[kernel].task) as warning, push.naming_again(records, kernel):
+    with journal.locked() as warning:
         if warning:
             yield Note(warning)
         how = {"again": again, "fresh": fresh, "agreed": agreed}
@@ -183,6 +179,11 @@ def push_kernel(
             if row.number:
                 with suppress(RunFailed):  # until its end Kaggle allows no other session
                     yield from watch.watch(kaggle, records, run_of(row))
+        except Unknown as error:
+            if "/code/" in error.page:  # it is not about a dataset
+                command = project.command(f"{KERNELS[kernel].task} --again")
+                error.args = (f"{error}\nTo push it once more, whatever runs there:\n{command}",)
+            raise
     # The journal knows now that Kaggle does not take the notebook's own output.
     return (yield from push_kernel(kaggle, records, kernel, model, agreed=True))
 
@@ -198,35 +199,74 @@ def _push(
     agreed: bool,
 ) -> Steps[Run]:
     """Do what `push_kernel` says, while no other process pushes."""
-    yield from push.resolve(kaggle, records, again=again or fresh)
+    journal, anew = records.journal, again or fresh
     code = bundle.read(records.project, kernel, [member.config for member in model.members])
-    following = yield from sessions.following(kaggle, records, code, again=again, fresh=fresh)
-    if following.run is not None:
-        yield push.adopted(records.project, kernel, following.run, following.status)
-        return following.run
+    handle = records.handle(kaggle.username, kernel)
+    following, current, found = Next(anew), None, None
+    version = records.newest_version(handle)
+
+    def untold(error: Unknown) -> Note:
+        """Return what is said where Kaggle does not tell; raise where nobody said --again."""
+        if not anew:
+            raise error
+        return Note(f"{str(error).splitlines()[0]}\n--again: what runs there does not count.")
+
+    try:
+        yield from push.resolve(kaggle, records, [kernel])
+        following = yield from sessions.following(kaggle, records, code, fresh=fresh)
+    except Unknown as error:
+        yield untold(error)
     built = _built(kaggle.username, records, code, model, following)
-    found = None if following.again else (yield from push.recorded(kaggle, records, built))
+    request = _intent(kaggle, records, built, following)
+    adopts = not (anew or following.again)
+    if following.run is not None and not again:
+        found = following.run, following.status
+    elif adopts:
+        found = yield from push.recorded(kaggle, records, built)
     if found is None:
-        request = _intent(kaggle, records, built, following)
-        current, hidden = _current(kaggle, records, built, whatever=again or fresh)
-        if not following.again:
-            found = _from_elsewhere(kaggle, records, built, current, request)
+        try:
+            current = kaggle.get_kernel(handle)
+            version = current.version if current is not None else 0
+        except Unknown as error:
+            yield untold(error)
+    if found is None and adopts and (found := push.holding(kaggle, records, built, current)):
+        # It was pushed from elsewhere, or by a journal that is gone.
+        run, _ = found
+        intended = journal.intend(request)
+        journal.record(intended, State.VERSION, number=run.version, url=run.url)
     if found is not None:
-        yield push.adopted(records.project, kernel, *found)
-        return found[0]
+        run, status = found
+        yield Note(
+            f"{run} holds this bundle already, {status} on {run.machine_shape or run.accelerator};"
+            " nothing was sent. To run it once more:"
+            f" {records.project.command(f'{KERNELS[kernel].task} --again')}"
+        )
+        return run
     yield from _gates(kaggle, records, kernel, model, following)
-    costs = preview.look(kaggle, records, built, current, hidden, again=again)
-    if agreed:
-        for line in costs.lines():
-            yield Note(line)
-    elif not (yield Ask(costs, "Push it?")):
+    costs = preview.look(kaggle, records, built, current, version, again=again)
+    for line in costs.lines() if agreed else ():
+        yield Note(line)
+    if not agreed and not (yield Ask(costs.lines(), "Push it?", costs)):
         raise Detached("Nothing was pushed.")
+    return (yield from _send(kaggle, records, built, following, request, costs))
+
+
+def _send(
+    kaggle: Kaggle,
+    records: Records,
+    built: Bundle,
+    following: Next,
+    request: Request,
+    costs: preview.Preview,
+) -> Steps[Run]:
+    """Send what was agreed to."""
     base = following.base
     if base is not None and base.route == DATASET:
         yield from datasets.checkpoint(kaggle, records, base.folder, base.progress)
     if costs.seconds < costs.most:
         built = replace(built, session_seconds=costs.seconds)
-    journal, request = records.journal, records.journal.intend(request)
+    journal = records.journal
+    request = journal.intend(request)
     made = yield from push.send(kaggle, journal, request, built, costs.version, costs.seconds)
     changed = ", with local changes" if built.code.git_dirty else ""
     yield Note(
@@ -235,19 +275,6 @@ def _push(
     )
     yield Pushed(str(made))
     return made
-
-
-def _from_elsewhere(
-    kaggle: Kaggle, records: Records, built: Bundle, current: Source | None, request: Request
-) -> tuple[Run, str] | None:
-    """Return the run of the current version, and its status, if it holds the bundle; record it: it
-    was pushed from elsewhere, or by a journal that is gone.
-    """
-    found = push.holding(kaggle, records, built, current)
-    if found is not None:
-        run, _ = found
-        records.journal.record(records.journal.intend(request), Made(run.version, {"url": run.url}))
-    return found
 
 
 def build(owner: str, records: Records, kernel: str, model: Model = NO_MODEL) -> Bundle:
@@ -264,12 +291,12 @@ def _expected(records: Records, model: Model) -> dict[str, Any]:
     """Return what the bundle of an inference expects; {} for any other."""
     project = records.project
     if model.members:
-        return saved.expected(model.members)
+        return output.expected(model.members)
     if model.artifact is None:
         return {}
     if not model.artifact.exists():
         datasets.require_complete(project, model.artifact.parent)
-    found = saved.own_manifest(project, model.artifact)
+    found = output.own_manifest(project, model.artifact)
     return {"run_id": found.run_id, "weights_sha256": found.weights_sha256}
 
 
@@ -302,22 +329,6 @@ def _intent(kaggle: Kaggle, records: Records, built: Bundle, following: Next) ->
         base=base.run.version if base is not None else 0,
         route=base.route if base is not None else "",
     )
-
-
-def _current(
-    kaggle: Kaggle, records: Records, built: Bundle, *, whatever: bool
-) -> tuple[Source | None, Unknown | None]:
-    """Return the current version of a kernel; and why it is not known, where Kaggle does not even
-    list our notebooks, and no push from here made this one, or `whatever` runs there.
-    """
-    try:
-        return kaggle.get_kernel(built.handle), None
-    except Unknown as error:
-        rows = records.journal.requests(PUSH, handle=built.handle)
-        new = not any(row.is_made or row.is_open for row in rows)
-        if not whatever and not (new and error.listed is None):
-            raise
-        return None, error
 
 
 def _gates(
@@ -359,17 +370,13 @@ def train(
         Others: as push, watch and pull raise; the same command resumes.
     """
     command = command or records.project.command("push-train --until-done")
-    count, late, agreed = 0, False, False
+    count, vain, best, late, agreed = 0, 0, -1, False, False
     while True:
-        if not fresh:
-            sessions.require_progress(kaggle, records, command)
         newest = records.newest_version(records.handle(kaggle.username, TRAIN))
         try:
             run = yield from push_kernel(kaggle, records, TRAIN, fresh=fresh, agreed=agreed)
         except NoQuota as error:
-            full = isinstance(error, NoSlot)
-            then = "Once a run has ended, resume" if full else f"{_renewal(kaggle)}\nTo resume then"
-            raise type(error)(f"{error}\n{then}:\n{command}") from error
+            raise type(error)(f"{error}\nTo resume then:\n{command}") from error
         row, fresh, count = records.push_of(run), False, count + 1
         agreed = agreed or (row is not None and row.is_ours and run.version > newest)
         yield Note(f"Watch {run}")
@@ -397,18 +404,17 @@ def train(
         if found is not None and found.complete:
             folder = folder or (yield from pull(kaggle, records, run))
             return CompleteTraining(run, folder, count)
+        further = found is not None and found.step > best
+        vain, best = (0 if further else vain + 1), (found.step if found and further else best)
+        if vain == TRIES:
+            raise RunFailed(
+                f"{vain} sessions in a row got no further than the checkpoint of version"
+                f" {row.base if row else 0}; the last is {run}. Expected each to save a later step;"
+                " no more quota is spent.\nIf it ended as COMPLETE, session_hours is too short for"
+                f" one step. Fix the cause, then resume:\n{command}"
+            )
         saved_words = found or "it saved nothing to resume from"
         yield Note(f"{run}: {saved_words}. Starting the next session.")
-
-
-def _renewal(kaggle: Kaggle) -> str:
-    try:
-        renewed = kaggle.quota().renewed
-    except RelayError:
-        renewed = None
-    if renewed is None:
-        return "Kaggle does not say when the week's quota returns; to ask again: invoke status"
-    return f"The week's quota returns at {renewed:%Y-%m-%d %H:%M} UTC."
 
 
 # What follows a run
@@ -416,8 +422,7 @@ def _renewal(kaggle: Kaggle) -> str:
 
 def pull(kaggle: Kaggle, records: Records, of: Run) -> Steps[Path]:
     """Pull a run's output into `runs` and return its folder; record how far a training got."""
-    with push.noticing_renames(kaggle, of):
-        folder = yield from download(kaggle, of, records.project.runs)
+    folder = yield from output.pull(kaggle, of, records.project.runs)
     if records.kernel_of(of) == TRAIN:
         sessions.note_progress(records, of, folder)
     return folder
@@ -436,10 +441,10 @@ def next_command(records: Records, of: Run, folder: Path) -> str:
         return "" if sent else project.command(f"submit --run {of}")
     if kernel == PREPARE:
         names = [path.name for path in folder.iterdir()]
-        return after_preparation(project, saved.describe(names, []))
+        return after_preparation(project, output.progress_in_words(names, []))
     if kernel != TRAIN:
         return ""
-    found = saved.read(folder)
+    found = output.saved_progress(folder)
     if found is None or not found.complete:
         on = project.trained_on(output.of_bundle(folder, "machine_shape"))
         return on.command("push-train --until-done" if found else "push-train")

@@ -318,18 +318,6 @@ class Kaggle(Connection):
         ask = partial(self._send, calls.COMPETITION_FILE, about)
         self._transferred(what, Download(path, self._show, None, ask))
 
-    def open_competition_file(self, competition: str, name: str) -> None:
-        """Ask for one file of the competition, and read nothing of it."""
-        what = f"open {name} of the competition {competition}"
-        about = {"competition_name": competition, "file_name": name}
-        self._read(what, calls.COMPETITION_FILE, about).close()
-
-    def competition_files(self, competition: str) -> list[str]:
-        """Return the names of the competition's files, from the first page."""
-        what = f"list the files of the competition {competition}"
-        about = {"competition_name": competition, "page_size": 100}
-        return [file.name for file in self._read(what, calls.COMPETITION_FILES, about).files]
-
     def submit_code(
         self, competition: str, handle: str, version: int, *, file_name: str, description: str
     ) -> int:

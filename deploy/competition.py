@@ -3,13 +3,12 @@
 Reads  what Kaggle says of the competition, and what a run wrote, checked against its sample
 Gives  a `Competition`, or an error that says where the rules are; a `Submission` with its score
 
-Kaggle lists the files of most competitions for everybody. It gives a file only to those who
-accepted the rules. It also says what the competition takes: a notebook, which it runs again on the
-hidden test set, or a file. Then the pulled submission.csv is uploaded. A submission is spent only
-after the file was checked and the user has agreed, and only once: its description names the run,
-so an earlier or unanswered submission of the same run is found again. After one that failed, which
-was spent too, another is only by `again`, or where the error was Kaggle's own. A pulled file that
-was changed is refused: it is not what the run wrote.
+Kaggle says whether this account accepted the rules, and what the competition takes: a notebook,
+which it runs again on the hidden test set, or a file. Then the pulled submission.csv is uploaded. A
+submission is spent only after the file was checked and the user has agreed, and only once: its
+description names the run, so an earlier or unanswered submission of the same run is found again.
+After one that failed, which was spent too, another is only by `again`. A pulled file that was
+changed is refused: it is not what the run wrote.
 """
 
 import csv
@@ -18,8 +17,8 @@ import re
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -30,7 +29,7 @@ from deploy.client import Kaggle
 from deploy.connection import Polls
 from deploy.errors import Denied, NoQuota, NotFound, Refused, RelayError, RunFailed, UsageError
 from deploy.events import Ask, Note, Steps
-from deploy.journal import SUBMIT, Ended, Made, Request, Sending
+from deploy.journal import SUBMIT, Request, State
 from deploy.project import INFER, Project
 from deploy.records import Records
 from deploy.runs import Run
@@ -45,7 +44,6 @@ FAILED = "ERROR"  # Kaggle's word for a submission without a score
 DECLINED = "Nothing was submitted."
 LOOKS = 3  # at the list, for a submission whose answer was lost
 NAMED = "[run "  # begins the part of a description that names the run
-KAGGLES = "kaggle error"  # its own
 # What helps against a refusal, by Kaggle's words.
 REFUSALS = {
     "minutes exceeds .* max of 0": "This competition takes no notebook with that machine. Ask for"
@@ -69,20 +67,9 @@ CAUSES = {
     " notebook.",
     "scoring error": "The rows, ids or types of the rerun's file are not those of the hidden"
     " sample. Take them from the mounted sample_submission.csv, never from the public one.",
-    KAGGLES: "Something failed at Kaggle's end. Submit the same run again later:\n{submit}",
+    "kaggle error": "Something failed at Kaggle's end: the same run may get a score later.",
     "": "Look at the submission on kaggle.com.",
 }
-
-
-@dataclass(frozen=True)
-class Spending:
-    """What a submission would spend, and on what. `text`: lines for a person."""
-
-    text: Sequence[str]
-
-    def lines(self) -> list[str]:
-        """Return it as lines for a person."""
-        return list(self.text)
 
 
 @dataclass(frozen=True)
@@ -117,46 +104,36 @@ def look(kaggle: Kaggle, competition: str) -> Competition:
         UsageError: if Kaggle knows no such competition.
         Denied: if this account has not accepted its rules, or Kaggle does not show it.
     """
-    with _explained(competition, "show"):
+    try:
         found = kaggle.competition(competition)
-    if found.entered:
-        return found
-    # The page of the rules tells of one that takes nobody new.
-    raise Denied(
-        f"This account has not entered the competition {competition!r}.\nAccept its rules at"
-        f" {rules_address(competition)}, then run the same command again."
-    )
-
-
-def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
-    """Return what Kaggle says of a competition, and note if it takes no submissions, or has ended.
-
-    Raises:
-        UsageError: if Kaggle knows no such competition.
-        Denied: if this account has not accepted its rules, or Kaggle does not show it.
-    """
-    found = look(kaggle, competition)
-    with _explained(competition, "show"):
-        names = kaggle.competition_files(competition)
-    for name in names[:1]:
-        # One that is not found is listed otherwise than it is asked for, and says nothing of them.
-        with _explained(competition, f"give {name} of"), suppress(NotFound):
-            kaggle.open_competition_file(competition, name)
-    yield from _warnings(found, competition)
+    except NotFound as error:
+        raise UsageError(
+            f"Kaggle knows no competition {competition!r}.\nCorrect the slug, the last part of its"
+            " address: https://www.kaggle.com/competitions/<slug>"
+        ) from error
+    except Denied as error:
+        if error.gate not in ("", failures.RULES):
+            raise  # the account lacks something else, such as a verified phone
+        found = None
+    if found is None or not found.entered:
+        # The page of the rules tells of one that takes nobody new.
+        raise Denied(
+            f"This account has not entered the competition {competition!r}, or may not see it.\n"
+            f"Accept its rules at {rules_address(competition)}, or correct the slug; then run the"
+            " same command again."
+        )
     return found
 
 
-def foresee(kaggle: Kaggle, competition: str) -> Steps[None]:
-    """Note that no submission is left, where that is so, before a run that is to be submitted."""
-    try:
-        limits = kaggle.submission_limits(competition)
-    except errors.UNTOLD:
-        return  # a push says more of the rules and the slug, and a submission asks again
-    if limits.allowed_now < 1 and (limits.today or limits.total):
-        yield Note(
-            f"Warning: no submission to {competition} is left now, so what runs gets no score yet."
-            f" {limits.next}"
-        )
+def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
+    """Return what `look` does, and note if the competition takes no submissions, or has ended."""
+    found = look(kaggle, competition)
+    if found.closed:
+        yield Note(f"Warning: {competition} takes no submissions now, so a run cannot be scored.")
+    elif found.ends is not None and found.ends < datetime.now(UTC):
+        ended = f"{competition} ended on {_day(found.ends)}"
+        yield Note(f"Warning: {ended}; a score counts for nothing.")
+    return found
 
 
 def in_words(found: Competition) -> str:
@@ -167,37 +144,6 @@ def in_words(found: Competition) -> str:
     if found.ends is not None:
         parts.append(f"ends on {_day(found.ends)}")
     return ", ".join(parts)
-
-
-@contextmanager
-def _explained(competition: str, asked: str) -> Iterator[None]:
-    """Say what helps where Kaggle answers that there is no such competition, or with a 403.
-
-    Args:
-        asked: what Kaggle does not do with the competition then.
-    """
-    try:
-        yield
-    except NotFound as error:
-        raise UsageError(
-            f"Kaggle knows no competition {competition!r}.\nCorrect the slug, the last part of its"
-            " address: https://www.kaggle.com/competitions/<slug>"
-        ) from error
-    except Denied as error:
-        if error.gate not in ("", failures.RULES):
-            raise  # the account lacks something else, such as a verified phone
-        raise Denied(
-            f"Kaggle does not {asked} the competition {competition!r} (403).\nAccept its rules at"
-            f" {rules_address(competition)}, or correct the slug; then run the same command again."
-        ) from error
-
-
-def _warnings(found: Competition, competition: str) -> Iterator[Note]:
-    if found.closed:
-        yield Note(f"Warning: {competition} takes no submissions now, so a run cannot be scored.")
-    elif found.ends is not None and found.ends < datetime.now(UTC):
-        ended = f"{competition} ended on {_day(found.ends)}"
-        yield Note(f"Warning: {ended}; a score counts for nothing.")
 
 
 def _day(moment: datetime | None) -> str:
@@ -246,7 +192,7 @@ def submit(
         Request(SUBMIT, project.name, run.handle, project.competition, kernel_version=run.version)
     )
     with journal.ended_by_errors(request):
-        about = attempt.checked(check)
+        about = yield from attempt.checked(check)
         made, when = attempt.made_before(before), "before"
         failed = attempt.failed_before(made, again=again)
         if made is None or failed:
@@ -259,11 +205,11 @@ def submit(
             yield Note(f"{run} was submitted {when}, as {ref}; following that submission.")
         else:
             request = journal.note(request, sha256=checksums.sha256(inferred / FILE))
-            request = journal.record(request, Sending(0))
+            request = journal.record(request, State.SENT, before=0)
             ref = yield from attempt.sent(token)
-        request = journal.record(request, Made(ref, {}))
+        request = journal.record(request, State.VERSION, number=ref)
         scored = yield from attempt.scored(ref)
-        journal.record(request, Ended(scored.status, {"score": _score(scored)}))
+        journal.record(request, State.ENDED, status=scored.status, score=_score(scored))
         if scored.status == FAILED:
             raise RunFailed(attempt.failure(scored))
         return Submission(ref, _score(scored), about.takes_files)
@@ -310,7 +256,7 @@ class _Attempt:
     inferred: Path
     command: str
 
-    def checked(self, check: Check) -> Competition:
+    def checked(self, check: Check) -> Steps[Competition]:
         """Return what Kaggle says of the competition, once its sample of today lets the file pass.
 
         A run that kept no list of what it wrote is the user's own.
@@ -323,7 +269,7 @@ class _Attempt:
         competition, sample = self.project.competition, self.project.sample
         gate.check_text("the submission's description", self.project.name)
         output.unchanged(self.inferred, FILE, str(self.run))
-        about = look(self.kaggle, competition)
+        about = yield from require(self.kaggle, competition)
         with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
             path = Path(folder) / Path(sample).name
             try:
@@ -355,9 +301,6 @@ class _Attempt:
         if before is not None and before.number:
             with suppress(NotFound):
                 made = self.kaggle.get_submission(before.number)
-        # A Kaggle that was restarted gives the same numbers again.
-        if made is not None and NAMED in made.description and not self._is_ours(made):
-            made = None
         if _counts(made):
             return made
         return self.in_list(LOOKS if before is not None and before.is_open else 1) or made
@@ -386,12 +329,11 @@ class _Attempt:
         """Return in words that a submission of this run failed; "" if none did.
 
         Raises:
-            RunFailed: if it failed for another reason than an error of Kaggle's, and nobody said
-                `again`.
+            RunFailed: if it failed, and nobody said `again`.
         """
         if made is None or _counts(made):
             return ""
-        if not again and KAGGLES not in _reason(made).lower():
+        if not again:
             raise RunFailed(
                 f"{self.failure(made)}\nTo spend another submission on the same file:\n"
                 f"{self.project.command(f'submit --run {self.run} --again')}"
@@ -408,7 +350,6 @@ class _Attempt:
         """
         file, competition = self.inferred / FILE, self.project.competition
         left = self._left(about)
-        yield from _warnings(about, competition)
         how = (
             "uploads the file" if about.takes_files else "runs the notebook on the hidden test set"
         )
@@ -418,7 +359,7 @@ class _Attempt:
             f"validation  {_validation(self.project, self.inferred) or 'not known here'}",
             *([f"before      {failed}"] if failed else []),
         ]
-        if not (yield Ask(Spending(lines), "Submit it?")):
+        if not (yield Ask(lines, "Submit it?")):
             raise errors.Detached(DECLINED)
         if about.takes_files:
             return self.kaggle.upload_submission(competition, file)

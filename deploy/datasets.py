@@ -18,15 +18,15 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from deploy import auth, bundle, errors, failures, gate, output, saved
+from deploy import auth, bundle, errors, failures, gate, output
 from deploy.client import Kaggle
 from deploy.connection import Polls
 from deploy.errors import Denied, NotFound, SourceMissing, Unknown, Unverified, UsageError
 from deploy.events import Note, Steps
-from deploy.journal import PUBLISH, Ended, Failed, Journal, Made, Request, Sending, State
+from deploy.journal import PUBLISH, Journal, Request, State
+from deploy.output import DATASET, FLAT, Manifest, Member, SavedProgress
 from deploy.project import INFER, Project
 from deploy.records import Records
-from deploy.saved import DATASET, FLAT, Manifest, Member, SavedProgress
 from formats import checksums
 from formats.errors import writing
 from formats.sealed_folder import MANIFEST
@@ -65,8 +65,8 @@ def artifact(kaggle: Kaggle, records: Records, trained: Path) -> Steps[DatasetVe
     project, folder = records.project, trained / output.ARTIFACT
     require_complete(project, trained)
     refuse_overwriting(kaggle, project)
-    run_id, handle = saved.own_manifest(project, folder).run_id, _handle(kaggle, project)
-    return (yield from _published(kaggle, records, handle, run_id, saved.files(folder)))
+    run_id, handle = output.own_manifest(project, folder).run_id, _handle(kaggle, project)
+    return (yield from _published(kaggle, records, handle, run_id, output.artifact_files(folder)))
 
 
 def members(
@@ -78,7 +78,7 @@ def members(
     """
     made = []
     for one in ensemble:
-        handle, files = _handle(kaggle, records.project, one), saved.files(one.folder)
+        handle, files = _handle(kaggle, records.project, one), output.artifact_files(one.folder)
         made.append((yield from _published(kaggle, records, handle, one.run_id, files)))
     return made
 
@@ -114,7 +114,7 @@ def checkpoint(
 
 def require_complete(project: Project, folder: Path) -> None:
     """Raise `UsageError` if this pulled folder is that of a partial training, without artifact."""
-    found = saved.read(folder)
+    found = output.saved_progress(folder)
     if found is not None and not found.complete:
         there = project.trained_on(output.of_bundle(folder, "machine_shape"))
         raise UsageError(
@@ -133,7 +133,7 @@ def require_current(
     Args:
         member: of an ensemble, whose artifact it is; None: it is that of the competition.
     """
-    run_id, handle = saved.manifest(artifact).run_id, _handle(kaggle, records.project, member)
+    run_id, handle = output.manifest(artifact).run_id, _handle(kaggle, records.project, member)
     of = f" --ensemble {shlex.quote(str(member.file))}" if member is not None else ""
     # A publish that sent nothing, or was refused, hides none before it.
     rows = records.journal.requests(PUBLISH, handle=handle)
@@ -277,13 +277,13 @@ def _published(
         request = journal.note(request, weights_sha256=found.weights_sha256)
         version = yield from ours.current(last.before if last is not None and awaited else None)
         if version and (yield from ours.is_in(version, known=last is not None)):
-            request = journal.record(request, Made(version, {}))
+            request = journal.record(request, State.VERSION, number=version)
             yield Note(f"{handle} version {version} holds this artifact already; nothing was sent.")
         else:
             notes = f"run_id={found.run_id} sha256={found.weights_sha256}"
             request = yield from ours.send(journal, request, version, notes)
             yield Note(f"{handle} version {request.number} is ready; checksum verified.")
-        journal.record(request, Ended("READY", {}))
+        journal.record(request, State.ENDED, status="READY")
         return DatasetVersion(handle, request.number, ours.sizes)
 
 
@@ -327,7 +327,7 @@ class _Upload:
                     (self.staging / name).write_bytes(content)
                 else:
                     shutil.copyfile(content, self.staging / name)
-        found = saved.manifest(self.staging)
+        found = output.manifest(self.staging)
         gate.check_text("a file's name", "\n".join(files))
         for name, size in self.sizes.items():
             with suppress(UnicodeDecodeError):  # numbers
@@ -415,7 +415,7 @@ class _Upload:
         yield Note(f"Uploading {len(sizes)} files, {sum(sizes.values()):,} bytes, to {self.handle}")
         paths = [self.staging / name for name in sizes]
         tokens = [self.kaggle.upload(path, self._upload_note(path)) for path in paths]
-        request = journal.record(request, Sending(before))
+        request = journal.record(request, State.SENT, before=before)
         try:
             if version is None:
                 words = {"title": bundle.title(self.handle), "description": notes}
@@ -423,7 +423,7 @@ class _Upload:
             else:
                 self.kaggle.create_dataset_version(self.handle, notes=notes, tokens=tokens)
         except errors.Ambiguous as lost:
-            request = journal.record(request, Failed(lost))
+            request = journal.fail(request, lost)
             if ((yield from self.current(before)) or 0) <= before:
                 raise
         except (Denied, errors.Refused) as error:
@@ -439,7 +439,7 @@ class _Upload:
                     f" before. Publish again in some minutes.\n{failures.CAUSES}"
                 ) from error
             raise
-        request = journal.record(request, Made(before + 1, {}))
+        request = journal.record(request, State.VERSION, number=before + 1)
         shutil.rmtree(self.staging.parent / UPLOADS, ignore_errors=True)  # they belong to it now
         yield from self._ready(before + 1)
         self._compare(before + 1)

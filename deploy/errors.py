@@ -77,10 +77,6 @@ class NotFound(Refused):
     """Kaggle answered 404."""
 
 
-class Renamed(NotFound):
-    """A notebook of ours has another address on Kaggle now."""
-
-
 class SourcesRefused(Refused):
     """Kaggle started the run without one of its sources.
 

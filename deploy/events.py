@@ -5,7 +5,7 @@ A step never prints and never asks by itself. The answer to an `Ask` is sent bac
 
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
 
@@ -67,25 +67,19 @@ class Status:
         return float(eta) if isinstance(eta, (int, float)) and 0 <= eta < ETA_AT_MOST else None
 
 
-class Costs(Protocol):
-    """What is shown before something is spent."""
-
-    def lines(self) -> list[str]:
-        """Return it as lines for a person."""
-        ...
-
-
 @dataclass(frozen=True)
 class Ask:
     """What would be spent, and the question whether to. True is sent back, or False.
 
     Attributes:
-        costs: a `Preview` of a push, or the `Spending` of a submission.
+        lines: of what would be spent, for a person.
         question: to a person.
+        preview: the `Preview` of a push; None: it is a submission.
     """
 
-    costs: Costs
+    lines: Sequence[str]
     question: str
+    preview: Any = None
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,7 @@ Each entry has the address of the Kaggle that was asked. Only entries of the sam
 returned: version 1 of a rehearsal is not version 1 of the site.
 """
 
-import os
 import sqlite3
-import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, fields, replace
@@ -23,13 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from deploy import auth, errors
+from deploy.locks import locked
 from deploy.secrets import redact
 from formats.errors import DiskError, writing
 
-if sys.platform != "win32":
-    import fcntl
-
-FORMAT = 3  # of the file; goes up when columns or states change
+FORMAT = 4  # of the file; goes up when columns or states change
 PUSH, PUBLISH, SUBMIT = "push", "publish", "submit"  # kinds of requests
 
 
@@ -62,13 +58,11 @@ class Request:
         handle: owner/slug of the kernel or the dataset.
         kernel: of a push: its folder, as train-tpu.
         asked: the address that a push asked for; `handle` is the one that Kaggle gave.
-        kernel_id: Kaggle's number of a kernel, which stays when its address changes.
         code_sha256: of code and config alone; `bundle_sha256` covers all that decides what a run
             does.
         decoding: as `Project` has it.
         base, route: of a training: the version that it resumes from, and how that one is mounted.
         step, left: how far a run got, once that is known.
-        given_up: 1 for a session without progress that a command has reported.
         run_id, weights_sha256: of what is published.
         kernel_version, sha256, score: of a submission: the version that is scored, the sha256 of
             its file, and its public score as a number; None: none.
@@ -87,7 +81,6 @@ class Request:
     competition: str = ""
     kernel: str = ""
     asked: str = ""
-    kernel_id: int = 0
     url: str = ""
     bundle_sha256: str = ""
     code_sha256: str = ""
@@ -98,7 +91,6 @@ class Request:
     route: str = ""
     step: int = 0
     left: str = ""
-    given_up: int = 0
     run_id: str = ""
     weights_sha256: str = ""
     kernel_version: int = 0
@@ -117,12 +109,12 @@ class Request:
     @property
     def is_made(self) -> bool:
         """Whether it was made, and is still there as far as is known."""
-        return self.state in (State.VERSION, State.ENDED, State.PULLED)
+        return self.state in MADE
 
     @property
     def is_open(self) -> bool:
         """Whether nobody knows if it was made."""
-        return self.state in (State.SENT, State.UNKNOWN)
+        return self.state in OPEN
 
     @property
     def is_ours(self) -> bool:
@@ -135,80 +127,43 @@ class Request:
         return (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds()
 
 
-@dataclass(frozen=True)
-class Sending:
-    """The call is about to be made. `before`: the version that is there."""
-
-    before: int
-
-
-@dataclass(frozen=True)
-class Made:
-    """Kaggle has it, by its answer or by its list. `known`: other columns that this tells."""
-
-    number: int
-    known: Mapping[str, Any]
+# The states that each state may follow.
+MADE = (State.VERSION, State.ENDED, State.PULLED)
+OPEN = (State.SENT, State.UNKNOWN)  # nobody knows whether it was made
+FOLLOWS = {
+    State.SENT: (State.INTENDED,),
+    State.VERSION: (State.INTENDED, *OPEN),
+    State.ENDED: (State.VERSION, State.ENDED),
+    State.PULLED: MADE,
+    State.ABSENT: OPEN,
+    State.GONE: MADE,
+}
 
 
-@dataclass(frozen=True)
-class Failed:
-    """An error ended the command."""
+def after(request: Request, state: State, **known: Any) -> Request:
+    """Return the request in another state, with what became known by that. What comes out of turn
+    changes nothing.
 
-    error: BaseException
+    Args:
+        state: SENT, right before the call, with `before`, the version that is there; VERSION with
+            its `number`; ENDED with its `status`; PULLED with its `folder`; ABSENT, of what was
+            made GONE: Kaggle shows that it is not there, by a 404 or a list without it.
+        known: columns of `Request`.
 
-
-@dataclass(frozen=True)
-class Absent:
-    """Kaggle shows that it is not there: by a 404, or by a list without it. Never a mere 403."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """The run, the dataset or the score is there. `known`: as in `Made`."""
-
-    status: str
-    known: Mapping[str, Any]
-
-
-@dataclass(frozen=True)
-class Pulled:
-    """The output is in this folder. `known`: as in `Made`."""
-
-    folder: str
-    known: Mapping[str, Any]
-
-
-Answer = Sending | Made | Failed | Absent | Ended | Pulled
-
-
-def after(request: Request, answer: Answer) -> Request:
-    """Return the request after an answer. One that comes out of turn changes nothing.
-
-    >>> lost = after(after(Request(PUSH, "digits", "ann/x"), Sending(0)), Failed(TimeoutError()))
-    >>> lost.state, after(lost, Made(1, {})).state, after(lost, Absent()).state
+    >>> lost = failed(after(Request(PUSH, "digits", "ann/x"), State.SENT, before=0), TimeoutError())
+    >>> lost.state, after(lost, State.VERSION, number=1).state, after(lost, State.ABSENT).state
     (<State.UNKNOWN: 'unknown'>, <State.VERSION: 'version'>, <State.ABSENT: 'absent'>)
     """
-    state = request.state
-    match answer:
-        case Sending(before) if state == State.INTENDED:
-            return replace(request, state=State.SENT, before=before)
-        case Made(number, known) if request.is_open or state == State.INTENDED:
-            return replace(request, state=State.VERSION, why="", number=number, **known)
-        case Ended(status, known) if state in (State.VERSION, State.ENDED):
-            ended: dict[str, Any] = {**known, "state": State.ENDED, "why": ""}
-            return replace(request, status=status, **ended)
-        case Pulled(folder, known) if request.is_made:
-            return replace(request, state=State.PULLED, folder=folder, **known)
-        case Absent() if request.is_open:
-            return replace(request, state=State.ABSENT)
-        case Absent() if request.is_made:
-            return replace(request, state=State.GONE)
-        case Failed(error):
-            return _after_error(request, error)
-    return request
+    if state == State.ABSENT and request.is_made:
+        state = State.GONE
+    if request.state not in FOLLOWS[state]:
+        return request
+    why = "" if state in (State.VERSION, State.ENDED) else request.why
+    return replace(request, state=state, why=why, **known)
 
 
-def _after_error(request: Request, error: BaseException) -> Request:
+def failed(request: Request, error: BaseException) -> Request:
+    """Return the request after an error that ended the command."""
     why = str(error).partition("\n")[0] or type(error).__name__
     state, number, sent = request.state, request.number, request.state == State.SENT
     if state == State.INTENDED:
@@ -261,9 +216,13 @@ class Journal:
             )
         return _request({**kept, "id": cursor.lastrowid})
 
-    def record(self, request: Request, answer: Answer) -> Request:
-        """Commit the state of a request after an answer, and return it."""
-        return self._change(request, after(request, answer))
+    def record(self, request: Request, state: State, **known: Any) -> Request:
+        """Commit what `after` returns, and return it."""
+        return self._change(request, after(request, state, **known))
+
+    def fail(self, request: Request, error: BaseException) -> Request:
+        """Commit what `failed` returns, and return it."""
+        return self._change(request, failed(request, error))
 
     def note(self, request: Request, **columns: Any) -> Request:
         """Commit what became known of a request beside its state, and return it."""
@@ -284,15 +243,6 @@ class Journal:
         """Return the newest entry of this Kaggle with these values, or None."""
         return next(iter(self.requests(kind, **where)), None)
 
-    def elsewhere(self) -> dict[str, int]:
-        """Return {address: number of entries} of other Kaggles."""
-        with self._told():
-            found = dict(
-                self._base.execute("SELECT server, COUNT(*) FROM requests GROUP BY server")
-            )
-        found.pop(self.server, None)
-        return found
-
     @contextmanager
     def ended_by_errors(self, request: Request) -> Iterator[None]:
         """Record an error of the body, from whatever state the request is in by then."""
@@ -300,45 +250,22 @@ class Journal:
             yield
         except BaseException as error:
             (now,) = self.requests(request.kind, id=request.id)
-            self.record(now, Failed(error))
+            self.fail(now, error)
             raise
 
     @contextmanager
-    def locked(self, what: str) -> Iterator[str]:
+    def locked(self) -> Iterator[str]:
         """Let no other process push from this project meanwhile; give a warning, or "".
 
-        The lock ends with its process, however that ends.
-
-        Args:
-            what: is done, for the message to the other one.
-
         Raises:
-            Busy: if another process holds it.
+            Busy: if another process does.
         """
-        if sys.platform == "win32":  # which has no such locks
-            yield ""
-            return
-        path, warning = self.path.with_name("push.lock"), ""
-        with writing(path):
-            file = path.open("a+", encoding="utf-8")
-        with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                file.seek(0)
-                raise errors.Busy(
-                    f"Another process pushes from this project: {file.read()}; it may wait for an"
-                    " answer in its terminal.\nNothing was sent."
-                    " When it is done, run the same command again; to see what runs:\ninvoke status"
-                ) from error
-            except OSError as error:
-                warning = f"{path.parent} cannot be locked ({error.strerror}): do not push from two"
-                warning += " windows at a time."
-            since = datetime.now(UTC).isoformat(sep=" ", timespec="seconds")
-            with writing(path):
-                file.truncate(0)
-                file.write(f"{what}, process {os.getpid()}, since {since}")
-                file.flush()
+        busy = (
+            "Another process pushes from this project; it may wait for an answer in its terminal.\n"
+            "Nothing was sent. When it is done, run the same command again; to see what runs:\n"
+            "invoke status"
+        )
+        with locked(self.path.parent, busy) as warning:
             yield warning
 
     def _change(self, before: Request, now: Request) -> Request:

@@ -1,29 +1,40 @@
-"""What a run wrote: as Kaggle lists it, and as a pull left it on this machine.
+"""What a run wrote: as Kaggle lists it, pulled to this machine, and what is in it.
+
+Reads  Kaggle's list of a run's files, and pulled folders
+Gives  a folder whose artifact, checkpoints and submission are whole; how far a training got
 
 A pulled folder is believed by the run's own list of its files, outputs.json, and by the note of the
-pull. Its name and its place prove nothing.
+pull. Its name and its place prove nothing. The model side writes these files
+(docs/dev/contracts.md). A checkpoint counts only if its manifest has its own sha256 and that of the
+state beside it: a killed session may leave corrupt ones.
 """
 
+import hashlib
+import itertools
 import json
-import os
 import re
 import shutil
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
-from pathlib import Path, PurePosixPath, PureWindowsPath
-from tempfile import TemporaryDirectory
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path, PurePath, PurePosixPath, PureWindowsPath
 from typing import Any
 
-from deploy import errors
+from deploy import auth, errors, runs
+from deploy.calls import KernelStatus
 from deploy.client import Kaggle
-from deploy.decoding import MALFORMED
+from deploy.decoding import MALFORMED, log_lines
+from deploy.errors import BadAnswer, Denied, NotFound, RunFailed, Unverified, UsageError
 from deploy.events import Note, Steps
+from deploy.locks import locked
+from deploy.project import Project
 from deploy.runs import Run
 from deploy.transfer import PARTIAL
-from formats import checksums
+from formats import checkpoint_folder, checksums
 from formats.errors import writing
+from formats.sealed_folder import MANIFEST
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 CHECKPOINTS, SUBMISSION = "checkpoints", "submission.csv"
@@ -31,6 +42,24 @@ NOTE = ".pulled.json"  # written by the pull, beside what the run wrote
 AGAIN = "To pull it again, which sets a changed folder aside:\ninvoke pull --run {}"
 # After these errors, what came is of use.
 KEPT = (errors.Unreachable, errors.CredentialError, errors.DeadlinePassed)
+COMPLETE = "COMPLETE"
+NOTES = f"notes{PARTIAL}"  # beside what came, while a pull is under way
+LATER = "Kaggle may need a minute: pull again."
+COMPILED, HISTORY, PROGRESS = "compiled", "history.csv", "progress.jsonl"
+LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})/manifest\.json")
+# Decoded images, whole once this file is there (`pipeline.data.image_arrays`).
+SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})-[0-9a-f]{32}\.json")
+ALL_MEASURED = "complete.json"  # in the output of a benchmark that left no cell
+FOLD = "fold-"
+KERNEL, DATASET = "kernel", "dataset"
+FLAT = "--"  # in place of "/" in a dataset, which has no folders
+OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")  # they leave these in any open folder
+PULL_AGAIN = (
+    "Move out what is not in its manifest. If Kaggle has no better one, train again. To pull it"
+    " again, which sets a changed folder aside:\ninvoke pull"
+)
+PINNED = ("run_id", "weights_sha256", "config", "weight")  # of a member
+AVERAGE_AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output DIR"
 
 
 # As Kaggle lists it
@@ -74,11 +103,192 @@ def safe(name: str) -> PurePosixPath:
         and all(len(part.encode()) <= 200 and not part.endswith(PARTIAL) for part in path.parts)
     )
     if not is_safe:
-        raise errors.BadAnswer(
+        raise BadAnswer(
             f"Kaggle lists the file {name[:200]!r}; expected a plain name, other than {NOTE}.\n"
             "Nothing was written. Rename it in the notebook and run that again."
         )
     return path
+
+
+# A pull
+
+
+def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
+    """Download all that a run wrote, verify it, and return its folder `into/<slug>-v<N>/`.
+
+    Files are downloaded to a folder beside it, which is renamed at the end. A pull that is killed
+    or loses Kaggle leaves that: the next pull of the same notebook goes on there with the files
+    that are still those of the storage. Each file of the artifact, of the checkpoints, and the
+    submission must have the size and sha256 that `outputs.json` and `artifact/manifest.json` give
+    it, and the artifact's `bundle_sha256` must be the run's. Any other file may differ: nobody
+    knows whether Kaggle lists hidden and empty files, or serves all of them unchanged. An existing
+    folder with equal files stays; a different one is renamed to `<slug>-v<N>-aside-<n>`.
+
+    Args:
+        into: the folder of all pulled runs.
+
+    Raises:
+        DeadlinePassed: if the run has not ended.
+        BadAnswer: if a file's name is unsafe. Nothing is written then.
+        RunFailed: if the run failed and wrote no file; with its own error.
+        Unverified: if one of those files differs, or a complete run has no output.
+        DiskError: if the disk is full or cannot be written.
+    """
+    end = _end(kaggle, run)
+    if end.name == COMPLETE:
+        files, log = yield from listed(kaggle, run)
+        if not files:
+            raise Unverified(f"{run} is COMPLETE and lists no output.\n{LATER}")
+    else:
+        files, log = kaggle.kernel_output(run.handle, run.version)
+        if not files:
+            then = f"It lists no output, so nothing was pulled. If it ended just now: {LATER}"
+            raise RunFailed(runs.failed(kaggle, run, end.name, end.failure, then))
+    places = [safe(name) for name in files]
+    if both := {str(parent) for place in places for parent in place.parents} & files.keys():
+        raise BadAnswer(
+            f"{run} lists {min(both)!r} as a file and as a folder.\nNothing was written."
+        )
+    target = into / folder_name(run)
+    slug = run.handle.partition("/")[2]
+    with workplace(into / f".pull.{slug}") as fresh:
+        if _keep_noted(fresh, places):
+            yield Note(f"{run}: going on with a pull that was interrupted")
+        for name in files:
+            _download(kaggle, run, name, files, fresh)
+        text = fresh / f"{slug}.log"
+        if log and not text.exists():
+            with writing(text):
+                text.write_text("\n".join(log_lines(log)) + "\n", encoding="utf-8")
+        differing = _verify(kaggle, run, fresh, complete=end.name == COMPLETE)
+        if differing:
+            yield Note(
+                f"{run}: Kaggle does not have all files as the run wrote them"
+                f" ({', '.join(differing)}). Artifact, checkpoints and submission are whole."
+            )
+        aside = _put(fresh, target, run)
+    if aside:
+        yield Note(f"{target} was not what {run} wrote; renamed to {aside}, which can be removed.")
+    return target
+
+
+def _end(kaggle: Kaggle, run: Run) -> KernelStatus:
+    """Return how a run ended. Raises `DeadlinePassed` if it has not."""
+    try:
+        status = kaggle.kernel_status(run.handle, run.version)
+    except (NotFound, Denied) as error:
+        raise runs.missing(kaggle, run, error) from None
+    if status.name not in runs.ENDED:
+        raise errors.DeadlinePassed(
+            f"{run} is {status.name}; expected its end.\nTo wait for it:\ninvoke watch --run {run}"
+        )
+    return status
+
+
+def _note(folder: Path, place: PurePosixPath) -> Path:
+    """Return where a pull notes of which file of the storage the bytes at a place are."""
+    return folder / NOTES / hashlib.sha256(str(place).encode()).hexdigest()
+
+
+def _keep_noted(folder: Path, places: Collection[PurePosixPath]) -> bool:
+    """Remove all from a pull's folder but noted downloads to these places; return if there are any.
+
+    What has no note may be of another run.
+    """
+    noted = [place for place in places if _note(folder, place).is_file()]
+    kept = {_note(folder, place) for place in noted}
+    kept |= {folder / f"{place}{part}" for place in noted for part in ("", PARTIAL)}
+    for path in sorted(folder.rglob("*"), reverse=True):  # a folder comes after what is in it
+        if path.is_dir() and not path.is_symlink():
+            with suppress(OSError):  # it is not empty
+                path.rmdir()
+        elif path not in kept:
+            path.unlink()
+    return bool(noted)
+
+
+def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], folder: Path) -> None:
+    def renew() -> str:
+        """List once more: a signed address ends within minutes, and this renews all of them."""
+        renewed, _ = kaggle.kernel_output(run.handle, run.version)
+        files.update(renewed)
+        return renewed.get(name, "")
+
+    place = safe(name)
+    kaggle.download(files[name], folder / place, renew, _note(folder, place))
+
+
+def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[str]:
+    """Return the names of the files that Kaggle does not have as the run wrote them.
+
+    They are fetched once more before: the list may have been behind, and bytes may change on the
+    way.
+
+    Raises:
+        Unverified: if a file of the artifact or of a checkpoint is among them, or the submission;
+            or if the artifact is not whole, or another run's; or if the run's own list is missing
+            although it made one, or cannot be read.
+    """
+    reached_its_last_cell = complete or (folder / OUTPUTS).is_file()
+    listed = (sealed(folder, str(run)) if reached_its_last_cell else None) or {}
+    wrong = _differing(folder, listed)
+    if wrong:
+        renewed, _ = kaggle.kernel_output(run.handle, run.version)
+        for name in renewed.keys() & wrong:
+            _note(folder, safe(name)).unlink(missing_ok=True)  # all of it again
+            _download(kaggle, run, name, renewed, folder)
+        wrong = _differing(folder, listed)
+    for name in wrong:
+        first, *below = PurePosixPath(name).parts
+        if first == ARTIFACT or CHECKPOINTS in (first, *below[:-1]) or name == SUBMISSION:
+            raise Unverified(f"{name} of {run} is missing, or not what the run wrote.\n{LATER}")
+    artifact = folder / ARTIFACT
+    if artifact.exists():
+        made_by = manifest(artifact).bundle_sha256
+        if run.bundle_sha256 and made_by != run.bundle_sha256:
+            raise Unverified(
+                f"The artifact of {run} is another run's: it was made by bundle"
+                f" {made_by or 'none'}; expected {run.bundle_sha256}.\nPush again."
+            )
+    return wrong
+
+
+def _differing(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Return the names of the files that are not what the run's list says."""
+    wrong = []
+    for name, entry in sorted(listed.items()):
+        path = folder / safe(name)
+        if not path.is_file() or checksums.file_entry(path) != entry:
+            wrong.append(name)
+    return wrong
+
+
+def _put(fresh: Path, target: Path, run: Run) -> str:
+    """Give a pulled folder its name and its note. Return what an older folder with other files was
+    renamed to, which may be the only copy of somebody's work; "": there is none.
+    """
+    now = datetime.now(UTC).isoformat(timespec="seconds")
+    note = PullNote(str(run), auth.address(), now)
+    aside = ""
+    with writing(target):
+        shutil.rmtree(fresh / NOTES, ignore_errors=True)
+        is_equal = _tree(target) == _tree(fresh)
+        (fresh / NOTE).write_text(json.dumps(asdict(note)) + "\n", encoding="utf-8")
+        if is_equal:
+            (fresh / NOTE).replace(target / NOTE)
+            return ""
+        if target.exists() or target.is_symlink():
+            numbered = (target.with_name(f"{target.name}-aside-{n}") for n in itertools.count(1))
+            aside = target.rename(next(path for path in numbered if not path.exists())).name
+        fresh.chmod(0o755)
+        fresh.rename(target)
+    return aside
+
+
+def _tree(folder: Path) -> dict[str, str]:
+    """Return {name: sha256} of all files but the note."""
+    paths = [path for path in folder.rglob("*") if path.is_file() and path != folder / NOTE]
+    return {path.relative_to(folder).as_posix(): checksums.sha256(path) for path in paths}
 
 
 # As a pull left it
@@ -135,7 +345,7 @@ def sealed(folder: Path, run: str = "") -> dict[str, dict[str, Any]] | None:
         with reading(path, expected):
             return entries(json.loads(path.read_text(encoding="utf-8"))["files"])
     if json_object(folder / BUNDLE).get("sealed") is True:
-        raise errors.Unverified(f"{run} has no {OUTPUTS}; expected {expected}")
+        raise Unverified(f"{run} has no {OUTPUTS}; expected {expected}")
     return None
 
 
@@ -153,7 +363,7 @@ def unchanged(folder: Path, name: str, run: str = "") -> None:
     files = sealed(folder, run)
     if files is not None and files.get(name) != checksums.file_entry(folder / name):
         expected = f"what {folder / OUTPUTS} says.\n{AGAIN.format(run or name_of(folder))}"
-        raise errors.Unverified(f"{folder / name} is not what the run wrote; expected {expected}")
+        raise Unverified(f"{folder / name} is not what the run wrote; expected {expected}")
 
 
 def entries(files: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -174,7 +384,7 @@ def reading(path: Path, expected: str) -> Iterator[None]:
     try:
         yield
     except (OSError, *MALFORMED, RecursionError) as error:
-        raise errors.Unverified(
+        raise Unverified(
             f"{path} cannot be read: {type(error).__name__}: {error}.\nExpected {expected}"
         ) from error
 
@@ -196,15 +406,15 @@ def json_object(path: Path) -> dict[str, Any]:
 @contextmanager
 def workplace(place: Path) -> Iterator[Path]:
     """Give a folder to work in, with what an earlier command left there that was killed or lost
-    Kaggle: after other errors, and at the end, it is removed. It is a temporary one beside it if
-    another process works there, or this system has no locks.
+    Kaggle: after other errors, and at the end, it is removed.
+
+    Raises:
+        Busy: if another process works there.
     """
-    with ExitStack() as stack:
-        with writing(place):
-            place.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not _locked(place, stack):
-            temporary = TemporaryDirectory(prefix=f"{place.name}-", dir=place.parent)
-            place = Path(stack.enter_context(temporary))
+    busy = f"Another process works in {place}.\nWhen it is done, run the same command again."
+    with writing(place):
+        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with locked(place, busy):
         try:
             yield place
         except BaseException as error:
@@ -214,14 +424,311 @@ def workplace(place: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _locked(folder: Path, until: ExitStack) -> bool:
-    """Lock a folder until a stack closes, or the process ends; return whether that worked."""
-    try:
-        import fcntl
+# How far a training got
 
-        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
-        until.callback(os.close, descriptor)
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (ImportError, OSError):  # Windows has no such locks; it is a link, or was removed
-        return False
-    return folder.is_dir()  # the process that had locked it may have renamed it
+
+@dataclass(frozen=True)
+class Checkpoint:
+    """The newest whole checkpoint of a training, or of one of its folds.
+
+    Attributes:
+        fold: as "fold-1"; "": the training has no folds.
+        folder: of the checkpoint, in the pulled folder.
+        step: at which it was saved.
+        total: steps of the whole training; 0: unknown.
+        sha256: the seal of its manifest.
+    """
+
+    fold: str
+    folder: str
+    step: int
+    total: int
+    run_id: str
+    sha256: str
+
+    def __str__(self) -> str:
+        return f"{self.fold} {_step_in_words(self.step, self.total)}".lstrip()
+
+
+@dataclass(frozen=True)
+class SavedProgress:
+    """What a training saved.
+
+    Attributes:
+        checkpoints: of each fold that has one, in order; () if the training is complete.
+        files: {name: sha256} of all that the next session needs.
+    """
+
+    checkpoints: Sequence[Checkpoint] = ()
+    files: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def complete(self) -> bool:
+        """Whether there is an artifact."""
+        return not self.checkpoints
+
+    @property
+    def newest(self) -> Checkpoint:
+        """The checkpoint that the next session resumes from, if the training is not complete."""
+        return self.checkpoints[-1]
+
+    @property
+    def step(self) -> int:
+        """The steps done, in all folds together."""
+        return sum(checkpoint.step for checkpoint in self.checkpoints)
+
+    def __str__(self) -> str:
+        return "complete" if self.complete else f"partial, {', '.join(map(str, self.checkpoints))}"
+
+    def expect(self, route: str) -> dict[str, Any]:
+        """Return what the next session's bundle expects.
+
+        Args:
+            route: KERNEL, or DATASET, which carries no compiled executables: they are many files.
+        """
+        return {
+            "run_id": self.newest.run_id,
+            "step": self.newest.step,
+            "checkpoint": self.newest.folder,
+            "checkpoint_sha256": self.newest.sha256,
+            "files": {
+                name: digest
+                for name, digest in self.files.items()
+                if route == KERNEL or COMPILED not in name.split("/")[:-1]
+            },
+        }
+
+
+def saved_progress(folder: Path) -> SavedProgress | None:
+    """Return what the run of a pulled folder saved; None without artifact and whole checkpoint.
+
+    Curves and executables are left out if they are not as the run wrote them: without them a
+    training computes the same.
+
+    Raises:
+        Unverified: if another file is not what the run's own list says.
+    """
+    # A killed run made no list.
+    listed = sealed(folder) if (folder / OUTPUTS).is_file() else None
+    complete = "complete" if (folder / ARTIFACT / MANIFEST).is_file() else ""
+    if json_object(folder / OUTPUTS).get("status", complete) == "complete":
+        return SavedProgress()
+    folds = sorted((path.name for path in folder.glob(f"{FOLD}*")), key=_order)
+    checkpoints = list(filter(None, (_newest_checkpoint(folder, fold) for fold in ("", *folds))))
+    if not checkpoints:
+        return None
+    files = {}
+    for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        place = path.relative_to(folder)
+        if not _is_needed(place, checkpoints, ended=listed is not None):
+            continue
+        name, entry = place.as_posix(), checksums.file_entry(path)
+        if listed is None or listed.get(name) == entry:
+            files[name] = entry["sha256"]
+        elif place.name not in (HISTORY, PROGRESS) and COMPILED not in place.parts:
+            unchanged(folder, name)  # raises
+    return SavedProgress(checkpoints, files)
+
+
+def progress_in_words(names: list[str], log: list[str]) -> str:
+    """Return a run's progress in words before anything is downloaded; "" if it saved nothing.
+
+    Args:
+        names: of the run's output files.
+        log: its lines.
+
+    >>> log = ['{"step": 39, "steps": 120}', "End"]
+    >>> progress_in_words(["checkpoints/step-00000040/manifest.json"], log)
+    'partial, step 40 of 120'
+    >>> progress_in_words([f"1-of-3-{'0' * 32}.json", f"2-of-3-{'1' * 32}.json"], [])
+    'partial, 2 of 3 shards'
+    """
+    shards = [int(found[2]) for name in names if (found := SHARD.fullmatch(name))]
+    made = {ALL_MEASURED, f"{ARTIFACT}/{MANIFEST}"}.intersection(names)
+    if made or (shards and len(shards) == shards[0]):
+        return "complete"
+    if shards:
+        return f"partial, {len(shards)} of {shards[0]} shards"
+    steps = {name: int(found[1]) for name in names if (found := LISTED.fullmatch(name))}
+    folds = [name.split("/")[0] for name in steps if name.startswith(FOLD)]
+    if folds:
+        return f"partial, in {max(folds, key=_order)}"
+    total = next(filter(None, (_number(line, "steps") for line in reversed(log))), 0)
+    return f"partial, {_step_in_words(max(steps.values()), total)}" if steps else ""
+
+
+def _step_in_words(step: int, total: int) -> str:
+    return f"step {step} of {total}" if total else f"step {step}"
+
+
+def _number(line: str, name: str) -> int:
+    """Return a number of a line of progress; 0 for any other line."""
+    try:
+        return int(json.loads(line)[name])
+    except (ValueError, LookupError, TypeError, RecursionError):
+        return 0
+
+
+def _order(fold: str) -> tuple[int, str]:
+    return len(fold), fold  # fold-10 comes after fold-2
+
+
+def _newest_checkpoint(folder: Path, fold: str) -> Checkpoint | None:
+    """Return the newest whole checkpoint of a fold, or of a training without folds."""
+    progress = folder / fold / PROGRESS
+    for path in checkpoint_folder.newest_first(folder / fold / CHECKPOINTS):
+        try:
+            manifest = checkpoint_folder.verified(path)
+            run_id = str(manifest["details"]["run_id"])
+        except (OSError, *MALFORMED, RecursionError):
+            continue
+        lines = progress.read_bytes().splitlines() if progress.is_file() else []
+        total = _number(lines[-1].decode(errors="replace"), "steps") if lines else 0
+        name, seal = path.relative_to(folder).as_posix(), str(manifest[checksums.SEAL])
+        return Checkpoint(fold, name, int(manifest["step"]), total, run_id, seal)
+    return None
+
+
+def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool) -> bool:
+    """Return whether the next session needs a file.
+
+    It needs the newest checkpoints, the curves beside them, what finished folds wrote, what fits
+    into memory, and the executables of a session that ended by itself.
+    """
+    if CHECKPOINTS in name.parts:
+        is_newest = name.parent.as_posix() in {checkpoint.folder for checkpoint in checkpoints}
+        return is_newest and name.name in (MANIFEST, checkpoint_folder.STATE)
+    if COMPILED in name.parts[:-1]:
+        return ended
+    if len(name.parts) > 1:
+        return name.parts[0].startswith(FOLD)
+    return not checkpoints[0].fold and name.name in (HISTORY, PROGRESS)
+
+
+# An artifact
+
+
+@dataclass(frozen=True)
+class Manifest:
+    """What the Kaggle side needs of an artifact's manifest.
+
+    Attributes:
+        bundle_sha256: "" if the training was not started by a bundle.
+        competition: of the config that it was trained with; "" if no config is in it.
+    """
+
+    run_id: str
+    weights_sha256: str
+    bundle_sha256: str
+    competition: str
+
+
+def manifest(artifact: Path) -> Manifest:
+    """Return the manifest of a folder after comparing every file with it, but those of desktops.
+
+    Raises:
+        Unverified: if a file is missing, unexpected or changed, or the manifest is.
+    """
+    path = artifact / MANIFEST
+    with reading(path, f"the bytes that the run wrote.\n{PULL_AGAIN}"):
+        value = checksums.opened(path.read_bytes())
+        listed = entries(value["files"])
+        found = Manifest(
+            run_id=str(value["run_id"]),
+            weights_sha256=str(value["weights_sha256"]),
+            bundle_sha256=value["bundle_sha256"] or "",  # trained from a checkout
+            competition=(value.get("config") or {}).get("competition", ""),
+        )
+    held, problems = artifact_files(artifact), []
+    for name in sorted({*held, *listed} - {MANIFEST}):
+        actual = checksums.file_entry(held[name]) if name in held else None
+        if name not in listed:
+            problems.append(f"{name} is not in the manifest")
+        elif actual is None:
+            problems.append(f"{name} is missing, or a link")
+        elif actual != listed[name]:
+            problems.append(f"{name} has other bytes")
+    if problems:
+        lines = "\n".join(f"  - {problem}" for problem in problems)
+        raise Unverified(f"{artifact} is not what its manifest says:\n{lines}\n{PULL_AGAIN}")
+    return found
+
+
+def artifact_files(folder: Path) -> dict[str, Path]:
+    """Return the files in a folder by name, without links and what a desktop leaves anywhere."""
+    paths = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
+    ours = (path for path in paths if path.name not in OF_DESKTOPS)
+    return {path.relative_to(folder).as_posix(): path for path in ours}
+
+
+def own_manifest(project: Project, artifact: Path) -> Manifest:
+    """Return the `manifest` of an artifact; raise `UsageError` if it is another competition's."""
+    found = manifest(artifact)
+    if found.competition not in ("", project.competition):
+        raise UsageError(
+            f"The artifact in {artifact} was trained for the competition {found.competition}; the"
+            f" config {project.name} is for {project.competition}.\nCorrect the config, or train"
+            f" with it:\n{project.command('push-train')}"
+        )
+    return found
+
+
+# The members of an ensemble
+
+
+@dataclass(frozen=True)
+class Member:
+    """A trained model of an ensemble.
+
+    Attributes:
+        run_id, weights_sha256: of its artifact.
+        config: the name of its config.
+        weight: above 0.
+        folder: of its artifact, on this machine.
+        file: the ensemble.json that names it.
+    """
+
+    run_id: str
+    weights_sha256: str
+    config: str
+    weight: float
+    folder: Path
+    file: Path
+
+
+def ensemble(path: Path, project: Project) -> list[Member]:
+    """Return the members that have a weight, the heaviest first, each verified byte for byte.
+
+    Raises:
+        UsageError: if there is no such file or folder, or a member was trained for another
+            competition than the project's.
+        Unverified: if the file was changed, or a folder holds something else.
+    """
+    if not path.is_file():
+        raise UsageError(f"{path} is no file; expected an ensemble.json.\n{AVERAGE_AGAIN}")
+    with reading(path, f"{', '.join(PINNED)} and folder of each member. {AVERAGE_AGAIN}"):
+        members = [
+            Member(**{name: each[name] for name in PINNED}, folder=Path(each["folder"]), file=path)
+            for each in checksums.opened(path.read_bytes())["members"]
+            if each["weight"] > 0
+        ]
+    for member in members:
+        if not member.folder.is_dir():
+            raise UsageError(
+                f"{path} says that the artifact of run {member.run_id} is in {member.folder}; it is"
+                f" not there.\nMove it back, or pull it again. {AVERAGE_AGAIN}"
+            )
+        found = own_manifest(project, member.folder)
+        if (found.run_id, found.weights_sha256) != (member.run_id, member.weights_sha256):
+            raise Unverified(
+                f"{member.folder} holds run {found.run_id}, weights {found.weights_sha256[:12]};"
+                f" {path} pins run {member.run_id}, weights {member.weights_sha256[:12]}.\n"
+                f"Restore the folder. {AVERAGE_AGAIN}"
+            )
+    return sorted(members, key=lambda member: -member.weight)
+
+
+def expected(members: Sequence[Member]) -> dict[str, Any]:
+    """Return what the bundle of an inference expects: each member, with its weight."""
+    pinned = [{name: getattr(member, name) for name in PINNED} for member in members]
+    return {"members": pinned}

@@ -4,23 +4,25 @@ Reads  a bundle, the current version of its kernel, the journal's pushes, the qu
 Gives  a `Preview`, or a refusal of what cannot work
 """
 
-import difflib
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import Any
 
 from deploy import bundle
 from deploy.bundle import Bundle
 from deploy.calls import ASKED, SOURCES, Quota, Source
 from deploy.client import Kaggle
 from deploy.decoding import MALFORMED
-from deploy.errors import UNTOLD, NoQuota, NoSlot, NotFound, RelayError, Unknown
+from deploy.errors import UNTOLD, NoQuota, NoSlot, NotFound
+from deploy.journal import Request
 from deploy.project import BENCH, INFER, KERNELS, PAIR, TRAIN, Project
 from deploy.push import started
 from deploy.records import Records, run_of
-from deploy.runs import accelerator
+from deploy.runs import Run, accelerator
 
 WRITES, IDENTITY = "%%writefile ", "bundle.json"
 RUNNING = ("QUEUED", "RUNNING")
@@ -34,41 +36,29 @@ class Preview:
     """What a push would do.
 
     Attributes:
-        kernel: the folder that it is built from.
-        handle: its address.
+        built: what is pushed.
         version: the current one, as far as is known; 0 before the first.
-        unknown: why the current version is not known; "" if it is.
-        changes: {name: "new", "gone" or "+3 -1" lines} by the names of the modules, and "notebook"
-            for the rest of the code; {name: "this; was that"} for a setting, and for the "artifact"
-            that an inference accepts.
-        machine_shape: Kaggle's name of the machine; "" of a CPU.
+        changes: what differs from the current version: the files, "notebook" for the rest of the
+            code, and settings with their values.
         accelerator: "TPU" or "GPU"; "CPU" if none is asked for.
         quota: of this week.
         active: our runs on that accelerator that have not ended: those of the journal, and of the
             newest of our other notebooks.
-        notes: lines about runs of this notebook on another machine, and about what could not be
-            asked.
+        not_asked: why it is not known what else runs; "" if it is.
         rehearsed: how code and config were rehearsed as they stand, or that they never were and
             the command that does so.
-        code_sha256: of the bundle.
         most: seconds that the session would ask for if there were quota enough.
-        resumes: whether it is a training that resumes an earlier session.
     """
 
-    kernel: str
-    handle: str
+    built: Bundle
     version: int
-    unknown: str
-    changes: Mapping[str, str]
-    machine_shape: str
+    changes: Sequence[str]
     accelerator: str
     quota: Quota
     active: Sequence[str]
-    notes: Sequence[str]
+    not_asked: str
     rehearsed: str
-    code_sha256: str
     most: int
-    resumes: bool
 
     @property
     def hours_left(self) -> float | None:
@@ -100,16 +90,15 @@ class Preview:
 
     def lines(self) -> list[str]:
         """Return it as lines for a person."""
-        changes = [f"changes     {name}  {change}" for name, change in self.changes.items()]
-        if self.version and not self.unknown and not changes:
-            changes = [f"changes     none since version {self.version}"]
+        changes = [f"changes     {change}" for change in self.changes]
+        if self.version and not changes:
+            changes = [f"changes     nothing that is known of version {self.version}"]
         return [
-            f"push        {self.handle}, version {self.version + 1}",
-            *(f"unknown     {line}" for line in self.unknown.splitlines()),
+            f"push        {self.built.handle}, version {self.version + 1}",
             f"{self.accelerator} quota   {self._quota_in_words()}",
             f"rehearsed   {self.rehearsed}",
             *(f"active      {run}" for run in self.active),
-            *self.notes,
+            *([f"not asked   what else runs: {self.not_asked}"] if self.not_asked else []),
             *changes,
         ]
 
@@ -132,15 +121,15 @@ def look(
     records: Records,
     built: Bundle,
     current: Source | None,
-    hidden: Unknown | None,
+    version: int,
     *,
     again: bool = False,
 ) -> Preview:
     """Return what pushing a bundle would do.
 
     Args:
-        current: the current version of its kernel; None: there is none, or it is `hidden`.
-        hidden: why the current version is not known; None: it is.
+        current: the current version of its kernel; None: there is none, or it is not known.
+        version: its number; 0: there is none.
         again: push although Kaggle calls as many sessions active as it allows: of one that has
             ended it may say so for ever.
 
@@ -151,14 +140,6 @@ def look(
     project = records.project
     shape = built.metadata["machine_shape"]
     wanted = accelerator(built.handle, shape) if shape else "CPU"
-    version, unknown = current.version if current else 0, ""
-    if hidden is not None:
-        version = records.newest_version(built.handle)
-        unknown = (
-            f"{str(hidden).splitlines()[0]}\n"
-            f"If {built.handle} is there, this makes a new version of it, which may be a second"
-            f" run of the same. To look: {hidden.page}"
-        )
     try:
         quota = kaggle.quota()
     except UNTOLD:
@@ -169,19 +150,14 @@ def look(
         where = " --input DIR" if project.mounts else ""
         rehearse = f"python -m workbench bench {words}{where}"
     made = Preview(
-        built.kernel,
-        built.handle,
+        built,
         version,
-        unknown,
-        _changes(current, built) if current is not None else {},
-        shape,
+        _changes(current, built) if current is not None else [],
         wanted,
         quota,
-        *_active(kaggle, records, built.handle, wanted),
+        *_active(kaggle, records, wanted),
         bundle.how_rehearsed(project.runs, built) or f"never as it stands; to do so: {rehearse}",
-        built.code.sha256,
         KERNELS[built.kernel].seconds,
-        "step" in built.expect,
     )
     if built.kernel == INFER and project.infer_hours is not None:
         made = replace(made, most=min(int(3600 * project.infer_hours), INFER_AT_MOST))
@@ -194,13 +170,15 @@ def look(
 def _require_quota(made: Preview, project: Project) -> None:
     if made.hours_left is None or made.hours_left > 0 or made.paid:
         return
-    instead = ""
-    if made.accelerator == "TPU" and made.kernel == TRAIN:
+    instead, when, at = "", "Try again next week.", made.quota.renewed
+    if at is not None:
+        when = f"The week's quota returns at {at:%Y-%m-%d %H:%M} UTC."
+    if made.accelerator == "TPU" and made.built.kernel == TRAIN:
         command = replace(project, runtime=PAIR).command("push-train")
         instead = f"\nOr train on the pair of T4, which has a quota of its own:\n{command}"
     raise NoQuota(
-        f"No {made.accelerator} time is left this week; {made.handle} needs some.\n"
-        f"Try again when Kaggle renews it. To see when:\n{project.command('status')}{instead}"
+        f"No {made.accelerator} time is left this week; {made.built.handle} needs some.\n"
+        f"{when}{instead}"
     )
 
 
@@ -212,131 +190,89 @@ def _require_slot(made: Preview, project: Project) -> None:
         f"Kaggle allows {allowed} {made.accelerator} session{'s' if allowed > 1 else ''} at a time;"
         f" active: {', '.join(active)}.\n"
         f"Wait for its end:\n{project.command(f'watch --run {active[0]}')}\n"
-        f"Or stop it on its page: {_page(active[0])}\n"
+        f"Or stop it on its page: https://www.kaggle.com/code/{active[0].rpartition('/')[0]}\n"
         "If it has ended and Kaggle calls it active for ever, push all the same:\n"
-        f"{project.command(f'{KERNELS[made.kernel].task} --again')}"
+        f"{project.command(f'{KERNELS[made.built.kernel].task} --again')}"
     )
-
-
-def _page(run: str) -> str:
-    """Return the address of a run's notebook."""
-    return f"https://www.kaggle.com/code/{run.rpartition('/')[0]}"
 
 
 # What runs already
 
 
-def _active(
-    kaggle: Kaggle, records: Records, handle: str, wanted: str
-) -> tuple[list[str], list[str]]:
-    """Return our runs that have not ended on the accelerator that is `wanted`, and the `notes`."""
-    active, notes, asked = list[str](), list[str](), set[str]()
-    for row in records.made()[:LOOK_BACK]:
-        run, other = str(run_of(row)), run_of(row).accelerator != wanted
-        if run in asked or (other and row.handle != handle):
-            continue
-        asked.add(run)
-        if row.status == "COMPLETE":
-            continue
-        try:
-            status = started(kaggle, row, kaggle.kernel_status(row.handle, row.number).name)
-        except NotFound:
-            continue  # it is gone
-        except RelayError as error:
-            notes.append(f"not asked   {run}: {str(error).splitlines()[0]}")
-            continue
-        if status in RUNNING and other:
-            notes.append(
-                f"beside      {run} is {status} on {row.machine_shape}: it keeps its place and"
-                " costs quota as well. Kaggle may refuse a push while it waits; no call can cancel"
-                f" it, and its page can: {_page(run)}"
-            )
-        elif status in RUNNING:
-            active.append(run)
+def _active(kaggle: Kaggle, records: Records, wanted: str) -> tuple[list[str], str]:
+    """Return our runs that have not ended on the accelerator that is `wanted`, and why it is not
+    known what else runs, or "".
+    """
+    active, asked, untold = list[str](), set[str](), ""
     try:
-        active += _started_elsewhere(kaggle, records, wanted, asked)
+        for run, ran_on, row in _newest(kaggle, records):
+            if str(run) in asked or ran_on != wanted:
+                continue
+            asked.add(str(run))
+            if row is not None and row.status == "COMPLETE":
+                continue
+            with suppress(NotFound):  # it is gone, or never ran
+                status: str = kaggle.kernel_status(run.handle, run.version).name
+                if row is not None:
+                    status = started(kaggle, row, status)
+                elif records.stored_by_refusal(run.handle, status):
+                    continue
+                if status in RUNNING:
+                    active.append(str(run))
     except UNTOLD as error:
-        why = str(error).splitlines()[0]
-        notes.append(f"not asked   runs that were started elsewhere: {why}")
-    return active, notes
+        untold = str(error).splitlines()[0]
+    return active, untold
 
 
-def _started_elsewhere(
-    kaggle: Kaggle, records: Records, wanted: str, asked: set[str]
-) -> Iterator[str]:
-    """Yield the runs of our newest notebooks that have not ended, but for those `asked` about."""
+def _newest(kaggle: Kaggle, records: Records) -> Iterator[tuple[Run, str, Request | None]]:
+    """Yield the newest runs that were pushed from here, and then those of our newest notebooks,
+    which may have been started elsewhere; each with its accelerator, and our push.
+    """
+    yield from (
+        (run, run.accelerator, row) for row in records.made()[:LOOK_BACK] for run in [run_of(row)]
+    )
     for kernel in islice(kaggle.own_kernels(kaggle.pace.first), LOOK_BACK):
-        run = f"{kernel.handle}/{kernel.version}"
         usual = "TPU" if kernel.tpu else "GPU" if kernel.gpu else "CPU"
-        ran_on = accelerator(kernel.handle, kernel.machine_shape) if kernel.machine_shape else usual
-        if not kernel.version or run in asked or ran_on != wanted:
-            continue
-        try:
-            status = kaggle.kernel_status(kernel.handle, kernel.version).name
-        except NotFound:
-            continue  # it never ran
-        left = records.left_by_refusal(kernel.handle, kernel.version, status)
-        if status in RUNNING and not left:
-            yield run
+        shape = kernel.machine_shape
+        if kernel.version:
+            run = Run(kernel.handle, kernel.version)
+            yield run, accelerator(kernel.handle, shape) if shape else usual, None
 
 
 # What would change
 
 
-def _changes(current: Source, built: Bundle) -> dict[str, str]:
-    """Return what would differ from the current version, by name."""
-    changes = {}
+def _changes(current: Source, built: Bundle) -> list[str]:
+    """Return what differs from the current version: files by their names, settings and sources with
+    their values.
+    """
     old, new = _parts(current.text), _parts(built.text)
-    was, now = (_accepts(parts.pop(IDENTITY, "{}")) for parts in (old, new))
-    if was != now:
-        changes["artifact" if built.kernel == INFER else "resumes from"] = f"{now}; was {was}"
-    for name in ASKED:
+    changes = [name for name in sorted({*old, *new}) if old.get(name) != new.get(name)]
+    for name in (*ASKED, *SOURCES):
         before, after = current.asks[name], built.metadata.get(name)
-        if before != "" and before != after:
-            changes[name] = f"{after}; was {before}"
-    for name in SOURCES:
-        sources = set(built.metadata.get(name, ())), set(current.asks[name])
-        if sources[0] != sources[1]:
-            changes[name] = "; was ".join(", ".join(sorted(names)) or "none" for names in sources)
-    for name in sorted(old.keys() | new.keys()):
-        if name not in old or name not in new:
-            changes[name] = "new" if name in new else "gone"
-        elif old[name] != new[name]:
-            lines = difflib.unified_diff(old[name].splitlines(), new[name].splitlines(), n=0)
-            signs = [line[0] for line in lines][2:]
-            changes[name] = f"+{signs.count('+')} -{signs.count('-')}"
+        if name in SOURCES:
+            before, after = (", ".join(sorted(names or ())) or "none" for names in (before, after))
+        if before not in ("", after):
+            changes.append(f"{name}: {after}")
     return changes
 
 
-def _accepts(identity: str) -> str:
-    """Return which artifact a bundle accepts, or which checkpoint it resumes from, by its
-    bundle.json, which may have been edited on Kaggle.
+def _parts(text: str) -> dict[str, Any]:
+    """Return {file or "notebook": source} of a bundle, and what it "expects" of what it mounts; one
+    "notebook" if it is none of ours: it may have been edited on Kaggle.
     """
-    try:
-        expect, told = json.loads(identity).get("expect"), []
-        if not expect:
-            return "none"
-        if "step" in expect:
-            return f"step {expect['step']} of {expect['run_id']}"
-        for one in expect.get("members", [expect]):
-            counts = f" x {one['weight']}" if "weight" in one else ""
-            told.append(f"{one['run_id']}{counts}, weights {one['weights_sha256'][:12]}")
-        return "; ".join(told)
-    except (*MALFORMED, RecursionError):
-        return "unknown"
-
-
-def _parts(text: str) -> dict[str, str]:
-    """Return {file or "notebook": source} of a bundle; one "notebook" if it is none of ours."""
     try:
         sources = ["".join(cell["source"]) for cell in json.loads(text)["cells"]]
     except (*MALFORMED, RecursionError):
         return {"notebook": text}
-    parts, rest = {}, []
+    parts, rest = dict[str, Any](), []
     for source in sources[1:]:  # the first has the commit and the hash, which always differ
         if source.startswith(WRITES):
-            name, _, body = source.removeprefix(WRITES).partition("\n")
-            parts[name] = body
+            name, _, parts[name] = source.removeprefix(WRITES).partition("\n")
         else:
             rest.append(source)
-    return {**parts, "notebook": "\n".join(rest)}
+    try:
+        told = json.loads(parts.pop(IDENTITY, "{}"))["expect"] or None
+    except (*MALFORMED, RecursionError):
+        told = None
+    return {**parts, "notebook": rest, "the model or checkpoint": told}

@@ -4,10 +4,10 @@ Reads  the journal's pushes to this Kaggle, and the folders in `runs`
 Gives  a `Run` by version; a folder only if that run wrote it
 """
 
+from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ from deploy.runs import Run, parse
 
 def run_of(row: Request) -> Run:
     """Return the run that a push made."""
-    return Run(row.handle, row.number, row.url, row.bundle_sha256, row.machine_shape, row.kernel_id)
+    return Run(row.handle, row.number, row.url, row.bundle_sha256, row.machine_shape)
 
 
 @dataclass(frozen=True)
@@ -61,22 +61,17 @@ class Records:
         """Return the newest version that the journal knows of a kernel, or 0."""
         return max((row.number for row in self.made(handle=handle)), default=0)
 
-    def left_by_refusal(self, handle: str, version: int, status: str, **bundle: str) -> bool:
-        """Return whether a version is only what a push left that Kaggle refused to run: it waits
-        for a machine for ever.
-
-        Args:
-            bundle: bundle_sha256, for the pushes of this bundle alone.
+    def stored_by_refusal(self, handle: str, status: str) -> bool:
+        """Return whether a version with this status is only what the last push left, which Kaggle
+        refused to run: it waits for a machine for ever.
         """
-        rows = self.journal.requests(PUSH, handle=handle, **bundle)
-        since = takewhile(lambda row: not row.is_made, rows)
-        refused = [row.before or 0 for row in since if row.state == State.REFUSED]
-        return status == "QUEUED" and version > min(refused, default=version)
+        last = self.journal.last(PUSH, handle=handle)
+        return status == "QUEUED" and last is not None and last.state == State.REFUSED
 
-    def unclear(self) -> list[Request]:
+    def unclear(self, kernels: Iterable[str] = KERNELS) -> list[Request]:
         """Return the last push of each kernel if nobody knows whether it made a version."""
         ours = self.project.ours
-        last = (self.journal.last(PUSH, kernel=kernel, **ours) for kernel in KERNELS)
+        last = (self.journal.last(PUSH, kernel=kernel, **ours) for kernel in kernels)
         return [row for row in last if row is not None and row.is_open]
 
     def last_run(self, kernel: str, instead: str = "") -> Run:

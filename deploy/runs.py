@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 
 from deploy import auth, failures
 from deploy.client import Kaggle
-from deploy.errors import NotMounted, RelayError, UsageError
+from deploy.errors import Denied, NotFound, NotMounted, RelayError, UsageError
 from deploy.project import BENCH, INFER, KERNELS, PAIR, SHAPES, TRAIN
 
 SAVED = "NEW_SCRIPT"  # Kaggle's word for a version that is saved and does not run, or not yet
@@ -65,7 +65,6 @@ class Run:
         url: of its page; "": none, or unknown.
         bundle_sha256: "" if we did not push it.
         machine_shape: Kaggle's name of the machine that it asked for; "": unknown.
-        kernel_id: of the kernel, which keeps it when it is renamed; 0: unknown.
     """
 
     handle: str
@@ -73,7 +72,6 @@ class Run:
     url: str = ""
     bundle_sha256: str = ""
     machine_shape: str = field(default="", compare=False)
-    kernel_id: int = field(default=0, compare=False)
 
     def __str__(self) -> str:
         return f"{self.handle}/{self.version}"
@@ -131,15 +129,21 @@ def page(handle: str) -> str:
     return "" if auth.environment() == "LOCALHOST" else f"https://www.kaggle.com/code/{handle}"
 
 
-def of_another(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError | None:
-    """Return the error for a run of another account that Kaggle does not show; None: it is ours."""
+def missing(kaggle: Kaggle, run: Run, error: Denied | NotFound) -> RelayError:
+    """Return the error for a run that Kaggle does not find, or not for this account."""
     owner, user = run.handle.partition("/")[0], kaggle.username
-    if owner.lower() == user.lower():
-        return None
-    return type(error)(
-        f"There is no run {run} that {user} may see: you are logged in as {user}, and the run is"
-        f" {owner}'s.\nLog in as {owner}, or name a run of {user}'s: --run owner/slug/version. To"
-        " see who is logged in:\ninvoke doctor"
+    if owner.lower() != user.lower():
+        return type(error)(
+            f"There is no run {run} that {user} may see: you are logged in as {user}, and the run"
+            f" is {owner}'s.\nLog in as {owner}, or name a run of {user}'s: --run"
+            " owner/slug/version. To see who is logged in:\ninvoke doctor"
+        )
+    if isinstance(error, Denied):  # it may be there
+        return error
+    return NotFound(
+        f"Kaggle does not find {run}: it was deleted, or its notebook was renamed on Kaggle.\n"
+        f"Look at https://www.kaggle.com/code/{run.handle}, and name it by its address now: --run"
+        " owner/slug/version. To see what was pushed from here:\ninvoke status"
     )
 
 

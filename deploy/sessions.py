@@ -11,26 +11,23 @@ them is pinned.
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
 from pathlib import Path
 
-from deploy import output, saved
+from deploy import output
 from deploy.bundle import Code
 from deploy.client import Kaggle
 from deploy.decoding import log_lines
 from deploy.errors import NotFound, RunFailed, UsageError
 from deploy.events import Note, Steps
-from deploy.journal import PUSH, Absent, Ended, Pulled, Request, State
+from deploy.journal import PUSH, Request, State
+from deploy.output import DATASET, KERNEL, SavedProgress
 from deploy.project import BENCH, PAIR, PREPARE, SHAPES, TRAIN
-from deploy.pull import pull
 from deploy.push import status_of
 from deploy.records import Records, run_of
 from deploy.runs import ENDED, NOT_MOUNTED, Run
-from deploy.saved import DATASET, KERNEL, SavedProgress
 
 LOOKS = 3  # at the output of a run that has just ended: Kaggle may need a minute
 NOTHING = "nothing"  # in the column `left`: the run saved no progress
-TRIES = 2  # sessions in a row that may get no further
 
 
 @dataclass(frozen=True)
@@ -68,41 +65,35 @@ class Next:
     kernels: Sequence[str] = ()
 
 
-def following(
-    kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
-) -> Steps[Next]:
-    """Return the next session of a kernel.
+def following(kaggle: Kaggle, records: Records, code: Code, *, fresh: bool) -> Steps[Next]:
+    """Return the next session of a kernel, that would run this code.
 
     Args:
-        code: that it would run.
-        again: push even if the current version already holds this bundle, or Kaggle does not tell.
         fresh: take nothing of an earlier session.
     """
-    find = {PREPARE: _going_on, TRAIN: _training, BENCH: _going_on}.get(code.kernel)
-    if find is None:
-        return Next(again or fresh)
-    return (yield from find(kaggle, records, code, again=again, fresh=fresh))
+    if code.kernel == TRAIN:
+        return (yield from _training(kaggle, records, code, fresh=fresh))
+    if code.kernel in (PREPARE, BENCH) and not fresh:
+        return (yield from _resumed(kaggle, records, code))
+    return Next(again=fresh)
 
 
 # A training
 
 
-def _training(
-    kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
-) -> Steps[Next]:
+def _training(kaggle: Kaggle, records: Records, code: Code, *, fresh: bool) -> Steps[Next]:
     """Return the next session: the run that is active or complete, if it has this code; else what
     resumes from the last one. Where a complete run has other code, the training starts over.
     """
-    images = yield from _prepared_images(kaggle, records, again=again or fresh)
+    images = yield from _prepared_images(kaggle, records)
     kernels = [images] if images else []
     if fresh:
         return Next(True, kernels=kernels)
-    state = yield from training_state(kaggle, records, again=again)
+    state = yield from training_state(kaggle, records)
     if state.run is not None:
         row = records.push_of(state.run)
-        if not again and row is not None and row.code_sha256 == code.sha256:
-            return state
-        return Next(again, kernels=kernels)
+        same = row is not None and row.code_sha256 == code.sha256
+        return replace(state, kernels=kernels) if same else Next(False, kernels=kernels)
     base = state.base
     if base is not None:
         way = "its own output" if base.route == KERNEL else "a dataset"
@@ -110,19 +101,16 @@ def _training(
             f"{base.run} is {base.progress}. Resuming from it, through {way}; to start over:"
             " --fresh"
         )
-    return replace(state, again=state.again or again, kernels=kernels)
+    return replace(state, kernels=kernels)
 
 
-def training_state(kaggle: Kaggle, records: Records, *, again: bool = False) -> Steps[Next]:
+def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
     """Return the last run of this config's training, if it is active or complete; else what the
     next session resumes from, after a pull of that.
 
     A run that ended badly counts by the whole checkpoints in its output. If none of them is further
     than what it resumed from, the run before it counts; as it does beside a run that waits in the
     queue of another machine than is asked for.
-
-    Args:
-        again: as in `status_of`.
     """
     pushed = _pushes_of_training(kaggle, records)
     rows = [row for row in pushed if row.is_made]
@@ -131,13 +119,13 @@ def training_state(kaggle: Kaggle, records: Records, *, again: bool = False) -> 
     # Kaggle mounts the newest output of a notebook, which several configs may share.
     theirs = [r.number for r in records.made(handle=handle) if r.config != records.project.name]
     own_output_works = not any(
-        row.state == State.INCOMPLETE or (row.route == KERNEL and _in_vain(row, rows))
+        row.state == State.INCOMPLETE or (row.route == KERNEL and row.left == NOTHING)
         for row in pushed
     )
     row, waits, failed = rows[0] if rows else None, False, False
     while row is not None:
         run, before = run_of(row), by_version.get(row.base)
-        status = yield from status_of(kaggle, row, again=again)
+        status = status_of(kaggle, row)
         pair = records.project.runtime == PAIR
         if status == "QUEUED" and run.machine_shape and pair != (run.machine_shape == SHAPES[PAIR]):
             waits = True
@@ -191,11 +179,11 @@ def note_progress(records: Records, run: Run, folder: Path) -> SavedProgress | N
     """Return what a training saved, and record it, for `status` and for the count of sessions
     without progress.
     """
-    found, row = saved.read(folder), records.push_of(run)
+    found, row = output.saved_progress(folder), records.push_of(run)
     if row is not None:
         left = str(found) if found else NOTHING
-        known = {"step": found.step if found else 0, "left": left}
-        records.journal.record(row, Pulled(str(folder), known))
+        step = found.step if found else 0
+        records.journal.record(row, State.PULLED, folder=str(folder), step=step, left=left)
     return found
 
 
@@ -215,33 +203,7 @@ def progress_of(kaggle: Kaggle, run: Run, *, wait: bool = False) -> Steps[str]:
             files, log = kaggle.kernel_output(run.handle, run.version)
     except NotFound:
         return ""
-    return saved.describe(list(files), log_lines(log))
-
-
-def require_progress(kaggle: Kaggle, records: Records, command: str) -> None:
-    """Raise `RunFailed` if two sessions in a row got no further than what they resumed from, and
-    count them no more: whoever gives the command again has fixed something.
-
-    Args:
-        command: that resumes.
-    """
-    rows = [row for row in _pushes_of_training(kaggle, records) if row.is_made]
-    vain = list(
-        takewhile(
-            lambda row: _in_vain(row, rows) and row.base == rows[0].base and not row.given_up, rows
-        )
-    )
-    if len(vain) < TRIES:
-        return
-    for row in vain:
-        records.journal.note(row, given_up=1)
-    runs = ", ".join(str(run_of(row)) for row in reversed(vain))
-    raise RunFailed(
-        f"{len(vain)} sessions in a row got no further than the checkpoint of version"
-        f" {vain[0].base}: {runs}. Expected each to save a later step; no more quota is spent.\n"
-        "If they ended as COMPLETE, session_hours is too short for one step. Fix the cause, then"
-        f" resume:\n{command}"
-    )
+    return output.progress_in_words(list(files), log_lines(log))
 
 
 def _pushes_of_training(kaggle: Kaggle, records: Records) -> list[Request]:
@@ -251,100 +213,68 @@ def _pushes_of_training(kaggle: Kaggle, records: Records) -> list[Request]:
     return [row for row in rows if not (row.base and row.is_made and row.status == NOT_MOUNTED)]
 
 
-def _in_vain(row: Request, rows: Sequence[Request]) -> bool:
-    """Return whether a session ended no further than what it resumed from."""
-    steps = {each.number: each.step for each in rows}
-    ended = row.left not in ("", "complete")
-    return bool(row.base) and ended and row.step <= steps.get(row.base, 0)
-
-
 def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
     """Pull the output of a run that may have ended just now: look again for what is missing."""
     for _ in range(LOOKS - 1):
         try:
-            return (yield from pull(kaggle, run, records.project.runs))
+            return (yield from output.pull(kaggle, run, records.project.runs))
         except RunFailed:
             time.sleep(kaggle.pace.most)
-    return (yield from pull(kaggle, run, records.project.runs))
+    return (yield from output.pull(kaggle, run, records.project.runs))
 
 
-def _made_by(kaggle: Kaggle, records: Records, kernel: str) -> tuple[str, list[Request]]:
-    """Return the address of a kernel, and its pushes that made a version, newest first."""
-    handle = records.handle(kaggle.username, kernel)
-    return handle, [row for row in records.journal.requests(PUSH, handle=handle) if row.is_made]
-
-
-def _prepared_images(kaggle: Kaggle, records: Records, *, again: bool) -> Steps[str]:
+def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
     """Return the kernel whose decoded images a training mounts; "": it decodes them itself."""
     project, journal = records.project, records.journal
-    if not project.decoding:
-        return ""
-    handle, rows = _made_by(kaggle, records, PREPARE)
-    refused = journal.last(
-        PUSH, kernel=TRAIN, competition=project.competition, state=State.INCOMPLETE
-    )
-    prepare = project.command("push-prepare")
-    for row in rows:
-        run, status = run_of(row), (yield from status_of(kaggle, row, again=again))
+    handle = records.handle(kaggle.username, PREPARE)
+    for row in records.made(handle=handle) if project.decoding else []:
+        run, status = run_of(row), status_of(kaggle, row)
         if status is None:
-            journal.record(row, Absent())
+            journal.record(row, State.ABSENT)
         elif status == "COMPLETE":  # Kaggle mounts the newest of these
             left = row.left or (yield from progress_of(kaggle, run, wait=True))
-            journal.record(row, Ended(status, {"left": left}))
-            if refused is not None and refused.id > row.id:
-                why = "Kaggle refused a source of a training since then"
-                prepare += " --again"
-            elif left != "complete":
-                why = f"it is {left or 'without images'}"
-            elif row.decoding != project.decoding:
-                why = "it is of other images, or of another size"
-            else:
+            journal.record(row, State.ENDED, status=status, left=left)
+            if left == "complete" and row.decoding == project.decoding:
                 yield Note(f"The training will take its images from {run}, which has decoded them.")
                 return handle
-            yield Note(f"{run} is not mounted: {why}. To prepare: {prepare}")
+            why = "of other images, or of another size" if left == "complete" else left
+            yield Note(
+                f"{run} is not mounted: it is {why or 'without images'}. To prepare:"
+                f" {project.command('push-prepare')}"
+            )
             return ""
-        elif status and status not in ENDED:
+        elif status not in ENDED:
             yield Note(f"{run} is {status}: this training will not wait for it.")
     return ""
 
 
-# What goes on with its own output: a preparation, and a benchmark
+# What resumes from its own output: a preparation, and a benchmark
 
 
-def _going_on(
-    kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
-) -> Steps[Next]:
+def _resumed(kaggle: Kaggle, records: Records, code: Code) -> Steps[Next]:
     """Return the next session: the last one on this machine, if that is active or complete, and of
     a benchmark the last with this grid; else one that mounts what those before it wrote, on
     whatever machine.
-
-    Args:
-        again: do anew what has changed since the last one.
     """
-    handle, rows = _made_by(kaggle, records, code.kernel)
+    handle = records.handle(kaggle.username, code.kernel)
+    rows = records.made(handle=handle)
     here = [row for row in rows if row.machine_shape == records.project.machine_shape]
     # Of a preparation only the newest counts, which Kaggle mounts.
     same = [row for row in here if row.code_sha256 == code.sha256 and code.kernel == BENCH]
     row = next(iter([*same, *here]), None)
-    if row is not None and not fresh:
-        last, status = run_of(row), (yield from status_of(kaggle, row, again=again))
-        active, progress = bool(status) and status not in ENDED, ""
+    status = status_of(kaggle, row) if row is not None else None
+    there = status == "COMPLETE" or any(
+        status_of(kaggle, other) == "COMPLETE" for other in rows if other is not row
+    )
+    kernels = [handle] if there else []
+    if row is not None and status is not None:
+        last, active, progress = run_of(row), status not in ENDED, ""
         if status == "COMPLETE":
             progress = (yield from progress_of(kaggle, last, wait=True)) or status
-        whole = active or progress == "complete"
-        if status and whole and not again and row.code_sha256 == code.sha256:
-            return Next(False, last, status)
+        if (active or progress == "complete") and row.code_sha256 == code.sha256:
+            return Next(False, last, status, kernels=kernels)
         if progress:
             yield Note(f"{last} is {progress}. Taking what it wrote; to start over: --fresh")
-        elif status and not active:
+        elif not active:
             yield Note(f"{last} is {status}: what it wrote cannot be mounted, and is made again.")
-    there = not fresh and (yield from _any_complete(kaggle, rows, again=again))
-    goes_on = row is not None or again or fresh
-    return Next(goes_on, kernels=[handle] if there else [])
-
-
-def _any_complete(kaggle: Kaggle, rows: Sequence[Request], *, again: bool) -> Steps[bool]:
-    for row in rows:
-        if (yield from status_of(kaggle, row, again=again)) == "COMPLETE":
-            return True
-    return False
+    return Next(again=row is not None, kernels=kernels)

@@ -48,35 +48,19 @@ def now(kaggle: Kaggle, records: Records) -> dict[str, Any]:
         Unreachable: if Kaggle answers nothing: there are no other answers.
         CredentialError: if it does not know who asks: likewise.
     """
-    project, journal = records.project, records.journal
-    runs, rows, partial = {}, [], None
-    for kernel in KERNELS:
-        pushes = journal.requests(PUSH, kernel=kernel, **project.ours)
-        row = next((row for row in pushes if row.is_made), None)
-        if row is None:
-            continue
+    ours, runs = records.project.ours, dict[str, str]()
+    rows = [row for kernel in KERNELS for row in records.made(kernel=kernel, **ours)[:1]]
+    for row in rows:
         try:
-            state = _state(kaggle, row)
+            runs[str(run_of(row))] = _state(kaggle, row)
         except RelayError as error:
-            state = f"not known: {_untold(kaggle, error)}"
-        if kernel == TRAIN and ", partial" in state:
-            partial = project.trained_on(row.machine_shape)
-        rows.append(row)
-        runs[str(run_of(row))] = state
+            runs[str(run_of(row))] = f"not known: {_untold(kaggle, error)}"
     quota, unknown = Quota(None, None), None
     try:
         quota = kaggle.quota()
     except RelayError as error:
         unknown = _untold(kaggle, error)
     newest = max(rows, key=lambda row: row.id, default=None)
-    active = next((run for run, state in runs.items() if state in ACTIVE), "")
-    following = None
-    if partial and not active:
-        following = partial.command("push-train --until-done")
-    elif newest and runs[str(run_of(newest))] == "COMPLETE":
-        following = chain.after_complete(records, newest) or None
-    elif active:
-        following = project.command(f"watch --run {active}")
     return {
         "runs": runs,
         "hours_left": _in_hours(TPU=quota.tpu_seconds, GPU=quota.gpu_seconds),
@@ -84,8 +68,18 @@ def now(kaggle: Kaggle, records: Records) -> dict[str, Any]:
         "hours_unknown": unknown,
         "hours_reserved": _in_hours(**quota.reserved),
         "renewed": quota.renewed.isoformat() if quota.renewed else None,
-        "next": following,
+        "next": _next(records, newest, runs[str(run_of(newest))]) if newest else None,
     }
+
+
+def _next(records: Records, row: Request, state: str) -> str | None:
+    """Return the command that follows the newest push, whose run is in this state."""
+    if state in ACTIVE:
+        return records.project.command(f"watch --run {run_of(row)}")
+    if row.kernel == TRAIN and ", partial" in state:
+        on = records.project.trained_on(row.machine_shape)
+        return on.command("push-train --until-done")
+    return chain.after_complete(records, row) or None if state == "COMPLETE" else None
 
 
 def _state(kaggle: Kaggle, row: Request) -> str:
@@ -120,14 +114,7 @@ def journal_lines(records: Records) -> list[str]:
     title = f"Asked of {records.journal.server}"
     if not rows:
         title += f" with the config {records.project.name}: nothing yet"
-    return [
-        title,
-        *(aligned([JOURNAL_COLUMNS, *rows]) if rows else []),
-        *(
-            f"Left out: {count} of the journal about another Kaggle, {server}."
-            for server, count in records.journal.elsewhere().items()
-        ),
-    ]
+    return [title, *(aligned([JOURNAL_COLUMNS, *rows]) if rows else [])]
 
 
 def state_lines(found: Mapping[str, Any]) -> list[str]:

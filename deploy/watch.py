@@ -29,8 +29,7 @@ from deploy.errors import (
     Unreachable,
 )
 from deploy.events import Status, Steps
-from deploy.journal import Ended
-from deploy.push import noticing_renames
+from deploy.journal import State
 from deploy.records import Records
 from deploy.runs import ENDED, NOT_MOUNTED, SAVED, Run
 
@@ -115,21 +114,21 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
     attach = f"The run continues. To watch it again:\ninvoke watch --run {run}"
     name = ""
     try:
-        with noticing_renames(kaggle, run), Log(kaggle, run) as log:
+        with Log(kaggle, run) as log:
             told = _Told(kaggle, run, log, row.age if row is not None and row.is_ours else None)
             pause = pace.first
             while True:
                 last, watched = name, told.watched
                 # Kaggle may not find a version after its push, and then call it saved only.
                 new = bool(run.bundle_sha256) and watched < pace.unseen
-                name, failure = _look(kaggle, run, new=new, seen=last not in ("", NOT_YET))
+                name, failure = _look(kaggle, run, new=new)
                 yield from told.news(name)
                 starts = name == SAVED and run.bundle_sha256 and watched < pace.unstarted
                 if name in ENDED and not starts:
                     error = None if name == "COMPLETE" else _failure(kaggle, run, name, failure)
                     if row is not None:
                         status = NOT_MOUNTED if isinstance(error, NotMounted) else name
-                        records.journal.record(row, Ended(status, {}))
+                        records.journal.record(row, State.ENDED, status=status)
                     if error is not None:
                         raise error
                     return name
@@ -235,36 +234,15 @@ def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
     return quota.gpu_seconds, quota.gpu_allowed
 
 
-def _look(kaggle: Kaggle, run: Run, *, new: bool, seen: bool) -> tuple[str, str]:
-    """Return status and failure message. `new`: just pushed; `seen`: Kaggle found it before."""
+def _look(kaggle: Kaggle, run: Run, *, new: bool) -> tuple[str, str]:
+    """Return status and failure message. `new`: it was just pushed."""
     try:
         status = kaggle.kernel_status(run.handle, run.version)
     except (NotFound, Denied) as error:
         if new:
             return NOT_YET, ""
-        if seen or isinstance(error, Unknown):
-            raise
-        raise _not_found(kaggle, run, error) from error
+        raise runs.missing(kaggle, run, error) from error
     return status.name, status.failure
-
-
-def _not_found(kaggle: Kaggle, run: Run, error: RelayError) -> RelayError:
-    """Return the error for a run that does not exist. Kaggle answers 403 for one of our own too."""
-    if (theirs := runs.of_another(kaggle, run, error)) is not None:
-        return theirs
-    why = "Kaggle knows none"
-    try:
-        current = kaggle.get_kernel(run.handle)
-        why = f"the newest version is {current.version}" if current else "there is no such notebook"
-    except RelayError as untold:
-        if isinstance(untold, Unknown):  # it may be there
-            return untold
-    return NotFound(
-        f"There is no run {run}: {why}.\nExpected owner/slug/version of a run that was pushed. If"
-        " its notebook was renamed on Kaggle, name it by its address now: --run owner/slug/version;"
-        f" your notebooks: https://www.kaggle.com/{kaggle.username}/code\n"
-        "To see what was pushed from here:\ninvoke status"
-    )
 
 
 def in_clock(seconds: float) -> str:

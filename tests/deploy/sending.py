@@ -20,7 +20,7 @@ def done(steps: Steps[T], shown: list[str], agree: Callable[[Ask], bool] = lambd
 
     def tell(event: Event) -> bool | None:
         if isinstance(event, Ask):
-            shown.extend(event.costs.lines())
+            shown.extend(event.lines)
             return agree(event)
         assert isinstance(event, Note)
         shown.append(event.text)

@@ -9,6 +9,7 @@ from typing import Any
 
 from deploy.client import Kaggle
 from deploy.connection import Pace
+from deploy.journal import Journal, Request, State
 from deploy.project import TRAIN as TRAINING
 from deploy.project import Project
 from deploy.runs import Run
@@ -114,6 +115,13 @@ def commit(root: Path) -> None:
 def push(kaggle: Kaggle, ours: Project, kernel: str = TRAINING, **more: Any) -> Run:
     """Push the project's training, and show nothing."""
     return steps.pushed(kaggle, ours, kernel, **more)
+
+
+def recorded(journal: Journal, request: Request, number: int, **ended: Any) -> Request:
+    """Note what Kaggle made of a request, and how it ended, if it has; return it."""
+    request = journal.record(journal.intend(request), State.SENT, before=number - 1)
+    request = journal.record(request, State.VERSION, number=number)
+    return journal.record(request, State.ENDED, **ended) if ended else request
 
 
 def sent(local: LocalKaggle) -> int:

@@ -12,11 +12,11 @@ from deploy.client import Kaggle
 from deploy.competition import Submission
 from deploy.datasets import DatasetVersion
 from deploy.events import Ask, Event, Note, Status, Steps, completed
+from deploy.output import Member
 from deploy.preview import Preview
 from deploy.project import TRAIN, Project
 from deploy.records import Records
 from deploy.runs import Run
-from deploy.saved import Member
 
 T = TypeVar("T")
 Show = Callable[[str], object]
@@ -41,9 +41,9 @@ def done(steps: Steps[T], show: Show = silent, agree: Agree | None = None) -> T:
                 show(text)
             case Status():
                 show(in_a_line(event))
-            case Ask(costs):
+            case Ask(lines, _, preview):
                 if agree is not None:
-                    agree(costs)
+                    agree(preview or lines)
                 return True
         return None
 
@@ -74,7 +74,8 @@ def built(ours: Project, kernel: str, owner: str, artifact: Path | None = None) 
 def looked(kaggle: Kaggle, ours: Project, kernel: str = TRAIN) -> Preview:
     """Return what a push would do."""
     made = built(ours, kernel, kaggle.username)
-    return preview.look(kaggle, Records(ours), made, kaggle.get_kernel(made.handle), None)
+    current = kaggle.get_kernel(made.handle)
+    return preview.look(kaggle, Records(ours), made, current, current.version if current else 0)
 
 
 def watched(kaggle: Kaggle, ours: Project, run: Run, show: Show = silent) -> str:

@@ -12,14 +12,14 @@ import pytest
 from deploy import datasets
 from deploy.connection import Pace
 from deploy.errors import Ambiguous, Denied, Refused, Unreachable, Unverified, UsageError
-from deploy.journal import PUBLISH, Ended, Failed, Made, Request, Sending, State
+from deploy.journal import PUBLISH, Request, State
+from deploy.output import Checkpoint, SavedProgress
 from deploy.records import Records
-from deploy.saved import Checkpoint, SavedProgress
 from formats import checksums
 from tests.deploy.between import RESET
 from tests.deploy.sending import done
 from tests.deploy.services import GONE, at, published, records_in, returns, takes_all
-from tests.deploy.small import connect
+from tests.deploy.small import connect, recorded
 from tests.faults.recorded_session import write_artifact
 
 KEY = f"KGAT_{'1f' * 16}"
@@ -93,7 +93,8 @@ def test_a_version_counts_once_it_has_stayed_ready(kaggle, publish, server, show
 def test_what_an_earlier_call_may_have_made_is_waited_for(publish, server, records):
     """Its answer was lost, and Kaggle shows the version late: another call would make another."""
     lost = records.journal.intend(Request(PUBLISH, "digits", "ann/digits-artifact"))
-    records.journal.record(records.journal.record(lost, Sending(1)), Failed(Ambiguous("no answer")))
+    lost = records.journal.record(lost, State.SENT, before=1)
+    records.journal.fail(lost, Ambiguous("no answer"))
     server.say("GetDataset", then(at(2), at(1), at(1)))
 
     assert publish().version == 2
@@ -104,9 +105,8 @@ def test_what_was_published_is_waited_for_where_kaggle_shows_the_version_before_
     publish, server, records
 ):
     """The same command again; a replica may be behind."""
-    made = records.journal.intend(Request(PUBLISH, "digits", "ann/digits-artifact", run_id="r1"))
-    for answer in (Sending(1), Made(2, {}), Ended("READY", {})):
-        made = records.journal.record(made, answer)
+    published = Request(PUBLISH, "digits", "ann/digits-artifact", run_id="r1")
+    recorded(records.journal, published, 2, status="READY")
     server.say("GetDataset", then(at(2), at(1), at(1)))
 
     assert publish().version == 2

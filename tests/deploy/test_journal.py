@@ -9,22 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from deploy import errors, journal
+from deploy import errors
 from deploy.deadline import TimeUp
-from deploy.journal import (
-    PUBLISH,
-    PUSH,
-    Absent,
-    Ended,
-    Failed,
-    Journal,
-    Made,
-    Pulled,
-    Request,
-    Sending,
-    State,
-    after,
-)
+from deploy.journal import PUBLISH, PUSH, Journal, Request, State, after, failed
 from formats.errors import DiskError
 from tests.deploy.invoked import ROOT
 
@@ -32,7 +19,7 @@ TOKEN = "KGAT_" + "1f" * 16
 WORDS = Request(PUSH, "digits", "ann/digits-train-tpu")
 KINDS = (errors.UsageError, errors.Denied, errors.NotFound, errors.Refused, errors.NoQuota)
 # A class that is renamed, or a narrower one, changes nothing of what an error means.
-PROOFS = [kind("no") for kind in (*KINDS, type("Renamed", (errors.NoQuota,), {}))]
+PROOFS = [kind("no") for kind in (*KINDS, type("Another", (errors.NoQuota,), {}))]
 PROOFS.append(errors.SourcesRefused("one is not shared", 7))
 NO_PROOFS = [
     kind("no")
@@ -43,8 +30,9 @@ NO_PROOFS = [
 ]
 SAME = None
 ANSWERS = (
-    *(Sending(0), Made(7, {"url": "made"}), Ended("COMPLETE", {}), Pulled("runs/x", {"step": 3})),
-    *(Absent(), Failed(errors.Refused("no")), Failed(TimeUp())),
+    *((State.SENT, {"before": 0}), (State.VERSION, {"number": 7, "url": "made"})),
+    *((State.ENDED, {"status": "COMPLETE"}), (State.PULLED, {"folder": "runs/x", "step": 3})),
+    *((State.ABSENT, {}), errors.Refused("no"), TimeUp()),
 )
 # What becomes of each state by each of these answers.
 AFTER = {
@@ -74,23 +62,24 @@ def test_an_answer_leads_where_it_proves_something_and_nowhere_else(state):
     request = replace(WORDS, state=state, number=3)
 
     for answer, expected in zip(ANSWERS, AFTER[state], strict=True):
-        now = journal.after(request, answer)
+        is_error = isinstance(answer, BaseException)
+        now = failed(request, answer) if is_error else after(request, answer[0], **answer[1])
         assert now.state == (expected or state), answer
         assert now.number == (7 if expected == "version" else 3)
         assert now.before == (0 if expected == "sent" else None)
 
 
 def test_what_an_error_says_stays_until_kaggle_tells_better():
-    lost = journal.after(replace(WORDS, state=State.SENT), Failed(TimeUp()))
-    made = journal.after(lost, Made(1, {"url": "u"}))
+    lost = failed(replace(WORDS, state=State.SENT), TimeUp())
+    made = after(lost, State.VERSION, number=1, url="u")
 
     assert (lost.why, made.why, made.url) == ("TimeUp", "", "u")
-    assert journal.after(made, Failed(errors.Refused("no\nmore"))).why == "no"
+    assert failed(made, errors.Refused("no\nmore")).why == "no"
 
 
 @pytest.mark.parametrize("error", PROOFS + NO_PROOFS)
 def test_an_error_after_the_call_is_a_refusal_only_if_it_proves_that_nothing_was_made(error):
-    now = journal.after(replace(WORDS, state=State.SENT), Failed(error))
+    now = failed(replace(WORDS, state=State.SENT), error)
 
     known = (State.INCOMPLETE, 7) if isinstance(error, errors.SourcesRefused) else ("refused", 0)
     assert (now.state, now.number) == (known if error in PROOFS else (State.UNKNOWN, 0))
@@ -108,14 +97,14 @@ def test_each_answer_is_on_disk_before_the_next_call(path):
     """A second process, or the next start after a crash, sees how far it got."""
     ours, seen = Journal(path), []
     request = ours.intend(WORDS)
-    for answer in (Sending(2), Made(3, {"url": "u"})):
+    for state, known in ((State.SENT, {"before": 2}), (State.VERSION, {"number": 3})):
         seen.append(Journal(path).last(PUSH).state)
-        request = ours.record(request, answer)
+        request = ours.record(request, state, **known)
 
     assert seen == [State.INTENDED, State.SENT]
     assert Journal(path).requests(PUSH, state=State.VERSION) == [request] and request.is_ours
     assert ours.requests(PUBLISH) == []
-    found = after(after(WORDS, Sending(3)), Made(3, {}))
+    found = after(after(WORDS, State.SENT, before=3), State.VERSION, number=3)
     assert not found.is_ours  # it was there before the call
 
 
@@ -124,7 +113,8 @@ def test_an_error_is_recorded_from_the_state_that_the_request_is_in_by_then(path
     request = ours.intend(WORDS)
 
     with pytest.raises(errors.Refused), ours.ended_by_errors(request):
-        ours.record(ours.record(request, Sending(0)), Made(1, {}))
+        request = ours.record(request, State.SENT, before=0)
+        ours.record(request, State.VERSION, number=1)
         raise errors.Refused("the status is not told")
 
     assert ours.last(PUSH).state == State.VERSION
@@ -173,8 +163,6 @@ def test_an_entry_of_another_kaggle_is_not_given(path, monkeypatch):
     site = Journal(path, "api.kaggle.com")
 
     assert site.last(PUSH) is None
-    assert site.elsewhere() == {"127.0.0.1:4001": 1}
-    assert Journal(path, "127.0.0.1:4001").elsewhere() == {}
     assert Journal(path).last(PUSH) is not None
     monkeypatch.setenv("http_proxy", "http://127.0.0.1:4002")
     assert Journal(path).last(PUSH) is None

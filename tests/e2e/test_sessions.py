@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from deploy import output, saved
+from deploy import output
 from deploy.errors import NoQuota, RunFailed
 from deploy.journal import PUSH
 from deploy.project import INFER, PAIR, TRAIN, Project
@@ -90,7 +90,7 @@ def chain(folder, config, *kills):
         steps.trained(kaggle, ours, show=quiet)  # makes no other version
         ended = [version.status for version in local.kernels.kernels[TRAINING].versions]
         left = [row.left for row in reversed(Records(ours).journal.requests(PUSH))]
-    return saved.manifest(done.folder / "artifact").weights_sha256, ended, left
+    return output.manifest(done.folder / "artifact").weights_sha256, ended, left
 
 
 def test_a_chain_of_killed_sessions_ends_with_the_weights_of_one_long_session(tmp_path):

@@ -6,11 +6,17 @@ from localkaggle.faults import KINDS, Kind
 from tests.faults.world import World
 
 # What each task asks for when nothing fails.
-_LOOK = {"GetCompetition", "ListDataFiles", "DownloadDataFile", "storage"}
-_PUSH = {"GetKernel", *_LOOK, "GetAcceleratorQuotaStatistics", "ListKernels", "SaveKernel"}
+_PUSH = {
+    "GetKernel",
+    "GetCompetition",
+    "GetAcceleratorQuotaStatistics",
+    "ListKernels",
+    "SaveKernel",
+}
 _SEND = {"GetDatasetStatus", "GetDataset", "StartBlobUpload", "upload", "ListDatasetFiles"}
 _READ = {"DownloadDataset", "storage"}
-_ALLOWED = {"ListSubmissions", "GetSubmissionLimits", "GetSubmission"} | _LOOK - {"ListDataFiles"}
+_SAMPLE = {"GetCompetition", "DownloadDataFile", "storage"}
+_ALLOWED = {"ListSubmissions", "GetSubmissionLimits", "GetSubmission", *_SAMPLE}
 _OUTPUT = {"GetKernelSessionStatus", "ListKernelSessionOutput"}
 CALLS = {
     "push-train": _PUSH,

@@ -5,7 +5,6 @@ A user's commands run in a copy of the project, with VERBOSE=1 set, against a lo
 
 import base64
 import itertools
-import json
 import os
 import random
 import re
@@ -17,13 +16,12 @@ import sys
 import pytest
 
 from deploy import secrets
-from deploy.journal import PUSH, Journal, Request
 from localkaggle.faults import instead
 from localkaggle.server import USER, LocalKaggle
 from tests.faults.matrix import CALLS
 from tests.faults.world import ROOT, competition
 
-RUN, PULLED = f"{USER}/digits-train-tpu/1", "digits-train-tpu-v1"
+PULLED = "digits-train-tpu-v1"
 FRAGMENT = 12  # characters; a part of a secret of this length counts as the secret
 LETTERS, HEX = string.ascii_letters + string.digits, string.hexdigits[:16]
 # By place: the secret's form, its length and letters, the step that meets it, and how that step
@@ -31,30 +29,20 @@ LETTERS, HEX = string.ascii_letters + string.digits, string.hexdigits[:16]
 PLACES = {
     "environment": ("KAGGLE_KEY={}", 32, HEX, "", ""),
     "notebook cell": ("KGAT_{}", 32, HEX, "refused", r"a Kaggle token .* cell \d+ \(client"),
-    "cell metadata": ("ghp_{}", 36, LETTERS, "refused", r"an API key .* metadata, \w+"),
     "config module": (
         'AWS_SECRET_ACCESS_KEY = "{}"', 40, LETTERS,
         "refused", r"an API key .*\(%%writefile .*/digits\.py\), line \d",
-    ),
-    "kernel-metadata.json": (
-        "sk-ant-api03-{}", 60, LETTERS,
-        "refused", r"an API key seems to be in kernel-metadata\.json, \w+, line \d",
     ),
     "manifest.json": (
         "https://storage.googleapis.com/x?X-Goog-Signature={}", 256, HEX,
         "publish", r"manifest\.json:(?:\n  - .*)*\n  - a signed address, line \d",
     ),
-    "submission description": (
-        "WANDB_API_KEY={}", 40, HEX,
-        "submit", r"description:(?:\n  - .*)*\n  - an API key, line \d",
-    ),
     "error page": ("Authorization: Bearer KGAT_{}", 32, HEX, "error page", ""),
     "failed run": ("cannot reach it with sk-proj-{}", 48, LETTERS, "watch", ""),
     "traceback": ("cannot clone https://ann:{}@example.com/x", 24, LETTERS, "fall", ""),
-    "journal row": ("https://example.com/code?token={}", 40, LETTERS, "journal", ""),
 }  # fmt: skip
 # A kernel with secrets in it, and one without any that prints some when it runs.
-PLANTED = """# %% token="{metadata}"
+PLANTED = """# %%
 client.login("{cell}")
 """
 TELLING = """# %%
@@ -78,15 +66,6 @@ text = lambda: json.dumps(manifest, indent=2, sort_keys=True) + "\\n"
 manifest["manifest_sha256"] = hashlib.sha256(text().encode()).hexdigest()
 Path("artifact/manifest.json").write_text(text())
 raise RuntimeError(said[0])
-"""
-SUBMIT = """
-import sys
-from pathlib import Path
-
-from commands import console
-from deploy import gate
-
-console.reported(lambda options: gate.check_text("the description", sys.stdin.read()), {})
 """
 FALL = """
 import sys, threading
@@ -147,7 +126,6 @@ def planted(tmp_path_factory, seed):
         clean(project, [texts["failed run"], texts["manifest.json"]])
         for task in ("push-train", "watch", "pull", "publish"):
             invoke(task)
-        run("submit", "-c", SUBMIT, RUN, given=f"digits {texts['submission description']}")
         run("fall", "-c", FALL, given=texts["traceback"])
         own = base64.b64encode(f"{USER}:{local.oauth.key}".encode()).decode()
         message = f"Bad request, Authorization: Basic {own}, and {texts['error page']}"
@@ -155,9 +133,7 @@ def planted(tmp_path_factory, seed):
             refusal = instead(400, {"code": 400, "message": message})
             local.faults.say(call, itertools.repeat(refusal))
         invoke("push-train", "error page", "--again")
-        printed["journal"] = row(project, texts["journal row"])
         sent["publish"] = "StartBlobUpload" in calls(local)
-        sent["submit"] = "CreateCodeSubmission" in calls(local)
         printed |= {name: held(project / name) for name in ("build", "runs")}
         printed["temporary files"] = held(folder / local.environment["TMPDIR"])
     assert all(printed[name] for name in ("push-train", "build", "runs"))
@@ -186,31 +162,18 @@ def test_a_planted_secret_is_found_and_no_part_of_it_is_written(planted, place, 
 
 
 def plant(project, texts):
-    """Put the secrets of four places into the project, whose push has to be refused."""
+    """Put the secrets of two places into the project, whose push has to be refused."""
     kernel = project / "kernels" / "train-tpu"
-    notebook = PLANTED.format(metadata=texts["cell metadata"], cell=texts["notebook cell"])
-    (kernel / "notebook.py").write_text(notebook)
+    (kernel / "notebook.py").write_text(PLANTED.format(cell=texts["notebook cell"]))
     with (project / "pipeline" / "configs" / "digits.py").open("a") as file:
         file.write(f"\n{texts['config module']}\n")
-    settings = json.loads((kernel / "kernel-metadata.json").read_text())
-    settings["machine_shape"] = texts["kernel-metadata.json"]
-    (kernel / "kernel-metadata.json").write_text(json.dumps(settings))
 
 
 def clean(project, telling):
     """Remove them, and write a notebook that prints these when it runs, and holds them encoded."""
-    for name in ("pipeline/configs/digits.py", "kernels/train-tpu/kernel-metadata.json"):
-        shutil.copy(ROOT / name, project / name)
+    shutil.copy(ROOT / "pipeline/configs/digits.py", project / "pipeline/configs/digits.py")
     hidden = [text.encode().hex() for text in telling]
     (project / "kernels" / "train-tpu" / "notebook.py").write_text(TELLING.format(hidden=hidden))
-
-
-def row(project, url):
-    """Record a push with this, and return what the journal has of it."""
-    journal = Journal(project / "runs" / "journal.sqlite")
-    journal.intend(Request(PUSH, "digits", "ann/digits-train-tpu", url=url))
-    row = journal.last(PUSH, url=url)
-    return (row.url if row else "None").encode()
 
 
 def calls(local):

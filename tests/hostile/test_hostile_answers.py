@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from deploy import events, output, pull
+from deploy import events, output
 from deploy.client import Kaggle
 from deploy.connection import Pace
 from deploy.errors import RelayError
@@ -66,7 +66,7 @@ class Kaggles:
             self.local.faults.say(operation, itertools.repeat(answer))
         with self.guard.watching() as given:
             try:
-                folder = events.completed(pull.pull(self.client, RUN, given), print)
+                folder = events.completed(output.pull(self.client, RUN, given), print)
             except RelayError as error:
                 assert len(str(error)) > 30
                 return str(error)

@@ -83,7 +83,6 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "Kaggle: datasets": (
         [
             "deploy/datasets.py",
-            "deploy/saved.py",
         ],
         REACH_KAGGLE,
     ),
@@ -114,7 +113,6 @@ SUBJECTS: dict[str, tuple[list[str], list[str]]] = {
     "Kaggle: output": (
         [
             "deploy/output.py",
-            "deploy/pull.py",
             "deploy/runs.py",
         ],
         REACH_KAGGLE,

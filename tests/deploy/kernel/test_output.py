@@ -11,9 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy import events, failures, output, saved
-from deploy import pull as pulling
-from deploy.errors import BadAnswer, Denied, RunFailed, Unverified
+from deploy import events, failures, output
+from deploy.errors import BadAnswer, Busy, Denied, RunFailed, Unverified
 from deploy.runs import Run
 from formats import checksums
 
@@ -30,7 +29,7 @@ def pull(kaggle, between, tmp_path, shown):
     between.always("GetKernelSessionStatus", {"status": "COMPLETE"})
 
     def pull(run=OURS, into=""):
-        steps = pulling.pull(kaggle, run, tmp_path / into)
+        steps = output.pull(kaggle, run, tmp_path / into)
         return events.completed(steps, lambda note: shown.append(note.text))
 
     return pull
@@ -90,7 +89,7 @@ def test_a_pull_waits_until_the_output_is_listed(kaggle, pull, between, shown):
     kaggle.pace = replace(kaggle.pace, listed=60)
     between.say(LIST, [{}, {}, listing(between, artifact())])
 
-    assert saved.manifest(pull() / "artifact").run_id == "r1"
+    assert output.manifest(pull() / "artifact").run_id == "r1"
     assert sum("lists no output of" in line for line in shown) == 1
 
 
@@ -133,19 +132,20 @@ def test_an_equal_folder_is_kept_and_another_is_set_aside_whole(pull, between, t
 def begun(kaggle, between, into):
     """Return a pull that has downloaded all that there is, and waits."""
     between.always(LIST, listing(between, changed(".hidden", None)))
-    steps = pulling.pull(kaggle, RUN, into)
+    steps = output.pull(kaggle, RUN, into)
     assert "does not have all files as the run wrote them (.hidden)" in next(steps).text
     return steps
 
 
 def test_a_pull_that_lives_is_not_taken_for_a_killed_one(kaggle, pull, between, tmp_path):
-    """Two terminals pull the same run: while the one downloads, the other begins and ends."""
+    """Two terminals pull the same run: the second one waits for its end."""
     first = begun(kaggle, between, tmp_path)
 
-    folder = pull(RUN)
+    with pytest.raises(Busy, match="run the same command again"):
+        pull(RUN)
 
-    assert events.completed(first, print) == folder and list(tmp_path.iterdir()) == [folder]
-    assert saved.manifest(folder / "artifact").run_id == "r1"
+    folder = events.completed(first, print)
+    assert list(tmp_path.iterdir()) == [folder] and pull(RUN) == folder
 
 
 def test_ctrl_c_keeps_what_came_for_the_next_pull(kaggle, pull, between, tmp_path, shown):

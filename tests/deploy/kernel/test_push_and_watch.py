@@ -13,7 +13,6 @@ from deploy import watch as watching
 from deploy.connection import Pace
 from deploy.errors import (
     Ambiguous,
-    BadAnswer,
     DeadlinePassed,
     NoQuota,
     NotFound,
@@ -22,11 +21,12 @@ from deploy.errors import (
     Unknown,
 )
 from deploy.events import completed
-from deploy.journal import PUSH, Made, Request, Sending
+from deploy.journal import PUSH, Request
 from deploy.records import Records
 from deploy.runs import Run
 from tests.deploy import steps
 from tests.deploy.between import RESET
+from tests.deploy.small import recorded
 
 HANDLE = "ann/digits-train-tpu"
 RUN = Run(HANDLE, 2, "https://www.kaggle.com/code/ann/digits-train-tpu", "b1")
@@ -114,7 +114,6 @@ def test_a_push_sends_the_bundle_and_every_setting_written_out(push, between, bu
 
 
 WAY_OUT = rf"(?s)not found.*code/{HANDLE}.*\[slugs\]"
-BOB = f"https://www.kaggle.com/code/{HANDLE.replace('ann', 'bob')}"
 
 
 @pytest.mark.parametrize(
@@ -124,8 +123,6 @@ BOB = f"https://www.kaggle.com/code/{HANDLE.replace('ann', 'bob')}"
         ({"versionNumber": 1, "invalidTags": ["tpu"]}, Refused, "tpu"),
         # Kaggle keeps an address without a version where an earlier push was refused.
         ((404, {"code": 404, "message": "Notebook not found"}), Refused, WAY_OUT),
-        # A notebook of somebody else is never watched.
-        ({"versionNumber": 1, "ref": BOB}, BadAnswer, "somebody else"),
         # It may have happened: what is there is looked at.
         ({}, Ambiguous, "no version number"),
         ((500, b""), Ambiguous, rf"(?s)500 each time: {HANDLE} may be.*Delete it by hand"),
@@ -247,10 +244,9 @@ def test_a_busy_log_asks_for_the_status_no_more_often_than_a_quiet_one(
 def test_a_run_that_is_not_there_is_not_said_to_continue(watch, between, shown):
     """It is refused at once, since nobody has just pushed it."""
     between.always(STATUS, (403, {"code": 403, "message": "Permission denied"}))
-    between.say("GetKernel", [current(3, "")])
     between.always("ListKernels", {"kernels": []})
 
-    said = f"There is no run {HANDLE}/9: the newest version is 3"
+    said = f"(?s)not find {HANDLE}/9: .* renamed on Kaggle.*code/{HANDLE}, and name it.*--run"
     with pytest.raises(NotFound, match=said) as caught:
         watch(Run(HANDLE, 9))
 
@@ -260,8 +256,7 @@ def test_a_run_that_is_not_there_is_not_said_to_continue(watch, between, shown):
 def test_a_run_is_not_said_to_be_missing_while_its_notebook_is_not_shown(watch, between):
     """Exit code 3: by its list it is there, and a 403 says nothing of its versions."""
     denied = 403, {"code": 403, "message": "Permission denied"}
-    between.always(STATUS, FIRST)
-    between.always("GetKernel", denied)
+    between.always(STATUS, denied)
     between.always("ListKernels", {"kernels": [{"ref": HANDLE, "currentVersionNumber": 9}]})
 
     with pytest.raises(Unknown, match="says nothing of it"):
@@ -313,8 +308,7 @@ def test_a_failed_run_tells_its_cell_and_what_usually_helps(watch, between):
 def test_a_run_that_was_stopped_in_a_browser_is_said_to_be_cancelled(watch, between, ours):
     """Nothing is wrong with it: there is no cause to fix."""
     journal = Records(ours).journal
-    pushed = journal.intend(Request(PUSH, "digits", HANDLE, kernel="train-tpu"))
-    journal.record(journal.record(pushed, Sending(1)), Made(2, {}))
+    recorded(journal, Request(PUSH, "digits", HANDLE, kernel="train-tpu"), 2)
     between.always(STATUS, {"status": "CANCEL_ACKNOWLEDGED"})
     between.always("ListKernelSessionOutput", {"log": ""})
 

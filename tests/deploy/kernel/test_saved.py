@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from deploy import saved
+from deploy import output
 from deploy.errors import Unverified
 from formats import checksums
 from pipeline.runtime import provenance
@@ -26,9 +26,9 @@ def trained(folder: Path, *steps: int) -> Path:
 def test_the_newest_whole_checkpoint_counts_and_goes_along_with_its_history(tmp_path):
     """The older one stays behind. A folder without any has saved nothing."""
     (tmp_path / "checkpoints" / ".writing-x").mkdir(parents=True)
-    assert saved.read(tmp_path) is None
+    assert output.saved_progress(tmp_path) is None
 
-    found = saved.read(trained(tmp_path, 20, 40))
+    found = output.saved_progress(trained(tmp_path, 20, 40))
 
     assert (str(found), found.step) == ("partial, step 40 of 120", 40)
     assert found.newest.folder == "checkpoints/step-00000040"
@@ -45,7 +45,7 @@ def test_a_corrupt_checkpoint_is_skipped(tmp_path, name):
     content[len(content) // 2] ^= 1
     path.write_bytes(content)
 
-    assert saved.read(tmp_path).step == 20
+    assert output.saved_progress(tmp_path).step == 20
 
 
 def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
@@ -53,9 +53,9 @@ def test_executables_are_taken_only_from_a_session_that_listed_them(tmp_path):
     trained(tmp_path, 40)
     (tmp_path / "compiled").mkdir()
     (tmp_path / "compiled" / "jit_step-cache").write_bytes(b"program")
-    unlisted = saved.read(tmp_path)
+    unlisted = output.saved_progress(tmp_path)
     provenance.seal(tmp_path, "partial")
-    listed = saved.read(tmp_path)
+    listed = output.saved_progress(tmp_path)
 
     assert "compiled/jit_step-cache" not in unlisted.files
     assert "compiled/jit_step-cache" in listed.expect("kernel")["files"]
@@ -69,14 +69,14 @@ def test_each_fold_is_taken_whole(tmp_path):
         trained(tmp_path / f"fold-{number}", step)
     (tmp_path / "fold-1" / "scores.csv").write_text("0.5\n")
 
-    found = saved.read(tmp_path)
+    found = output.saved_progress(tmp_path)
 
     told = [f"fold-{number} step {step} of 120" for number, step in steps.items()]
     assert (found.step, str(found)) == (280, f"partial, {', '.join(told)}")
     assert found.newest.folder == "fold-10/checkpoints/step-00000040"
     assert "fold-1/scores.csv" in found.files and found.expect("kernel")["step"] == 40
     names = [f"fold-{number}/checkpoints/step-00000040/manifest.json" for number in steps]
-    assert saved.describe(names, []) == "partial, in fold-10"
+    assert output.progress_in_words(names, []) == "partial, in fold-10"
 
 
 def test_a_run_is_complete_by_its_own_word_or_by_its_artifact(tmp_path):
@@ -84,10 +84,10 @@ def test_a_run_is_complete_by_its_own_word_or_by_its_artifact(tmp_path):
     trained(tmp_path, 40)
     (tmp_path / "artifact").mkdir()
     (tmp_path / "artifact" / "manifest.json").write_text("{}")
-    words = [str(saved.read(tmp_path))]
+    words = [str(output.saved_progress(tmp_path))]
     for status in ("complete", "partial"):
         provenance.seal(tmp_path, status)
-        words.append(str(saved.read(tmp_path)))
+        words.append(str(output.saved_progress(tmp_path)))
 
     assert words == ["complete", "complete", "partial, step 40 of 120"]
 
@@ -99,13 +99,13 @@ def test_what_was_changed_and_is_found_again_is_not_resumed_with(tmp_path):
     weights.parent.mkdir(parents=True)
     weights.write_text("{}")
     provenance.seal(tmp_path, "partial")
-    before = saved.read(tmp_path).files
+    before = output.saved_progress(tmp_path).files
     (tmp_path / "history.csv").write_text("epoch\r\n")
 
-    assert before.keys() - saved.read(tmp_path).files.keys() == {"history.csv"}
+    assert before.keys() - output.saved_progress(tmp_path).files.keys() == {"history.csv"}
     weights.write_text("{} ")
     with pytest.raises(Unverified, match=r"weights\.npz is not what the run wrote"):
-        saved.read(tmp_path)
+        output.saved_progress(tmp_path)
 
 
 def edit(artifact, **changes):
@@ -132,7 +132,7 @@ def test_a_whole_artifact_is_verified(artifact):
     """The manifest of a training outside of Kaggle names no bundle."""
     reseal(artifact, bundle_sha256=None)
 
-    found = saved.manifest(artifact)
+    found = output.manifest(artifact)
 
     assert (found.run_id, found.bundle_sha256) == ("r1", "")
 
@@ -146,7 +146,7 @@ def test_missing_extra_and_cut_files_are_all_named(artifact):
 
     named = r"(?s)extra\.bin is not in.*golden\.npz is missing.*weights\.npz has other bytes"
     with pytest.raises(Unverified, match=named):
-        saved.manifest(artifact)
+        output.manifest(artifact)
 
 
 @pytest.mark.parametrize(
@@ -162,4 +162,4 @@ def test_a_broken_or_edited_artifact_proves_nothing(artifact, spoil, said):
     spoil(artifact)
 
     with pytest.raises(Unverified, match=said):
-        saved.manifest(artifact)
+        output.manifest(artifact)

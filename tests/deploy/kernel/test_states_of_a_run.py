@@ -15,10 +15,9 @@ from kagglesdk.competitions.types.submission_status import SubmissionStatus
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.kernels.types.kernels_enums import KernelWorkerStatus
 
-from deploy import push, watch
+from deploy import output, push, watch
 from deploy.connection import Pace
 from deploy.errors import BadAnswer, DeadlinePassed, RunFailed, Unreachable
-from deploy.pull import pull
 from deploy.records import Records
 from deploy.runs import Run
 from tests.deploy import steps
@@ -105,7 +104,7 @@ def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, answer
 
     records = records_in(tmp_path, deadline_seconds=SECONDS)
     assert end in ended(lambda: steps.done(watch.watch(kaggle, records, RUN)))
-    outcome = ended(lambda: steps.done(pull(kaggle, RUN, tmp_path)))
+    outcome = ended(lambda: steps.done(output.pull(kaggle, RUN, tmp_path)))
 
     assert outcome == (WAITS if end == WAITS else SUCCESS)
     there = [path.name for path in tmp_path.iterdir() if path.name.endswith("-v2")]

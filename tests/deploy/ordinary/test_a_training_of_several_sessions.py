@@ -10,6 +10,7 @@ import pytest
 from deploy import chain, doctor
 from deploy.client import Kaggle
 from deploy.errors import NoQuota, NotMounted, SourceMissing, SourcesRefused, UsageError
+from deploy.preview import Preview
 from deploy.project import INFER, TRAIN, Project
 from deploy.records import Records
 from localkaggle.facts import Facts
@@ -68,8 +69,11 @@ def test_relay_trains_from_session_to_session_and_goes_on_to_the_score(start, ou
     local, kaggle = start(Script())
     local.kernels.used_seconds["TPU"] = 20 * 3600 - 90.0  # one session and a half
     asked: list[str] = []
-    how = {"agree": lambda costs: asked.append(getattr(costs, "kernel", "submit"))}
 
+    def agree(shown: Any) -> None:
+        asked.append(shown.built.kernel if isinstance(shown, Preview) else "submit")
+
+    how = {"agree": agree}
     with pytest.raises(NoQuota, match="quota returns at 2030-01-05 00:00 UTC") as caught:
         run(kaggle, ours, shown, **how)
 

@@ -16,8 +16,8 @@ from invoke.parser import Parser
 
 import tasks
 from commands import console
-from deploy import auth, errors
-from deploy.journal import PUSH, SUBMIT, Ended, Failed, Journal, Made, Request, Sending
+from deploy import auth
+from deploy.journal import PUSH, Journal, Request, State
 from tests.deploy import invoked
 from tests.deploy.small import copied
 from tests.faults.world import competition
@@ -146,7 +146,7 @@ def journal(copy: Path, local) -> Iterator[Journal]:
     """Return the journal of that copy, in which the inference RUN was pushed."""
     journal, (handle, _, version) = Journal(copy / "runs" / "journal.sqlite"), RUN.rpartition("/")
     pushed = journal.intend(Request(PUSH, CONFIG, handle, kernel="infer-gpu"))
-    journal.record(pushed, Made(int(version), {}))
+    journal.record(pushed, State.VERSION, number=int(version))
     yield journal
     shutil.rmtree(copy / "runs")
 
@@ -156,24 +156,3 @@ def test_a_run_that_is_named_is_of_the_config_that_pushed_it(prompt, journal):
     code, _, said = prompt("submit", "--yes", "--run", RUN)
 
     assert code and [about(hint) for hint in hints(said)] == [CONFIG], said
-
-
-@pytest.mark.parametrize(
-    ("answers", "asks"),
-    [
-        ([Made(7, {}), Failed(errors.DeadlinePassed(""))], False),
-        ([Failed(errors.Ambiguous(""))], False),  # its answer was lost
-        ([Failed(errors.Refused(""))], True),
-        ([Made(7, {}), Ended("ERROR", {})], True),
-    ],
-)
-def test_a_submission_is_followed_without_a_terminal(prompt, journal, answers, asks):
-    """As by cron, where nobody can be asked and nobody has to be."""
-    handle, _, version = RUN.rpartition("/")
-    sent = journal.intend(Request(SUBMIT, CONFIG, handle, kernel_version=int(version)))
-    for answer in (Sending(0), *answers):
-        sent = journal.record(sent, answer)
-
-    code, _, said = prompt("submit", "--run", RUN)
-
-    assert (code, "There is no terminal to ask" in said) == (2, asks), said

@@ -72,7 +72,7 @@ def test_a_list_that_does_not_answer_is_said_as_not_asked(local, kaggle, ours):
         push(kaggle, ours, again=True, agree=plans.append)
 
         (told,) = [line for line in plans[0].lines() if line.startswith("not asked ")]
-        assert "runs that were started elsewhere: " in told and "notebooks" in told
+        assert "what else runs: " in told and "notebooks" in told
         local.kernels.version(HANDLE, 1).done.set()
 
 
@@ -81,7 +81,7 @@ def test_a_slot_that_is_taken_is_no_quota_that_is_used_up(local, kaggle, ours):
     push(kaggle, elsewhere(ours))
     local.faults.say("ListKernels", itertools.repeat("403"))
 
-    with pytest.raises(NoQuota, match="Once a run has ended, resume:\ninvoke push-train") as caught:
+    with pytest.raises(NoQuota, match="To resume then:\ninvoke push-train") as caught:
         steps.trained(kaggle, ours, show=lambda line: None)
 
     assert "session count of 1" in str(caught.value) and "quota returns" not in str(caught.value)
@@ -91,17 +91,12 @@ def test_a_slot_that_is_taken_is_no_quota_that_is_used_up(local, kaggle, ours):
 
 
 def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(local, kaggle, ours, shown):
-    """It is another push; the plan says what becomes of the first."""
+    """It is another push."""
     first = push(kaggle, ours)
-    plans: list[Any] = []
-
-    second = push(kaggle, replace(ours, runtime=PAIR), agree=plans.append, show=shown.append)
+    second = push(kaggle, replace(ours, runtime=PAIR), show=shown.append)
 
     assert (first.version, second.version) == (1, 2)
     assert second.machine_shape == "NvidiaTeslaT4" and not any("already" in one for one in shown)
-    said = "\n".join(plans[0].lines())
-    assert f"beside      {first} is QUEUED on TpuV5E8: it keeps its place" in said
-    assert f"its page can: https://www.kaggle.com/code/{HANDLE}" in said
     for project, run in ((ours, first), (replace(ours, runtime=PAIR), second)):
         assert push(kaggle, project, show=shown.append) == run
     assert sent(local) == 2
@@ -113,10 +108,10 @@ def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(local, kaggle
 
 
 def test_two_pushes_of_one_project_at_a_time_send_one(local, kaggle, ours):
-    """Also with --again: the second says who is at it."""
+    """Also with --again."""
 
     def in_another_window(plan: Any) -> None:
-        with pytest.raises(Busy, match=r"pushes from this project: push-train, process \d+, since"):
+        with pytest.raises(Busy, match="pushes from this project"):
             push(kaggle, ours, again=True)
 
     push(kaggle, ours, agree=in_another_window)

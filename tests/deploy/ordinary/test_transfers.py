@@ -16,7 +16,6 @@ from pathlib import Path
 import pytest
 
 from deploy import events, output
-from deploy import pull as pulling
 from deploy.connection import Pace
 from deploy.errors import BadAnswer, Unreachable
 from deploy.runs import Run
@@ -60,7 +59,7 @@ class Site:
 
     def pull(self, into: Path) -> Path:
         """Pull the run, and return its folder."""
-        steps = pulling.pull(self.client, RUN, into)
+        steps = output.pull(self.client, RUN, into)
         return events.completed(steps, lambda note: self.shown.append(note.text))
 
     def address(self) -> str:
@@ -217,7 +216,7 @@ def left_by_a_killed_pull(site: Site, runs: Path, content: bytes, tag: str) -> N
     place = output.safe("weights.npz")
     folder.mkdir(parents=True)
     (folder / f"{place}{PARTIAL}").write_bytes(content)
-    note = pulling._note(folder, place)
+    note = output._note(folder, place)
     note.parent.mkdir()
     note.write_text(json.dumps({"tag": tag}))
     (folder / "of-another-run.txt").write_text("stays behind")

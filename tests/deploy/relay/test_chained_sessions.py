@@ -2,15 +2,15 @@
 wastes no quota.
 """
 
+import itertools
 import json
 import time
-from contextlib import suppress
 from dataclasses import replace
 
 import pytest
 
 from deploy import output, sessions, status
-from deploy.errors import NoQuota, NoSlot, RunFailed, UsageError
+from deploy.errors import Ambiguous, NoQuota, NoSlot, RunFailed, UsageError
 from deploy.journal import PUSH
 from deploy.project import INFER
 from deploy.records import Records
@@ -278,16 +278,19 @@ def test_what_another_config_trained_since_is_not_taken_for_its_own(start, ours,
     assert script.sources == {1: [], 2: [], 3: DATASET, 4: OWN}
 
 
-def test_by_hand_what_failed_once_takes_the_other_route(start, ours):
-    """Also where nobody has pulled it."""
-    _, kaggle = start(script := Script(v2="fails"))
+def test_a_session_whose_answer_was_lost_is_resumed_from(start, ours):
+    """The next push asks what came of it."""
+    local, kaggle = start(script := Script())
+    local.faults.say("SaveKernel", ["reset after"])
+    local.faults.say("GetKernel", itertools.chain([None], itertools.repeat("403")))
+    with pytest.raises(Ambiguous):
+        push(kaggle, ours)
+    local.faults.plan({})
+    assert local.kernels.version(HANDLE, 1).done.wait(60)
 
-    for _ in range(3):
-        run = push(kaggle, ours)
-        with suppress(RunFailed):
-            steps.watched(kaggle, ours, run)
+    assert push(kaggle, ours).version == 2
 
-    assert script.sources == {1: [], 2: OWN, 3: DATASET}
+    assert local.kernels.version(HANDLE, 2).done.wait(60) and script.sources[2] == OWN
 
 
 def test_fresh_begins_again(start, ours, one):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy import bundle, datasets, lineage, saved
+from deploy import bundle, datasets, lineage, output
 from deploy.errors import Unverified, UsageError
 from deploy.project import INFER
 from deploy.records import Records
@@ -40,7 +40,7 @@ def ensemble(tmp_path):
 
 def test_each_member_is_published_once_and_mounted_by_its_bytes(live, ours, ensemble, shown):
     """A push before is refused with what to type; the members' configs travel, and no others."""
-    members = saved.ensemble(ensemble, ours)
+    members = output.ensemble(ensemble, ours)
     with pytest.raises(UsageError, match=rf"invoke publish --ensemble {ensemble} --config"):
         steps.pushed(live, ours, INFER, members=members, show=shown.append)
 
@@ -55,7 +55,7 @@ def test_each_member_is_published_once_and_mounted_by_its_bytes(live, ours, ense
     handles = [bundle.address("rehearsal", "digits", name) for name in named]
     assert sorted(source.asks["dataset_sources"]) == sorted(handles)
     assert "%%writefile pipeline/configs/other.py" in source.text
-    expected = saved.expected(members)["members"]
+    expected = output.expected(members)["members"]
     assert [(each["run_id"], each["weight"]) for each in expected] == [("r2", 0.75), ("r1", 0.25)]
     assert all(f'\\"{each["weights_sha256"]}\\"' in source.text for each in expected)
 
@@ -88,7 +88,7 @@ def test_what_changed_or_is_gone_is_refused(ensemble, ours, spoil, error, said):
     spoil(ensemble)
 
     with pytest.raises(error, match=said):
-        saved.ensemble(ensemble, ours)
+        output.ensemble(ensemble, ours)
 
 
 def test_an_ensemble_of_another_competition_is_refused(ensemble, ours):
@@ -96,7 +96,7 @@ def test_an_ensemble_of_another_competition_is_refused(ensemble, ours):
     other = dataclasses.replace(ours, config="tumours", competition="breast-cancer")
 
     with pytest.raises(UsageError, match="competition digits; the config tumours is for"):
-        saved.ensemble(ensemble, other)
+        output.ensemble(ensemble, other)
 
 
 def test_both_sides_read_the_same_of_a_file_and_of_a_bundle(ensemble, ours):
@@ -104,18 +104,18 @@ def test_both_sides_read_the_same_of_a_file_and_of_a_bundle(ensemble, ours):
     member of no weight may be gone.
     """
     shutil.rmtree(ensemble.parent / "r3")
-    members = saved.ensemble(ensemble, ours)
+    members = output.ensemble(ensemble, ours)
     read = sorted(model_side.read(ensemble), key=lambda one: -one["weight"])
 
     assert [Path(each["folder"]) for each in read] == [each.folder for each in members]
-    for there, bundled in zip(read, saved.expected(members)["members"], strict=True):
+    for there, bundled in zip(read, output.expected(members)["members"], strict=True):
         assert {name: there[name] for name in (*model_side.PINS, "config", "weight")} == bundled
-    assert model_side.AGAIN == saved.AVERAGE_AGAIN
+    assert model_side.AGAIN == output.AVERAGE_AGAIN
 
 
 def test_several_models_do_not_travel_through_a_kernel_s_output(ours, ensemble):
     """It holds that of the last run."""
-    expect = saved.expected(saved.ensemble(ensemble, ours))
+    expect = output.expected(output.ensemble(ensemble, ours))
     ours = dataclasses.replace(ours, handoff="kernel")
     code = bundle.read(ours, "infer-gpu")
 
@@ -124,7 +124,7 @@ def test_several_models_do_not_travel_through_a_kernel_s_output(ours, ensemble):
 
 
 def test_the_lineage_names_each_member(ours, ensemble):
-    expect = saved.expected(saved.ensemble(ensemble, ours))
+    expect = output.expected(output.ensemble(ensemble, ours))
     folder = ours.runs / "digits-infer-gpu-v1"
     folder.mkdir(parents=True)
     (folder / "submission.csv").write_text("id,label\n1,2\n")

@@ -7,10 +7,9 @@ import pytest
 
 from deploy import output, status
 from deploy.errors import RunFailed, UsageError
-from deploy.journal import PUSH, Journal, Made, Request
+from deploy.journal import PUSH, Journal, Request, State
 from deploy.project import INFER, TRAIN
 from deploy.records import Records
-from localkaggle.faults import instead
 from tests.deploy import steps
 from tests.deploy.small import HANDLE, connect
 from tests.deploy.trainer import Script
@@ -37,14 +36,11 @@ def test_one_command_goes_from_the_push_to_the_score():
         assert status.now(kaggle, Records(ours))["next"] is None
 
 
-def test_a_training_that_fails_stops_the_chain_and_what_it_wrote_is_pulled(shown):
-    """That no submission is left is said before it is pushed."""
+def test_a_training_that_fails_stops_the_chain_and_what_it_wrote_is_pulled():
     with temporary("", session=Script(v1="fails")) as world:
-        world.local.faults.say("GetSubmissionLimits", [instead(200, {"numToday": 5})])
         with pytest.raises(RunFailed, match="the batch does not fit"):
-            steps.relayed(connect(), world.project, show=shown.append)
+            steps.relayed(connect(), world.project)
 
-        assert "no submission to digits is left now" in shown[0]
         pushes = Records(world.project)
         folder = pushes.pulled_folder(pushes.last_run(TRAIN))
         assert (folder / "bundle.json").is_file() and world.counts() == (1, 0, 0)
@@ -80,7 +76,7 @@ def pulled(ours, trained):
         (folder / output.NOTE).write_text(json.dumps(note))
         journal = Journal(runs / "journal.sqlite", "elsewhere")
         pushed = Request(PUSH, handle=run.handle, **ours_there, bundle_sha256=run.bundle_sha256)
-        journal.record(journal.intend(pushed), Made(run.version, {}))
+        journal.record(journal.intend(pushed), State.VERSION, number=run.version)
         return run, folder
 
     return made
@@ -94,7 +90,6 @@ def test_the_runs_of_one_kaggle_are_not_those_of_another(ours, pulled):
         records.last_run(TRAIN)
     with pytest.raises(UsageError, match=r"(?s)was pulled from .* at elsewhere.*invoke pull"):
         records.pulled_folder(run)
-    assert any("another Kaggle" in line for line in steps.journal_lines(ours))
     with pytest.raises(UsageError, match="it is another run's"):
         records.pulled_folder(replace(run, bundle_sha256="b2"))
     there = Records(ours)

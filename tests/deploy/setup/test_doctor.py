@@ -16,7 +16,7 @@ import pytest
 from deploy import doctor
 from deploy.connection import Pace
 from deploy.doctor import FAIL, PASS, SKIP, WARN, Check, exit_code
-from deploy.journal import PUSH, Journal, Made, Request
+from deploy.journal import PUSH, Journal, Request, State
 from deploy.project import Project
 from tests.deploy.between import Between
 from tests.deploy.small import commit
@@ -28,7 +28,7 @@ NOT_FOUND = (404, {"code": 404, "message": "Not found"})
 DENIED = (403, {"code": 403, "message": "Permission denied"})
 UNAUTHORIZED = (401, {"code": 401, "message": "Unauthorized"})
 BUSY = (503, b"")
-QUOTA, FILES, LIMITS = "GetAcceleratorQuotaStatistics", "ListDataFiles", "GetSubmissionLimits"
+QUOTA, FILES, LIMITS = "GetAcceleratorQuotaStatistics", "GetCompetition", "GetSubmissionLimits"
 # Rows that ask Kaggle, and so are skipped where it cannot be asked.
 ASKING = ("quota", "competition", "sources")
 RULES = "https://www.kaggle.com/competitions/digits/rules"
@@ -52,7 +52,6 @@ def server(whole: Path, between: Between, monkeypatch: pytest.MonkeyPatch) -> Be
     for operation, answer in {
         QUOTA: {"tpuQuota": week, "gpuQuota": week},
         "GetCompetition": {"id": 1, "isKernelsSubmissionsOnly": True, "userHasEntered": True},
-        FILES: {"files": [{"name": "train.csv"}, {"name": "sample_submission.csv"}]},
         "DownloadDataFile": {},
         LIMITS: {"numToday": 1, "numTotal": 7, "numAllowedNow": 4},
     }.items():
@@ -196,7 +195,7 @@ def test_a_notebook_that_kaggle_put_elsewhere_is_named_by_that_address(server, w
     asked = "ann/digits-train-tpu"
     journal = Journal(whole / "runs" / "journal.sqlite")
     pushed = journal.intend(Request(PUSH, "digits", f"{asked}-9", asked=asked))
-    journal.record(pushed, Made(1, {}))
+    journal.record(pushed, State.VERSION, number=1)
 
     assert f"{asked}-9 (" in examine(whole)["notebooks"].found
 

@@ -44,8 +44,6 @@ def signed_in(ours: Path, between: Between, monkeypatch: pytest.MonkeyPatch) -> 
     """The same, signed in as ann, who accepted the rules."""
     monkeypatch.setattr(init, "PACE", type(init.PACE)(first=0.05, most=0.1, patience=0.3))
     between.always("GetCompetition", COMPETITION)
-    between.always("ListDataFiles", {"files": [{"name": "sample_submission.csv"}]})
-    between.always("DownloadDataFile", {})
     return between
 
 
@@ -117,10 +115,8 @@ NOT_FOUND = (404, {"code": 404, "message": "No"})
 @pytest.mark.parametrize(
     ("operation", "answer", "error", "said"),
     [
-        ("ListDataFiles", NOT_FOUND, UsageError, "knows no competition"),
-        ("ListDataFiles", (403, REFUSED), Denied, RULES),
-        ("DownloadDataFile", (403, REFUSED), Denied, RULES),
-        # Kaggle may list the files all the same.
+        ("GetCompetition", NOT_FOUND, UsageError, "knows no competition"),
+        ("GetCompetition", (403, REFUSED), Denied, RULES),
         ("GetCompetition", COMPETITION | {"userHasEntered": False}, Denied, RULES),
     ],
 )
@@ -136,7 +132,7 @@ def test_a_competition_that_is_not_there_or_not_entered_ends_it(
 @pytest.mark.parametrize("answer", [(401, {"code": 401, "message": "Unauthorized"}), (500, b"")])
 def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(signed_in, ours, answer):
     """A config needs no Kaggle."""
-    signed_in.always("ListDataFiles", answer)
+    signed_in.always("GetCompetition", answer)
 
     made = begin(ours)
 

@@ -10,9 +10,10 @@ import pytest
 
 from deploy import lineage
 from deploy.errors import Unverified, UsageError
-from deploy.journal import PUBLISH, PUSH, SUBMIT, Ended, Journal, Made, Request, Sending
+from deploy.journal import PUBLISH, PUSH, SUBMIT, Journal, Request
 from deploy.project import Project
 from deploy.records import Records
+from tests.deploy.small import recorded
 
 RUN_ID = "digits-20261121-090000-abcdef"
 
@@ -47,19 +48,12 @@ def trained(folder: Path, weights: str, **bundle: str) -> None:
     write(folder / "artifact", **{"manifest.json": {"run_id": RUN_ID, "weights_sha256": weights}})
 
 
-def made(journal: Journal, number: int, ended: Ended, request: Request) -> Request:
-    """Note what Kaggle made of a request, and how it ended."""
-    request = journal.intend(request)
-    for answer in (Sending(number - 1), Made(number, {}), ended):
-        request = journal.record(request, answer)
-    return request
-
-
 def scored(journal: Journal, version: int, ref: int, score: float, handle: str = HANDLE) -> None:
     """Note an inference, and its submission."""
-    done, ended = Ended("COMPLETE", {}), Ended("COMPLETE", {"score": score})
-    made(journal, version, done, Request(PUSH, "digits", handle, bundle_sha256=BUNDLE))
-    made(journal, ref, ended, Request(SUBMIT, "digits", handle, kernel_version=version))
+    pushed = Request(PUSH, "digits", handle, bundle_sha256=BUNDLE)
+    submitted = Request(SUBMIT, "digits", handle, kernel_version=version)
+    recorded(journal, pushed, version, status="COMPLETE")
+    recorded(journal, submitted, ref, status="COMPLETE", score=score)
 
 
 @pytest.fixture
@@ -71,8 +65,8 @@ def ours(root: Path) -> Records:
     trained(ours.project.runs / "digits-train-tpu-v2", WEIGHTS, **bundle)
     train = Request(PUSH, "digits", "ann/digits-train-tpu", bundle_sha256="a" * 64)
     published = Request(PUBLISH, "digits", "ann/digits-artifact", run_id=RUN_ID)
-    made(ours.journal, 2, Ended("COMPLETE", {}), train)
-    made(ours.journal, 5, Ended("READY", {}), published)
+    recorded(ours.journal, train, 2, status="COMPLETE")
+    recorded(ours.journal, published, 5, status="READY")
     scored(ours.journal, 3, 77, 0.99)
     return ours
 
@@ -160,7 +154,7 @@ def test_a_training_is_known_by_its_weights_and_a_dataset_by_its_time(ours, subm
     """A run id may be trained with again, and what was published later was not inferred with."""
     trained(ours.project.runs / "digits-train-tpu-v1", "d" * 64)
     again = Request(PUBLISH, "digits", "ann/digits-artifact", run_id=RUN_ID)
-    later = made(ours.journal, 6, Ended("READY", {}), again)
+    later = recorded(ours.journal, again, 6, status="READY")
     ours.journal.note(later, at="2126-01-01T00:00:00+00:00")
 
     told = traced(ours, submission)
