@@ -270,16 +270,11 @@ def _in_words(error: ParseError, word: str, names: list[str]) -> str:
         return f"--{lacks[1]} has no value; expected one.\nTo see which:\ninvoke {name} --help"
     if context is None or not word:
         return str(error)
-    known, help_ = list(context.flags), f"invoke {name} --help"
-    if not name:
-        said, known, help_ = f"There is no task {word!r}.", names, "invoke --list"
-    elif word.startswith("-"):
-        said = f"{name} has no option {word}."
-    else:
-        said = f"{name} does not take {word!r}: each value stands behind its option."
+    said = f"{name} does not take {word!r}." if name else f"There is no task {word!r}."
+    known = list(context.flags) if name else names
     alike = difflib.get_close_matches(word.partition("=")[0], known, n=1)
     said += f" Did you mean {alike[0]}?" if alike else ""
-    return f"{said}\nTo see what there is:\n{help_}"
+    return f"{said}\nTo see what there is:\ninvoke {f'{name} --help' if name else '--list'}"
 
 
 def new_folder(task: str) -> Path:
@@ -310,20 +305,6 @@ def number(option: str, text: str, least: float, most: float) -> float:
     return value
 
 
-def asking() -> Callable[[str], str] | None:
-    """Return what asks a person a question; None without a terminal."""
-    if sys.stdin.closed or not sys.stdin.isatty():
-        return None
-
-    def ask(question: str) -> str:
-        try:
-            return input(f"{question} ").strip()
-        except EOFError:  # Ctrl-D
-            return ""
-
-    return ask
-
-
 def agreement(yes: bool) -> Callable[[str], bool]:
     """Return what asks a person for a yes; with `yes` all is agreed to. It is the first that a task
     does that spends something: what is lacking here is told before a call, and before any work.
@@ -335,10 +316,18 @@ def agreement(yes: bool) -> Callable[[str], bool]:
     from deploy import auth
 
     auth.require()
-    ask = (lambda question: "y") if yes else asking()
-    if ask is None:
+    if yes:
+        return lambda question: True
+    if sys.stdin.closed or not sys.stdin.isatty():
         raise UsageError(
             "There is no terminal to ask before anything is spent; expected one, or the answer.\n"
             "Add --yes."
         )
-    return lambda question: ask(f"{question} [y/N]").lower() in ("y", "yes")
+
+    def agreed(question: str) -> bool:
+        try:
+            return input(f"{question} [y/N] ").strip().lower() in ("y", "yes")
+        except EOFError:  # Ctrl-D
+            return False
+
+    return agreed

@@ -3,9 +3,9 @@
 from dataclasses import asdict
 
 from commands import project
-from commands.console import ROOT, Result, agreement, number, show, task
+from commands.console import ROOT, Result, number, show, task
 from commands.telling import Telling
-from deploy.errors import Detached, Refused, UsageError
+from deploy.errors import Detached, Refused
 
 AGAIN = (
     "Nothing is lost; what --live made on Kaggle is deleted, unless a line above says otherwise. To"
@@ -36,21 +36,12 @@ def init_project(competition: str = "", config: str = "", infer_hours: str = "")
 
 
 @task(
-    180,  # five CPU sessions, a TPU and a GPU, with their queues
+    180,  # three CPU sessions, with their queues
     advice=AGAIN,
     minutes="timeout in minutes (default 180)",
-    live="look at Kaggle itself: run small private notebooks there, and delete them",
-    tpu="with --live: also a few minutes of TPU quota",
-    gpu="with --live: also a few minutes of GPU quota",
-    yes="spend without asking; for scripts",
+    live="look at Kaggle itself: run small private notebooks there, and delete them; no quota",
 )
-def doctor(
-    config: str = "",
-    live: bool = False,
-    tpu: bool = False,
-    gpu: bool = False,
-    yes: bool = False,
-) -> Result:
+def doctor(config: str = "", live: bool = False) -> Result:
     """Check everything that a relay needs, and spend nothing; --live looks how Kaggle behaves.
 
     Example: invoke doctor --live
@@ -58,20 +49,12 @@ def doctor(
     from deploy import doctor
     from deploy.probe import Probe
 
-    wanted = [name for name, does in {"tpu": tpu, "gpu": gpu}.items() if does]
     if not live:
-        if wanted or yes:
-            name = wanted[0] if wanted else "yes"
-            raise UsageError(
-                f"--{name} was given without --live; expected both.\ninvoke doctor --live --{name}"
-            )
         rows = doctor.examine(ROOT, lambda: project.load(config), show=show)
         return {"rows": [asdict(row) for row in rows], "exit_code": doctor.exit_code(rows)}
-    ask = agreement(yes or not wanted)  # before anything is made: it takes half an hour
     try:
         ours = project.load(config)
-        probe = Probe(lambda: Telling().kaggle, ours.competition, show)
-        result = probe.run(ours.runs / "live", wanted, lambda spends: ask(f"Spend {spends}?"))
+        result = Probe(lambda: Telling().kaggle, ours.competition, show).run(ours.runs / "live")
     except KeyboardInterrupt:
         raise Detached(f"Interrupted. {AGAIN}") from None
     show(f"The facts, without names and keys, to attach to an issue: {result['file']}")

@@ -8,7 +8,7 @@ from commands import project
 from commands.console import TWO_WEEKS, Result, agreement, number, show, task
 from commands.push_plan import PushPlan
 from commands.telling import Telling
-from deploy.errors import CredentialError, Unreachable, UsageError
+from deploy.errors import UsageError
 from deploy.project import INFER, PREPARE, TRAIN
 
 PLACEHOLDER = "owner"
@@ -38,7 +38,7 @@ def relay_chain(
 
 
 @task(
-    owner="the name before the slash in its address; default: who is logged in",
+    owner="the name before the slash in its address; default: that of the key in use",
     artifact="for infer-gpu, the folder of the model; default: the last training's, pulled",
 )
 def build(
@@ -48,26 +48,24 @@ def build(
 
     Example: invoke build --kernel train-tpu
     """
-    from deploy import chain, gate
+    from deploy import auth, chain, gate
 
-    ours, folder, telling = project.records(config), Path(artifact) if artifact else None, Telling()
+    ours, folder = project.records(config), Path(artifact) if artifact else None
     if folder is not None and kernel != INFER:
         raise UsageError(f"--artifact is for {INFER}, not {kernel}.\nLeave it out.")
     if folder is None and kernel == INFER:
-        folder = project.resolved(config, telling).last_artifact()
+        folder = project.resolved(config, Telling()).last_artifact()
     project.check_custom_code(config, folder)
-    try:
-        owner = owner or telling.kaggle.username
-    except (CredentialError, Unreachable) as error:
+    owner = owner or auth.look().username
+    if not owner:
         owner = PLACEHOLDER
         show(
-            f"{str(error).splitlines()[0]} The owner is the placeholder {PLACEHOLDER!r}; to give"
-            " another: --owner NAME\n"
+            f"The owner is the placeholder {PLACEHOLDER!r}; to give another: --owner NAME\n"
             "A push builds again with your own name, so its bundle has another sha256."
         )
     built = chain.build(owner, ours, kernel, chain.Model(folder))
     show(f"Built {built.notebook}, bundle {built.sha256}. Nothing was sent.")
-    show(f"Size: {gate.share_of_limit(built.size)}")
+    show(f"Size: {built.size / 1000:.0f} of {gate.BYTES_AT_MOST / 1000:.0f} kB")
     made = {"handle": built.handle, "notebook": str(built.notebook), "size": built.size}
     return {**made, "bundle_sha256": built.sha256}
 

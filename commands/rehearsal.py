@@ -85,11 +85,9 @@ def dry_run(
     asked = {"TPU": tpu_python, "GPU": gpu_python}
     python = {machine: interpreter(machine, path) for machine, path in asked.items() if path}
     if (full and budget) or ((full or budget) and not input):
-        given = " and ".join(["--full"] * full + [f"--budget {budget}"] * bool(budget))
         raise UsageError(
-            f"{given}: expected one of --full and --budget, for a rehearsal of a folder: an"
-            " embedded competition is always rehearsed whole.\n"
-            "Leave it out, or name a folder with --input."
+            "--full or --budget: expected one of --full and --budget, for a rehearsal of a folder,"
+            " which --input names: an embedded competition is always rehearsed whole."
         )
     try:
         datasets = dict(parse_published(text) for text in dataset or ())
@@ -122,27 +120,24 @@ def dry_run(
 
 def default(folder: str) -> str:
     """Return the config of a rehearsal for which none was given; of a folder it is said."""
-    if not folder:
-        return "digits"
     from deploy import init
 
+    if not folder:
+        return "digits"
     name = init.default_config(ROOT)
-    write = shlex.join(["invoke", "inspect", "--input", folder, "--write"])
-    show(f"No --config was given: this takes {name}. To write one for the folder: {write} NAME")
+    show(
+        f"No --config was given: this takes {name}. To write one for the folder:"
+        f" {shlex.join(['invoke', 'inspect', '--input', folder, '--write'])} NAME"
+    )
     return name
 
 
 def interpreter(machine: str, path: str) -> str:
     """Return the absolute path of a Python; raise `UsageError` unless it can run notebooks."""
-    code = "import importlib.util as u; print(*map(u.find_spec, ('papermill', 'ipykernel')))"
-    found = "None"
-    with suppress(OSError, subprocess.TimeoutExpired, UnicodeDecodeError):
-        done = subprocess.run(  # noqa: S603 - the user's own
-            [path, "-s", "-c", code], capture_output=True, text=True, timeout=60, check=False
-        )
-        found = done.stdout or found
-    if "None" not in found:
-        return str(Path(path).absolute())
+    words = [path, "-s", "-c", "import papermill, ipykernel; print('there')"]
+    with suppress(OSError, subprocess.SubprocessError):
+        if subprocess.check_output(words, stderr=subprocess.DEVNULL, timeout=60):  # noqa: S603
+            return str(Path(path).absolute())
     option = machine.lower()
     raise UsageError(
         f"--{option}-python {path}: expected the bin/python of an environment with papermill and"
@@ -233,7 +228,6 @@ def hosted_folder(
         hidden_test={sample: made.test.sample()},
         solution=made.test.solution,
         score=score,
-        lower_is_better=made.test.lower_is_better,
         sample=sample,
         writer=made.write,
     )

@@ -149,20 +149,18 @@ def drawing(seen: Status, later: float, following: str) -> RenderableType:
 
 
 def _quota(seen: Status, left: float, ahead: float | None) -> Text:
-    """Return how much of the week's quota is used, and how much of it the run will use."""
+    """Return how much of the week's quota is left, and how much of it the run will use."""
     hours = f"{left / 3600:.1f}"
-    if not seen.allowed:
-        used = Text(f"{hours} {seen.accelerator} hours left this week")
-    else:
+    used = Text(f"{hours} {seen.accelerator} hours left this week")
+    if seen.allowed:
         spent = max(seen.allowed - left, 0)
         said = f"{spent / 3600:.1f} of {seen.allowed / 3600:.0f} h used"
         used = _bar(said, spent / seen.allowed, f"{hours} h left")
-    if ahead is None or seen.ran_seconds is None:
-        return used
-    needs = (seen.ran_seconds + ahead) / 3600
-    words = "under 0.1" if needs < 0.1 else f"about {needs:.1f}"
-    will = f"\nwill use {words} of the {hours} {seen.accelerator} hours left this week"
-    return used.append(will, DIM)
+    if ahead is not None and seen.ran_seconds is not None:
+        needs = (seen.ran_seconds + ahead) / 3600
+        words = "under 0.1" if needs < 0.1 else f"about {needs:.1f}"
+        used.append(f"\nwill use {words} of the {hours} {seen.accelerator} hours left", DIM)
+    return used
 
 
 def _bar(value: str, share: float, tail: str = "") -> Text:

@@ -3,8 +3,8 @@
 Who can use `kaggle` needs nothing else: `look` reads the same places in the same order, and says
 what is wrong with files that `kaggle` passes over in silence. Its library kagglesdk then logs in.
 `import kaggle` itself would do so, print a page of help where it finds nothing, and wait for ever
-where the server hangs. Neither has a public way to set a timeout, or to renew a login; so the
-private parts in `OF_HTTP` and `OF_LOGIN` are used, which another version may lack. Each secret goes
+where the server hangs. Neither has a public way to set a timeout, or to renew a login; so private
+parts of kagglesdk are used, and no other versions are taken than those in `NEEDS`. Each secret goes
 to deploy/secrets.py, which keeps it out of what is shown.
 """
 
@@ -13,7 +13,7 @@ import importlib.metadata
 import json
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -29,11 +29,9 @@ from deploy.errors import CredentialError, UsageError
 from formats.errors import writing
 
 SITE = "api.kaggle.com"
-NEEDS = ("kaggle>=2.2.4", "kagglesdk>=0.1.37", "six")  # kaggle imports six and does not declare it
-TESTED = ("kaggle>=2.2.4,<2.3", "kagglesdk>=0.1.37,<0.1.39")
-INSTALL = f"pip install {' '.join(map(repr, TESTED))} six"
-OF_HTTP = ("call", "_session", "_endpoint", "_response_processor", "_init_session", "BearerAuth")
-OF_LOGIN = ("refresh_access_token", "_access_token", "_access_token_expiration")
+# kaggle imports six and does not declare it.
+NEEDS = ("kaggle>=2.2.4,<2.3", "kagglesdk>=0.1.37,<0.1.39", "six")
+INSTALL = f"pip install {' '.join(map(repr, NEEDS))}"
 TOKEN = "KGAT_"  # noqa: S105 - how each token begins
 NEW_TOKEN = "make a new one at https://www.kaggle.com/settings/api"  # noqa: S105
 HOW = (
@@ -102,9 +100,7 @@ def look() -> Found:
         secrets.know(given)
         found.sources.append(Source("KAGGLE_API_TOKEN", "token", given))
     for name, path in files.items():
-        # Windows may write a byte order mark, which no header can hold.
-        if token := _text(found, path).removeprefix("\ufeff").strip():
-            secrets.know(token)
+        if token := _text(found, path):
             found.sources.append(Source(name, "token", token, path))
     _look_for_key(found)
     path = home / "credentials.json"  # `kaggle auth login` writes it
@@ -113,9 +109,6 @@ def look() -> Found:
         secrets.know(login.get(name))
     if login.get("refresh_token") and login.get("username"):
         found.sources.append(Source("kaggle auth login", "login"))
-    elif login:
-        what = f"{path} holds no login, or one of nobody"
-        found.problems.append((what, "Log in again:\nkaggle auth login --force"))
     for proxy in getproxies().values():
         secrets.know(proxy.rpartition("@")[0].rpartition(":")[2])
     return found
@@ -124,53 +117,43 @@ def look() -> Found:
 def _look_for_key(found: Found) -> None:
     """Look for a name and a key: each from its variable, or else from kaggle.json."""
     path = config_folder() / "kaggle.json"
-    file, problem = _object(found, path), None
+    file = _object(found, path)
     name, key = (os.environ.get(f"KAGGLE_{x.upper()}", file.get(x)) for x in ("username", "key"))
     found.username = name if isinstance(name, str) else ""
     for secret in (file.get("key"), key):
         secrets.know(secret, found.username)
     given = [name for name in ("KAGGLE_USERNAME", "KAGGLE_KEY") if name in os.environ]
+    places = " and ".join([*given, "kaggle.json"][:2])
     if str(key).startswith(TOKEN):
-        place = "KAGGLE_KEY" if "KAGGLE_KEY" in given else path
-        fix = f"Put it into ~/.kaggle/access_token, and remove {place}; or {NEW_TOKEN}"
-        problem = f"{place}: the key in it is a token", fix
+        fix = f"Put it into ~/.kaggle/access_token, and remove it there; or {NEW_TOKEN}"
+        found.problems.append((f"{places}: the key in it is a token", fix))
     elif found.username and key:
-        found.sources.append(Source(" and ".join([*given, "kaggle.json"][:2]), "key", str(key)))
+        found.sources.append(Source(places, "key", str(key)))
     elif given or file:
-        lacking = "key" if found.username else "username" if key else "username and no key"
-        what = f"{' and '.join(given) or path}: there is no {lacking}"
-        problem = what, f"Give both, or remove it, and {NEW_TOKEN}"
-    elif os.environ.get("KAGGLE_CONFIG_DIR") and not found.sources and path not in found.files:
-        what = f"KAGGLE_CONFIG_DIR is {os.environ['KAGGLE_CONFIG_DIR']}, and there is no {path}"
-        fix = "Let it name the folder of kaggle.json, or:\nunset KAGGLE_CONFIG_DIR"
-        problem = what, fix
-    if problem:
-        found.problems.append(problem)
+        what = f"{places}: there is no {'key' if found.username else 'username'}"
+        found.problems.append((what, f"Give both, or remove it, and {NEW_TOKEN}"))
 
 
 def _object(found: Found, path: Path) -> dict[str, Any]:
     """Return what a JSON file holds; {} without one, or with a problem."""
     with contextlib.suppress(ValueError):
-        if isinstance(value := json.loads(_text(found, path).strip() or "{}"), dict):
+        if isinstance(value := json.loads(_text(found, path) or "{}"), dict):
             return value
-    fix = "Download it again, or save it as UTF-8 without a byte order mark, or remove it."
+    fix = "Download it again, or remove it."
     found.problems.append((f"{path} is not a JSON object", fix))
     return {}
 
 
 def _text(found: Found, path: Path) -> str:
     """Return what a file holds; "" without one, or with a problem."""
-    text = ""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig").strip()  # Windows may write a byte order mark
     except (FileNotFoundError, NotADirectoryError):
         return ""
     except (OSError, UnicodeDecodeError) as error:
         why = getattr(error, "strerror", "it is not UTF-8")
         found.problems.append((f"{path} cannot be read: {why}", "Fix the file, or remove it."))
-    else:
-        if not text.strip():
-            found.problems.append((f"{path} is empty", "Fix the file, or remove it."))
+        return ""
     secrets.know(text)
     found.files.append(path)
     return text
@@ -213,18 +196,10 @@ def address() -> str:
     return SITE if environment() == "PROD" else _proxy("http://localhost") or "localhost"
 
 
-def proxies(local: bool) -> tuple[str, list[Problem]]:
-    """Return the proxies in words, without passwords, and what keeps them from leading to a Kaggle
-    on this machine, if it is to be `local`.
-    """
+def proxies() -> str:
+    """Return the proxies in words, without passwords."""
     hosts = {name: _host(proxy) for name, proxy in sorted(getproxies().items()) if name != "no"}
-    words = ", ".join(f"{name}_proxy {host}" for name, host in hosts.items()) or "none"
-    host = _proxy("http://localhost")
-    if not local or transfer.is_loopback(f"http://{host}"):
-        return words, []
-    what = f"http_proxy leads to {host or 'nowhere'}, not to a Kaggle on this machine"
-    fix = "Set http_proxy to the address that `python -m localkaggle serve` printed"
-    return words, [(what, f"{fix}, and if no_proxy holds localhost:\nexport no_proxy=")]
+    return ", ".join(f"{name}_proxy {host}" for name, host in hosts.items()) or "none"
 
 
 def _proxy(site: str) -> str:
@@ -265,7 +240,7 @@ def require_client() -> dict[str, str]:
         The versions of the client and of what it needs.
 
     Raises:
-        UsageError: if it cannot be imported.
+        UsageError: if it is not one of those that were tested.
     """
     versions, wrong = {}, []
     for need in map(Requirement, NEEDS):
@@ -273,28 +248,12 @@ def require_client() -> dict[str, str]:
             there = versions[need.name] = importlib.metadata.version(need.name)
         except importlib.metadata.PackageNotFoundError:
             wrong.append(f"{need.name} is not installed")
-            continue
-        if there not in need.specifier:
-            pins = [
-                f", as {other.name} {other.version} pins it"
-                for other in importlib.metadata.distributions()
-                if any(text.startswith(f"{need.name}==") for text in other.requires or ())
-            ]
-            wrong.append(f"it needs {need}, and {there} is installed{''.join(pins)}")
+        else:
+            if there not in need.specifier:
+                wrong.append(f"{need} is expected, and {there} is installed")
     if wrong:
-        why = f"The Kaggle client cannot be imported: {'; '.join(wrong)}."
-        raise UsageError(f"{why}\nExpected kaggle 2.2.4 or newer. Run:\n{INSTALL}")
+        raise UsageError(f"The Kaggle client cannot be used: {'; '.join(wrong)}. Run:\n{INSTALL}")
     return versions
-
-
-def require_parts(owner: object, names: Sequence[str]) -> None:
-    """Refuse a client whose object lacks what is used of it. Raises `UsageError`."""
-    lacking = [name for name in names if not hasattr(owner, name)]
-    if lacking:
-        raise UsageError(
-            f"kagglesdk {importlib.metadata.version('kagglesdk')} is not as expected:"
-            f" {type(owner).__name__} has no {', '.join(lacking)}. Run:\n{INSTALL}"
-        )
 
 
 def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
@@ -333,7 +292,6 @@ def _client(timeouts: tuple[float, float], token: str = "") -> Any:
 
     client = KaggleClient(api_token=token)  # for None it would look for one
     http = client.http_client()
-    require_parts(http, OF_HTTP)
     http._init_session()
     if not token:
         http._session.auth = None
@@ -363,7 +321,6 @@ def _logged_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew]:
     # It signs nothing: an access token that has ended would be refused.
     login = KaggleCredentials.load(client=_client(timeouts))
     http = _client(timeouts).http_client()
-    require_parts(login, OF_LOGIN)
 
     def sign() -> None:
         secrets.know(login._access_token)

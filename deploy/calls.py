@@ -12,7 +12,6 @@ from typing import Any, Generic, TypeVar
 
 import requests
 
-from deploy import auth
 from deploy.decoding import Malformed, Word, called, camel_case
 from deploy.transfer import Place
 
@@ -267,20 +266,14 @@ class Call(Generic[T]):
     answer: type[T]
 
     def request(self, values: Mapping[str, Any]) -> Any:
-        """Return kagglesdk's request, with the values that are not None.
-
-        Raises:
-            UsageError: if this kagglesdk does not know the request, or one of the values.
-        """
+        """Return kagglesdk's request, with the values that are not None."""
         folder, _, name = self.service.partition(".")
         module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
         # Imported late: a task that does not connect starts without the client.
         types = importlib.import_module(f"kagglesdk.{folder}.types.{module}")
-        auth.require_parts(types, [f"Api{self.method}Request"])
         kind = getattr(types, f"Api{self.method}Request")
-        values = {name: value for name, value in values.items() if value is not None}
-        auth.require_parts(kind(), tuple(values))
-        return kind.from_dict({camel_case(name): value for name, value in values.items()})
+        given = {camel_case(key): value for key, value in values.items() if value is not None}
+        return kind.from_dict(given)
 
     def prepare_from(self, response: requests.Response) -> dict[str, Any]:
         """Return the JSON of an answer; kagglesdk calls this of what is to be read.

@@ -359,15 +359,10 @@ class Kaggle(Connection):
         return self._read(f"look at submission {ref}", calls.GET_SUBMISSION, {"ref": ref})
 
     def list_submissions(self, competition: str) -> list[calls.Scored]:
-        """Return our team's latest submissions, newest first: up to 1,000, those of months."""
+        """Return our team's latest submissions, newest first: up to 100, those of weeks."""
         what = f"list the submissions to {competition}"
         about = {"competition_name": competition, "page_size": 100}
-        found: list[calls.Scored] = []
-        for page in range(1, 11):
-            found += self._read(what, calls.LIST_SUBMISSIONS, {**about, "page": page}).submissions
-            if len(found) < 100 * page:
-                break
-        return found
+        return [*self._read(what, calls.LIST_SUBMISSIONS, about).submissions]
 
     def submission_limits(self, competition: str) -> calls.Limits:
         """Return how many submissions are left; all zeros if our team is not known yet."""

@@ -6,7 +6,6 @@ is lost it raises `Ambiguous`, and the caller looks what is there before it conc
 our own code is neither: it is raised as it is.
 """
 
-import email.utils
 import json
 import random
 import time
@@ -121,7 +120,6 @@ class Connection:
     Attributes:
         username: the owner of what is ours.
         signed_by: "key" or "token": what each call is signed with.
-        ahead_seconds: this machine's clock minus Kaggle's, by the last answer; None before one.
         answered: whether Kaggle has answered at all.
     """
 
@@ -136,14 +134,12 @@ class Connection:
             raise known or errors.Unreachable(failures.unanswered("log in", error)) from error
         is_local = transfer.is_loopback(self._http._endpoint)
         self.pace, self._show = pace or (LOOPBACK if is_local else REMOTE), show
-        # Private parts, which deploy/auth.py checks: kagglesdk has no other way to give a download
-        # its headers, to follow a log, and to see the date of an answer.
+        # A private part: kagglesdk has no other way to give a download its headers, or to follow a
+        # log.
         self._session: requests.Session = self._http._session
-        self._http._response_processor = self._note_time
         self._anonymous = transfer.guarded(requests.Session(), timeouts)  # for signed addresses
         self._anonymous.auth = lambda request: request  # else requests would read ~/.netrc
         self.signed_by = "key" if isinstance(self._session.auth, tuple) else "token"
-        self.ahead_seconds: float | None = None
         self.answered = False
 
     @classmethod
@@ -166,11 +162,6 @@ class Connection:
             Unreachable: if Kaggle had to be asked and did not answer.
         """
         return cls(pace, timeouts, show)
-
-    def _note_time(self, response: requests.Response) -> None:
-        with suppress(ValueError, TypeError, OverflowError):  # an unreadable date says nothing
-            moment = email.utils.parsedate_to_datetime(response.headers.get("Date", ""))
-            self.ahead_seconds = time.time() - moment.timestamp()
 
     def _read(self, what: str, call: Call[T], values: Values, patience: float | None = None) -> T:
         """Ask a question, and retry failures that pass.

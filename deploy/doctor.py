@@ -6,18 +6,14 @@ Gives  one `Check` a row: what was found, and the edit that fixes it
 A row that cannot be checked says why, and hides no other. No row holds a secret.
 """
 
-import os
 import platform
-import shlex
 import shutil
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from packaging.requirements import Requirement
-
-from deploy import auth, bundle, competition, datasets, failures, init
+from deploy import auth, bundle, competition, failures, init
 from deploy.calls import Quota
 from deploy.client import Kaggle
 from deploy.connection import Pace
@@ -29,7 +25,6 @@ from formats.errors import DiskError
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
 FREE_BYTES = 2 * 10**9
-SKEW_SECONDS = 300  # signed addresses and logins depend on the clock
 # What an inference would accept, so that its notebook can be built before there is a training.
 EXPECT = {"run_id": "doctor", "weights_sha256": "0" * 64}
 
@@ -134,43 +129,26 @@ def _check(state: _State, needs: Sequence[str], look: Callable[[_State], Row]) -
     return Check(WARN if fix else PASS, found, fix)
 
 
-def _with(found: str, problems: Sequence[auth.Problem]) -> Row:
-    """Return a row with every problem."""
-    fixes = dict.fromkeys(fix for _, fix in problems)
-    return "; ".join([found, *(what for what, _ in problems)]), "\n".join(fixes)
-
-
 # This machine
 
 
-def _environment(state: _State) -> Row:
-    local = auth.environment() == "LOCALHOST"
-    where = "a Kaggle on this machine (LOCALHOST)" if local else "kaggle.com"
-    proxies, problems = auth.proxies(local)
-    return _with(f"the client talks to {where}; proxies: {proxies}", problems)
-
-
 def _client(state: _State) -> Row:
-    there = auth.require_client()
-    versions = {"Python": platform.python_version(), **there}
+    where = "a Kaggle on this machine" if auth.environment() == "LOCALHOST" else "kaggle.com"
+    versions = {"Python": platform.python_version(), **auth.require_client()}
     found = ", ".join(f"{name} {version}" for name, version in versions.items())
-    if all(there[need.name] in need.specifier for need in map(Requirement, auth.TESTED)):
-        return found, ""
-    return f"{found}: not tested", f"If a call fails, install what was tested:\n{auth.INSTALL}"
+    return f"{found}; it talks to {where}; proxies: {auth.proxies()}", ""
 
 
 def _credentials(state: _State) -> Row:
-    sources, problems = state.credentials.sources, [*state.credentials.problems]
+    sources = state.credentials.sources
     if not sources:
         raise auth.unusable(state.credentials)
     found = f"{sources[0].name} ({sources[0].kind})"
     if others := ", ".join(source.name for source in sources[1:]):
         found += f"; also there: {others}"
-    files = state.credentials.files if os.name != "nt" else []  # Windows has other permissions
-    if public := [str(path) for path in files if path.stat().st_mode & 0o077]:
-        what = f"other users of this machine may read {' '.join(public)}"
-        problems.append((what, f"chmod 600 {shlex.join(public)}"))
-    return _with(found, problems)
+    problems = state.credentials.problems
+    fixes = dict.fromkeys(fix for _, fix in problems)
+    return "; ".join([found, *(what for what, _ in problems)]), "\n".join(fixes)
 
 
 def _disk(state: _State) -> Row:
@@ -192,30 +170,22 @@ def _login(state: _State) -> Row:
         state.quota = state.kaggle.quota()  # until now nobody has checked the name and key
     except (Denied, Refused):
         state.quota = Quota(None, None)  # logged in; only this question is refused
-    by_key, ahead, problems = state.kaggle.signed_by == "key", state.kaggle.ahead_seconds, []
+    by_key = state.kaggle.signed_by == "key"
     found = f"{state.kaggle.username}, by {'the key' if by_key else 'a token'}"
     if first.kind == "token" and by_key:
-        what = f"Kaggle does not know the token in {first.name}, which `kaggle` would send"
-        problems.append((what, auth.without(first)))
-    if ahead is not None and abs(ahead) > SKEW_SECONDS:
-        side = "ahead of" if ahead > 0 else "behind"
-        what = f"this clock is {abs(ahead):.0f} seconds {side} Kaggle's"
-        problems.append((what, "Set the clock: timedatectl set-ntp true"))
-    return _with(found, problems)
+        found += f"; Kaggle does not know the token in {first.name}, which `kaggle` would send"
+        return found, auth.without(first)
+    return found, ""
 
 
 def _quota(state: _State) -> Row:
-    quota, told, fixes = state.quota, [], []
+    quota, told, fix = state.quota, [], ""
     for name, left in (("TPU", quota.tpu_seconds), ("GPU", quota.gpu_seconds)):
         told.append(f"{name} unknown" if left is None else f"{name} {left / 3600:.1f} hours")
-        if left is None:
-            fixes.append(f"See https://www.kaggle.com/settings for the {name} quota.")
-        elif left < 60 and name not in quota.paid:
-            fixes.append(f"Wait: nothing can be pushed to the {name} until the week's end.")
-    found = f"{', '.join(told)} left this week"
-    if quota.paid:
-        found += f"; beyond it Kaggle charges this account ({' and '.join(quota.paid)})"
-    return found, "\n".join(fixes)
+        if left is not None and left < 60 and name not in quota.paid:
+            fix = f"Wait: nothing can be pushed to the {name} until the week's end."
+    paid = f"; beyond it Kaggle charges for {' and '.join(quota.paid)}" if quota.paid else ""
+    return f"{', '.join(told)} left this week{paid}", fix
 
 
 def _competition(state: _State) -> Row:
@@ -230,15 +200,7 @@ def _competition(state: _State) -> Row:
         raise _NotChecked(why) from None
     found = f"{slug} is there, and its rules are accepted; it {competition.in_words(about)}"
     notes = [event.text.removesuffix(".") for event in told if isinstance(event, Note)]
-    limits, fix = state.kaggle.submission_limits(slug), ""
-    if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
-        notes.append("Kaggle knows no team of yours there")
-        fix = f"Accept the rules at {competition.rules_address(slug)}"
-    else:
-        made = f"{limits.today} made today, {limits.total} in all"
-        notes.append(f"Submissions: {limits.allowed_now} left now; {made}")
-        fix = "" if limits.allowed_now > 0 else limits.next
-    return ". ".join([found, *notes]), fix
+    return ". ".join([found, *notes]), ""
 
 
 # The project
@@ -252,47 +214,26 @@ def _config(state: _State) -> Row:
 def _notebooks(state: _State) -> Row:
     logged_in = state.rows["login"].verdict in (PASS, WARN)
     owner = (state.kaggle.username if logged_in else state.credentials.username) or "owner"
-    records, found, problems = Records(state.project), [], list[auth.Problem]()
-    # To look into a new journal would write it.
-    has_journal = (state.project.runs / "journal.sqlite").is_file()
-    address = records.handle if has_journal else records.asked
+    found = []
     with tempfile.TemporaryDirectory(prefix="relay-doctor-") as folder:
         project = replace(state.project, builds=Path(folder))
         for kernel, expect in ((TRAIN, {}), (INFER, EXPECT)):
             code = bundle.read(project, kernel)
-            inputs = bundle.Inputs(expect, handles={kernel: address(owner, kernel)})
-            built = bundle.build(project, code, inputs, owner)
+            handles = {kernel: Records(project).asked(owner, kernel)}
+            built = bundle.build(project, code, bundle.Inputs(expect, handles=handles), owner)
             title, machine = built.metadata["title"], built.metadata["machine_shape"]
             found.append(f"{built.handle} ({title!r}, {machine})")
-            if not code.git_commit:
-                fix = "A run names its commit. Make one:\ngit init && git add -A && git commit"
-                problems = [("there is no commit", fix)]
-            elif code.git_dirty:
-                fix = "Commit first, so that the run can be reproduced."
-                problems = [(f"they differ from the commit {code.git_commit[:12]}", fix)]
-    return _with(", ".join(found), problems)
-
-
-def _sources(state: _State) -> Row:
-    names, told = list[str](), list[Event]()
-    for kernel in (TRAIN, INFER):
-        looked = datasets.require_shared(state.kaggle, state.project, kernel)
-        names += completed(looked, told.append)
-    if unknown := [event.text for event in told if isinstance(event, Note)]:
-        return "; ".join(unknown), "Look at its page on kaggle.com."
-    return ", ".join(dict.fromkeys(names)) or "the notebooks list no other dataset", ""
+    return ", ".join(found), ""
 
 
 # In the order in which one would fix them: the rows that each of them needs, and what looks.
 ROWS: Mapping[str, tuple[Sequence[str], Callable[[_State], Row]]] = {
-    "environment": ((), _environment),
-    "client": (("environment",), _client),
+    "client": ((), _client),
     "credentials": ((), _credentials),
-    "login": (("environment", "client", "credentials"), _login),
+    "login": (("client", "credentials"), _login),
     "quota": (("login",), _quota),
     "config": ((), _config),
     "competition": (("login", "config"), _competition),
     "notebooks": (("config",), _notebooks),
-    "sources": (("login", "notebooks"), _sources),
     "disk": ((), _disk),
 }

@@ -49,18 +49,14 @@ CAUSES = (
 STORAGE = {"GET": (400, 401, 403, 404, 410), "PUT": (401, 403, 404, 410)}
 
 
-def _near(verb: str, thing: str) -> str:
-    """Return the pattern of both in one sentence: one alone may be a competition's title."""
-    return rf"\b(?:{verb})\b[^.]{{0,40}}\b(?:{thing})\b|\b(?:{thing})\b[^.]{{0,40}}\b(?:{verb})\b"
-
-
 # What an account has not done, by Kaggle's words for it, and where a person does it. No call can.
+# Both words stand near each other: one alone may be a competition's title.
+DONE, THING = r"verif\w*|solved?|completed?", r"phone|identity|persona|(?:re)?captcha"
 GATES = {
-    _near(r"verif\w*", "phone"): f"This account's phone is not verified. Verify it at {SETTINGS}",
-    _near(r"verif\w*", "identity|persona"): "This account's identity is not verified. Verify it at"
-    f" {SETTINGS}",
-    _near("solved?|completed?|pass(?:ed)?", "(?:re)?captcha"): "Kaggle asks for a CAPTCHA. Log in"
-    " at https://www.kaggle.com with a browser, and solve it there.",
+    rf"\b(?:{DONE})\b[^.]{{0,40}}\b(?:{THING})\b|\b(?:{THING})\b[^.]{{0,40}}\b(?:{DONE})\b": (
+        "This account's phone is not verified, or its identity, or Kaggle asks for a CAPTCHA."
+        f" Verify them at {SETTINGS}, and solve it at https://www.kaggle.com with a browser."
+    ),
     r"accept .{0,40}\brules\b|competitions\.participate": RULES,
 }
 SLOT = r"maximum .{0,60}session|session count"
@@ -97,15 +93,8 @@ REASONS = (
         "If this machine's clock is wrong, set it",
     ),
     (
-        "^site .*ProxyError|Invalid(?:Proxy)?URL|InvalidSchema|MissingSchema|InvalidHeader"
-        "|TooManyRedirects",
-        "the connection cannot be made as this machine and its proxy are set up ({detail})",
-        "a proxy, if any, that leads to {host}, and a PEM file where REQUESTS_CA_BUNDLE, if set,"
-        " leads. {proxies}. Correct https_proxy, or name {host} in no_proxy",
-    ),
-    (
-        "gaierror",
-        "{host} cannot be looked up; {found}",
+        "^(?!.*ProxyError).*gaierror",
+        "{host} cannot be looked up: this machine is offline, or its network blocks that name",
         "a network that lets {host} through, or a proxy. {proxies}",
     ),
     (
@@ -117,7 +106,7 @@ REASONS = (
         "",
         "{host} gave no usable answer ({how})",
         "one within the time allowed. Check whether it can be reached, or a proxy answers in its"
-        " place. {proxies}",
+        " place. {proxies}. Correct https_proxy or REQUESTS_CA_BUNDLE, or name {host} in no_proxy",
     ),
 )
 # Sequences that a terminal obeys (an endless one is cut after 200 characters), control characters,
@@ -290,15 +279,14 @@ def unanswered(what: str, error: Exception) -> str:
     text = " ".join([asked, *(f"{type(one).__name__}: {one}" for one in chain)])
     why, expected = next(rest for words, *rest in REASONS if re.search(words, text, re.DOTALL))
     host = urlsplit(getattr(getattr(error, "request", None), "url", None) or "").hostname or ""
-    ours = is_loopback(f"http://{host}") or f".{host}".endswith(".kaggle.com")
-    storage = "" if ours else host  # to which an answer of Kaggle's has led
-    proxies, _ = auth.proxies(local=False)
+    ours = not host or is_loopback(f"http://{host}") or f".{host}".endswith(".kaggle.com")
+    detail = plain(str(chain[-1]))[:300]
+    how = f"{type(error).__name__}: {detail}" if number is None else f"{number} {_said(error)}"
     facts = {
-        "detail": plain(str(chain[-1]))[:300],
-        "found": "Kaggle itself answered before" if storage else "this machine seems to be offline",
-        "host": storage or address,
-        "how": type(error).__name__ if number is None else f"{number} {_said(error)}".rstrip(),
-        "proxies": f"Proxies: {proxies}; no_proxy {getproxies().get('no', 'none')}",
+        "detail": detail,
+        "host": address if ours else host,  # of the storage, to which an answer has led
+        "how": how.rstrip(),
+        "proxies": f"Proxies: {auth.proxies()}; no_proxy {getproxies().get('no', 'none')}",
     }
     return (
         f"Could not {what}: {why.format(**facts)}.\n"

@@ -45,16 +45,6 @@ VALUES = {
 SOURCES = {f"{kind}_sources" for kind in ("competition", "kernel", "model")}
 
 
-def share_of_limit(size: int) -> str:
-    """Return how near to the limit a bundle is.
-
-    >>> share_of_limit(436_200)
-    '436 kB, 48 % of the 900 kB that the gate allows'
-    """
-    share = f"{100 * size / BYTES_AT_MOST:.0f} %"
-    return f"{size / 1000:.0f} kB, {share} of the {BYTES_AT_MOST // 1000} kB that the gate allows"
-
-
 def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
     """Raise `UsageError`, naming every problem, unless this may be pushed.
 

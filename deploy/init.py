@@ -180,7 +180,7 @@ def begin(
     name = _chosen(configs, competition, config, before)
     owner, about, unchecked = _ask_kaggle(competition, show)
     if not name:
-        raise _without_config(competition, configs, hours)
+        raise _without_config(competition, hours)
     known, text = configs[name], _with_default(root / FILE, name)
     added: dict[str, Any] = {"competition": competition} if known.assumed else {}
     added |= {"infer_hours": hours} if hours not in (None, known.hours) else {}
@@ -191,11 +191,7 @@ def begin(
     show(f"Put {fields} into {path}" if added else f"Nothing was changed in {path}")
     show(f"{root / FILE} names {name} as the default")
     if (hours or known.hours) is None and (about is None or not about.takes_files):
-        page = f"https://www.kaggle.com/competitions/{competition}/overview/code-requirements"
-        show(
-            "If a GPU notebook may run less than 9 hours, say so with --infer-hours. To see how"
-            f" long: {page}"
-        )
+        show("If a GPU notebook may run less than 9 hours there, say so with --infer-hours")
     handles = {kernel: bundle.address(owner, stem, kernel) for kernel in (TRAIN, INFER)}
     handles["artifact"] = bundle.address(owner, competition, "artifact")
     for what, handle in handles.items():
@@ -229,40 +225,31 @@ def in_address(competition: str, show: Callable[[str], None] = lambda line: None
 
 
 def _require_slug(competition: str) -> None:
-    if SLUG.fullmatch(competition):
-        return
-    last = competition.rstrip("/").rpartition("/")[2]
-    raise UsageError(
-        f"--competition {f'{competition[:80]!r} is not a slug' if competition else 'is missing'};"
-        " expected the last part of its address, capitals as there: letters, digits and hyphens.\n"
-        f"invoke init --competition {last if SLUG.fullmatch(last) else 'SLUG'}"
-    )
+    if not SLUG.fullmatch(competition):
+        given = f"{competition[:80]!r} is not a slug" if competition else "is missing"
+        raise UsageError(
+            f"--competition {given}; expected the last part of its address, capitals as there:"
+            " letters, digits and hyphens.\ninvoke init --competition SLUG"
+        )
 
 
 def _chosen(
     configs: Mapping[str, Stated], competition: str, config: str, default: str | None
 ) -> str:
     """Return the config that is for a competition, or can be; "" if there is none."""
-    if config and not NAME.fullmatch(config):
-        raise UsageError(
-            f"--config {config[:80]!r} cannot be the default; expected the name of a config in"
-            " pipeline/configs/.\nMove the file there, or give --config with each command."
-        )
     if config:
-        said = configs[config]
-        if said.competition == competition or said.assumed:
+        said = configs.get(config)
+        if said and (said.competition == competition or said.assumed):
             return config
         raise UsageError(
-            f"The config {config} is for the competition {said.competition!r}; expected"
-            f" {competition!r}.\nCorrect --config, or write into it:"
+            f"--config {config[:80]!r}: expected the name of a config in pipeline/configs/ that is"
+            f" for the competition {competition!r}.\nCorrect --config, or write into the config:"
             f' competition="{competition}"'
         )
     fitting = [name for name, said in configs.items() if said.competition == competition]
     fitting = fitting or [name for name, said in configs.items() if said.assumed]
-    named = competition.replace("-", "_")  # as a config is called that is written for it
-    for likely in (default, named):
-        if likely in fitting:
-            return str(likely)
+    if default in fitting:
+        return str(default)
     if len(fitting) > 1:
         raise UsageError(
             f"Several configs can be for the competition {competition!r}: {', '.join(fitting)};"
@@ -272,13 +259,10 @@ def _chosen(
     return "".join(fitting)
 
 
-def _without_config(
-    competition: str, configs: Mapping[str, Stated], hours: float | None
-) -> UsageError:
+def _without_config(competition: str, hours: float | None) -> UsageError:
     """Return the error that has the commands which make a config."""
     name = competition.lower().replace("-", "_")
-    if not NAME.fullmatch(name) or name in configs:
-        name = f"c_{name}"
+    name = name if NAME.fullmatch(name) else f"c_{name}"
     data, given = f"data/{competition}", "" if hours is None else f" --infer-hours {hours:g}"
     return UsageError(
         f"No config is for the competition {competition!r}; expected one that `invoke inspect`"

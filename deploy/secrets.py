@@ -29,45 +29,30 @@ UNUSED = (
 )
 _LONG = re.compile(r"[A-Za-z][\w/+-]{15}|PRIVATE KEY")  # in each line with what the others find
 
-# What may stand between a word and its secret: quotes, even escaped ones, and brackets.
-_QUOTES = r"""(?:\\{0,3}["'`]|[\])(]){0,5}"""
-_QUOTE = r"""(?:\\{0,3}["'])?"""
-_IS = r"\s{0,4}(?:=>|[:=,])\s{0,4}"
-# JSON writes a newline as \n: its n is no letter of the word after it.
-_LEFT = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
-_ENDS = r"(?![\w/+(\[-]|\.\w)"  # not the start of a longer word, a call or a path
-_DIGITS = r"(?=(?:[A-Za-z/+_-]*[0-9]){3})"
-_KEY = rf"(?P<secret>{_DIGITS}[A-Za-z0-9_-]{{16,}}){_ENDS}"
-_LONG_KEY = rf"(?P<secret>{_DIGITS}(?:[A-Za-z0-9]{{32,}}|[A-Za-z0-9/+]{{40}})){_ENDS}"
-_LONG_WORD = r"(?P<secret>(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{30,})"
+# A key of Kaggle's, and what others give out: with three digits, and not the start of a path.
+_HEX32 = r"(?<![\w/@+-])(?P<secret>[0-9a-f]{32})(?![\w/+-])"
+_LONG_KEY = (
+    r"(?P<secret>(?=(?:[A-Za-z/+_-]*[0-9]){3})(?:[A-Za-z0-9]{32,}|[A-Za-z0-9/+]{40}))"
+    r"(?![\w/+(\[-]|\.\w)"
+)
 # At least one digit: "Bearer authentication-something" is prose.
 _CODE = r"(?P<secret>(?=[A-Za-z%+/=_.~-]*[0-9])[A-Za-z0-9%+/=_.~-]{16,})"
-# Of kaggle.json: one after the other, in JSON, in a dict, as arguments or in YAML.
-_USER = rf"{_LEFT}(?i:username){_QUOTE}\s?[:=]\s?{_QUOTE}[\w.@+-]{{1,60}}{_QUOTE}"
-_ITS_KEY = rf"{_LEFT}(?i:key){_QUOTE}\s?[:=]\s?{_QUOTE}{_KEY}{_QUOTE}"
-_NEXT = rf"[ \t]{{0,3}}(?:,|\n|\\n)(?:\s|\\n){{0,20}}{_QUOTE}"
+# A word's start; JSON writes a newline as \n, whose n is no letter of it.
+_LEFT = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
+# What stands between a word and its secret, as in Python, JSON, YAML, a shell or a header.
+_IS = r"""[\\"'`\])]{0,4}\s{0,4}(?:=>|[:=,])\s{0,4}b?[\\"'`]{0,4}"""
 
 # Each kind, in words with an article, and its pattern: `redact` takes out the group `secret`, and
 # the rest shows the kind.
 SHAPES = (
     ("a Kaggle token", r"KGAT_(?P<secret>[A-Za-z0-9_-]{8,})"),
-    ("a Kaggle key", rf"{_USER}{_NEXT}{_ITS_KEY}"),
-    ("a Kaggle key", rf"{_ITS_KEY}{_NEXT}{_USER}"),
-    (
-        "a Kaggle key",  # beside its word
-        r"(?i:kaggle[ _-]?(?:api[ _-]?)?(?:key|token))(?![A-Za-z])[^\n]{0,20}?"
-        rf"{_LEFT}(?P<secret>(?<![/@+-])[0-9a-f]{{32}}){_ENDS}",
-    ),
-    (
-        "a Kaggle credential",  # in shell, Python, YAML, JSON, .env, Docker
-        r"(?:KAGGLE|kaggle)_[A-Za-z0-9_]{0,40}(?:KEY|TOKEN|key|token)"
-        rf"{_QUOTES}(?:{_IS}|(?:\s|\\n){{1,20}}value\W{{1,6}}|[ \t]){_QUOTES}"
-        rf"(?!KAGGLE_|KGAT_|[A-Z0-9_]+(?![A-Za-z0-9_-])){_KEY}",
-    ),
+    ("a Kaggle key", rf"(?i:kaggle[ _-]?(?:api[ _-]?)?(?:key|token))\b[\s\S]{{0,20}}?{_HEX32}"),
+    # Of kaggle.json: one after the other, in JSON, Python or YAML.
+    ("a Kaggle key", rf"(?i:username)\W[\s\S]{{0,80}}?{_LEFT}(?i:key)\W{{1,8}}{_HEX32}"),
+    ("a Kaggle key", rf"{_LEFT}(?i:key)\W{{1,8}}{_HEX32}[\s\S]{{1,20}}?(?i:username)"),
     (
         "an Authorization header",
-        rf"(?:{_LEFT}(?:Basic|Bearer)\s+|(?i:authorization){_QUOTES}{_IS}b?{_QUOTES}"
-        rf"(?:\w{{1,10}}\s{{1,4}})?){_CODE}",
+        rf"(?:{_LEFT}(?:Basic|Bearer)\s+|(?i:authorization){_IS}(?:\w{{1,10}}\s{{1,4}})?){_CODE}",
     ),
     (
         "an address with a password",
@@ -76,21 +61,20 @@ SHAPES = (
     ),
     (
         "a signed address",
-        r"(?i:X-(?:Goog|Amz)-(?:Signature|Security-Token)|(?:[?&;]|%26|%3F|\\u0026)"
-        r"(?:signature|(?:access_|auth_|id_)?token|api_?key))"
-        rf"(?:=|%3D|{_QUOTES}\s{{0,4}}[:,]\s{{0,4}}{_QUOTES}){_CODE}",
+        r"(?i:X-(?:Goog|Amz)-(?:Signature|Security-Token)"
+        rf"|[?&;](?:signature|(?:access_|auth_|id_)?token|api_?key))=(?:{_CODE})",
     ),
     (
         "an API key",  # after a name that says so
         r"(?i:api_?key|(?:auth|access|refresh)_?token|secret(?:_access_key)?|passw(?:or)?d"
-        rf"|wandb\.login\(key){_QUOTES}{_IS}{_QUOTES}{_LONG_KEY}",
+        rf"|wandb\.login\(key){_IS}{_LONG_KEY}",
     ),
-    # Of Hugging Face, GitHub, Google, OpenAI, Anthropic.
-    ("an API key", rf"{_LEFT}(?:hf_|gh[pousr]_|github_pat_|AIza|sk-){_LONG_WORD}"),
-)
-# A text without any of these, in lower case, has no such shape; most have none.
-_HINTS = re.compile(
-    r"key|token|kgat_|basic|bearer|authori|://|signature|secret|passw|hf_|gh._|_pat_|aiza|sk-"
+    # Of Hugging Face, GitHub, Google, OpenAI, Anthropic, which libraries print.
+    (
+        "an API key",
+        rf"{_LEFT}(?:hf_|gh[pousr]_|github_pat_|AIza|sk-)"
+        r"(?P<secret>(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{30,})",
+    ),
 )
 # Names of variables whose values are secrets; of services but Kaggle, only if they look like one.
 _OURS = re.compile(r"KAGGLE_(?:\w+_)?(?:KEY|TOKEN)")
@@ -135,7 +119,7 @@ def redact(text: str) -> str:
     shown = text
     for value in sorted(_in_use(), key=len, reverse=True):
         shown = shown.replace(value, "…")
-    for _, pattern in SHAPES if _HINTS.search(shown.lower()) else ():
+    for _, pattern in SHAPES:
         shown = re.sub(pattern, _shortened, shown)
     # Redacting one secret may move the next one close to its word.
     return shown if shown == text else redact(shown)
@@ -146,7 +130,7 @@ def to_json(value: object) -> str:
     shown = redact(json.dumps(value)).replace("…", "\\u2026")
     try:
         json.loads(shown)
-    except ValueError:  # what is in use has the letter of an escape
+    except ValueError:  # what is in use ends with a quote
         return json.dumps(redact(str(value)))
     return shown
 
@@ -175,7 +159,7 @@ def _shortened(match: re.Match[str]) -> str:
 def _by_form(text: str) -> Mapping[int, str]:
     """Return {line: kind} of what looks like a secret, but on lines that say that it is none."""
     found: dict[int, str] = {}
-    for kind, pattern in SHAPES if _HINTS.search(text.lower()) else ():
+    for kind, pattern in SHAPES:
         for match in re.finditer(pattern, text):
             found.setdefault(text.count("\n", 0, match.start("secret")) + 1, kind)
     lines = dict(enumerate(text.split("\n"), start=1))
@@ -208,10 +192,9 @@ def _in_use() -> set[str]:
 
 @lru_cache(maxsize=256)
 def _forms(value: str, user: str) -> frozenset[str]:
-    """Return a value as it is, in an address, in JSON, and in Base64, alone and after its user."""
+    """Return a value as it is, in an address, in JSON, and in a header, after its user."""
     value = value.strip()
     if len(value) < 8:  # to redact it would destroy texts
         return frozenset()
-    plain = [value, quote(value, safe=""), json.dumps(value)[1:-1]]
-    wholes = (whole.encode("utf-8", "replace") for whole in (value, f"{user}:{value}"))
-    return frozenset([*plain, *(base64.b64encode(whole).decode().rstrip("=") for whole in wholes)])
+    header = base64.b64encode(f"{user}:{value}".encode("utf-8", "replace")).decode().rstrip("=")
+    return frozenset([value, quote(value, safe=""), json.dumps(value)[1:-1], header])

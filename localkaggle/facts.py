@@ -36,21 +36,12 @@ class Facts:
         lower_timeouts: whether a push is refused whose timeout is not lower than a session's cap;
             otherwise the lower of both counts.
         pays: whether the account pays for what it uses beyond the quota of a week.
-        hidden_files: whether names that begin with a dot are listed in an output.
-        empty_files: whether files without a byte are listed in an output.
-        rewritten: names of an output that are served with other bytes.
         killed_output: whether an output is kept of a session that was killed.
-        mount_seconds: how long a dataset version that is READY is not mounted yet.
         late_sources: whether the first session after a source was attached finds nothing mounted.
         internet: whether a session that asks for the internet gets it.
-        gpus: how many GPUs a session on a pair of T4 sees.
-        scores: whether a submission that was scored shows its score.
         missing: how a call is answered about a kernel or a dataset of one's own that does not
             exist: "404" or "403". One of somebody else's is always 403.
-        key_refused: whether calls about kernels refuse a key, as they do once the account has an
-            OAuth token; their list and a push do not.
-        gate: what the account has not done for its competitions: "rules" (accepted them), "phone",
-            "identity" (verified it) or "captcha" (solved one); "": it has done all.
+        gate: "rules" if GetCompetition says that the account has not accepted them; "": it has.
     """
 
     refused_push: str = "nothing"
@@ -63,17 +54,10 @@ class Facts:
     reserves: bool = False
     lower_timeouts: bool = False
     pays: bool = False
-    hidden_files: bool = True
-    empty_files: bool = True
-    rewritten: Sequence[str] = ()
     killed_output: bool = True
-    mount_seconds: float = 0.0
     late_sources: bool = False
     internet: bool = True
-    gpus: int = 2
-    scores: bool = True
     missing: str = "404"
-    key_refused: bool = False
     gate: str = ""
 
 
@@ -90,7 +74,6 @@ class Options:
         own_output: whether a notebook may list its own output as a source; a version then sees
             the output of the newest complete version before it.
         memory_bytes: limit of a session's memory.
-        output_bytes: limit of a session's output.
         queue_seconds: how long a push queues.
         ready_seconds: how long a dataset version is processed.
         python: interpreters by machine ("TPU", "GPU", "CPU"), to rehearse with other versions than
@@ -107,7 +90,6 @@ class Options:
     session_seconds: dict[str, float] = field(default_factory=SESSION_SECONDS.copy)
     own_output: bool = True
     memory_bytes: int = 30 * 10**9
-    output_bytes: int = 20 * 10**9
     queue_seconds: float = 0.3
     ready_seconds: float = 1.0
     python: Mapping[str, str] = field(default_factory=dict)

@@ -134,7 +134,6 @@ def _older(value: dict[str, Any]) -> object:
     """Answer as a replica that has not heard of the newest yet."""
     if value.get("currentVersionNumber"):
         value["currentVersionNumber"] -= 1
-        value["versions"] = (value.get("versions") or [])[:-1]
     elif value.get("publicScore"):
         del value["publicScore"]
         value["status"] = "PENDING"
@@ -147,12 +146,6 @@ def _older(value: dict[str, Any]) -> object:
     return True
 
 
-def _missize(files: list[dict[str, Any]]) -> None:
-    """List each file with the size that Kaggle gave for an output of 1.2 GB."""
-    for file in files:
-        file["size"] = 946
-
-
 def _climb(files: list[dict[str, Any]]) -> None:
     """List the first file under a name that leads out of a folder."""
     name = "fileName" if "fileName" in files[0] else "name"
@@ -160,7 +153,7 @@ def _climb(files: list[dict[str, Any]]) -> None:
 
 
 FILES = ("storage", "upload")
-LISTS = ("ListKernelSessionOutput", "ListKernelFiles", "ListDatasetFiles")
+LISTS = ("ListKernelSessionOutput", "ListDatasetFiles")
 STATUSES = ("GetKernelSessionStatus", "GetDatasetStatus", "GetSubmission")
 MADE = (
     *("SaveKernel", "CreateDataset", "CreateDatasetVersion", "StartBlobUpload"),
@@ -189,11 +182,9 @@ KINDS: dict[str, Kind] = {
     "silence": Kind(False, lost=True, silence=True),
     # After: it happens
     "500 after": _refusal(500, "Internal error", after=True),
-    "504 after": _refusal(504, "Gateway timeout", after=True),
     "reset after": Kind(True, lost=True),
     "silence after": Kind(True, lost=True, silence=True),
     "HTML after": instead(200, PAGE, after=True),
-    "empty object after": replace(instead(200, {}, after=True), never=FILES),
     "cut off": Kind(True, cut=0.5),
     "one byte a second": Kind(True, drip=True),
     "other bytes": Kind(True, _other_bytes, only=("storage",)),
@@ -203,8 +194,6 @@ KINDS: dict[str, Kind] = {
     "an older answer": _edits(_older, *STATUSES, *LISTS, "GetDataset", "ListSubmissions"),
     "a name that climbs": _edits(_files(_climb), *LISTS),
     "a file less": _edits(_files(list.pop), *LISTS),
-    "size 946": _edits(_files(_missize), "ListKernelFiles"),
-    "0 files listed": _edits(_files(list.clear), "ListKernelFiles"),
     "saved only": replace(edited(status="NEW_SCRIPT"), only=("GetKernelSessionStatus",)),
     "a score hidden": _edits(_removed("publicScore"), "GetSubmission"),
 }

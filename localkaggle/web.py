@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urljoin
 
 from werkzeug import exceptions
-from werkzeug.exceptions import Forbidden, HTTPException, NotFound, Unauthorized
+from werkzeug.exceptions import HTTPException, NotFound, Unauthorized
 from werkzeug.routing import Map, Rule
 from werkzeug.serving import WSGIRequestHandler
 from werkzeug.utils import send_file
@@ -24,7 +24,6 @@ from werkzeug.wrappers import Request, Response
 
 from localkaggle.faults import Wire
 from localkaggle.services import login
-from localkaggle.services.kernels import READS
 from localkaggle.services.protocol import Json
 
 if TYPE_CHECKING:
@@ -154,13 +153,9 @@ class Web:
             message = cls.from_dict(asked)
         except UNREADABLE as error:
             raise exceptions.BadRequest(f"Malformed request: {error}") from error
-        given = request.authorization
-        user = self._site.oauth.user(given)
+        user = self._site.oauth.user(request.authorization)
         if user is None and method not in login.CALLS:
             raise Unauthorized("Unauthorized")
-        is_key = given is not None and given.type == "basic"
-        if is_key and method in READS and self._site.facts.key_refused:
-            raise Forbidden("Permission 'kernels.get' was denied")
         with self._site.state.lock:
             answer: Json | Path = getattr(owner, method)(message, user)
             if not method.startswith(READING):

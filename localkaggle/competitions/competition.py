@@ -30,7 +30,6 @@ class Competition:
             never written to the disk.
         score: takes the submission's columns and the solution's; raises `ScoringError` for values
             that it cannot read.
-        lower_is_better: whether a lower score is better.
         sample: path of the sample submission, whose first column has the ids.
         daily_submissions: how many are allowed per day.
         takes_files: whether a submission is an uploaded file. Then nothing reruns, and the test set
@@ -48,7 +47,6 @@ class Competition:
     hidden_test: Files = field(repr=False)
     solution: Columns = field(repr=False)
     score: Callable[[Columns, Columns], float]
-    lower_is_better: bool = False
     sample: str = "sample_submission.csv"
     daily_submissions: int = 5
     takes_files: bool = False

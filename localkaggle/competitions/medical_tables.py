@@ -34,7 +34,6 @@ def diabetes() -> Competition:
         split(len(measured), visible=50, hidden=100),
         placeholder="0.0",
         score=rmse,
-        lower_is_better=True,
     )
 
 

@@ -8,7 +8,7 @@ not the number that it needs.
 import math
 import re
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from statistics import mean
 
 from localkaggle.competitions.competition import Columns, ScoringError
@@ -17,9 +17,7 @@ WHOLE = re.compile(r"\s*[+-]?[0-9]+\s*")
 
 
 def accuracy(given: Columns, solution: Columns) -> float:
-    """Return the share of right labels.
-
-    If all labels of the solution are whole numbers, those of the submission must be, too.
+    """Return the share of right labels; whole numbers may be written in other ways.
 
     >>> accuracy({"label": {"a": "1", "b": "02"}}, {"label": {"a": "3", "b": "2"}})
     0.5
@@ -27,14 +25,13 @@ def accuracy(given: Columns, solution: Columns) -> float:
     0.5
     """
 
-    def share(column: str) -> float:
-        truth: Sequence[object] = list(solution[column].values())
-        predicted: Sequence[object] = [given[column][name] for name in solution[column]]
-        if all(WHOLE.fullmatch(label) for label in solution[column].values()):
-            predicted, truth = _read(column, given, solution, whole=True)
-        return mean(one == other for one, other in zip(predicted, truth, strict=True))
+    def label(text: str) -> object:
+        return int(text) if WHOLE.fullmatch(text) else text
 
-    return mean(map(share, solution))
+    return mean(
+        mean(label(given[column][name]) == label(text) for name, text in labels.items())
+        for column, labels in solution.items()
+    )
 
 
 def rmse(given: Columns, solution: Columns) -> float:
@@ -67,23 +64,15 @@ def auc(given: Columns, solution: Columns) -> float:
     return mean(map(area, solution))
 
 
-def _read(
-    column: str, given: Columns, solution: Columns, *, whole: bool = False
-) -> tuple[list[float], list[float]]:
+def _read(column: str, given: Columns, solution: Columns) -> tuple[list[float], list[float]]:
     """Return the numbers of a column, predicted and true, in the order of the solution."""
 
-    def numbers(texts: Iterable[str]) -> list[float]:
-        read = []
-        for text in texts:
-            try:
-                number: float = int(text) if whole else float(text)
-            except ValueError:
-                number = math.nan
-            if "_" in text or not math.isfinite(number):  # only Python reads 1_000 as a thousand
-                kind = "a whole number" if whole else "a finite number"
-                raise ScoringError(f"Column {column} must be {kind}, found {text!r}")
-            read.append(number)
-        return read
+    def number(text: str) -> float:
+        with suppress(ValueError):
+            found = float(text)
+            if "_" not in text and math.isfinite(found):  # only Python reads 1_000 as a thousand
+                return found
+        raise ScoringError(f"Column {column} must be a finite number, found {text!r}")
 
     truth = solution[column]
-    return numbers(given[column][name] for name in truth), numbers(truth.values())
+    return [number(given[column][name]) for name in truth], [*map(number, truth.values())]

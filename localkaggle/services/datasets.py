@@ -26,15 +26,11 @@ class DatasetVersion:
 
     Attributes:
         folder: holds its files.
-        notes: what the user wrote about it.
         ready_at: when Kaggle has processed it, in seconds of `time.time`.
-        mounted_at: from when on a session that starts sees it.
     """
 
     folder: Path
-    notes: str = ""
     ready_at: float = 0.0
-    mounted_at: float = 0.0
 
     def is_ready(self) -> bool:
         """Return whether it is processed."""
@@ -66,18 +62,14 @@ class Dataset:
         """Return the number of the newest ready version, or 0 if none is ready."""
         return max(self.folders(), default=0)
 
-    def folders(self, *, mounted: bool = False) -> dict[int, Path]:
-        """Return {number: folder} of the versions that are ready, or that a session also sees."""
-        now = time.time()
-        return {
-            number: version.folder
-            for number, version in enumerate(self.versions, 1)
-            if version.is_ready() and (now >= version.mounted_at or not mounted)
-        }
+    def folders(self) -> dict[int, Path]:
+        """Return {number: folder} of the versions that are ready."""
+        versions = enumerate(self.versions, 1)
+        return {number: version.folder for number, version in versions if version.is_ready()}
 
-    def files(self, number: int, *, mounted: bool = False) -> Path | None:
+    def files(self, number: int) -> Path | None:
         """Return the folder of such a version, 0 for the newest; None for none."""
-        folders = self.folders(mounted=mounted)
+        folders = self.folders()
         newest = max(folders, default=0)
         return folders.get(newest if self.is_folder else number or newest)
 
@@ -143,7 +135,7 @@ class Datasets:
             error = "The dataset title must be between 6 and 50 characters"
         else:
             dataset = Dataset(user, slug, title, bool(request.is_private))
-            answer = self._add_version(dataset, request, request.description or "Initial release")
+            answer = self._add_version(dataset, request)
             self.datasets[dataset.handle] = dataset
             return answer
         return {"status": "error", "error": error}
@@ -155,7 +147,7 @@ class Datasets:
             raise Forbidden("Permission 'datasets.update' was denied")
         if dataset.current() == 0:
             raise Forbidden("The dataset is still being processed")
-        return self._add_version(dataset, request.body, request.body.version_notes or "")
+        return self._add_version(dataset, request.body)
 
     def GetDatasetStatus(self, request: Any, user: str) -> Json:
         """Return whether the newest version is processed, in Kaggle's word."""
@@ -163,13 +155,8 @@ class Datasets:
         return {"status": "READY" if is_ready else "BLOBS_RECEIVED"}
 
     def GetDataset(self, request: Any, user: str) -> Json:
-        """Describe a dataset and its versions up to the current one."""
-        dataset = self._find(request, user)
-        versions = [
-            {"versionNumber": number, "versionNotes": version.notes, "status": "Ready"}
-            for number, version in enumerate(dataset.versions[: dataset.current()], 1)
-        ]
-        return {**dataset.described(), "versions": versions}
+        """Describe a dataset as its current version is."""
+        return self._find(request, user).described()
 
     def ListDatasets(self, request: Any, user: str) -> Json:
         """List a page of this user's ready datasets, the newest first."""
@@ -201,7 +188,7 @@ class Datasets:
         """Return the folder that a session sees of owner/slug, or of owner/slug/3, or None."""
         match = SOURCE.fullmatch(source)
         dataset = self.datasets.get(match[1]) if match else None
-        return dataset.files(int(match[2] or 0), mounted=True) if match and dataset else None
+        return dataset.files(int(match[2] or 0)) if match and dataset else None
 
     def _find(self, request: Any, user: str) -> Dataset:
         dataset = self.datasets.get(f"{request.owner_slug}/{request.dataset_slug}")
@@ -215,14 +202,13 @@ class Datasets:
             raise NotFound("Not found")
         return folder
 
-    def _add_version(self, dataset: Dataset, content: Any, notes: str) -> Json:
+    def _add_version(self, dataset: Dataset, content: Any) -> Json:
         """Add a version of what was uploaded, and return the answer."""
         folder = protocol.unused_folder(
             self._site.folder / "datasets", dataset.handle, len(dataset.versions) + 1
         )
         self._site.uploads.write(content, folder)
         ready_at = time.time() + self._site.options.ready_seconds
-        mounted_at = ready_at + self._site.facts.mount_seconds
-        dataset.versions.append(DatasetVersion(folder, notes, ready_at, mounted_at))
+        dataset.versions.append(DatasetVersion(folder, ready_at))
         url = dataset.described()["url"]
         return {"status": "ok", "ref": f"/{dataset.handle}", "url": url}

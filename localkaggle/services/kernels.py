@@ -4,7 +4,6 @@ A status goes as on Kaggle: QUEUED, RUNNING, then COMPLETE or ERROR. Machines an
 public reports (docs/facts.md).
 """
 
-import json
 import math
 import secrets
 import shutil
@@ -12,12 +11,11 @@ import sys
 import threading
 import time
 from dataclasses import dataclass, field
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from werkzeug.exceptions import BadRequest, Forbidden, InternalServerError, NotFound
 
-from localkaggle.facts import Facts
 from localkaggle.services import protocol
 from localkaggle.services.protocol import SLUG, Json, file_names
 from localkaggle.services.state import NOT_KEPT
@@ -39,8 +37,6 @@ SETTINGS = (
 )
 # What a session mounts → the folder below /kaggle/input.
 PLACES = {"competition": "competitions", "dataset": "datasets", "kernel": "notebooks"}
-# Calls that need the permission to get a kernel.
-READS = ("GetKernel", "GetKernelSessionStatus", "ListKernelSessionOutput", "ListKernelFiles")
 KILLED = ("time", "memory", "killed")
 INTERRUPTED = "The session was interrupted: this Kaggle ended while it ran"
 
@@ -146,8 +142,6 @@ class Kernels:
         protocol.require(SLUG, name, "slug")
         if len((request.text or "").encode()) >= SOURCE_BYTES:
             raise BadRequest("The kernel source must be less than 1 megabytes in size.")
-        if request.kernel_type == "script":
-            raise BadRequest("This Kaggle runs notebooks alone: expected kernel_type notebook")
         kernel = self.kernels.get(request.slug) or self._named(request.new_title or name, owner)
         facts = self._site.facts
         is_empty = kernel.handle in self.kernels and not kernel.versions  # after a refused push
@@ -197,12 +191,6 @@ class Kernels:
             for name in names
         ]
         return {"files": files, "log": version.log.text(), "nextPageToken": token}
-
-    def ListKernelFiles(self, request: Any, user: str) -> Json:
-        """List a page of a version's output with sizes."""
-        version = self._requested(request, user)
-        names, token = protocol.page(version.files(), request)
-        return {"files": protocol.listed(version.working, names, "size"), "nextPageToken": token}
 
     def GetKernel(self, request: Any, user: str) -> Json:
         """Return a kernel's metadata and source."""
@@ -286,7 +274,6 @@ class Kernels:
         internet = request.enable_internet and self._site.facts.internet
         machine = Machine(
             version.shape,
-            self._site.facts.gpus,
             internet=internet and not options.offline and not rerun,
             python=options.python.get(kind, sys.executable),
             variables=options.variables,
@@ -298,7 +285,7 @@ class Kernels:
             inputs=self._inputs(version, rerun=rerun),
             rerun=rerun,
             machine=machine,
-            limits=Limits(seconds, options.memory_bytes, options.output_bytes),
+            limits=Limits(seconds, options.memory_bytes),
             log=Log() if rerun else version.log,
         )
 
@@ -339,8 +326,7 @@ class Kernels:
         if asked not in machine_shapes.SHAPES:
             raise BadRequest(f"Invalid machine shape: {asked}")
         shape = asked.replace("None", "")
-        no_tpu = not self._options.verified or _image_is_pinned(request)
-        return "" if kind_of(shape) == "TPU" and no_tpu else shape
+        return "" if kind_of(shape) == "TPU" and not self._options.verified else shape
 
     def _quota_refusal(self, version: Version) -> str:
         """Return why no further session of this kind may start; "": it may."""
@@ -417,7 +403,6 @@ class Kernels:
                 with self._site.state.changes():
                     version.began, version.status = time.time(), "RUNNING"
                 outcome = session.run()
-                _keep(version.working, self._site.facts)
         except Exception as error:
             # An error of the local Kaggle or of this machine. The notebook must not seem to run.
             said = f"The session could not be run: {type(error).__name__}: {error}"
@@ -475,26 +460,3 @@ class Kernels:
         """
         end = time.time() - self._site.facts.versions_seconds
         return [version for version in kernel.versions if version.pushed <= end]
-
-
-def _image_is_pinned(request: Any) -> bool:
-    """Return whether request or notebook pins a docker image, which overrides the TPU machine."""
-    try:
-        metadata = json.loads(request.text or "{}").get("metadata", {}).get("kaggle", {})
-    except (ValueError, AttributeError):
-        metadata = {}  # not a notebook; papermill will say so
-    pins = ("dockerImageVersionId", "accelerator")
-    return bool(request.docker_image) or any(metadata.get(key) for key in pins)
-
-
-def _keep(output: Path, facts: Facts) -> None:
-    """Make the output of a session that has ended what this Kaggle keeps of it."""
-    for name in file_names(output):
-        path = output / name
-        hidden = any(part.startswith(".") for part in PurePosixPath(name).parts)
-        lost = (hidden and not facts.hidden_files) or not (facts.empty_files or path.stat().st_size)
-        if lost and not path.is_symlink():
-            path.unlink()
-        elif name in facts.rewritten:
-            with path.open("ab") as file:
-                file.write(b"\n")

@@ -9,7 +9,6 @@ Kaggle's own names (kaggle.com/code-competition-debugging, as public pages copy 
 import math
 import shutil
 import threading
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
@@ -34,18 +33,7 @@ ERRORS = {
     "time": "Notebook Timeout",
     "exception": "Notebook Threw Exception",
     "cancelled": "Kaggle Error",
-    **dict.fromkeys(("memory", "output", "killed"), "Notebook Exceeded Allowed Compute"),
-}
-# What is said to who lacks something: of the own team, of a download, and of a submission.
-RULES = {"rules": "Permission 'competitions.participate' was denied"}
-DOWNLOAD = {
-    "rules": "You must accept this competition's rules before you'll be able to download files."
-}
-GATES = {
-    **RULES,
-    "phone": "You must verify your phone number before you can submit",
-    "identity": "You must verify your identity before you can submit",
-    "captcha": "You must solve a captcha before you can submit",
+    **dict.fromkeys(("memory", "killed"), "Notebook Exceeded Allowed Compute"),
 }
 TEAMS_END, ENDS = "2029-12-24T23:59:00Z", "2029-12-31T23:59:00Z"
 
@@ -92,7 +80,7 @@ class Submissions:
 
     def GetCompetition(self, request: Any, user: str) -> Json:
         """Describe a competition, and whether this account takes part."""
-        competition = self._competition(request, {})
+        competition = self._competition(request)
         address = f"https://www.kaggle.com/competitions/{competition.slug}"
         return {
             "id": list(self._site.competitions).index(competition.slug) + 1,
@@ -111,18 +99,18 @@ class Submissions:
 
     def ListDataFiles(self, request: Any, user: str) -> Json:
         """List a page of the competition's files."""
-        folder = self._site.competitions.folder(self._competition(request, {}).slug)
+        folder = self._site.competitions.folder(self._competition(request).slug)
         names, token = page(file_names(folder), request, most=1000)
         return {"files": listed(folder, names), "nextPageToken": token}
 
     def DownloadDataFile(self, request: Any, user: str) -> Path:
         """Lead to one file."""
-        folder = self._site.competitions.folder(self._competition(request, DOWNLOAD).slug)
+        folder = self._site.competitions.folder(self._competition(request).slug)
         return file_in(folder, request.file_name)
 
     def DownloadDataFiles(self, request: Any, user: str) -> Path:
         """Lead to an archive of all files."""
-        folder = self._site.competitions.folder(self._competition(request, DOWNLOAD).slug)
+        folder = self._site.competitions.folder(self._competition(request).slug)
         return Path(shutil.make_archive(str(self._site.storage.fresh()), "zip", folder))
 
     # Submissions
@@ -167,12 +155,12 @@ class Submissions:
 
     def ListSubmissions(self, request: Any, user: str) -> Json:
         """List the submissions to a competition, newest first."""
-        submissions = reversed(self._sent(self._competition(request, RULES)))
+        submissions = reversed(self._sent(self._competition(request)))
         return {"submissions": [self._described(item) for item in submissions]}
 
     def GetSubmissionLimits(self, request: Any, user: str) -> Json:
         """Return how many submissions today still allows."""
-        competition = self._competition(request, RULES)
+        competition = self._competition(request)
         used = len(self._sent(competition))
         left = max(competition.daily_submissions - used, 0)
         return {"numToday": used, "numTotal": used, "numAllowedNow": left}
@@ -193,18 +181,15 @@ class Submissions:
 
     # Who may do what
 
-    def _competition(self, request: Any, gates: Mapping[str, str]) -> Competition:
-        """Return the competition of a call, unless one of these gates is closed."""
+    def _competition(self, request: Any) -> Competition:
         competition = self._site.competitions.get(request.competition_name or "")
         if competition is None:
             raise NotFound("Not found")
-        if self._site.facts.gate in gates:
-            raise Forbidden(gates[self._site.facts.gate])
         return competition
 
     def _open(self, request: Any) -> Competition:
         """Return the competition of a call that submits."""
-        competition = self._competition(request, GATES)
+        competition = self._competition(request)
         if competition.closed:
             raise refused("Submissions have been disabled for this competition.")
         return competition
@@ -258,8 +243,7 @@ class Submissions:
     # What is said
 
     def _described(self, submission: Submission) -> Json:
-        scored = submission.score is not None and self._site.facts.scores
-        score = f"{submission.score:.5f}" if scored else None
+        score = None if submission.score is None else f"{submission.score:.5f}"
         return {
             "ref": submission.ref,
             "description": submission.description,

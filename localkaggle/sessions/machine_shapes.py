@@ -18,7 +18,6 @@ class Machine:
 
     Attributes:
         shape: that it pretends to have; "" is a CPU.
-        gpus: how many a session on a pair of T4 sees.
         internet: whether it can reach the network of this machine.
         python: the interpreter; it needs papermill and ipykernel.
         variables: more environment variables.
@@ -26,7 +25,6 @@ class Machine:
     """
 
     shape: str
-    gpus: int
     internet: bool
     python: str
     variables: Mapping[str, str]
@@ -42,18 +40,16 @@ def kind_of(shape: str) -> str:
     return "TPU" if shape.startswith("Tpu") else "GPU" if shape.startswith("Nvidia") else "CPU"
 
 
-def emulated(shape: str, gpus: int) -> dict[str, str]:
+def emulated(shape: str) -> dict[str, str]:
     """Return the environment variables that let CPU devices stand in for a shape's accelerators.
 
-    Args:
-        gpus: how many of the pair of T4 there are. JAX alone sees them, and TensorFlow none. One
-            CPU device stays where there is no GPU.
+    JAX alone sees the pair of T4, and TensorFlow none.
 
-    >>> emulated("NvidiaTeslaT4", 2)
+    >>> emulated("NvidiaTeslaT4")
     {'JAX_NUM_CPU_DEVICES': '2'}
     """
     if shape == "NvidiaTeslaT4":
-        return {"JAX_NUM_CPU_DEVICES": str(max(gpus, 1))}
+        return {"JAX_NUM_CPU_DEVICES": "2"}
     if kind_of(shape) != "TPU":
         return {}
     return {

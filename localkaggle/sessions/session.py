@@ -14,7 +14,6 @@ import threading
 import time
 import uuid
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,12 +43,10 @@ class Limits:
     Attributes:
         seconds: wall clock; the session is then killed.
         memory_bytes: resident memory of all its processes together.
-        output_bytes: in /kaggle/working.
     """
 
     seconds: float
     memory_bytes: int
-    output_bytes: int
 
 
 @dataclass(frozen=True)
@@ -57,7 +54,7 @@ class Outcome:
     """How a session ended.
 
     Attributes:
-        reason: "", "exception", "time", "memory", "output", "killed" or "cancelled".
+        reason: "", "exception", "time", "memory", "killed" or "cancelled".
         message: what Kaggle says about it.
         seconds: how long it took.
     """
@@ -246,7 +243,7 @@ class Session:
             values["KAGGLE_IS_COMPETITION_RERUN"] = "1"
         if self._machine.shape:
             values["LOCALKAGGLE_ACCELERATOR"] = self._machine.shape
-        values |= emulated(self._machine.shape, self._machine.gpus)
+        values |= emulated(self._machine.shape)
         if not self._namespaces:
             values["LOCALKAGGLE_ROOT"] = root
         return values
@@ -270,18 +267,13 @@ class Session:
             now = time.monotonic()
             reason = self._ended or ("time" if now - began > self._limits.seconds else "")
             if not reason and now - checked > 5 * POLL_SECONDS:
-                checked, reason = now, self._excess(process.pid)
+                checked, used = now, processes.resident_bytes(process.pid)
+                reason = "memory" if used > self._limits.memory_bytes else ""
             if reason:
                 processes.kill(process)
                 return reason
             time.sleep(POLL_SECONDS)
-        return self._excess(None) or ("exception" if process.returncode else "")
-
-    def _excess(self, pid: int | None) -> str:
-        """Return what is too much, as in `Outcome.reason`; `pid`: of a session that still runs."""
-        if pid is not None and processes.resident_bytes(pid) > self._limits.memory_bytes:
-            return "memory"
-        return "output" if _folder_bytes(self.working) > self._limits.output_bytes else ""
+        return "exception" if process.returncode else ""
 
     def _read(self, pipe: IO[bytes] | None, name: str) -> None:
         assert pipe is not None  # noqa: S101 - both are pipes
@@ -302,16 +294,6 @@ class Session:
             "exception": f"The notebook threw an exception (exit code {code}); see the log",
             "time": f"The session exceeded {limits.seconds:g} seconds and {killed}",
             "memory": f"The session used {memory} and {killed}",
-            "output": f"/kaggle/working holds more than {limits.output_bytes:,} bytes",
             "killed": f"The session {killed}",
             "cancelled": "The session was cancelled",
         }[reason]
-
-
-def _folder_bytes(folder: Path) -> int:
-    total = 0
-    for parent, _, names in os.walk(folder):
-        for name in names:
-            with suppress(FileNotFoundError):  # removed since it was listed
-                total += (Path(parent) / name).lstat().st_size
-    return total

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from commands import screen
+from commands.telling import Telling
 from deploy.events import Status
 from localkaggle import faults
 from localkaggle.server import LocalKaggle
@@ -195,6 +196,19 @@ def drawn(status: Status, width: int = 80) -> str:
     return shown.get()
 
 
+@pytest.mark.parametrize(("as_json", "lines"), [(False, 1), (True, 2)])
+def test_a_pipe_is_told_of_progress_alone_now_and_then_and_a_program_each_time(
+    capsys, as_json, lines
+):
+    """A watch says which of them come soon after another one."""
+    telling = Telling(as_json=as_json)
+
+    for often in (False, True):
+        telling(seen([{"step": 4, "steps": 8}], often=often))
+
+    assert capsys.readouterr().out.count(RUN) == lines
+
+
 VALUES = st.one_of(
     st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=9), st.lists(st.none())
 )
@@ -214,7 +228,7 @@ def test_any_log_can_be_drawn(progress, width, status):
 
 def test_what_a_person_has_to_see_is_drawn():
     """A quota of 0.0 hours would read as if it were free; a secret of a log is not drawn."""
-    said = "will use under 0.1 of the 14.7 TPU hours left this week"
+    said = "will use under 0.1 of the 14.7 TPU hours left"
 
     assert said in drawn(seen([{"step": 1, "eta_seconds": 30.0}], ran_seconds=10.0))
     assert "not a number" in drawn(seen([{"step": 2, "loss": float("nan")}]))

@@ -2,6 +2,7 @@
 for.
 """
 
+import io
 import json
 import re
 import shlex
@@ -16,6 +17,7 @@ from invoke.collection import Collection
 
 import commands.project
 import tasks
+from commands import console
 from commands.telling import Telling
 from deploy import chain
 from deploy.competition import Submission
@@ -79,8 +81,6 @@ ERRORS = [
     (["inspect"], 2, "--input is missing"),
     *((["watch", "--run", RUN, "--hours", hours], 2, "--hours") for hours in ("abc", "nan", "1e9")),
     (["watch", "--run", f"ann/{'x' * 300}/1"], 2, "owner/slug/version"),
-    # `invoke doctor` alone spends nothing, whatever is asked for.
-    (["doctor", "--tpu"], 2, "invoke doctor --live --"),
 ]
 
 
@@ -113,7 +113,7 @@ def test_a_reader_that_has_enough_is_no_error():
         ["sh", "-c", command], cwd=ROOT, capture_output=True, text=True, timeout=HANGS_AFTER
     )
 
-    assert done.stdout.startswith("PASS  environment") and done.stderr == ""
+    assert done.stdout.startswith("PASS  client") and done.stderr == ""
 
 
 @pytest.fixture
@@ -125,12 +125,22 @@ def local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[LocalKagg
         yield local
 
 
-def test_a_probe_that_may_spend_is_not_begun_where_nobody_can_be_asked(prompt, local):
-    """Not half an hour later, with notebooks on Kaggle."""
-    code, _, said = prompt("doctor", "--live", "--gpu")
+class Typed(io.StringIO):
+    """What a person types at a terminal."""
 
-    assert (code, local.journal) == (2, [])
-    assert "--yes" in said and "Traceback" not in said
+    def isatty(self) -> bool:
+        """Say that it is one."""
+        return True
+
+
+@pytest.mark.parametrize(
+    ("typed", "agreed"),
+    [("y\n", True), ("Yes\n", True), ("\n", False), ("n\n", False), ("", False)],
+)
+def test_nothing_but_a_yes_spends(local, monkeypatch, typed, agreed):
+    monkeypatch.setattr(sys, "stdin", Typed(typed))
+
+    assert console.agreement(yes=False)("Push it?") is agreed
 
 
 def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(prompt, local):
@@ -149,7 +159,7 @@ def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(prompt, loca
     ("words", "last"),
     [
         (["status"], "invoke status --config digits"),
-        (["doctor", "--live", "--tpu", "--yes"], "To begin again, run the same command."),
+        (["doctor", "--live"], "To begin again, run the same command."),
         (["dry-run"], "--minutes N"),
     ],
 )

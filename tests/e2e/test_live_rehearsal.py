@@ -21,7 +21,7 @@ from deploy import deadline, secrets
 from deploy.client import Kaggle
 from deploy.connection import Pace
 from deploy.errors import DeadlinePassed, Unreachable
-from deploy.probe import ASSUMED, FACTS, SPENDS, Probe
+from deploy.probe import ASSUMED, Probe
 from localkaggle import facts as local_facts
 from localkaggle.facts import Facts
 from localkaggle.faults import edited, meanwhile
@@ -34,7 +34,6 @@ from tests.faults.world import competition
 HURRIED = Pace(first=0.05, most=0.25, patience=5)
 PACE = Pace(first=0.1, most=1.0, patience=10)  # of real sessions
 QUICK = {"queue_seconds": 0.01, "ready_seconds": 0.05}
-FREE = set(FACTS) - set(SPENDS)  # steps whose facts every probe shows
 LATE_SECONDS = 1.0  # by which a poll may miss the end of something
 
 
@@ -61,8 +60,6 @@ def probe(
     *,
     pace: Pace = HURRIED,
     killed_seconds: float = 1.5,
-    wanted: tuple[str, ...] = (),
-    agree: Callable[[str], bool] = lambda spends: True,
     show: Callable[[str], None] = lambda line: print(line, flush=True),
 ) -> dict[str, Any]:
     """Probe the Kaggle that the environment names."""
@@ -71,7 +68,7 @@ def probe(
         return Kaggle.connect(pace=pace, timeouts=(60, 60))
 
     made = Probe(connect, "digits", show, killed_seconds)
-    return made.run(folder, wanted, agree)
+    return made.run(folder)
 
 
 def there(local: LocalKaggle) -> list[str]:
@@ -80,30 +77,25 @@ def there(local: LocalKaggle) -> list[str]:
 
 
 def test_a_probe_shows_the_facts_and_leaves_nothing_behind(tmp_path):
-    """Its one file is what a local Kaggle can be told to behave like. A step that spends is taken
-    only if it is agreed to; the others are announced, and not asked about.
-    """
-    asked: list[str] = []
+    """Its one file is what a local Kaggle can be told to behave like."""
     shown: list[str] = []
     with kaggle({**QUICK, "layout": "flat", "own_output": False}) as local:
-        found = probe(tmp_path, wanted=("tpu",), agree=asked.append, show=shown.append)
+        found = probe(tmp_path, show=shown.append)
         left = there(local)
         made = [
             (said["isPrivate"], said["slug"].rpartition("/")[2].startswith("relay-live-k"))
             for name, said, *_ in local.journal
-            if name in ("SaveKernel", "CreateDataset")
+            if name == "SaveKernel"
         ]
 
     read = local_facts.read(Path(found["file"]))
-    assert left == found["left"] == [] and made == [(True, True)] * 4
+    assert left == found["left"] == [] and made == [(True, True)] * 3
     assert [str(path) for path in tmp_path.iterdir()] == [found["file"]]
     assert (read["layout"], read["own_output"]) == ("flat", False)
-    assert set(ASSUMED) - set(found["facts"]) == {*FACTS["tpu"], *FACTS["gpu"]}
+    assert set(ASSUMED) == set(found["facts"])
     assert USER not in Path(found["file"]).read_text() and "no quota" in " ".join(shown)
     assert f"{'layout':20}{'2026':12}flat  differs" in shown
-    assert f"{'gpus':20}{'2':12}- (gpu)" in shown
-    assert asked == ["3 TPU minutes"]
-    assert "tpu: Run a notebook on a TPU. It spends 3 TPU minutes." in shown
+    assert "again: Mount the notebook's own output in it." in shown
 
 
 def test_a_push_whose_answer_is_lost_or_of_somebody_else_ends_its_step_alone(tmp_path):
@@ -115,25 +107,20 @@ def test_a_push_whose_answer_is_lost_or_of_somebody_else_ends_its_step_alone(tmp
         asked = [str(said) for name, said, *_ in local.journal if name != "SaveKernel"]
         assert there(local) == []
 
-    assert found["notes"] == ["cpu ended as Ambiguous", "sources ended as RunFailed"]
-    assert found["facts"].keys() == {"ready_seconds", "killed_output"}
+    assert found["notes"] == ["cpu ended as Ambiguous", "again ended as RunFailed"]
+    assert found["facts"].keys() == {"killed_output"}
     assert not [said for said in asked if "ben" in said]
 
 
 def test_what_cannot_be_deleted_is_left_with_the_command_that_deletes_it(tmp_path):
-    """Kaggle refuses, or answers that it has done what it has not."""
     shown: list[str] = []
     with kaggle(QUICK) as local:
         local.faults.say("DeleteKernel", itertools.repeat("403"))
-        local.faults.say("DeleteDataset", itertools.repeat("an empty object"))
         found = probe(tmp_path, show=shown.append)
         left = there(local)
 
-    commands = [
-        f"kaggle {'datasets' if handle.endswith('data') else 'kernels'} delete {handle}"
-        for handle in left
-    ]
-    assert len(left) == 2 and sorted(found["left"]) == sorted(commands)
+    commands = [f"kaggle kernels delete {handle}" for handle in left]
+    assert len(left) == 1 and sorted(found["left"]) == sorted(commands)
     assert all(f"It may still be on Kaggle. To delete it: {each}" in shown for each in commands)
 
 
@@ -141,9 +128,9 @@ def test_without_kaggle_the_probe_ends_with_the_commands_that_delete_what_it_mad
     """It never answers again, so nobody knows what is there."""
     shown: list[str] = []
     with kaggle(QUICK) as local:
-        for call in ("GetDatasetStatus", "DeleteKernel", "GetKernel"):
+        for call in ("ListKernelSessionOutput", "DeleteKernel", "GetKernel"):
             local.faults.say(call, itertools.repeat("reset"))
-        with pytest.raises(Unreachable, match="status of the dataset"):
+        with pytest.raises(Unreachable, match="list the output"):
             probe(tmp_path, pace=Pace(first=0.05, most=0.25, patience=1), show=shown.append)
         assert all(f"delete {handle}" in "\n".join(shown) for handle in there(local))
 
@@ -163,8 +150,6 @@ def interrupted(folder: Path, seconds: float) -> None:
     ("operation", "place", "after"),
     [
         *(("SaveKernel", place, True) for place in range(3)),
-        ("CreateDataset", 0, True),
-        ("CreateDatasetVersion", 0, False),
         ("ListKernelSessionOutput", 0, False),
     ],
 )
@@ -206,7 +191,7 @@ def test_what_was_made_is_deleted_after_the_deadline(tmp_path):
     [
         (
             {"layout": 5, "internet": "yes", "secret": "ann@example.org", "markers": [3]},
-            {"other_slug", "listing_seconds", "hidden_files"},
+            {"other_slug", "listing_seconds"},
             [],
         ),
         ({"layout": "flat", "markers": "notebook"}, set(), ["cpu ended as RunFailed"]),
@@ -227,28 +212,28 @@ def test_what_kaggle_says_comes_into_the_file_only_as_a_fact(tmp_path, found, se
     assert local_facts.read(Path(result["file"]))
     assert result["facts"].keys() & {"layout", "internet", "own_output"} == set()
     assert result["facts"].keys() >= seen
-    assert result["notes"] == [*notes, "sources ended as Refused"]
+    assert result["notes"] == [*notes, "again ended as Refused"]
     assert "ann" not in Path(result["file"]).read_text()
 
 
-# What the local Kaggle does, and which costly steps show it.
+# What the local Kaggle does.
 MODES = {
-    "as assumed": ({}, ("tpu", "gpu")),
-    "the old places of inputs, no own output, none after a kill": (
-        {"layout": "flat", "own_output": False, "killed_output": False},
-        (),
-    ),
-    "both places, no internet, an output listed late": (
-        {"layout": "both", "internet": False, "listing_seconds": 2.0},
-        (),
-    ),
-    "a dataset that is ready late": ({"ready_seconds": 3.0}, ()),
-    "a push that is saved, and waits": ({"new_script_seconds": 2.0, "queue_seconds": 4.0}, ()),
-    "other addresses, versions known late, files lost": (
-        {"other_slug": "-x", "versions_seconds": 1.2, "hidden_files": False, "empty_files": False},
-        (),
-    ),
-    "no TPU, one GPU": ({"verified": False, "gpus": 1}, ("tpu", "gpu")),
+    "as assumed": {},
+    "the old places of inputs, no own output, none after a kill": {
+        "layout": "flat",
+        "own_output": False,
+        "killed_output": False,
+    },
+    "both places, no internet, an output listed late": {
+        "layout": "both",
+        "internet": False,
+        "listing_seconds": 2.0,
+    },
+    "a push that is saved, and waits": {"new_script_seconds": 2.0, "queue_seconds": 4.0},
+    "other addresses, versions known late": {
+        "other_slug": "-x",
+        "versions_seconds": 1.2,
+    },
 }
 
 
@@ -263,19 +248,15 @@ def agrees(fact: str, seen: Any, truth: Any) -> bool:
 @pytest.mark.parametrize("mode", MODES)
 def test_its_facts_are_what_is_so_and_nothing_is_left(mode, tmp_path):
     """In sessions as Kaggle has them."""
-    behaviour, wanted = MODES[mode]
-    behaviour = {"queue_seconds": 0.3, "ready_seconds": 0.5, **behaviour}
+    behaviour = {"queue_seconds": 0.3, "ready_seconds": 0.5, **MODES[mode]}
     truth = {**vars(local_facts.Options()), **vars(Facts()), **behaviour}
     with kaggle(behaviour, Session) as local:
         # A notebook on a busy machine has begun by then.
-        found = probe(tmp_path, pace=PACE, wanted=wanted, killed_seconds=12.0)
+        found = probe(tmp_path, pace=PACE, killed_seconds=12.0)
         left = there(local)
     read = local_facts.read(Path(found["file"]))
     read |= vars(read.pop("facts"))
-    expected = {fact for step in (*FREE, *wanted) for fact in FACTS[step]}
 
     assert left == found["left"] == found["notes"] == []
-    assert found["facts"].keys() == expected
-    assert {
-        fact: read[fact] for fact in expected if not agrees(fact, read[fact], truth[fact])
-    } == {}
+    assert found["facts"].keys() == ASSUMED.keys()
+    assert {fact: read[fact] for fact in ASSUMED if not agrees(fact, read[fact], truth[fact])} == {}

@@ -144,6 +144,7 @@ def zips(name: str, content: bytes) -> dict[str, bytes]:
         "a link": archive((name, b"../../evil"), kind=stat.S_IFLNK),
         "a file through a link": archive(("l", b"../.."), ("l/evil", content), kind=stat.S_IFLNK),
         "a device": archive((name, b""), kind=stat.S_IFBLK),
+        "another name": archive(("y.csv", content)),
         "one name twice": archive(good, bad),
         "ten thousand members": archive(*((str(number), b"") for number in range(10_000))),
         "encrypted": other(8, b"\1\0"),

@@ -20,7 +20,6 @@ PAIR = Competition(
     hidden_test={"sample_submission.csv": b"id,far,near\na,0.0,0.0\nb,0.0,0.0\n"},
     solution={"far": {"a": "1", "b": "2"}, "near": {"a": "3", "b": "4"}},
     score=rmse,
-    lower_is_better=True,
 )
 
 
@@ -97,8 +96,9 @@ def test_the_right_answer_has_the_best_score_in_any_order(made, slug, tmp_path):
         for body in (right, sample)
     )
 
-    assert best == (0.0 if competition.lower_is_better else 1.0)
-    assert poor > best if competition.lower_is_better else poor < best
+    lower = competition.score is rmse
+    assert best == (0.0 if lower else 1.0)
+    assert poor > best if lower else poor < best
 
 
 MALFORMED = {

@@ -21,7 +21,6 @@ from tests.localkaggle.pushed_notebooks import (
     Scripted,
     ask,
     finished,
-    notebook,
     publish,
     push,
     request,
@@ -137,23 +136,20 @@ BY_FILE = replace(SMALL, slug="by-file", takes_files=True, hidden_test=SMALL.vis
 
 
 @pytest.mark.parametrize(
-    ("fields", "metadata", "given"),
+    ("fields", "verified", "given"),
     [
-        ({"machineShape": "TpuV5E8"}, {}, "TpuV5E8"),
-        ({"enableTpu": True}, {}, "TpuV5E8"),
-        ({"machineShape": "None"}, {}, ""),
-        ({"machineShape": "TpuV5E8", "dockerImage": "gcr.io/kaggle-images/python@0"}, {}, ""),
-        ({"machineShape": "TpuV5E8"}, {"dockerImageVersionId": 30000}, ""),
-        ({"machineShape": "TpuV5E8"}, {"accelerator": "none"}, ""),
-        ({"machineShape": "NvidiaTeslaT4"}, {"accelerator": "none"}, "NvidiaTeslaT4"),
-        ({"machineShape": "TpuV5E8"}, None, ""),
+        ({"machineShape": "TpuV5E8"}, True, "TpuV5E8"),
+        ({"enableTpu": True}, True, "TpuV5E8"),
+        ({"machineShape": "None"}, True, ""),
+        ({"machineShape": "NvidiaTeslaT4"}, False, "NvidiaTeslaT4"),
+        ({"machineShape": "TpuV5E8"}, False, ""),
     ],
 )
-def test_a_push_gets_the_machine_that_kaggle_would_give(start, fields, metadata, given):
-    """Whoever pins an image gets no TPU, and an account that is not verified neither."""
-    kaggle = start(verified=metadata is not None, queue_seconds=3600)
+def test_a_push_gets_the_machine_that_kaggle_would_give(start, fields, verified, given):
+    """An account that is not verified gets no TPU."""
+    kaggle = start(verified=verified, queue_seconds=3600)
 
-    assert not push(kaggle, text=notebook("1", kaggle=metadata or {}), **fields).get("error")
+    assert not push(kaggle, **fields).get("error")
 
     assert kaggle.kernels.version("rehearsal/small-kernel", 1).shape == given
 
@@ -237,7 +233,7 @@ def test_a_version_is_current_and_mounted_once_it_is_processed(start):
     assert shown() == (False, False) and publish(kaggle, **{"b.txt": b"b"}).code == 403
     for _ in range(2):
         seen.append(ask(kaggle, "GetDatasetStatus", **DATA).said["status"])
-        version.ready_at = version.mounted_at = 0.0
+        version.ready_at = 0.0
 
     assert seen == ["BLOBS_RECEIVED", "READY"]
     assert shown() == (True, True) and publish(kaggle, **{"b.txt": b"b"}).code == 200
@@ -286,7 +282,7 @@ def test_what_is_somebody_elses_is_denied(start, tmp_path):
 
     for call in ("GetDataset", "ListDatasetFiles", "CreateDatasetVersion", "DeleteDataset"):
         assert ask(kaggle, call, **data).code == 403
-    for call in ("GetKernel", "GetKernelSessionStatus", "ListKernelFiles", "DeleteKernel"):
+    for call in ("GetKernel", "GetKernelSessionStatus", "DeleteKernel"):
         assert ask(kaggle, call, **kernel).code == 403
     weights = {"ownerSlug": "ann", "datasetSlug": "weights"}
     assert ask(kaggle, "GetDataset", **weights).said["currentVersionNumber"] == 1
@@ -414,7 +410,6 @@ def test_no_call_leads_to_the_hidden_test_set_or_its_labels(start):
     assert not [content for content in kept if b"h1,1" in content or b'"h1": "1"' in content]
 
 
-FILES = {"a.csv": b"id\n1\n", ".hidden": b"h", ".cache/x": b"x", "empty": b"", "b/c.npz": b"c"}
 SOURCE = "rehearsal/small-data"
 
 
@@ -425,9 +420,9 @@ def written(path: Path, **values: Any) -> Path:
 
 def test_the_facts_of_a_file_are_what_a_server_is_made_with(tmp_path):
     """What the file does not say stays as it is assumed."""
-    path = written(tmp_path / "seen.json", layout="flat", gpus=1, rewritten=["a.csv"])
+    path = written(tmp_path / "seen.json", layout="flat", prefixes=True)
 
-    assert facts.read(path) == {"layout": "flat", "facts": Facts(gpus=1, rewritten=["a.csv"])}
+    assert facts.read(path) == {"layout": "flat", "facts": Facts(prefixes=True)}
 
 
 @pytest.mark.parametrize(
@@ -449,35 +444,12 @@ def test_a_file_of_something_else_is_refused_before_anything_is_served(
     assert said in " ".join(capsys.readouterr().err.split())
 
 
-def write(session: Scripted) -> None:
-    """Leave files of every kind."""
-    for name, data in FILES.items():
-        path = session.working / name
-        path.parent.mkdir(exist_ok=True)
-        path.write_bytes(data)
-
-
-@pytest.mark.parametrize(
-    ("given", "expected"),
-    [
-        ({}, FILES),
-        ({"hidden_files": False}, {n: d for n, d in FILES.items() if not n.startswith(".")}),
-        ({"empty_files": False}, {name: data for name, data in FILES.items() if data}),
-        ({"rewritten": ("a.csv",)}, FILES | {"a.csv": FILES["a.csv"] + b"\n"}),
-        ({"listing_seconds": 3600.0}, {}),
-    ],
-)
-def test_an_output_is_kept_as_the_facts_say(start, given, expected):
-    kaggle = start(write, facts=Facts(**given))
+def test_an_output_is_listed_when_the_facts_say(start):
+    kaggle = start(lambda session: None, facts=Facts(listing_seconds=3600.0))
     push(kaggle)
     finished(kaggle)
 
-    said = ask(kaggle, "ListKernelSessionOutput", **KERNEL).said
-    got = {
-        file["fileName"]: request(kaggle, "GET", file["url"]).content
-        for file in said.get("files", ())
-    }
-    assert got == expected
+    assert not ask(kaggle, "ListKernelSessionOutput", **KERNEL).said.get("files")
 
 
 def test_a_source_is_mounted_where_the_layout_says_as_the_version_of_the_push(start):
@@ -503,29 +475,14 @@ def test_a_source_is_mounted_where_the_layout_says_as_the_version_of_the_push(st
     assert said["invalidDatasetSources"] == wrong
 
 
-def test_a_version_that_is_ready_may_not_be_mounted_yet(start):
-    """Until then a session gets the one before it; a first one is no source."""
-    kaggle = start(facts=Facts(mount_seconds=3600.0))
-    for content in (b"one", b"two"):
-        publish(kaggle, **{"a.txt": content})
-        said = push(kaggle, datasetDataSources=[SOURCE])
-        first, *_ = versions = kaggle.datasets.datasets[SOURCE].versions
-        assert said.get("invalidDatasetSources", []) == ([SOURCE] if len(versions) == 1 else [])
-        first.mounted_at = 0.0
-
-    assert [*finished(kaggle, number=2).session.inputs.values()] == [first.folder]
-
-
-@pytest.mark.parametrize(
-    ("internet", "offline", "gpus"), [(True, False, 2), (False, False, 1), (True, True, 0)]
-)
-def test_a_session_has_the_internet_and_the_gpus_that_the_facts_say(start, internet, offline, gpus):
-    """An offline Kaggle gives the internet to nobody."""
-    kaggle = start(facts=Facts(internet=internet, gpus=gpus), offline=offline)
-    push(kaggle, enableInternet=True, machineShape="NvidiaTeslaT4")
+@pytest.mark.parametrize(("internet", "offline"), [(True, False), (False, False), (True, True)])
+def test_a_session_has_the_internet_if_the_facts_say_so(start, internet, offline):
+    """An offline Kaggle gives it to nobody."""
+    kaggle = start(facts=Facts(internet=internet), offline=offline)
+    push(kaggle, enableInternet=True)
 
     machine = finished(kaggle).session.given["machine"]
-    assert (machine.internet, machine.gpus) == (internet and not offline, gpus)
+    assert machine.internet == (internet and not offline)
 
 
 def test_all_files_of_a_competition_come_as_one_archive(start):

@@ -117,10 +117,7 @@ def test_the_client_itself_logs_in_by_the_same(home, between, monkeypatch, there
         ("kaggle.json", "{", "not a JSON object"),
         ("kaggle.json", {"username": "ann"}, "there is no key"),
         ("kaggle.json", {"username": "ann", "key": TOKEN}, "the key in it is a token"),
-        ("credentials.json", {"refresh_token": "refresh-me", "username": ""}, "of nobody"),
         ("access_token", b"\xff", "not UTF-8"),
-        ("access_token", " \n", "is empty"),
-        ("kaggle.json", "", "is empty"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_with_its_edit(home, name, content, said):
@@ -133,24 +130,10 @@ def test_a_file_that_cannot_be_used_is_named_with_its_edit(home, name, content, 
     assert [said in what and bool(fix) for what, fix in found.problems] == [True]
 
 
-@pytest.mark.parametrize(
-    ("http", "no", "local", "said"),
-    [
-        (PROXY, "", False, ""),
-        ("http://[::1]:8080", "", True, ""),
-        ("http://127.0.0.1:8080", "localhost", True, "leads to nowhere"),
-        (PROXY, "", True, "proxy.example:3128, not to a Kaggle on this machine"),
-    ],
-)
-def test_a_proxy_is_named_without_its_password(monkeypatch, http, no, local, said):
-    """A Kaggle on this machine is reached through one; the real one need not be."""
-    monkeypatch.setenv("http_proxy", http)
-    monkeypatch.setenv("no_proxy", no)
+def test_a_proxy_is_named_without_its_password(monkeypatch):
+    monkeypatch.setenv("http_proxy", PROXY)
 
-    words, problems = auth.proxies(local)
-
-    assert [said in what for what, _ in problems] == ([True] if said else [])
-    assert "secret" not in words + str(problems)
+    assert "http_proxy proxy.example:3128" in auth.proxies() and "secret" not in auth.proxies()
 
 
 def test_the_address_is_known_before_anything_is_asked(monkeypatch):

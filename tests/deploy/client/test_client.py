@@ -116,25 +116,23 @@ def test_a_page_of_a_proxy_in_place_of_a_login_is_the_network_s_fault(between, m
 
 
 def test_a_client_that_keras_hub_broke_is_named_first_with_the_command(tmp_path: Path):
-    for name, needs in (("kagglesdk-0.1.28", "requests"), ("hub-0.31.1", "kagglesdk==0.1.28")):
-        (tmp_path / f"{name}.dist-info").mkdir()
-        described = "Name: {}\nVersion: {}".format(*name.split("-"))
-        text = f"Metadata-Version: 2.1\n{described}\nRequires-Dist: {needs}\n"
-        (tmp_path / f"{name}.dist-info" / "METADATA").write_text(text)
+    folder = tmp_path / "kagglesdk-0.1.28.dist-info"
+    folder.mkdir()
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: kagglesdk\nVersion: 0.1.28\n")
     environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
     words = [sys.executable, "-m", "invoke", "dry-run"]
     done = subprocess.run(words, cwd=ROOT, env=environment, capture_output=True, text=True)
 
     said = done.stdout + done.stderr
     assert done.returncode == 2
-    assert "The Kaggle client cannot be imported: it needs kagglesdk" in said
-    assert "0.1.28 is installed, as hub 0.31.1 pins it" in said
+    assert "The Kaggle client cannot be used: kagglesdk" in said
+    assert "0.1.28 is installed" in said
     assert auth.INSTALL in said and "Started a local Kaggle" not in said
 
 
 def test_the_command_that_installs_the_client_is_what_the_project_needs(monkeypatch):
     monkeypatch.setattr(auth, "NEEDS", ("nothing-of-kaggle",))
-    with pytest.raises(UsageError, match=r"nothing-of-kaggle is not installed\.\n.*\npip install"):
+    with pytest.raises(UsageError, match=r"nothing-of-kaggle is not installed\. Run:\npip install"):
         auth.require_client()
 
     needs = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["dependencies"]

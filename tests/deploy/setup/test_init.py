@@ -66,10 +66,10 @@ def unchanged(ours: Path, error: type[Exception], said: str, *given: Any, **more
     ("slug", "config", "edit"),
     [
         ("Leaf Diseases", "", "capitals as there"),
-        ("https://kaggle.example/competitions/Leaf-2026/", "", "init --competition Leaf-2026"),
-        ("../../etc", "", "init --competition etc"),
+        ("https://kaggle.example/competitions/Leaf-2026/", "", "init --competition SLUG"),
+        ("../../etc", "", "init --competition SLUG"),
         ("", "", "invoke init --competition SLUG"),
-        ("leaf", "configs/leaf.py", "Move the file there"),
+        ("leaf", "configs/leaf.py", "a config in pipeline/configs/"),
     ],
 )
 def test_a_name_that_cannot_work_is_refused_with_one_that_can(ours, slug, config, edit):
@@ -204,15 +204,9 @@ def test_of_two_configs_for_a_competition_one_has_to_be_named(ours):
     assert begin(ours, configs=both)["config"] == init.default_config(ours) == "other"
 
 
-def test_of_two_configs_the_one_that_has_the_competition_s_name_is_taken(ours):
-    name = SLUG.replace("-", "_")
-
-    assert begin(ours, configs={"other": SLUG, name: SLUG})["config"] == name
-
-
 def test_a_config_of_another_competition_is_not_taken_over(ours):
     """The line to change is named."""
-    said = f"for the competition 'birds-2026'(.|\n)*=\"{SLUG}\""
+    said = f"'birds': expected(.|\n)*=\"{SLUG}\""
     unchanged(ours, UsageError, said, configs={"birds": "birds-2026"}, config="birds")
 
 
