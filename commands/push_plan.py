@@ -2,13 +2,16 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from commands.console import ROOT, show
 from commands.project import in_a_process
 from deploy.errors import UsageError
 from deploy.project import SHAPES, TRAIN
 from formats import atomic_file
+
+if TYPE_CHECKING:
+    from deploy.preview import Preview
 
 TPU = "tpu-v5e-8"  # what train-tpu runs on, unless --for says another
 TWICE = 0.5  # of the time that a TPU waits: it is input-bound by a factor of 2
@@ -26,19 +29,17 @@ class PushPlan:
         self._config, self._runs = config, runs
         self._made: dict[str, Any] | None = None
 
-    def show(self, costs: Any) -> None:
+    def show(self, costs: "Preview | None") -> None:
         """Show the plan of what would be pushed, if it is a training.
 
         Args:
-            costs: `deploy.preview.Preview`; None of a submission.
+            costs: None: it is a submission.
 
         Raises:
             UsageError: if the config cannot work, or a step does not fit, as the TPU's compiler
                 says.
         """
-        from deploy.preview import Preview
-
-        if isinstance(costs, Preview) and costs.built.kernel == TRAIN:
+        if costs is not None and costs.built.kernel == TRAIN:
             self._made = self._plan(costs.built.metadata["machine_shape"])
             if self._made is not None:
                 judge(self._made, costs.hours_left, resumes="step" in costs.built.expect)

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from commands import push_plan
+from deploy.bundle import Bundle, Code
 from deploy.calls import Quota
 from deploy.errors import UsageError
 from deploy.preview import Preview
@@ -86,9 +87,9 @@ def pushed(folder: Path, labelled: int | None, kernel: str = "train-tpu") -> Pat
         f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
     )
     made = push_plan.PushPlan(str(path), runs=folder)
-    shape = "NvidiaTeslaT4"
-    quota = Quota(0.0, 30 * HOUR)
-    made.show(Preview(kernel, "", 0, "", {}, shape, "GPU", quota, (), (), "", "", 0, False))
+    code = Code({"kernel": kernel}, {}, (), {}, "", False)
+    built = Bundle(folder, code, {"machine_shape": "NvidiaTeslaT4"}, expect={})
+    made.show(Preview(built, 0, (), "GPU", Quota(0.0, 30 * HOUR), (), "", "", 0))
     made.keep("ann/cancer-train-tpu/3")
     return plan_command.kept(folder / "cancer-train-tpu-v3")
 
