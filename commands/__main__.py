@@ -36,12 +36,12 @@ def push_bench(
     Example: python -m commands push-bench --config cifar100_wrn --for gpu-t4x2 --epochs 10
     """
     from pipeline import config as configs
-    from workbench.benchmark import bench_command, images
+    from workbench.benchmark import command, images
 
     settings = configs.load(config)
     images.require(settings)
     options = {name: value for name, value in grid.items() if value}
-    bench_command.read(settings, options)
+    command.read(settings, options)
     how = {"runtime": "" if for_ == CPU else for_, "mounts": images.mounted(settings)}
     ours = project.records(config, **how, options=options)
     return project.push(Telling(agreement(yes)), ours, BENCH, again=again, fresh=fresh)

@@ -11,12 +11,12 @@ from commands.console import ROOT, Result, new_folder, number, show, task
 from commands.project import require_embedded, resolved
 from commands.telling import Telling
 from formats.errors import writing
-from workbench.options import INSPECT, LARGEST, PLAN
+from workbench.options import BASE, INSPECT, LARGEST, PLAN, TITLE
 
 
 @task(
     input="the competition's folder; default: a new copy of the embedded one",
-    batch="rows a step to scale from; default: the config's base_batch",
+    batch=BASE,
 )
 def scale_check(config: str = "", input: str = "", batch: str = "") -> Result:
     """Check whether the learning rate holds that is scaled for the config's batch.
@@ -51,7 +51,7 @@ def scale_check(config: str = "", input: str = "", batch: str = "") -> Result:
     run="owner/slug/version, as ann/digits-train-tpu/3, or a folder that a training wrote,"
     " as out; default: the last training that was pushed from here and pulled; without a push,"
     " that of the last rehearsal",
-    title="title of the page; default: the config's name",
+    title=TITLE,
 )
 def report(run: str = "", config: str = "", title: str = "") -> Result:
     """Write one HTML page of a training: curves, classes, worst examples, provenance.

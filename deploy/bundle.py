@@ -32,8 +32,11 @@ WHOLE = ("formats", "pipeline")
 # What the notebook of a kernel needs beside these.
 MORE = {
     BENCH: (
-        *(f"workbench/{name}.py" for name in ("__init__", "budget", "options", "benchmark/*")),
-        *(f"workbench/plan/{name}.py" for name in ("__init__", "kept_plans", "operation_counts")),
+        *(f"workbench/{name}.py" for name in ("__init__", "budget", "benchmark/__init__")),
+        *(
+            f"workbench/benchmark/{name}.py"  # its page is written at home
+            for name in ("command", "grid", "images", "measurement", "training")
+        ),
     )
 }
 CONFIGS = "pipeline/configs"

@@ -3,18 +3,18 @@
 import argparse
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
 from pipeline import config as config_module
 from pipeline.command_line import FOLDER, Commands, refuse_missing_input, show
 from pipeline.runtime import backend
-from workbench.benchmark import bench_command
 from workbench.inspect import inspect_command
-from workbench.options import INSPECT, LARGEST, PLAN
+from workbench.options import BASE, BENCH, INSPECT, LARGEST, PLAN, TITLE
 from workbench.plan import plan_command
 
+IMAGES = "a competition's folder; default: CIFAR-100 where Keras reaches it, else made images"
 EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page leaves.html
   python -m workbench plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
   python -m workbench report --output out
@@ -29,22 +29,22 @@ def main(arguments: list[str] | None = None) -> int:
     commands = Commands("python -m workbench", str(__doc__), EXAMPLES)
     inspected = commands.add("inspect", _inspect)
     inspected.add_argument("input", type=Path, help=FOLDER)
-    for option, words in INSPECT.items():
-        inspected.add_argument(f"--{option}", default="", help=words)
     planned = commands.add("plan", _plan, "--config")
-    for option, words in PLAN.items():
-        planned.add_argument(f"--{option}", default="", help=words)
     planned.add_argument("--largest", action="store_true", help=LARGEST)
     report = commands.add("report", _report)
     report.add_argument(
         "--output", required=True, type=Path, help="of the training; gets report.html"
     )
-    report.add_argument("--title", help="of the page; default: the config's name")
+    report.add_argument("--title", help=TITLE)
     run = ("--config", "--input", "--output")
     checked = commands.add("scale-check", _scale_check, *run, resumes=True)
-    base = "rows per step to scale from; default: the config's base_batch"
-    checked.add_argument("--batch", type=int, help=base)
-    bench_command.add_options(commands.add("bench", _bench, "--config", resumes=True))
+    checked.add_argument("--batch", type=int, help=BASE)
+    bench = commands.add("bench", _bench, "--config", resumes=True)
+    bench.add_argument("--input", type=Path, help=IMAGES)
+    bench.add_argument("--output", required=True, type=Path, help="gets a file per cell")
+    for parser, options in ((inspected, INSPECT), (planned, PLAN), (bench, BENCH)):
+        for option, words in options.items():
+            parser.add_argument(f"--{option}", default="", help=words)
     page = commands.add("bench-report", _bench_report)
     page.add_argument("runs", nargs="*", type=Path, help="the output folders of bench")
     page.add_argument("--output", required=True, type=Path, help="gets the page and its pictures")
@@ -100,23 +100,28 @@ def _report(options: argparse.Namespace) -> dict[str, Any]:
 def _inspect(options: argparse.Namespace) -> dict[str, Any]:
     """Describe a competition folder that has no config yet, and propose a config."""
     refuse_missing_input(options.input)
-    given = {name: getattr(options, name) for name in INSPECT}
-    return inspect_command.run(options.input, given, print)
+    return inspect_command.run(options.input, _given(options, INSPECT), print)
 
 
 def _bench(options: argparse.Namespace) -> dict[str, Any]:
     """Time trainings on these devices, beside Keras' fit."""
     if options.input is not None:
         refuse_missing_input(options.input)
-    return bench_command.bench(options, show)
+    backend.choose("jax")
+    from workbench.benchmark import command
+
+    config = config_module.load(options.config)
+    asked = command.read(config, _given(options, BENCH))
+    command.use_cores(asked)
+    return command.run(config, options.input, options.output, asked, show)
 
 
 def _bench_report(options: argparse.Namespace) -> dict[str, Any]:
     """Write one page of what any runs of bench measured, beside the benchmark of 2018."""
     backend.choose("jax")
-    from workbench.benchmark_page import bench_report
+    from workbench.benchmark import page
 
-    return bench_report.write(
+    return page.write(
         options.runs, options.output, show, pattern=options.pattern, accuracy=options.accuracy
     )
 
@@ -126,11 +131,14 @@ def _plan(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("jax")
     # A compiler runs for minutes and never looks whether Python was interrupted.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
-    given = {name: getattr(options, name) for name in PLAN}
     said = print if not options.json else lambda line: print(line, file=sys.stderr)
-    return plan_command.run(
-        config_module.load(options.config), given, said, largest=options.largest
-    )
+    config, given = config_module.load(options.config), _given(options, PLAN)
+    return plan_command.run(config, given, said, largest=options.largest)
+
+
+def _given(options: argparse.Namespace, names: Iterable[str]) -> dict[str, str]:
+    """Return what was given of some options; "": the default."""
+    return {name: getattr(options, name) for name in names}
 
 
 if __name__ == "__main__":

@@ -32,11 +32,13 @@ PLAN = {
 }
 LARGEST = "search for the largest batch that a TPU takes: three compilations"
 GRID = {
-    "batch": "images a step, with commas between; default: the config's, a half and a quarter",
+    "batch": "images per step, with commas between; default: the config's, a half and a quarter",
     "pattern": "as 1,3 or 1..8; 1: training alone, 2: with validation, 3: and augmentation; 4 to 6:"
     " the same from PNG files; 7 and 8: as 4 and 6, with 4 workers; default: all",
     "epochs": "of each training, 2 or more: the first compiles; default: 3",
 }
+TITLE = "title of the page; default: the config's name"
+BASE = "rows per step to scale from; default: the config's base_batch"
 BENCH = {
     **GRID,
     "images": "to train on at most; default: all",

@@ -21,11 +21,12 @@ from pathlib import Path
 from pipeline import config
 from pipeline.config import rehearsal
 from pipeline.runtime import devices, provenance
-from workbench.benchmark import bench_command, session
+from workbench.benchmark import command
 
 origin = provenance.from_bundle(Path("bundle.json"))
 settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
-bench_command.use_cores(settings, origin.options)
+options = command.read(settings, origin.options)
+command.use_cores(options)
 print(devices.prove(origin.machine_shape) if origin.machine_shape else devices.found())
 print(provenance.versions_line())
 
@@ -35,15 +36,11 @@ print(provenance.versions_line())
 # none begins that would not end before the session does.
 
 # %%
-inputs, output = session.inputs(settings), Path.cwd()
-print(f"{session.take(output)} cells of earlier sessions")
-given = {**origin.options, "minutes": session.minutes(settings)}
-made = bench_command.run(settings, inputs, output, given, print, scratch=session.files())
-session.end(output, made["left"])
+command.run_on_kaggle(settings, options, Path.cwd(), print)
 
 # %% [markdown]
 # ## What was written
 # Each file with its sha256. `invoke pull`, then `python -m workbench bench-report`.
 
 # %%
-print(provenance.seal(output))
+print(provenance.seal(Path.cwd()))

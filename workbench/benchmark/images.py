@@ -1,10 +1,11 @@
-"""The images of a benchmark: a competition's own, CIFAR-100, or others of its shape made from a
-seed, which serve for throughput only.
+"""The images of a benchmark: a competition's, CIFAR-100, or noise of that shape from a seed, which
+serves for throughput only.
 """
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 from PIL import Image
@@ -17,7 +18,18 @@ from pipeline.errors import ConfigError
 SEED = 20261124
 MADE = 50_000, 10_000  # images to train on and to validate on, as CIFAR-100 has
 CIFAR100 = "cifar100"
-DONE = "complete"  # beside PNG files, once all of them are written
+
+
+class Part(NamedTuple):
+    """Images and their labels.
+
+    Attributes:
+        pixels: uint8 (n, height, width, channels).
+        labels: int32 (n,), from 0 on.
+    """
+
+    pixels: np.ndarray
+    labels: np.ndarray
 
 
 @dataclass(frozen=True)
@@ -25,79 +37,30 @@ class Images:
     """What every cell trains on.
 
     Attributes:
-        train, test: uint8 (n, height, width, channels).
-        train_labels, test_labels: int32 (n,), from 0 on.
+        train, test: to train on, and to validate on.
         classes: number of labels.
         real: whether a network can learn from them.
         source: where they come from, in words.
     """
 
-    train: np.ndarray
-    train_labels: np.ndarray
-    test: np.ndarray
-    test_labels: np.ndarray
+    train: Part
+    test: Part
     classes: int
     real: bool
     source: str
 
-    def first(self, most: int) -> "Images":
-        """Return at most so many of the training images, and as large a share of the others."""
-        if most >= len(self.train):
+    def first(self, train: int, test: int) -> "Images":
+        """Return the first of the images, at most that many of each part."""
+        parts = [(self.train, train), (self.test, test)]
+        if all(most >= len(part.labels) for part, most in parts):
             return self
-        other = max(round(len(self.test) * most / len(self.train)), 1)
-        return replace(
-            self,
-            train=self.train[:most],
-            train_labels=self.train_labels[:most],
-            test=self.test[:other],
-            test_labels=self.test_labels[:other],
-            source=f"{self.source}, {most:,} of them",
-        )
+        cut = [Part(part.pixels[:most], part.labels[:most]) for part, most in parts]
+        source = f"{self.source}, {len(cut[0].labels):,} and {len(cut[1].labels):,} of them"
+        return replace(self, train=cut[0], test=cut[1], source=source)
 
-    def split_over(self, count: int) -> "Images":
-        """Return as many of them as split over so many devices, ragged batches included."""
-        train, test = (len(part) // count * count for part in (self.train, self.test))
-        if (train, test) == (len(self.train), len(self.test)):
-            return self
-        return replace(
-            self,
-            train=self.train[:train],
-            train_labels=self.train_labels[:train],
-            test=self.test[:test],
-            test_labels=self.test_labels[:test],
-            source=f"{self.source}, {train:,} and {test:,} of them, for {count} devices",
-        )
-
-
-def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Images:
-    """Return the images to train on.
-
-    Args:
-        config: whose images they are like.
-        folder: a competition's, as the config reads it; a part of its labelled images is held out
-            as in a training. None: those that Keras has of CIFAR-100, if the config is of its shape
-            and Keras reaches them; otherwise others of that shape, made from a seed.
-
-    Raises:
-        ConfigError: if the config has no images in classes.
-        DataError: if the folder is not what the config says.
-    """
-    require(config)
-    data = config.data
-    if folder is not None:
-        examples = dataset.read_training(folder, config, show=show)
-        rows, held = folds.splits(examples, config)[0]
-        labels = examples.labels.astype(np.int32)
-        parts = [np.ascontiguousarray(examples.inputs[part]) for part in (rows, held)]
-        source = f"{config.competition}, in {folder.name}"
-        return Images(
-            *(parts[0], labels[rows], parts[1], labels[held]), len(examples.classes), True, source
-        )
-    if (data.shape, config.num_classes) == ((32, 32, 3), 100):
-        found = _of_keras(show)
-        if found is not None:
-            return found
-    return made(data.shape, config.num_classes)
+    def whole(self, count: int) -> "Images":
+        """Return the most that split over that many devices, the ragged batches included."""
+        return self.first(*(len(part.labels) // count * count for part in (self.train, self.test)))
 
 
 def mounted(config: Config) -> bool:
@@ -107,57 +70,69 @@ def mounted(config: Config) -> bool:
 
 def require(config: Config) -> None:
     """Raise `ConfigError` if a config has no images in classes."""
-    data = config.data
-    if config.target != "classes" or not data.images or data.numbers:
+    if config.target != "classes" or not config.data.images or config.data.numbers:
         raise ConfigError(
             f"{config.name} has no images in classes; a benchmark expects such a config.\n"
             "Choose another: --config cifar100_wrn"
         )
 
 
-def _of_keras(show: Callable[[str], None]) -> Images | None:
-    """Return CIFAR-100 as Keras keeps or fetches it, whose bytes it checks; None without."""
-    import keras
+def find(config: Config, folder: Path | None, show: Callable[[str], None]) -> Images:
+    """Return the images to train on.
 
-    try:
-        (train, labels), (test, others) = keras.datasets.cifar100.load_data()
-    except Exception as error:
-        show(f"Keras does not reach CIFAR-100: {str(error).splitlines()[0][:120]}")
-        return None
-    of = [part.reshape(-1).astype(np.int32) for part in (labels, others)]
-    return Images(train, of[0], test, of[1], 100, True, "CIFAR-100, by keras.datasets")
+    Args:
+        config: whose images they are like.
+        folder: of a competition; a part of its labelled images is held out as in a training. None:
+            CIFAR-100, if the config has its shape and Keras can fetch it; else noise.
+
+    Raises:
+        DataError: if the folder is not what the config describes.
+    """
+    data, classes = config.data, config.num_classes
+    if folder is not None:
+        examples = dataset.read_training(folder, config, show=show)
+        labels = examples.labels.astype(np.int32)
+        train, test = (
+            Part(np.ascontiguousarray(examples.inputs[rows]), labels[rows])
+            for rows in folds.splits(examples, config)[0]
+        )
+        source = f"{config.competition}, in {folder.name}"
+        return Images(train, test, len(examples.classes), True, source)
+    if (data.shape, classes) == ((32, 32, 3), 100):
+        import keras
+
+        try:
+            parts = keras.datasets.cifar100.load_data()
+        except Exception as error:  # of a network, in a dozen kinds
+            show(f"Keras does not reach CIFAR-100: {str(error).splitlines()[0][:120]}")
+        else:
+            train, test = (
+                Part(pixels, labels.reshape(-1).astype(np.int32)) for pixels, labels in parts
+            )
+            return Images(train, test, 100, True, "CIFAR-100, by keras.datasets")
+    return made(data.shape, classes)
 
 
 def made(shape: tuple[int, ...], classes: int) -> Images:
     """Return images of noise, from a seed."""
     draw = np.random.default_rng(SEED)
-    parts: list[np.ndarray] = []
-    for number in MADE:
-        parts.append(draw.integers(0, 256, (number, *shape), np.uint8))
-        parts.append(draw.integers(0, classes, number, np.int32))
+    train, test = (
+        Part(
+            draw.integers(0, 256, (number, *shape), np.uint8),
+            draw.integers(0, classes, number, np.int32),
+        )
+        for number in MADE
+    )
     source = f"made from seed {SEED}, for throughput only"
-    return Images(parts[0], parts[1], parts[2], parts[3], classes, False, source)
+    return Images(train, test, classes, False, source)
 
 
-def as_files(images: Images, folder: Path, show: Callable[[str], None]) -> Path:
-    """Return a folder with train/LABEL/N.png and test/LABEL/N.png of all images.
-
-    It is written once; what a killed run wrote of it is written again.
-    """
-    if (folder / DONE).exists():
-        return folder
-    parts = {
-        "train": (images.train, images.train_labels),
-        "test": (images.test, images.test_labels),
-    }
-    show(f"Writing {sum(len(pixels) for pixels, _ in parts.values()):,} PNG files")
-    digits = len(str(images.classes - 1))
+def write(images: Images, folder: Path) -> None:
+    """Write all images as PNG files, train/LABEL/N.png and test/LABEL/N.png."""
     with writing(folder):
-        for name, (pixels, labels) in parts.items():
-            for label in range(images.classes):
-                (folder / name / f"{label:0{digits}}").mkdir(parents=True, exist_ok=True)
-            for number, (one, label) in enumerate(zip(pixels, labels, strict=True)):
-                path = folder / name / f"{label:0{digits}}" / f"{number}.png"
-                Image.fromarray(one.squeeze()).save(path)
-        (folder / DONE).touch()
-    return folder
+        for name, part in (("train", images.train), ("test", images.test)):
+            places = [folder / name / f"{label:04}" for label in range(images.classes)]
+            for place in places:
+                place.mkdir(parents=True)
+            for number, (pixels, label) in enumerate(zip(*part, strict=True)):
+                Image.fromarray(pixels.squeeze()).save(places[label] / f"{number}.png")

@@ -1,36 +1,39 @@
-"""Measurement: a cell trained on the devices that are here, and a grid of them, cell by cell.
+"""Measurement: a grid of cells trained on the devices that are here, a JSON file per cell.
 
-Each cell is a file in the output folder, by config and devices, written when it is complete. A grid
-that is given again measures what has none.
+The files lie in the output folder, in a folder per config, devices and whatever else the figures
+depend on. A grid that is given again measures what has no file there.
 """
 
+import hashlib
 import json
-import math
 import re
+import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import asdict, dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from formats import atomic_file
 from formats.errors import writing
 from pipeline.config import Config, custom_code
-from pipeline.errors import ConfigError, DeviceError, PipelineError, reading
+from pipeline.errors import ConfigError, DeviceError, reading
 from pipeline.runtime import devices, provenance
-from workbench.benchmark import epochs as times_of
-from workbench.benchmark import images as images_of
-from workbench.benchmark.cells import FIT, PATTERNS, Cell
-from workbench.benchmark.epochs import Times
-from workbench.benchmark.images import Images
+from workbench.benchmark.grid import FILES, FIT, PATTERNS, Cell
+from workbench.benchmark.images import Images, write
 from workbench.budget import shown
-from workbench.plan import kept_plans, operation_counts
 
-FOLDER, FILES = "cells", "files"
-# What two calls have to have alike, for the cells of one to serve the other.
-ALIKE = ("devices", "config", "work", "images", "epochs", "precision", "versions", "settings")
-ABOUT = {*ALIKE, "cpus", "real", "count", "operations"}
+FOLDER = "cells"
 ROOM = 1.2  # of what a cell is expected to take, before the end of the time
+# Fields of a config that change no cell.
+UNIMPORTANT = {
+    *("name", "competition", "epochs", "folds", "views", "keep", "patience", "handoff", "feed"),
+    *("session_hours", "infer_hours", "progress_seconds", "checkpoint_seconds"),
+    *("baseline", "metric"),
+}
 
 
 @dataclass(frozen=True)
@@ -39,31 +42,60 @@ class Measured:
 
     Attributes:
         cell: which.
-        times: of its training; None if it cannot be trained.
+        about: devices, versions, config, images: what the figures depend on.
+        date: when, in ISO 8601.
+        before: seconds before its first epoch.
+        epochs: of each its `seconds` with validation and compilation, those of `compiling`, the
+            `images` that were really trained on, the `accuracy` on these meanwhile, how many were
+            `validated`, and the `validation_accuracy`. None if it cannot be trained.
         reason: why not; "" if it was.
-        about: devices, versions, config, images, date: whatever else a figure depends on.
     """
 
     cell: Cell
-    times: Times | None
-    reason: str
     about: dict[str, Any]
+    date: str
+    before: float = 0.0
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    reason: str = ""
 
-    def to_json(self) -> dict[str, Any]:
-        """Return plain values, as `of_json` takes them."""
-        times = self.times.to_json() if self.times else None
+    @property
+    def seconds(self) -> float:
+        """Seconds of the whole training."""
+        return self.before + float(sum(epoch["seconds"] for epoch in self.epochs))
+
+    def summary(self) -> dict[str, float]:
+        """Return the benchmark's columns, of a cell that was trained.
+
+        In seconds: `before`, `first`, and of later epochs without compilation `mean` and
+        `deviation`; `late`, the compilation after epoch 1, as of a ragged batch that comes only
+        then; `compiling`, all of it. Of later epochs the mean number of `images`, and of those
+        `validated`; the last training `accuracy`.
+        """
+        epochs = pd.DataFrame(self.epochs)
+        later = epochs[1:]
+        took = later["seconds"] - later["compiling"]
         return {
-            "cell": asdict(self.cell),
-            "times": times,
-            "reason": self.reason,
-            "about": self.about,
+            "before": self.before,
+            "first": epochs["seconds"][0],
+            "mean": took.mean(),
+            "deviation": took.std(),
+            "late": later["compiling"].sum(),
+            "compiling": epochs["compiling"].sum(),
+            "images": later["images"].mean(),
+            "validated": later["validated"].mean(),
+            "accuracy": epochs["accuracy"].iloc[-1],
         }
 
-
-def of_json(found: dict[str, Any]) -> Measured:
-    """Return what `Measured.to_json` gave."""
-    times = times_of.of_json(found["times"]) if found["times"] else None
-    return Measured(Cell(**found["cell"]), times, found["reason"], found["about"])
+    def until(self, accuracy: float) -> dict[str, float]:
+        """Return the epochs (`reached`) and `seconds` to a training accuracy, with all compilation;
+        nothing if there are too few, or noise, which teaches no accuracy.
+        """
+        seconds = self.before
+        for number, epoch in enumerate(self.epochs, start=1):
+            seconds += epoch["seconds"]
+            if epoch["accuracy"] >= accuracy and self.about["real"]:
+                return {"reached": number, "seconds": seconds}
+        return {}
 
 
 def read(path: Path) -> Measured:
@@ -75,10 +107,8 @@ def read(path: Path) -> Measured:
     fix = "Remove it, and give the command again."
     with reading(path, ConfigError, fix):
         try:
-            found = of_json(json.loads(path.read_bytes()))
-            if missing := ABOUT - found.about.keys():
-                raise KeyError(min(missing))
-            return found
+            found = json.loads(path.read_bytes())
+            return Measured(**{**found, "cell": Cell(**found["cell"])})
         except (ValueError, LookupError, TypeError, RecursionError) as error:
             raise ConfigError(
                 f"{path} is no cell of a benchmark: {type(error).__name__}: {error}.\n{fix}"
@@ -92,17 +122,17 @@ def run(
     output: Path,
     *,
     epochs: int,
-    until: float = math.inf,
-    scratch: Path | None = None,
+    until: float,
     show: Callable[[str], None],
-) -> list[Measured]:
-    """Measure the cells that the output folder lacks, and return all that it has of these.
+) -> int:
+    """Measure the cells that the output folder lacks, and return how many it lacks afterwards.
+
+    What could not be trained is tried again.
 
     Args:
         epochs: of each cell.
         until: time (`time.monotonic`) after which no cell begins that would end later, by what
             others took.
-        scratch: gets the images as PNG files; None: the output folder.
 
     Raises:
         DiskError: if nothing can be written.
@@ -111,187 +141,118 @@ def run(
     kept = output / FOLDER / folder_name(about)
     with writing(kept):
         kept.mkdir(parents=True, exist_ok=True)
-    found: list[Measured] = []
-    left, spent = list(cells), 0.0
-    for cell in cells:
-        before = _kept(kept / f"{cell}.json", about)
-        if before is not None:
-            found.append(before)
-            left.remove(cell)
+    known = [read(path) for cell in cells if (path := kept / f"{cell}.json").exists()]
+    found = {one.cell: one for one in known if one.epochs}
     if found:
         show(f"{len(found)} of {len(cells)} cells were measured before, in {kept}")
-    for number, cell in enumerate(left, start=1):
-        longest = _expected(found, cell)
-        if time.monotonic() + ROOM * longest > until:
-            missing = len(cells) - len(found)
-            show(
-                f"The time is up: {missing} of {len(cells)} cells are left; give the command again"
-            )
-            break
-        files = None
-        if PATTERNS[cell.pattern].files:
-            files = images_of.as_files(images, (scratch or output) / FILES, show)
-        begun = time.monotonic()
-        measured = _measure(cell, images, files, config, epochs, about)
-        atomic_file.write(kept / f"{cell}.json", json.dumps(measured.to_json()).encode())
-        found.append(measured)
-        took = time.monotonic() - begun
-        spent += took
-        rest = spent / number * (len(cells) - len(found))
-        line = in_words(measured, len(found), len(cells), took)
-        show(f"{line}; about {shown(rest)} left" if rest else line)
-    return found
+    left, spent = [cell for cell in cells if cell not in found], 0.0
+    with tempfile.TemporaryDirectory(prefix="bench-") as scratch:
+        files = Path(scratch) / "files"
+        for number, cell in enumerate(left, start=1):
+            if time.monotonic() + ROOM * _expected(found.values(), cell) > until:
+                break
+            if FILES in PATTERNS[cell.pattern] and not files.exists():
+                show("Writing the images as PNG files")
+                write(images, files)
+            began = time.monotonic()
+            found[cell] = measured = _measure(cell, images, files, config, about)
+            text = json.dumps(asdict(measured)).encode()
+            atomic_file.write(kept / f"{cell}.json", text)
+            took = time.monotonic() - began
+            spent += took
+            rest = shown(spent / number * (len(left) - number))
+            show(f"{len(found)} of {len(cells)}  {_in_words(measured, took)}; about {rest} left")
+    if missing := len(cells) - len(found):
+        show(f"The time is up: {missing} of {len(cells)} cells are left; give the command again")
+    return missing
 
 
-def folder_name(about: Mapping[str, Any]) -> str:
-    """Return the folder of a config's cells of so many epochs on these devices.
+def work(config: Config, images: Images) -> str:
+    """Return what an epoch computes, in words; only rows with the same work are compared."""
+    options = ", ".join(f"{name}={value}" for name, value in sorted(config.model_options.items()))
+    count, *form = images.train.pixels.shape
+    return f"{config.model}({options}) on {count:,} images of {'x'.join(map(str, form))}"
+
+
+def folder_name(about: dict[str, Any]) -> str:
+    """Return the folder of the cells with the same `about`, of as many CPU cores as may be.
 
     >>> folder_name({"config": "cifar100_wrn", "devices": "8 x TPU v5 lite (tpu)", "epochs": 3})
-    'cifar100-wrn-8-x-tpu-v5-lite-tpu-3-epochs'
+    'cifar100-wrn-8-x-tpu-v5-lite-tpu-3-epochs-d2729e38'
     """
     named = f"{about['config']} {about['devices']} {about['epochs']} epochs".lower()
-    return re.sub("[^a-z0-9]+", "-", named).strip("-")
-
-
-def in_words(measured: Measured, number: int, count: int, seconds: float) -> str:
-    """Return a line about a cell."""
-    start = f"{number} of {count}  {measured.cell!s:24}"
-    times = measured.times
-    if times is None:
-        return f"{start}  n/a: {measured.reason}"
-    return (
-        f"{start}  {times.mean:.2f} s an epoch, {times.rate:,.0f} images/s,"
-        f" {times.images:,.0f} images an epoch, {times.compiling:.1f} s compiling; {seconds:.0f} s"
-    )
-
-
-def _measure(
-    cell: Cell,
-    images: Images,
-    files: Path | None,
-    config: Config,
-    epochs: int,
-    about: dict[str, Any],
-) -> Measured:
-    import jax
-    import keras
-
-    from workbench.benchmark import fit_way, own_way
-
-    here, ours = devices.found(), cell.way != FIT
-    # On a CPU fit computes as it does by itself: on one device, with every core.
-    count = here.count if ours or here.platform != "cpu" else 1
-    before, peak = keras.config.dtype_policy(), peak_bytes() or 0
-    way = own_way.train if ours else fit_way.train
-    try:
-        if cell.batch % count:
-            raise ConfigError(f"a batch of {cell.batch} does not split over {count} devices")
-        keras.distribution.set_distribution(
-            keras.distribution.DataParallel() if count > 1 else None
-        )
-        keras.config.set_dtype_policy(about["precision"])
-        with jax.default_matmul_precision(devices.matmul_precision(about["precision"])):
-            times = way(cell, images, files, config, epochs)
-    except (ConfigError, DeviceError) as error:
-        return Measured(cell, None, str(error).splitlines()[0], about)
-    except Exception as error:
-        if isinstance(error, PipelineError) or not devices.exhausted(error):
-            raise
-        return Measured(cell, None, "out of memory", about)
-    finally:
-        keras.distribution.set_distribution(None)
-        keras.config.set_dtype_policy(before)
-        keras.utils.clear_session(free_memory=True)
-    now = peak_bytes() or 0  # of the whole process: what an earlier cell took hides what is less
-    return Measured(cell, times, "", {**about, "peak_bytes": now if now > peak else None})
-
-
-def peak_bytes() -> int | None:
-    """Return the most memory that a device has had in use so far; None where it does not say."""
-    import jax
-
-    found = [one.memory_stats() for one in jax.local_devices()]
-    peaks = [each["peak_bytes_in_use"] for each in found if each and "peak_bytes_in_use" in each]
-    return max(peaks, default=None)
-
-
-def work(model: str, options: Mapping[str, Any], shape: Sequence[int]) -> str:
-    """Return what an epoch computes; only rows with the same work are compared.
-
-    >>> work("wide_resnet", {"n": 4, "k": 7}, (50_000, 32, 32, 3))
-    'wide_resnet(k=7, n=4) on 50,000 images of 32x32x3'
-    """
-    given = ", ".join(f"{name}={options[name]}" for name in sorted(options))
-    count, *form = shape
-    return f"{model}({given}) on {count:,} images of {'x'.join(map(str, form))}"
+    deciding = json.dumps({**about, "cpus": None}, sort_keys=True)
+    digest = hashlib.sha256(deciding.encode()).hexdigest()
+    return re.sub("[^a-z0-9]+", "-", f"{named} {digest[:8]}").strip("-")
 
 
 def _about(config: Config, images: Images, epochs: int) -> dict[str, Any]:
-    here, counts = devices.found(), operation_counts.of(config)
+    here = devices.found()
+    settings = {name: value for name, value in config.to_json().items() if name not in UNIMPORTANT}
     return {
         "devices": str(here),
         "precision": devices.precision(config.precision, here),
         "versions": provenance.versions(),
         "cpus": devices.cores(),
         "config": config.name,
-        "work": work(config.model, config.model_options, images.train.shape),
+        "work": work(config, images),
         "images": images.source,
         "real": images.real,
-        "count": len(images.train),
         "epochs": epochs,
-        "operations": {
-            "nominal": counts.nominal,
-            "in_bounds": None if math.isnan(counts.in_bounds) else counts.in_bounds,
-        },
-        "settings": {  # as JSON gives them back
-            name: value
-            for name, value in json.loads(json.dumps(config.to_json())).items()
-            if name not in kept_plans.NOTHING
-        }
-        | {"custom_code": custom_code.digest(config)},
+        "settings": {**settings, "custom_code": custom_code.digest(config)},
     }
 
 
-def _kept(path: Path, about: dict[str, Any]) -> Measured | None:
-    """Return a cell of an earlier call; None if it was not trained: by now it may be.
+def _measure(
+    cell: Cell, images: Images, files: Path, config: Config, about: dict[str, Any]
+) -> Measured:
+    import jax
+    import keras
 
-    Raises:
-        ConfigError: if it was measured otherwise.
+    from workbench.benchmark import training
+
+    here, precision, before = devices.found(), about["precision"], keras.config.dtype_policy()
+    train = training.fit if cell.way == FIT else training.ours
+    # On a CPU fit computes as it does by itself: on one device, with every core.
+    count = 1 if cell.way == FIT and here.platform == "cpu" else here.count
+    date = datetime.now(UTC).isoformat(timespec="seconds")
+    try:
+        if cell.batch % count:
+            raise ConfigError(f"a batch of {cell.batch} does not split over {count} devices")
+        split = keras.distribution.DataParallel() if count > 1 else None
+        keras.distribution.set_distribution(split)
+        keras.config.set_dtype_policy(precision)
+        with jax.default_matmul_precision(devices.matmul_precision(precision)):
+            clock = train(cell, images, files, config, about["epochs"])
+        return Measured(cell, about, date, clock.before, clock.epochs)
+    except Exception as error:
+        refused = isinstance(error, ConfigError | DeviceError)
+        if not refused and not devices.exhausted(error):
+            raise
+        reason = str(error).splitlines()[0] if refused else "out of memory"
+        return Measured(cell, about, date, reason=reason)
+    finally:
+        keras.distribution.set_distribution(None)
+        keras.config.set_dtype_policy(before)
+        keras.utils.clear_session(free_memory=True)
+
+
+def _in_words(measured: Measured, took: float) -> str:
+    """Return a line about a cell."""
+    if not measured.epochs:
+        return f"{measured.cell!s:24}  n/a: {measured.reason}"
+    found = measured.summary()
+    return (
+        f"{measured.cell!s:24}  {found['mean']:.2f} s an epoch,"
+        f" {found['images'] / found['mean']:,.0f} images/s, {found['images']:,.0f} images an epoch,"
+        f" {found['compiling']:.1f} s compiling; {took:.0f} s"
+    )
+
+
+def _expected(found: Iterable[Measured], cell: Cell) -> float:
+    """Return how many seconds a cell may take: as the slowest of its way and batch; else of its
+    way; 0 if there is none.
     """
-    if not path.exists():
-        return None
-    measured = read(path)
-    if measured.times is None:
-        return None
-    for name in ALIKE:
-        then, now = measured.about.get(name), about[name]
-        if then == now:
-            continue
-        if isinstance(now, dict):
-            both = then or {}, now
-            others = sorted(key for key in {**both[0], **now} if both[0].get(key) != now.get(key))
-            then, now = ({key: each.get(key) for key in others} for each in both)
-        raise ConfigError(
-            f"{path} was measured with {name} {then!r}; this call has {now!r}.\n"
-            "Choose another --output, or give the earlier options. On Kaggle:\n"
-            "python -m commands push-bench --fresh"
-        )
-    return measured
-
-
-def _expected(found: Sequence[Measured], cell: Cell) -> float:
-    """Return how many seconds a cell will take, by those that are like it; 0 if there are none."""
-    like = [one for one in found if one.times and one.cell.way == cell.way]
-    if not like:
-        return 0.0
-
-    def seconds(one: Measured) -> float:
-        assert one.times is not None  # noqa: S101 - it is in `like`
-        return one.times.before + sum(epoch.seconds for epoch in one.times.epochs)
-
-    def unlike(one: Measured) -> tuple[object, ...]:
-        pattern = one.cell.pattern != cell.pattern
-        files = PATTERNS[one.cell.pattern].files != PATTERNS[cell.pattern].files
-        return pattern, files, abs(math.log(one.cell.batch / cell.batch)), -seconds(one)
-
-    return seconds(min(like, key=unlike))
+    alike = [one for one in found if one.cell.way == cell.way]
+    same = [one for one in alike if one.cell.batch == cell.batch]
+    return max((one.seconds for one in same or alike), default=0.0)

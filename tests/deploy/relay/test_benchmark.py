@@ -10,7 +10,7 @@ from tests.deploy import steps
 from tests.deploy.relay.conftest import with_kernel
 from tests.deploy.small import connect
 from tests.localkaggle.pushed_notebooks import Scripted
-from workbench.benchmark.session import COMPLETE
+from workbench.benchmark.command import COMPLETE
 
 COMPETITION, OWN = "competitions/digits", "notebooks/rehearsal/digits-bench"
 

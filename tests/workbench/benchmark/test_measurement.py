@@ -3,8 +3,8 @@ what is compiled, what is kept.
 """
 
 import json
+import shutil
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -13,53 +13,48 @@ from hypothesis import strategies as some
 
 from pipeline import config as config_module
 from pipeline.errors import ConfigError
-from workbench.benchmark import bench_command, cells, images, measurement, own_way
-from workbench.benchmark.cells import FEEDS, FIT, OURS, OWN_FEED, PATTERNS, UNSCALED, WAYS, Cell
+from workbench.benchmark import command, grid, images, measurement, training
+from workbench.benchmark.grid import FIT, GENERATOR, OURS, OWN, PATTERNS, Cell
 
 COUNT, TEST, BATCH, EPOCHS = 50, 10, 16, 3
 CELLS = (
     *("fit-1-whole-16", "ours-1-own-16", "fit-6-generator-16", "ours-6-own-16"),
     *("fit-1-truncated-16", "fit-1-generator-16"),
 )
-trains_a_grid = pytest.mark.slow
-
-
+GRID = {"pattern": "1,6", "images": str(COUNT), "batch": str(BATCH)}
 NUMBERS = some.sets(some.sampled_from(sorted(PATTERNS)), min_size=1)
 SIZES = some.sets(some.integers(1, 4096), min_size=1, max_size=5)
+trains_a_grid = pytest.mark.slow
 
 
 @settings(max_examples=20)
 @given(NUMBERS, SIZES)
-def test_a_grid_has_every_possible_cell_once_and_compares_both_ways_if_it_is_cut(numbers, sizes):
-    """Each cell of ours follows the same of fit, the unscaled rate is for one pattern alone, and
-    the smallest batch comes first.
-    """
-    found = cells.grid(numbers, sizes)
+def test_a_grid_has_each_cell_once_and_compares_both_ways_if_it_is_interrupted(numbers, sizes):
+    """Each cell of ours follows the same of fit, and the smallest batch comes first."""
+    found = grid.cells(numbers, sizes)
 
-    asked = (Cell(*each) for each in product(WAYS, numbers, (*FEEDS, OWN_FEED), sizes))
-    possible = {cell for cell in asked if cells.possible(cell)}
-    left_out = possible - set(found)
-    assert len(found) == len(set(found)) and set(found) <= possible
-    assert {cell.way for cell in left_out} <= {UNSCALED}
-    assert len({cell.pattern for cell in found if cell.way == UNSCALED}) <= 1
+    feeds = sum(len(grid.feeds(number)) for number in numbers)
+    alone = sum(number < 7 for number in numbers)
+    assert len(found) == len({*found}) == (feeds + alone) * len(sizes)
     assert found[0].batch == min(sizes)
     for before, cell in zip([None, *found], found, strict=False):
-        if cell.way != FIT:
-            assert before.way == {OURS: FIT, UNSCALED: OURS}[cell.way]
-            assert (before.pattern, before.batch) == (cell.pattern, cell.batch)
+        if cell.way == OURS:
+            assert before == Cell(FIT, cell.pattern, grid.feeds(cell.pattern)[0], cell.batch)
 
 
 @pytest.mark.parametrize(
-    ("read", "texts", "said"),
+    ("name", "texts", "said"),
     [
-        (cells.read_patterns, "0 9 1..9 3..1 x 1,,2 .. -1", "numbers from 1 to 8"),
-        (cells.read_batches, "0 64, x 64.5 -64", "images a step"),
+        ("pattern", "0 9 1..9 3..1 x 1,,2 .. -1", "whole numbers, .* from 1 to 8"),
+        ("batch", "0 64, x 64.5 -64 1..99999999", "whole numbers"),
+        ("epochs", "1 x 3,4 -1", "a whole number from 2"),
+        ("images", "0 0.5", "a whole number"),
     ],
 )
-def test_a_pattern_or_batch_that_is_none_is_named_with_the_edit(read, texts, said):
-    for text in ["", *texts.split()]:
-        with pytest.raises(ConfigError, match=rf"expected {said}(.|\n)*--(pattern|batch) \d"):
-            read(text)
+def test_an_option_that_cannot_work_is_named_with_the_edit(name, texts, said):
+    for text in texts.split():
+        with pytest.raises(ConfigError, match=rf"--{name} .*expected {said}(.|\n)*--{name} \d"):
+            command.read(config_module.load("digits"), {name: text})
 
 
 @pytest.fixture(scope="module")
@@ -75,76 +70,134 @@ def small():
 
 @pytest.fixture(scope="module")
 def bench(small, tmp_path_factory):
-    """Return a function that gives the command, its folder, and what it measured first."""
-    output = tmp_path_factory.mktemp("bench")
+    """Return a folder with a grid, and its cells in the order in which they were measured."""
+    output, shown = tmp_path_factory.mktemp("bench"), list[str]()
+    found = command.run(small, None, output, command.read(small, GRID), shown.append)
+    assert found["left"] == 0
+    names = [line.split()[3] for line in shown if " of 6 " in line]
+    (folder,) = output.glob("cells/*")
+    return output, {name: measurement.read(folder / f"{name}.json") for name in names}
 
-    def give(**options: str) -> tuple[list[str], dict[str, measurement.Measured]]:
-        shown: list[str] = []
-        given = {"pattern": "1,6", "images": str(COUNT), "batch": str(BATCH), **options}
-        found = bench_command.run(small, None, output, given, shown.append)
-        made = [measurement.of_json(one) for one in found["cells"]]
-        return shown, {str(one.cell): one for one in made}
 
-    return give, output, give()[1]
+def again(config, output, **options):
+    """Measure on, with no time for another cell; return what is left, and the lines."""
+    shown = list[str]()
+    asked = command.read(config, {**GRID, **options})._replace(minutes=-1.0)
+    return command.run(config, None, output, asked, shown.append)["left"], "\n".join(shown)
 
 
 @trains_a_grid
 def test_each_cell_counts_the_images_that_the_devices_were_given(bench):
     """Both ways of both patterns, then the other feeds. Fit's generator leaves some out, three
     steps of sixteen, of fifty images in four batches; it validates no more whole batches than there
-    are, but one. A ragged batch costs one compilation more, which a truncated set saves.
+    are, but one.
     """
-    measured = bench[2]
+    measured = bench[1]
 
     def epochs(cell, name):
-        return [getattr(epoch, name) for epoch in measured[cell].times.epochs]
+        return [epoch[name] for epoch in measured[cell].epochs]
 
     assert tuple(measured) == CELLS
     assert epochs("fit-1-whole-16", "images") == [COUNT] * EPOCHS
     assert epochs("fit-1-truncated-16", "images") == [48] * EPOCHS
-    generated = epochs("fit-1-generator-16", "images")
-    assert set(generated) == {48, 34} and generated[0] == 48
+    assert 34 in epochs("fit-1-generator-16", "images")
+    assert {*epochs("fit-1-generator-16", "images")} <= {48, 34}
     assert sum(epochs("ours-1-own-16", "images")) == -(-COUNT * EPOCHS // BATCH) * BATCH
     assert epochs("ours-6-own-16", "validated") == [TEST] * EPOCHS
     assert epochs("fit-6-generator-16", "validated") == [TEST] * EPOCHS
     assert epochs("fit-1-whole-16", "validated") == [0] * EPOCHS
-    whole, truncated = (epochs(f"fit-1-{feed}-16", "compiled") for feed in ("whole", "truncated"))
-    assert whole[0].count("jit(train_step)") == 2 and truncated[0].count("jit(train_step)") == 1
-    assert whole[1:] == truncated[1:] == [()] * (EPOCHS - 1)
     about = measured[CELLS[0]].about  # for throughput only: nothing can be learned from noise
     assert not about["real"] and "for throughput only" in about["images"]
-    (path,) = bench[1].glob(f"cells/*/{CELLS[0]}.json")
-    assert json.loads(path.read_text())["about"] == about
 
 
 @trains_a_grid
-def test_a_cell_of_another_grid_is_not_taken_for_one_of_this(bench, small, monkeypatch):
-    """Nor one of another network's settings, or of other versions."""
-    give, output, _ = bench
+def test_compilation_is_known_by_epoch(bench):
+    """Programs compile in the first epoch, whose seconds hold that."""
+    for one in bench[1].values():
+        first, *later = one.epochs
+        assert 0 < first["compiling"] < first["seconds"]
+        if one.cell.feed != GENERATOR:  # its ragged batch may come later
+            assert [epoch["compiling"] for epoch in later] == [0.0] * (EPOCHS - 1)
 
-    with pytest.raises(ConfigError, match=r"with work .* on 50 images(.|\n)*--output"):
-        give(images="40")
-    rate = replace(small.optimizer, base_rate=0.5)
-    faster = replace(small, optimizer=rate, patience=2)
-    with pytest.raises(ConfigError, match=r"with settings {'optimizer': (?!.*patience)(.|\n)*0\.5"):
-        bench_command.run(faster, None, output, {"images": str(COUNT), "batch": "16"}, print)
-    here = measurement.provenance.versions()
-    monkeypatch.setattr(measurement.provenance, "versions", lambda: here | {"jax": "0.1"})
-    with pytest.raises(ConfigError, match=r"with versions {'jax': '[\d.]+'}; .*{'jax': '0.1'}"):
-        give()
+
+@trains_a_grid
+def test_a_grid_goes_on_where_a_session_stopped(bench, small, tmp_path):
+    """What was measured is not measured again, what failed is; no cell begins after the time."""
+    output = tmp_path / "bench"
+    shutil.copytree(bench[0], output)
+    (failed,) = output.glob(f"cells/*/{CELLS[1]}.json")
+    cell = json.loads(failed.read_text())
+    failed.write_text(json.dumps({**cell, "epochs": [], "reason": "out of memory"}))
+    (lost,) = output.glob(f"cells/*/{CELLS[2]}.json")
+    lost.unlink()
+
+    left, shown = again(small, output)
+
+    assert left == 2 and not lost.exists()
+    assert "4 of 6 cells were measured before" in shown and "2 of 6 cells are left" in shown
+
+
+@trains_a_grid
+def test_a_cell_of_a_different_grid_is_not_taken_for_one_of_this(bench, small):
+    """Nor one of a different network's settings, or of other versions."""
+    output, _ = bench
+    assert again(small, output)[0] == 0
+
+    rate = replace(small, optimizer=replace(small.optimizer, base_rate=0.5))
+    lefts = [again(rate, output)[0], again(small, output, images="40")[0]]
+    lefts.append(again(small, output, epochs="4")[0])
+
+    assert lefts == [6] * 3
+    about = bench[1][CELLS[0]].about
+    updated = {**about, "versions": {**about["versions"], "jax": "0.1"}}
+    assert measurement.folder_name(updated) != measurement.folder_name(about)
+
+
+def test_a_cell_is_expected_to_take_as_long_as_the_slowest_of_its_batch():
+    """Of its way, where none has its batch."""
+
+    def took(way, pattern, batch, seconds):
+        cell = Cell(way, pattern, OWN, batch)
+        return measurement.Measured(cell, {}, "", 1.0, [{"seconds": seconds}])
+
+    found = [took(OURS, 1, 64, 9.0), took(OURS, 3, 64, 19.0), took(OURS, 1, 256, 4.0)]
+    expected = [
+        measurement._expected(found, Cell(way, 6, OWN, batch))
+        for way, batch in ((OURS, 256), (OURS, 64), (OURS, 128), (FIT, 64))
+    ]
+
+    assert expected == [5.0, 20.0, 20.0, 0.0]
 
 
 WHOLE = '"cell": {"way": "fit", "pattern": 1, "feed": "whole", "batch": 4}'
 
 
-@pytest.mark.parametrize("text", ["[]", f'{{{WHOLE}, "times": null, "reason": "", "about": {{}}}}'])
+@pytest.mark.parametrize("text", ["[]", f'{{{WHOLE}, "reason": ""}}', "{"])
 def test_a_corrupt_cell_is_named(tmp_path, text):
-    path = tmp_path / "cells" / "cpu" / "fit-1-whole-16.json"
-    path.parent.mkdir(parents=True)
+    path = tmp_path / "fit-1-whole-16.json"
     path.write_text(text)
 
     with pytest.raises(ConfigError, match=r"fit-1-whole-16.json is no cell(.|\n)*Remove it"):
         measurement.read(path)
+
+
+@trains_a_grid
+def test_a_session_takes_the_cells_of_those_before_and_notes_when_none_is_left(
+    bench, small, tmp_path, monkeypatch
+):
+    """Another batch is left, for which a session of seconds has no time."""
+    monkeypatch.setenv("LOCALKAGGLE_ROOT", str(tmp_path))
+    shutil.copytree(bench[0] / "cells", tmp_path / "input/notebooks/ann/bench/cells")
+    config = replace(small, competition=images.CIFAR100, session_hours=0.001)
+    options = command.read(config, GRID)
+
+    command.run_on_kaggle(config, options, tmp_path / "complete", print)
+    command.run_on_kaggle(config, options._replace(batch=[8, 16]), tmp_path / "partial", print)
+
+    done, partial = (tmp_path / name for name in ("complete", "partial"))
+    for output in (done, partial):
+        assert {path.stem for path in output.glob("cells/*/*.json")} == {*CELLS}
+    assert (done / command.COMPLETE).exists() and not (partial / command.COMPLETE).exists()
 
 
 def test_a_config_with_every_augmentation_trains_each_pattern():
@@ -153,28 +206,34 @@ def test_a_config_with_every_augmentation_trains_each_pattern():
     data = replace(config.data, crop_padding=5, flip=True, mixup=0.2, cutmix=1.0)
     proposed = replace(config, data=data, views=10, folds=5, warmup_epochs=config.epochs / 2)
 
-    for one in cells.grid(PATTERNS, (16, 32), (OURS, UNSCALED)):
-        assert own_way.of_cell(proposed, one, EPOCHS).views == 1
+    for one in grid.cells(PATTERNS, (16, 32)):
+        found, augmented = (
+            training.of_cell(proposed, one, EPOCHS),
+            grid.AUGMENTATION in PATTERNS[one.pattern],
+        )
+        assert (found.batch, found.views, found.data.mixup) == (one.batch, 1, 0.0)
+        assert (found.data.flip, found.data.crop_padding) == (augmented, 4 * augmented)
 
 
 def test_files_hold_the_same_images(small, tmp_path):
     """PNG loses nothing."""
-    made = images.made(small.data.shape, 10).first(COUNT)
-    folder = images.as_files(made, tmp_path / "files", lambda line: None)
+    made = images.made(small.data.shape, 10).first(COUNT, TEST)
+    images.write(made, tmp_path)
 
-    pixels, labels = own_way.decoded(folder / "train", small.data)
+    found = training.decoded(tmp_path / "train", small.data)
 
-    order = np.lexsort((pixels.reshape(COUNT, -1).sum(axis=1), labels))
-    expected = np.lexsort((made.train.reshape(COUNT, -1).sum(axis=1), made.train_labels))
-    assert np.array_equal(pixels[order], made.train[expected])
-    assert PATTERNS[6].files
+    pixels, labels = found.pixels.reshape(COUNT, -1), made.train.pixels.reshape(COUNT, -1)
+    order = np.lexsort((pixels.sum(axis=1), found.labels))
+    expected = np.lexsort((labels.sum(axis=1), made.train.labels))
+    assert np.array_equal(found.pixels[order], made.train.pixels[expected])
+    assert np.array_equal(found.labels[order], made.train.labels[expected])
 
 
 def test_images_split_over_devices_with_their_ragged_batches(small):
     """Keras splits each batch, the last one too."""
-    made = images.made(small.data.shape, 10).first(COUNT + 3)
+    made = images.made(small.data.shape, 10).first(COUNT + 3, TEST)
 
-    found = made.split_over(8)
+    found = made.whole(8)
 
-    assert (len(found.train), len(found.test_labels)) == (48, 8) and "for 8 devices" in found.source
-    assert found.split_over(8) is found
+    assert (len(found.train.labels), len(found.test.pixels)) == (48, 8)
+    assert "48 and 8 of them" in found.source and found.whole(8) is found

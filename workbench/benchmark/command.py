@@ -1,0 +1,175 @@
+"""The benchmark as `python -m workbench bench` and the bench notebook start it."""
+
+import math
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from formats import atomic_file
+from pipeline.config import Config
+from pipeline.errors import ConfigError
+from pipeline.runtime import backend, devices, mounts
+from workbench.benchmark import grid, images, measurement
+from workbench.benchmark.grid import PATTERNS
+
+SMALL = {"k": 1, "n": 1, "kernel_size": 3}
+HOURS = 9.0  # Kaggle's cap for a TPU, the least of its machines
+COMPLETE = "complete.json"  # in the output of a session that measured the last of its cells
+Show = Callable[[str], None]
+
+
+class Options(NamedTuple):
+    """What the options mean.
+
+    Attributes:
+        batch, pattern: those of the grid.
+        epochs: of each training.
+        images: to train on at most.
+        minutes: after which no other cell begins.
+    """
+
+    batch: list[int]
+    pattern: list[int]
+    epochs: int = 3
+    images: int = 10**7
+    minutes: float = math.inf
+
+
+class Range(NamedTuple):
+    """What an option may be: from `least` to `most`, or several of these."""
+
+    example: str
+    least: int = 1
+    most: int = 10**7
+    several: bool = False
+
+
+RANGES = {
+    "batch": Range("64,128,256", most=2**16, several=True),
+    "pattern": Range("1,3 or 1..8", most=len(PATTERNS), several=True),
+    "epochs": Range("3", least=2),  # the first compiles
+    "images": Range("10000"),
+    "minutes": Range("60"),
+}
+
+
+def read(config: Config, given: Mapping[str, str]) -> Options:
+    """Return what the options mean, before anything is measured.
+
+    Args:
+        given: texts by the names of `workbench.options.BENCH`; "", or not there: the default.
+
+    Raises:
+        ConfigError: if an option is not a number, or out of its range.
+    """
+    sizes = [config.batch // part for part in (4, 2, 1) if config.batch % part == 0]
+    asked: dict[str, Any] = {"batch": sizes, "pattern": [*PATTERNS]}
+    for name, text in given.items():
+        if text:
+            found = numbers(name, text)
+            asked[name] = found if RANGES[name].several else found[0]
+    return Options(**asked)
+
+
+def numbers(name: str, text: str) -> list[int]:
+    """Return the whole numbers of an option.
+
+    >>> numbers("pattern", "1..3,8")
+    [1, 2, 3, 8]
+    """
+    example, least, most, several = RANGES[name]
+    expected = "whole numbers, as 2,4 or 2..4, each" if several else "a whole number"
+    found = set[int]()
+    for part in text.split(","):
+        match = re.fullmatch(r"\s*(\d{1,8})(?:\.\.(\d{1,8}))?\s*", part)
+        first, last = (int(match[1]), int(match[2] or match[1])) if match else (0, 0)
+        if not least <= first <= last <= most or (not several and not text.isdecimal()):
+            raise ConfigError(
+                f"--{name} {text[:40]}: expected {expected} from {least} to {most}.\n"
+                f"Correct it: --{name} {example}"
+            )
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def use_cores(options: Options) -> None:
+    """Let JAX split this CPU into devices that divide each batch. Call it before JAX computes."""
+    backend.use_every_core(math.gcd(*options.batch))
+
+
+def run(
+    config: Config, folder: Path | None, output: Path, options: Options, show: Show
+) -> dict[str, Any]:
+    """Measure a grid, and return its output folder and how many cells are left.
+
+    Args:
+        folder: of a competition; None: as `workbench.benchmark.images.find` says.
+        output: gets a file per cell.
+
+    Raises:
+        ConfigError: if the config has no images in classes, or fewer than a batch.
+    """
+    until = time.monotonic() + 60 * options.minutes
+    images.require(config)
+    if config.model != "wide_resnet":
+        text = ", ".join(f"{name}={value}" for name, value in SMALL.items())
+        show(f"{config.name} has {config.model}; a WideResNet ({text}) is trained in its place")
+        config = replace(config, model="wide_resnet", model_options=SMALL)
+    found, here = images.find(config, folder, show), devices.found()
+    count = len(found.train.labels)
+    found = found.first(options.images, max(len(found.test.labels) * options.images // count, 1))
+    if here.platform != "cpu":  # where fit computes on one device
+        found = found.whole(here.count)
+    count, largest = len(found.train.labels), max(options.batch)
+    if count < largest:
+        raise ConfigError(
+            f"--batch {largest}: there are {count} images to train on.\n"
+            "Give smaller batches, or more images."
+        )
+    show(f"Images: {count:,} to train on, {len(found.test.labels):,} to validate; {found.source}")
+    cells = grid.cells(options.pattern, options.batch)
+    left = measurement.run(
+        cells, config, found, output, epochs=options.epochs, until=until, show=show
+    )
+    return {"output": str(output), "cells": len(cells) - left, "left": left}
+
+
+def run_on_kaggle(config: Config, options: Options, output: Path, show: Show) -> None:
+    """Measure in a session of Kaggle what those before it have not, as long as it lasts.
+
+    Args:
+        output: gets their cells, too, and `COMPLETE` once no cell is left, so that the next push
+            asks for no session in vain.
+    """
+    inputs, copied = mounts.root() / "input", 0
+    for place in mounts.OUTPUTS:
+        for path in inputs.glob(f"{place}/{measurement.FOLDER}/*/*.json"):
+            target = output / measurement.FOLDER / path.parent.name / path.name
+            if not target.exists():
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(path, target)
+                copied += 1
+    show(f"{copied} cells of earlier sessions")
+    folder = None
+    if images.mounted(config):
+        marker = config.data.sample_submission
+        folder = mounts.competition(inputs, config.competition, marker)
+    options = options._replace(minutes=session_minutes(config))
+    if not run(config, folder, output, options, show)["left"]:
+        atomic_file.write(output / COMPLETE, b"{}\n")
+
+
+def session_minutes(config: Config) -> float:
+    """Return how long cells may begin: until ten minutes, or a quarter, before a session ends.
+
+    >>> from pipeline import config
+    >>> digits = config.load("digits")
+    >>> [session_minutes(replace(digits, session_hours=hours)) for hours in (None, 0.1)]
+    [530.0, 4.5]
+    """
+    session = 60 * min(config.session_hours or HOURS, HOURS)
+    return session - min(session / 4, 10)

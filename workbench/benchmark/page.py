@@ -1,0 +1,285 @@
+"""The page of any runs of the benchmark, beside that of 2018: it stays at home."""
+
+import json
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import asdict
+from functools import partial
+from itertools import permutations
+from pathlib import Path
+from typing import Any
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from formats import atomic_file
+from formats.errors import writing
+from pipeline.errors import ConfigError
+from pipeline.figures import drawing
+from workbench.benchmark import measurement
+from workbench.benchmark.grid import EXTRAS, FIT, OWN, PATTERNS, WHOLE, feeds
+from workbench.benchmark.measurement import FOLDER, Measured
+from workbench.pages import html
+from workbench.plan import accelerators
+
+FILE, PATTERN, ACCURACY = "bench.html", 3, 0.5
+# Seconds that koshian2/TPU-Benchmark measured, from its result.md and result_appendix.md: a TPU
+# v2-8 and an unnamed GPU of Colab; in another session pattern 1 with each feed.
+PUBLISHED = Path(__file__).with_name("published.csv")
+WORK = "wide_resnet(k=7, kernel_size=7, n=4) on 50,000 images of 32x32x3"
+IMAGES = 50_000
+TOTAL = 20  # epochs, as in 2018
+EPOCHS = (10, 20, 50, 100, 200, 500, 1000, 2000)  # whose seconds are drawn
+# Titles and forms of the columns of a table; others have their own name, and are ratios.
+COLUMNS = {
+    "label": ("device and way", "{}"),
+    "precision": ("precision", "{}"),
+    "batch": ("best batch", "{:.0f}"),
+    "name": ("training", "{}"),
+    "before": ("before, s", "{:,.1f}"),
+    "first": ("epoch 1, s", "{:,.1f}"),
+    "mean": ("later, s", "{:,.2f}"),
+    "deviation": ("s.d.", "{:,.2f}"),
+    "total": (f"{TOTAL} epochs, s", "{:,.0f}"),
+    "images": ("images", "{:,.0f}"),
+    "rate": ("images/s", "{:,.0f}"),
+    "validated": ("validated", "{:,.0f}"),
+    "compiling": ("compiling, s", "{:,.1f}"),
+    "accuracy": ("accuracy", "{:.3f}"),
+    "reached": ("epochs", "{:.0f}"),
+    "seconds": ("seconds", "{:,.1f}"),
+    "quota": ("of a week's quota", "{:.2%}"),
+}
+EVERY = ("name", *[*COLUMNS][4:14])
+RATIO = "{:.2f}"
+
+
+def write(
+    folders: Sequence[Path],
+    output: Path,
+    show: Callable[[str], None],
+    *,
+    pattern: int = 0,
+    accuracy: float = ACCURACY,
+) -> dict[str, Any]:
+    """Write the page and its picture, and return their paths and what was compared.
+
+    Args:
+        folders: with the cells of runs, of any devices; none: the benchmark of 2018 alone.
+        output: gets bench.html and bench.png.
+        pattern: that is compared; 0: the benchmark's headline, or the first that was measured.
+        accuracy: on the training images, to which the times are compared.
+
+    Raises:
+        ConfigError: if a folder has no cells, no run has the pattern, or the accuracy is not a
+            share.
+        DiskError: if nothing can be written.
+    """
+    if not 0 < accuracy < 1:
+        raise ConfigError(f"--accuracy {accuracy:g}: expected a share, as 0.9.\nCorrect it.")
+    measured = read(folders)
+    rows = table(measured, accuracy)
+    there = sorted({*rows["pattern"][~rows["old"]]})
+    chosen = pattern or (PATTERN if PATTERN in there or not there else there[0])
+    if there and chosen not in there:
+        raise ConfigError(
+            f"--pattern {chosen}: these runs measured {', '.join(map(str, there))} alone.\n"
+            "Give one of them, or leave the option out."
+        )
+    work = rows[rows["pattern"] == chosen]["work"].iloc[0]
+    alike = rows[rows["work"] == work]
+    main = alike[(alike["pattern"] == chosen) & alike["feed"].isin([feeds(chosen)[0], OWN])]
+    compared = compare(main, accuracy)
+    reached = alike.dropna(subset="seconds").sort_values("seconds")
+    advice = _advice(alike[~alike["old"]], reached, accuracy)
+    with writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+    draw = partial(_draw, main)
+    drawn = drawing.draw_each({output / "bench.png": draw}, show)
+    pixels = [np.asarray(Image.open(path).convert("RGB")) for path in drawn]
+    page = html.render(
+        "benchmark/page.html.j2",
+        "Trainings, timed",
+        advice=advice,
+        what=f"{work}; {_named(chosen)}",
+        pictures=[html.picture(picture, "seconds by batch and by epochs") for picture in pixels],
+        accuracy=f"{accuracy:g}",
+        about=dict.fromkeys(_about(one) for one in measured),
+        compared=_shown(compared, *compared),
+        reached=_shown(reached, "name", "reached", "seconds", "quota"),
+        more=_shown(more(rows), "label", *EXTRAS),
+        rows=_shown(rows, *EVERY),
+    )
+    path = atomic_file.write(output / FILE, page)
+    show(f"{(~rows['old']).sum()} trainings beside {rows['old'].sum()} of 2018: {path}")
+    return {
+        "page": str(path),
+        "pictures": [str(one) for one in drawn],
+        "pattern": chosen,
+        "compared": json.loads(compared.to_json(orient="records")),
+        "reached": json.loads(reached[["name", "reached", "seconds"]].to_json(orient="records")),
+        "advice": advice,
+    }
+
+
+def read(folders: Sequence[Path]) -> list[Measured]:
+    """Return the cells of any runs; of two trainings of one cell the newer one.
+
+    Raises:
+        ConfigError: if a folder has none, or a file is corrupt.
+    """
+    found: list[Measured] = []
+    for folder in folders:
+        paths = sorted((folder / FOLDER).glob("*/*.json"))
+        if not paths:
+            raise ConfigError(
+                f"{folder} holds no {FOLDER}/DEVICES/*.json; expected the output of a bench.\n"
+                "Correct the path, or measure: python -m workbench bench --config C --output DIR"
+            )
+        found += map(measurement.read, paths)
+    found.sort(key=lambda one: (bool(one.epochs), one.date))
+    of_run = "devices", "config", "work"
+    return [*{(one.cell, *(one.about[name] for name in of_run)): one for one in found}.values()]
+
+
+def table(measured: Sequence[Measured], accuracy: float) -> pd.DataFrame:
+    """Return a row per training of these cells and of 2018.
+
+    The columns are those of `about`, `Cell`, `Measured.summary` and `Measured.until`; `image`:
+    seconds per image, from the second epoch on; `quota`: the share of a week's quota that `seconds`
+    take; `old`: of 2018, where images are those that an epoch was meant to have.
+    """
+    records = [
+        one.about | asdict(one.cell) | one.summary() | one.until(accuracy) | {"old": False}
+        for one in measured
+        if one.epochs
+    ]
+    published = pd.read_csv(PUBLISHED, dtype={"config": str}).assign(
+        old=True, work=WORK, precision="", real=True, way=FIT, late=0.0, reached=None, seconds=None
+    )
+    whole = IMAGES // published["batch"] * published["batch"]
+    published["images"] = np.where(published["feed"] == WHOLE, IMAGES, whole)
+    rows = pd.DataFrame([*records, *published.to_dict("records")])
+    rows["seconds"] = rows["seconds"].astype(float)
+    rows["image"] = rows["mean"] / rows["images"]
+    rows["rate"] = 1 / rows["image"]
+    rows["total"] = rows[["before", "first", "late"]].sum(axis=1) + rows["mean"] * (TOTAL - 1)
+    rows["quota"] = rows["seconds"] / 3600 / rows["devices"].map(_weekly_hours)
+    made = np.where(rows["real"], "", ", made images")
+    rows["label"] = rows["devices"] + ", " + rows["config"] + ": " + rows["way"] + made
+    feed = np.where(rows["way"] == FIT, ", " + rows["feed"], "")
+    batch = ", batch " + rows["batch"].astype(str)
+    rows["name"] = rows["label"] + feed + batch + ", " + rows["pattern"].map(_named)
+    return rows
+
+
+def compare(rows: pd.DataFrame, accuracy: float) -> pd.DataFrame:
+    """Return how many times as long each device and way takes as the fastest.
+
+    Args:
+        rows: of `table`, of one work and pattern with its main feed.
+        accuracy: to which `seconds` lead.
+    """
+    best = rows.sort_values("image").groupby("label", sort=False).head(1).set_index("label")
+    columns = {"image at best batch": best["image"]}
+    for size, alike in rows.groupby("batch"):
+        columns[f"at {size}"] = alike.set_index("label")["image"]
+    columns[f"{TOTAL} epochs"] = best["total"]
+    columns[f"to accuracy {accuracy:g}"] = rows.groupby("label")["seconds"].min()
+    found = pd.DataFrame(columns).reindex(best.index)
+    found = found.dropna(axis="columns", thresh=min(2, len(found)))
+    ratios = found / found.min()
+    return pd.concat([best[["batch", "precision"]], ratios], axis="columns").reset_index()
+
+
+def more(rows: pd.DataFrame) -> pd.DataFrame:
+    """Return how many times as long an image takes with each of `EXTRAS` as without: the median
+    over batches and patterns, a row per device and way.
+    """
+    found = []
+    for (label, *_), alike in rows.groupby(["label", "work", "batch"]):
+        for one, other in permutations(alike.to_dict("records"), 2):
+            extra = _extras(one) - _extras(other)
+            if len(extra) == 1 and _extras(other) < _extras(one):
+                found.append((label, *extra, one["image"] / other["image"]))
+    ratios = pd.DataFrame(found, columns=["label", "extra", "times"])
+    return ratios.pivot_table("times", "label", "extra", aggfunc="median").reset_index()
+
+
+def _extras(row: dict[Hashable, Any]) -> set[str]:
+    """Return which of `EXTRAS` a row has: those of its pattern, and a feed that is not usual."""
+    return {*PATTERNS[row["pattern"]], row["feed"]} - {feeds(row["pattern"])[0], OWN}
+
+
+def _named(pattern: int) -> str:
+    return ", ".join(PATTERNS[pattern]) or "training alone"
+
+
+def _weekly_hours(device: str) -> float:
+    """Return the hours of a week's quota of Kaggle for such devices; NaN where there is none."""
+    runtime = accelerators.RUNTIMES.get(accelerators.named(device))
+    return (runtime and runtime.weekly_hours) or np.nan
+
+
+def _shown(rows: pd.DataFrame, *columns: str) -> dict[str, Any]:
+    """Return the head and the cells of a table."""
+    forms = {name: COLUMNS.get(name, (name, RATIO)) for name in columns}
+    cells = [
+        ["—" if pd.isna(row[name]) else forms[name][1].format(row[name]) for name in columns]
+        for row in rows.reindex(columns=columns).to_dict("records")
+    ]
+    return {"head": [title for title, _ in forms.values()], "rows": cells}
+
+
+def _draw(rows: pd.DataFrame, path: Path) -> None:
+    """Draw an epoch by batch, and whole trainings."""
+    figure, (later, totals) = plt.subplots(1, 2, figsize=(10, 5), layout="constrained")
+    sizes = sorted({*rows["batch"]})
+    for label, series in rows.sort_values("batch").groupby("label"):
+        later.plot(series["batch"], series["mean"], marker="o", label=drawing.escape(f"{label}"))
+        best = series.nsmallest(1, "image").iloc[0]
+        seconds = [best["total"] + (epochs - TOTAL) * best["mean"] for epochs in EPOCHS]
+        totals.plot(EPOCHS, [each / 3600 for each in seconds], marker="o")
+    later.set(title="A later epoch", xlabel="images per step", ylabel="seconds")
+    totals.set(title="A whole training, at the best batch", xlabel="epochs", ylabel="hours")
+    for axis, ticks in ((later, sizes), (totals, EPOCHS)):
+        axis.set(xscale="log", yscale="log")
+        axis.set_xticks(ticks, map(str, ticks), rotation=45)
+        axis.xaxis.minorticks_off()
+    figure.legend(loc="outside lower center", ncols=2)
+    drawing.save(figure, path)
+
+
+def _about(one: Measured) -> str:
+    """Return what the figures of a run depend on, or why a cell was not trained."""
+    about = one.about
+    if not one.epochs:
+        return f"n/a: {one.cell}: {one.reason}"
+    versions = ", ".join(f"{name} {number}" for name, number in about["versions"].items())
+    return (
+        f"{about['devices']}, {about['cpus']} CPU cores, {about['precision']}: {about['config']},"
+        f" {about['images']}; {versions}"
+    )
+
+
+def _advice(rows: pd.DataFrame, reached: pd.DataFrame, accuracy: float) -> str:
+    """Return which training was the fastest, as far as these rows show it.
+
+    Args:
+        rows: that were measured, of the same work.
+        reached: those that reached the accuracy, the fastest first.
+    """
+    if rows.empty:
+        return "Nothing was measured; these are the figures of 2018."
+    if reached.empty:
+        row = rows.nsmallest(1, "image").iloc[0]
+        return (
+            f"The most images per second were those of {row['name']}: {row['rate']:,.0f}. How long"
+            f" a training takes to an accuracy of {accuracy:g} is not known from these runs."
+        )
+    row, devices = reached.iloc[0], ", ".join(sorted({*rows["devices"]}))
+    return (
+        f"Of {devices}, the fastest to an accuracy of {accuracy:g} was {row['name']}:"
+        f" {row['seconds']:,.1f} s with all compilation, in epoch {row['reached']:.0f}."
+    )

@@ -1,0 +1,282 @@
+"""One training, timed by epochs: Keras' fit as in 2018, or the training of this project.
+
+Both train the network of the config. Fit has Adam at its default rate, categorical cross-entropy
+and BatchNorm's default momentum, and divides images by 255 on the host. Its `ImageDataGenerator` is
+the one that Keras still has; the four workers are threads, since a process that has JAX cannot be
+forked. Ours takes everything else of the config, and saves nothing.
+"""
+
+import time
+from contextlib import redirect_stdout
+from dataclasses import fields, replace
+from functools import cache
+from io import StringIO
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import jax
+import keras
+import numpy as np
+
+from pipeline.config import Config
+from pipeline.config.data_layout import AUGMENTATIONS, Data
+from pipeline.data import image_arrays, image_files
+from pipeline.data.dataset import Batches
+from pipeline.data.row_gathering import padded
+from pipeline.models import architectures
+from pipeline.runtime import replicas
+from pipeline.train import feed, learning_rate
+from pipeline.train.loop import EVALUATIONS, CallQueue
+from pipeline.train.state import TrainState
+from pipeline.train.step import TrainStep
+from workbench.benchmark import grid
+from workbench.benchmark.grid import PATTERNS, Cell
+from workbench.benchmark.images import Images, Part
+
+SHIFT = 4 / 32  # of a side, by the augmentation of 2018
+VALIDATES = 32  # images per batch where its loader validates arrays: the batch was left out
+BATCHNORM_MOMENTUM = 0.99  # Keras' default
+UNIT = "relay_image_to_unit"  # the layer of `architectures` after which images are from 0 to 1
+COMPILED = "/jax/core/compile/backend_compile_duration"
+
+
+@cache  # JAX keeps a listener for ever, so there is one
+def compilations() -> list[float]:
+    """Return the list that gets the seconds of each compilation in this process from now on."""
+    found: list[float] = []
+
+    def heard(event: str, duration_secs: float, **_: str | int) -> None:
+        if event == COMPILED:
+            found.append(duration_secs)
+
+    jax.monitoring.register_event_duration_secs_listener(heard)
+    return found
+
+
+class Clock:
+    """Times a training from now on.
+
+    Attributes:
+        before: seconds until the first epoch: to build the network and read the images.
+        epochs: in order, as `Measured` has them.
+    """
+
+    def __init__(self) -> None:
+        self.before, self.epochs = 0.0, list[dict[str, Any]]()
+        self._began, self._compiled = time.monotonic(), sum(compilations())
+
+    def start(self) -> None:
+        """Begin the first epoch."""
+        self.before = self._lap()["seconds"]
+
+    def end(self, **counted: float | None) -> None:
+        """End an epoch, in which so much was counted, and begin the next one."""
+        self.epochs.append(self._lap() | counted)
+
+    def _lap(self) -> dict[str, Any]:
+        """Return the seconds since the last lap, and those of them in which programs compiled."""
+        began, compiled = self._began, self._compiled
+        self._began, self._compiled = time.monotonic(), sum(compilations())
+        return {"seconds": self._began - began, "compiling": self._compiled - compiled}
+
+
+# Keras' fit
+
+
+class Count(keras.metrics.Sum):  # type: ignore[misc]
+    """How many examples the devices were given."""
+
+    def update_state(self, y_true: Any, y_pred: Any, sample_weight: Any = None) -> None:
+        """Count a batch."""
+        super().update_state(keras.ops.ones(y_true.shape[0]))
+
+
+class Endless(keras.utils.PyDataset):  # type: ignore[misc]
+    """A loader's batches, pass after pass, as fit took them in 2018: an epoch of fewer steps begins
+    where the last one ended. Keras 3 would end the second epoch with the first pass.
+    """
+
+    num_batches = None  # there is no last one
+
+    def __init__(self, loader: Any, workers: int) -> None:
+        super().__init__(workers=workers)
+        self._loader = loader
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the next batch, to one thread at a time."""
+        return next(self._loader)
+
+
+def fit(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -> Clock:
+    """Train the config's network with Keras' fit.
+
+    Args:
+        files: a folder with the images as PNG files, for a pattern that has these.
+    """
+    clock = Clock()
+    keras.utils.set_random_seed(config.seed)
+    built = architectures.build(config, BATCHNORM_MOMENTUM)
+    outputs = keras.layers.Activation("softmax", dtype="float32")(built.output)
+    model = keras.Model(built.get_layer(UNIT).output, outputs)
+    metrics = [keras.metrics.CategoricalAccuracy("accuracy"), Count("images")]
+    model.compile(keras.optimizers.Adam(), "categorical_crossentropy", metrics=metrics)
+
+    def ended(epoch: int, logs: dict[str, float]) -> None:
+        clock.end(
+            images=int(logs["images"]),
+            accuracy=float(logs["accuracy"]),
+            validated=int(logs.get("val_images", 0)),
+            validation_accuracy=logs.get("val_accuracy"),
+        )
+
+    timer = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: clock.start(), on_epoch_end=ended
+    )
+    given = _loaded(cell, images, files) if cell.feed == grid.GENERATOR else _arrays(cell, images)
+    model.fit(**given, epochs=epochs, callbacks=[timer], verbose=0)
+    return clock
+
+
+def _arrays(cell: Cell, images: Images) -> dict[str, Any]:
+    """Return the arguments of fit for images in memory."""
+
+    def unit(part: Part, batch: int = 1) -> tuple[np.ndarray, np.ndarray]:
+        count = len(part.labels) // batch * batch
+        labels = keras.utils.to_categorical(part.labels[:count], images.classes)
+        return (part.pixels[:count] / 255.0).astype(np.float32), labels
+
+    x, y = unit(images.train, cell.batch if cell.feed == grid.TRUNCATED else 1)
+    validation = unit(images.test) if grid.VALIDATION in PATTERNS[cell.pattern] else None
+    return {"x": x, "y": y, "batch_size": cell.batch, "validation_data": validation}
+
+
+def _loaded(cell: Cell, images: Images, files: Path) -> dict[str, Any]:
+    """Return the arguments of fit for images that ImageDataGenerator loads."""
+    from tensorflow.keras.preprocessing.image import ImageDataGenerator
+
+    pattern, batch = PATTERNS[cell.pattern], cell.batch
+    workers = 4 if grid.WORKERS in pattern else 1
+    _, height, width, channels = images.train.pixels.shape
+
+    def load(name: str, part: Part, batch: int, **moved: Any) -> Any:
+        loader = ImageDataGenerator(rescale=1 / 255, **moved)
+        if grid.FILES not in pattern:
+            labels = keras.utils.to_categorical(part.labels, images.classes)
+            return loader.flow(part.pixels, labels, batch_size=batch)
+        with redirect_stdout(StringIO()):  # it prints how many it found, for each cell
+            return loader.flow_from_directory(
+                str(files / name),
+                target_size=(height, width),
+                color_mode="grayscale" if channels == 1 else "rgb",
+                batch_size=batch,
+            )
+
+    moved = {"width_shift_range": SHIFT, "height_shift_range": SHIFT, "horizontal_flip": True}
+    train = load("train", images.train, batch, **(moved if grid.AUGMENTATION in pattern else {}))
+    given = {
+        "x": Endless(train, workers),
+        "shuffle": False,  # the loader does
+        "steps_per_epoch": len(images.train.labels) // batch,
+    }
+    if grid.VALIDATION in pattern:
+        # As many steps as there are of the training's batch, whatever the size of its own.
+        test = load("test", images.test, batch if grid.FILES in pattern else min(VALIDATES, batch))
+        steps = max(len(images.test.labels) // batch, 1)
+        test.workers = workers
+        given |= {"validation_data": test, "validation_steps": steps}
+    return given
+
+
+# The training of this project
+
+
+def ours(cell: Cell, images: Images, files: Path, config: Config, epochs: int) -> Clock:
+    """Train the config as a cell has it.
+
+    An epoch ends with the step that reaches the last of its images; every batch is whole, so the
+    next epoch begins with the next one's images.
+
+    Args:
+        files: as `fit` takes it.
+    """
+    clock, pattern, config = Clock(), PATTERNS[cell.pattern], of_cell(config, cell, epochs)
+    train = decoded(files / "train", config.data) if grid.FILES in pattern else images.train
+    batches = Batches(*train, batch=config.batch, seed=config.seed)
+    applied = learning_rate.apply(config, len(batches))
+    architectures.seed(config.seed)
+    model = architectures.build(config, applied.batchnorm_momentum)
+    step = TrainStep(config, applied, model, replicas.mesh())
+    state, calls, done = step.layout.initial(), CallQueue(step.replicas), 0
+    ends = [-(-len(batches) * number // config.batch) for number in range(1, epochs + 1)]
+    spans = (
+        (first, min(step.steps_per_call, end - first))
+        for start, end in pairwise([0, *ends])
+        for first in range(start, end, step.steps_per_call)
+    )
+    with feed.begin(config, batches, step, lambda line: None) as fed:
+        clock.start()
+        for given, number in fed.calls(spans):
+            calls.begin()
+            state, report = step.train(state, fed.held, given, number)
+            done += number
+            calls.add(done, report)
+            for ended, _ in calls.ended(sum(array.nbytes for array in jax.tree.leaves(given))):
+                fed.ended(ended)
+            if done in ends:
+                count, right = int(report.totals.count), float(report.totals.metric)
+                validated = len(images.test.labels) if grid.VALIDATION in pattern else 0
+                accuracy = _validated(step, state, images.test) if validated else None
+                fed.ended(done)
+                clock.end(
+                    images=count,
+                    accuracy=right / count,
+                    validated=validated,
+                    validation_accuracy=accuracy,
+                )
+                state = state._replace(totals=step.layout.zeros())
+                calls.restart()
+    return clock
+
+
+def of_cell(config: Config, cell: Cell, epochs: int) -> Config:
+    """Return the config that a cell trains: its network and optimizer, with the cell's batch and
+    augmentation.
+    """
+    plain: dict[str, Any] = {one.name: one.default for one in fields(Data)}
+    change = {name: plain[name] for name in AUGMENTATIONS}
+    if grid.AUGMENTATION in PATTERNS[cell.pattern]:
+        change |= {"crop_padding": int(max(config.data.shape[:2]) * SHIFT), "flip": True}
+    return replace(
+        config,
+        batch=cell.batch,
+        epochs=epochs,
+        warmup_epochs=min(config.warmup_epochs, epochs / 4),
+        micro_batch=None,
+        batchnorm_batch=None,
+        folds=None,
+        views=1,
+        feed="auto",
+        data=replace(config.data, **change),
+    )
+
+
+def decoded(folder: Path, data: Data) -> Part:
+    """Return the images of a folder of PNG files, decoded by every core."""
+    layout = replace(data, train_csv=None, train_images=folder.name)
+    paths, table = image_files.class_folders(folder.parent, layout)
+    pixels, _ = image_arrays.read(paths, layout)
+    return Part(pixels, table[data.labels[0]].to_numpy().astype(np.int32))
+
+
+def _validated(step: TrainStep, state: TrainState, part: Part) -> float:
+    """Return the accuracy on these images."""
+    params, buffers = step.layout.for_inference(state)
+    size, right = step.micro_batch * step.replicas, list[Any]()
+    for number, (pixels, real) in enumerate(padded(part.pixels, size)):
+        labels = np.resize(part.labels[number * size :], size)  # those of padding do not count
+        placed = replicas.put(step.mesh, pixels, labels)
+        right.append(step.evaluate(params, buffers, *placed, real)[1])
+        if len(right) > EVALUATIONS:
+            right[-EVALUATIONS] = jax.device_get(right[-EVALUATIONS])
+    return sum(map(float, right)) / len(part.labels)
