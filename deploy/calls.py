@@ -75,6 +75,7 @@ class OwnKernel:
     """A kernel of ours as their list has it: the number of its newest version, and its machine.
 
     Attributes:
+        version: 0: it has none yet, or the list does not say; there is no such version to ask for.
         machine_shape: Kaggle's name of the machine; "": unknown.
     """
 

@@ -202,20 +202,9 @@ def _push(
     journal, anew = records.journal, again or fresh
     code = bundle.read(records.project, kernel, [member.config for member in model.members])
     handle = records.handle(kaggle.username, kernel)
-    following, current, found = Next(anew), None, None
     version = records.newest_version(handle)
-
-    def untold(error: Unknown) -> Note:
-        """Return what is said where Kaggle does not tell; raise where nobody said --again."""
-        if not anew:
-            raise error
-        return Note(f"{str(error).splitlines()[0]}\n--again: what runs there does not count.")
-
-    try:
-        yield from push.resolve(kaggle, records, [kernel])
-        following = yield from sessions.following(kaggle, records, code, fresh=fresh)
-    except Unknown as error:
-        yield untold(error)
+    following = yield from _following(kaggle, records, code, again=again, fresh=fresh)
+    current, found = None, None
     built = _built(kaggle.username, records, code, model, following)
     request = _intent(kaggle, records, built, following)
     adopts = not (anew or following.again)
@@ -228,7 +217,7 @@ def _push(
             current = kaggle.get_kernel(handle)
             version = current.version if current is not None else 0
         except Unknown as error:
-            yield untold(error)
+            yield _untold(error, anew=anew)
     if found is None and adopts and (found := push.holding(kaggle, records, built, current)):
         # It was pushed from elsewhere, or by a journal that is gone.
         run, _ = found
@@ -249,6 +238,30 @@ def _push(
     if not agreed and not (yield Ask(costs.lines(), "Push it?", costs)):
         raise Detached("Nothing was pushed.")
     return (yield from _send(kaggle, records, built, following, request, costs))
+
+
+def _following(
+    kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
+) -> Steps[Next]:
+    """Return what the next session takes, after a look for what an unclear push made."""
+    anew = again or fresh
+    try:
+        yield from push.resolve(kaggle, records, [code.kernel])
+    except Unknown as error:
+        yield _untold(error, anew=anew)
+    try:
+        return (yield from sessions.following(kaggle, records, code, again=again, fresh=fresh))
+    except Unknown as error:
+        so = "it starts over, since nobody knows what there is to resume from"
+        yield _untold(error, so, anew=anew)
+        return Next(True)
+
+
+def _untold(error: Unknown, so: str = "what runs there does not count", *, anew: bool) -> Note:
+    """Return what is said where Kaggle does not tell; raise the error if nobody said --again."""
+    if not anew:
+        raise error
+    return Note(f"{str(error).splitlines()[0]}\n--again: {so}.")
 
 
 def _send(
@@ -370,7 +383,7 @@ def train(
         Others: as push, watch and pull raise; the same command resumes.
     """
     command = command or records.project.command("push-train --until-done")
-    count, vain, best, late, agreed = 0, 0, -1, False, False
+    count, late, agreed = 0, False, False
     while True:
         newest = records.newest_version(records.handle(kaggle.username, TRAIN))
         try:
@@ -404,9 +417,8 @@ def train(
         if found is not None and found.complete:
             folder = folder or (yield from pull(kaggle, records, run))
             return CompleteTraining(run, folder, count)
-        further = found is not None and found.step > best
-        vain, best = (0 if further else vain + 1), (found.step if found and further else best)
-        if vain == TRIES:
+        vain = sessions.in_vain(kaggle, records)
+        if vain >= TRIES:
             raise RunFailed(
                 f"{vain} sessions in a row got no further than the checkpoint of version"
                 f" {row.base if row else 0}; the last is {run}. Expected each to save a later step;"

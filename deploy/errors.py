@@ -59,12 +59,11 @@ class Unknown(Denied):
 
     Args:
         page: its address on Kaggle's site.
-        listed: whether the list of what is ours has it; None: that list is not shown, either.
     """
 
-    def __init__(self, message: str, page: str, listed: bool | None) -> None:
+    def __init__(self, message: str, page: str) -> None:
         super().__init__(message)
-        self.page, self.listed = page, listed
+        self.page = page
 
 
 class Refused(RelayError):
@@ -133,7 +132,7 @@ class NoSlot(NoQuota):
 
 
 class Busy(RelayError):
-    """Another process pushes from this project. The same call may succeed later."""
+    """Another process pushes, pulls or publishes the same. The same call may succeed later."""
 
     exit_code = 7
 

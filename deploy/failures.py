@@ -171,7 +171,7 @@ def unknown(kind: str, handle: str, denied: errors.Denied, listed: bool | None) 
 
     Args:
         kind: "notebook" or "dataset".
-        listed: as `Unknown` has it.
+        listed: whether the list of what is ours has it; None: that list is not shown, either.
     """
     why = "is not shown, either" if listed is None else "has it"
     page = f"https://www.kaggle.com/{'code' if kind == 'notebook' else 'datasets'}/{handle}"
@@ -179,7 +179,6 @@ def unknown(kind: str, handle: str, denied: errors.Denied, listed: bool | None) 
         f"{str(denied).splitlines()[0]}\n{handle} is yours, and the list of your {kind}s {why}:"
         f" this 403 says nothing of it.\n{CAUSES}\nTo see it yourself: {page}",
         page,
-        listed,
     )
 
 

@@ -265,7 +265,7 @@ class Journal:
             "Nothing was sent. When it is done, run the same command again; to see what runs:\n"
             "invoke status"
         )
-        with locked(self.path.parent, busy) as warning:
+        with locked(self.path.with_name("push.lock"), busy) as warning:
             yield warning
 
     def _change(self, before: Request, now: Request) -> Request:

@@ -414,14 +414,19 @@ def workplace(place: Path) -> Iterator[Path]:
     busy = f"Another process works in {place}.\nWhen it is done, run the same command again."
     with writing(place):
         place.mkdir(mode=0o700, parents=True, exist_ok=True)
-    with locked(place, busy):
+    lock = place.with_name(f"{place.name}.lock")
+    with locked(lock, busy):
         try:
             yield place
-        except BaseException as error:
-            if isinstance(error, Exception) and not isinstance(error, KEPT):
-                shutil.rmtree(place, ignore_errors=True)
+        except KEPT:
             raise
-        shutil.rmtree(place, ignore_errors=True)
+        except Exception:
+            shutil.rmtree(place, ignore_errors=True)
+            raise
+        else:
+            shutil.rmtree(place, ignore_errors=True)
+        finally:
+            lock.unlink(missing_ok=True)
 
 
 # How far a training got

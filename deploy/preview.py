@@ -7,7 +7,6 @@ Gives  a `Preview`, or a refusal of what cannot work
 import json
 import shlex
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
@@ -44,6 +43,7 @@ class Preview:
         quota: of this week.
         active: our runs on that accelerator that have not ended: those of the journal, and of the
             newest of our other notebooks.
+        beside: runs of this notebook on another accelerator that have not ended.
         not_asked: why it is not known what else runs; "" if it is.
         rehearsed: how code and config were rehearsed as they stand, or that they never were and
             the command that does so.
@@ -56,6 +56,7 @@ class Preview:
     accelerator: str
     quota: Quota
     active: Sequence[str]
+    beside: Sequence[str]
     not_asked: str
     rehearsed: str
     most: int
@@ -98,6 +99,7 @@ class Preview:
             f"{self.accelerator} quota   {self._quota_in_words()}",
             f"rehearsed   {self.rehearsed}",
             *(f"active      {run}" for run in self.active),
+            *(f"beside      {run}: it keeps its place and costs quota, too" for run in self.beside),
             *([f"not asked   what else runs: {self.not_asked}"] if self.not_asked else []),
             *changes,
         ]
@@ -155,7 +157,7 @@ def look(
         _changes(current, built) if current is not None else [],
         wanted,
         quota,
-        *_active(kaggle, records, wanted),
+        *_active(kaggle, records, built.handle, wanted),
         bundle.how_rehearsed(project.runs, built) or f"never as it stands; to do so: {rehearse}",
         KERNELS[built.kernel].seconds,
     )
@@ -199,29 +201,43 @@ def _require_slot(made: Preview, project: Project) -> None:
 # What runs already
 
 
-def _active(kaggle: Kaggle, records: Records, wanted: str) -> tuple[list[str], str]:
-    """Return our runs that have not ended on the accelerator that is `wanted`, and why it is not
-    known what else runs, or "".
+def _active(
+    kaggle: Kaggle, records: Records, handle: str, wanted: str
+) -> tuple[list[str], list[str], str]:
+    """Return our runs that have not ended on the accelerator that is `wanted`, those of the same
+    notebook on another one, and why it is not known what else runs, or "".
     """
-    active, asked, untold = list[str](), set[str](), ""
+    active, beside, asked, untold = list[str](), list[str](), set[str](), ""
     try:
         for run, ran_on, row in _newest(kaggle, records):
-            if str(run) in asked or ran_on != wanted:
+            if str(run) in asked or (ran_on != wanted and run.handle != handle):
                 continue
             asked.add(str(run))
-            if row is not None and row.status == "COMPLETE":
+            try:
+                runs = _runs(kaggle, records, run, row)
+            except UNTOLD as error:
+                untold = str(error).splitlines()[0]
                 continue
-            with suppress(NotFound):  # it is gone, or never ran
-                status: str = kaggle.kernel_status(run.handle, run.version).name
-                if row is not None:
-                    status = started(kaggle, row, status)
-                elif records.stored_by_refusal(run.handle, status):
-                    continue
-                if status in RUNNING:
-                    active.append(str(run))
-    except UNTOLD as error:
+            if runs:
+                (active if ran_on == wanted else beside).append(str(run))
+    except UNTOLD as error:  # of the list
         untold = str(error).splitlines()[0]
-    return active, untold
+    return active, beside, untold
+
+
+def _runs(kaggle: Kaggle, records: Records, run: Run, row: Request | None) -> bool:
+    """Return whether a run has not ended."""
+    if row is not None and row.status == "COMPLETE":
+        return False
+    try:
+        status: str = kaggle.kernel_status(run.handle, run.version).name
+    except NotFound:  # it is gone, or never ran
+        return False
+    if row is not None:
+        status = started(kaggle, row, status)
+    elif records.stored_by_refusal(run.handle, status):
+        return False
+    return status in RUNNING
 
 
 def _newest(kaggle: Kaggle, records: Records) -> Iterator[tuple[Run, str, Request | None]]:

@@ -58,7 +58,7 @@ def send(
         request = journal.record(request, State.SENT, before=before)
         try:
             saved = kaggle.save_kernel(built.metadata, built.text, timeout_seconds=seconds)
-            run = _answered(kaggle, built, saved)
+            run = _answered(built, saved)
         except Ambiguous as error:
             run = yield from _lost(kaggle, built, before, error)
         except Refused as error:
@@ -75,7 +75,7 @@ def send(
     return run
 
 
-def _answered(kaggle: Kaggle, built: Bundle, saved: Saved) -> Run:
+def _answered(built: Bundle, saved: Saved) -> Run:
     """Return the run that Kaggle's answer to a push names. All of its sources have to be there."""
     if said := failures.plain(saved.error).rstrip("."):
         raise failures.refusal(f"Kaggle refused to run {built.handle}: {said}.", said)

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -62,11 +63,12 @@ class Records:
         return max((row.number for row in self.made(handle=handle)), default=0)
 
     def stored_by_refusal(self, handle: str, status: str) -> bool:
-        """Return whether a version with this status is only what the last push left, which Kaggle
-        refused to run: it waits for a machine for ever.
+        """Return whether a version with this status is only what a push left that Kaggle refused
+        to run, after the last one that it ran: it waits for a machine for ever.
         """
-        last = self.journal.last(PUSH, handle=handle)
-        return status == "QUEUED" and last is not None and last.state == State.REFUSED
+        rows = self.journal.requests(PUSH, handle=handle)
+        since = takewhile(lambda row: not row.is_made, rows)
+        return status == "QUEUED" and any(row.state == State.REFUSED for row in since)
 
     def unclear(self, kernels: Iterable[str] = KERNELS) -> list[Request]:
         """Return the last push of each kernel if nobody knows whether it made a version."""

@@ -62,7 +62,8 @@ SHAPES = (
     (
         "a signed address",
         r"(?i:X-(?:Goog|Amz)-(?:Signature|Security-Token)"
-        rf"|[?&;](?:signature|(?:access_|auth_|id_)?token|api_?key))=(?:{_CODE})",
+        r"|(?:[?&;]|%26|%3F|\\u0026)(?:signature|(?:access_|auth_|id_)?token|api_?key))"
+        rf"(?:=|%3D){_CODE}",
     ),
     (
         "an API key",  # after a name that says so

@@ -17,7 +17,7 @@ from deploy import output
 from deploy.bundle import Code
 from deploy.client import Kaggle
 from deploy.decoding import log_lines
-from deploy.errors import NotFound, RunFailed, UsageError
+from deploy.errors import Busy, NotFound, RunFailed, Unknown, UsageError
 from deploy.events import Note, Steps
 from deploy.journal import PUSH, Request, State
 from deploy.output import DATASET, KERNEL, SavedProgress
@@ -65,14 +65,17 @@ class Next:
     kernels: Sequence[str] = ()
 
 
-def following(kaggle: Kaggle, records: Records, code: Code, *, fresh: bool) -> Steps[Next]:
+def following(
+    kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
+) -> Steps[Next]:
     """Return the next session of a kernel, that would run this code.
 
     Args:
+        again: mount no decoded images where Kaggle does not tell whether there are any.
         fresh: take nothing of an earlier session.
     """
     if code.kernel == TRAIN:
-        return (yield from _training(kaggle, records, code, fresh=fresh))
+        return (yield from _training(kaggle, records, code, again=again, fresh=fresh))
     if code.kernel in (PREPARE, BENCH) and not fresh:
         return (yield from _resumed(kaggle, records, code))
     return Next(again=fresh)
@@ -81,11 +84,19 @@ def following(kaggle: Kaggle, records: Records, code: Code, *, fresh: bool) -> S
 # A training
 
 
-def _training(kaggle: Kaggle, records: Records, code: Code, *, fresh: bool) -> Steps[Next]:
+def _training(
+    kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
+) -> Steps[Next]:
     """Return the next session: the run that is active or complete, if it has this code; else what
     resumes from the last one. Where a complete run has other code, the training starts over.
     """
-    images = yield from _prepared_images(kaggle, records)
+    images = ""
+    try:
+        images = yield from _prepared_images(kaggle, records)
+    except Unknown as error:
+        if not (again or fresh):
+            raise
+        yield Note(f"{str(error).splitlines()[0]}\n--again: no decoded images are mounted.")
     kernels = [images] if images else []
     if fresh:
         return Next(True, kernels=kernels)
@@ -176,15 +187,26 @@ def saved_output(
 
 
 def note_progress(records: Records, run: Run, folder: Path) -> SavedProgress | None:
-    """Return what a training saved, and record it, for `status` and for the count of sessions
-    without progress.
-    """
+    """Return what a training saved, and record it, for `status` and for `in_vain`."""
     found, row = output.saved_progress(folder), records.push_of(run)
     if row is not None:
         left = str(found) if found else NOTHING
         step = found.step if found else 0
         records.journal.record(row, State.PULLED, folder=str(folder), step=step, left=left)
     return found
+
+
+def in_vain(kaggle: Kaggle, records: Records) -> int:
+    """Return how many of the last sessions of a training, one after the other, got no further than
+    what they resumed from.
+    """
+    rows = [row for row in _pushes_of_training(kaggle, records) if row.is_made]
+    steps = {row.number: row.step for row in rows}
+
+    def further(row: Request) -> bool:
+        return not row.base or row.left in ("", "complete") or row.step > steps.get(row.base, 0)
+
+    return next((count for count, row in enumerate(rows) if further(row)), len(rows))
 
 
 def progress_of(kaggle: Kaggle, run: Run, *, wait: bool = False) -> Steps[str]:
@@ -214,11 +236,13 @@ def _pushes_of_training(kaggle: Kaggle, records: Records) -> list[Request]:
 
 
 def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
-    """Pull the output of a run that may have ended just now: look again for what is missing."""
+    """Pull the output of a run that may have ended just now, or that another window pulls: try
+    again for some minutes.
+    """
     for _ in range(LOOKS - 1):
         try:
             return (yield from output.pull(kaggle, run, records.project.runs))
-        except RunFailed:
+        except (RunFailed, Busy):
             time.sleep(kaggle.pace.most)
     return (yield from output.pull(kaggle, run, records.project.runs))
 
@@ -227,6 +251,9 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
     """Return the kernel whose decoded images a training mounts; "": it decodes them itself."""
     project, journal = records.project, records.journal
     handle = records.handle(kaggle.username, PREPARE)
+    refused = journal.last(
+        PUSH, kernel=TRAIN, competition=project.competition, state=State.INCOMPLETE
+    )
     for row in records.made(handle=handle) if project.decoding else []:
         run, status = run_of(row), status_of(kaggle, row)
         if status is None:
@@ -234,14 +261,18 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
         elif status == "COMPLETE":  # Kaggle mounts the newest of these
             left = row.left or (yield from progress_of(kaggle, run, wait=True))
             journal.record(row, State.ENDED, status=status, left=left)
-            if left == "complete" and row.decoding == project.decoding:
+            prepare = "push-prepare"
+            if refused is not None and refused.id > row.id:
+                why = "Kaggle refused a source of a training since then"
+                prepare += " --again"
+            elif left != "complete":
+                why = f"it is {left or 'without images'}"
+            elif row.decoding != project.decoding:
+                why = "it is of other images, or of another size"
+            else:
                 yield Note(f"The training will take its images from {run}, which has decoded them.")
                 return handle
-            why = "of other images, or of another size" if left == "complete" else left
-            yield Note(
-                f"{run} is not mounted: it is {why or 'without images'}. To prepare:"
-                f" {project.command('push-prepare')}"
-            )
+            yield Note(f"{run} is not mounted: {why}. To prepare: {project.command(prepare)}")
             return ""
         elif status not in ENDED:
             yield Note(f"{run} is {status}: this training will not wait for it.")

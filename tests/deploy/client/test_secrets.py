@@ -48,6 +48,8 @@ LEAKS = {
     "an address with a key": (f"https://ann:{HEX32}@www.kaggle.com/api", HEX32),
     "a proxy with a password": ("http_proxy=http://ann:pass-Phrase@proxy:3128", "pass-Phrase"),
     "an address that Google signed": (f"https://x/y?a=1&X-Goog-Signature={HEX256}", HEX256),
+    "a signed address in another one": (f"?to=https%3A%2F%2Fx%3Ftoken%3D{WORD36}", WORD36),
+    "a signed address in JSON": (f'{{"url": "https://x?a=1\\u0026token={WORD36}"}}', WORD36),
     "an address that Amazon signed": (f"https://x/y?X-Amz-Signature={HEX40}&z=1", HEX40),
     "Hugging Face": (f"login('hf_{WORD36}')", WORD36),
     "GitHub, fine-grained": (f"github_pat_{WORD60}", WORD60),

@@ -128,7 +128,9 @@ def test_a_folder_that_cannot_be_locked_is_pushed_from(local, kaggle, ours, show
     monkeypatch.setattr(fcntl, "flock", no_locks)
 
     assert push(kaggle, ours, show=shown.append).version == sent(local)
-    assert shown[0].startswith(f"{ours.runs} cannot be locked (Operation not supported)")
+    assert shown[0].startswith(
+        f"{ours.runs / 'push.lock'} cannot be locked (Operation not supported)"
+    )
 
 
 # The week's quota: a session that runs reserves some, and an account may pay

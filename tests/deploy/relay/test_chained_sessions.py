@@ -5,7 +5,9 @@ wastes no quota.
 import itertools
 import json
 import time
+from contextlib import ExitStack
 from dataclasses import replace
+from threading import Timer
 
 import pytest
 
@@ -106,8 +108,12 @@ def test_a_training_that_began_on_the_tpu_resumes_on_the_pair(start, ours, one, 
     assert push(kaggle, ours, again=True).version == 4
 
 
-def test_what_waits_for_the_other_machine_is_resumed_beside_it(start, ours, one, on_the_pair):
-    """The pair takes the checkpoint that the session in the queue of the TPU would have taken."""
+def test_what_waits_for_the_other_machine_is_resumed_beside_it(
+    start, ours, one, on_the_pair, shown
+):
+    """The pair takes the checkpoint that the session in the queue of the TPU would have taken; that
+    one keeps its place, which a person sees before anything is spent.
+    """
     local, kaggle = start(script := Script(v2="waits"))
     one(kaggle)
     waiting = push(kaggle, ours)
@@ -115,9 +121,10 @@ def test_what_waits_for_the_other_machine_is_resumed_beside_it(start, ours, one,
         time.sleep(0.01)
     local.kernels.version(HANDLE, 2).status = "QUEUED"
 
-    run, _ = one(kaggle, on_the_pair)
+    run, _ = one(kaggle, on_the_pair, show=shown.append, agreed=True)
 
     script.released.set()
+    assert f"beside      {waiting}: it keeps its place and costs quota, too" in shown
     assert (waiting.version, run.version, script.sources[3]) == (2, 3, OWN)
 
 
@@ -174,6 +181,50 @@ def test_two_sessions_that_get_no_further_are_the_last(start, train, shown, ends
     assert any("the batch does not fit" in line for line in shown) == (ends == "fails")
     train(kaggle)
     assert script.sources[4] == DATASET
+
+
+def test_a_session_in_vain_counts_whichever_command_began_it(start, ours, train, one):
+    """A command that was killed has not forgotten."""
+    local, kaggle = start(Script(v2="fails", v3="fails"))
+    one(kaggle)
+
+    one(kaggle)
+    with pytest.raises(RunFailed, match="2 sessions in a row got no further"):
+        train(kaggle)
+
+    assert len(statuses(local)) == 3
+
+
+def test_again_resumes_although_kaggle_does_not_tell_of_a_lost_push(start, ours, one, shown):
+    """The command that the lost push names must not begin at step 0."""
+    local, kaggle = start(script := Script())
+    one(kaggle)
+    local.faults.say("SaveKernel", ["reset before"])
+    local.faults.say("GetKernel", itertools.chain([None], itertools.repeat("403")))
+    with pytest.raises(Ambiguous):
+        push(kaggle, ours)
+
+    run = push(kaggle, ours, again=True, show=shown.append)
+
+    assert local.kernels.version(HANDLE, run.version).done.wait(60)
+    assert script.sources[run.version] == OWN
+    assert any("--again: what runs there does not count" in line for line in shown)
+
+
+def test_a_pull_in_another_window_does_not_end_a_chain(start, ours, train, shown):
+    _, kaggle = start(Script())
+    place = ours.runs / ".pull.digits-train-tpu"
+    place.parent.mkdir(parents=True, exist_ok=True)
+    other = ExitStack()
+    other.enter_context(output.workplace(place))
+
+    def release(line):
+        shown.append(line)
+        if "COMPLETE" in line:  # the session has ended: its output is pulled now
+            Timer(1.5 * kaggle.pace.most, other.close).start()
+
+    train(kaggle, show=release)
+    assert any("COMPLETE" in line for line in shown)
 
 
 def test_a_session_that_found_its_source_missing_is_pushed_again_as_it_was(start, train):

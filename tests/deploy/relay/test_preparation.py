@@ -8,7 +8,7 @@ from functools import partial
 import pytest
 
 from deploy import status
-from deploy.errors import RunFailed
+from deploy.errors import RunFailed, SourcesRefused
 from deploy.journal import PUSH, Request, State
 from deploy.project import PREPARE, TRAIN
 from deploy.records import Records
@@ -156,6 +156,22 @@ def test_a_training_that_was_pushed_stays_the_one_whatever_is_prepared_later(pus
     journal.record(journal.intend(made), State.VERSION, number=2)  # and now it would mount none
 
     assert push(TRAIN) == 1
+
+
+def test_a_training_whose_sources_kaggle_refused_goes_without_the_next_time(
+    push, local, shown, monkeypatch, preparer
+):
+    """It decodes its images itself, as it would have done."""
+    push(), push()
+    exists = local.kernels._source_exists
+    monkeypatch.setattr(
+        local.kernels, "_source_exists", lambda *given: "kernel" not in given and exists(*given)
+    )
+    with pytest.raises(SourcesRefused, match=HANDLE):
+        push(TRAIN)
+
+    assert preparer.sources[TRAIN, push(TRAIN)] == []
+    assert any("Kaggle refused a source of a training since then" in line for line in shown)
 
 
 def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local):
