@@ -11,17 +11,18 @@ from commands.console import ROOT, Result, new_folder, number, show, task
 from commands.project import require_embedded, resolved
 from commands.telling import Telling
 from formats.errors import writing
-from workbench.options import BASE, INSPECT, LARGEST, PLAN, TITLE
+from workbench.options import BASE, INSPECT, LARGEST, PLAN, SWEEP, TITLE
 
 
 @task(
     input="the competition's folder; default: a new copy of the embedded one",
     batch=BASE,
+    sweep=SWEEP,
 )
-def scale_check(config: str = "", input: str = "", batch: str = "") -> Result:
-    """Check whether the learning rate holds that is scaled for the config's batch.
+def scale_check(config: str = "", input: str = "", batch: str = "", sweep: bool = False) -> Result:
+    """Check whether the learning rate holds that is scaled for the config's batch, or find one.
 
-    Example: invoke scale-check --config digits_sgd
+    Example: invoke scale-check --config digits_sgd --sweep
     """
     from localkaggle import competitions
     from pipeline import config as configs
@@ -39,10 +40,12 @@ def scale_check(config: str = "", input: str = "", batch: str = "") -> Result:
             competitions.EMBEDDED[slug]().write(data)
     words = ["--config", config, "--input", str(data), "--output", str(folder)]
     words += ["--batch", str(images)] if images else []
-    show("This takes nine trainings. If it is interrupted, resume it with:")
+    words += ["--sweep"] if sweep else []
+    takes = "five trainings of a tenth of the epochs" if sweep else "nine trainings"
+    show(f"This takes {takes}. If it is interrupted, resume it with:")
     show(f"python -m workbench scale-check {shlex.join(words)}")
-    result = model_side.scale_check(config, data, folder, images, show)
-    for path in (folder / "scaling.json", *result["pictures"]):
+    result = model_side.scale_check(config, data, folder, images, show, sweep=sweep)
+    for path in (result["result"], *result["pictures"]):
         show(f"wrote {path}")
     return result
 
@@ -104,11 +107,11 @@ def plan(config: str = "", largest: bool = False, **texts: str) -> Result:
     """
     from pipeline import config as configs
     from pipeline.runtime import backend
-    from workbench.plan import plan_command, speed_records
+    from workbench.plan import plan_command, probe
 
     backend.choose("jax")
     # A compiler runs for minutes and never looks whether Python was interrupted.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     given = {name.rstrip("_"): text for name, text in texts.items()}
-    seen = speed_records.pulled(ROOT / "runs")
-    return plan_command.run(configs.load(config), given, show, largest=largest, seen=seen)
+    runs = probe.pulled(ROOT / "runs")
+    return plan_command.run(configs.load(config), given, show, largest=largest, runs=runs)

@@ -64,14 +64,14 @@ class PushPlan:
             UsageError: if the config cannot work.
         """
         from pipeline import config as configs
-        from workbench.plan import speed_records
+        from workbench.plan import probe
 
         config = self._config
         if config.endswith(".py"):
             config = str(Path(config).resolve())
         runtime = next((name for name, held in SHAPES.items() if held == shape), TPU)
         words = ["plan", "--config", config, "--for", runtime]
-        runs = [str(one.folder) for one in speed_records.pulled(self._runs)]
+        runs = [str(one.folder) for one in probe.pulled(self._runs)]
         words += ["--probe", ",".join(runs)] if runs else []
         uncounted = configs.load(config).data.labelled is None
         if uncounted:
@@ -100,10 +100,10 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
         UsageError: if the TPU's compiler says that a step does not fit.
     """
     from workbench.budget import shown
-    from workbench.plan import cost, outlook, plan_table
-    from workbench.plan.accelerators import RUNTIMES
+    from workbench.plan import outlook, plan, plan_table
+    from workbench.plan.accelerators import RUNTIMES, cost
 
-    one, noun = outlook.from_json(made["outlooks"][0]), made["noun"]
+    one, noun = plan.from_json(made).outlooks[0], made["noun"]
     refused = one.total is None or (one.memory_basis == outlook.COMPILED and not resumes)
     if one.fits is False and refused:
         why = f"{'a step does not fit into memory: ' * (one.total is not None)}{one.why}"
@@ -126,7 +126,7 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
     if one.why and (one.fits is False or (one.input and one.input.waits > TWICE)):
         show(f"Warning: {'a step may not fit: ' * (one.fits is False)}{one.why}")
     runtime, spent = RUNTIMES[one.runtime], one.spent
-    if spent and (weeks := cost.of(runtime, 3600 * spent.hours, left=left).weeks or 0) > 1:
+    if spent and (weeks := cost(runtime, 3600 * spent.hours, left=left).weeks or 0) > 1:
         hours = runtime.weekly_hours if left is None else left
         show(
             f"Warning: it may take {spent.hours:.0f} hours, and {hours:.0f} are left this week:"

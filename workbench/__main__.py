@@ -11,7 +11,7 @@ from pipeline import config as config_module
 from pipeline.command_line import FOLDER, Commands, refuse_missing_input, show
 from pipeline.runtime import backend
 from workbench.inspect import inspect_command
-from workbench.options import BASE, BENCH, INSPECT, LARGEST, PLAN, TITLE
+from workbench.options import BASE, BENCH, INSPECT, LARGEST, PLAN, SWEEP, TITLE
 from workbench.plan import plan_command
 
 IMAGES = "a competition's folder; default: CIFAR-100 where Keras reaches it, else made images"
@@ -19,6 +19,7 @@ EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page le
   python -m workbench plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
   python -m workbench report --output out
   python -m workbench scale-check --config digits_sgd --input data/digits --output check
+  python -m workbench scale-check --sweep --config digits --input data/digits --output sweep
   python -m workbench bench --config cifar100_wrn --batch 256,1024 --output bench
   python -m workbench bench-report bench-on-tpu bench-on-gpu --output page
 """
@@ -39,6 +40,7 @@ def main(arguments: list[str] | None = None) -> int:
     run = ("--config", "--input", "--output")
     checked = commands.add("scale-check", _scale_check, *run, resumes=True)
     checked.add_argument("--batch", type=int, help=BASE)
+    checked.add_argument("--sweep", action="store_true", help=SWEEP)
     bench = commands.add("bench", _bench, "--config", resumes=True)
     bench.add_argument("--input", type=Path, help=IMAGES)
     bench.add_argument("--output", required=True, type=Path, help="gets a file per cell")
@@ -54,8 +56,9 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _scale_check(options: argparse.Namespace) -> dict[str, Any]:
-    """Check the scaled learning rate, in nine runs; exit 1 if it does not hold."""
-    return scale_check(options.config, options.input, options.output, options.batch)
+    """Check the scaled rate in nine runs (exit 1: it does not hold), or sweep five rates."""
+    where = options.input, options.output
+    return scale_check(options.config, *where, options.batch, sweep=options.sweep)
 
 
 def scale_check(
@@ -64,27 +67,32 @@ def scale_check(
     output: Path,
     batch: int | None = None,
     show: Callable[[str], None] = print,
+    *,
+    sweep: bool = False,
 ) -> dict[str, Any]:
-    """Check a config's learning rate (`workbench.scale_check`), draw the result, and return it with
-    its exit code.
+    """Check a config's learning rate (`workbench.scale_check`), or sweep five; draw the result, and
+    return it with its exit code.
     """
     backend.choose("jax")
     config = config_module.load(name)
     refuse_missing_input(folder)
-    backend.use_every_core(batch or config.optimizer.base_batch)
+    backend.use_every_core(config.batch if sweep else batch or config.optimizer.base_batch)
     from workbench import scale_check as scaling
     from workbench import scaling_figure
 
-    checked = scaling.check(config, folder, output, batch=batch, show=show)
-    for line in scaling.lines(checked):
+    result: dict[str, Any]
+    if sweep:
+        tried = scaling.sweep(config, folder, output, show)
+        rate, lines = scaling.rate_to_take(tried), scaling.rate_lines(tried, config.batch)
+        kept, result, passed = scaling.RATES_RESULT, {"base_rate": rate}, rate is not None
+    else:
+        result = scaling.check(config, folder, output, batch=batch, show=show)
+        kept, passed, lines = scaling.RESULT, result["passed"], scaling.lines(result)
+    for line in lines:
         show(line)
-    pictures = scaling_figure.draw(output, show=show)
-    return {
-        **checked.to_json(),
-        "output": str(output),
-        "pictures": [str(path) for path in pictures],
-        "exit_code": 0 if checked.passed else 1,
-    }
+    pictures = [str(path) for path in scaling_figure.draw(output / kept, show)]
+    files = {"output": str(output), "result": str(output / kept), "pictures": pictures}
+    return {**result, **files, "exit_code": 0 if passed else 1}
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:

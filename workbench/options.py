@@ -25,12 +25,16 @@ PLAN = {
     "input": "the competition's folder: its rows are counted, and some of its images decoded",
     "images": "labelled images or rows, in place of those in --input; default: as the config says,"
     " else 50,000",
-    "probe": "output folders of earlier trainings, with commas between, whose speed counts; two"
-    " batches of one network on one runtime give its time; invoke takes those in runs/ by default",
+    "probe": "output folders of earlier trainings, with commas between: those of this network give"
+    " its time on their runtime; invoke takes those in runs/ by default",
     "output": "the output folder of a training, which keeps the plan for its report",
     "page": "HTML file to write, with the table and a picture",
 }
 LARGEST = "search for the largest batch that a TPU takes: three compilations"
+SWEEP = (
+    "train the config's batch at five rates, from a quarter to four times its own, for a tenth of"
+    " the epochs, and show the base_rate to take"
+)
 GRID = {
     "batch": "images per step, with commas between; default: the config's, a half and a quarter",
     "pattern": "as 1,3 or 1..8; 1: training alone, 2: with validation, 3: and augmentation; 4 to 6:"

@@ -1,19 +1,25 @@
-"""Scale check: whether the scaled learning rate of `learning_rate` holds on this data.
+"""Scale check: whether the scaled learning rate of `learning_rate` holds on this data, and which
+rate to take.
 
-In: a config and its data. Out: scaling.json in the output folder, and a table. Three arms of the
-same epochs, with the same three seeds each, are trained:
+`check` trains three variants of the same epochs, with the same three seeds each:
 
-    base      `batch` images a step, by default the config's base_batch
+    base      `batch` images per step, by default the config's base_batch
     scaled    TIMES x batch, with the learning rate and averages that `learning_rate` gives for it
-    unscaled  TIMES x batch, with the numbers of the base arm: what scaling is there to fix
+    unscaled  TIMES x batch, with the numbers of the base variant: what scaling is there to fix
 
-TIMES is what the config does, its batch / base_batch; 8 for one that scales nothing.
+TIMES is what the config does, its batch / base_batch in whole numbers; 8 for one that scales
+nothing.
 
-The check passes if the scaled arm holds (`workbench.loss_curves`) and the unscaled one does
+The check passes if the scaled variant holds (`workbench.loss_curves`) and the unscaled one does
 not; if both hold, it shows nothing. It is no proof of equality: the gap is in units of the noise
 between seeds, so noisy runs make it weak. Nor is it mild: where this noise is independent from
-epoch to epoch, one in five checks of two equal arms finds more than 2 s.d. (three seeds, 17
+epoch to epoch, one in five checks of two equal variants finds more than 2 s.d. (three seeds, 17
 epochs). Another `seed` in the config then tells.
+
+`sweep` trains the config's own batch at five rates, from a quarter to four times the one that it
+has there, with one seed and a tenth of the epochs, and says which `base_rate` to write.
+
+The same call again trains what is not complete yet.
 """
 
 import json
@@ -21,7 +27,7 @@ import math
 import os
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -30,10 +36,9 @@ import numpy as np
 import pandas as pd
 
 from formats import atomic_file
-from formats.errors import writing
 from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds
-from pipeline.errors import ConfigError, DivergedError, reading
+from pipeline.errors import ConfigError, DivergedError
 from pipeline.runtime import backend
 from pipeline.train import learning_rate, training
 from pipeline.train.progress_log import HISTORY
@@ -41,80 +46,169 @@ from workbench import loss_curves
 from workbench.loss_curves import MOST_GAP, MOST_RATIO, MOST_SPREAD, Compared
 
 FACTOR, SEEDS = 8, 3
-RESULT = "scaling.json"
-
-
-@dataclass(frozen=True)
-class Checked:
-    """The outcome of a check.
-
-    Attributes:
-        scaled, unscaled: beside the base arm.
-        advice: a sentence for a person.
-    """
-
-    scaled: Compared
-    unscaled: Compared
-    advice: str
-
-    @property
-    def passed(self) -> bool:
-        """Whether scaling holds, and the check could have failed."""
-        return self.scaled.holds and not self.unscaled.holds
-
-    def to_json(self) -> dict[str, Any]:
-        """Return the outcome for `json.dumps`; infinite numbers are None."""
-
-        def numbers(arm: Compared) -> dict[str, Any]:
-            return {name: _plain(value) for name, value in asdict(arm).items()}
-
-        return {
-            "passed": self.passed,
-            "limits": {"gap": MOST_GAP, "ratio": MOST_RATIO, "spread": MOST_SPREAD},
-            "scaled": {**numbers(self.scaled), "holds": self.scaled.holds},
-            "unscaled": {**numbers(self.unscaled), "holds": self.unscaled.holds},
-            "advice": self.advice,
-        }
+RATES = (0.25, 0.5, 1.0, 2.0, 4.0)  # times the config's
+SHORTER, LEAST_EPOCHS = 10, 2  # of a sweep
+COLUMNS = {"gap": "gap in s.d.", "ratio": "times the epochs"}  # to the target
+RESULT, RATES_RESULT = "scaling.json", "rates.json"
+Show = Callable[[str], None]
 
 
 def check(
-    config: Config,
-    folder: Path,
-    output: Path,
-    *,
-    batch: int | None = None,
-    examples: dataset.Examples | None = None,
-    show: Callable[[str], None] = print,
-) -> Checked:
-    """Train the nine runs, or those that are not complete yet, and compare them.
+    config: Config, folder: Path, output: Path, *, batch: int | None = None, show: Show = print
+) -> dict[str, Any]:
+    """Train the nine runs, or those that are not complete yet, and return what `judged` says.
 
     Args:
         config: the run; its `folds` are not used.
         folder: the competition, as Kaggle mounts it.
-        output: gets a folder a run, and scaling.json.
-        batch: of the base arm; None: the optimizer's base_batch.
-        examples: of that folder, if they were read before.
+        output: gets a folder per run, and scaling.json.
+        batch: of the base variant; None: the optimizer's base_batch.
         show: takes each line of text.
 
     Raises:
         ConfigError: if there are fewer than TIMES x batch images, or no epoch after the warm-up.
         DataError, CheckpointError, DiskError: as they say.
     """
-    examples = dataset.read_training(folder, config) if examples is None else examples
-    batch, factor = config.optimizer.base_batch if batch is None else batch, times(config)
-    configs = arms(config, batch, len(examples))
+    examples = dataset.read_training(folder, config)
+    batch = config.optimizer.base_batch if batch is None else batch
+    configs = variants(config, batch, len(examples))
     rows = len(folds.splits(examples, configs["base"])[0][0])
-    if factor * batch > rows:
-        raise ConfigError(
-            f"A batch of {batch} cannot be checked with {rows} training {config.data.noun}:"
-            f" an epoch needs at least {factor} x {batch} of them.\n"
-            f"Give --batch {max(rows // factor, 1)} or less."
+    _refuse(config, batch, rows)
+    losses = {}
+    for name, one in configs.items():
+        applied = learning_rate.apply(one, rows)
+        show(f"{name}: batch {one.batch}, learning rate {applied.peak_rate:g}, {SEEDS} seeds")
+        for warning in applied.warnings if name == "scaled" else ():
+            show(f"Warning: {warning}")
+        runs = [replace(one, seed=one.seed + number) for number in range(SEEDS)]
+        trained = (
+            _trained(run, folder, output / f"{name}-{run.seed}", examples, show) for run in runs
         )
-    count = jax.device_count()
-    if batch % count:
+        losses[name] = np.array([run["loss"] for run in trained])
+    base, warmup = losses["base"], math.ceil(config.warmup_epochs)
+    scaled, unscaled = (
+        loss_curves.compare(base, losses[name], warmup) for name in ("scaled", "unscaled")
+    )
+    outcome = judged(config, batch, scaled, unscaled)
+    result = {
+        **outcome,
+        "config": config.to_json(),
+        "warmup_epochs": warmup,
+        "target": loss_curves.target_of(base),
+        "batches": {name: one.batch for name, one in configs.items()},
+        "losses": losses,
+    }
+    _write(output / RESULT, result)
+    return outcome
+
+
+def judged(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> dict[str, Any]:
+    """Return the outcome of a check, for JSON; infinite numbers are None.
+
+    `passed`: scaling holds, and the check could have failed. `scaled`, `unscaled`: beside the base
+    variant (`Compared`), and whether each holds. `advice`: a sentence for a person.
+    """
+    both = {"scaled": scaled, "unscaled": unscaled}
+    return {
+        "passed": scaled.holds and not unscaled.holds,
+        **{name: _plain(asdict(one)) | {"holds": one.holds} for name, one in both.items()},
+        "advice": _advice(config, batch, scaled, unscaled),
+    }
+
+
+def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.DataFrame:
+    """Train the five rates, or those that are not complete yet.
+
+    Args:
+        config, folder, show: as `check` takes them.
+        output: gets a folder per rate, and rates.json.
+
+    Returns:
+        A row per rate: `base_rate`, which the config has; `rate`, which follows at its batch;
+        `loss` and `validation_loss` of the last epoch, NaN after the run diverged.
+    """
+    examples = dataset.read_training(folder, config)
+    epochs = max(math.ceil(config.epochs / SHORTER), LEAST_EPOCHS)
+    warmup = config.warmup_epochs * epochs / config.epochs
+    short = replace(_plain_run(config), epochs=epochs, warmup_epochs=warmup)
+    rows, tried = len(folds.splits(examples, short)[0][0]), []
+    for factor in RATES:
+        base_rate = float(f"{factor * config.optimizer.base_rate:.3g}")
+        one = replace(short, optimizer=replace(config.optimizer, base_rate=base_rate))
+        rate = learning_rate.apply(one, rows).peak_rate
+        show(f"batch {one.batch}, learning rate {rate:.3g}, {epochs} epochs")
+        last = _trained(one, folder, output / f"rate-x{factor:g}", examples, show).iloc[-1]
+        tried.append({"base_rate": base_rate, "rate": rate, **last})
+    _write(output / RATES_RESULT, {"tried": tried, "config": config.to_json()})
+    return pd.DataFrame(tried)
+
+
+def rate_to_take(tried: pd.DataFrame) -> float | None:
+    """Return the base_rate with the least validation loss; None: all diverged."""
+    losses = tried["validation_loss"].to_numpy()
+    return float(tried["base_rate"][np.nanargmin(losses)]) if np.isfinite(losses).any() else None
+
+
+def rate_lines(tried: pd.DataFrame, batch: int) -> list[str]:
+    """Return a sweep as text: a table with a line per rate, and the one to take."""
+    table = tried.rename(columns={"rate": f"at batch {batch}"})
+    text = table.to_string(index=False, na_rep="diverged", float_format="{:.4g}".format)
+    rate, rates = rate_to_take(tried), tried["base_rate"].tolist()
+    advice = f"Write base_rate={rate} into the config: it has the lowest validation loss here."
+    if rate in (None, rates[0], rates[-1]):
+        there = rates[0] / SHORTER if rate is None else rate
+        which = "All rates diverged" if rate is None else "The best rate is at the end of the sweep"
+        advice = f"{which}. Write base_rate={there:.3g} and sweep again, with another --output."
+    return [*text.splitlines(), advice]
+
+
+def times(config: Config) -> int:
+    """Return by how much a config scales its base batch, or `FACTOR` if by nothing."""
+    factor = config.batch // config.optimizer.base_batch
+    return factor if factor > 1 else FACTOR
+
+
+def variants(config: Config, batch: int, num_images: int) -> dict[str, Config]:
+    """Return the config of each variant, by name."""
+    factor, plain = times(config), _plain_run(config)
+    base, scaled = replace(plain, batch=batch), replace(plain, batch=factor * batch)
+    given = learning_rate.apply(base, num_images)
+    same = ("beta_1", "beta_2", "epsilon", "weight_decay", "ema_momentum")
+    kept = replace(
+        config.optimizer,
+        base_batch=factor * batch,  # so that nothing is scaled
+        base_rate=given.peak_rate,
+        **{name: getattr(given, name) for name in same},
+    )
+    groups = {name: getattr(given, name) for name in ("batchnorm_momentum", "batchnorm_batch")}
+    return {"base": base, "scaled": scaled, "unscaled": replace(scaled, optimizer=kept, **groups)}
+
+
+def lines(outcome: dict[str, Any]) -> list[str]:
+    """Return a check as text: a table with a line per variant, and the advice."""
+    limits = {"gap": MOST_GAP, "ratio": MOST_RATIO, "spread": MOST_SPREAD, "epoch": "", "holds": ""}
+    table = {"limit": limits, "scaled": outcome["scaled"], "unscaled": outcome["unscaled"]}
+    text = pd.DataFrame(table).T.fillna("never").rename(columns=COLUMNS)
+    return [*text.to_string(float_format="{:.2f}".format).splitlines(), outcome["advice"]]
+
+
+def _plain_run(config: Config) -> Config:
+    """Return a config that trains once, to its end, and saves little."""
+    return replace(
+        config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None,
+        progress_seconds=3600, checkpoint_seconds=3600,
+    )  # fmt: skip
+
+
+def _refuse(config: Config, batch: int, rows: int) -> None:
+    """Raise `ConfigError` before the first of nine runs, where one cannot work."""
+    factor = times(config)
+    most = rows // factor // jax.device_count() * jax.device_count()
+    if batch > most or batch % jax.device_count():
         raise ConfigError(
-            f"A batch of {batch} does not split evenly over {count} replicas.\n"
-            f"Give --batch {max(batch // count, 1) * count}, or another multiple."
+            f"A batch of {batch} cannot be checked: an epoch has {rows} {config.data.noun}, and"
+            f" needs {factor} x {batch}, on {jax.device_count()} replicas.\n"
+            f"Give --batch {min(batch, most) // jax.device_count() * jax.device_count()} or less."
         )
     if config.warmup_epochs > config.epochs - 1:
         raise ConfigError(
@@ -122,186 +216,80 @@ def check(
             " compare; expected one after the warm-up.\n"
             "Raise epochs, or lower warmup_epochs in the config."
         )
-    with writing(output):
-        output.mkdir(parents=True, exist_ok=True)
-    _compile_once(output)
-    losses = {}
-    for name, arm in configs.items():
-        applied = learning_rate.apply(arm, rows)
-        show(
-            f"{name}: batch {arm.batch}, {applied.optimizer} learning rate {applied.peak_rate:g},"
-            f" {SEEDS} seeds of {arm.epochs} epochs"
-        )
-        for warning in applied.warnings if name == "scaled" else ():
-            show(f"Warning: {warning}")
-        seeds = [replace(arm, seed=arm.seed + number) for number in range(SEEDS)]
-        losses[name] = np.array(
-            [_losses(one, folder, output / f"{name}-{one.seed}", examples, show) for one in seeds]
-        )
-    base, warmup = losses["base"], math.ceil(config.warmup_epochs)
-    scaled, unscaled = (
-        loss_curves.compare(base, losses[name], warmup) for name in ("scaled", "unscaled")
-    )
-    checked = Checked(scaled, unscaled, _advice(config, batch, scaled, unscaled))
-    result = {
-        **checked.to_json(),
-        "config": config.to_json(),
-        "warmup_epochs": warmup,
-        "target": _plain(loss_curves.target_of(base)),
-        "arms": {
-            name: {"batch": configs[name].batch, "losses": _plain(found)}
-            for name, found in losses.items()
-        },
-    }
-    atomic_file.write(output / RESULT, (json.dumps(result, indent=2) + "\n").encode())
-    return checked
 
 
-def times(config: Config) -> int:
-    """Return by how much a config scales its base batch, or `FACTOR` if by nothing.
+def _trained(
+    config: Config, folder: Path, output: Path, examples: dataset.Examples, show: Show
+) -> pd.DataFrame:
+    """Return `loss` and `validation_loss` of each epoch; NaN after the run diverged.
 
-    Raises:
-        ConfigError: if that is no whole number.
+    They are kept in losses.json, and the run's checkpoints and artifact are removed.
     """
-    base = config.optimizer.base_batch
-    if config.batch > base and config.batch % base:
-        raise ConfigError(
-            f"batch={config.batch} is {config.batch / base:.3g} times base_batch={base}; the check"
-            " expects a whole number.\nSet batch to a multiple of base_batch."
-        )
-    return config.batch // base if config.batch > base else FACTOR
-
-
-def arms(config: Config, batch: int, num_images: int) -> dict[str, Config]:
-    """Return the config of each arm, by name."""
-    factor = times(config)
-    plain = replace(
-        config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None,
-        progress_seconds=3600, checkpoint_seconds=3600,
-    )  # fmt: skip
-    base, scaled = replace(plain, batch=batch), replace(plain, batch=factor * batch)
-    given = learning_rate.apply(base, num_images)
-    kept = replace(
-        config.optimizer,
-        base_batch=factor * batch,  # so that nothing is scaled
-        base_rate=given.peak_rate,
-        beta_1=given.beta_1,
-        beta_2=given.beta_2,
-        epsilon=given.epsilon,
-        weight_decay=given.weight_decay,
-        ema_momentum=given.ema_momentum,
-    )
-    unscaled = replace(
-        scaled,
-        optimizer=kept,
-        batchnorm_momentum=given.batchnorm_momentum,
-        batchnorm_batch=given.batchnorm_batch,
-    )
-    return {"base": base, "scaled": scaled, "unscaled": unscaled}
-
-
-def lines(checked: Checked) -> list[str]:
-    """Return the outcome as text: a table with a line an arm, and the advice."""
-
-    def row(name: str, arm: Compared) -> str:
-        times = f"{arm.ratio:.2f}x" if math.isfinite(arm.ratio) else "never"
-        gap, spread = f"{arm.gap:+.1f} s.d. at {arm.epoch}", f"{arm.spread:.1f}x"
-        holds = "holds" if arm.holds else "does not hold"
-        return f"{name:10}{gap:>22}{times:>18}{spread:>9}  {holds}"
-
-    return [
-        f"{'':10}{'largest gap, epoch':>22}{'epochs to target':>18}{'spread':>9}",
-        f"{'limit':10}{f'{MOST_GAP:g} s.d.':>22}{f'{MOST_RATIO:g}x':>18}{f'{MOST_SPREAD:g}x':>9}",
-        row("scaled", checked.scaled),
-        row("unscaled", checked.unscaled),
-        checked.advice,
-    ]
-
-
-def _compile_once(output: Path) -> None:
-    """Keep what is compiled in one folder for all runs: `training` keeps a folder that is set."""
-    backend.keep_compiled(output)
-    os.environ.setdefault(backend.CACHE, str(output / backend.COMPILED))
-
-
-def _losses(
-    config: Config,
-    folder: Path,
-    output: Path,
-    examples: dataset.Examples,
-    show: Callable[[str], None],
-) -> np.ndarray:
-    """Return the training loss of each epoch, float (epochs,); infinite after the run diverged.
-
-    The losses are kept in losses.json, and the run's checkpoints and artifact are removed.
-    """
-    path = output / "losses.json"
-    origin = {"config": config.to_json(), "data": examples.fingerprint}
-    origin["custom_code"] = custom_code.digest(config)
+    path, names = output / "losses.json", ["loss", "validation_loss"]
+    origin = [config.to_json(), examples.fingerprint, custom_code.digest(config)]
     if path.is_file():
-        with reading(path, ConfigError, "Remove it."):
-            try:
-                kept = dict(json.loads(path.read_bytes()))
-                losses = np.array(kept["losses"], float)  # None, for infinite, becomes NaN
-                theirs = kept["origin"]
-            except (ValueError, LookupError, TypeError, RecursionError) as error:
-                raise ConfigError(
-                    f"{path} is not what a check writes: {type(error).__name__}: {error}.\n"
-                    "Remove it: that run is trained again."
-                ) from error
-        if theirs != origin:
+        try:
+            kept = json.loads(path.read_bytes())
+            losses = pd.DataFrame(kept["losses"], columns=names, dtype=float)
+            same = kept["origin"] == origin
+        except (OSError, ValueError, LookupError, TypeError, RecursionError):
+            same = False
+        if not same:
             raise ConfigError(
-                f"{path} is of another check: it has another config, or other data.\n"
+                f"{path} is of another check, with another config or other data, or corrupt.\n"
                 "Choose another --output, or remove that folder."
             )
         return losses
+    # What is compiled serves all runs: `training` keeps a folder that is set.
+    backend.keep_compiled(output.parent)
+    os.environ.setdefault(backend.CACHE, str(output.parent / backend.COMPILED))
     try:
         run = training.train(config, folder, output, examples=examples, show=lambda line: None)
         if run.status != "complete":
             raise KeyboardInterrupt  # it was asked to stop (SIGTERM): its last epochs are missing
     except DivergedError as error:
         show(f"{output.name}: {str(error).splitlines()[0]}")
-    losses = np.full(config.epochs, np.inf)
+    losses = pd.DataFrame(index=range(1, config.epochs + 1), columns=names, dtype=float)
     if (output / HISTORY).is_file():
-        history = pd.read_csv(output / HISTORY)
-        losses[history["epoch"].to_numpy() - 1] = history["loss"].to_numpy()
-    atomic_file.write(path, json.dumps({"origin": origin, "losses": _plain(losses)}).encode())
+        losses.update(pd.read_csv(output / HISTORY, index_col="epoch"))
+    _write(path, {"origin": origin, "losses": losses.to_dict("list")})
     for made in ("artifact", "checkpoints"):
         shutil.rmtree(output / made, ignore_errors=True)
-    show(f"{output.name}: loss {losses[-1]:.4g} in the last epoch")
+    show(f"{output.name}: loss {losses['loss'].iloc[-1]:.4g} in the last epoch")
     return losses
 
 
-def _plain(values: Any) -> Any:
-    """Return a number or an array for JSON: lists, and None for what is not finite."""
-    if np.ndim(values):
-        return [_plain(row) for row in values]
-    return np.asarray(values).item() if np.isfinite(values) else None
+def _write(path: Path, result: dict[str, Any]) -> None:
+    atomic_file.write(path, (json.dumps(_plain(result), indent=2) + "\n").encode())
+
+
+def _plain(value: Any) -> Any:
+    """Return a value for JSON: arrays as lists, and None for what is not finite."""
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, np.ndarray | list):
+        return [_plain(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def _advice(config: Config, batch: int, scaled: Compared, unscaled: Compared) -> str:
     large = times(config) * batch
     rule = config.optimizer.scaling or learning_rate.RULES.get(config.optimizer.name, "none")
     rule = {"sqrt": "square-root"}.get(rule, rule)
+    carries = f"carry the learning rate from batch {batch} to {large} on this data"
     if scaled.holds and not unscaled.holds:
-        return (
-            f"Passed: on this data the {rule} rule carries the learning rate from batch {batch}"
-            f" to {large}."
-        )
+        return f"Passed: the {rule} rule can {carries}."
     if scaled.holds:
         return (
-            "Not passed: the unscaled arm holds as well, so this check shows nothing about the"
-            " rule. The runs are longer than the data need, or differ too much between seeds:"
-            " give fewer epochs, or a smaller --batch."
+            "Not passed: the unscaled variant holds as well, so this check shows nothing about the"
+            f" {rule} rule. Give fewer epochs, or a smaller --batch."
         )
     if scaled.gap < 0 and scaled.ratio <= MOST_RATIO and scaled.spread <= MOST_SPREAD:
         return (
-            f"Not passed: the scaled arm is ahead by {-scaled.gap:.1f} s.d. Nothing is lost by"
-            f" batch {large}, but the curves are not the same; another `seed` in the config tells"
-            " whether that is noise."
+            f"Not passed: the scaled variant is ahead by {-scaled.gap:.1f} s.d. Nothing is lost by"
+            f" batch {large}. Another `seed` in the config tells whether that is noise."
         )
     return (
-        f"Not passed: on this data the {rule} rule does not carry the learning rate from batch"
-        f" {batch} to {large}. Use a smaller batch, tune base_rate at a larger base_batch, or"
-        f" raise warmup_epochs; --batch {max(batch // 2, 1)} checks half of it."
+        f"Not passed: the {rule} rule does not {carries}. --sweep finds a rate for batch"
+        f" {config.batch}; --batch {max(batch // 2, 1)} checks half of this one."
     )

@@ -1,7 +1,8 @@
-"""The figure of `python -m workbench scale-check`: training losses at two batch sizes."""
+"""The figures of `python -m workbench scale-check`: losses at two batch sizes, and by rate."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,41 +11,45 @@ import numpy as np
 
 from pipeline.figures import drawing
 
-
-def draw(output: Path, *, show: Callable[[str], None] = print) -> list[Path]:
-    """Draw scaling.png from scaling.json: the mean and the range of each variant's losses."""
-
-    def curves(path: Path) -> None:
-        _curves(json.loads((output / "scaling.json").read_text(encoding="utf-8")), path)
-
-    return drawing.draw_each({output / "scaling.png": curves}, show)
+SIZE = (7.5, 4.2)  # inches
 
 
-def _curves(checked: Mapping[str, Any], path: Path) -> None:
-    figure, axis = plt.subplots(figsize=(7.5, 4.2), layout="constrained")
+def draw(result: Path, show: Callable[[str], None] = print) -> list[Path]:
+    """Draw what a check or a sweep wrote, scaling.json or rates.json, as a picture beside it."""
+    found = json.loads(result.read_text(encoding="utf-8"))
+    picture = partial(_rates if "tried" in found else _curves, found)
+    return drawing.draw_each({result.with_suffix(".png"): picture}, show)
+
+
+def _rates(swept: dict[str, Any], path: Path) -> None:
+    rates = [one["base_rate"] for one in swept["tried"]]
+    figure, axis = plt.subplots(figsize=SIZE, layout="constrained")
+    for name, color in (("loss", drawing.BLUE), ("validation_loss", drawing.ORANGE)):
+        losses = np.array([one[name] for one in swept["tried"]], float)  # None, diverged: NaN
+        axis.plot(rates, losses, "o-", color=color, label=name.replace("_", " "))
+    title = f"{swept['config']['name']}: the last epoch of short runs at each rate"
+    axis.set(title=title, xlabel="base_rate", ylabel="loss", xscale="log")
+    axis.set_xticks(rates, [f"{rate:g}" for rate in rates])
+    axis.set_xticks([], minor=True)
+    axis.legend(frameon=False)
+    drawing.save(figure, path)
+
+
+def _curves(checked: dict[str, Any], path: Path) -> None:
+    """Draw the mean and the range of each variant's losses."""
+    figure, axis = plt.subplots(figsize=SIZE, layout="constrained")
     colors = {"base": drawing.BLUE, "scaled": drawing.ORANGE, "unscaled": drawing.GREY}
-    for name, variant in checked["arms"].items():
-        # None, after a run diverged, becomes NaN: no line.
-        losses = np.array(variant["losses"], float)
+    for name, color in colors.items():
+        losses = np.array(checked["losses"][name], float)  # None, diverged: NaN
         epochs = np.arange(1, losses.shape[1] + 1)
-        label, color = f"{name}, batch {variant['batch']}", colors[name]
-        if name != "base":
-            label += ": holds" if checked[name]["holds"] else ": does not hold"
+        label = f"{name}, batch {checked['batches'][name]}"
         axis.plot(epochs, losses.mean(axis=0), color=color, label=label)
         ends = losses.min(axis=0), losses.max(axis=0)
         axis.fill_between(epochs, *ends, color=color, alpha=0.2, lw=0)
-    warmup = axis.axvspan(0, checked["warmup_epochs"], color=drawing.GREY, alpha=0.1, lw=0)
-    warmup.set_label("warm-up, not counted")
+    axis.axvspan(0, checked["warmup_epochs"], color="k", alpha=0.05, lw=0, label="warm-up")
     if checked["target"] is not None:
         axis.axhline(checked["target"], color=drawing.BLUE, lw=0.8, ls=":", label="target")
-    config = checked["config"]
-    what = f"{config['name']}, {config['optimizer']['name']}"
-    axis.set(
-        title=f"{what}: mean and range of {len(losses)} seeds",
-        xlabel="epoch",
-        ylabel="training loss",
-        yscale="log",
-        xlim=(0, None),
-    )
+    title = f"{checked['config']['name']}: mean and range of {len(losses)} seeds"
+    axis.set(title=title, xlabel="epoch", ylabel="training loss", yscale="log", xlim=(0, None))
     axis.legend(frameon=False)
     drawing.save(figure, path)

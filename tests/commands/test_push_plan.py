@@ -16,25 +16,26 @@ from deploy.errors import UsageError
 from deploy.preview import Preview
 from pipeline import config as configs
 from workbench import __main__ as command_line
-from workbench.plan import cost, plan, plan_command
-from workbench.plan.accelerators import RUNTIMES
-from workbench.plan.input_rate import verdict
-from workbench.plan.laws import Interval
+from workbench.plan import plan, plan_command
+from workbench.plan.accelerators import RUNTIMES, cost
+from workbench.plan.laws import Interval, Verdict
+from workbench.plan.operation_counts import Counts
 from workbench.plan.outlook import Outlook
-from workbench.plan.plan import Plan
+from workbench.plan.plan import Inference, Plan
 
 HOUR = 3600.0
 ONE = Outlook(
     "tpu-v5e-8", "Kaggle TPU v5e-8", "", 128, "mixed_bfloat16", 16e9, 2e9,
     memory_basis="compiled", fits=True, total=Interval(HOUR, 2 * HOUR, 4 * HOUR),
-    spent=cost.of(RUNTIMES["tpu-v5e-8"], 2 * HOUR), input=verdict(1000, 2000),
+    spent=cost(RUNTIMES["tpu-v5e-8"], 2 * HOUR), input=Verdict(1000, 2000, 0.0),
 )  # fmt: skip
 
 
 def judged(capsys, left=None, resumes=False, **changes):
     """Return what is shown of a plan."""
     one = replace(ONE, **changes)
-    made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
+    sizes, infers = (Counts(1, 1, 1.0), 1.0), Inference(None, None, None, None)
+    made = Plan("ants", 64, 3, 1, 10, 9, "counted", *sizes, 1.0, "", (one,), infers, "Go.")
     push_plan.judge(made.to_json(), left, resumes=resumes)
     return capsys.readouterr().out
 
@@ -48,7 +49,11 @@ NO_FIT = {"fits": False, "why": "set micro_batch=4"}
         (NO_FIT | {"memory_basis": "estimated"}, 20.0, "a step may not fit: set micro_batch=4"),
         (NO_FIT | {"resumes": True}, 20.0, "a step may not fit: set micro_batch=4"),
         ({}, 1.0, "2 hours, and 1 are left this week: 1 sessions in 2 weeks"),
-        ({"input": verdict(1000, 400), "why": "input-bound: 4 CPUs"}, 20.0, "input-bound: 4 CPUs"),
+        (
+            {"input": Verdict(1000, 400, 0.6), "why": "input-bound: 4 CPUs"},
+            20.0,
+            "input-bound: 4 CPUs",
+        ),
         ({}, 20.0, ""),
     ],
 )

@@ -8,11 +8,10 @@ from dataclasses import dataclass, replace
 from pipeline.config import Config
 from pipeline.errors import ConfigError
 from workbench import budget as budgets
-from workbench.plan import input_rate, laws, outlook
+from workbench.plan import laws, outlook
 from workbench.plan.accelerators import RUNTIMES
 from workbench.plan.laws import VALIDATES
-from workbench.plan.operation_counts import passes
-from workbench.plan.run_files import image_bytes
+from workbench.plan.operation_counts import image_bytes, passes
 
 TPU, CPU = "tpu-v5e-8", "cpu"
 BUDGETS = {TPU: "2h", CPU: "8m"}  # by default
@@ -113,9 +112,9 @@ def on_tpu(config: Config, operations: float) -> Speed:
     assert core is not None and cpus is not None  # noqa: S101 - both are known
     operations *= passes(config) * config.batch / runtime.cores
     step = laws.expected(laws.roofline(core, operations)).at_least(laws.CALL)
-    feeding = image_bytes(config) / input_rate.GATHERS / cpus
+    feeding = image_bytes(config) / laws.GATHERS / cpus
     image = max(step.most / config.batch, feeding)
-    return Speed(image, outlook.COMPILES, input_rate.DECODES * cpus, outlook.STARTS)
+    return Speed(image, outlook.COMPILES, laws.DECODES * cpus, outlook.STARTS)
 
 
 def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:

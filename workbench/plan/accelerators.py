@@ -3,13 +3,12 @@
 Datasheet figures, each with its source below. Nothing here was run on them but what says so.
 """
 
+import math
 from dataclasses import dataclass
 
 from pipeline.config import Config
-from pipeline.errors import ConfigError
 
 GIB = 2.0**30
-TFLOPS = 1e12
 
 
 @dataclass(frozen=True)
@@ -17,22 +16,52 @@ class Accelerator:
     """One core: what a step is compiled for, and what its share of a batch has.
 
     Attributes:
+        device: a part of what JAX calls it.
         memory: bytes of a core that a program can have.
-        operations: in bfloat16 or float16, a second and core.
-        float32: operations a second and core in float32.
-        bandwidth: bytes a second between a core and its memory.
-        bfloat16: whether trainings take it here without being asked.
+        operations: in bfloat16 or float16, per second and core.
+        float32: operations per second and core in float32.
+        bandwidth: bytes per second between a core and its memory.
         topology: of eight cores as libtpu names it; "" for what is no TPU.
         kind: as libtpu wants it in the environment.
+        bfloat16: whether trainings take it here without being asked.
     """
 
+    device: str
     memory: float
     operations: float
     float32: float
     bandwidth: float
-    bfloat16: bool = True
     topology: str = ""
     kind: str = ""
+    bfloat16: bool = True
+
+
+# Peaks: Google's pages on TPU v3, v5e and v6e (read 2026-11-21); of a v2 the Scaling Book of the
+# JAX team (23e12 a core), and 700 GB/s a chip (assumed, from Google's papers). Memory of a v5e:
+# what libtpu 0.0.51 allots at most (measured); of the others: assumed, in the same proportion.
+# float32 takes a TPU six passes in bfloat16 (`pipeline.runtime.devices.matmul_precision`): for a
+# v5e libtpu 0.0.51 estimates 5.8 times the cycles of one pass, for a product of 4,096 x 4,096.
+V5E = Accelerator("TPU v5 lite", 15.75 * GIB, 197e12, 32.8e12, 819e9, "v5e:2x4", "v5litepod-8")
+V6E = Accelerator("TPU v6 lite", 31.25 * GIB, 918e12, 153e12, 1.64e12, "v6e:2x4", "v6e-8")
+V3 = Accelerator("TPU v3", 15.75 * GIB, 61.5e12, 10.2e12, 450e9, "v3:2x2", "v3-8")
+V2 = Accelerator("TPU v2", 7.875 * GIB, 22.5e12, 3.75e12, 350e9, "v2:2x2", "v2-8")
+# NVIDIA's datasheets, dense, by way of third parties (read 2026-11-21). Memory: nine tenths, since
+# CUDA and XLA keep the rest (assumed). A P100 has no tensor cores.
+T4 = Accelerator("Tesla T4", 0.9 * 16e9, 65e12, 8.1e12, 320e9, bfloat16=False)
+P100 = Accelerator("P100", 0.9 * 16e9, 19.1e12, 9.5e12, 732e9, bfloat16=False)
+V100 = Accelerator("V100", 0.9 * 16e9, 125e12, 15.7e12, 900e9, bfloat16=False)
+L4 = Accelerator("NVIDIA L4 ", 0.9 * 24e9, 121e12, 30.3e12, 300e9)
+A100 = Accelerator("A100", 0.9 * 40e9, 312e12, 19.5e12, 1.56e12)
+H100 = Accelerator("H100", 0.9 * 80e9, 989e12, 67e12, 3.35e12)
+H200 = Accelerator("H200", 0.9 * 141e9, 989e12, 67e12, 4.8e12)
+
+# Hours as people reported them in August and September 2026 for Kaggle, by quota, and as an
+# article had them for Colab Pro+.
+SESSION_HOURS = {"TPU": 9.0, "GPU": 12.0, "Colab": 24.0}
+WEEKLY_HOURS = {"TPU": 20.0, "GPU": 30.0}
+# An article paid 5,767 yen for the 500 units of Colab Pro+ (another says "about 10 yen"). 100 units
+# are 9.99 dollars in "Pay As You Go" (assumed, not read on its page).
+YEN_PER_UNIT, USD_PER_UNIT = 5767 / 500, 0.0999
 
 
 @dataclass(frozen=True)
@@ -43,105 +72,61 @@ class Runtime:
         title: for people.
         core: of its accelerator; None: it has none.
         cores: that a batch splits over.
-        cpus, ram, disk: of the host; ram and disk in bytes. None: not known.
-        session_hours: after which it ends; None: no limit is known.
-        weekly_hours: of quota; None: none is known, or it is paid.
-        quota: whose hours these are, as Kaggle counts them: "TPU" or "GPU".
-        units: Colab's compute units an hour; None: not sold so.
+        sold: whose hours it takes: Kaggle's quota "TPU" or "GPU", or "Colab"; "": nobody's.
+        cpus, ram: of the host; ram in bytes. None: not known.
+        units: Colab's compute units per hour; None: not sold so.
         retired: what is known of its end; "": nothing.
     """
 
     title: str
     core: Accelerator | None
     cores: int
+    sold: str = ""
     cpus: int | None = None
     ram: float | None = None
-    disk: float | None = None
-    session_hours: float | None = None
-    weekly_hours: float | None = None
-    quota: str = ""
     units: float | None = None
     retired: str = ""
 
+    @property
+    def session_hours(self) -> float | None:
+        """After which a session ends; None: no limit is known."""
+        return SESSION_HOURS.get(self.sold)
 
-# Peaks: Google's pages on TPU v3, v5e and v6e (read 2026-11-21); of a v2 the Scaling Book of the
-# JAX team (23e12 a core), and 700 GB/s a chip (assumed, from Google's papers). Memory of a v5e:
-# what libtpu 0.0.51 allots at most (measured); of the others: assumed, in the same proportion.
-# float32 takes a TPU six passes in bfloat16 (`pipeline.runtime.devices.matmul_precision`): for a
-# v5e libtpu 0.0.51 estimates 5.8 times the cycles of one pass, for a product of 4,096 x 4,096.
-V5E = Accelerator(15.75 * GIB, 197 * TFLOPS, 32.8 * TFLOPS, 819e9, True, "v5e:2x4", "v5litepod-8")
-V6E = Accelerator(31.25 * GIB, 918 * TFLOPS, 153 * TFLOPS, 1.64e12, True, "v6e:2x4", "v6e-8")
-V3 = Accelerator(15.75 * GIB, 61.5 * TFLOPS, 10.2 * TFLOPS, 450e9, True, "v3:2x2", "v3-8")
-V2 = Accelerator(7.875 * GIB, 22.5 * TFLOPS, 3.75 * TFLOPS, 350e9, True, "v2:2x2", "v2-8")
-# NVIDIA's datasheets, dense, by way of third parties (read 2026-11-21). Memory: nine tenths, since
-# CUDA and XLA keep the rest (assumed). A P100 has no tensor cores.
-T4 = Accelerator(0.9 * 16e9, 65 * TFLOPS, 8.1 * TFLOPS, 320e9, bfloat16=False)
-P100 = Accelerator(0.9 * 16e9, 19.1 * TFLOPS, 9.5 * TFLOPS, 732e9, bfloat16=False)
-V100 = Accelerator(0.9 * 16e9, 125 * TFLOPS, 15.7 * TFLOPS, 900e9, bfloat16=False)
-L4 = Accelerator(0.9 * 24e9, 121 * TFLOPS, 30.3 * TFLOPS, 300e9)
-A100 = Accelerator(0.9 * 40e9, 312 * TFLOPS, 19.5 * TFLOPS, 1.56e12)
-H100 = Accelerator(0.9 * 80e9, 989 * TFLOPS, 67 * TFLOPS, 3.35e12)
-H200 = Accelerator(0.9 * 141e9, 989 * TFLOPS, 67 * TFLOPS, 4.8e12)
-
-# Kaggle: hosts, hours and quotas as people reported them in August and September 2026. Of two
-# reports on the host of a v5e-8 (96 and 224 CPUs) the smaller one stands here. v3-8: the old docs.
-TPU_HOURS, TPU_WEEK, GPU_HOURS, GPU_WEEK = 9.0, 20.0, 12.0, 30.0
+    @property
+    def weekly_hours(self) -> float | None:
+        """Of quota; None: none is known, or it is paid."""
+        return WEEKLY_HOURS.get(self.sold)
 
 
-def _kaggle(
-    title: str, core: Accelerator, cores: int, cpus: int | None = None, ram: float | None = None,
-    disk: float | None = None, retired: str = "",
-) -> Runtime:  # fmt: skip
-    """Return a machine of Kaggle, with the hours of its quota."""
-    tpu = bool(core.topology)
-    return Runtime(
-        f"Kaggle {title}", core, cores, cpus, ram, disk,
-        session_hours=TPU_HOURS if tpu else GPU_HOURS, weekly_hours=TPU_WEEK if tpu else GPU_WEEK,
-        quota="TPU" if tpu else "GPU", retired=retired,
-    )  # fmt: skip
-
-
-def _colab(
-    title: str, core: Accelerator | None, cores: int, cpus: int, ram: float, disk: float,
-    units: float, retired: str = "",
-) -> Runtime:  # fmt: skip
-    """Return a runtime of Colab as an article listed it; Colab may sell others today."""
-    return Runtime(
-        f"Colab, {title}", core, cores, cpus, ram * 1e9, disk * 1e9, session_hours=24.0,
-        units=units, retired=retired,
-    )  # fmt: skip
-
-
+# Kaggle's hosts: reported in August and September 2026; of two reports on the host of a v5e-8 (96
+# and 224 CPUs) the smaller one stands here. v3-8: Kaggle's old documentation. Colab: as an article
+# listed it; it may sell others today.
 RUNTIMES = {
-    "tpu-v5e-8": _kaggle("TPU v5e-8", V5E, 8, 96, 377e9, 1.1e12),
-    "tpu-v6e-8": _kaggle("TPU v6e-8, where a competition has it", V6E, 8),
-    "tpu-v3-8": _kaggle("TPU v3-8", V3, 8, 96, 330e9, retired="retired"),
+    "tpu-v5e-8": Runtime("Kaggle TPU v5e-8", V5E, 8, "TPU", 96, 377e9),
+    "tpu-v6e-8": Runtime("Kaggle TPU v6e-8, where a competition has it", V6E, 8, "TPU"),
+    "tpu-v3-8": Runtime("Kaggle TPU v3-8", V3, 8, "TPU", 96, 330e9, retired="retired"),
     "tpu-v2-8": Runtime("TPU v2-8", V2, 8, retired="retired"),
-    "gpu-t4x2": _kaggle("GPU T4 x2", T4, 2, 4, 29e9),
-    "gpu-p100": _kaggle("GPU P100", P100, 1, 4, 29e9, retired="retired on 2026-09-15"),
-    "gpu-l4x4": _kaggle("GPU L4 x4, where a competition has it", L4, 4),
+    "gpu-t4x2": Runtime("Kaggle GPU T4 x2", T4, 2, "GPU", 4, 29e9),
+    "gpu-p100": Runtime(
+        "Kaggle GPU P100", P100, 1, "GPU", 4, 29e9, retired="retired on 2026-09-15"
+    ),
+    "gpu-l4x4": Runtime("Kaggle GPU L4 x4, where a competition has it", L4, 4, "GPU"),
     "gpu-a100": Runtime("one A100, 40 GB", A100, 1),
     "gpu-h100": Runtime("one H100", H100, 1),
     "gpu-h200": Runtime("one H200", H200, 1),
-    "colab-cpu": _colab("CPU", None, 1, 2, 12.7, 225.8, 0.08),
-    "colab-cpu-high": _colab("CPU, high memory", None, 1, 8, 51.0, 225.8, 0.12),
-    "colab-t4": _colab("T4", T4, 1, 2, 12.7, 166.8, 1.96),
-    "colab-t4-high": _colab("T4, high memory", T4, 1, 8, 51.0, 116.8, 2.05),
-    "colab-tpu": _colab("TPU", V2, 8, 2, 12.7, 225.8, 1.96, "retired"),
-    "colab-tpu-high": _colab("TPU, high memory", V2, 8, 40, 32.5, 225.8, 1.96, "retired"),
-    "colab-v100": _colab("V100", V100, 1, 2, 12.7, 166.8, 5.36),
-    "colab-v100-high": _colab("V100, high memory", V100, 1, 8, 51.0, 116.8, 5.45),
-    "colab-a100": _colab("A100", A100, 1, 12, 83.5, 166.8, 13.08),
+    "colab-cpu": Runtime("Colab, CPU", None, 1, "Colab", 2, 12.7e9, 0.08),
+    "colab-cpu-high": Runtime("Colab, CPU, high memory", None, 1, "Colab", 8, 51e9, 0.12),
+    "colab-t4": Runtime("Colab, T4", T4, 1, "Colab", 2, 12.7e9, 1.96),
+    "colab-t4-high": Runtime("Colab, T4, high memory", T4, 1, "Colab", 8, 51e9, 2.05),
+    "colab-tpu": Runtime("Colab, TPU", V2, 8, "Colab", 2, 12.7e9, 1.96, "retired"),
+    "colab-tpu-high": Runtime(
+        "Colab, TPU, high memory", V2, 8, "Colab", 40, 32.5e9, 1.96, "retired"
+    ),
+    "colab-v100": Runtime("Colab, V100", V100, 1, "Colab", 2, 12.7e9, 5.36),
+    "colab-v100-high": Runtime("Colab, V100, high memory", V100, 1, "Colab", 8, 51e9, 5.45),
+    "colab-a100": Runtime("Colab, A100", A100, 1, "Colab", 12, 83.5e9, 13.08),
 }
-
-
-# A machine here with a run's kind of devices, by a part of what JAX calls them.
-MACHINES = {
-    "TPU v5 lite": "tpu-v5e-8", "TPU v6 lite": "tpu-v6e-8", "TPU v3": "tpu-v3-8",
-    "TPU v2": "tpu-v2-8", "Tesla T4": "gpu-t4x2", "P100": "gpu-p100",
-    "NVIDIA L4 ": "gpu-l4x4", "A100": "gpu-a100", "H100": "gpu-h100", "H200": "gpu-h200",
-    "(cpu)": "cpu",
-}  # fmt: skip
+CPU = "cpu"  # this machine
 
 
 def named(devices: str) -> str:
@@ -150,46 +135,65 @@ def named(devices: str) -> str:
     >>> [named(f"{one} (gpu)") for one in ("2 x Tesla T4", "1 x Tesla T4", "1 x NVIDIA K80")]
     ['gpu-t4x2', '', '']
     """
-    name, runtime = like(devices), RUNTIMES.get(like(devices))
-    return name if runtime is None or runtime.cores == counted(devices) else ""
+    count, _, kind = devices.partition(" x ")
+    if f"({CPU})" in kind:
+        return CPU
+    same = (name for name, one in RUNTIMES.items() if one.core and one.core.device in kind)
+    name = next(same, "")
+    return name if name and RUNTIMES[name].cores == int(count) else ""
 
 
-def like(devices: str) -> str:
-    """Return the name of a machine with such devices, whatever their number; "": none is known."""
-    kind = devices.partition(" x ")[2]
-    return next((name for part, name in MACHINES.items() if part in kind), "")
-
-
-def counted(devices: str) -> int:
-    """Return how many devices a run had.
-
-    >>> counted("8 x TPU v5 lite (tpu)")
-    8
-    """
-    return int(devices.partition(" x ")[0])
-
-
-def precision(config: Config, core: Accelerator) -> str:
+def precision(config: Config, core: Accelerator | None) -> str:
     """Return Keras' policy that a config trains in on such cores, as
     `pipeline.runtime.devices.precision` chooses it there.
     """
     if config.precision != "auto":
         return config.precision
-    return "mixed_bfloat16" if core.bfloat16 and not config.data.numbers else "float32"
+    half = core is not None and core.bfloat16 and not config.data.numbers
+    return "mixed_bfloat16" if half else "float32"
 
 
-def found(name: str) -> Runtime:
-    """Return the runtime of a name.
+@dataclass(frozen=True)
+class Cost:
+    """What a training takes of somebody's time and money; None where it is not known.
 
-    Raises:
-        ConfigError: if there is none.
-
-    >>> found("gpu-t4x2").cores
-    2
+    Attributes:
+        hours: of the runtime.
+        sessions: that these hours take.
+        weeks: whose quota they take, this week included.
+        units, yen, usd: of Colab.
     """
-    if name not in RUNTIMES:
-        raise ConfigError(
-            f"--for {name[:40]}: expected one of {', '.join(RUNTIMES)}, cpu.\n"
-            "Correct it: --for tpu-v5e-8"
-        )
-    return RUNTIMES[name]
+
+    hours: float
+    sessions: int | None
+    weeks: int | None
+    units: float | None
+    yen: float | None
+    usd: float | None
+
+
+def cost(
+    runtime: Runtime, seconds: float, *, left: float | None = None,
+    session_hours: float | None = None,
+) -> Cost:  # fmt: skip
+    """Return what that many seconds cost.
+
+    Args:
+        runtime: where.
+        seconds: of training, with what surrounds it.
+        left: hours of quota that are left this week, as Kaggle says; None: all of them.
+        session_hours: after which the run ends itself on Kaggle; None: it does not.
+
+    >>> [round(cost(RUNTIMES[name], 881).units, 2) for name in ("colab-t4", "colab-a100")]
+    [0.48, 3.2]
+    """
+    hours, weekly = seconds / 3600, runtime.weekly_hours
+    ends = [one for one in (runtime.session_hours, weekly and session_hours) if one]
+    weeks, units = None, runtime.units and runtime.units * hours
+    if weekly:
+        later = hours - (weekly if left is None else left)
+        weeks = 1 + max(math.ceil(later / weekly), 0)
+    return Cost(
+        hours, math.ceil(hours / min(ends)) if ends else None, weeks,
+        units, units and YEN_PER_UNIT * units, units and USD_PER_UNIT * units,
+    )  # fmt: skip

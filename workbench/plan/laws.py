@@ -1,23 +1,29 @@
-"""The laws of a step: a fixed part and a part for each image, and the limits of a core.
+"""The laws of a step: a fixed part and a part for each image, the limits of a core, and whether the
+host keeps up with it.
 
-Two batches that were measured, or compiled, give the affine law. For a machine that nothing ran on,
-`roofline` gives the least time that a core's speed allows, and `EFFICIENCY` says which share of
-that speed networks were seen to reach.
+For a machine that nothing ran on, `roofline` gives the least time that a core's speed allows, and
+`EFFICIENCY` says which share of that speed networks were seen to reach.
 """
 
 from dataclasses import dataclass
 
-from pipeline.errors import ConfigError
-from workbench.plan.accelerators import Accelerator
+from pipeline.config import Config
+from pipeline.train.progress_log import INPUT_BOUND
+from workbench.plan.accelerators import Accelerator, Runtime
+from workbench.plan.operation_counts import image_bytes
 
 # The share of a core's limit that training reaches: least, usual and most. Read: 0.19 to 0.25 for
 # ResNet-50 on A100 and V100 and 0.2 on TPU v3, 0.27 for a ViT on TPU v3, 0.51 for a wide
 # convolutional network on TPU v2, 0.46 to 0.67 for language models on TPU v5e (NVIDIA
 # DeepLearningExamples; arXiv:1811.06992; google-research/big_vision; koshian2/TPU-Benchmark;
-# AI-Hypercomputer/maxtext: read 2026-11-21). A run that was seen refines it (`speed_records`).
+# AI-Hypercomputer/maxtext: read 2026-11-21).
 EFFICIENCY = (0.15, 0.35, 0.67)
 CALL = 2e-3  # seconds of a step, at least; measured 0.5 to 1 ms on a CPU, and assumed twice that
 VALIDATES = 0.4  # time of an image without gradients, beside one with them
+# Of one CPU. Decoded JPEGs of 500x375 pixels: measured 450 to 860 a second by several libraries.
+# Gathered bytes: measured 3e9 on one core of a laptop-class CPU; a third of it is assumed.
+DECODES, GATHERS = 600.0, 1e9
+IN_MEMORY = 0.5  # of the host's memory, which decoded images may take
 
 
 @dataclass(frozen=True)
@@ -32,23 +38,16 @@ class AffineLaw:
         """Return the law of two steps.
 
         Args:
-            first, second: images of a step, and what it takes.
-
-        Raises:
-            ConfigError: if both have as many images.
+            first, second: images of a step, which differ, and what it takes.
 
         >>> AffineLaw.through((100, 0.3), (200, 0.4))
         AffineLaw(fixed=0.2, image=0.001)
         """
-        if first[0] == second[0]:
-            raise ConfigError(
-                f"Two steps of {first[0]:g} images give no law.\nGive two batches that differ."
-            )
         image = (second[1] - first[1]) / (second[0] - first[0])
         return cls(round(first[1] - image * first[0], 12), round(image, 15))
 
     def of(self, images: float) -> float:
-        """Return what a step of so many images takes.
+        """Return what a step of that many images takes.
 
         >>> AffineLaw(0.2, 0.001).of(1000)
         1.2
@@ -66,11 +65,16 @@ class AffineLaw:
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure that is not known exactly."""
+    """A number that is not known exactly."""
 
     least: float
     usual: float
     most: float
+
+    @classmethod
+    def around(cls, number: float, share: float = 0.0) -> "Interval":
+        """Return a number that may be wrong by a share of it."""
+        return cls(number * (1 - share), number, number * (1 + share))
 
     def times(self, factor: float) -> "Interval":
         """Return the interval of a multiple.
@@ -81,11 +85,11 @@ class Interval:
         return Interval(factor * self.least, factor * self.usual, factor * self.most)
 
     def at_least(self, seconds: float) -> "Interval":
-        """Return the interval, none of whose figures is below so much."""
+        """Return the interval, none of whose numbers is below that."""
         return Interval(*(max(one, seconds) for one in (self.least, self.usual, self.most)))
 
     def plus(self, seconds: float) -> "Interval":
-        """Return the interval, later by so much."""
+        """Return the interval, later by that much."""
         return Interval(self.least + seconds, self.usual + seconds, self.most + seconds)
 
 
@@ -99,17 +103,66 @@ def roofline(
         traffic: bytes between the core and its memory; 0: not known.
         half: whether it computes in bfloat16 or float16.
 
-    >>> roofline(Accelerator(1, 2e12, 1e12, 1e9), 4e12, 3e9)
+    >>> roofline(Accelerator("", 1, 2e12, 1e12, 1e9), 4e12, 3e9)
     3.0
     """
     return max(operations / (core.operations if half else core.float32), traffic / core.bandwidth)
 
 
-def expected(least: float, efficiency: tuple[float, float, float] = EFFICIENCY) -> Interval:
+def expected(least: float) -> Interval:
     """Return the seconds that a step takes which the core's limits give `least` seconds.
 
-    >>> expected(0.25, (0.25, 0.5, 1.0))
-    Interval(least=0.25, usual=0.5, most=1.0)
+    >>> expected(0.35).usual
+    1.0
     """
-    low, usual, high = efficiency
+    low, usual, high = EFFICIENCY
     return Interval(least / high, least / usual, least / low)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether a training is input-bound.
+
+    Reading images is done by every CPU of the host; those of a step are on their way while the step
+    before computes. So an accelerator takes whichever of the two is longer.
+
+    Attributes:
+        need: images per second that the accelerator takes.
+        have: images per second that it gets.
+        waits: share of the time that it waits for them.
+    """
+
+    need: float
+    have: float
+    waits: float
+
+    @property
+    def bound(self) -> bool:
+        """Whether the accelerator waits for its images as often as a run would complain of."""
+        return self.waits >= INPUT_BOUND
+
+
+def decodes_each_epoch(config: Config, images: int, memory: float) -> bool:
+    """Return whether every epoch decodes its images again, on a host with that many bytes.
+
+    Images that fit into the host's memory are decoded once.
+    """
+    if config.data.kind not in ("images", "tfrecords") or config.feed in ("host", "device"):
+        return False
+    return config.feed == "files" or images * image_bytes(config) > IN_MEMORY * memory
+
+
+def verdict(
+    config: Config, runtime: Runtime, images: int, need: float, decodes: float = DECODES
+) -> Verdict | None:
+    """Return whether a runtime's host keeps up; None where the host is not known.
+
+    Args:
+        need: images per second that the accelerator takes.
+        decodes: images per second that one CPU decodes.
+    """
+    if runtime.cpus is None or runtime.ram is None:
+        return None
+    again = decodes_each_epoch(config, images, runtime.ram)
+    have = runtime.cpus * (decodes if again else GATHERS / image_bytes(config))
+    return Verdict(need, have, max(1 - have / need, 0.0))

@@ -1,26 +1,55 @@
-"""Outlook: what a training takes on one runtime, each figure with what it rests on."""
+"""Outlook: what a training takes on one runtime, each number with what it rests on.
 
+Memory is what the compiler allots: libtpu for a TPU, XLA for this machine's CPU. For GPUs, whose
+compiler wants to see one, the step is compiled for that many cores of a TPU, in their precision: an
+estimate. Time is that of earlier runs of the network,
+else the limits of the cores and the share of them that networks reach.
+"""
+
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.config import Config
+from pipeline.errors import ConfigError
 from pipeline.runtime import devices
-from workbench.plan import cost, input_rate, kept_plans, laws, lowered_step, probe, speed_records
-from workbench.plan.accelerators import RUNTIMES, Accelerator, Runtime, precision
-from workbench.plan.cost import Cost
-from workbench.plan.input_rate import DECODES, Verdict
-from workbench.plan.laws import CALL, VALIDATES, AffineLaw, Interval
-from workbench.plan.operation_counts import Counts
-from workbench.plan.speed_records import Seen
+from workbench.plan import accelerators, compiled_step, laws, probe
+from workbench.plan.accelerators import CPU, RUNTIMES, Cost, precision
+from workbench.plan.compiled_step import Compiled
+from workbench.plan.laws import CALL, DECODES, VALIDATES, AffineLaw, Interval, Verdict
+from workbench.plan.operation_counts import Counts, image_bytes
+from workbench.plan.probe import Run
 
 COMPILED, ESTIMATED, UNKNOWN = "compiled", "estimated", "unknown"  # of memory
 MEASURED, PRIOR = "measured", "prior"  # of time
-HERE = "cpu"
+REFERENCE = "tpu-v6e-8"  # whose compiler says what a GPU's step takes: it has room for most
 STARTS = 60.0  # seconds of a session before its first step, compiling aside (assumed)
 COMPILES = 180.0  # seconds on the runtime's host: measured 80 to 360 here, for large networks
 LEAST_SIDE = 32  # pixels, of images that are worth a training
-NEAR = 0.1  # by which a law of two measured batches may be wrong on another day (assumed)
+
+
+@dataclass(frozen=True)
+class Given:
+    """What is known beside the config.
+
+    Attributes:
+        images: labelled; images_basis: what this rests on.
+        test_images: to predict; None: not known.
+        runs: earlier ones.
+        largest: search for the largest batch of each TPU, too: three compilations.
+        files: a sample of the labelled images; None: there is none.
+        decodes: images per second that one CPU decodes; decodes_basis: what this rests on.
+    """
+
+    images: int
+    images_basis: str
+    test_images: int | None = None
+    runs: Sequence[Run] = ()
+    largest: bool = False
+    files: Any = None
+    decodes: float = DECODES
+    decodes_basis: str = "assumed"
 
 
 @dataclass(frozen=True)
@@ -28,43 +57,44 @@ class Work:
     """What is to be computed, wherever that is.
 
     Attributes:
-        config: of the training.
-        counts: of its network; None: it cannot be built.
-        images: to train on, in each fold.
-        seen: earlier runs.
-        files: a sample of the competition's images; None: there is none.
-        decodes: images a second that one CPU decodes. decodes_basis: what this rests on.
+        config: of the training. counts: of its network.
+        given: what is known beside them.
     """
 
     config: Config
-    counts: Counts | None
-    images: int
-    seen: Sequence[Seen] = ()
-    files: Any = None
-    decodes: float = DECODES
-    decodes_basis: str = "assumed"
+    counts: Counts
+    given: Given
 
     @property
-    def held(self) -> float:
-        """Held-out images, as a share of those to train on."""
-        config = self.config
-        share = 1 / config.folds if config.folds else config.data.validation_fraction
-        return share / (1 - share)
+    def held_out(self) -> float:
+        """The share of the labelled images that is held out."""
+        return 1 / self.config.folds if self.config.folds else self.config.data.validation_fraction
 
     @property
-    def steps(self) -> float:
-        """Steps of an epoch; the one across its end counts in parts."""
-        return self.images / self.config.batch
+    def images(self) -> int:
+        """Images to train on, in each fold."""
+        return max(round(self.given.images * (1 - self.held_out)), 1)
 
     @property
-    def trainings(self) -> int:
-        """Epochs, of all folds."""
-        return self.config.epochs * (self.config.folds or 1)
+    def on_devices(self) -> int:
+        """Images that lie on the devices."""
+        return self.images if self.config.feed == "device" else 0
+
+    def epoch(self, step: Interval, validating: float) -> Interval:
+        """Return the seconds of an epoch, by those of a step and those of one that validates, as a
+        share of it. The step across an epoch's end counts in parts.
+        """
+        steps = self.images / self.config.batch
+        return step.times(steps * (1 + validating * self.held_out / (1 - self.held_out)))
+
+    def fixed(self, cores: int) -> float:
+        """Return the bytes of a core that do not grow with the batch."""
+        return self.counts.state + -(-self.on_devices // cores) * image_bytes(self.config)
 
 
 @dataclass(frozen=True)
 class Outlook:
-    """What a training takes on one runtime. Of figures that are not known the basis is "unknown".
+    """What a training takes on one runtime. Of what is not known the basis is "unknown".
 
     Attributes:
         runtime: its name.
@@ -104,147 +134,163 @@ class Outlook:
     time_basis: str = UNKNOWN
     time_source: str = ""
     spent: Cost | None = None
-    compiled: dict[str, Any] | None = None
+    compiled: Compiled | None = None
     input: Verdict | None = None
     why: str = ""
 
 
-def from_json(value: dict[str, Any]) -> Outlook:
-    """Return the outlook of a plan that was kept."""
-    kinds = {"step": Interval, "epoch": Interval, "total": Interval, "spent": Cost,
-             "input": Verdict}  # fmt: skip
-    parts = {name: value[name] and kind(**value[name]) for name, kind in kinds.items()}
-    return Outlook(**value | parts)
+def of(name: str, work: Work, show: Callable[[str], None]) -> Outlook:
+    """Return the outlook of a runtime, for which a step is compiled.
+
+    Args:
+        name: of `RUNTIMES`, or "cpu" for this machine.
+        show: takes a line before what takes long.
+    """
+    if name == CPU:
+        return _here(work, show)
+    config, runtime = work.config, RUNTIMES[name]
+    core, share = runtime.core, -(-config.batch // runtime.cores)
+    policy, room = precision(config, core), core.memory if core else None
+    plain = Outlook(name, runtime.title, runtime.retired, share, policy, room)
+    if core is None:
+        return replace(plain, why="its processors were not measured")
+    if config.batch % runtime.cores:
+        why = f"batch={config.batch} does not split over its {runtime.cores} cores"
+        return replace(plain, why=why, fits=False)
+
+    def compiled(batch: int) -> Compiled:
+        sized = config if batch == config.batch else compiled_step.with_batch(config, batch)
+        compiles = name if core.topology else REFERENCE
+        images, cores = work.on_devices, runtime.cores
+        return compiled_step.for_tpu(sized, compiles, policy, images, cores, show)
+
+    try:
+        one = told(plain, work, compiled(config.batch))
+    except ConfigError as error:
+        reason = str(error).splitlines()[0]
+        also = ", and --largest not searched" * work.given.largest
+        return told(plain, work, None, f"memory is not known{also}: {reason}")
+    if work.given.largest and core.topology:
+        unit = runtime.cores * math.gcd(share, config.batchnorm_batch or 1)
+        fixed = work.fixed(runtime.cores)
+        useful = min(-(-work.images // unit) * unit, 2**20)
+        most = compiled_step.largest(compiled, config.batch, unit, core.memory, fixed, useful)
+        return replace(one, largest=most)
+    return one
 
 
-def unknown(name: str, config: Config, why: str) -> Outlook:
-    """Return the outlook of a runtime of which nothing is known but its name."""
-    runtime = RUNTIMES[name]
-    core = runtime.core
-    return Outlook(
-        name, runtime.title, runtime.retired, -(-config.batch // runtime.cores),
-        precision(config, core) if core else "float32", core.memory if core else None, why=why,
-    )  # fmt: skip
-
-
-def here(work: Work, show: Callable[[str], None]) -> Outlook:
-    """Return the outlook of this machine's CPU: memory by XLA's plan, time by two probes."""
-    config, count = work.config, devices.found().count
-    policy = devices.precision(config.precision, devices.found(), table=config.data.numbers)
-    memory_left = float(devices.memory_left())
-    plain = Outlook(
-        HERE, "this machine's CPU", "", config.batch // count, policy, memory_left / count
-    )
-    if work.counts is None:
-        return replace(plain, why="the model is not built")
-    held = work.images if config.feed == "device" else 0
-    memory, computing = kept_plans.found(
-        f"memory of {count} CPUs in {policy}, {held} images held", config,
-        lambda: {"bytes": lowered_step.of_step(config, count, policy, held)},
-    )["bytes"]  # fmt: skip
-    again = input_rate.each_epoch(config, work.images, memory_left)
-    law, own = probe.law(config, count, show, work.files if again else None)
-    step = law.of(config.batch)
-    given = Verdict(config.batch / own.alone, config.batch / step, own.waits)
-    waits = _waits(given, devices.cores(), config.data.noun)
-    # Nothing is learned from held-out images, and they are read like others.
-    validating = step - (1 - VALIDATES) * own.alone
-    seconds = work.steps * (step + validating * work.held)
-    why = "decoding is not timed without --input DIR" if again and work.files is None else ""
-    exact = Interval(step, step, step)
-    epoch = Interval(seconds, seconds, seconds)
-    return replace(
-        plain, memory=memory, computing=computing, memory_basis=COMPILED,
-        fits=memory <= (plain.room or 0), step=exact,
-        epoch=epoch, total=epoch.times(work.trainings).plus(2 * own.setup), time_basis=MEASURED,
-        input=given, why="; ".join(filter(None, (waits, why))),
-    )  # fmt: skip
-
-
-def of(
-    name: str, work: Work, found: dict[str, Any] | None, law: AffineLaw | None, why: str,
-    refused: float | None = None,
-) -> Outlook:  # fmt: skip
+def told(plain: Outlook, work: Work, found: Compiled | None, why: str = "") -> Outlook:
     """Return the outlook of a runtime whose cores are known, and of a network that is built.
 
     Args:
-        found: as `workbench.plan.tpu_compiler.Compiled` says it; None: nothing was compiled for it.
-        law: of the memory that a core takes.
+        plain: its name and its cores.
+        found: what its compiler says of a step; for a GPU, what `REFERENCE`'s says. None: nothing
+            is compiled.
         why: what is known to be wrong.
-        refused: bytes of a step that the core's compiler refuses, 0 where it did not say; None: it
-            refuses none.
     """
-    config, runtime = work.config, RUNTIMES[name]
-    core, counts = runtime.core, work.counts
-    assert core is not None and counts is not None  # noqa: S101 - of the others it is `unknown`
-    plain = unknown(name, config, "")
+    config, runtime = work.config, RUNTIMES[plain.runtime]
+    core = runtime.core
+    assert core is not None  # noqa: S101 - of the others there is nothing to tell
+    own = found if core.topology else None
     part = min(plain.share, config.micro_batch or plain.share)
-    memory = found["memory"] if found else law.of(part) if law else None
-    room = law.most(core.memory) if law else None
-    fits = None if memory is None else memory <= core.memory
-    if refused is not None:
-        fits, memory = False, refused or memory
-    step, basis, source = _step(core, runtime, plain, work, found)
-    given = input_rate.of(config, runtime, work.images, config.batch / step.usual, work.decodes)
+    law, memory, fits = None, None, None
+    if found:
+        fixed = work.fixed(runtime.cores)
+        # At least a thousandth, lest nothing seem to grow.
+        grown = found.memory if found.refused else max(found.memory - fixed, found.memory / 1000)
+        law = AffineLaw(fixed, grown / part) if grown else None
+        memory = (law.of(part) if law else None) if found.refused else found.memory
+        fits = not found.refused if own else memory is not None and memory <= core.memory
+    step, basis, source = _step(plain, work, found)
+    need, decodes = config.batch / step.usual, work.given.decodes
+    host = laws.verdict(config, runtime, work.images, need, decodes)
     # Where the host is slower, the accelerator waits for it.
-    waits = 0.0 if given is None else config.batch / given.have
-    epoch = step.at_least(waits).times(work.steps * (1 + VALIDATES * work.held))
-    total = epoch.times(work.trainings).plus(STARTS + COMPILES)
-    notes = [why, "" if given is None else _waits(given, runtime.cpus or 0, config.data.noun)]
-    micro = None
-    if fits is False and room is not None:
-        group = min(config.batchnorm_batch or config.optimizer.base_batch, config.batch)
-        sizes = (size for size in range(group, part, group) if plain.share % size == 0)
-        micro = max((size for size in sizes if size <= room), default=0)
-        small = f"not even {group} {config.data.noun} that BatchNorm normalizes together fit"
-        less = min(room, part // 2)
-        small = f"{small}: set batchnorm_batch to {less} or less" if less else ""
-        notes.append(f"set micro_batch={micro}" if micro else small or _smaller(config, core, law))
+    epoch = work.epoch(step.at_least(config.batch / host.have if host else 0.0), VALIDATES)
+    total = epoch.times(config.epochs * (config.folds or 1)).plus(STARTS + COMPILES)
+    micro, smaller = None, ""
+    if fits is False and law:
+        micro, smaller = _smaller(config, plain.share, part, core.memory, law)
+    refused = "its compiler refuses this batch" if own and own.refused else ""
+    waits = _waits(host, runtime.cpus, config.data.noun)
     return replace(
-        plain, memory=memory, fits=fits,
-        memory_basis=ESTIMATED if found is None and refused is None else COMPILED,
-        micro_batch=micro, largest=None if room is None else room * runtime.cores, step=step,
-        epoch=epoch, total=total, time_basis=basis, time_source=source,
-        spent=cost.of(runtime, total.usual, session_hours=config.session_hours),
-        compiled=found, input=given, why="; ".join(filter(None, notes)),
+        plain, memory=memory, fits=fits, micro_batch=micro,
+        memory_basis=COMPILED if own else ESTIMATED if found else UNKNOWN,
+        largest=law.most(core.memory) * runtime.cores if law and (refused or not own) else None,
+        step=step, epoch=epoch, total=total, time_basis=basis, time_source=source,
+        spent=accelerators.cost(runtime, total.usual, session_hours=config.session_hours),
+        compiled=None if refused else own, input=host,
+        why="; ".join(filter(None, (why, refused, waits, smaller))),
     )  # fmt: skip
 
 
-def _step(
-    core: Accelerator, runtime: Runtime, plain: Outlook, work: Work, found: dict[str, Any] | None
-) -> tuple[Interval, str, str]:
+def _here(work: Work, show: Callable[[str], None]) -> Outlook:
+    """Return the outlook of this machine's CPU: memory by XLA's plan, time by a probe."""
+    config, count = work.config, devices.found().count
+    policy = devices.precision(config.precision, devices.found(), table=config.data.numbers)
+    left = float(devices.memory_left())
+    memory, computing = compiled_step.for_this_cpu(config, count, policy, work.on_devices)
+    again = laws.decodes_each_epoch(config, work.images, left)
+    files = work.given.files if again else None
+    show(f"Timing some steps of {config.batch} {config.data.noun} on this machine")
+    own = probe.of_step(replace(config, micro_batch=None), probe.LEAST, files)
+    alone = 1 - own.waits  # of a step, which computes
+    step, rate = Interval.around(own.step), config.batch / own.step
+    host = Verdict(rate / max(alone, 1e-3), rate, own.waits)
+    # Nothing is learned from held-out images, and they are read like others.
+    epoch = work.epoch(step, 1 - (1 - VALIDATES) * alone)
+    total = epoch.times(config.epochs * (config.folds or 1)).plus(2 * own.setup)
+    untimed = "decoding is not timed without --input DIR" * (again and files is None)
+    waits = _waits(host, devices.cores(), config.data.noun)
+    return Outlook(
+        CPU, "this machine's CPU", "", config.batch // count, policy, left / count,
+        memory, computing, COMPILED, memory <= left / count,
+        step=step, epoch=epoch, total=total, time_basis=MEASURED, input=host,
+        why="; ".join(filter(None, (waits, untimed))),
+    )  # fmt: skip
+
+
+def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval, str, str]:
     """Return the seconds of a step, what they rest on, and the runs that were seen."""
-    two = speed_records.law(work.seen, work.config, plain.runtime)
-    if two is not None:
-        usual = two[0].of(work.config.batch)
-        return Interval(usual * (1 - NEAR), usual, usual * (1 + NEAR)), MEASURED, two[1]
-    operations = work.counts.in_bounds * plain.share if work.counts else 0.0
-    roof = laws.roofline(core, operations, half=plain.precision != "float32")
-    share, source = speed_records.efficiency(work.seen, work.config, plain.runtime)
-    # Shares that were seen are of the operations alone.
-    least = found["least_seconds"] if found and not source else roof
-    return laws.expected(least, share).at_least(CALL), PRIOR, source
+    seen = probe.measured(work.given.runs, work.config, plain.runtime, plain.precision)
+    if seen is not None:
+        return seen[0], MEASURED, seen[1]
+    core = RUNTIMES[plain.runtime].core
+    assert core is not None  # noqa: S101 - `told` has one
+    operations, traffic = work.counts.operations * plain.share, 0.0
+    if found and not found.refused:
+        operations, traffic = found.operations, found.traffic
+    least = laws.roofline(core, operations, traffic, half=plain.precision != "float32")
+    return laws.expected(least).at_least(CALL), PRIOR, ""
 
 
-def _smaller(config: Config, core: Accelerator, law: AffineLaw | None) -> str:
-    """Return which images, or which model, would fit where one image of a core does not."""
-    data = config.data
-    none = f"not even one {data.noun[:-1]} of a core fits"
-    left = 0.0 if law is None else core.memory - law.fixed
-    if law is None or left <= 0:
-        return f"{none}, nor do the weights alone: take a smaller model, as convnext_tiny"
-    factor = (left / law.image) ** 0.5  # what an image takes grows with its pixels
+def _smaller(
+    config: Config, share: int, part: int, memory: float, law: AffineLaw
+) -> tuple[int, str]:
+    """Return which micro-batch of a core fits, 0 if none does, and what to change.
+
+    Args:
+        share: images of a core. part: those of one pass.
+        memory: bytes of a core. law: those that a pass takes.
+    """
+    data, room = config.data, law.most(memory)
+    group = min(config.batchnorm_batch or config.optimizer.base_batch, config.batch)
+    sizes = (size for size in range(group, part, group) if share % size == 0)
+    if micro := max((size for size in sizes if size <= room), default=0):
+        return micro, f"set micro_batch={micro}"
+    if less := min(room, part // 2):
+        none = f"not even {group} {data.noun} that BatchNorm normalizes together fit"
+        return 0, f"{none}: set batchnorm_batch to {less} or less"
+    factor = max((memory - law.fixed) / law.image, 0) ** 0.5  # an image takes what its pixels take
     height, width = (int(factor * side) // 8 * 8 for side in (data.height, data.width))
-    if min(height, width) < LEAST_SIDE:
-        return f"{none}: take a smaller model, as convnext_tiny"
-    return f"{none}: set height={height} and width={width}, which would, or take a smaller model"
+    sides = f"set height={height} and width={width}, or " * (min(height, width) >= LEAST_SIDE)
+    return 0, f"not even one {data.noun[:-1]} of a core fits: {sides}take a smaller model"
 
 
-def _waits(given: Verdict, cpus: int, noun: str) -> str:
+def _waits(host: Verdict | None, cpus: int | None, noun: str) -> str:
     """Return by how much a training is input-bound; "" where it is not."""
-    if not given.bound:
+    if host is None or not host.bound:
         return ""
     return (
-        f"input-bound: {cpus} CPUs give {given.have:,.0f} {noun} a second, and it could take"
-        f" {given.need:,.0f}{'; smaller images mend it' * (noun == 'images')}"
+        f"input-bound: {cpus} CPUs give {host.have:,.0f} {noun} a second, and it could take"
+        f" {host.need:,.0f}{'; smaller images mend it' * (noun == 'images')}"
     )

@@ -5,24 +5,26 @@ import os
 import re
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from formats import atomic_file
 from formats.errors import writing
+from pipeline.command_line import refuse_missing_input
 from pipeline.config import Config
 from pipeline.data import dataset
-from pipeline.data.image_arrays import Paths
-from pipeline.errors import ConfigError, PipelineError
+from pipeline.errors import ConfigError
 from pipeline.runtime import backend
 from workbench.pages.html import render
-from workbench.plan import accelerators, plan, plan_table, speed_records
-from workbench.plan.outlook import HERE
-from workbench.plan.plan import OFFERED, Given
-from workbench.plan.speed_records import Seen
+from workbench.plan import plan, plan_table, probe
+from workbench.plan.accelerators import CPU, RUNTIMES
+from workbench.plan.outlook import Given
+from workbench.plan.plan import OFFERED
+from workbench.plan.probe import Run
 
 FILE = "plan.json"  # in a run's output folder: the prediction that its report compares with
-ASSUMED_IMAGES = 50_000
+ASSUMED_IMAGES, MOST_IMAGES = 50_000, 10**12
 
 
 def run(
@@ -31,7 +33,7 @@ def run(
     show: Callable[[str], None],
     *,
     largest: bool = False,
-    seen: list[Seen] | None = None,
+    runs: list[Run] | None = None,
 ) -> dict[str, Any]:
     """Show the plan of a config, and return it.
 
@@ -39,17 +41,22 @@ def run(
         given: a value for each of `workbench.options.PLAN`, "" for the default.
         show: prints a line.
         largest: search for the largest batch of each TPU.
-        seen: earlier runs, where --probe names none.
+        runs: earlier ones, where --probe names none.
 
     Raises:
-        ConfigError: if an option cannot work; after the plan, if the model cannot be built or the
-            folder is missing.
+        ConfigError: if an option cannot work, or the model cannot be built.
     """
-    names = _names(given["for"])
-    probed = [Path(name.strip()) for name in given["probe"].split(",") if name.strip()]
-    runs = list(map(speed_records.read, probed)) or seen or []
-    asked, problem = _given(config, given, largest, runs)
-    if HERE in names:  # as `train` does
+    names, probed = _listed(given["for"]) or OFFERED, _listed(given["probe"])
+    names = tuple(RUNTIMES) if names == ("all",) else names
+    for name in names:
+        if name not in (CPU, *RUNTIMES):
+            raise ConfigError(
+                f"--for {name[:40]}: expected one of {', '.join(RUNTIMES)}, {CPU}.\n"
+                "Correct it: --for tpu-v5e-8"
+            )
+    known = [probe.read(Path(name)) for name in probed] or runs or []
+    asked = replace(_counted(config, given), runs=known, largest=largest)
+    if CPU in names:  # as `train` does
         os.environ["JAX_PLATFORMS"] = "cpu"
         backend.use_every_core(config.batch)
     made = plan.make(config, names, asked, show)
@@ -59,13 +66,13 @@ def run(
         text = json.dumps(made.to_json(), indent=1) + "\n"
         _write(Path(given["output"]) / FILE, text.encode(), show)
     if given["page"]:
-        title = f"{made.config} · plan"
-        found = plan_table.section(made)
+        title, found = f"{made.config} · plan", plan_table.section(made)
         _write(Path(given["page"]), render("plan/plan.html.j2", title, plan=found, made=made), show)
-    problems = [*made.warnings, *filter(None, [problem])]
-    if problems:
-        raise ConfigError("\n".join(problems))
     return made.to_json()
+
+
+def _listed(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(",") if name.strip())
 
 
 def kept(folder: Path) -> Path | None:
@@ -86,60 +93,44 @@ def _write(path: Path, content: bytes, show: Callable[[str], None]) -> None:
     show(f"wrote {path}")
 
 
-def _names(asked: str) -> tuple[str, ...]:
-    if asked == "all":
-        return tuple(accelerators.RUNTIMES)
-    names = tuple(name.strip() for name in asked.split(",") if name.strip()) or OFFERED
-    for name in names:
-        if name != HERE:
-            accelerators.found(name)
-    return names
+def _counted(config: Config, given: Mapping[str, str]) -> Given:
+    """Return how many images there are, and how fast one CPU decodes those of --input.
 
-
-def _given(
-    config: Config, given: Mapping[str, str], largest: bool, seen: list[Seen]
-) -> tuple[Given, str]:
-    """Return what is known beside the config, and what is wrong with --input."""
-
-    def known(images: int, basis: str, **more: Any) -> Given:
-        return Given(images, basis, seen=seen, largest=largest, **more)
-
-    said, most = given["images"], 10**12
-    if said and not (re.fullmatch("[0-9]{1,13}", said) and 1 <= int(said) <= most):
-        raise ConfigError(
-            f"--images {said[:40]}: expected a number from 1 to {most:,}.\n"
-            f"Give the number of labelled {config.data.noun}, or the folder: --input DIR"
-        )
-    images, basis = ASSUMED_IMAGES, "assumed; --input DIR or --images N sets it"
-    if config.data.labelled is not None:
-        images, basis = config.data.labelled, f"of the config's {config.data.labelled:,}"
-    if said:
-        images, basis = int(said), "as --images says"
-    if not given["input"]:
-        return known(images, basis), ""
-    folder, data = Path(given["input"]), config.data
-    if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
-        problem = f"--input {str(folder)[:200]}: there is no such folder.\nCorrect it"
-        problem += "." if said else ", or give --images N."
-        return known(images, basis if said else "assumed, since --input is missing"), problem
-    test = _lines(folder / data.sample_submission)
-    paths: Paths = ()
-    try:
+    Raises:
+        PipelineError: if --images is no number, or the folder's rows cannot be counted.
+    """
+    said, data = given["images"], config.data
+    known = Given(ASSUMED_IMAGES, "assumed; --input DIR or --images N sets it")
+    if data.labelled is not None:
+        known = Given(data.labelled, f"of the config's {data.labelled:,}")
+    if given["input"]:
+        folder, test = Path(given["input"]), _lines(Path(given["input"]) / data.sample_submission)
+        refuse_missing_input(folder)
         if data.kind in ("images", "tfrecords"):
-            paths, what = dataset.training_images(folder, config), "counted in the folder"
-            rows: int | None = len(paths)
-        else:
-            rows = None if data.train_csv is None else _lines(folder / data.train_csv)
-            missing = f"{data.train_csv or 'a table'} is no file there."
-            what = missing if rows is None else f"lines of {data.train_csv}"
-    except PipelineError as error:
-        rows, what = None, str(error)
-    if said:
-        return known(images, basis, test_images=test, paths=paths), ""
-    if rows is None:
-        problem = f"--input {folder}: its labelled rows are not counted: {what}\nGive --images N."
-        return known(images, "assumed, since --input cannot be read"), problem
-    return known(rows, what, test_images=test, paths=paths), ""
+            paths = dataset.training_images(folder, config)
+            files, decodes = probe.sample(paths, data)
+            basis = f"measured here on {len(files)} of its images"
+            known = Given(
+                len(paths),
+                "counted in the folder",
+                files=files,
+                decodes=decodes,
+                decodes_basis=basis,
+            )
+        elif rows := _lines(folder / (data.train_csv or "")):
+            known = Given(rows, f"lines of {data.train_csv}")
+        elif not said:
+            raise ConfigError(
+                f"--input {folder}: its labelled rows are not counted:"
+                f" {data.train_csv or 'a table'} is no file there.\nGive --images N."
+            )
+        known = replace(known, test_images=test)
+    if said and not (re.fullmatch("[0-9]{1,13}", said) and 1 <= int(said) <= MOST_IMAGES):
+        raise ConfigError(
+            f"--images {said[:40]}: expected a number from 1 to {MOST_IMAGES:,}.\n"
+            f"Give the number of labelled {data.noun}, or the folder: --input DIR"
+        )
+    return replace(known, images=int(said), images_basis="as --images says") if said else known
 
 
 def _lines(path: Path) -> int | None:

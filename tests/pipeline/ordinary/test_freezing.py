@@ -17,7 +17,7 @@ from pipeline.models.backbones import BACKBONES, Backbone
 from pipeline.train import custom_check, learning_rate, training
 from pipeline.train.step import Batch, TrainStep
 from tests.pipeline.rounding import EPS
-from workbench.plan import lowered_step
+from workbench.plan import compiled_step
 
 FROZEN = '''
 def body():
@@ -82,7 +82,9 @@ def pretrained(monkeypatch):
 def test_the_step_of_a_frozen_backbone_computes_no_gradient_for_it(pretrained):
     """A forward pass is a third of a step."""
     whole = replace(pretrained, model_options={"pretrained": "none"})
-    steps = (lowered_step.of(each, jax.devices()[:1], "float32") for each in (pretrained, whole))
+    steps = (
+        compiled_step.lowered(each, jax.devices()[:1], "float32") for each in (pretrained, whole)
+    )
 
     frozen, trained = (step.cost_analysis()["flops"] for step in steps)
 

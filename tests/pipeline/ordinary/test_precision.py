@@ -12,7 +12,7 @@ from pipeline import config as configs
 from pipeline.models import architectures
 from pipeline.train import learning_rate
 from pipeline.train.step import TrainStep
-from workbench.plan import lowered_step, tpu_compiler
+from workbench.plan import compiled_step
 from workbench.plan.accelerators import RUNTIMES
 
 IMAGES = replace(configs.load("digits"), batch=16, batchnorm_batch=8)
@@ -31,7 +31,8 @@ def precisions(lowered):
 @pytest.mark.skipif(find_spec("libtpu") is None, reason="libtpu is not installed")
 def test_a_table_trains_in_float32_on_a_tpu():
     """In the very step that `plan` compiles."""
-    lowered = tpu_compiler._lowered(TABLE, RUNTIMES["tpu-v5e-8"].core, 0)
+    devices = compiled_step._devices(RUNTIMES["tpu-v5e-8"].core)
+    lowered = compiled_step.lowered(TABLE, devices, "float32")
 
     assert precisions(lowered) == {"HIGHEST"}
     compiled = lowered.compile().as_text().splitlines()
@@ -44,7 +45,7 @@ def test_a_table_trains_in_float32_on_a_tpu():
     [("mixed_bfloat16", "DEFAULT"), pytest.param("float32", "HIGHEST", marks=pytest.mark.slow)],
 )
 def test_images_train_in_the_precision_that_the_config_asks_for(policy, expected):
-    lowered = lowered_step.of(IMAGES, jax.devices("cpu")[:1], policy)
+    lowered = compiled_step.lowered(IMAGES, jax.devices("cpu")[:1], policy)
 
     assert precisions(lowered) == {expected}
 

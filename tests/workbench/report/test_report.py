@@ -26,8 +26,9 @@ from tests.pipeline.handmade import AWKWARD, manifest, progress, run, validation
 from workbench import __main__ as command_line
 from workbench.pages import charts
 from workbench.plan.laws import Interval
+from workbench.plan.operation_counts import Counts
 from workbench.plan.outlook import Outlook
-from workbench.plan.plan import Plan
+from workbench.plan.plan import Inference, Plan
 from workbench.report import report
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -327,7 +328,8 @@ def test_a_run_stands_beside_its_plan_if_that_was_of_its_machine(tmp_path, runti
         runtime, "a machine", "", 64, "float32", 1e9, step=Interval(0.032, 0.032, 0.032),
         total=Interval(120.0, 120.0, 120.0), time_basis="measured",
     )  # fmt: skip
-    made = Plan("ants", 64, 3, 1, 10, 9, "counted", None, None, 1.0, "", (one,), None, "Go.", ())
+    sizes, infers = (Counts(1, 1, 1.0), 1.0), Inference(None, None, None, None)
+    made = Plan("ants", 64, 3, 1, 10, 9, "counted", *sizes, 1.0, "", (one,), infers, "Go.")
     path = tmp_path / "plan.json" if shown else tmp_path.with_name(f"{tmp_path.name}-plan.json")
     path.write_text(json.dumps(made.to_json()))
 
