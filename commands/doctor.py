@@ -27,12 +27,12 @@ def init_project(competition: str = "", config: str = "", infer_hours: str = "")
     Example: invoke init --competition leaf-diseases
     """
     from deploy import init
-    from workbench.inspect import config_edits
+    from workbench.inspect import config_file
 
     hours = number("infer-hours", infer_hours, 1 / 60, init.MOST_HOURS) if infer_hours else None
-    stated = {name: init.Stated(*said) for name, said in config_edits.stated(config).items()}
+    stated = {name: init.Stated(*said) for name, said in config_file.stated(config).items()}
     given: Result = {"config": config, "hours": hours, "show": show}
-    return init.begin(ROOT, competition, stated, config_edits.put, **given)
+    return init.begin(ROOT, competition, stated, config_file.put, **given)
 
 
 @task(

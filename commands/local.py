@@ -87,7 +87,7 @@ def inspect(input: str = "", **texts: str) -> Result:
     from deploy.errors import UsageError
     from deploy.init import in_address
     from pipeline.command_line import refuse_missing_input
-    from workbench.inspect import inspect_command
+    from workbench.inspect import command as inspect_command
 
     if not input:
         raise UsageError(

@@ -10,7 +10,7 @@ from typing import Any
 from pipeline import config as config_module
 from pipeline.command_line import FOLDER, Commands, refuse_missing_input, show
 from pipeline.runtime import backend
-from workbench.inspect import inspect_command
+from workbench.inspect import command as inspect_command
 from workbench.options import BASE, BENCH, INSPECT, LARGEST, PLAN, SWEEP, TITLE
 from workbench.plan import plan_command
 

@@ -9,8 +9,7 @@ from pipeline import config as configs
 from pipeline.config import Data, config_files
 from pipeline.train import learning_rate
 from workbench.inspect import recipes
-from workbench.inspect.recipes import Task
-from workbench.inspect.training_speed import CPU, TPU, Plan, Speed
+from workbench.inspect.recipes import CPU, TPU, Plan, Speed, Task
 
 SIDES, ROWS = (8, 32, 96, 224), (60, 300, 1_500, 6_000, 40_000, 150_000)
 REHEARSED = 0.8  # of the rows: a rehearsal hides the others

@@ -14,9 +14,9 @@ from pipeline import config as configs
 from pipeline.config import Baseline
 from pipeline.config.config_files import load
 from pipeline.evaluate import held_out_rows
+from tests.workbench.inspect.test_inspection import IN_FOLDERS, put
 from workbench.__main__ import main
-from workbench.inspect import config_edits, config_proposal
-from workbench.inspect.tables import FOUND, Finding
+from workbench.inspect import config_file, proposal
 
 
 @pytest.fixture(scope="module")
@@ -34,10 +34,9 @@ def prices(tmp_path_factory) -> Path:
 
 @pytest.fixture(scope="module", autouse=True)
 def untrained():
-    """No network is trained beside boosting: test_baseline_model.py looks at that."""
+    """No network is trained beside boosting: test_baseline.py looks at that."""
     with pytest.MonkeyPatch.context() as patch:
-        none = Finding(FOUND, "boosting", "")
-        patch.setattr(config_proposal, "_beside_boosting", lambda *given: none)
+        patch.setattr(proposal, "_compare", lambda *given: None)
         yield
 
 
@@ -59,12 +58,23 @@ def test_a_metric_that_is_not_given_is_asked_for_with_its_option(prices, written
     assert "rmse, rmsle" in capsys.readouterr().err  # which can score such labels
 
 
+def test_a_metric_that_is_given_is_that_of_config_and_baseline(prices, tmp_path):
+    path = tmp_path / "stones.py"
+
+    assert main(["inspect", str(prices), "--metric", "mae", "--write", str(path)]) == 0
+
+    config = load(str(path))
+    assert config.baseline is not None and (config.metric, config.baseline.metric) == ("mae", "mae")
+    assert "A default" not in path.read_text()
+
+
 def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, tmp_path, capsys):
     """What its owner wrote into it stays, byte for byte."""
     path = tmp_path / "stones.py"
     before = written[0].read_text().replace("batch=", "batch = ", 1)  # as a person may write
     before = re.sub("epochs=[0-9]+", "epochs=3", before)
-    before = before.replace("CONFIG =", "# my notes: é, 'x', \"y\"\nSEEN = 3  # mine\n\n\nCONFIG =")
+    notes = '# my notes: é, \'x\', "y", metric="rmse"\nSEEN = 3  # mine\n\n\nCONFIG ='
+    before = before.replace("CONFIG =", notes)
     path.write_text(before)
     old = load(str(path))
 
@@ -90,19 +100,44 @@ def test_a_written_config_gets_another_metric_and_nothing_else(prices, written, 
     assert "rmse " not in path.read_text()
 
 
+def test_a_config_that_cannot_be_edited_safely_stays_as_it_is(prices, written, tmp_path, capsys):
+    """A comment looks like the field, and would be taken for it."""
+    path = tmp_path / "stones.py"
+    path.write_text(written[0].read_text().replace("Config(\n", 'Config(  # metric="rmse"\n', 1))
+    before = path.read_bytes()
+
+    assert main(["inspect", str(prices), "--metric", "rmsle", "--write", str(path)]) == 2
+
+    assert path.read_bytes() == before
+    assert 'metric="rmsle",\nbaseline=Baseline(' in capsys.readouterr().err
+
+
 def test_a_config_without_a_floor_gets_one_with_the_import_that_it_needs():
     baseline = Baseline(model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=60)
     text = (
         "from pipeline.config import Config, Data\n\nCONFIG = Config(\n    name='a',  # mine\n)\n"
     )
 
-    new = config_edits.edited(text, {"metric": "rmsle", "baseline": baseline})
+    before = replace(configs.load("digits"), baseline=None)
+
+    new = config_file.edited(text, before, {"metric": "rmsle", "baseline": baseline})
 
     added = (
-        '    metric="rmsle",\n    baseline=Baseline(model="HistGradientBoosting", metric="rmse",'
-        " score=900, error=90, rows=60),\n)\n"
+        'baseline=Baseline(model="HistGradientBoosting", metric="rmse", score=900, error=90,'
+        ' rows=60),\n    metric="rmsle",'
     )
-    assert new == text.replace("Data\n", "Data, Baseline\n").removesuffix(")\n") + added
+    wanted = text.replace("import Config", "import Baseline, Config")
+    assert new == wanted.replace("    name=", f"    {added}\n    name=")
+
+
+def test_a_config_of_class_folders_gets_another_metric(tmp_path):
+    """No column has its labels."""
+    folder, path = put(tmp_path / "pets", IN_FOLDERS), tmp_path / "pets.py"
+    words = ["inspect", str(folder), "--write", str(path)]
+
+    assert main(words) == main([*words, "--metric", "log_loss"]) == 0
+
+    assert load(str(path)).metric == "log_loss"
 
 
 def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp_path, capsys):

@@ -11,7 +11,7 @@ from PIL import Image
 from pipeline.data import folds
 from pipeline.data.dataset import read_training
 from pipeline.errors import DataError
-from workbench.inspect import config_proposal, inspection
+from workbench.inspect import inspection, proposal
 
 
 def pictures(folder, labels, images, column="kind"):
@@ -42,9 +42,10 @@ def near(number, side=24, seed=0):
 def said(folder):
     """Return the lines of inspect after a config was proposed and checked, and the config."""
     found = inspection.inspect(folder)
-    made = config_proposal.propose(found, "pictures", "pictures")
-    lines = [*found.findings, *made.findings, *config_proposal.check(made, found)]
-    return "\n".join(f"{line.level} {line.about}: {line.text}" for line in lines), made.config
+    lines = found.findings
+    config = proposal.propose(found, "pictures", "pictures", findings=lines).config
+    proposal.check(config, found, proposal.read_examples(config, found), lines)
+    return "\n".join(f"{line.level} {line.about}: {line.text}" for line in lines), config
 
 
 def test_copies_that_a_split_cannot_keep_together_are_named_and_not_grouped(tmp_path):
@@ -167,13 +168,15 @@ def test_a_sample_submission_in_an_archive_is_to_be_unpacked(ending, command, tm
     with pytest.raises(DataError) as refused:
         inspection.inspect(tmp_path)
 
-    assert f"the sample submission as sample_submission.csv{ending}" in str(refused.value)
-    assert f"Unpack it: {command} {packed}" in str(refused.value)
+    assert f"no CSV with the sample submission, but sample_submission.csv{ending}" in str(
+        refused.value
+    )
+    assert f"Unpack them: {command} {packed}" in str(refused.value)
 
 
 DRAW = np.random.default_rng(0)
-SIGNS = "signs: x is read as a category: numbers with signs, such as"
-MIXED = "mixed: x is read as a category: mostly numbers"
+SIGNS = "mixed: x is read as a category: 0% are plain numbers, and others are such as"
+MIXED = "mixed: x is read as a category: 89% are plain numbers"
 
 
 @pytest.mark.parametrize(

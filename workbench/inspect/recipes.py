@@ -2,25 +2,82 @@
 
 A TPU gets the recipe that public winning notebooks share: a pretrained backbone at a high
 resolution, five folds, warm-up and cosine, averaged weights, mixed images, mirrored views. A CPU
-gets the largest network that learns enough within the budget, by measured steps.
+gets the largest network that learns enough within the budget, by measured steps. Nothing here has
+run on a TPU: its speed is assumed (docs/facts.md).
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+import math
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from typing import Any
 
 from pipeline.config import Config, Data, Optimizer
+from pipeline.errors import ConfigError
 from pipeline.train.learning_rate import ADAM_STEPS_PER_EPOCH, LEAST_STEPS_PER_EPOCH
+from workbench import budget as budgets
 from workbench.budget import shown
-from workbench.inspect import image_networks, training_speed
-from workbench.inspect.image_headers import Headers
-from workbench.inspect.image_networks import BASE, FEW_ROWS, SIDES, TINY, Candidate
-from workbench.inspect.training_speed import CPU, Plan, Speed
-from workbench.plan.laws import EFFICIENCY
 
+TPU, CPU = "tpu-v5e-8", "cpu"
+BUDGETS = {TPU: "2h", CPU: "8m"}  # by default
+
+BASE = 32  # images a step that the rates of the proposals are for
+TINY = 64  # pixels: larger images get a pretrained network, and these one from scratch
+POSITIONS = 256  # pixels: in smaller images it matters where something is
+SIDES = (224, 288, 384)  # pixels, for pretrained networks
+ROUND = 32
+LEAST_SIDE = 32  # pixels; keras.applications refuses smaller images
+FEW_ROWS = 1000
 MOST_FOLDED = 100_000  # rows: with more, one held-out part is large enough
 FOLDS = 5
 MOST_TABLE = 256  # rows a step
+MOST_BYTES = 100e9  # of decoded images in the memory of a TPU's host
+ENOUGH_IMAGES = 240_000  # images that a network from scratch should see on a CPU, if there is time
+
+# Multiply-adds of a forward pass at 224 pixels, and ImageNet top-1: read 2026-11-22 in
+# arXiv:2201.03545 (table 1), google/automl's README and Keras' table of applications.
+BACKBONES = {
+    "convnext_tiny": (4.5e9, "ImageNet top-1 81.3 %"),
+    "efficientnetv2s": (2.9e9, "ImageNet top-1 83.9 % at 384 pixels"),
+    "efficientnetv2b3": (1.7e9, "ImageNet top-1 82.0 % at 300 pixels"),
+    "efficientnetv2b0": (0.72e9, "ImageNet top-1 78.7 %"),
+}
+
+# Of a TPU v5e-8: operations a second, the least share of them that networks reach (as `plan`
+# assumes), seconds of a step at least, and bytes a second that its host feeds.
+PEAK, REACHED, CALL, FEEDS = 8 * 197e12, 0.15, 2e-3, 96 * 1e9
+VALIDATES = 0.4  # time of an image without gradients, beside one with them
+AGAIN = 0.3  # of the setup, for each later fold, by what XLA kept (19 % measured)
+FILLED = 0.85  # of a budget that is planned: no machine is always equally fast
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Where a config is to train, and for how long.
+
+    Attributes:
+        machine: "tpu-v5e-8" or "cpu".
+        seconds: from the start of the training to its artifact.
+    """
+
+    machine: str = TPU
+    seconds: float = 2 * 3600.0
+
+
+def plan(machine: str = "", budget: str = "") -> Plan:
+    """Return the plan that `--for` and `--budget` ask for.
+
+    Raises:
+        ConfigError: if there is no such machine, or the budget is no time.
+
+    >>> plan("cpu", "8m"), plan("", "1.5h").seconds
+    (Plan(machine='cpu', seconds=480.0), 5400.0)
+    """
+    machine = machine or TPU
+    if machine not in BUDGETS:
+        raise ConfigError(
+            f"--for {machine[:40]}: expected one of {', '.join(BUDGETS)}.\nCorrect it: --for {CPU}"
+        )
+    return Plan(machine, budgets.seconds(budget or BUDGETS[machine]))
 
 
 @dataclass(frozen=True)
@@ -32,25 +89,86 @@ class Task:
         data: without augmentation.
         rows: labelled.
         rarest: rows of the rarest label; `rows` where there are no classes.
-        headers: of image files.
+        size: median width and height of image files; None where images have one size.
     """
 
     given: dict[str, Any]
     data: Data
     rows: int
     rarest: int
-    headers: Headers | None = None
+    size: tuple[int, int] | None = None
 
     @property
     def folds(self) -> tuple[int, ...]:
         """The numbers of folds to try, the better one first; 1 is one held-out part."""
-        return (FOLDS, 1) if self.rarest >= 2 * FOLDS and self.rows <= MOST_FOLDED else (1,)
+        most = FEW_ROWS - 1 if self.data.kind == "table" else MOST_FOLDED
+        return (FOLDS, 1) if self.rarest >= 2 * FOLDS and self.rows <= most else (1,)
 
     def split(self, folds: int) -> tuple[int, int]:
         """Return how many rows train and validate."""
         share = 1 / folds if folds > 1 else self.data.validation_fraction
         held = max(round(self.rows * share), 1)
         return max(self.rows - held, 1), held
+
+
+@dataclass(frozen=True)
+class Speed:
+    """How fast a network trains.
+
+    Attributes:
+        image: seconds an image, batches and augmentation included.
+        setup: seconds to build and compile, in the first fold.
+        decodes: images a second that are read from files: 959 JPEGs of 500x375 measured on two
+            cores, 2026-11-21.
+        start: seconds of imports, and of what ends a run: the last evaluation and the pictures.
+    """
+
+    image: float
+    setup: float
+    decodes: float = 1_000.0
+    start: float = 12.0
+
+    def fixed(self, task: Task, folds: int) -> float:
+        """Return the seconds that are no epoch: to start, to read the images and to compile."""
+        setups = self.setup * (1 + AGAIN * (folds - 1))
+        return self.start + setups + task.rows / self.decodes
+
+    def seconds(self, task: Task, folds: int, epochs: int) -> float:
+        """Return how long a training of so many folds (1: no folds) and epochs in each takes."""
+        rows, held = task.split(folds)
+        epoch = self.image * (rows + VALIDATES * held)
+        return self.fixed(task, folds) + folds * epochs * epoch
+
+    def epochs(self, task: Task, folds: int, seconds: float) -> int:
+        """Return the most epochs that fit, 0 if none does."""
+        fixed = self.fixed(task, folds)
+        return max(int((FILLED * seconds - fixed) / (self.seconds(task, folds, 1) - fixed)), 0)
+
+
+@dataclass(frozen=True)
+class Network:
+    """A network that may be proposed.
+
+    Attributes:
+        model, options: as in a config.
+        data: with size and augmentation.
+        operations: of one image's forward pass.
+        why: in words.
+        enough, most: epochs that it needs, and after which more are of little use.
+        batch: most images a step.
+    """
+
+    model: str
+    options: dict[str, Any]
+    data: Data
+    operations: float
+    why: str
+    enough: int = 30
+    most: int = 200
+    batch: int = 4 * BASE
+
+    def __str__(self) -> str:
+        return ", ".join(f"{key}={value}" for key, value in self.options.items())
 
 
 @dataclass(frozen=True)
@@ -62,17 +180,25 @@ class Recipe:
     seconds: float
 
 
-def recipe(
-    task: Task, plan: Plan, measure: Callable[[Config], Speed] = training_speed.on_this_cpu
-) -> Recipe:
-    """Return how to train for a task within a plan.
+def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
+    """Return how fast a config's network trains here, measured on some steps of random pixels.
 
     Args:
-        measure: tells the speed of a network on this machine's CPU.
+        config: of images; its epochs do not matter.
+        least_seconds: that the timed steps take together; three steps at least.
     """
-    if task.data.kind == "table":
-        return _of_table(task, plan)
-    return _on_cpu(task, plan, measure) if plan.machine == CPU else _on_tpu(task, plan)
+    from workbench.plan import probe
+
+    found = probe.of_step(config, least_seconds)
+    # The evaluation is another program, about half as large.
+    return Speed(found.step / config.batch, setup=1.5 * found.setup)
+
+
+def on_tpu(config: Config, network: Network) -> Speed:
+    """Return what is assumed of a TPU v5e-8: a training step computes three predictions."""
+    step = max(3 * network.operations * config.batch / (REACHED * PEAK), CALL)
+    image = max(step / config.batch, math.prod(config.data.shape) / FEEDS)
+    return Speed(image, setup=180.0, decodes=96 * 600.0, start=60.0)
 
 
 def batch_of(rows: int, most: int, steps: int = LEAST_STEPS_PER_EPOCH) -> int:
@@ -87,191 +213,211 @@ def batch_of(rows: int, most: int, steps: int = LEAST_STEPS_PER_EPOCH) -> int:
     return batch
 
 
-def chosen(
-    tried: Sequence[tuple[Candidate, Speed]], task: Task, plan: Plan
-) -> tuple[Candidate, Speed, int, int]:
-    """Return the first candidate that learns enough, its speed, and numbers of folds and epochs.
-
-    Folds come before the candidate: their average is better than one larger network. If nothing
-    learns enough within the budget, the fastest gets what there is.
+def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_cpu) -> Recipe:
+    """Return how to train for a task within a plan.
 
     Args:
-        tried: the best candidate first.
+        measure: tells the speed of a network on this machine's CPU.
     """
-    for folds in task.folds:
-        for candidate, speed in tried:
-            epochs = speed.epochs(*task.split(folds), folds, plan.seconds)
-            if epochs >= candidate.enough:
-                return candidate, speed, folds, min(epochs, candidate.most)
-    candidate, speed = min(tried, key=lambda pair: pair[1].image)
-    return candidate, speed, 1, max(speed.epochs(*task.split(1), 1, plan.seconds), 1)
-
-
-def _of_table(task: Task, plan: Plan) -> Recipe:
-    few = task.rows < FEW_ROWS
-    options = (
-        {"width": 32, "depth": 1, "dropout": 0.3}
-        if few
-        else {"width": 128, "depth": 2, "dropout": 0.2}
+    tried: list[tuple[Network, Speed]] = []  # the best first
+    if task.data.kind == "table":
+        network = for_table(task)
+        # A step of such a network takes about a millisecond on two cores, measured.
+        step = 2e-3 / _config(task, network, 1, 1).batch
+        tried = [(network, Speed(step, setup=6.0, decodes=math.inf))]
+    elif plan.machine == TPU:
+        tried = [(each, on_tpu(_config(task, each, 1, 1), each)) for each in for_tpu(task)]
+    else:
+        for network in for_cpu(task):
+            if tried:
+                smaller, speed = tried[0]
+                hoped = replace(speed, image=speed.image * network.operations / smaller.operations)
+                if hoped.epochs(task, 1, plan.seconds) < network.enough:
+                    break
+            tried.insert(0, (network, measure(_config(task, network, 1, 1))))
+    # Folds come first: their average is better than one larger network. If nothing learns enough
+    # within the budget, the fastest gets what there is.
+    fitting = (
+        (network, speed, folds)
+        for folds in task.folds
+        for network, speed in tried
+        if speed.epochs(task, folds, plan.seconds) >= network.enough
     )
-    folds = FOLDS if few and task.rarest >= 2 * FOLDS else 1
-    rows, held = task.split(folds)
-    # A rehearsal hides a fifth of the rows.
-    batch = batch_of(4 * rows // 5, MOST_TABLE, ADAM_STEPS_PER_EPOCH)
-    # A step of such a network takes about a millisecond on two cores, measured.
-    speed = Speed(2e-3 / batch, setup=6.0)
-    epochs = min(max(speed.epochs(rows, held, folds, plan.seconds), 1), 40)
-    config = Config(
+    fastest = min(tried, key=lambda pair: pair[1].image)
+    network, speed, folds = next(fitting, (*fastest, 1))
+    epochs = max(min(speed.epochs(task, folds, plan.seconds), network.most), 1)
+    config = _config(task, network, folds, epochs)
+    seconds = speed.seconds(task, folds, epochs)
+    machine = f"a TPU v5e-8, at {REACHED:.0%} of its peak (assumed; not yet run there)"
+    if task.data.kind == "table":
+        machine = "a TPU or a CPU; more of them overfit"
+    elif plan.machine == CPU:
+        speeds = "; ".join(f"{each}: {1 / found.image:,.0f}" for each, found in reversed(tried))
+        machine = f"this machine (images/s measured here: {speeds})"
+    more = "" if epochs >= network.enough else f"; {network.enough} would be right: raise --budget"
+    reasons = _reasons(task, network, config)
+    reasons["epochs"] = (
+        f"{epochs}: about {shown(seconds)} of the {shown(plan.seconds)} of --budget, "
+        f"{shown(speed.fixed(task, folds))} of them to start and compile, on {machine}{more}"
+    )
+    return Recipe(config, reasons, seconds)
+
+
+def for_table(task: Task) -> Network:
+    """Return the network for a table."""
+    width, depth, dropout = (32, 1, 0.3) if task.rows < FEW_ROWS else (128, 2, 0.2)
+    options = {"width": width, "depth": depth, "dropout": dropout}
+    why = f"for {task.rows:,} rows of a table"
+    return Network("mlp", options, task.data, 0.0, why, enough=1, most=40, batch=MOST_TABLE)
+
+
+def for_cpu(task: Task) -> Iterator[Network]:
+    """Yield networks that learn much per second without an accelerator, the smallest first."""
+    # No mixup: its random shares take a CPU twice as long to compile, and a step a fifth longer.
+    data = _shifted(task.data, 8)
+    area, channels = data.height * data.width, data.channels
+    enough = min(max(round(ENOUGH_IMAGES / task.rows), 30), 80)  # few rows are soon known by heart
+    limits: Any = {"enough": enough, "most": 400, "batch": 2 * BASE}
+    if area <= POSITIONS:
+        for width in (32, 64):
+            adds = area * 9 * (channels * width + width**2 + 6 * width**2 / 4)
+            options = {"width": width, "dropout": 0.3}
+            why = "for tiny images, where it matters what is where"
+            yield Network("small_cnn", options, data, 2 * adds, why, **limits)
+        return
+    coarse = 2 ** max(math.ceil(math.log2(max(data.height, data.width) / 16)), 0)
+    sizes = [(coarse, 32), (coarse, 48), (coarse, 64), (max(coarse // 2, 1), 48)]
+    for stride, width in dict.fromkeys(sizes):
+        options = {"width": width, "stride": stride, "dropout": 0.2}
+        stem = 9 * channels * stride**2 * width
+        adds = area / stride**2 * (stem + 3 * 2 * 9 * width**2 + 4 * width**2)
+        why = "few channels at full size, so that a CPU learns much per second"
+        yield Network("strided_resnet", options, data, 2 * adds, why, **limits)
+
+
+def for_tpu(task: Task) -> Iterator[Network]:
+    """Yield networks for a TPU, the best first."""
+    data, size = task.data, task.size or (task.data.width, task.data.height)
+    area = data.height * data.width
+    mixing: dict[str, Any] = {
+        "mixup": 0.2,
+        "cutmix": float(task.given["target"] in ("classes", "multilabel")),
+    }
+    if min(data.height, data.width) < 16:  # after other poolings nothing would be left
+        options: dict[str, Any] = {"width": 32, "dropout": 0.3}
+        why = "for tiny images, where it matters what is where"
+        yield Network("small_cnn", options, _shifted(data, 8), 2 * area * 9 * 6 * 32**2, why)
+    elif max(size) <= TINY or (task.size is None and min(size) < LEAST_SIDE):
+        why = f"from scratch, since images of up to {TINY} pixels lack what 224 pixels show"
+        options, adds = {"k": 4, "n": 2, "kernel_size": 3}, area * 3 * 4 * 9 * 64**2
+        mixed = replace(_shifted(data, 8), **mixing)
+        yield Network("wide_resnet", options, mixed, 2 * adds, why)
+    else:
+        sizes, most = [data], 40 if task.rows < FEW_ROWS else 20
+        if task.size:  # the side nearest below the pictures' own, then 224
+            fits = [s for s in SIDES if 3 * task.rows * s**2 <= MOST_BYTES and s <= max(size)]
+            sides = sorted({*fits[-1:], SIDES[0]}, reverse=True)
+            sizes = [_sized(data, size, side) for side in sides]
+        options = {"pretrained": "imagenet", "backbone_rate": 0.1, "dropout": 0.2}
+        for sized in (replace(_shifted(each, 16), **mixing) for each in sizes):
+            for model, (at_224, accuracy) in BACKBONES.items():
+                why = f"pretrained ({accuracy}), as winning notebooks do; all but the head learns "
+                why += "at a tenth of the rate, so that little is forgotten"
+                operations = 2 * at_224 * sized.height * sized.width / SIDES[0] ** 2
+                yield Network(model, options, sized, operations, why, 8, most)
+
+
+def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
+    """Return the data at a longest side, in the proportions of the pictures (width, height)."""
+    if data.resize == "pad":
+        return replace(data, height=side, width=side)
+    width, height = (max(round(each * side / max(size) / ROUND), 2) * ROUND for each in size)
+    return replace(data, height=height, width=width, resize="stretch")
+
+
+def _shifted(data: Data, part: int) -> Data:
+    """Return the data with shifts, and with flips unless images are grey: often writing."""
+    padding = max(min(data.height, data.width) // part, 1)
+    return replace(data, crop_padding=padding, flip=data.channels == 3)
+
+
+def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
+    data, pretrained, few = network.data, network.model in BACKBONES, task.rows < FEW_ROWS
+    rows, moved, fields = task.split(folds)[0], 1, dict[str, Any]()
+    if data.kind == "table":  # a rehearsal hides a fifth of the rows
+        batch, times = batch_of(4 * rows // 5, network.batch, ADAM_STEPS_PER_EPOCH), 1.0
+        numbers: dict[str, Any] = {"base_rate": 3e-3, "base_batch": BASE}
+        numbers["weight_decay"] = 0.05 if few else 0.02
+    else:
+        batch = batch_of(task.split(1)[0], network.batch)
+        # Adam's scaled rate was not seen to hold for images: these are numbers for this batch.
+        times = batch / BASE
+        moved = 5 if max(data.height, data.width) <= TINY else 1
+        numbers = {
+            "base_rate": round((1e-3 if pretrained else 2e-3) * times**0.5, 4),
+            "base_batch": batch,
+            "weight_decay": round(0.05 * times**0.5, 3),
+            # Over the last thirtieth of the steps.
+            "ema_momentum": round(
+                1 - 1 / min(max(epochs * rows / batch / 30, 10 / times), 5000 / times), 5
+            ),
+        }
+        fields = {"batchnorm_batch": BASE} if batch > BASE else {}
+    return Config(
         **task.given,
-        data=task.data,
-        model="mlp",
-        model_options=options,
-        optimizer=Optimizer(
-            name="adamw", base_rate=3e-3, base_batch=BASE, weight_decay=0.05 if few else 0.02
-        ),
-        **_common(task, batch, epochs, folds),
+        data=data,
+        model=network.model,
+        model_options=network.options,
+        optimizer=Optimizer(name="adamw", **numbers),
+        batch=batch,
+        epochs=epochs,
+        warmup_epochs=max(round(epochs / 10), 1),
+        batchnorm_momentum=round((0.9 if task.rows < 20 * BASE else 0.97) ** times, 3),
+        views=(2 if data.flip else 1) * moved,
+        folds=folds if folds > 1 else None,
+        progress_seconds=2.0,
+        checkpoint_seconds=30.0,
+        **fields,
     )
-    seconds = speed.seconds(rows, held, epochs, folds)
+
+
+def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
+    """Return the reasons for the fields of a training."""
+    data, optimizer = config.data, config.optimizer
+    steps, why = LEAST_STEPS_PER_EPOCH, "BatchNorm statistics are unreliable"
+    if data.kind == "table":
+        steps, why = ADAM_STEPS_PER_EPOCH, "Adam's scaled rate was not seen to hold"
     reasons = {
-        "model": f"mlp {_listed(options)}: for the rows of a table"
-        + (f"; small, for {task.rows:,} rows" if few else ""),
-        "batch": f"{batch} rows a step, {MOST_TABLE} at most; with under {ADAM_STEPS_PER_EPOCH} "
-        "steps an epoch, Adam's scaled rate was not seen to hold (docs/dev/findings.md)",
-        "epochs": f"{epochs}: about {shown(seconds)} on a TPU or a CPU; more of them overfit",
+        "model": f"{network.model} {network}: {network.why}",
+        "batch": f"{config.batch} rows a step: with under {steps} steps an epoch, {why}",
     }
-    if folds > 1:
-        reasons["folds"] = f"{folds}: with {task.rows:,} rows, one held-out part is too small"
-    return Recipe(config, reasons, seconds)
-
-
-def _on_cpu(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe:
-    tried: list[tuple[Candidate, Speed]] = []
-    for candidate in image_networks.for_cpu(task.data, task.rows):
-        if tried:
-            before, speed = tried[0]
-            hoped = speed.slower(candidate.operations / before.operations)
-            if hoped.epochs(*task.split(1), 1, plan.seconds) < candidate.enough:
-                break
-        tried.insert(0, (candidate, measure(_config(task, candidate, 1, 1))))
-    candidate, speed, folds, epochs = chosen(tried, task, plan)
-    config = _config(task, candidate, folds, epochs)
-    seconds = speed.seconds(*task.split(folds), epochs, folds)
-    fixed = speed.fixed(*task.split(folds), folds)
-    measured = "; ".join(f"{each}: {1 / found.image:,.0f}" for each, found in reversed(tried))
-    fits = f"the largest of those tried whose {candidate.enough} epochs fit"
-    if epochs < candidate.enough:
-        fits = f"the fastest; {candidate.enough} epochs would be right: raise --budget"
-    reasons = {
-        "model": f"{candidate.model} {candidate}: {candidate.why}; {fits} (images/s measured here: "
-        f"{measured})",
-        **_reasons(task, config),
-        "epochs": f"{epochs}: about {shown(seconds)} of the {shown(plan.seconds)} of --budget at "
-        f"{1 / speed.image:,.0f} images/s after {shown(fixed)} to start, read the images and "
-        "compile, measured on this machine",
+    if config.folds:
+        folds = f"{config.folds}: each row is predicted by a model that has not seen it"
+    else:
+        why = "the budget" if len(task.folds) > 1 else "so many rows"
+        why = why if task.rarest >= 2 * FOLDS else "a label with few rows"
+        folds = f"none, because of {why}; {data.validation_fraction:.0%} of the rows validate"
+    reasons["folds"] = folds
+    if data.kind == "table":
+        return reasons
+    flips = "no flips, since grey images are often writing"
+    if data.flip:  # a flipped view that training never saw is refused
+        flips = f"flips (of writing set flip=False and views={config.views // 2})"
+    mixing = f"mixup={data.mixup:g} and cutmix={data.cutmix:g} (arXiv:1710.09412, 1905.04899)"
+    reasons |= {
+        "rate": f"{optimizer.name} {optimizer.base_rate:g} for that batch, to 0 by a cosine after "
+        f"{config.warmup_epochs:g} epochs of warm-up; weight decay {optimizer.weight_decay:g}",
+        "average": f"ema_momentum={optimizer.ema_momentum:g}: the mean of the last weights is used",
+        "augmentation": f"shifts by up to {data.crop_padding} pixels; {flips}; "
+        + (mixing if data.mixup else "nothing is mixed"),
+        "views": f"{config.views} of each test image, by what training did to its images",
     }
-    return Recipe(config, reasons, seconds)
-
-
-def _on_tpu(task: Task, plan: Plan) -> Recipe:
-    networks = image_networks.for_tpu(task.data, task.rows, task.given["target"], task.headers)
-    tried = [
-        (each, training_speed.on_tpu(_config(task, each, 1, 1), each.operations))
-        for each in networks
-    ]
-    candidate, speed, folds, epochs = chosen(tried, task, plan)
-    config = _config(task, candidate, folds, epochs)
-    seconds, data = speed.seconds(*task.split(folds), epochs, folds), config.data
-    size = f"{data.height}x{data.width}, as the pictures are"
-    if candidate.pretrained and task.headers is not None:
-        sides = ", ".join(map(str, SIDES))
-        size = f"{data.height}x{data.width} by resize={data.resize!r}: of {sides} pixels the most "
-        size += "that the pictures, the memory and the budget have"
-    reasons = {
-        "model": f"{candidate.model} {candidate}: {candidate.why}",
-        "resolution": size,
-        **_reasons(task, config),
-        "epochs": f"{epochs}, {candidate.most} at most: about {shown(seconds)} of the "
-        f"{shown(plan.seconds)} of --budget on a TPU v5e-8 at {1 / speed.image:,.0f} images/s "
-        f"(assumed, at {EFFICIENCY[0]:.0%} of its peak, the least of `plan`; not yet run there)",
-    }
-    if candidate.pretrained:
+    if network.model in BACKBONES:
+        size = f"{data.height}x{data.width} by resize={data.resize!r}"
+        reasons["resolution"] = f"{size}, as pictures, memory and budget have it"
         reasons["weights"] = (
             'pretrained="imagenet": train-tpu downloads them where its internet is on (assumed, '
             "not yet tried on Kaggle). Without internet mount the file as a dataset, or set "
             '"none", which is far weaker (CONTRIBUTING.md). infer-gpu downloads nothing'
         )
-    return Recipe(config, reasons, seconds)
-
-
-def _config(task: Task, candidate: Candidate, folds: int, epochs: int) -> Config:
-    data = candidate.data
-    batch = batch_of(task.split(1)[0], candidate.batch)
-    steps = epochs * task.split(folds)[0] / batch
-    # For images Adam's scaled rate was not seen to hold: these are numbers for this batch.
-    times = batch / BASE
-    moved = 5 if max(data.height, data.width) <= TINY else 1
-    return Config(
-        **task.given,
-        data=data,
-        model=candidate.model,
-        model_options=candidate.options,
-        optimizer=Optimizer(
-            name="adamw",
-            base_rate=round((1e-3 if candidate.pretrained else 2e-3) * times**0.5, 4),
-            base_batch=batch,
-            weight_decay=round(0.05 * times**0.5, 3),
-            # Over the last thirtieth of the steps.
-            ema_momentum=round(1 - 1 / min(max(steps / 30, 10 / times), 5000 / times), 5),
-        ),
-        batchnorm_batch=BASE if batch > BASE else None,
-        views=(2 if data.flip else 1) * moved,
-        **_common(task, batch, epochs, folds, times),
-    )
-
-
-def _common(task: Task, batch: int, epochs: int, folds: int, times: float = 1.0) -> dict[str, Any]:
-    momentum = 0.9 if task.rows < 20 * BASE else 0.97
-    return {
-        "batchnorm_momentum": round(momentum**times, 3),
-        "batch": batch,
-        "epochs": epochs,
-        "warmup_epochs": max(round(epochs / 10), 1),
-        "progress_seconds": 2.0,
-        "checkpoint_seconds": 30.0,
-        "folds": folds if folds > 1 else None,
-    }
-
-
-def _reasons(task: Task, config: Config) -> dict[str, str]:
-    """Return the reasons that a TPU and a CPU share."""
-    data, optimizer = config.data, config.optimizer
-    flips = "no flips, since grey images are often writing"
-    if data.flip:
-        # A flipped view that training never saw is refused.
-        flips = "flips, too: for writing, or where left and right differ, set flip=False and "
-        flips += f"views={config.views // 2}"
-    mixes = [f"{name}={value:g}" for name in ("mixup", "cutmix") if (value := getattr(data, name))]
-    mixed = f"; {', '.join(mixes)} (arXiv:1710.09412, 1905.04899)" if mixes else ""
-    folds = f"{config.folds}: each row is predicted by a model that has not seen it, and their "
-    folds += "average predicts the test set"
-    if config.folds is None:
-        why = "the budget" if len(task.folds) > 1 else "so many rows"
-        why = why if task.rarest >= 2 * FOLDS else "a label with few rows"
-        folds = f"none, because of {why}; {data.validation_fraction:.0%} of the rows validate"
-    return {
-        "batch": f"{config.batch} images a step. With under {LEAST_STEPS_PER_EPOCH} steps an "
-        "epoch, BatchNorm statistics are unreliable",
-        "rate": f"{optimizer.name} {optimizer.base_rate:g} for that batch: base_batch is batch, "
-        "since Adam's scaled rate was not seen to hold for images (docs/dev/findings.md). It "
-        f"falls to 0 by a cosine after a warm-up of {config.warmup_epochs:g} epochs; weight decay "
-        f"{optimizer.weight_decay:g}",
-        "average": f"ema_momentum={optimizer.ema_momentum:g}: the artifact holds an average of the "
-        "last weights (arXiv:2307.13813)",
-        "augmentation": f"shifts by up to {data.crop_padding} pixels; {flips}{mixed}",
-        "folds": folds,
-        "views": f"{config.views} of each test image, by what training did to its images",
-    }
-
-
-def _listed(options: dict[str, Any]) -> str:
-    return ", ".join(f"{key}={value}" for key, value in options.items())
+    return reasons

@@ -6,31 +6,26 @@ labels, it is made of folders that are named after them, or of TFRecords.
 """
 
 import os
-from collections.abc import Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from pipeline.config.data_layout import ENDINGS
 from pipeline.data import csv_files
 from pipeline.errors import ConfigError, DataError
-from workbench.inspect import folder_files, pixel_columns, records, table_roles, unsupported
-from workbench.inspect.folder_files import ADVICE, Files, Images, shortened
-from workbench.inspect.records import LABELS, Records
-from workbench.inspect.table_roles import folded
+from workbench.inspect import columns, folder, records, refusals
+from workbench.inspect.folder import ADVICE, ARRAYS, TESTS, Files, Findings, Labelled, shortened
+from workbench.inspect.records import Records
 
-FOUND, CHOSEN, UNKNOWN, WARNING = "found", "chosen", "unknown", "warning"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """A line of the result. `level`: "found", "chosen" (with the reason), "unknown" (the reader has
-    to decide) or "warning".
-    """
-
-    level: str
-    about: str
-    text: str
+SAMPLES = re.compile("sample|submission", re.IGNORECASE)
+TRAINS = re.compile("train|label", re.IGNORECASE)
+LABELS = {"label", "labels", "target", "class", "category", "y"}
+LABEL_ARRAYS = re.compile("label|target|(^|[-_])y([-_]|$)", re.IGNORECASE)
+Headers = Mapping[str, list[str]]  # names of columns by table
 
 
 @dataclass(frozen=True)
@@ -47,40 +42,65 @@ class Given:
 
 
 @dataclass(frozen=True)
+class Source:
+    """Where ids and labels are.
+
+    Attributes:
+        name: of the table; without one the folder of class folders, or the patterns of TFRecords.
+        table, tested: it and the test table as texts, without pixels.
+        pixels: columns of both that are pixels, by their names.
+        class_folders: whether the table was made of folders named after labels.
+        records: of which the table was made; None: of no TFRecords.
+    """
+
+    name: str
+    table: pd.DataFrame = field(repr=False)
+    tested: pd.DataFrame | None = field(default=None, repr=False)
+    pixels: tuple[str, ...] = field(default=(), repr=False)
+    class_folders: bool = False
+    records: Records | None = None
+
+
+@dataclass(frozen=True)
 class Contents:
     """The parts of a folder.
 
     Attributes:
-        sample, train, test: paths of tables below `folder`; test may be None. Without a training
-            table, `train` is the folder of class folders, or the patterns of TFRecords.
-        sample_table, train_table, test_table: these tables as texts, without pixels; of the last
-            two the columns may be categoricals of texts.
-        ids: the column of ids in `train_table`; None where it has none.
-        labels: the label columns of `train_table`, in the order of a submission.
-        pixels: columns of the training table that are pixels, by their names.
-        images: {folder: names of its image files}.
-        others: {folder: names of files that nothing here reads}.
-        arrays: .npy and .npz files.
-        class_folders: whether the training table was made of folders named after labels.
-        records: whose ids and labels the training table has; None: of no TFRecords.
+        files: of the folder.
+        sample, test: paths of tables below it; test may be None.
+        sample_table: as texts.
+        source: of ids and labels.
+        ids: the column of ids in the source's table; None where it has none.
+        labels: the label columns, in the order of a submission.
     """
 
-    folder: Path
+    files: Files
     sample: str
-    train: str
-    test: str | None
     sample_table: pd.DataFrame = field(repr=False)
-    train_table: pd.DataFrame = field(repr=False)
-    test_table: pd.DataFrame | None = field(repr=False)
+    test: str | None
+    source: Source
     ids: str | None
     labels: tuple[str, ...]
-    pixels: tuple[str, ...] = field(repr=False)
-    images: Images = field(repr=False)
-    arrays: tuple[str, ...]
-    findings: tuple[Finding, ...] = field(repr=False)
-    class_folders: bool = False
-    records: Records | None = None
-    others: Images = field(default_factory=dict, repr=False)
+
+    @property
+    def train(self) -> str:
+        """The source's name."""
+        return self.source.name
+
+    @property
+    def table(self) -> pd.DataFrame:
+        """The labelled rows."""
+        return self.source.table
+
+    @property
+    def folder(self) -> Path:
+        """Where all is."""
+        return self.files.folder
+
+    @property
+    def sample_id(self) -> str:
+        """The sample submission's column of ids."""
+        return str(self.sample_table.columns[0])
 
     @property
     def sample_ids(self) -> list[str]:
@@ -88,195 +108,336 @@ class Contents:
         return list(self.sample_table.iloc[:, 0])
 
 
-def read(folder: Path, given: Given) -> Contents:
-    """Return the parts of a folder.
+def read(place: Path, given: Given, findings: Findings) -> Contents:
+    """Return the parts of a folder, and add findings on them.
 
     Raises:
         DataError: if there is no sample submission or nothing with labels, if a table has no
             header, if a part is ambiguous, or if masks are to be predicted.
+        ConfigError: if a table or column that was given is not there.
     """
-    files = folder_files.read(folder)
-    # Kaggle takes CSVs alone.
-    samples = [name for name in files.tables if name.lower().endswith(folder_files.CSV)]
-    sample = table_roles.find_sample(folder, samples, given.sample)
-    wanted = csv_files.read(folder / sample, DataError, ADVICE)
+    files = folder.read(place)
+    sample = _find_sample(files, given.sample)
+    wanted = csv_files.read(place / sample, DataError, ADVICE)
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
-            f"{folder / sample} has {len(wanted.columns)} columns "
+            f"{place / sample} has {len(wanted.columns)} columns "
             f"({shortened(wanted.columns)[:300]}) and {len(wanted)} rows; expected ids, at least "
             "one column to predict, commas between them, and a row for each id.\n"
             "Complete the download, write the tables with commas, or name another file: "
             "--sample FILE"
         )
-    asked = [str(name) for name in wanted.columns[1:]]
+    findings.found("sample submission", _described(sample, wanted, wanted.columns))
     if not given.labels:
-        unsupported.refuse_masks(folder / sample, wanted, asked, sample=True)
-    headers = {name: table_roles.header(folder / name) for name in files.tables if name != sample}
+        refusals.refuse_masks(place / sample, wanted, list(wanted.columns[1:]), sample=True)
+    headers = {name: _header(place / name) for name in files.tables if name != sample}
     chosen = os.path.normpath(given.train) if given.train else ""
-    test = table_roles.find_test(folder, headers, wanted, given.test, chosen)
-    if not (chosen in headers if chosen else any(table_roles.with_labels(headers, wanted, test))):
-        others = bool(headers.keys() - {test})
-        made = _without_table(folder, files, sample, wanted, given, chosen, others=others)
-        if made is not None:
-            return made
-    masks = unsupported.mask_folder(files.images)
-    if masks and not headers.keys() - {test}:
-        raise unsupported.segmentation(f"{folder / masks} holds a mask for each image")
-    train, why = table_roles.find_train(folder, headers, wanted, test, chosen)
-    pixels = pixel_columns.find(folder / train, headers[train])
-
-    def read_table(name: str) -> pd.DataFrame:
-        kept = set(headers[name]) - set(pixels)
-        return csv_files.read(folder / name, DataError, ADVICE, kept).astype("category")
-
-    labelled = read_table(train)
+    test = _find_test(place, headers, wanted, given.test, chosen)
+    source = _find_source(files, headers, wanted, test, given, findings)
+    train, labelled, held = source.name, source.table, source.records
     if not len(labelled):
         raise DataError(
-            f"{folder / train} has a header and no rows; expected labelled ones.\n"
+            f"{place / train} has a header and no rows; expected labelled ones.\n"
             "Complete the download."
         )
-    every = [str(name) for name in labelled]
-    own = [name for name in every if name in (given.labels or asked)]
-    unsupported.refuse_masks(folder / train, labelled, own or every)
-    tested = None if test is None else read_table(test)
-    ids, why_ids = _find_ids(labelled, wanted, files.images)
+    every = list(map(str, labelled))
+    likely = [name for name in every if name in (given.labels or wanted.columns[1:])]
+    refusals.refuse_masks(place / train, labelled, likely or every)
+    ids, why = _find_ids(labelled, wanted, files, held)
+    findings.chosen("ids", why)
     repeated = [] if ids is None else list(labelled[ids][labelled[ids].duplicated()])
     if repeated:
         raise DataError(
-            f"{folder / train} repeats {len(repeated):,} ids in {ids!r}, for example "
+            f"{place / train} repeats {len(repeated):,} ids in {ids!r}, for example "
             f"{shortened(repeated, 3)}; expected one row for each example.\n"
             "Make a table with one row for each id, or name another: --train FILE"
         )
-    if masks and set(labelled) <= {ids}:
-        raise unsupported.segmentation(f"{folder / masks} holds a mask for each image")
-    columns = headers[test] if test else None
-    labels, why_labels = _find_labels(folder / train, labelled, wanted, columns, ids, given)
-    findings = [
-        Finding(FOUND, "sample submission", _described(sample, wanted)),
-        Finding(FOUND, "training table", f"{train}: {len(labelled):,} rows, {why}"),
-        Finding(CHOSEN, "ids", why_ids),
-        Finding(CHOSEN, "labels", why_labels),
-    ]
-    if test is not None and tested is not None:
-        text = f"{test}: {len(tested):,} rows of {shortened(headers[test])}"
-        findings.insert(2, Finding(FOUND, "test table", text))
-    if files.records:
-        patterns = list(dict.fromkeys(map(records.pattern, files.records)))
-        text = f"{shortened(patterns)} are not read, since {train} has the labels"
-        findings.append(Finding(FOUND, "records", text))
-    return Contents(
-        folder=folder,
-        sample=sample,
-        train=train,
-        test=test,
-        sample_table=wanted,
-        train_table=labelled,
-        test_table=tested,
-        ids=ids,
-        labels=labels,
-        pixels=pixels,
-        images=files.images,
-        arrays=files.arrays,
-        findings=tuple(findings),
-        others=files.others,
-    )
+    if set(labelled) <= {ids} and (masks := refusals.mask_folder(files.images)):
+        raise refusals.segmentation(f"{place / masks} holds a mask for each image")
+    beside = headers[test] if test else None if held is None else [*map(str, held.test_table)]
+    labels, why = _find_labels(place / train, labelled, wanted, beside, ids, given)
+    findings.chosen("labels", why)
+    return Contents(files, sample, wanted, test, source, ids, labels)
 
 
-def _without_table(
-    folder: Path,
+def _find_source(
     files: Files,
-    sample: str,
+    headers: Headers,
     wanted: pd.DataFrame,
+    test: str | None,
     given: Given,
-    place: str,
-    *,
-    others: bool,
-) -> Contents | None:
-    """Return the parts of a folder whose labels are names of folders, or in TFRecords; None where
-    neither is.
+    findings: Findings,
+) -> Source:
+    """Return where ids and labels are: a table, folders that are named after labels, or TFRecords.
 
     Args:
-        folder, files, sample, wanted, given: as `read` found them.
-        place: the folder of class folders that the user named; "": to be found.
-        others: whether tables are there that could have labels under other names.
+        headers: of the tables, without the sample submission.
+        wanted: the sample submission.
+        test: the table of the test set.
     """
-    asked = {*map(str, wanted.columns[1:]), *wanted.iloc[:, 1:].to_numpy().ravel()}
-    found = None
-    if not given.labels:  # these name columns, or features
-        found = folder_files.labelled_folder(files.images, asked, place, by_name=not others)
-    held: Records | None = None
-    labels: tuple[str, ...]
-    if found is not None:
-        train, rows, beside = found
-        label = str(wanted.columns[1]) if len(wanted.columns) == 2 else "label"
-        ids, labels = str(wanted.columns[0]), (label,)
-        table = pd.DataFrame(rows, columns=[ids, label], dtype=object)
-        text = f"none: each of {table[label].nunique():,} folders in {train}/ is a label, so "
-        findings = [
-            Finding(CHOSEN, "training table", f"{text}train_csv=None ({len(table):,} images)"),
-            Finding(CHOSEN, "ids", f"of training images, their paths, such as {rows[0][0]}"),
-        ]
-        if loose := len(files.images.get(train, ())):
-            text = f"{loose:,} images of {train}/ are in no folder of a label and do not train"
-            findings.append(Finding(WARNING, "unlabelled", text))
-        if beside:
-            text = f"{shortened(beside)} hold folders of these labels, too; train_images may name "
-            findings.append(Finding(UNKNOWN, "folders", f"{text}several folders"))
-    elif files.records and not place and not (others and files.images):
-        held = records.find(folder, files.records, wanted, given.labels)
-        train, table, ids, labels = ", ".join(held.train), held.table, held.ids, held.labels
-        findings = [Finding(FOUND, "records", text) for text in held.described]
-        findings += [
-            Finding(CHOSEN, "ids", f"{ids!r}, which has the ids of the sample submission"),
-            Finding(CHOSEN, "labels", f"{shortened(labels)}, which the test records lack"),
-        ]
-        if held.unused:
-            text = f"{shortened(held.unused)} are not read; to read them, set train_records and "
-            findings.append(Finding(UNKNOWN, "records", f"{text}test_records"))
-    else:
-        return None
-    return Contents(
-        folder=folder,
-        sample=sample,
-        train=train,
-        test=None,
-        sample_table=wanted,
-        train_table=table,
-        test_table=None,
-        ids=ids,
-        labels=labels,
-        pixels=(),
-        images=files.images,
-        arrays=files.arrays,
-        findings=(Finding(FOUND, "sample submission", _described(sample, wanted)), *findings),
-        class_folders=found is not None,
-        records=held,
-        others=files.others,
-    )
+    place, tfrecords = files.folder, files.ending(*folder.RECORDS)
+    chosen = os.path.normpath(given.train) if given.train else ""
+    others = {name: header for name, header in headers.items() if name != test}
+    if not (chosen in others if chosen else any(_with_labels(others, wanted))):
+        made = None
+        if not given.labels:  # these name columns, or features
+            asked = {*wanted.columns[1:], *wanted.iloc[:, 1:].to_numpy().ravel()}
+            made = folder.class_folders(files.images, asked, chosen, by_name=not others)
+        if made is not None:
+            return _of_folders(made, files, wanted, findings)
+        if tfrecords and not chosen and not (others and files.images):
+            held = records.find(place, tfrecords, findings)
+            return Source(", ".join(held.train), held.table, records=held)
+        if not others and (masks := refusals.mask_folder(files.images)):
+            raise refusals.segmentation(f"{place / masks} holds a mask for each image")
+    train, why = _find_train(files, others, wanted, chosen)
+    pixels = columns.pixels(place / train, headers[train])
+    table = csv_files.read(place / train, DataError, ADVICE, {*headers[train]} - {*pixels})
+    findings.found("training table", f"{train}: {len(table):,} rows, {why}")
+    if tfrecords:
+        patterns = dict.fromkeys(map(records.pattern, tfrecords))
+        findings.found(
+            "records", f"{shortened(patterns)} are not read, since {train} has the labels"
+        )
+    if test is None:
+        return Source(train, table, pixels=pixels)
+    tested = csv_files.read(place / test, DataError, ADVICE, {*headers[test]} - {*pixels})
+    findings.found("test table", _described(test, tested, headers[test]))
+    return Source(train, table, tested, pixels)
 
 
-def _described(name: str, table: pd.DataFrame) -> str:
-    return f"{name}: {len(table):,} rows of {shortened(table.columns)}"
+def _of_folders(made: Labelled, files: Files, wanted: pd.DataFrame, findings: Findings) -> Source:
+    """Return the images of folders that are named after labels as a table, and add findings."""
+    place, label = made.place, wanted.columns[1] if len(wanted.columns) == 2 else "label"
+    table = pd.DataFrame(made.rows, columns=[wanted.columns[0], label], dtype=object)
+    text = f"none: each of {table[label].nunique():,} folders in {place}/ is a label, so "
+    findings.chosen("training table", f"{text}train_csv=None ({len(table):,} images)")
+    if loose := len(files.images.get(place, ())):
+        text = f"{loose:,} images of {place}/ are in no folder of a label and do not train"
+        findings.warning("unlabelled", text)
+    if made.beside:
+        text = f"{shortened(made.beside)} hold folders of these labels, too; train_images may name "
+        findings.unknown("folders", f"{text}several folders")
+    return Source(place, table, class_folders=True)
+
+
+def _described(name: str, table: pd.DataFrame, names: Iterable[object]) -> str:
+    return f"{name}: {len(table):,} rows of {shortened(names)}"
+
+
+def _header(path: Path) -> list[str]:
+    """Return the names of a table's columns. Raises `DataError` where they are a row of data."""
+    names = csv_files.header(path, DataError, ADVICE)
+    numbers = csv_files.as_numbers(pd.Series(names, dtype=object)).dropna()
+    rising = len(numbers) > 1 and bool((np.diff(numbers) > 0).all())
+    data = any(name.lower().endswith(ENDINGS) for name in names) or 2 * len(numbers) >= len(names)
+    if data and not rising:
+        raise DataError(
+            f"{path} begins with the line {shortened(names)}, which looks like data; expected the "
+            "names of its columns.\nWrite a line of names above it."
+        )
+    return names
+
+
+# -- which part each table plays
+
+
+def _folded(names: Iterable[object]) -> set[str]:
+    """Return names as they are compared: capitals do not count."""
+    return {str(name).casefold() for name in names}
+
+
+def _called(names: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
+    return [name for name in names if pattern.search(Path(name).stem)]
+
+
+def _only(place: Path, found: Sequence[str], what: str, fix: str) -> str:
+    """Return the one table; raises `DataError` where there are several, or none.
+
+    Args:
+        place: the folder.
+        what: the table is, and what was expected of it.
+        fix: the edit where there is none; the option that names one of several.
+    """
+    if len(found) == 1:
+        return found[0]
+    tables = f": {shortened(found)}" if found else ""
+    advice = f"Name it: {fix} {found[0]}" if found else fix
+    raise DataError(f"{place} holds {len(found)} tables that could be {what}{tables}.\n{advice}")
+
+
+def _given(place: Path, tables: Collection[str], given: str, option: str) -> str:
+    """Return the table that the user named."""
+    name = os.path.normpath(given)
+    if name not in tables:
+        raise ConfigError(
+            f"{option} {given}: there is no such table in {place}; expected one of "
+            f"{shortened(sorted(tables))}.\nCorrect the option."
+        )
+    return name
+
+
+def _find_sample(files: Files, given: str) -> str:
+    """Return the sample submission: `given`, or the CSV that is called so."""
+    tables = files.ending(folder.CSV)  # Kaggle takes no others
+    if given:
+        return _given(files.folder, tables, given, "--sample")
+    found = _called(tables, SAMPLES)
+    what = f"the sample submission (of {shortened(tables)}); expected one that is called sample or "
+    what += "submission"
+    fix = "--sample"
+    if not found:
+        if any(SAMPLES.search(name) for name in files.ending(*folder.UNPACK)):
+            files.refuse_packed("the sample submission", SAMPLES)
+        fix = "Download it from the competition's page, or write one: the ids of the test set, and "
+        fix += "a column for each thing to predict. Or name it: --sample FILE"
+    return _only(files.folder, found, what, fix)
+
+
+def _find_test(
+    place: Path, headers: Headers, wanted: pd.DataFrame, given: str, train: str
+) -> str | None:
+    """Return the table of the test set: the one with the sample's ids, or with as many rows, and
+    either "test" in its name or no column that the labelled table lacks; None if there is none. It
+    has no labels: the columns of a submission are not there, or empty.
+
+    Args:
+        place: the folder.
+        headers: of its tables, without the sample submission.
+        wanted: the sample submission.
+        given: what the user named; "": to be found.
+        train: what the user named as the training table.
+    """
+    if given:
+        return _given(place, headers, given, "--test")
+    first, ids, asked = wanted.columns[0], set(wanted.iloc[:, 0]), _folded(wanted.columns[1:])
+    labelled = [_folded(names) for names in headers.values() if asked <= _folded(names)]
+    same, similar = [], []
+    for name, header in headers.items():
+        # Ids may begin at 1 in both sets; the test set is the one without labels.
+        if name == train or (asked <= _folded(header) and not _is_empty(place / name, asked)):
+            continue
+        kept = csv_files.read(place / name, DataError, ADVICE, {first, header[0]})
+        if first in kept and set(kept[first]) == ids:
+            same.append(name)
+        elif len(kept) == len(wanted) and (
+            _called([name], TESTS) or any(_folded(header) <= names for names in labelled)
+        ):
+            similar.append(name)
+    found = same or similar
+    if len(by_name := _called(found, TESTS)) == 1:
+        found = by_name
+    what = "the test set, by their ids or rows; expected one"
+    return _only(place, found, what, "--test") if found else None
+
+
+def _is_empty(path: Path, asked: Collection[str]) -> bool:
+    """Return whether a table called as the test set has no value in the columns of a submission."""
+    if not _called([path.name], TESTS):
+        return False
+    names = [name for name in csv_files.header(path, DataError, ADVICE) if name.casefold() in asked]
+    table = csv_files.read(path, DataError, ADVICE, names)
+    return all(table[name].str.strip().isin(csv_files.MISSING).all() for name in names)
+
+
+def lacking_ids(contents: Contents) -> str:
+    """Return what to say of a table called as the test set that lacks ids of the sample submission
+    and has no others; "" if there is none.
+    """
+    first, ids = contents.sample_id, contents.sample_table.iloc[:, 0]
+    for name in _called(contents.files.tables, TESTS):
+        table = csv_files.read(contents.folder / name, DataError, ADVICE, {first})
+        kept = set(table[first]) if first in table else set()
+        lacking = ids[~ids.isin(kept)]
+        if kept and len(lacking) and kept <= set(ids):
+            return (
+                f"{name} is called as the test set, but lacks {len(lacking):,} of the "
+                f"{len(ids):,} ids of the sample submission, for example {lacking.iloc[0]!r}; "
+                "expected a row for each.\nTake both from the same download, or remove the other "
+                "ids from a copy of the sample submission."
+            )
+    return ""
+
+
+def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], list[str]]:
+    """Return the tables with the columns of a submission, and those that are called as labels."""
+    asked = _folded(wanted.columns[1:])
+    strong = [name for name in headers if asked <= _folded(headers[name])]
+    return strong, _called(headers, TRAINS)
+
+
+def _find_train(
+    files: Files, headers: Headers, wanted: pd.DataFrame, given: str
+) -> tuple[str, str]:
+    """Return the table of labelled rows, and why it is that one.
+
+    Args:
+        files: of the folder.
+        headers: of its tables, without sample submission and test set.
+        wanted: the sample submission.
+        given: what the user named; "": to be found.
+    """
+    if given:
+        return _given(files.folder, headers, given, "--train"), "named by --train"
+    strong, by_name = _with_labels(headers, wanted)
+    both = [name for name in strong if name in by_name]
+    found, why = strong or by_name, "by its name"
+    if strong:
+        why = f"it has the columns of a submission: {shortened(wanted.columns[1:])}"
+    if len(strong) > 1 == len(both):
+        found, why = both, "it has the columns of a submission, and the name"
+    if not found:
+        found, why = list(headers), "the only other table"
+    fix = "--train"
+    if not found:
+        files.refuse_packed("the labels", TRAINS)
+        refusals.refuse_kind(files)
+        if named := _called(files.ending(*ARRAYS), LABEL_ARRAYS):
+            what = f"the training table, but {named[0]}; arrays are read as images alone, and "
+            table = "pandas.DataFrame({'id': range(len(labels)), 'label': labels})"
+            fix = f"Write one, in Python: {table}.to_csv('train.csv', index=False)"
+            return _only(files.folder, [], f"{what}labels must stand in a CSV", fix), why
+        fix = "Complete the download, or make a table with a row for each labelled example, or put "
+        fix += "the images into a folder for each label (train/cats/1.jpg)."
+    what = f"the training table; expected one, with {shortened(wanted.columns[1:])} or train in "
+    return _only(files.folder, found, f"{what}its name", fix), why
+
+
+# -- which column is what
 
 
 def _find_ids(
-    labelled: pd.DataFrame, wanted: pd.DataFrame, images: Images
+    labelled: pd.DataFrame, wanted: pd.DataFrame, files: Files, held: Records | None
 ) -> tuple[str | None, str]:
-    """Return the column of ids of the labelled table, and why."""
+    """Return the column of ids of the labelled table, and why.
+
+    Args:
+        held: the TFRecords that it is made of.
+    """
     first = str(wanted.columns[0])
-    same = [str(name) for name in labelled if name == first]
-    named = same or [str(name) for name in labelled if str(name).casefold() == first.casefold()]
-    names = {name for folder in images.values() for name in folder}
+    every = list(map(str, labelled))
+    same = [name for name in every if name == first]
+    named = same or [name for name in every if name.casefold() == first.casefold()]
+    if held is not None:
+        asked = set(wanted.iloc[:, 0])
+        table = held.test_table
+        found = [name for name in map(str, table) if asked.issuperset(table[name])]
+        if not (found := [*(name for name in named if name in found), *found]):
+            raise DataError(
+                f"{files.folder} holds TFRecord files, and no feature has the ids of {first!r} of "
+                f"the sample submission.\n{records.BY_HAND}"
+            )
+        return found[0], f"{found[0]!r}, which has the ids of the sample submission"
+    names = {name for names in files.images.values() for name in names}
     stems = names | {name.rpartition(".")[0] for name in names}
 
-    def share(column: str) -> float:
-        # An id may name folders too; `workbench.inspect.image_folders` looks where a file is.
+    def share(column: str) -> float:  # an id may name folders, too
         return float(labelled[column].str.rpartition("/")[2].isin(stems).mean())
 
     if not (named and (not names or share(named[0]))):
-        asked = folded(wanted.columns[1:])
-        unique = [str(name) for name in labelled if not labelled[name].duplicated().any()]
-        shares = {name: share(name) for name in unique if names and name.casefold() not in asked}
+        asked = _folded(wanted.columns[1:])
+        likely = [name for name in every if names and name.casefold() not in asked]
+        shares = {name: share(name) for name in likely if labelled[name].is_unique}
         best = max(shares, key=lambda name: shares[name], default=None)
         if best is not None and shares[best] > 0.5:
             return best, (
@@ -297,8 +458,8 @@ def _find_labels(
     given: Given,
 ) -> tuple[tuple[str, ...], str]:
     """Return the label columns, and why."""
-    asked = list(wanted.columns[1:])
-    others = [str(name) for name in labelled if name not in (ids, "")]
+    asked = list(map(str, wanted.columns[1:]))
+    others = [name for name in map(str, labelled) if name not in (ids, "")]
     if given.labels:
         absent = [name for name in given.labels if name not in others]
         if absent:

@@ -13,7 +13,7 @@ from deploy.errors import UsageError
 from localkaggle.competitions import Competition, accuracy
 from pipeline.config import Config, config_files, load
 from tests.small_competition import write_competition
-from workbench.inspect import config_edits, config_writer, inspect_command
+from workbench.inspect import command, config_file
 from workbench.options import INSPECT
 
 SLUG = "leaf-diseases-2026"
@@ -54,7 +54,7 @@ def proposed(tmp_path_factory: pytest.TempPathFactory) -> str:
     write_competition(folder)
     path = folder.with_name("leaves.py")
     asked = dict.fromkeys(INSPECT, "") | {"write": str(path)}
-    inspect_command.run(folder, asked, lambda line: None)
+    command.run(folder, asked, lambda line: None)
     return path.read_text()
 
 
@@ -67,8 +67,8 @@ def write(root: Path, text: str, name: str = "leaves") -> Config:
 
 def begin(root: Path, **more: Any) -> dict[str, Any]:
     """Begin the competition as `invoke init` does."""
-    known = {name: init.Stated(*said) for name, said in config_edits.stated().items()}
-    return init.begin(root, SLUG, known, config_edits.put, **more)
+    known = {name: init.Stated(*said) for name, said in config_file.stated().items()}
+    return init.begin(root, SLUG, known, config_file.put, **more)
 
 
 def test_a_competition_is_inspected_and_then_begun(root, site, proposed, shown):
@@ -88,7 +88,7 @@ def test_a_competition_is_inspected_and_then_begun(root, site, proposed, shown):
     assert made["handles"]["train-tpu"] == f"rehearsal/{SLUG}-train-tpu"
     assert shown[-1] == "Next: invoke doctor"
     text = Path(made["path"]).read_text()
-    assert "Assumed" not in text and text.startswith(f'"""{SLUG}: image files')
+    assert "Assumed" not in text and text.startswith(f'"""{SLUG}: images')
 
 
 def test_a_competition_is_begun_before_its_data_are_there(root, site, proposed, shown):
@@ -111,7 +111,7 @@ def test_a_competition_is_begun_before_its_data_are_there(root, site, proposed, 
 
 def test_a_config_that_was_edited_is_taken_as_it_is(root, proposed):
     """Nothing in it is lost, and the same command again changes nothing at all."""
-    given = proposed.replace(config_writer.COMPETITION_ASSUMED, "")
+    given = proposed.replace(f"    # {config_file.COMMENTS['competition']}\n", "")
     given = given.replace('competition="leaves"', f'competition="{SLUG}"')
     text = given.replace("CONFIG =", "# mine\nCONFIG =") + "\n# my notes\n"
     path = root / "pipeline/configs/leaves.py"

@@ -138,7 +138,7 @@ def test_a_folder_with_every_ending_is_read_like_a_png_folder(tmp_path):
         same = [np.array_equal(*pair) for pair in zip(png, other, strict=True)]
         assert len(png) == 24 and sum(same) == len(kept)
     found = inspection.inspect(folder).inputs
-    assert found.data.suffix == "*" and not found.broken and len(found.pixels) == 24
+    assert found.data.suffix == "*" and not found.train.broken and len(found.train.pixels) == 24
 
 
 def test_files_that_are_not_read_are_counted_and_named(tmp_path):

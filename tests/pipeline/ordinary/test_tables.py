@@ -20,7 +20,7 @@ from pipeline.data.dataset import read_test
 from pipeline.errors import DataError
 from pipeline.infer import submission
 from tests.pipeline.handmade import with_data
-from workbench.inspect import config_proposal, inspection
+from workbench.inspect import inspection, proposal
 from workbench.rehearse import inputs
 
 MASK = " ".join(f"{start} 3" for start in range(1, 150_000, 7))  # as of a picture of 10^8 pixels
@@ -194,7 +194,7 @@ def test_a_parquet_folder_is_inspected(voyage):
 
     found = inspection.inspect(voyage)
 
-    data = config_proposal.propose(found, "voyage", "voyage").config.data
+    data = proposal.propose(found, "voyage", "voyage").config.data
     assert (data.train_csv, data.test_csv) == ("train.parquet", "test.parquet")
 
 

@@ -3,11 +3,11 @@
 import pytest
 
 from pipeline.evaluate import metrics
-from workbench.inspect import baseline_model
+from workbench.inspect import baseline
 
 
 @pytest.fixture(autouse=True)
 def small_forests(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fit a baseline in a fraction of the time."""
-    monkeypatch.setattr(baseline_model, "TREES", 10)
+    monkeypatch.setattr(baseline, "TREES", 10)
     monkeypatch.setattr(metrics, "MOST_RESAMPLES", 200)

@@ -25,7 +25,7 @@ from pipeline.data import dataset
 from pipeline.data.dataset import read_test
 from pipeline.errors import DataError, PipelineError, SubmissionError
 from workbench.__main__ import main
-from workbench.inspect import config_proposal, config_writer, inspection, inspection_page
+from workbench.inspect import config_file, inspection, page, proposal
 from workbench.inspect.inspection import Inspection
 from workbench.inspect.tables import Given
 
@@ -104,10 +104,11 @@ def proposed(folder: Path, given: Given | None = None) -> tuple[Inspection, Conf
     do.
     """
     found = inspection.inspect(folder, given)
-    made = config_proposal.propose(found, *config_proposal.names(folder, None, ""))
-    checks = config_proposal.check(made, found)
-    assert "would be accepted" in checks[-1].text
-    return replace(found, findings=(*found.findings, *checks)), made.config
+    config = proposal.propose(found, *config_file.names(folder, None, "")).config
+    examples = proposal.read_examples(config, found)
+    proposal.check(config, found, examples, found.findings)
+    assert "would be accepted" in found.findings[-1].text
+    return found, config
 
 
 def texts(found: Inspection, level: str) -> str:
@@ -131,10 +132,11 @@ def test_an_embedded_competition_is_described_as_it_was_by_hand(slug, tmp_path):
     EMBEDDED[slug]().write(tmp_path / slug)
     by_hand = configs.load(slug.replace("-", "_"))
     found = inspection.inspect(tmp_path / slug)
-    made = config_proposal.propose(found, *config_proposal.names(tmp_path / slug, None, ""))
-    path = config_proposal.place(str(tmp_path / f"{made.config.name}.py"))
+    made = proposal.propose(found, *config_file.names(tmp_path / slug, None, ""))
+    path = config_file.place(str(tmp_path / f"{made.config.name}.py"))
+    path.write_text(config_file.text(found, made, given=True))
 
-    assert config_proposal.write(path, config_proposal.text(found, made, given=True)) == made.config
+    assert configs.load(str(path)) == made.config
     ruff = f"{sys.executable} -m ruff format --check --config line-length=100 {path}".split()
     done = subprocess.run(ruff, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -156,13 +158,8 @@ def test_any_config_can_be_written_as_a_file(names):
     first, label, *numbers = names
     data = Data(kind="table", id_column=first, label_column=label, numeric_columns=tuple(numbers))
     config = replace(configs.load("digits"), data=data)
-    held: dict[str, object] = {}
 
-    doc = [f'a """ and \\ {first!r}']
-    text = config_writer.write(config, doc, {"metric": "a comment"})
-    exec(text, held)  # noqa: S102 - our own text
-
-    assert held["CONFIG"] == config
+    assert eval(config_file.literal(config), vars(configs)) == config  # noqa: S307 - our own text
 
 
 CELLS = st.one_of(
@@ -368,12 +365,12 @@ LEFT_OUT = (
     "chosen left out: later: in the training table alone",
     "chosen left out: name: 60 distinct texts in 60 rows: almost none repeats",
     "chosen left out: count: it counts the rows",
-    "warning commas: tall is left out: numbers with commas, such as '1,5'",
+    "warning mixed: tall is left out: 0% are plain numbers, and others are such as '1,5'",
     "numeric_columns=('size',), categorical_columns=()",
 )
 REGRESSION = ("target='regression', metric='rmse'", "num_classes=0")
 SINGLE = "warning single: 1 labels have only one row"
-SPOILED = "chosen left out: weight: numbers, except 'oops': correct the tables"
+SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oops'"
 
 
 @pytest.mark.parametrize(
@@ -398,7 +395,10 @@ SPOILED = "chosen left out: weight: numbers, except 'oops': correct the tables"
         (goal(lambda n: n % 5 if n < 26 else n * n, "0"), REGRESSION),
         (goal(lambda n: n / 7, "0"), REGRESSION),
         # A few such numbers do not make a regression; more than fifty are likelier amounts.
-        (labels_of(*"uvw" * 7, *"uvx"), (SINGLE, "num_classes=4")),
+        (
+            labels_of(*"uvw" * 7, *"uvx"),
+            (SINGLE, "warning rare: 3 labels have fewer than 10 rows", "num_classes=4"),
+        ),
         (labels_of(*(n % 3 for n in range(23)), 9), (SINGLE, "num_classes=4, target='classes'")),
         (
             columns(180, sold=lambda n: n % 60),
@@ -412,7 +412,10 @@ SPOILED = "chosen left out: weight: numbers, except 'oops': correct the tables"
         (sample_of("id,x,y,z", 0.3, 0.3, 0.3), ("metric='log_loss'", "label_column='kind'")),
         (sample_of("image,kind", "x"), ("chosen ids: 'id': 100% of its texts are names of image",)),
         (of_two("dead", "recovered"), ("unknown positive: ", "data.positive_label='dead'")),
-        (columns(80, price=lambda n: f'"{n % 20},50"'), ("warning commas: price is read as a",)),
+        (
+            columns(80, price=lambda n: f'"{n % 20},50"'),
+            ("warning mixed: price is read as a category: 0% are plain numbers",),
+        ),
         (
             MIXED,
             (
@@ -519,17 +522,17 @@ def test_what_is_planted_among_images_is_found(tmp_path):
 
     pairs = set()
     for d in found.duplicates:
-        other = (found.test_ids if d.test else found.ids)[d.other]
-        pairs.add((found.ids[d.one], other, d.near, d.conflicting))
+        other = (found.inputs.test if d.test else found.inputs.train).id(d.other)
+        pairs.add((found.inputs.train.id(d.one), other, d.near, d.conflicting))
     near = ("a9", "a12", True, False)
     assert pairs == {("a0", "a7", False, True), ("a4", "b1", False, False), near}
-    assert set(found.inputs.broken) == {"a2"}
+    assert set(found.inputs.train.broken) == {"a2"}
     said = texts(found, "warning")
     assert "1 test examples have the same content as a training example: a4 and b1" in said
     assert "1 of these pairs have different labels" in said
     assert "1 training and 0 test images cannot be decoded: a2: " in said
-    page = inspection_page.write(found, found.findings, "", tmp_path / "page.html").read_text()
-    assert 'training row 3"' not in page and 'training row 4"' in page
+    shown = page.write(found, "", tmp_path / "page.html").read_text()
+    assert 'training row 3"' not in shown and 'training row 4"' in shown
 
 
 # What cannot be described
@@ -543,6 +546,12 @@ def replaced(name, change):
 def train(row, header="id,size,sold", rows=9):
     """Return a change that writes another training table."""
     return lambda files: files | {"train.csv": csv(header, *map(row, range(rows)))}
+
+
+def whole(files):
+    """Write the ids of the training set, and no others, with the endings of their files."""
+    rows = csv("id,kind", *((f"a{n}.png", "xyz"[n % 3]) for n in range(24)))
+    return files | {"train.csv": rows}
 
 
 def commas_everywhere(files):
@@ -624,8 +633,13 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         (unfit, "1 labels that cannot be submitted, for example 'NA'"),
         (lambda _: without(*FIRST_THREE)(WITH_MASKS), "3 of 20 images are missing in"),
         (lambda _: pictures(ending=".Jpg"), "is called 'a0.Jpg', an id 'a0'"),
+        (lambda _: without("test/")(pictures()), "no image for any id of sample_submission.csv"),
+        (lambda _: whole(pictures()), "whole file names as ids of one set"),
         (train(lambda n: (n, n, n % 2), "id,other,sold"), "nothing to learn from"),
-        (commas_everywhere, "can read none of them: size: numbers with commas, such as '0,25'"),
+        (
+            commas_everywhere,
+            "can read none of them: size: 0% are plain numbers, and others are such as '0,25'",
+        ),
         (unclear_label, "with commas between: --label shape"),
         # It is told by what it is, not by what is missing for something else.
         (lambda _: masks("id,EncodedPixels", *HALVES), "looks like a segmentation competition"),

@@ -44,12 +44,11 @@ def test_records_are_described_and_a_config_reads_them(tmp_path):
         *("kind='tfrecords'", "image_feature='image'", "id_column='name'", "label_column='label'"),
         *("train_records='tfrec/train*-*.tfrec'", "test_records='tfrec/test*-*.tfrec'"),
         *("num_classes=3", "height=9, width=8, channels=3", "30 examples"),
-        *("image is an image, PNG 8x9 RGB", "label is a whole number (0)"),
-        *("score is 2 numbers (0.5)", "name is a text ('r0')"),
+        *("image is an image, PNG 8x9 RGB", "label is '0'", "score is '0.5 0.25'"),
     ):
         assert fact in said
     assert np.array_equal(
-        read_test(tmp_path, config).inputs(np.arange(6)), found.inputs.test_pixels
+        read_test(tmp_path, config).inputs(np.arange(6)), found.inputs.test.pixels
     )
 
 
@@ -91,19 +90,18 @@ def test_what_is_not_clear_is_refused_with_what_the_records_hold(tmp_path):
         return str(caught.value)
 
     records(tmp_path / "two", label="variety", grade=3)
-    assert "labels in one feature that the test records lack" in refused("two")
-    assert "grade is a whole number (3)" in refused("two")
+    assert "has 2 columns that the test table lacks: grade, variety" in refused("two")
     assert refused("two").endswith("--label grade")
     assert proposed(tmp_path / "two", Given(labels=("variety",)))[1].num_classes == 3
     raw = records(tmp_path / "raw") / "tfrec"
     for path in raw.iterdir():
         label = {} if "test" in path.name else {"variety": 1}
         written(path, [example(image=b"\xff" * 216, name="t1", **label)])
-    assert "216 bytes, which are neither a text nor an image file" in refused("raw")
+    assert "216 bytes, neither a text nor an image file" in refused("raw")
     assert 'Data(kind="tfrecords"' in refused("raw").splitlines()[-1]
     sample = csv("name,label", ("other", 0))
     put(records(tmp_path / "ids"), {"sample_submission.csv": sample})
-    assert "no feature holds the ids of 'name'" in refused("ids")
+    assert "no feature has the ids of 'name'" in refused("ids")
     (records(tmp_path / "tests") / "tfrec" / "test00-6.tfrec").unlink()
     assert "expected files with test in their names" in refused("tests")
 

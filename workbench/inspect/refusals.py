@@ -9,9 +9,8 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pandas as pd
 
-from pipeline.data import image_files
 from pipeline.errors import DataError, reading
-from workbench.inspect.folder_files import ADVICE, Images, shortened
+from workbench.inspect.folder import ADVICE, Files, Images, shortened
 
 SUPPORTED = (
     "Expected labels or numbers to predict, of images or of a table of numbers and categories.\n"
@@ -49,22 +48,18 @@ def text(what: str) -> DataError:
     )
 
 
-def refuse_kind(folder: Path) -> None:
+def refuse_kind(files: Files) -> None:
     """Raise `DataError` if a folder in which nothing to learn from was found has audio, video, or
     the boxes of a detection.
     """
-    paths = [inside / name for inside, names in image_files.walk(folder) for name in names]
-    found = {
-        kind: [path for path in paths if path.name.lower().endswith(ends)]
-        for kind, ends in ENDINGS.items()
-    }
-    jsons = [path for path in paths if path.name.lower().endswith(".json")]
-    found["detection (boxes)"] = [path for path in jsons if _has_boxes(folder / path)]
-    for kind, files in found.items():
-        if files:
+    found = {kind: files.ending(*ends) for kind, ends in ENDINGS.items()}
+    jsons = files.ending(".json")
+    found["detection (boxes)"] = [path for path in jsons if _has_boxes(files.folder / path)]
+    for kind, paths in found.items():
+        if paths:
             raise DataError(
-                f"{folder} has {kind}, in {shortened(list(map(str, files)), 3)}, which is not "
-                f"supported yet (README.md).\n{SUPPORTED.format('docs/custom-code.md')}"
+                f"{files.folder} has {kind}, in {shortened(paths, 3)}, which is not supported yet "
+                f"(README.md).\n{SUPPORTED.format('docs/custom-code.md')}"
             )
 
 
@@ -96,14 +91,39 @@ def refuse_masks(
             without a label do: then one run is enough.
     """
     for name in columns:
-        texts = table[name].map(str.strip)
-        likely = called or bool(ENCODED.search(name))
+        texts = table[name].str.strip()
         filled = texts[~texts.isin(("", "-1"))][:MOST]
-        if (likely and all(map(_are_runs, filled))) or (not sample and _run_lengths(filled)):
+        runs = (called or ENCODED.search(name)) and all(map(_starts, filled))
+        if runs or (not sample and _run_lengths(filled)):
             shown = f", such as {filled.iloc[0][:40]!r}" if len(filled) else ""
             empty = 0 if sample else int((texts == "").sum())
             without = f" ({empty:,} rows are empty: images without a mask)" if empty else ""
             raise segmentation(f"{path} has masks as run lengths in {name!r}{shown}{without}")
+
+
+def _run_lengths(texts: pd.Series) -> bool:
+    """Return whether texts are run lengths. Labels that are numbers repeat from row to row."""
+    long = [text for text in texts if len(text) >= LONG and NUMBERS.fullmatch(text)]
+    if len(long) >= max(SHARE * len(texts), 1):
+        return True  # damaged, or of another form
+    rows = [starts for text in set(texts) if (starts := _starts(text))]
+    if len(rows) < max(SHARE * len(texts), 1) or np.median(list(map(len, rows))) < 2:
+        return False
+    return len(set[int]().union(*rows)) >= len(rows)
+
+
+def _starts(text: str) -> list[int]:
+    """Return where the runs of a text begin that is starts and lengths of runs which rise and do
+    not overlap; else [].
+
+    >>> [_starts(text) for text in ("3 2 9 1", "3 2 4 1", "3 2 9", "a b")]
+    [[3, 9], [], [], []]
+    """
+    numbers = list(map(int, text.split())) if NUMBERS.fullmatch(text) else [0]
+    starts, lengths = numbers[::2], numbers[1::2]
+    if len(starts) > len(lengths) or (np.diff(starts) < lengths[:-1]).any():
+        return []
+    return starts
 
 
 def mask_folder(images: Images) -> str:
@@ -112,13 +132,12 @@ def mask_folder(images: Images) -> str:
     >>> mask_folder({"a/images": frozenset(["1.png"]), "a/masks": frozenset(["1.png"])})
     'a/masks'
     """
-    for place, names in sorted(images.items()):
+    stems = {place: {name.rpartition(".")[0] for name in images[place]} for place in images}
+    for place in sorted(images):
         if MASKS.search(PurePosixPath(place).name):
-            stems = {name.rpartition(".")[0] for name in names}
-            for other, theirs in images.items():
-                shared = stems & {name.rpartition(".")[0] for name in theirs}
-                if other != place and 2 * len(shared) > len(stems):
-                    return place
+            shared = [len(stems[place] & stems[other]) for other in images if other != place]
+            if 2 * max(shared, default=0) > len(stems[place]):
+                return place
     return ""
 
 
@@ -139,27 +158,3 @@ def prose(texts: pd.Series, least: int = WORDS) -> int:
     words = [sum(any(map(str.isalpha, word)) for word in text.split()) for text in texts[:MOST]]
     middle = int(np.median(words)) if words else 0
     return middle if middle >= least else 0
-
-
-def _run_lengths(texts: pd.Series) -> bool:
-    """Return whether texts are run lengths. Labels that are numbers repeat from row to row."""
-    long = [text for text in texts if len(text) >= LONG and NUMBERS.fullmatch(text)]
-    if len(long) >= max(SHARE * len(texts), 1):
-        return True  # damaged, or of another form
-    runs = [text.split() for text in set(texts) if _are_runs(text)]
-    if len(runs) < max(SHARE * len(texts), 1) or np.median(list(map(len, runs))) < 4:
-        return False
-    return len({start for row in runs for start in row[::2]}) >= len(runs)
-
-
-def _are_runs(text: str) -> bool:
-    """Return whether a text is starts and lengths of runs that rise and do not overlap.
-
-    >>> [_are_runs(text) for text in ("3 2 9 1", "3 2 4 1", "3 2 9", "a b")]
-    [True, False, False, False]
-    """
-    numbers = list(map(int, text.split())) if NUMBERS.fullmatch(text) else [0]
-    if len(numbers) % 2:
-        return False
-    ends = [start + length for start, length in zip(numbers[::2], numbers[1::2], strict=True)]
-    return all(end <= start for end, start in zip(ends, numbers[2::2], strict=False))

@@ -1,0 +1,222 @@
+"""What a model should read each column of a table as: a number, a category, a pixel, or nothing.
+
+A column is left out with the reason. A column that only the training table has is never read: it is
+unknown for the test set.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+from pipeline.data import csv_files
+from pipeline.data.csv_files import MISSING
+from pipeline.errors import DataError
+from workbench.inspect import refusals
+from workbench.inspect.folder import Findings, shortened
+
+NUMBER, CATEGORY, OUT = "number", "category", "left out"
+FEW = 12  # distinct whole numbers: up to so many are a category
+REPEATS = 2  # rows for each distinct text: with fewer there is nothing to learn
+LEAST = 30  # rows: with fewer a column may count them by chance
+COMMAS = re.compile(r"[+-]?(\d+,\d+|\d{1,3}(,\d{3})+(\.\d+)?)")  # "12,50"; "1,234,567.8"
+SIGNS = re.compile(r"[$€£¥%\s]")
+SHOWN = 24  # characters of a text in a message
+PLAIN = "write numbers with a decimal point, without signs and thousands separators"
+PIXEL = re.compile(  # pixel7, px_7, x7, 7, pixel_3_4 or 3x4
+    r"(?:(pi?x(?:el)?s?|[a-z])[ _-]?)?(\d+)(?:[ _x-](\d+))?", re.IGNORECASE
+)
+LEAST_PIXELS = 49  # columns
+LEVELS = frozenset(map(str, range(256)))
+FEW_LEVELS = frozenset(map(str, range(16)))  # yes and no, and small counts, have no more
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of the training table.
+
+    Attributes:
+        use: "number", "category" or "left out".
+        why: the reason, in words.
+        about: what a person should look at: "mixed" (nearly numbers) or "text"; else "".
+        distinct: number of distinct values.
+        missing: share of the rows without a value.
+        missing_test: the same of the test table; None where it has no such column.
+        shown: least, median and largest number, or the most frequent texts.
+    """
+
+    name: str
+    use: str
+    why: str
+    about: str
+    distinct: int
+    missing: float
+    missing_test: float | None
+    shown: str
+
+
+def numbers(texts: pd.Series) -> np.ndarray:
+    """Return float64 (n,), NaN where a text is no number."""
+    return csv_files.as_numbers(texts.str.strip()).to_numpy(np.float64)
+
+
+def known(column: pd.Series) -> pd.Series:
+    """Return the texts of a column without blanks around them, and without those of a missing
+    value.
+    """
+    texts = column.str.strip()
+    return texts[~texts.isin(MISSING)]
+
+
+def judge(train: pd.Series, test: pd.Series | None) -> Column:
+    """Return how a model should read a column of texts.
+
+    >>> judge(pd.Series(["1.5", "2", "", "7"], name="age"), pd.Series(["3"])).use
+    'number'
+    >>> judge(pd.Series(["a", "a", "b", "a"], name="kind"), None).why
+    'in the training table alone'
+    """
+    texts = known(train)
+    counts = texts.value_counts()
+    tested = texts[:0] if test is None else known(test)
+    values, values_test = numbers(texts), numbers(tested)
+    number = bool(len(values)) and bool(np.isfinite(values).all())
+    shown = ", ".join(f"{text:.{SHOWN}}" for text in counts.index[:3])
+    if number and len(counts) > FEW:
+        shown = " … ".join(f"{value:.4g}" for value in np.quantile(values, (0, 0.5, 1)))
+    missing = 1 - len(texts) / max(len(train), 1)
+    missing_test = None if test is None else 1 - len(tested) / max(len(test), 1)
+    use, why, about = OUT, "in the training table alone", ""
+    if test is not None:
+        odd = pd.concat([texts[~np.isfinite(values)], tested[~np.isfinite(values_test)]])
+        use, why, about = _use(counts, None if len(odd) else values, missing)
+        bare, plain = odd.str.replace(SIGNS, "", regex=True), len(texts) + len(tested) - len(odd)
+        likely = np.isfinite(numbers(bare)) | bare.str.fullmatch(COMMAS).to_numpy(bool)
+        many = len(counts) - odd.nunique() > FEW or likely.all()
+        if len(odd) and many and plain + likely.sum() > (~likely).sum():
+            named = ", ".join(f"{text[:SHOWN]!r}" for text in odd.unique()[:3])
+            share, about = plain / (plain + len(odd)), "mixed"
+            why = f"{share:.0%} are plain numbers, and others are such as {named}: {PLAIN}"
+        elif use == CATEGORY and len(counts) > FEW and not counts.index.isin(tested).any():
+            use, why = OUT, "none of its values is in the test set"
+    return Column(str(train.name), use, why, about, len(counts), missing, missing_test, shown)
+
+
+def _use(counts: pd.Series, values: np.ndarray | None, missing: float) -> tuple[str, str, str]:
+    """Return the use of a column, why, and what it is about.
+
+    Args:
+        counts: rows of each known text.
+        values: of the known texts; None where one is no number, here or in the test set.
+        missing: share of the rows without a value.
+    """
+    rows, distinct = int(counts.sum()), len(counts)
+    if not distinct:
+        return OUT, "no value in any row", ""
+    if distinct == 1 and not missing:
+        return OUT, "the same in every row", ""
+    if values is None:
+        if rows >= REPEATS * distinct:
+            return CATEGORY, f"{distinct:,} distinct texts", ""
+        if words := refusals.prose(counts.index.to_series()):
+            return OUT, f"free text, {distinct:,} distinct texts of about {words} words", "text"
+        return OUT, f"{distinct:,} distinct texts in {rows:,} rows: almost none repeats", ""
+    whole = bool((values == np.floor(values)).all())
+    if set(np.unique(values)) <= {0, 1}:  # an embedding for each of 600 such is slow to compile
+        return NUMBER, "0 and 1", ""
+    if whole and distinct <= FEW:
+        return CATEGORY, f"{distinct} distinct whole numbers", ""
+    if whole and distinct == rows >= LEAST and np.ptp(values) < 1.2 * rows:
+        return OUT, "it counts the rows", ""
+    return NUMBER, "numbers", ""
+
+
+def commas(texts: pd.Series) -> bool:
+    """Return whether each text that is no number is one with commas.
+
+    >>> [commas(pd.Series(texts)) for texts in (["12,50", "7"], ["1,234.5"], ["71,78,45"], ["7"])]
+    [True, True, False, False]
+    >>> commas(pd.Series(["NA", "0"]))
+    False
+    """
+    odd = known(texts[~np.isfinite(numbers(texts))])
+    return bool(len(odd)) and bool(odd.str.fullmatch(COMMAS).all())
+
+
+def describe(every: Sequence[Column], findings: Findings) -> None:
+    """Add findings on the columns of a table."""
+    uses = [column.use for column in every]
+    text = f"a table: {uses.count(NUMBER)} columns of numbers, {uses.count(CATEGORY)} of categories"
+    findings.chosen("inputs", text)
+    reasons: dict[str, list[str]] = {}
+    for column in every:
+        use = "left out" if column.use == OUT else "read as a category"
+        if column.about == "mixed":
+            findings.warning("mixed", f"{column.name} is {use}: {column.why}, or nothing")
+        elif column.about == "text":
+            text = f"{column.name} is left out, since text is not supported: {column.why}"
+            findings.warning("text", text)
+        elif column.use == OUT:
+            reasons.setdefault(column.why, []).append(column.name)
+    for why, left_out in reasons.items():
+        findings.chosen("left out", f"{shortened(left_out, 12)}: {why}")
+    gaps = [
+        f"{column.name} {column.missing:.0%}/{column.missing_test or 0:.0%}"
+        for column in every
+        if column.use != OUT and (column.missing or column.missing_test)
+    ]
+    if gaps:
+        text = f"{shortened(gaps, 8)} of the rows (training/test) have no value; "
+        findings.found("missing", text + "a missing number is marked as one")
+
+
+# -- pixels
+
+
+def pixels(path: Path, header: Sequence[str]) -> tuple[str, ...]:
+    """Return the columns of a table that are the pixels of an image a row, if there are enough."""
+    matches = [match for name in header if (match := PIXEL.fullmatch(name))]
+    found = tuple(match[0] for match in matches)
+    if len(found) < LEAST_PIXELS or not grid(found):
+        return ()
+    said = any(len(match[1] or "") > 1 for match in matches)
+    return found if said or _levels(path, found) else ()
+
+
+def _levels(path: Path, names: Sequence[str]) -> bool:
+    """Return whether the first rows hold whole numbers from 0 to 255 in these columns, and not only
+    small ones: columns that are only numbered may be any features.
+    """
+    try:
+        header, *rows = islice(csv_files.rows(path, DataError, ""), 101)
+    except DataError:  # reading the whole table names the problem
+        return True
+    places = [place for place, name in enumerate(header) if name in set(names)]
+    texts = {row[place].strip().removesuffix(".0") for row in rows for place in places}
+    return texts <= LEVELS and not texts <= FEW_LEVELS
+
+
+def grid(names: Sequence[str]) -> tuple[int, int, int] | None:
+    """Return height, width and channels of images with these columns, or None where there are none.
+    Where the names do not say, an image is square.
+
+    >>> grid([f"pixel{n}" for n in range(784)])
+    (28, 28, 1)
+    >>> grid([f"{row}x{column}" for row in range(4) for column in range(5)])
+    (4, 5, 1)
+    """
+    pairs = [re.findall(r"\d+", name) for name in names]
+    if all(len(pair) == 2 for pair in pairs):
+        height, width = (len({pair[place] for pair in pairs}) for place in (0, 1))
+        if height * width == len(names):
+            return height, width, 1
+    for channels in (1, 3):
+        side = math.isqrt(len(names) // channels)
+        if side * side * channels == len(names):
+            return side, side, channels
+    return None

@@ -1,0 +1,135 @@
+"""The command: the findings of an inspection and the proposed config, shown and written."""
+
+import shlex
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import Any
+
+from formats import atomic_file
+from pipeline import config as configs
+from pipeline.config import Config
+from pipeline.errors import ConfigError, PipelineError
+from pipeline.runtime import backend
+
+Show = Callable[[str], None]
+
+
+def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
+    """Show what is in a competition folder and the proposed config, and return both.
+
+    Args:
+        folder: as Kaggle mounts it.
+        given: a value for each of `workbench.options.INSPECT`, "" for the default.
+        show: prints a line.
+    """
+    backend.choose("jax")  # TensorFlow, which reads TFRecords, imports Keras
+    from workbench.inspect import config_file, inspection, page, proposal, recipes
+    from workbench.inspect.tables import Given
+
+    plan = recipes.plan(given["for"], given["budget"])
+    path = config_file.place(given["write"]) if given["write"] else None
+    if path is not None and given["metric"] and path.is_file():
+        return _renew(folder, given, path, show)
+    if path is not None:
+        config_file.refuse_existing(path)
+    page_path = page.place(given["page"])
+    name, competition = config_file.names(folder, path, given["competition"])
+    labels = tuple(filter(None, given["label"].split(",")))
+    asked = Given(given["sample"], given["train"], given["test"], labels, given["metric"])
+    found = inspection.inspect(folder, asked)
+    if plan.machine == recipes.CPU or found.inputs.data.kind == "table":
+        # Networks are timed, and that of a table is trained. Every proposed batch is a multiple.
+        backend.use_every_core(recipes.BASE)
+    lines, problem = found.findings, None
+    made = proposal.propose(found, name, competition, plan, lines)
+    if not given["competition"]:
+        text = (
+            f"assumed {competition!r}, as the folder or the config is called. Give the last part "
+        )
+        lines.unknown("competition", f"{text}of its address on Kaggle: --competition SLUG")
+    try:
+        examples = proposal.read_examples(made.config, found)
+        proposal.check(made.config, found, examples, lines)
+        config = proposal.with_baseline(made.config, found, examples, lines)
+        made = replace(made, config=config)
+    except PipelineError as error:
+        problem = error  # raised below, after the findings are shown
+    text = config_file.text(found, made, given=bool(given["competition"]))
+    for line in lines:
+        show(f"{line.level:9}{line.about:18}{line.text}")
+    if page_path is not None:
+        page.write(found, text, page_path, problem=str(problem or ""))
+        show(f"wrote {page_path}")
+    if problem is not None:
+        raise problem
+    if path is None:
+        show(f"\n{text}")
+    else:
+        atomic_file.write(path, text.encode())
+        configs.load(str(path))
+        words = ["--config", given["write"], "--input", str(folder)]
+        command = ["invoke", "dry-run", *words]
+        if plan.machine == recipes.CPU:
+            train = ["python", "-m", "pipeline", "train"]
+            command = [*train, *words, "--output", f"out/{path.stem}"]
+        show(f"wrote {path}\nNext:\n{shlex.join(command)}")
+    return _result(made.config, path, given["page"], lines)
+
+
+def _result(config: Config, path: Path | None, page: str, lines: list[Any]) -> dict[str, Any]:
+    """Return what `--json` prints."""
+    return {
+        "config": config.name,
+        "competition": config.competition,
+        "written": None if path is None else str(path),
+        "page": page or None,
+        "proposed": config.to_json(),
+        "findings": [asdict(line) for line in lines],
+    }
+
+
+def _renew(folder: Path, given: Mapping[str, str], path: Path, show: Show) -> dict[str, Any]:
+    """Measure the baseline of a config that exists by another metric, put both into its file, and
+    return what was found.
+    """
+    from pipeline.evaluate import metrics
+    from workbench.inspect import config_file, inspection, proposal, recipes
+    from workbench.inspect.folder import Findings
+    from workbench.inspect.tables import Given
+
+    idle = [name for name in ("for", "budget", "competition", "page") if given[name]]
+    if idle:
+        raise ConfigError(
+            f"--{idle[0]} cannot work with --metric and a config that exists, {path}: its metric"
+            " and baseline alone are renewed.\n"
+            f"Leave it out, or give a new name: --write NAME"
+        )
+    before, metric = configs.load(given["write"]), given["metric"]
+    config = replace(before, metric=metric)
+    metrics.of(config)  # refuses one that cannot score this target
+    if "custom" in (config.data.kind, config.target):
+        raise ConfigError(
+            f"{path} has its own {'reader' if config.data.kind == 'custom' else 'target'}, for"
+            " which no simple model is fitted; expected image files, arrays, TFRecords or a"
+            f' table.\nSet metric="{metric}" in it, and leave baseline out.'
+        )
+    known = config.data.labels if config.data.train_csv else ()  # else folders are the labels
+    labels = tuple(filter(None, given["label"].split(","))) or known
+    asked = Given(given["sample"], given["train"], given["test"], labels)
+    found, lines = inspection.inspect(folder, asked), Findings()
+    if config.data.kind == "table":
+        backend.use_every_core(recipes.BASE)
+    config = replace(config, baseline=None)
+    examples = proposal.read_examples(config, found)
+    config = proposal.with_baseline(config, found, examples, lines)
+    for line in lines:
+        show(f"{line.level:9}{line.about:18}{line.text}")
+    if config.baseline is None:
+        raise ConfigError(
+            f"{path} stays as it is: no baseline could be measured, as said above.\n"
+            f'Set metric="{metric}" in it, and remove baseline=.'
+        )
+    config_file.edit(path, before, {"metric": metric, "baseline": config.baseline})
+    show(f"wrote metric and baseline into {path}; all else is as it was")
+    return _result(config, path, "", lines)

@@ -1,0 +1,428 @@
+"""The images of a competition, as files or in TFRecords: where they are, and how to read them.
+
+The pipeline's own decoder reads all of them, or a sample where there are very many.
+"""
+
+import io
+import math
+import os
+import re
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from pathlib import PurePosixPath
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from PIL import Image
+
+from pipeline.config import Data
+from pipeline.config.data_layout import ENDINGS
+from pipeline.data import duplicates, image_arrays, image_decoding, image_files
+from pipeline.data.image_arrays import MISSING, Part, Source
+from pipeline.errors import DataError
+from workbench.inspect import inputs
+from workbench.inspect.folder import (
+    TESTS,
+    TRAINS,
+    Findings,
+    Images,
+    holds_extras,
+    listed,
+    shortened,
+)
+from workbench.inspect.inputs import Inputs, Seen
+from workbench.inspect.tables import Contents
+
+UNKNOWN: dict[str, Any] = {"height": 1, "width": 1, "channels": 1}  # until files are opened
+SMALL = 64  # pixels: the longest side to read without an accelerator
+WHITE = 65535  # what `Data.white` is without a value
+ROUND = 4  # pixels: sides are multiples, so that they can be halved twice
+LONG = 2.0  # proportions that differ by less are stretched; the others are padded with zeros
+GREY = {"1", "L", "LA", *image_decoding.DEEP}
+MOST_SEEN = 200  # files with an alpha channel, or of more than 8 bits, that are decoded to see them
+FLAT, CARRIED = 6.0, 4.0  # levels of contrast, and how many times as much of it alpha must add
+
+
+def of_files(contents: Contents, findings: Findings) -> Inputs | None:
+    """Return the examples that are image files, and add findings on them; None where at least half
+    of the training ids have no file.
+
+    Raises:
+        DataError: if the test set has no images, the ids of only one set are whole file names,
+            files are missing, or none can be opened.
+    """
+    if contents.ids is None or contents.source.records or not contents.files.images:
+        return None
+    ids, test_ids, every = inputs.train_ids(contents), contents.sample_ids, contents.files.images
+    named = test_ids if contents.source.class_folders else [*ids, *test_ids]
+    images = _nested(every) if any("/" in name for name in named) else every
+    train: tuple[str, ...] = (contents.train,)
+    endings, missing = set[str](), set[str]()
+    if not contents.source.class_folders:
+        train, endings, missing = _folders(ids, images, TRAINS)
+    if 2 * len(missing) > len(ids):
+        return None
+    test, test_endings, missing_test = _folders(test_ids, images, TESTS, last=train)
+    endings |= test_endings
+    if not test or ("" in endings and len(endings) > 1):
+        wrong = f"has no image for any id of {contents.sample}"
+        fix = "Complete the download, or name another file: --sample FILE"
+        if test:
+            wrong, fix = "has whole file names as ids of one set", "Correct the ids of one table."
+        raise DataError(
+            f"{contents.folder} {wrong}; expected a file for each id, as {ids[0]!r} of "
+            f"{contents.train} and {test_ids[0]!r} of {contents.sample}, all with their endings or "
+            f"all without.\n{fix}"
+        )
+    suffix = endings.pop() if len(endings) == 1 else "*"
+    # A hidden test set may have other folders below the same one.
+    above = train if contents.source.class_folders else _above(train, every, set(ids))
+    test_above = _above(test, every, set(test_ids), least=1 if above != train else 2)
+    places: dict[str, Any] = {
+        "train_images": above if len(above) > 1 else above[0],
+        "test_images": test_above if len(test_above) > 1 else test_above[0],
+        "suffix": suffix,
+    }
+    naming = f"a file's name is an id and {suffix}" if suffix else "ids are whole file names"
+    naming = naming.replace("*", "any of several endings")
+    text = f"image files: {listed(above)} to train, {listed(test_above)} to test; {naming}"
+    findings.chosen("inputs", text)
+    if missing_test:
+        text = (
+            f"{len(missing_test):,} of {len(test_ids):,} test images have no file, for example "
+            f"{', '.join(sorted(missing_test)[:3])}; these rows get the mean prediction"
+        )
+        findings.warning("missing", text)
+    _describe_unread(contents, {*train, *test}, findings)
+    if not contents.source.class_folders:
+        _describe_others(contents, images, train, test, findings)
+    data = Data(**inputs.base(contents), **places, **UNKNOWN)
+    rows = inputs.some(len(ids))
+    paths: list[Source] = [str(contents.folder / ids[row]) for row in rows]
+    if not contents.source.class_folders:  # refuses missing files as a training does
+        paths = image_files.find(contents.folder, [ids[row] for row in rows], data)
+    known = image_files.paths_by_id(contents.folder, data.test_images, test_ids, data)
+    return _decoded(data, Seen(ids, rows, sources=paths), _test(test_ids, known), findings)
+
+
+def _test(ids: Sequence[str], known: Mapping[str, Source]) -> Seen:
+    """Return the test images to look at: of {id: source}."""
+    rows = [row for row in inputs.some(len(ids)) if ids[row] in known]
+    return Seen(ids, np.array(rows, int), sources=[known[ids[row]] for row in rows])
+
+
+def of_records(contents: Contents, findings: Findings) -> Inputs | None:
+    """Return the examples that are in TFRecords, and add findings on them."""
+    held = contents.source.records
+    if held is None:
+        return None
+    text = (
+        f"TFRecords: {', '.join(held.train)} to train, {', '.join(held.test)} to test; images are "
+        f"in {held.image!r}"
+    )
+    findings.chosen("inputs", text)
+    data = Data(
+        **inputs.base(contents),
+        kind="tfrecords",
+        train_records=held.train if len(held.train) > 1 else held.train[0],
+        test_records=held.test if len(held.test) > 1 else held.test[0],
+        image_feature=held.image,
+        **UNKNOWN,
+    )
+    ids = inputs.train_ids(contents)
+    rows = inputs.some(len(ids))
+    train = Seen(ids, rows, sources=[held.parts[row] for row in rows])
+    known = dict(zip(held.test_table[data.id_column], held.test_parts, strict=True))
+    return _decoded(data, train, _test(contents.sample_ids, known), findings)
+
+
+# -- where they are
+
+
+def _nested(images: Images) -> Images:
+    """Return the image files below each folder at any depth, with the folders between as part of
+    their names.
+
+    >>> found = _nested({"train/cats": frozenset(["1.png"])})
+    >>> {place: sorted(names) for place, names in sorted(found.items())}
+    {'.': ['train/cats/1.png'], 'train': ['cats/1.png'], 'train/cats': ['1.png']}
+    """
+    found: dict[str, set[str]] = {}
+    for place, names in images.items():
+        inside = PurePosixPath(place)
+        for above in (inside, *inside.parents):
+            paths = {str(inside.relative_to(above) / name) for name in names}
+            found.setdefault(str(above), set()).update(paths)
+    return {place: frozenset(names) for place, names in found.items()}
+
+
+def _hits(ids: set[str], names: frozenset[str]) -> tuple[set[str], set[str]]:
+    """Return the ids that have a file of these names, and what follows an id in a name."""
+    if whole := ids & names:
+        return whole, {""}
+    endings = {name.removesuffix(e): e for name in names for e in ENDINGS if name.endswith(e)}
+    found = ids & endings.keys()
+    return found, {endings[name] for name in found}
+
+
+def _folders(
+    ids: Sequence[str], images: Images, hint: re.Pattern[str], last: Sequence[str] = ()
+) -> tuple[tuple[str, ...], set[str], set[str]]:
+    """Return the folders that hold the images of these ids, what follows an id in a file's name,
+    and the ids without an image. Folders with `hint` in their names come first, `last` comes last.
+    """
+    rival = TESTS if hint is TRAINS else TRAINS
+    missing, folders, endings = set(ids), list[str](), set[str]()
+    hits = {place: _hits(missing, names) for place, names in images.items()}
+
+    def order(place: str) -> tuple[object, ...]:
+        count = len(hits[place][0] & missing)
+        return -count, not hint.search(place), place in last, len(place), place
+
+    while holding := [place for place in hits if hits[place][0] & missing]:
+        # Files of the same names may belong to the other set, or be masks of these.
+        found = [
+            place
+            for place in holding
+            if not holds_extras(place) and (hint.search(place) or not rival.search(place))
+        ]
+        if not found and 2 * len(missing) <= len(ids):  # for a few that are missing
+            break
+        best = min(found or holding, key=order)
+        folders.append(best)
+        endings |= hits[best][1]
+        missing.difference_update(hits[best][0])
+    return tuple(folders), endings, missing
+
+
+def _above(places: Sequence[str], images: Images, ids: set[str], least: int = 2) -> tuple[str, ...]:
+    """Return the folder above these, if they are `least` or more, all image files below it are
+    theirs, and no id is in two of them; else these.
+
+    >>> images = {"train/00": frozenset(["a.png"]), "train/01": frozenset(["b.png"])}
+    >>> _above(("train/01", "train/00"), images, {"a", "b"})
+    ('train',)
+    """
+    above = PurePosixPath(os.path.commonpath([PurePosixPath(place).parent for place in places]))
+    below = {place for place in images if above in PurePosixPath(place).parents}
+    if len(places) < least or not above.parts or str(above) in images or below != set(places):
+        return tuple(places)
+    hits = [_hits(ids, images[place])[0] for place in places]
+    once = sum(map(len, hits)) == len(set[str]().union(*hits))
+    return (str(above),) if once else tuple(places)
+
+
+def _describe_unread(contents: Contents, places: Collection[str], findings: Findings) -> None:
+    """Add a finding on files in these folders, or below, that nothing here reads."""
+    unread = [PurePosixPath(path) for path in contents.files.unread]
+    names = [path for path in unread if any(map(path.is_relative_to, places))]
+    if names:
+        endings = ", ".join(sorted({path.suffix or "none" for path in names}))
+        text = f"not read: {len(names):,} files with other endings ({endings}), for example "
+        findings.warning("skipped", text + str(names[0]))
+
+
+def _describe_others(
+    contents: Contents,
+    images: Images,
+    train: Sequence[str],
+    test: Sequence[str],
+    findings: Findings,
+) -> None:
+    """Add findings on other folders that have files for more than half of the ids, on files without
+    a row, and on columns that are not read.
+    """
+    ids, every = set(inputs.train_ids(contents)), contents.files.images
+    chosen = {*train, *test}
+    above = {str(parent) for place in chosen for parent in PurePosixPath(place).parents}
+    for place in sorted(every.keys() - chosen - above):
+        count = len(_hits(ids, every[place])[0])
+        if 2 * count > len(ids):
+            text = f"{place}/ has files for {count:,} of these ids, too; {listed(train)} is read. "
+            findings.unknown("folders", f"{text}To read {place}/, set train_images to it")
+    known = ids.union(contents.sample_ids)
+    names = [name for place in train for name in images[place]]
+    extra = sum(not known & {name, name.rpartition(".")[0]} for name in names)
+    if extra:
+        text = f"{extra:,} image files of {listed(train)} have no row in {contents.train}"
+        findings.found("unlabelled", text)
+    used = (contents.ids, *contents.labels)
+    if columns := [name for name in contents.table if name not in used]:
+        text = f"{shortened(columns)} of {contents.train} are not read, since images are"
+        findings.chosen("columns", text)
+
+
+# -- what they are
+
+
+def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
+    """Return inputs with the size to read, and all images decoded in it.
+
+    Args:
+        data: says where the images are.
+        train, test: the rows to look at, with their sources; `MISSING` for a file that is not
+            there.
+        findings: gets lines on sizes and modes, and on files that cannot be decoded.
+    """
+    present = [source for source in (*train.sources, *test.sources) if source != MISSING]
+    found = headers(present)
+    if found.empty:
+        raise DataError(
+            "None of the images could be opened; expected PNG, JPEG, WebP, BMP, GIF or TIFF.\n"
+            "Complete the download."
+        )
+    findings.found("sizes", describe(found))
+    complete = (len(train.rows), len(test.rows)) == (len(train.ids), len(test.ids))
+    deep = found["mode"].isin(list(image_decoding.DEEP))
+    fields = _size(found, findings, complete=complete)
+    fields |= _alpha(found.source[found.alpha].tolist(), findings)
+    fields |= _white(found.source[deep].tolist(), findings)
+    data = replace(data, **fields)
+    if len(train.rows) < len(train.ids):
+        text = f"only {len(train.rows):,} of {len(train.ids):,} training images were read, chosen"
+        findings.unknown("sample", f"{text} at random")
+    train, test = _read(train, data), _read(test, data)
+    if broken := [*train.broken.items(), *test.broken.items()]:
+        text = f"{len(train.broken):,} training and {len(test.broken):,} test images cannot be "
+        text += f"decoded: {'; '.join(f'{name}: {why}' for name, why in broken[:3])}"
+        findings.warning("corrupt", text)
+    else:
+        findings.found("corrupt", f"none: all {len(present):,} files were decoded")
+    return Inputs(data, train, test, headers=found)
+
+
+def _read(seen: Seen, data: Data) -> Seen:
+    """Return the rows with pixels. What cannot be decoded equals nothing."""
+    pixels, broken = image_arrays.read(seen.sources, data)
+    digests = duplicates.row_digests(pixels)
+    keys = [None if place in broken else digest for place, digest in enumerate(digests)]
+    reasons = {seen.id(place): why for place, why in broken.items()}
+    return replace(seen, keys=keys, pixels=pixels, broken=reasons)
+
+
+def _images(sources: Sequence[Source], *, load: bool = False) -> Iterator[Any]:
+    """Yield each image that can be opened, and read if `load`, else None in its place."""
+    for source in sources:
+        try:
+            is_part = isinstance(source, Part)
+            file: Any = io.BytesIO(image_arrays.readable(source)) if is_part else source
+            with Image.open(file, formats=image_decoding.FORMATS) as image:
+                if load:
+                    image.load()
+                yield image
+        except Exception:  # Pillow raises a dozen kinds; the decoder names them
+            yield None
+
+
+def headers(sources: Sequence[Source]) -> pd.DataFrame:
+    """Return source, width, height, mode, format and alpha (whether it has transparent parts) of
+    each file that can be opened.
+    """
+    rows = [
+        (source, *image.size, image.mode, image.format, image.has_transparency_data)
+        for source, image in zip(sources, _images(sources), strict=True)
+        if image
+    ]
+    names = ["source", "width", "height", "mode", "format", "alpha"]
+    return pd.DataFrame({name: [row[place] for row in rows] for place, name in enumerate(names)})
+
+
+def median(found: pd.DataFrame) -> tuple[int, int]:
+    """Return the median width and height of files, as `headers` returns them."""
+    return round(found.width.median()), round(found.height.median())
+
+
+def describe(found: pd.DataFrame) -> str:
+    """Return headers in words."""
+    pairs = found.width.astype(str) + "x" + found.height.astype(str)
+    sizes = f"all {pairs[0]} (width x height)"
+    if pairs.nunique() > 1:
+        sizes = (
+            f"{found.width.min()}x{found.height.min()} to {found.width.max()}x{found.height.max()} "
+            f"(width x height), {pairs.nunique():,} sizes, median "
+            f"{'x'.join(map(str, median(found)))}"
+        )
+    counts = (found[name].value_counts().items() for name in ("format", "mode"))
+    return "; ".join([sizes, *(", ".join(f"{key} {n:,}" for key, n in each) for each in counts)])
+
+
+def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[str, Any]:
+    """Return height, width, channels and resize for images of these headers.
+
+    Args:
+        complete: whether these are all files.
+    """
+    grey = set(found["mode"]) <= GREY
+    channels, colours = (1, "no file has colours") if grey else (3, "colours")
+    width, height = median(found)
+    factor = min(1.0, SMALL / max(width, height))
+    ratios = found.width / found.height
+    low, high = ratios.quantile(0.05), ratios.quantile(0.95)
+    one_size = len(found[["width", "height"]].drop_duplicates()) == 1
+    way, why = "stretch", f"proportions differ by less than {LONG:g} to 1"
+    if one_size:
+        why = "all files have one size"
+    if one_size and complete and factor == 1:
+        way = "exact"
+    else:
+        height, width = (
+            max(round(side * factor / ROUND) * ROUND, 2 * ROUND) for side in (height, width)
+        )
+    if high / low > LONG:
+        way, height, width = "pad", max(height, width), max(height, width)
+        why = f"proportions (width / height) go from {low:.2g} to {high:.2g}; zeros fill the rest"
+    if factor < 1:
+        why += f", reduced to {SMALL} pixels, as a CPU can train on"
+    text = f"{height}x{width}x{channels} (height x width x channels) by resize={way!r}: {why}"
+    findings.chosen("size", f"{text}; {colours}")
+    return {"height": height, "width": width, "channels": channels, "resize": way}
+
+
+def _some(files: Sequence[Source]) -> Iterator[Any]:
+    """Yield these images, or every n-th of them where there are many."""
+    return filter(None, _images(files[:: max(len(files) // MOST_SEEN, 1)], load=True))
+
+
+def _alpha(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
+    """Return the field alpha of `Data` where the alpha channel of these files carries the picture,
+    by the contrast of their grey levels when it is dropped or laid on a colour.
+    """
+    seen = []
+    for image in _some(files):
+        over = image.convert("RGBA")
+        if np.asarray(over)[:, :, 3].min() < 255:
+            ways = {name: image_decoding.laid_on(over, name) for name in ("white", "black")}
+            ways["drop"] = over.convert("RGB")
+            seen.append({name: np.asarray(way.convert("L")).std() for name, way in ways.items()})
+    if not seen:
+        return {}
+    contrast = pd.DataFrame(seen).mean()
+    best = str(contrast[["white", "black"]].idxmax())
+    shown = ", ".join(f"{name} {contrast[name]:.0f}" for name in contrast.index)
+    if contrast[best] > max(CARRIED * contrast["drop"], FLAT):
+        text = f"the picture is in the alpha channel of {len(files):,} images: the colours alone "
+        text += f'are flat (contrast: {shown}); alpha="{best}" lays them on that colour'
+        findings.chosen("alpha", text)
+        return {"alpha": best}
+    text = f"{len(files):,} images have an alpha channel, which is dropped, since the colours show "
+    text += f'a picture without it (contrast: {shown}). To see them over white, set alpha="white"'
+    findings.unknown("alpha", text)
+    return {}
+
+
+def _white(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
+    """Return the field white of `Data` for these files, which have more than 8 bits."""
+    values = (np.asarray(image) for image in _some(files))
+    ends = np.array([(one.min(), one.max()) for one in values if np.isfinite(one).all()], float)
+    if not len(ends) or ends.max() <= 0:
+        return {}
+    bits = max(math.ceil(math.log2(ends.max() + 1)), 1)
+    white, named = (2**bits - 1, f"{bits} bits") if ends.max() > 1 else (1.0, "fractions")
+    text = f"{len(files):,} images have more than 8 bits, with values from {ends.min():g} to "
+    text += f"{ends.max():g} ({len(ends):,} looked at), so white={white:g} ({named}) becomes 255"
+    if ends.min() < 0:
+        findings.warning("white", f"{text}, and those below 0 become black")
+    else:
+        findings.chosen("white", text)
+    return {} if white == WHITE else {"white": white}

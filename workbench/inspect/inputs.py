@@ -1,0 +1,252 @@
+"""What the examples of a competition are, if no image files (`workbench.inspect.images`): pixels in
+a table, arrays of images, or columns. Each kind says how a config describes it, and why.
+"""
+
+import re
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from pipeline.config import Data
+from pipeline.data import duplicates, table_features
+from pipeline.data.image_arrays import Source
+from pipeline.errors import DataError
+from workbench.inspect import columns, refusals
+from workbench.inspect.columns import CATEGORY, NUMBER, Column
+from workbench.inspect.folder import ARRAYS, TESTS, TRAINS, Findings
+from workbench.inspect.tables import Contents
+
+MOST_IMAGES = 20_000  # that are read; of more, a random sample
+MOST_CATEGORIES = 64  # of a column
+NAMELESS = re.compile(r"(Unnamed: \d+)?")  # as pandas calls it
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The examples of a set that were looked at.
+
+    Attributes:
+        ids: of the whole set, as texts.
+        rows: the numbers of the rows that were looked at, int64 (n,).
+        keys: of these, equal for the same content; None equals none.
+        pixels: uint8 (n, height, width, channels); None for a table.
+        sources: of image files and TFRecords: where these rows lie.
+        broken: {id: why its file cannot be decoded}.
+    """
+
+    ids: Sequence[str] = field(repr=False)
+    rows: np.ndarray = field(repr=False)
+    keys: Sequence[Hashable] = field(default=(), repr=False)
+    pixels: np.ndarray | None = field(default=None, repr=False)
+    sources: Sequence[Source] = field(default=(), repr=False)
+    broken: Mapping[str, str] = field(default_factory=dict)
+
+    def id(self, place: int) -> str:
+        """Return the id of one of the rows."""
+        return str(self.ids[self.rows[place]])
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """What the examples are.
+
+    Attributes:
+        data: the config's description, without augmentation.
+        train, test: the labelled examples, and those to predict.
+        headers: of image files, as `workbench.inspect.images.headers` returns them.
+        columns: of a table.
+    """
+
+    data: Data
+    train: Seen
+    test: Seen
+    headers: pd.DataFrame | None = field(default=None, repr=False)
+    columns: tuple[Column, ...] = ()
+
+
+def some(count: int) -> np.ndarray:
+    """Return which of `count` images to read, int64 and sorted."""
+    if count <= MOST_IMAGES:
+        return np.arange(count)
+    return np.sort(np.random.default_rng(0).choice(count, MOST_IMAGES, replace=False))
+
+
+def base(contents: Contents) -> dict[str, Any]:
+    """Return the fields of `Data` that every kind has."""
+    labels = contents.labels
+    train = {"train_csv": None if contents.source.class_folders else contents.train}
+    return {
+        **({} if contents.source.records else train),
+        "sample_submission": contents.sample,
+        "id_column": contents.ids or contents.sample_id,
+        "label_column": labels if len(labels) > 1 else labels[0],
+    }
+
+
+def train_ids(contents: Contents) -> list[str]:
+    """Return the ids of the labelled rows: their numbers where they have none."""
+    table = contents.table
+    return list(map(str, range(len(table)) if contents.ids is None else table[contents.ids]))
+
+
+def of_pixels(contents: Contents, findings: Findings) -> Inputs | None:
+    """Return the examples whose pixels are columns of the tables, and add findings on them."""
+    names, folder = contents.source.pixels, contents.folder
+    shape = columns.grid(names) if names else None
+    if shape is None or contents.test is None:
+        return None
+    size: dict[str, Any] = dict(zip(("height", "width", "channels"), shape, strict=True))
+    data = Data(**base(contents), kind="pixels", test_csv=contents.test, **size)
+    others = (data.id_column, contents.sample_id, *contents.labels)
+    extra = [name for name in map(str, contents.table) if name not in others]
+    if extra:
+        raise DataError(
+            f"{folder / contents.train} has {len(names)} columns of pixels and "
+            f"{', '.join(extra[:6])} beside them; expected pixels alone.\n"
+            'Write the config by hand: kind="pixels" allows no other columns; kind="table" reads '
+            "all as numbers."
+        )
+    text = f"columns of pixels: {len(names)}, {names[0]} to {names[-1]}, whole numbers 0 to 255"
+    findings.chosen("inputs", text)
+    shown = f"{'x'.join(map(str, shape))} (height x width x channels), by rows"
+    findings.chosen("size", f"{shown}; check it by the pictures of the page")
+    pixels, _ = table_features.pixels(folder / contents.train, data, others)
+    test_pixels, _ = table_features.pixels(folder / contents.test, data, others)
+    return _in_memory(contents, data, pixels, test_pixels)
+
+
+def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
+    """Return the examples in two arrays with as many images as the tables have rows."""
+    folder, chosen = contents.folder, []
+    shapes = {name: _shape(folder / name) for name in contents.files.ending(*ARRAYS)}
+    for table, hint in ((contents.table, TRAINS), (contents.sample_table, TESTS)):
+        fits = [name for name in shapes if len(shapes[name]) in (3, 4)]
+        fits = [name for name in fits if shapes[name][0] == len(table)]
+        found = [name for name in fits if hint.search(Path(name).stem)] or fits
+        if len(found) > 1:
+            raise DataError(
+                f"{folder} holds {len(found)} arrays of {len(table):,} images: "
+                f"{', '.join(found)}; expected one.\n"
+                "Move the others away, or write the config by hand: data.train_array and "
+                "data.test_array."
+            )
+        chosen += found
+    if len(chosen) < 2 or shapes[chosen[0]][1:] != shapes[chosen[1]][1:]:
+        return None
+    train, test = chosen
+    height, width, *channels = shapes[train][1:]
+    size: dict[str, Any] = {"height": height, "width": width, "channels": (channels or [1])[0]}
+    # The rows of the array are those of the test table, if there is one; the sample submission may
+    # have another order.
+    tables: dict[str, Any] = {"test_csv": contents.test} if contents.test else {}
+    arrays: dict[str, Any] = {"train_array": train, "test_array": test}
+    data = Data(**base(contents), **tables, kind="arrays", **arrays, **size)
+    text = (
+        f"arrays of images: {train} {shapes[train]} has as many as {contents.train} has rows, "
+        f"{test} {shapes[test]} as many as {contents.sample}"
+    )
+    findings.chosen("inputs", text)
+    pixels = table_features.array(folder / train, data, len(contents.table))
+    test_pixels = table_features.array(folder / test, data, len(contents.sample_table))
+    return _in_memory(contents, data, pixels, test_pixels)
+
+
+def _shape(path: Path) -> tuple[int, ...]:
+    """Return the shape of an array on the disk; () where the file holds none, or several."""
+    try:
+        found: Any = np.load(path, mmap_mode="r", allow_pickle=False)
+        if not isinstance(found, np.ndarray):
+            (name,) = found
+            found = found[name]
+    except Exception:  # numpy and zipfile raise a dozen kinds; reading it later names the problem
+        return ()
+    return tuple(found.shape)
+
+
+def _in_memory(
+    contents: Contents, data: Data, pixels: np.ndarray, test_pixels: np.ndarray
+) -> Inputs:
+    """Return images that are in memory, those of the test set in the order of its table."""
+    ids, tested = contents.sample_ids, contents.source.tested
+    order = np.arange(min(len(ids), len(test_pixels)))
+    for name in (data.id_column, contents.sample_id):  # as inference finds a row
+        places = {} if tested is None else _places(tested, name)
+        if len(places) == len(test_pixels) and places.keys() == set(ids):
+            order = np.array([places[each] for each in ids])
+            break
+
+    def seen(ids: Sequence[str], images: np.ndarray) -> Seen:
+        rows = some(len(images))
+        return Seen(ids, rows, duplicates.row_digests(images[rows]), images[rows])
+
+    test = seen(ids, test_pixels[order])
+    return Inputs(data, seen(train_ids(contents), pixels), test)
+
+
+def of_table(contents: Contents, findings: Findings) -> Inputs | None:
+    """Return the examples that are rows of a table, by the columns that a model should read."""
+    labelled, tested = contents.table, contents.source.tested
+    if tested is None or contents.test is None or contents.source.pixels:
+        return None
+    skip = {contents.ids, contents.sample_id, *contents.labels}
+    others = [name for name in map(str, labelled) if name not in skip]
+    nameless = [name for name in others if NAMELESS.fullmatch(name)]
+    every = tuple(
+        columns.judge(labelled[name], tested.get(name)) for name in others if name not in nameless
+    )
+    numbers, categories = (
+        tuple(column.name for column in every if column.use == use) for use in (NUMBER, CATEGORY)
+    )
+    read, test_ids = [*numbers, *categories], contents.sample_ids
+    if not read:
+        _refuse_unread(contents, every)
+        return None
+    most = max((column.distinct for column in every if column.use == CATEGORY), default=0)
+    data = Data(
+        **base(contents),
+        kind="table",
+        test_csv=contents.test,
+        numeric_columns=numbers,
+        categorical_columns=categories,
+        most_categories=min(most + 2, MOST_CATEGORIES) if categories else MOST_CATEGORIES,
+    )
+    columns.describe(every, findings)
+    if nameless:
+        text = f"{', '.join(map(repr, nameless))}: a column without a name is an index of the rows"
+        findings.chosen("left out", f"{text}, or a comma too many")
+    keys = pd.concat([labelled[read], tested[read]]).groupby(read, sort=False).ngroup().tolist()
+    train = Seen(train_ids(contents), np.arange(len(labelled)), keys[: len(labelled)])
+    in_order = dict(zip(test_ids, range(len(tested)), strict=False))
+    places = _places(tested, contents.ids) or in_order
+    test_rows = np.array([row for row, name in enumerate(test_ids) if name in places], int)
+    test_keys = [keys[len(labelled) + places[test_ids[row]]] for row in test_rows]
+    return Inputs(data, train, Seen(test_ids, test_rows, test_keys), columns=every)
+
+
+def _places(table: pd.DataFrame, ids: str | None) -> dict[str, int]:
+    """Return the number of each id's row; {} where a table has no such column."""
+    return {name: row for row, name in enumerate(table[ids])} if ids in table else {}
+
+
+def _refuse_unread(contents: Contents, every: Sequence[Column]) -> None:
+    """Raise `DataError` for a table of which a model can read no column, unless the examples may be
+    images that were not found.
+    """
+    shared = [column for column in every if column.missing_test is not None]
+    if not shared or contents.files.images:
+        return
+    path = contents.folder / contents.train
+    for column in shared:
+        if words := refusals.prose(contents.table[column.name], least=2):
+            what = f"{column.name!r} ({column.distinct:,} distinct, of about {words} words)"
+            raise refusals.text(f"{path} has texts in {what} and nothing else to read")
+    reasons = "; ".join(f"{column.name}: {column.why}" for column in shared[:12])
+    raise DataError(
+        f"{path} shares {len(shared)} columns with {contents.test}, and a model can read none "
+        f"of them: {reasons}.\n"
+        "Correct the tables, or name others: --train FILE, --test FILE"
+    )

@@ -1,0 +1,238 @@
+"""A config that runs as it is, made of what `workbench.inspect.inspection` found.
+
+`workbench.inspect.recipes` says how it trains, within the budget of the machine that it is for;
+`workbench.inspect.baseline` what it has to beat. It is a start, no optimum.
+"""
+
+import math
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from pipeline.config import Config, Data
+from pipeline.data import folds, image_files
+from pipeline.data import labels as targets
+from pipeline.data.dataset import Examples, read_test, read_training
+from pipeline.data.table_features import unique_ids
+from pipeline.errors import DataError, PipelineError
+from pipeline.evaluate import metrics
+from pipeline.infer import submission
+from workbench.inspect import baseline, images, recipes
+from workbench.inspect.folder import Findings
+from workbench.inspect.inspection import Inspection
+from workbench.inspect.recipes import Plan, Speed, Task
+
+COMPARED = 3_000  # rows of a table, at most, on which the network is trained for a comparison
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A config, and what it was made for.
+
+    Attributes:
+        config: as said.
+        plan: the machine that trains, and for how long.
+        seconds: that the training takes.
+        epochs: why so many, in words.
+    """
+
+    config: Config
+    plan: Plan
+    seconds: float
+    epochs: str
+
+
+def propose(
+    found: Inspection,
+    name: str,
+    competition: str,
+    plan: Plan | None = None,
+    findings: Findings | None = None,
+    measure: Callable[[Config], Speed] = recipes.on_this_cpu,
+) -> Proposal:
+    """Return a config for what was found.
+
+    For a CPU the networks to choose from are built, compiled and timed here.
+
+    Args:
+        found: the inspected folder.
+        name: of the config.
+        competition: its slug on Kaggle.
+        plan: the machine that trains, and for how long; None: a TPU v5e-8, for two hours.
+        findings: gets a line for each choice.
+        measure: tells the speed of a network on this machine's CPU.
+
+    Raises:
+        ConfigError: if the name or the slug is not valid.
+    """
+    findings, plan = Findings() if findings is None else findings, plan or Plan()
+    target, data, headers = found.target, found.inputs.data, found.inputs.headers
+    no_classes = len(data.labels) > 1 or target.kind == "regression"
+    given = {
+        "name": name,
+        "competition": competition,
+        "num_classes": 0 if no_classes else len(target.classes),
+        "target": target.kind,
+        "metric": target.metric,
+    }
+    size = None if headers is None else images.median(headers)
+    task = Task(given, data, len(found.labels), _rarest(found, data), size)
+    made = recipes.recipe(task, plan, measure)
+    if data.group_duplicates and (why := _ungrouped(found, made.config)):
+        text = f"False, since with True {why}. So a split may divide copies, and validation scores "
+        text += "may be too good: delete copies, or name a data.group_column"
+        findings.warning("group_duplicates", text)
+        data = replace(data, group_duplicates=False)
+        made = recipes.recipe(replace(task, data=data, rarest=_rarest(found, data)), plan, measure)
+    elif data.group_duplicates:
+        text = "True: the copies stay on one side of each split"
+        findings.chosen("group_duplicates", text)
+    for about, text in made.reasons.items():
+        findings.chosen(about, text)
+    return Proposal(made.config, plan, made.seconds, made.reasons["epochs"])
+
+
+def _rarest(found: Inspection, data: Data) -> int:
+    """Return the rows of the rarest label, duplicates counted once; all rows without labels."""
+    if found.target.kind != "classes":
+        return len(found.labels)
+    rows = np.arange(len(found.labels))
+    if data.group_duplicates:
+        rows = np.unique(found.groups(data), return_index=True)[1]
+    counts = Counter(found.labels[row] for row in rows)
+    return min(counts[name] for name in found.target.classes)
+
+
+def _ungrouped(found: Inspection, config: Config) -> str:
+    """Return why a split cannot keep the duplicates together; "" if it can."""
+    examples = read_examples(config, found)
+    try:
+        few = folds.few_held_out(examples, config, folds.splits(examples, config))
+    except DataError as error:
+        few = str(error)
+    return re.split(r"\. |\.?\n", few)[0]
+
+
+def read_examples(config: Config, found: Inspection) -> Examples:
+    """Return the labelled examples. Those of image files hold no pixels, which are decoded
+    already.
+    """
+    contents, data, broken = found.contents, config.data, found.inputs.train.broken
+    if data.kind not in ("images", "tfrecords"):
+        return read_training(contents.folder, config)
+    table, path = contents.table, contents.folder / contents.train
+    ids = unique_ids(table[contents.ids], path)
+    target, labels = targets.read(table, config, path)
+    kept = [row for row, name in enumerate(ids) if name not in broken]
+    groups = found.groups(data)[kept] if data.group_duplicates else None
+    pixels = np.zeros((len(kept), 1), np.uint8)
+    return Examples(
+        tuple(ids[row] for row in kept), pixels, labels[kept], target, groups, broken=broken
+    )
+
+
+def check(config: Config, found: Inspection, examples: Examples, findings: Findings) -> None:
+    """Read the folder with the proposed config as training and inference do, write a submission,
+    and add what comes of it, after what the split warns of.
+
+    Args:
+        examples: as `read_examples` returns them.
+
+    Raises:
+        DataError: as training and inference would.
+        SubmissionError: as inference would.
+    """
+    contents, train, test = found.contents, found.inputs.train, found.inputs.test
+    limits = (
+        (train, image_files.most_skipped(len(train.rows))),
+        (test, image_files.MOST_BROKEN * len(test.rows)),
+    )
+    for seen, most in limits:
+        if len(seen.broken) > most:
+            raise DataError(image_files.describe_broken(seen.broken, len(seen.rows), config.data))
+    lines: list[str] = []
+    pairs = folds.splits(examples, config, lines.append)
+    tests = read_test(contents.folder, config, examples.encoding)
+    if len(tests.broken) > image_files.MOST_BROKEN * len(tests):  # of pixels in a table
+        named = {tests.ids[row]: why for row, why in tests.broken.items()}
+        raise DataError(image_files.describe_broken(named, len(tests), config.data))
+    truth = examples.target.truth(examples.labels)
+    counts = (
+        truth.sum(axis=0) if truth.ndim > 1 else np.bincount(truth, minlength=len(examples.classes))
+    )
+    form = submission.form_of(config, examples.target, metrics.of(config), contents.folder)
+    form.check_labels()
+    with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
+        values = np.tile((counts / len(truth)).astype(np.float32), (len(tests), 1))
+        written = form.write(Path(scratch) / "submission.csv", tests.ids, values)
+    for line in lines:
+        findings.warning("split", line.removeprefix("Warning: "))
+    text = (
+        f"read with this config: {len(examples):,} examples, {len(pairs[0][1]):,} of them held "
+        f"out, {len(tests):,} to predict; a submission of {written:,} rows would be accepted"
+    )
+    findings.found("checked", text)
+
+
+def with_baseline(
+    config: Config, found: Inspection, examples: Examples, findings: Findings
+) -> Config:
+    """Return the config with the score of a simple model, and add how it compares: the network of a
+    table is trained beside it.
+
+    Args:
+        examples: as `read_examples` returns them.
+    """
+    seen = found.inputs.train
+    if seen.pixels is not None and config.data.kind in ("images", "tfrecords"):
+        place_of = {seen.id(place): place for place in range(len(seen.rows))}
+        rows = [row for row, name in enumerate(examples.ids) if name in place_of]
+        examples = baseline.part(examples, np.array(rows, int))
+        pixels = seen.pixels[[place_of[name] for name in examples.ids]]
+        examples = replace(examples, inputs=pixels)
+    try:
+        config = replace(config, baseline=baseline.fit(config, examples))
+    except DataError as error:
+        findings.unknown("baseline", f"none: {str(error).splitlines()[0]}")
+        return config
+    findings.found("baseline", f"{config.baseline}; a model has to beat it")
+    if config.data.kind == "table":
+        _compare(config, found.contents.folder, examples, findings)
+    return config
+
+
+def _compare(config: Config, folder: Path, examples: Examples, findings: Findings) -> None:
+    """Train the network of a table on some rows, and add whether the baseline is as good."""
+    from pipeline.train import training
+
+    part = baseline.sampled(examples, COMPARED, config.seed)
+    usually = "gradient boosting usually wins on tables (arXiv:2207.08815)"
+    try:
+        known = baseline.fit(config, part)
+        tried = replace(config, folds=config.folds or 3, baseline=known)
+        with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
+            done = training.train(
+                tried, folder, Path(scratch), examples=part, show=lambda line: None
+            )
+        if not (both := done.manifest and done.manifest["baseline"]):
+            raise DataError("it has no score here")
+    except PipelineError as error:
+        text = f"{usually}; the network was not tried: {str(error).splitlines()[0]}"
+        findings.unknown("boosting", text)
+        return
+    network, spread = both["network"], both["network_error"]
+    sure = abs(network - known.score) >= 2 * math.hypot(spread, known.error)
+    better = "The network is better" if sure else "The baseline may be as good"
+    better = "The baseline is as good or better" if both["below"] else better
+    text = (
+        f"{usually}. Out of fold on {len(part):,} rows: {known.model} {known.metric} "
+        f"{known.score:.4g} ± {known.error:.2g}, this network {network:.4g} ± {spread:.2g}. "
+        f"{better}; this template trains networks alone: "
+        "average both"
+    )
+    findings.found("boosting", text)

@@ -1,0 +1,264 @@
+"""What a competition predicts: the kind of target, its classes, and the likely metric."""
+
+import re
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+import pandas as pd
+
+from pipeline.data import labels
+from pipeline.errors import DataError
+from pipeline.evaluate import metrics
+from workbench.inspect import columns, refusals
+from workbench.inspect.columns import numbers
+from workbench.inspect.folder import Findings
+from workbench.inspect.tables import Contents
+
+SOME = 50  # distinct whole numbers: up to so many are classes
+RARE = 10  # rows: a class with fewer is named
+SHOWN = 40  # characters of a label in a message
+# Between several labels of a row; labels may hold those that come later.
+SEPARATORS = ("|", ";", ",", " ")
+FIX = "Correct the table, or name another column: --label COLUMN"
+
+# Pairs of labels of which the second in alphabetical order is the positive one to everybody.
+OBVIOUS = ({"0", "1"}, {"no", "yes"}, {"false", "true"}, {"f", "t"}, {"n", "y"})
+
+
+@dataclass(frozen=True)
+class TargetGuess:
+    """What to predict.
+
+    Attributes:
+        kind: of `pipeline.data.labels`.
+        metric: a name of `pipeline.evaluate.metrics`.
+        classes: {label: rows}, the most frequent first; {} for a regression.
+        separator: between several labels in one text.
+        reason: for the metric; "" where it is only the usual one.
+        sure: whether somebody gave the metric.
+    """
+
+    kind: str
+    metric: str
+    classes: dict[str, int]
+    separator: str = " "
+    reason: str = ""
+    sure: bool = False
+
+
+def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
+    """Return what to predict, and add findings on it.
+
+    Args:
+        metric: that somebody gave; "": the likely one.
+
+    Raises:
+        DataError: if rows have no label, if all have the same one, or if several label columns are
+            neither 0 and 1 nor numbers.
+        ConfigError: if the metric cannot score such labels.
+    """
+    table = contents.table[list(contents.labels)]
+    path = contents.folder / contents.train
+    empty = (table.apply(lambda column: column.str.strip()) == "").sum()
+    name, count = str(empty.idxmax()), int(empty.max())
+    if count == len(table):
+        raise DataError(f"{path} has no label in {name!r} in any row; expected one in each.\n{FIX}")
+    several = len(contents.labels) > 1
+    if count and not several and not separator_of(table[name]):
+        refusals.refuse_masks(path, table, [name], called=True)
+        raise DataError(
+            f"{path} has {count:,} rows without a label in {name!r}; expected one in each.\n"
+            f"Fill them in, or remove those rows. {FIX}"
+        )
+    made = _of_columns(table, contents, findings) if several else _of_one(table, contents, findings)
+    if metric:
+        known = metrics.find(metric, made.kind).name
+        findings.chosen("metric", f"{known}, as --metric says")
+        return replace(made, metric=known, sure=True)
+    text = (
+        f"the metric is only on the competition page; defaulting to {made.metric} for {made.kind}"
+        f"{': ' + made.reason if made.reason else ''}. Give it, and the baseline is measured in "
+        "it: --metric NAME"
+    )
+    findings.unknown("metric", text)
+    return made
+
+
+def _of_columns(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
+    """Return the target of several columns of labels."""
+    values = table.apply(numbers)
+    bad = [name for name in values if not np.isfinite(values[name]).all()]
+    if bad:
+        raise DataError(
+            f"{contents.folder / contents.train} has texts that are no numbers in {bad[0]!r}, one "
+            f"of {len(table.columns)} label columns; expected 0 or 1, or numbers.\n{FIX}"
+        )
+    if not values.isin((0, 1)).all(axis=None):
+        text = f"regression: {len(table.columns)} columns of numbers"
+        findings.chosen("target", text)
+        return TargetGuess("regression", "rmse", {})
+    sums = values.sum(axis=1)
+    text = f"{len(table.columns)} columns of 0 and 1, {sums.mean():.2g} labels per row on average"
+    if (sums == 1).all():
+        text += "; each row has exactly one, so this may be one choice of many"
+    findings.chosen("target", f"multilabel: {text}")
+    counts = {str(name): int(values[name].sum()) for name in values}
+    return TargetGuess("multilabel", "auc", dict(Counter(counts).most_common()))
+
+
+def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
+    """Return the target of one column of labels."""
+    column, path = table.iloc[:, 0], contents.folder / contents.train
+    counts, asked = Counter(column), contents.sample_table.iloc[:, 1:]
+    if len(counts) < 2:
+        raise DataError(
+            f"{path} has the same label in {column.name!r} in all {len(column):,} rows: "
+            f"{column.iloc[0]!r}; expected at least two.\n{FIX}"
+        )
+    separator = separator_of(counts)
+    # Texts with equally many words, one of which the sample has, are names, as of species.
+    lengths = {len(labels.parts(text, separator or " ")) for text in counts}
+    names = len(lengths) == 1 and min(counts.values()) > 1 and asked.iloc[0, 0] in counts
+    if separator and not names:
+        tags = Counter(tag for text in column for tag in labels.parts(text, separator))
+        between = "spaces" if separator == " " else f"label_separator={separator!r}"
+        text = f"{len(tags)} labels with {between} between, in {len(counts):,} combinations"
+        findings.chosen("target", f"multilabel: {text}")
+        text = f'if each text is one label, set target="classes", num_classes={len(counts)} and '
+        findings.unknown("labels", text + 'metric="accuracy"')
+        reason = "the sample submission has one column of labels"
+        return TargetGuess("multilabel", "f1", dict(tags.most_common()), separator, reason)
+    values = numbers(column)
+    number = bool(np.isfinite(values).all())
+    whole = number and bool((values == np.floor(values)).all())
+    decimals = (
+        asked.shape[1] == 1
+        and not any("." in text for text in counts)
+        and asked.iloc[:, 0].str.contains(".", regex=False).all()
+    )
+    # Many amounts occur once, few names do.
+    once, why = sum(count < 2 for count in counts.values()), ""
+    if number and (not whole or len(counts) > SOME):
+        why = f"{len(counts):,} distinct numbers"
+    elif number and len(counts) > 2 and decimals:
+        why = "whole numbers, and the sample submission has decimals"
+    elif number and len(counts) > 2 and once > 1 and once * 5 >= len(counts):
+        why = "whole numbers, some in only one row: no model learns a class from one row"
+    if why:
+        low, middle, high = np.quantile(values, (0, 0.5, 1))
+        text = f"regression: {why}, {low:.4g} to {high:.4g}, median {middle:.4g}"
+        findings.chosen("target", text)
+        if whole and not decimals and len(counts) * 2 <= len(column):
+            text = f"if each of the {len(counts):,} numbers is the name of a class, set "
+            text += f'target="classes", num_classes={len(counts)} and metric'
+            findings.unknown("labels", text)
+        return TargetGuess("regression", "rmse", {})
+    if not number and columns.commas(column):
+        raise DataError(
+            f"{path} has numbers with commas in {column.name!r}, such as "
+            f"{next(text for text in counts if ',' in text)!r}; expected labels that are numbers.\n"
+            f"In a copy, {columns.PLAIN}. {FIX}"
+        )
+    if words := refusals.prose(column):
+        what = f"{path} has texts of about {words} words to predict in {column.name!r}"
+        raise refusals.text(what)
+    classes = dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
+    _describe_classes(classes, str(path), findings, whole=whole)
+    return _scored(classes, asked, findings)
+
+
+def _describe_classes(
+    classes: dict[str, int], table: str, findings: Findings, *, whole: bool
+) -> None:
+    """Add findings on classes; raises `DataError` if most of them have only one row.
+
+    Args:
+        classes: {label: rows}, the most frequent first.
+        table: with the labels, for the message.
+        whole: whether all labels are whole numbers.
+    """
+    rows, single = sum(classes.values()), [name for name in classes if classes[name] < 2]
+    findings.chosen("target", f"classes: {len(classes)} labels in {rows:,} rows")
+    if whole and len(classes) > 2:
+        text = 'the labels are whole numbers. If their order counts, set target="ordinal"; if they '
+        findings.unknown("order", text + 'are amounts, target="regression"')
+    (most, *_, least), share = classes, max(classes.values()) / rows
+    text = (
+        f"{_shown(most)} has {share:.1%} of the rows, {_shown(least)} {classes[least] / rows:.1%}"
+    )
+    findings.found("balance", f"{text}; majority-class baseline: {share:.1%}")
+    examples = ", ".join(map(_shown, single[:3]))
+    if len(single) * 2 > len(classes):
+        raise DataError(
+            f"{table} has {len(single)} labels in only one row, for example {examples}, of "
+            f"{len(classes)} labels in {rows:,} rows; expected most of them in two rows or more, to"
+            f" train and to validate.\nDrop these rows, or merge labels. {FIX}"
+        )
+    if single:
+        text = f"{len(single)} labels have only one row, which cannot validate, for example "
+        findings.warning("single", text + examples)
+    if rare := [name for name in classes if 2 <= classes[name] < RARE]:
+        text = f"{len(rare)} labels have fewer than {RARE} rows, for example "
+        findings.warning("rare", text + ", ".join(map(_shown, rare[:3])))
+
+
+def _scored(classes: dict[str, int], asked: pd.DataFrame, findings: Findings) -> TargetGuess:
+    """Return the target of classes, with the metric that the form of the sample submission, without
+    its ids, suggests.
+    """
+    texts, names = asked.iloc[:, 0], sorted(classes)
+    first, ranked = texts.iloc[0], texts.iloc[0].split()
+    metric, reason = "accuracy", ""
+    if asked.shape[1] > 1:
+        reason = "the sample submission has a column of probabilities for each label"
+        metric = "log_loss"
+    elif first in classes:
+        pass
+    elif len(ranked) > 1 and set(ranked) <= set(classes):
+        reason = f"the sample submission ranks {len(ranked)} labels per row"
+        metric = f"map@{len(ranked)}"
+    elif len(classes) == 2 and "." in "".join(texts) and np.isfinite(numbers(texts)).all():
+        metric, reason = "auc", f"the sample submission has a probability, {first}"
+    column = asked.columns[0]
+    if metric == "auc" and column not in names and {*map(str.lower, names)} not in OBVIOUS:
+        text = (
+            f"{column!r} will hold the probability of {names[1]!r}, the second of two labels; if it"
+            f" is about the other, set data.positive_label={names[0]!r}"
+        )
+        findings.unknown("positive", text)
+    return TargetGuess("classes", metric, classes, reason=reason)
+
+
+def _shown(label: str) -> str:
+    """Return a label for a message, in quotes: the beginning of a long one.
+
+    >>> _shown("cat"), _shown("1 2 " * 9_000)
+    ("'cat'", "'1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 1 2 …'")
+    """
+    return repr(label if len(label) <= SHOWN else f"{label[:SHOWN].rstrip()} …")
+
+
+def separator_of(column: Collection[str]) -> str:
+    """Return what stands between several labels in a text, "" where each text is one label.
+
+    Several labels are fewer distinct parts than distinct texts. Numbers with commas are numbers.
+
+    >>> [separator_of(each) for each in (["a b", "b", "c a"], ["a| b c", "b c", "a", "b c| a"])]
+    ['', '| ']
+    >>> separator_of(["a b", "b", "a", "b a"]), separator_of(["1,5", "2,5", "1,2", "5"])
+    (' ', '')
+    """
+    texts = set(column)
+    for separator in SEPARATORS:
+        several = [text for text in texts if len(labels.parts(text, separator)) > 1]
+        words = {word for text in texts for word in labels.parts(text, separator)}
+        if several and len(words) < len(texts):
+            if separator == "," and columns.commas(pd.Series(several)):
+                continue
+            # With the spaces beside it, as a submission should write it.
+            beside = re.escape(separator)
+            found = Counter(hit for text in several for hit in re.findall(rf" *{beside} *", text))
+            return separator if separator == " " else found.most_common(1)[0][0]
+    return ""
