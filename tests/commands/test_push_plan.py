@@ -94,7 +94,7 @@ def pushed(folder: Path, labelled: int | None, kernel: str = "train-tpu") -> Pat
     made = push_plan.PushPlan(str(path), runs=folder)
     code = Code({"kernel": kernel}, {}, (), {}, "", False)
     built = Bundle(folder, code, {"machine_shape": "NvidiaTeslaT4"}, expect={})
-    made.show(Preview(built, 0, (), "GPU", Quota(0.0, 30 * HOUR), (), "", "", 0))
+    made.show(Preview(built, 0, (), "GPU", Quota(0.0, 30 * HOUR), (), (), "", "", 0))
     made.keep("ann/cancer-train-tpu/3")
     return plan_command.kept(folder / "cancer-train-tpu-v3")
 
