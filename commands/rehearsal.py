@@ -231,8 +231,7 @@ def hosted_folder(
         sample=sample,
         writer=made.write,
     )
-    private = (folder, *made.test.sources)
-    options = {"competitions": [competition], "variables": made.variables, "private": private}
+    options = {"competitions": [competition], "variables": made.variables, "private": (folder,)}
     # A short training may learn no more than one prediction for all rows.
     check = project.checker(config, constant=bool(budget))
     return Hosted(options, check, made.lines, made.about)

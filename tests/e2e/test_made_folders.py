@@ -12,8 +12,7 @@ from pipeline.data import dataset
 from tests.e2e.made_folders import LAYOUTS, images, pixels
 from tests.e2e.project import by_jax, copied, given
 
-# tests/e2e/test_hidden_labels.py rehearses "signs".
-NAMES = ("surfaces", "varieties", "pixels", "diabetes", "breast-cancer")
+NAMES = ("signs", "surfaces", "varieties", "pixels", "diabetes", "breast-cancer")
 pytestmark = pytest.mark.slow
 
 

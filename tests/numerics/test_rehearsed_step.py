@@ -94,7 +94,7 @@ def step(config):
 @pytest.mark.parametrize("changed", ["batchnorm_batch", "model_options.pretrained"])
 def test_a_step_of_a_rehearsal_has_the_operations_of_the_whole_run(changed):
     config = tpu(**CONFIGS[changed])
-    changes = short_run.plan(config, ROWS, TESTS, BUDGET).changes
+    changes = next(short_run.plans(config, ROWS, TESTS, BUDGET)).changes
 
     (whole, groups), (short, fewer) = step(config), step(with_changes(config, changes))
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
-from scipy.stats import binomtest  # type: ignore[import-untyped]
-from sklearn.metrics import precision_recall_fscore_support
+from scipy.stats import binomtest, norm  # type: ignore[import-untyped]
+from sklearn.metrics import precision_recall_fscore_support, r2_score
 
-Z = 1.959964  # 95 % of a normal distribution lie within so many standard deviations
+Z = float(norm.ppf(0.975))  # 95 % of a normal distribution lie within so many standard deviations
 BINS = 15  # of confidence, as in Guo et al., 2017
 RESAMPLES = 300
 # A smaller probability counts as this one: float32 resolves nothing below it, and one row would
@@ -49,12 +49,7 @@ class Calibration:
 
 
 def accuracy(right: np.ndarray) -> Estimate:
-    """Return the share of right predictions, bool (n,), with Wilson's interval.
-
-    >>> found = accuracy(np.array([True] * 9 + [False]))
-    >>> round(found.value, 3), round(found.low, 3), round(found.high, 3)
-    (0.9, 0.596, 0.982)
-    """
+    """Return the share of right predictions, bool (n,), with Wilson's interval."""
     low, high = wilson(int(right.sum()), len(right))
     return Estimate("accuracy", float(right.mean()), low, high, f"Wilson, {len(right):,} rows")
 
@@ -69,28 +64,19 @@ def wilson(right: int, rows: int) -> tuple[float, float]:
     return float(found.low), float(found.high)
 
 
-def by_class(labels: np.ndarray, predictions: np.ndarray, number: int) -> pd.DataFrame:
-    """Return the measures of each of `number` classes, NaN where they are undefined.
+def by_class(truth: np.ndarray, chosen: np.ndarray, number: int) -> pd.DataFrame:
+    """Return `precision`, `recall`, `f1` and `rows` of each class or label, NaN where undefined.
 
     Args:
-        labels: class numbers, int (n,).
-        predictions: the same.
-
-    Returns:
-        `precision`, `recall`, `f1`, `rows`; `confused_with`: the class that was predicted most
-        often instead, -1 if none was; `times`: how often.
-
-    >>> by_class(np.array([0, 0, 1]), np.array([0, 1, 1]), 2)["confused_with"].tolist()
-    [1, -1]
+        truth: class numbers, int (n,); of several labels bool (n, number).
+        chosen: the same of the predictions.
     """
-    measures = precision_recall_fscore_support(
-        labels, predictions, labels=range(number), zero_division=np.nan
-    )
-    found = pd.DataFrame(dict(zip(("precision", "recall", "f1", "rows"), measures, strict=True)))
-    first = confusions(labels, predictions).drop_duplicates("label").set_index("label")
-    found["confused_with"] = first["prediction"].reindex(range(number), fill_value=-1)
-    found["times"] = first["times"].reindex(range(number), fill_value=0)
-    return found
+    with np.errstate(invalid="ignore"):
+        measures = precision_recall_fscore_support(
+            truth, chosen, labels=range(number), zero_division=np.nan
+        )
+    names = ("precision", "recall", "f1", "rows")
+    return pd.DataFrame(dict(zip(names, measures, strict=True)))
 
 
 def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
@@ -98,10 +84,11 @@ def confusions(labels: np.ndarray, predictions: np.ndarray) -> pd.DataFrame:
     frequent first.
     """
     pairs = pd.DataFrame({"label": labels, "prediction": predictions})
-    counts: pd.DataFrame = pairs[labels != predictions].value_counts().reset_index(name="times")
-    return counts.sort_values(
+    counts = pairs[labels != predictions].value_counts().reset_index(name="times")
+    found: pd.DataFrame = counts.sort_values(
         ["times", "label", "prediction"], ascending=[False, True, True], ignore_index=True
     )
+    return found
 
 
 def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
@@ -126,34 +113,8 @@ def calibration(confidence: np.ndarray, right: np.ndarray) -> Calibration:
     return Calibration(bins.reset_index(drop=True), float((gaps * bins["rows"]).sum() / len(right)))
 
 
-def losses(labels: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return the cross-entropy of each row: float64 (n,).
-
-    Args:
-        labels: class numbers, int (n,).
-        probabilities: float (n, classes).
-    """
-    return _cross_entropy(probabilities[np.arange(len(labels)), labels])
-
-
-def least_losses(right: np.ndarray, confidence: np.ndarray) -> np.ndarray:
-    """Return the smallest possible cross-entropy of each row, float64 (n,), where only the
-    probability of the predicted class is known.
-    """
-    return _cross_entropy(np.where(right, confidence, 1 - confidence))
-
-
-def binary_losses(truth: np.ndarray, probabilities: np.ndarray) -> np.ndarray:
-    """Return the cross-entropy of each row, summed over its labels: float64 (n,).
-
-    Args:
-        truth: bool (n, labels).
-        probabilities: float (n, labels).
-    """
-    return np.asarray(_cross_entropy(np.where(truth, probabilities, 1 - probabilities)).sum(axis=1))
-
-
-def _cross_entropy(probabilities: np.ndarray) -> np.ndarray:
+def cross_entropy(probabilities: np.ndarray) -> np.ndarray:
+    """Return the loss where the truth got these probabilities."""
     return np.asarray(-np.log(np.maximum(probabilities.astype(np.float64), LEAST)))
 
 
@@ -168,7 +129,7 @@ def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, d
     """
     errors = predictions - labels
     squares, rows = errors**2, len(errors)
-    mean, spread = float(squares.mean()), float(labels.var())
+    mean = float(squares.mean())
     half = Z * float(squares.std(ddof=1)) / math.sqrt(rows) if rows > 1 else mean
     estimate = Estimate(
         "root mean squared error",
@@ -180,24 +141,8 @@ def regression(labels: np.ndarray, predictions: np.ndarray) -> tuple[Estimate, d
     return estimate, {
         "mean absolute error": float(np.abs(errors).mean()),
         "bias": float(errors.mean()),
-        "R²": 1 - mean / spread if spread else math.nan,
+        "R²": float(r2_score(labels, predictions)) if labels.var() else math.nan,
     }
-
-
-def by_label(truth: np.ndarray, chosen: np.ndarray) -> pd.DataFrame:
-    """Return `precision`, `recall`, `f1` and `rows` of each label, NaN where they are undefined.
-
-    Args:
-        truth: bool (n, labels).
-        chosen: the same.
-    """
-    measures = [
-        precision_recall_fscore_support(*pair, average="binary", zero_division=np.nan)[:3]
-        for pair in zip(truth.T, chosen.T, strict=True)
-    ]
-    return pd.DataFrame(measures, columns=["precision", "recall", "f1"]).assign(
-        rows=truth.sum(axis=0)
-    )
 
 
 def multilabel(truth: np.ndarray, chosen: np.ndarray) -> Estimate:
@@ -208,20 +153,18 @@ def multilabel(truth: np.ndarray, chosen: np.ndarray) -> Estimate:
         truth: bool (n, labels).
         chosen: the same.
     """
-    parts = np.concatenate([truth & chosen, chosen, truth], axis=1).astype(np.float64)
+    parts = np.stack([truth & chosen, truth, chosen]).astype(np.float64)
 
     def mean(weights: np.ndarray) -> float:
-        right, picked, rows = np.split(weights @ parts, 3)
-        used = rows + picked > 0
-        return float((2 * right[used] / (rows + picked)[used]).mean()) if used.any() else math.nan
+        both, there, picked = weights @ parts
+        used = there + picked > 0
+        return float((2 * both[used] / (there + picked)[used]).mean()) if used.any() else math.nan
 
     random, number = np.random.default_rng(0), len(truth)
     drawn = [
         mean(np.bincount(random.integers(0, number, number), minlength=number).astype(float))
         for _ in range(RESAMPLES)
     ]
-    low, high = (
-        np.nanpercentile(drawn, [2.5, 97.5]) if not np.isnan(drawn).all() else [math.nan] * 2
-    )
+    low, high = [math.nan] * 2 if np.isnan(drawn).all() else np.nanpercentile(drawn, [2.5, 97.5])
     how = f"{RESAMPLES} resamples of {number:,} rows"
     return Estimate("mean F1 of the labels", mean(np.ones(number)), float(low), float(high), how)

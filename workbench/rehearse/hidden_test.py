@@ -1,14 +1,12 @@
 """Makes a part of a folder's labelled rows the hidden test set of a rehearsal.
 
-The folder stays as it is. Sessions get links to its images, and copies of its tables, arrays and
-records without those rows. The labels of the hidden rows stay in this process. Neither name nor
-place of a row in a test set follows from anything that a session sees.
+The folder stays as it is. Sessions get links to its files, and copies of its tables, arrays and
+records without those rows, whose labels stay in this process.
 """
 
 import os
-import random
-import secrets
-from collections.abc import Mapping, Sequence
+import shutil
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,78 +16,67 @@ import pandas as pd
 from formats.errors import writing
 from pipeline.config import Config, custom_code
 from pipeline.config.rules import as_tuple
-from pipeline.data import csv_files, image_files, labels, table_features, tfrecords
+from pipeline.data import csv_files, image_arrays, image_files, labels, table_features, tfrecords
 from pipeline.data.dataset import Examples, group_codes, read_training
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
-from workbench.rehearse import scoring, served_folder
-from workbench.rehearse.inputs import KINDS, copy, link, new_file
-from workbench.rehearse.row_choice import RowChoice
+from workbench.rehearse import records, scoring
+from workbench.rehearse.hold_out import HoldOut
 
 ADVICE = "Correct the folder, or the config."
-SHOWN = 3  # files that are listed by name
+SHOWN = 3  # ids that are listed
 
 
 class HiddenTest:
     """A competition folder with a hidden test set, chosen by the config's seed.
 
-    Rows are stratified by label; a group is on one side. Names and order of the rows of a test set
-    are drawn anew each time, or follow from a secret.
+    Rows are stratified by label; a group is on one side.
 
     Args:
         config: for the folder.
         folder: as Kaggle would mount it, with a test set or without one.
         copied: copy in place of links, for sessions that could write through them.
-        secret: that no session sees; "": none, everything is drawn anew.
 
     Attributes:
         labelled: rows that the folder has labels for.
         tests: rows of the larger test set.
-        train, visible, hidden: which of these are trained on, sorted, and which are the two test
-            sets, in their order: int64. `visible` is empty where the folder has a test set.
+        train, visible, hidden: which of these are trained on, and which are the two test sets,
+            sorted, int64. `visible` is empty where the folder has a test set.
         test_ids: of the folder's own test set; empty where there is none.
         metric: of the config.
         lower_is_better: whether a lower score is better.
-        left_out: files that no session gets, each with the reason.
         made_up: what the folder lacks and a rehearsal makes, in words.
 
     Raises:
         DataError: as `pipeline.data.dataset.read_training` says; if there are too few rows; or if
-            the config names no sample submission or test set, and the folder seems to have one.
+            the config does not name the folder's sample submission or test set.
     """
 
-    def __init__(
-        self, config: Config, folder: Path, *, copied: bool = False, secret: str = ""
-    ) -> None:
+    def __init__(self, config: Config, folder: Path, *, copied: bool = False) -> None:
         self._config, self._folder, self._copied = config, folder, copied
-        self._place = copy if copied else link
-        self._draw = random.Random(secret) if secret else secrets.SystemRandom()  # noqa: S311
-        self._written: tuple[Path, tuple[Path, ...]] | None = None
         data = config.data
-        if data.kind == "custom":
-            _require_table(config, folder)
         table, path = _labelled(config, folder)
+        self._table = table
         self.labelled = len(table)
         self._target, values = labels.read(table, config, path)
         ids = tuple(map(str, range(len(table))))
         if data.id_column in table.columns:
             ids = table_features.unique_ids(table[data.id_column], path)
-        self._names = _neutral(ids, config, self._draw)
-        self._inputs = KINDS[data.kind](folder, data, ids, self._place)
-        self._own = _own_sample(folder, data.sample_submission)
-        self.test_ids = tuple(self._own.iloc[:, 0]) if self._own is not None else ()
-        self.made_up: tuple[str, ...] = ()
-        if self._own is None:
-            self.made_up = (f"there is no {data.sample_submission}: one is made",)
-        if not self._inputs.has_test(self.test_ids):
-            self._refuse_forgotten_test()
-            self.test_ids = ()
-            self.made_up += ("there is no test set: labelled rows stand in for the visible one",)
-        nothing = np.zeros((len(ids), 1))  # a split looks at no input
         groups = _groups(config, folder, table, ids, path)
+        nothing = np.zeros((len(ids), 1))  # a split looks at no input
         self._examples = Examples(ids, nothing, values, self._target, groups)
-        self._choice = RowChoice(self._examples, config)
+        self._files = self._files_of(ids)
+        self._names = _names(config, ids, self._files)
+        self._own = _own_sample(folder, data.sample_submission)
+        self.test_ids = () if self._own is None else tuple(self._own.iloc[:, 0])
+        self._test_files = self._files_of(self.test_ids, test=True) if self.test_ids else {}
+        self.made_up: tuple[str, ...] = ()
+        if not self.test_ids:
+            lacking = f"there is no {data.sample_submission} with rows: one is made"
+            stands_in = "there is no test set: labelled rows stand in for the visible one"
+            self.made_up = (lacking, stands_in)
+        self._hold_out = HoldOut(self._examples, config)
         self.train, self.hidden = self._split(np.arange(len(ids)))
         self.visible = np.array([], np.int64)
         if not self.test_ids:
@@ -97,75 +84,59 @@ class HiddenTest:
         self.tests = max(len(self.hidden), len(self.visible), len(self.test_ids))
         self.metric = metrics.of(config)
         self.lower_is_better = not self.metric.greater_is_better
-        self._placeholders = self._columns(table)
-        self.left_out, self._linked = self._others(data.id_column in table.columns)
-        self._labels = table[list(data.labels)].agg(" ".join, axis=1).tolist()
-
-    @property
-    def sources(self) -> tuple[Path, ...]:
-        """The folders elsewhere that hold files of this one, to which its links lead."""
-        return served_folder.sources(self._folder)
 
     def limit(self, train: int | None, tests: int | None) -> None:
         """Keep fewer rows, stratified by label.
 
         Args:
             train: most rows to train on, or more if the session's split needs them; None: all.
-            tests: most rows of each test set, or one of each label; None: all.
+            tests: most rows of each test set, or some of each label; None: all.
         """
-        self.train = self._fewer(self.train, train, split=True)
+        self.train = self._fewer(self.train, train)
         self.hidden = self._fewer(self.hidden, tests)
         self.visible = self._fewer(self.visible, tests)
         self.test_ids = self.test_ids[:tests]
 
-    def _fewer(self, rows: np.ndarray, most: int | None, *, split: bool = False) -> np.ndarray:
-        """Return some rows without broken inputs: one is too large a share of few rows."""
-        while True:
-            kept = self._choice.fewer(rows, most, split=split)
-            broken = self._inputs.broken(kept) if most is not None else []
-            if not broken or len(broken) > len(kept) / 2:  # a session says that of half of them
-                return kept
-            names = ", ".join(self._examples.ids[row] for row in broken[:SHOWN])
-            reason = f"broken or missing, such as {names}: others are taken"
-            self.made_up += (f"{len(broken)} of {len(kept):,} chosen rows are {reason}",)
-            rows = rows[~np.isin(rows, broken)]
-
-    def _refuse_forgotten_test(self) -> None:
-        """Raise `DataError` if files that the config does not name look like the test set."""
-        data, known = self._config.data, {*self._inputs.named, self._config.data.sample_submission}
-        others = [name for name in served_folder.files(self._folder) if name not in known]
-        found = self._inputs.like_test(others, self.test_ids)
-        if found:
-            what = {"images": "test_images", "arrays": "test_array", "tfrecords": "test_records"}
-            field = what.get(data.kind, "test_csv")
-            raise DataError(
-                f"data.{field}={getattr(data, field)!r}: {self._folder} has no test set there;"
-                f" expected one for {data.sample_submission}, as {found} seems to be.\n"
-                f"Correct data.{field} in the config."
-            )
-
     def _split(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Return the rows without a test set, and the test set in an order that nobody can tell."""
-        held = self._choice.hide(rows)
+        """Return the rows without a test set, and the test set."""
+        held = self._hold_out.hide(rows)
         if not len(held):
             raise DataError(
                 f"{len(rows)} labelled rows are too few to hide any: a session needs each label in"
                 f" {max(self._config.folds or 0, 2)} groups or rows; expected more.\n"
                 "Lower folds in the config, or add rows."
             )
-        order = held.tolist()
-        self._draw.shuffle(order)
-        return np.setdiff1d(rows, held), np.array(order, np.int64)
+        return np.setdiff1d(rows, held), held
+
+    def _fewer(self, rows: np.ndarray, most: int | None) -> np.ndarray:
+        """Return some rows, without broken images: one is too large a share of few rows."""
+        kept = self._hold_out.fewer(rows, most)
+        if len(kept) == len(rows) or self._config.data.kind != "images":
+            return kept
+        paths = [next(iter(self._files.get(row, [])), image_arrays.MISSING) for row in kept]
+        whole = [str(self._folder / path) if path else path for path in paths]
+        _, reasons = image_arrays.read(whole, self._config.data, None, None)
+        broken = kept[sorted(reasons)]
+        if not len(broken) or len(broken) > len(kept) / 2:  # a session says that of half of them
+            return kept
+        names = ", ".join(self._examples.ids[row] for row in broken[:SHOWN])
+        reason = f"broken or missing, such as {names}: they are left out"
+        self.made_up += (f"{len(broken)} of {len(kept):,} chosen rows are {reason}",)
+        return np.setdiff1d(kept, broken)
+
+    # What a submission is scored by
 
     @property
     def solution(self) -> scoring.Columns:
         """{column: {id: label}} of the hidden test set, with the sample's columns."""
-        labels = {self._names[row]: self._labels[row] for row in self.hidden}
-        return dict.fromkeys(list(self._placeholders)[1:], labels)
+        texts = self._table[list(self._config.data.labels)].agg(" ".join, axis=1)
+        truth = {self._names[row]: texts.iloc[row] for row in self.hidden}
+        return dict.fromkeys(map(str, self._sample(self.hidden).columns[1:]), truth)
 
     def sample(self) -> bytes:
         """Return the sample submission to the hidden test set."""
-        return _csv(self._sample(self.hidden))
+        text: str = self._sample(self.hidden).to_csv(index=False, lineterminator="\n")
+        return text.encode()
 
     def score(self, given: scoring.Columns) -> float:
         """Return the config's metric of a submission to the hidden test set.
@@ -178,11 +149,31 @@ class HiddenTest:
         """
         keys = [self._names[row] for row in self.hidden]
         truth = self._target.truth(self._examples.labels[self.hidden])
-        _, shown, *_ = self._sample(self.hidden).values()
-        separator = submission.separator(self._target, shown)
-        target = replace(self._target, separator=separator)
+        shown = self._sample(self.hidden).iloc[:, 1].tolist()
+        target = replace(self._target, separator=submission.separator(self._target, shown))
         positive = self._config.data.positive_label
         return scoring.score(target, self.metric, keys, truth, given, positive)
+
+    def _sample(self, rows: np.ndarray) -> pd.DataFrame:
+        """Return the sample submission for labelled rows, with what the folder's own one predicts,
+        again and again.
+        """
+        data, names = self._config.data, self._target.names
+        if self._own is not None and len(self._own):
+            shown = self._own
+        else:
+            columns, several = (
+                list(data.labels),
+                len(names) > 2 or self._target.kind == "multilabel",
+            )
+            if self.metric.takes == "scores" and self._target.kind != "regression" and several:
+                columns = list(names)  # a probability each
+            shown = self._table.reindex(columns=[data.id_column, *columns], fill_value="0").head(1)
+        sample = shown.iloc[np.arange(len(rows)) % len(shown)].copy()
+        sample.isetitem(0, [self._names[row] for row in rows])
+        return sample
+
+    # What sessions see
 
     def write(self, out: Path, *, hidden: bool = False) -> None:
         """Write what a session sees: with the visible test set, or, in a scored rerun, the hidden.
@@ -190,118 +181,182 @@ class HiddenTest:
         Raises:
             DiskError: if it cannot be written.
         """
-        self._write_training(out)
-        rows = self.hidden if hidden else self.visible
+        data, rows = self._config.data, self.hidden if hidden else self.visible
+        for path in self._others():
+            self._place(path, out / path)
+        for row in self.train:
+            for path in self._files.get(row, ()):
+                self._place(path, out / path)
+        if data.train_csv is not None and data.kind != "tfrecords":
+            table = csv_files.read(self._folder / data.train_csv, DataError, ADVICE)
+            _write(table.iloc[self.train], out / data.train_csv)
+        if data.kind == "arrays":
+            images = self._images(data.train_array, self.labelled)
+            _write(images[self.train], out / data.train_array)
+        if data.kind == "tfrecords":
+            records.copy(self._folder, data.train_records, out, self.train)
         if len(rows):
-            self._inputs.write_test(out, rows, [self._names[row] for row in rows])
+            self._write_test(out, rows)
             sample = self._sample(rows)
         else:
-            self._inputs.write_own_test(out, self.test_ids)
-            count = len(self.test_ids)
-            sample = {name: texts[:count] for name, texts in self._placeholders.items()}
-        path = out / self._config.data.sample_submission
-        with writing(path):
-            Path(new_file(path)).write_bytes(_csv(sample))
+            self._write_own_test(out)
+            assert self._own is not None  # noqa: S101 - else labelled rows are the test set
+            sample = self._own.head(len(self.test_ids))
+        _write(sample, out / data.sample_submission)
 
-    def _write_training(self, out: Path) -> None:
-        """Write what does not belong to a test set: once, and then links to it."""
-        if self._written is not None and not self._copied:
-            first, names = self._written
-            for name in names:
-                link(first / name, out / name)
-            return
-        for other in self._linked:
-            self._place(self._folder / other, out / other)
-        self._inputs.write_training(out, self.train)
-        files = (path.relative_to(out) for path in out.rglob("*") if path.is_file())
-        self._written = out, tuple(files)
+    def _others(self) -> set[str]:
+        """Return the files that sessions get as they are, relative to the folder: all that hold no
+        rows, or none that the config names.
+        """
+        data, folder = self._config.data, self._folder
+        found = {f"{inside / name}" for inside, names in image_files.walk(folder) for name in names}
+        named = {data.train_csv or "", data.sample_submission}
+        if data.kind != "images":
+            named |= {data.test_csv, data.train_array, data.test_array}
+        if data.kind == "tfrecords":
+            patterns = (*as_tuple(data.train_records), *as_tuple(data.test_records))
+            named |= {
+                str(path.relative_to(folder)) for each in patterns for path in folder.glob(each)
+            }
+        files = (*self._files.values(), *self._test_files.values())
+        return found - named - {path for some in files for path in some}
 
-    def _columns(self, table: pd.DataFrame) -> dict[str, list[str]]:
-        """Return {column: placeholders} of a sample submission, ids first."""
-        if self._own is not None and len(self._own):
-            return {name: list(self._own[name]) for name in self._own.columns}
-        data, names = self._config.data, self._target.names
-        columns = list(data.labels)
-        several = len(names) > 2 or self._target.kind == "multilabel"
-        if self.metric.takes == "scores" and self._target.kind != "regression" and several:
-            columns = list(names)  # a probability each
-        values = {name: list(table[name]) if name in table.columns else ["0"] for name in columns}
-        return {data.id_column: [], **{name: texts[:1] for name, texts in values.items()}}
-
-    def _sample(self, rows: np.ndarray) -> dict[str, list[str]]:
-        """Return the sample submission for labelled rows, by column, ids first."""
-        key, *others = self._placeholders
-        given = {name: self._placeholders[name] for name in others}
-        repeated = {
-            name: [texts[place % len(texts)] for place in range(len(rows))]
-            for name, texts in given.items()
-        }
-        return {key: [self._names[row] for row in rows], **repeated}
-
-    def _others(self, with_ids: bool) -> tuple[tuple[str, ...], list[str]]:
-        """Return what is left out, with the reasons, and the files that are linked."""
-        data, target, ids = self._config.data, self._target, self._examples.ids
-        known = set(map(os.path.normpath, (*self._inputs.named, data.sample_submission)))
-        hidden = [ids[row] for row in self.hidden]
-        words = served_folder.rarest_words(hidden, ids) if with_ids else set()
-        labels = {name.lower() for name in target.names if target.kind != "regression"}
-        tests = () if self.test_ids else as_tuple(data.test_images)
-        places = tuple(f"{os.path.normpath(place)}/" for place in tests)
-        left_out: dict[tuple[str, str], list[str]] = {}
-        if self._own is not None and not len(self._own):
-            left_out["", "it has a header and no rows"] = [data.sample_submission]
-        linked = []
-        for name in served_folder.files(self._folder):
-            if name in known:
-                continue
-            reason = served_folder.refusal(self._folder, name, words, labels, self.labelled)
-            if name.startswith(places):
-                reason = "no sample submission asks for it"
-            if reason:
-                left_out.setdefault((str(Path(name).parent), reason), []).append(name)
+    def _write_test(self, out: Path, rows: np.ndarray) -> None:
+        """Write labelled rows as a test set, in the order of `rows`."""
+        data, names = self._config.data, [self._names[row] for row in rows]
+        place = as_tuple(data.test_images)[0]
+        for row, name in zip(rows, names, strict=True):
+            for path in self._files.get(row, ()):
+                ending = Path(path).name.removeprefix(Path(self._examples.ids[row]).name)
+                if not ending and Path(name).suffix != Path(path).suffix:  # of a class folder
+                    ending = Path(path).suffix
+                self._place(path, out / place / f"{name}{ending}")
+        if data.kind == "arrays":
+            images = self._images(data.train_array, self.labelled)
+            _write(images[rows], out / data.test_array)
+        if data.kind == "tfrecords":
+            records.as_test(self._folder, data, out, rows, names)
+        own = self._folder / data.test_csv
+        if data.kind in ("pixels", "table", "custom") or (data.kind == "arrays" and own.is_file()):
+            table = csv_files.read(self._folder / str(data.train_csv), DataError, ADVICE).iloc[rows]
+            keys, hidden = self._keys(), {*data.labels, *data.row_columns}
+            if own.is_file():
+                columns = csv_files.header(own, DataError, ADVICE)
+            elif data.kind == "table":  # nothing but inputs: another column may tell the label
+                columns = [keys[0], *data.numeric_columns, *data.categorical_columns]
             else:
-                linked.append(name)
-        return tuple(
-            f"{', '.join(names[:SHOWN])}"
-            f"{f' and {len(names) - SHOWN:,} more' * (len(names) > SHOWN)}: {reason}"
-            for (_, reason), names in left_out.items()
-        ), linked
+                columns = [keys[0], *(str(name) for name in table if name not in {*keys, *hidden})]
+            test = table.drop(columns=list(data.labels), errors="ignore")
+            test = test.reindex(columns=columns, fill_value="")
+            _write(
+                test.assign(**{key: names for key in keys if key in columns}), out / data.test_csv
+            )
 
+    def _write_own_test(self, out: Path) -> None:
+        """Write the folder's own test set, cut to `test_ids`."""
+        data, every = self._config.data, len(self._own) if self._own is not None else 0
+        for row in range(len(self.test_ids)):
+            for path in self._test_files.get(row, ()):
+                self._place(path, out / path)
+        kept = np.arange(len(self.test_ids))
+        own = self._folder / data.test_csv
+        if data.kind not in ("images", "tfrecords") and own.is_file():
+            table = csv_files.read(own, DataError, ADVICE)
+            key = next((name for name in self._keys() if name in table.columns), None)
+            if key is not None:  # else it is in the order of the sample
+                kept = np.flatnonzero(table[key].isin(self.test_ids))
+            _write(table.iloc[kept], out / data.test_csv)
+        if data.kind == "arrays":
+            _write(self._images(data.test_array, every)[kept], out / data.test_array)
+        if data.kind == "tfrecords":
+            column = (data.id_column,)
+            _, table = tfrecords.read(self._folder, data.test_records, data.image_feature, column)
+            kept = np.flatnonzero(table[data.id_column].isin(self.test_ids))
+            records.copy(self._folder, data.test_records, out, kept)
 
-def _require_table(config: Config, folder: Path) -> None:
-    """Refuse a custom reader whose labels are in no table: they could not be hidden.
+    def _keys(self) -> tuple[str, ...]:
+        """Return what the column of ids may be called (`pipeline.data.dataset.read_test`)."""
+        return (self._config.data.id_column, *([] if self._own is None else self._own.columns[:1]))
 
-    Raises:
-        ConfigError: if they are not.
-    """
-    table = config.data.train_csv
-    if config.target == "custom":
-        lacking = 'with target="custom" only the reader knows the labels'
-    elif table is None or not (folder / table).is_file():
-        lacking = f"data.train_csv={table!r} is no file of {folder}"
-    else:
-        return
-    raise ConfigError(
-        f"The labels that {custom_code.described(config, 'read_training')} reads cannot be hidden:"
-        f" {lacking}. A rehearsal expects a table with {config.data.id_column!r} and the labels.\n"
-        "Set data.train_csv, or train and infer here without a score (docs/custom-code.md):\n"
-        f"python -m pipeline train --config {config.name} --input {folder} --output run"
-    )
+    def _images(self, name: str, rows: int) -> np.ndarray:
+        return table_features.array(self._folder / name, self._config.data, rows)
+
+    def _files_of(self, ids: Sequence[str], *, test: bool = False) -> dict[int, list[str]]:
+        """Return the files of each row that has some, relative to the folder.
+
+        Raises:
+            DataError: if the test set is not where the config says, or too many images are missing.
+        """
+        data, folder, found = self._config.data, self._folder, dict[int, list[str]]()
+        if data.kind == "images" and data.train_csv is None and not test:  # ids are paths
+            return {row: [name] for row, name in enumerate(ids)}
+        field = {"arrays": "test_array", "tfrecords": "test_records", "images": "test_images"}
+        where = getattr(data, field.get(data.kind, "test_csv"))
+        there = data.kind == "images" or any(any(folder.glob(each)) for each in as_tuple(where))
+        if data.kind == "images":
+            paths = image_files.find(folder, ids, data, test=test)
+            for row, path in enumerate(paths):
+                if path != image_arrays.MISSING:
+                    found[row] = [os.path.relpath(str(path), folder)]
+        elif data.kind == "custom":
+            found = _named_by(folder, ids, data.test_images if test else data.train_images)
+            there |= bool(found)
+        if test and not there:
+            raise DataError(
+                f"data.{field.get(data.kind, 'test_csv')}={where!r}: {folder} has no test set"
+                f" there; expected one for the {len(ids):,} ids of {data.sample_submission}.\n"
+                "Correct it in the config, or rehearse the folder without its sample submission."
+            )
+        return found
+
+    def _place(self, path: str, target: Path) -> None:
+        """Make the content of a file of the folder appear at `target`, by a link if possible.
+
+        Raises:
+            DiskError: if it cannot be written, or there is something.
+        """
+        source = os.path.realpath(self._folder / path)
+        with writing(target):
+            target.parent.mkdir(parents=True, exist_ok=True)
+            if not self._copied:
+                try:  # a session sees the folder read-only, so the original cannot change
+                    return os.link(source, target)
+                except FileExistsError:
+                    raise
+                except OSError:  # another file system, or one without links
+                    pass
+            target.touch(exist_ok=False)  # what is there may be a link to the user's own file
+            shutil.copyfile(source, target)
 
 
 def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
-    """Return ids, labels and groups of the labelled rows, as texts, and where they are from."""
+    """Return ids, labels and groups of the labelled rows, as texts, and where they are from.
+
+    Raises:
+        ConfigError: if only a custom reader knows the labels: they could not be hidden.
+    """
     data = config.data
     names = [*data.labels, *data.row_columns]
     if data.kind == "tfrecords":
         path = folder / ", ".join(as_tuple(data.train_records))
         features = (data.id_column, *names)
         return tfrecords.read(folder, data.train_records, data.image_feature, features)[1], path
+    lacking = 'with target="custom" only the reader knows the labels'
+    if config.target != "custom":
+        there = data.train_csv is not None and (folder / data.train_csv).is_file()
+        lacking = "" if there else f"data.train_csv={data.train_csv!r} is not a file of {folder}"
+    if data.kind == "custom" and lacking:
+        raise ConfigError(
+            f"The labels that {custom_code.described(config, 'read_training')} reads cannot be"
+            f" hidden: {lacking}. A rehearsal expects a table with {data.id_column!r} and the"
+            " labels.\nSet data.train_csv, or train and infer here without a score"
+            " (docs/custom-code.md):\n"
+            f"python -m pipeline train --config {config.name} --input {folder} --output run"
+        )
     if data.train_csv is None:
         return image_files.class_folders(folder, data)[1], folder
-    path = folder / data.train_csv
-    advice = "Set data.train_csv in the config."
     names += [data.id_column] if data.kind in ("images", "custom") else []
+    advice, path = "Set data.train_csv in the config.", folder / data.train_csv
     return csv_files.read(path, DataError, advice, (data.id_column,), required=names), path
 
 
@@ -336,17 +391,40 @@ def _groups(
     return np.array([known.get(name, len(ids) + row) for row, name in enumerate(ids)], np.int32)
 
 
-def _neutral(ids: tuple[str, ...], config: Config, draw: random.Random) -> tuple[str, ...]:
-    """Return what the rows are called in a test set.
-
-    A name such as "cat.0" may tell the label, and so may a number, where rows are sorted by label.
-    A letter before the digits keeps a program from taking a name for a number.
-    """
-    whole = config.data.kind == "images" and not config.data.suffix  # ids are whole file names
-    suffixes = (Path(name).suffix if whole else "" for name in ids)
-    return tuple(f"x{draw.getrandbits(64):016x}{suffix}" for suffix in suffixes)
+def _names(config: Config, ids: tuple[str, ...], files: dict[int, list[str]]) -> tuple[str, ...]:
+    """Return the ids of the rows in a test set: "cats/1.jpg" would tell the label."""
+    if config.data.train_csv is not None or config.data.kind != "images":
+        return ids
+    whole = not config.data.suffix  # ids are whole file names
+    return tuple(f"h{row:06d}{Path(ids[row]).suffix * whole}" for row in range(len(ids)))
 
 
-def _csv(columns: Mapping[str, Sequence[str]]) -> bytes:
-    text: str = pd.DataFrame(columns).to_csv(index=False, lineterminator="\n")
-    return text.encode()
+def _named_by(
+    folder: Path, ids: Sequence[str], places: str | tuple[str, ...]
+) -> dict[int, list[str]]:
+    """Return the files `<id>`, or `<id>` with any ending, of each row that has some."""
+    known, found = {name: row for row, name in enumerate(ids)}, dict[int, list[str]]()
+    for place in as_tuple(places):
+        for path in sorted((folder / place).rglob("*")):
+            name = path.relative_to(folder / place).as_posix()
+            while name not in known and "." in name.rpartition("/")[2]:
+                name = name.rpartition(".")[0]  # a.tar.gz may be of the id a
+            if name in known and path.is_file():
+                found.setdefault(known[name], []).append(path.relative_to(folder).as_posix())
+    return found
+
+
+def _write(content: pd.DataFrame | np.ndarray, target: Path) -> None:
+    """Write a table or an array to a new file, by the ending of its name."""
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.unlink(missing_ok=True)  # it may be a link to the user's own file
+        if isinstance(content, pd.DataFrame):
+            if csv_files.is_parquet(target):
+                content.astype("string").to_parquet(target, index=False)
+            else:
+                content.to_csv(target, index=False, lineterminator="\n")
+        elif target.suffix == ".npz":
+            np.savez(target, content)
+        else:
+            np.save(target, content)

@@ -4,7 +4,6 @@ the others a session trains on.
 
 import hashlib
 import json
-import secrets
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -77,8 +76,7 @@ def hidden(
             f"--budget {budget}: {kept} was written with {before['budget'] or 'none'}; expected the"
             " same.\nLeave it out, or give a new --folder."
         )
-    secret = before["secret"] if before else secrets.token_hex(16) if kept else ""
-    test, plan = HiddenTest(config, folder, copied=copied, secret=secret), Plan()
+    test, plan = HiddenTest(config, folder, copied=copied), Plan()
     if before:
         plan = Plan(**before["plan"])
     elif budget:
@@ -100,12 +98,11 @@ def hidden(
         *((IN_SIGHT,) if copied else ()),
         *plan.lines,
         *test.made_up,
-        *(f"left out: {line}" for line in test.left_out),
         *((other,) if other else ()),
     )
     about = (
         f"{test.metric.name} of {len(test.hidden):,} hidden rows, {better} is better"
         f"{baseline}{SHORT * (plan.train is not None)}"
     )
-    state = {"secret": secret, "solution_sha256": labels, "budget": budget, "plan": asdict(plan)}
+    state = {"solution_sha256": labels, "budget": budget, "plan": asdict(plan)}
     return RehearsedFolder(test, plan, lines, about, kept, before or state)

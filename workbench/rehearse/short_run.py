@@ -1,45 +1,49 @@
 """How much a rehearsal does, so that it ends within a budget: rows, epochs, batch and image size.
 
-It changes only amounts (`pipeline.config.rehearsal`). Where the batch is smaller, so are the base
+A short run has fixed amounts: two folds, two views, images of 64 pixels a side, a batch of a
+million values. Its first steps are timed here: by them it gets rows and epochs, or is the whole
+run. Only amounts change (`pipeline.config.rehearsal`). Where the batch is smaller, so are the base
 batch and BatchNorm's groups, by the same factor: learning rates and the number of groups on a
 replica stay.
 """
 
 import json
+import math
 import os
-import shlex
 import subprocess
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pipeline import config as configs
-from pipeline.config import Config
+from pipeline.config import Config, custom_code
 from pipeline.config.rehearsal import with_changes
 from pipeline.errors import ConfigError, PipelineError
-from pipeline.train import learning_rate
+from pipeline.runtime import backend
 from workbench.budget import shown
-from workbench.rehearse import step_cost
-from workbench.rehearse.step_cost import Cost
 
-# Seconds of a rehearsal beside training and inference, on two cores: three sessions start, and the
-# results go from one to the next. Measured on digits (docs/dev/findings.md).
-FIXED = 50.0
-LEAST_SECONDS = 5.0  # for training and inference
-REPLICAS = 8  # of a TPU, and of the session that stands for one
-LEAST_STEPS, LEAST_EPOCHS, LEAST_ROWS = 20, 3, 64
-LEAST_GROUP = 4  # images that BatchNorm normalizes together
-MOST_TESTS = 500  # rows: a rehearsal shows that they are predicted, not how fast
-PARTS = (2, 4, 8)  # of an image's height and width
+SIDE, VALUES = 64, 2**20  # pixels a side, and values of a batch, of a short run
 LEAST_SIDE = 32  # pixels: backbones take no smaller images
-INFERENCE = 1 / 4  # of the time that is not FIXED
-# First weights come from many small programs; nothing here runs long enough to be optimized.
-ON_A_CPU = {
+REPLICAS = 8  # of a TPU, and of the session that stands for one
+LEAST_GROUP = 4  # images that BatchNorm normalizes together
+LEAST_STEPS, LEAST_EPOCHS, LEAST_ROWS, LEAST_TESTS = 20, 3, 64, 50
+MOST_TESTS = 500  # rows: a rehearsal shows that they are predicted, not how fast
+FILES = 20  # images per second of the budget: each is opened and decoded
+# The share of the budget that the first steps may take. Where it is not enough, the least is done.
+TIMING = 1 / 2
+# Seconds of a rehearsal beside compiling, training and inference: three sessions start, and the
+# results go from one to the next; and what it compiles, as parts of the training step's time: the
+# evaluation, two inferences, and a second fold. Measured on two cores (docs/dev/findings.md).
+FIXED, PROGRAMS, FOLD = 45.0, 1.5, 0.5
+LEAST_SECONDS = 5.0  # for training and inference
+INFERENCE = 1 / 4  # of the time that is neither FIXED nor for compiling
+FORWARD = 1 / 3  # of the time of a training step's image, to validate or predict one
+ENVIRONMENT = {  # of a session that stands for a TPU
     "KERAS_BACKEND": "jax",
     "JAX_PLATFORMS": "cpu",
-    "XLA_FLAGS": "--xla_backend_optimization_level=0",
+    "XLA_FLAGS": f"--xla_force_host_platform_device_count={REPLICAS}",
 }
 
 
@@ -60,39 +64,59 @@ class Plan:
     lines: tuple[str, ...] = ()
 
 
-def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
-    """Return the plan for a config of that name or path, made by another Python.
+@dataclass(frozen=True)
+class Pace:
+    """How fast a network trains here: seconds per `image` of a step, and to `compile` it."""
 
-    To count operations it starts JAX, whose threads a process that forks should not have. The other
-    arguments, and the errors, are those of `plan`.
+    image: float
+    compile: float
+
+
+def in_a_process(config: str, rows: int, tests: int, budget: float, *, internet: bool) -> Plan:
+    """Return the last of the `plans` for a config of that name or path, which another Python makes.
+
+    JAX has threads there, which a process that forks should not have; and a step that takes too
+    long is ended there. The other arguments, and the errors, are those of `plans`.
     """
     name = str(Path(config).resolve()) if config.endswith(".py") else config
     given = json.dumps([name, rows, tests, budget, internet])
-    done = subprocess.run(  # noqa: S603 - this module
-        [sys.executable, "-m", "workbench.rehearse.short_run", given],
-        cwd=Path(__file__).resolve().parents[2],
-        env={**os.environ, **ON_A_CPU},
-        capture_output=True,
-        text=True,
-    )
-    lines = done.stdout.splitlines()
-    if done.returncode or not lines:
-        said = done.stderr.strip()
-        _, refused, message = said.rpartition("ConfigError: ")
-        if refused:
-            raise ConfigError(message[-3000:])
-        raise PipelineError(
-            f"Could not plan a short rehearsal: its process ended with {done.returncode}"
-            f"{' (out of memory?)' * (done.returncode == -9)}: {said[-1000:] or 'it said nothing'}"
-            ".\nExpected a plan. Lower data.height and data.width in the config, or rehearse all of"
-            f" it:\ninvoke dry-run --config {shlex.quote(config)} --input DIR --full"
+    command = [sys.executable, "-m", "workbench.rehearse.short_run", given]
+    said = ""
+    try:
+        done = subprocess.run(  # noqa: S603 - this module
+            command,
+            cwd=Path(__file__).resolve().parents[2],
+            env={**os.environ, **ENVIRONMENT},
+            capture_output=True,
+            timeout=TIMING * budget,
         )
-    changes, train, most, said = json.loads(lines[-1])
-    return Plan(changes, train, most, tuple(said))
+        output, said, code = (
+            done.stdout,
+            done.stderr.decode(errors="replace").strip(),
+            done.returncode,
+        )
+    except subprocess.TimeoutExpired as error:
+        output, code = error.stdout or b"", 0
+    made = [json.loads(line) for line in output.splitlines() if line.startswith(b"{")]
+    _, refused, message = said.rpartition("ConfigError: ")
+    if code and refused:
+        raise ConfigError(message[-3000:])
+    if code or not made:
+        reason = said[-1000:] or f"it printed nothing within {shown(TIMING * budget)}"
+        raise PipelineError(
+            f"Could not time the first steps of {config}: the process ended with {code}"
+            f"{' (out of memory?)' * (code == -9)}: {reason}.\n"
+            "Lower data.height and data.width in the config, raise --budget, or rehearse all of it:"
+            f"\ninvoke dry-run --config {config} --input DIR --full"
+        )
+    last = made[-1]
+    return Plan(**{**last, "lines": tuple(last["lines"])})
 
 
-def plan(config: Config, rows: int, tests: int, budget: float, *, internet: bool = False) -> Plan:
-    """Return how much a rehearsal does.
+def plans(
+    config: Config, rows: int, tests: int, budget: float, *, internet: bool = False
+) -> Iterator[Plan]:
+    """Yield the least that a rehearsal can do, and then how much fits, by the first steps.
 
     Args:
         config: the run.
@@ -101,48 +125,23 @@ def plan(config: Config, rows: int, tests: int, budget: float, *, internet: bool
         budget: seconds that the rehearsal may take on two cores.
         internet: whether published weights can be fetched.
     """
-    changes, lines = _weights(config, internet=internet)
-    config = with_changes(config, changes)
-    cost = step_cost.of(config)
-    needed = FIXED + cost.compiling + LEAST_SECONDS
-    if budget < needed:
-        lines += (f"takes about {shown(needed)}, more than --budget: three sessions start",)
-    spare = max(budget - FIXED - cost.compiling, LEAST_SECONDS)
-    training = (1 - INFERENCE) * spare
-    predicting = INFERENCE * spare
-    folds = config.folds or 1
-    whole = (cost.training + cost.step / config.batch) * rows * config.epochs * (folds - 1 or 1)
-    if whole <= training:
-        tests_left = _tests_left(tests, predicting, cost, folds * config.views)
-        fewer = (f"does {tests_left:,} of {tests:,} rows to predict",) if tests_left < tests else ()
-        left = tests_left if fewer else None
-        return Plan(changes, None, left, (*lines, *fewer))
-    few, views = min(folds, 2), min(config.views, 2)
-    shorter: dict[str, Any] = {"folds": few} if folds > few else {}
-    shorter |= {"views": views} if config.views > views else {}
-    smaller, cost = _smaller(config, cost, training, few)
-    shorter |= smaller
-    smaller_batch, images = _batch(with_changes(config, shorter), cost, training / few)
-    shorter |= smaller_batch
-    rows_of_images = images * few / (few - 1 or 1)  # a fold's model sees the other folds
-    kept = min(rows, max(LEAST_ROWS, int(rows_of_images / LEAST_EPOCHS)))
-    epochs = min(config.epochs, max(int(rows_of_images / kept), 1))
-    if epochs < config.epochs:
-        warmup = config.warmup_epochs * epochs / config.epochs
-        shorter |= {"epochs": epochs, "warmup_epochs": warmup}
-    tests_left = _tests_left(tests, predicting, cost, few * views)
-    said = _said(config, with_changes(config, shorter), (kept, rows), (tests_left, tests))
-    lines += (
-        said,
-        f"the whole training takes about {shown(whole)} on this machine; to do all: --full",
-    )
-    return Plan({**changes, **shorter}, kept, tests_left, lines)
+    from pipeline.train import session
+    from workbench.plan import probe  # imports JAX: seconds
 
-
-def _tests_left(tests: int, seconds: float, cost: Cost, times: int) -> int:
-    """Return how many rows are predicted, `times` each: all, or few. Two test sets are."""
-    some = int(seconds / (cost.predicting * times))
-    return tests if some >= 2 * tests else max(min(tests, some // 2, MOST_TESTS), 50)
+    weights, lines = _weights(config, internet=internet)
+    whole = with_changes(config, weights)
+    short = weights | _fixed(whole)
+    slow = f"a step of {config.model} is slow here: this does the least"
+    yield _scaled(whole, short, rows, tests, 0.0, Pace(1e9, 0.0), (*lines, slow))
+    timed = with_changes(config, short)
+    step = probe.of_step(timed)
+    pace = Pace(step.step / timed.batch, step.setup)
+    compiling = pace.compile * (PROGRAMS + FOLD * ((timed.folds or 1) - 1))
+    left = budget - session.age() - FIXED - compiling
+    if left < LEAST_SECONDS:
+        needed = shown(budget - left + LEAST_SECONDS)
+        lines += (f"takes about {needed}, more than --budget: three sessions start",)
+    yield _scaled(whole, short, rows, tests, max(left, LEAST_SECONDS), pace, lines, budget)
 
 
 def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[str, ...]]:
@@ -161,71 +160,143 @@ def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[s
     )
 
 
-def _smaller(config: Config, cost: Cost, seconds: float, folds: int) -> tuple[dict[str, Any], Cost]:
-    """Return the changes to smaller images, as far as the shortest training needs them, and what
-    those cost.
+def _fixed(config: Config) -> dict[str, Any]:
+    """Return the changes of a short run: smaller images, a smaller batch, two folds and views."""
+    changes = {name: 2 for name in ("folds", "views") if (getattr(config, name) or 0) > 2}
+    changes |= _smaller_images(config)
+    short = with_changes(config, changes)
+    return changes | _smaller_batch(short, VALUES // math.prod(short.data.shape))
+
+
+def _smaller_images(config: Config) -> dict[str, int]:
+    """Return images of `SIDE` pixels at most, as far as they can be resized and the model takes
+    them.
     """
-    data = config.data
+    data, changes = config.data, dict[str, int]()
     resized = data.kind in ("images", "tfrecords") and data.resize != "exact"
-    group = LEAST_GROUP * REPLICAS  # images
-    found: dict[str, Any] = {}
-    for part in PARTS if resized else ():
-        if (cost.training * group + cost.step) * LEAST_STEPS * folds <= seconds:
-            break
-        sides = {"data.height": data.height // part, "data.width": data.width // part}
-        if min(sides.values()) < LEAST_SIDE:
-            break
+    height, width = data.height, data.width
+    while resized and max(height, width) > SIDE and min(height, width) >= 2 * LEAST_SIDE:
+        height, width = height // 2, width // 2
+        smaller = {"data.height": height, "data.width": width}
         try:
-            found, cost = sides, step_cost.of(with_changes(config, sides))
+            short = with_changes(config, smaller)
+            if custom_code.functions(config):
+                from pipeline.models import architectures
+
+                architectures.build(short)
         except ConfigError:
-            break  # the model takes no smaller ones
-    return found, cost
+            break
+        changes = smaller
+    return changes
 
 
-def _batch(config: Config, cost: Cost, seconds: float) -> tuple[dict[str, Any], int]:
-    """Return the changes to a smaller batch, so that there are steps enough, and the images that
-    one model may see.
-
-    Base batch and groups get smaller by the same factor. The batch splits over the replicas.
+def _smaller_batch(config: Config, most: float) -> dict[str, int]:
+    """Return a batch of `most` images, or the next that splits over the replicas as before, with
+    the base batch and the groups by the same factor.
     """
-    applied = learning_rate.apply(config, config.batch)
+    from pipeline.train import learning_rate
+
     sizes = {
         "batch": config.batch,
         "optimizer.base_batch": config.optimizer.base_batch,
-        "batchnorm_batch": applied.batchnorm_batch,
+        "batchnorm_batch": learning_rate.apply(config, config.batch).batchnorm_batch,
     }
     if config.micro_batch is not None:
         sizes["micro_batch"] = config.micro_batch
-    factor, mixes = 1, config.data.mixup or config.data.cutmix
-    even = REPLICAS * (2 if mixes else 1)  # an image is mixed with its neighbour
+    factor = 1
+    even = REPLICAS * (2 if config.data.mixup or config.data.cutmix else 1)  # mixed by neighbours
     while (
-        seconds / (cost.training * config.batch / factor + cost.step) < LEAST_STEPS
+        config.batch / factor > most
         and all(size % (2 * factor) == 0 for size in sizes.values())
         and config.batch // (2 * factor) % even == 0
         and sizes["batchnorm_batch"] // (2 * factor) >= LEAST_GROUP
     ):
         factor *= 2
-    changes = {name: size // factor for name, size in sizes.items()} if factor > 1 else {}
-    return changes, int(seconds / (cost.training + cost.step * factor / config.batch))
+    return {name: size // factor for name, size in sizes.items()} if factor > 1 else {}
 
 
-def _said(config: Config, short: Config, rows: tuple[int, int], tests: tuple[int, int]) -> str:
-    """Return what is less, in words."""
-    pairs = {
-        "rows to train on": rows,
-        "epochs": (short.epochs, config.epochs),
-        "folds": (short.folds or 1, config.folds or 1),
-        "pixels a side": (short.data.height, config.data.height),
-        f"{config.data.noun} a step": (short.batch, config.batch),
-        "views": (short.views, config.views),
-        "rows to predict": tests,
-    }
-    return "does " + ", ".join(
-        f"{some:,} of {every:,} {what}" for what, (some, every) in pairs.items() if some != every
+def _scaled(
+    whole: Config,
+    changes: Mapping[str, Any],
+    rows: int,
+    tests: int,
+    seconds: float,
+    pace: Pace,
+    lines: tuple[str, ...],
+    budget: float = 0.0,
+) -> Plan:
+    """Return how much of a short run fits; all that the config says if even that does.
+
+    Args:
+        whole: the config, with the weights that a session has.
+        changes: of a short run.
+        seconds: for training and inference.
+        pace: of a short run.
+        budget: of the rehearsal, in seconds.
+    """
+    short = with_changes(whole, changes)
+    training, predicting = (1 - INFERENCE) * seconds, INFERENCE * seconds
+    larger = math.prod(whole.data.shape) / math.prod(short.data.shape)
+    epoch = larger * pace.image * _images_per_epoch(whole, rows)
+    readable = rows if whole.data.kind not in ("images", "tfrecords") else int(FILES * budget)
+    if whole.epochs * epoch <= training and rows <= readable:
+        own = {name: value for name, value in changes.items() if name.startswith("model_options.")}
+        some = _tests_left(tests, predicting, larger * pace.image, whole)
+        return Plan(
+            own,
+            None,
+            some if some < tests else None,
+            (*lines, *_less([("rows to predict", some, tests)])),
+        )
+    most = training / pace.image / LEAST_STEPS / (short.folds or 1)
+    changes = {**changes, **_smaller_batch(short, most)}
+    images = training / pace.image / _images_per_epoch(short, 1)
+    kept = min(rows, max(LEAST_ROWS, int(min(images / LEAST_EPOCHS, readable))))
+    epochs = min(whole.epochs, max(int(images / kept), 1))
+    if epochs < whole.epochs:
+        warmup = whole.warmup_epochs * epochs / whole.epochs
+        changes |= {"epochs": epochs, "warmup_epochs": warmup}
+    some = _tests_left(tests, predicting, pace.image, short)
+    short = with_changes(whole, changes)
+    less = _less(
+        [
+            ("rows to train on", kept, rows),
+            ("epochs", short.epochs, whole.epochs),
+            ("folds", short.folds or 1, whole.folds or 1),
+            ("pixels a side", short.data.height, whole.data.height),
+            (f"{whole.data.noun} per step", short.batch, whole.batch),
+            ("views", short.views, whole.views),
+            ("rows to predict", some, tests),
+        ]
     )
+    if budget:
+        took = shown(whole.epochs * epoch)
+        less += (f"the whole training takes about {took} on this machine; to do all: --full",)
+    return Plan(changes, kept, some, (*lines, *less))
+
+
+def _images_per_epoch(config: Config, rows: int) -> float:
+    """Return how many images an epoch of all folds trains on; validating one counts a part."""
+    share, folds = config.data.validation_fraction, 1
+    if config.folds:
+        share, folds = 1 / config.folds, config.folds
+    return folds * rows * (1 - share + FORWARD * share)
+
+
+def _tests_left(tests: int, seconds: float, image: float, config: Config) -> int:
+    """Return how many rows are predicted, of each of two test sets: all, or few."""
+    some = int(seconds / (FORWARD * image * (config.folds or 1) * config.views) / 2)
+    return tests if some >= tests else min(tests, max(min(some, MOST_TESTS), LEAST_TESTS))
+
+
+def _less(amounts: list[tuple[str, int, int]]) -> tuple[str, ...]:
+    """Return a line that says what is less, in words; () if nothing is."""
+    words = [f"{some:,} of {every:,} {what}" for what, some, every in amounts if some != every]
+    return (f"does {', '.join(words)}",) if words else ()
 
 
 if __name__ == "__main__":
-    name, *amounts, fetched = json.loads(sys.argv[1])
-    made = plan(configs.load(name), *amounts, internet=fetched)
-    print(json.dumps([made.changes, made.train, made.tests, made.lines]))
+    backend.choose("jax")
+    named, *numbers, fetched = json.loads(sys.argv[1])
+    for plan in plans(configs.load(named), *numbers, internet=fetched):
+        print(json.dumps(asdict(plan)), flush=True)

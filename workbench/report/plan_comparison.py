@@ -13,7 +13,6 @@ from workbench.plan.plan import Plan
 from workbench.report.run_results import Results
 
 MEND = "Remove it, or make the plan again: python -m workbench plan"
-WRONG = (*(ValueError, LookupError, ArithmeticError, TypeError, AttributeError, RecursionError),)
 
 
 def of(output: Path, found: Results) -> dict[str, Any] | None:
@@ -34,7 +33,7 @@ def of(output: Path, found: Results) -> dict[str, Any] | None:
             one = next((one for one in made.outlooks if one.runtime == name), None)
             section = plan_table.section(made, {} if took is None else {name: took})
             return section | {"compared": [] if one is None else _compared(made, one, found)}
-        except WRONG as error:
+        except Exception as error:  # a corrupt plan makes a dozen kinds
             raise ReportError(f"{path} is no plan: {type(error).__name__}.\n{MEND}") from error
 
 

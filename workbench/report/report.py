@@ -1,19 +1,18 @@
 """The report of a run: one HTML page that needs nothing beside itself.
 
 In   what a training wrote to its folder (`workbench.report.run_results`), complete or not
-Out  report.html; equal runs give equal bytes
+Out  report.html
 """
 
 import json
-import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
-from markupsafe import Markup, escape
+from markupsafe import Markup
 
 from formats import atomic_file
+from pipeline.errors import PipelineError, ReportError
 from pipeline.evaluate import held_out_rows
 from pipeline.figures.training_figures import phases
 from pipeline.train.progress_log import INPUT_BOUND
@@ -42,11 +41,22 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         ReportError: if a file is corrupt, or contradicts another.
         DiskError: if the page cannot be written; an older page stays as it is.
     """
-    found = run_results.read(output)
+    try:
+        content = _page(run_results.read(output), output, title)
+    except (PipelineError, OSError):
+        raise
+    except Exception as error:  # what is in a file of the right form may be of any kind
+        raise ReportError(
+            f"{output} holds values that no training writes: {type(error).__name__}: {error}.\n"
+            f"{run_results.FIX}"
+        ) from error
+    return atomic_file.write(page or output / FILE, content)
+
+
+def _page(found: Results, output: Path, title: str | None) -> bytes:
     predictions = sections.describe(found)
-    warnings = found.part("applied").get("warnings")
     name = title or str(found.config.get("name") or "A run")
-    content = render(
+    return render(
         "report/report.html.j2",
         f"{name} · {found.manifest.get('run_id') or 'partial run'}"[:200],
         name=name,
@@ -58,17 +68,19 @@ def write(output: Path, *, title: str | None = None, page: Path | None = None) -
         tiles=_tiles(found),
         lacks=_lacks(found, predictions),
         curves=_curves(found),
-        folds=_folds(found.manifest.get("folds")),
+        folds=_folds(found.manifest.get("folds") or []),
         predictions=predictions,
         throughput=_throughput(found),
         phases=_phases(found),
         origin=_origin(found),
         tables=_tables(found),
-        warnings=warnings[:20] if isinstance(warnings, list) else [],
-        files=_files(found),
-        config=escape(json.dumps(found.config, indent=2, sort_keys=True)) if found.config else "",
+        warnings=found.part("applied").get("warnings", [])[:20],
+        files=[
+            (name, f"{entry['size']:,}", _code(entry["sha256"]))
+            for name, entry in found.part("files").items()
+        ],
+        config=json.dumps(found.config, indent=2, sort_keys=True) if found.config else "",
     )
-    return atomic_file.write(page or output / FILE, content)
 
 
 def duration(seconds: float) -> str:
@@ -90,91 +102,80 @@ def _headline(found: Results, predictions: Predictions | None) -> dict[str, str]
     """Return the most important number: that of the validation rows with its interval, else the
     manifest's, else that of the last epoch; None before the first epoch has ended.
     """
-    metrics = [name for name in found.part("metrics") if name.startswith("validation_")]
-    metric = str(found.manifest.get("metric"))
+    scores, metric = found.part("metrics"), str(found.manifest.get("metric"))
     asked = f"validation_{metric}"
-    if predictions is not None:
-        best = predictions.estimate
-        rows = found.validation
-        folds = rows["fold"].nunique() if rows is not None and "fold" in rows else 0
-        value, name, note = number(best.value), best.name, f"({best.how})"
+    shown = {"rows": "", "interval": "", "note": "not final, and without an interval"}
+    if predictions is not None and found.validation is not None:
+        best, folds = predictions.estimate, found.validation.get("fold")
         interval = f"{number(best.low)} to {number(best.high)}"
-        if asked in metrics and ESTIMATED.get(metric) != name:  # nothing estimates its interval
-            note = f"{name} {value} ({interval}, {best.how})"
-            value, name, interval = number(found.part("metrics")[asked]), metric, ""
-        where = f"out of fold, {folds} folds" if folds else "in validation"
-        return {"value": value, "name": name, "rows": where, "interval": interval, "note": note}
-    metrics.sort(key=lambda name: (name != asked, "loss" in name))
-    if metrics:
-        return {
-            "value": number(found.part("metrics")[metrics[0]]),
-            "name": metrics[0],
-            "rows": "",
-            "interval": "",
-            "note": f"no interval: {VALIDATION} is missing, or holds no labels",
-        }
+        where = "in validation" if folds is None else f"out of fold, {folds.nunique()} folds"
+        if asked not in scores or ESTIMATED.get(metric) == best.name:
+            shown |= {"rows": where, "interval": interval, "note": f"({best.how})"}
+            return shown | {"value": number(best.value), "name": best.name}
+        # Nothing estimates the interval of the competition's metric.
+        note = f"{best.name} {number(best.value)} ({interval}, {best.how})"
+        shown |= {"rows": where, "note": note}
+        return shown | {"value": number(scores[asked]), "name": metric}
+    names = [name for name in scores if name.startswith("validation_")]
+    if names:
+        name = min(names, key=lambda name: (name != asked, "loss" in name))
+        shown["note"] = f"no interval: {VALIDATION} is missing, or holds no labels"
+        return shown | {"value": number(scores[name]), "name": name}
     if not found.histories or found.histories[-1].empty:
         return None
-    last = found.histories[-1]
-    measure = _measures(last)[-1]
-    return {
-        "value": number(last[f"validation_{measure}"].iloc[-1]),
-        "name": measure,
-        "rows": f"in validation after epoch {last['epoch'].iloc[-1]:g}",
-        "interval": "",
-        "note": "not final, and without an interval",
-    }
+    last = found.histories[-1].iloc[-1]
+    measure = _measures(found.histories[-1])[-1]
+    shown["rows"] = f"in validation after epoch {last['epoch']:g}"
+    return shown | {"value": number(last[f"validation_{measure}"]), "name": measure}
 
 
-def _baseline(found: Results) -> tuple[Markup, list[tuple[Markup, str]], bool] | None:
+def _baseline(found: Results) -> tuple[str, list[tuple[str, str]], bool] | None:
     """Return the metric, the rows of the table that shows the run beside its baseline, and whether
     it is below; None where no baseline was measured.
     """
     baseline = found.part("baseline")
-    if not all(name in baseline for name in (*run_results.BASELINE, "metric", "model")):
+    if not {"metric", "model", "score", "error", "network", "network_error"} <= set(baseline):
         return None
     rows = [
-        (quoted(name, 60), f"{number(baseline[score])} ± {number(baseline[error], 2)}")
+        (name, f"{number(baseline[score])} ± {number(baseline[error], 2)}")
         for name, score, error in (
             ("this run, held-out rows", "network", "network_error"),
             (f"{baseline['model']}, out of fold", "score", "error"),
         )
     ]
-    return quoted(baseline["metric"], 40), rows, baseline.get("below") is True
+    return baseline["metric"], rows, baseline.get("below") is True
 
 
-def _other_baseline(found: Results) -> list[Markup]:
+def _other_baseline(found: Results) -> list[str]:
     """Return that the baseline is in another metric than the run, in a line; none if it is not."""
-    baseline, metric = found.config.get("baseline"), found.manifest.get("metric")
-    given = baseline.get("metric") if isinstance(baseline, dict) else None
-    if not found.complete or given is None or given == metric:
+    baseline, metric = found.config.get("baseline") or {}, found.manifest.get("metric")
+    given = baseline.get("metric")
+    if not found.complete or given in (None, metric):
         return []
-    text = (
+    return [
         f"The baseline is in {given} and the run's metric is {metric}, so they are not compared."
         f" invoke inspect --input DIR --metric {metric} --write {found.config.get('name')}"
         " renews the baseline."
-    )
-    return [quoted(text, 400)]
+    ]
 
 
 def _tiles(found: Results) -> list[tuple[str, object]]:
-    seconds = found.part("seconds").get("total")
-    batch = found.part("applied").get("batch") or found.config.get("batch")
+    seconds, rows = found.part("seconds").get("total"), found.validation
     tiles = (
-        ("time", duration(seconds) if seconds is not None else None),
+        ("time", None if seconds is None else duration(seconds)),
         ("devices", found.manifest.get("devices")),
         ("precision", found.manifest.get("precision")),
         ("epochs", _epochs(found)),
-        ("parameters", _count(found.part("parameters").get("total"))),
-        ("batch", _count(batch)),
-        ("validation rows", None if found.validation is None else f"{len(found.validation):,}"),
+        ("parameters", found.part("parameters").get("total")),
+        ("batch", found.part("applied").get("batch") or found.config.get("batch")),
+        ("validation rows", None if rows is None else len(rows)),
     )
-    return [(name, quoted(value)) for name, value in tiles if value is not None]
+    return [(name, _shown(value)) for name, value in tiles if value is not None]
 
 
-def _lacks(found: Results, predictions: Predictions | None) -> list[str]:
+def _lacks(found: Results, predictions: Predictions | None) -> list[Markup | str]:
     """Return what the page lacks, and whether manifest and validation.csv are of two runs."""
-    lacks: list[str] = [
+    lacks: list[Markup | str] = [
         Markup("<code>{}</code>: {}").format(name, text)
         for name, text in found.missing.items()
         if name != held_out_rows.EXAMPLES
@@ -204,10 +205,6 @@ def _epochs(found: Results) -> str | None:
     return (each if planned is None or each == str(planned) else f"{each} of {planned}") + folds
 
 
-def _count(value: object) -> str | None:
-    return f"{value:,}" if isinstance(value, int) else None
-
-
 def _measures(history: pd.DataFrame) -> list[str]:
     """Return what was measured both in training and in validation, the loss first."""
     names = [str(name) for name in history if name != "loss" and f"validation_{name}" in history]
@@ -232,24 +229,21 @@ def _curves(found: Results) -> list[tuple[str, Markup, str]]:
     caption: str = "as applied"
     for name in ("peak_rate", "warmup_steps"):
         if name in (applied := found.part("applied")):
-            caption += Markup("; {} {}").format(name.replace("_", " "), quoted(applied[name], 20))
+            caption += f"; {name.replace('_', ' ')} {str(applied[name])[:20]}"
     return [*figures, ("Learning rate", charts.rate(histories), caption)]
 
 
-def _folds(folds: object) -> tuple[list[str], list[list[str]]] | None:
+def _folds(folds: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]] | None:
     """Return head and rows of the table of the manifest's folds, or None where it has none."""
-    if not isinstance(folds, list) or not folds or not all(isinstance(f, dict) for f in folds):
+    if not folds:
         return None
-    flat = []
-    for fold in folds:
-        metrics = fold.pop("metrics", None)
-        flat.append({**fold, **(metrics if isinstance(metrics, dict) else {})})
-    keys = list(flat[0])[:10]
+    flat = pd.DataFrame([{**fold, **fold.get("metrics", {})} for fold in folds])
+    flat = flat.drop(columns="metrics", errors="ignore").iloc[:, :10]
     rows = [
-        [str(place), *(quoted(_shown(fold.get(key)), 20) for key in keys)]
-        for place, fold in enumerate(flat, start=1)
+        [str(place), *map(_shown, row)]
+        for place, row in enumerate(flat.astype(object).to_numpy().tolist(), start=1)
     ]
-    return ["fold", *(key.replace("_", " ")[:40] for key in keys)], rows
+    return ["fold", *(str(key).replace("_", " ")[:40] for key in flat)], rows
 
 
 def _throughput(found: Results) -> tuple[Markup, str] | None:
@@ -257,98 +251,83 @@ def _throughput(found: Results) -> tuple[Markup, str] | None:
     lines = [fold for fold in found.lines if fold]
     if not lines:
         return None
-    noun = found.noun
     last = [fold[-1]["images_per_second"] for fold in lines]
-    end = f"{sum(last) / len(last):,.0f} {noun} per second at the end"
+    end = f"{sum(last) / len(last):,.0f} {found.noun} per second at the end"
     end += " on average" if len(last) > 1 else ""
-    waits = [
-        (line["idle"], max(line["step"] - before, 0))
-        for fold in lines
-        for before, line in zip([0, *(line["step"] for line in fold)], fold, strict=False)
-        if "idle" in line
-    ]
-    idle = sum(share * steps for share, steps in waits) / max(sum(steps for _, steps in waits), 1)
-    verdict = (
-        f" The run was input-bound: the devices waited {idle:.0%} of the time for the host."
-        ' A feed other than "files", or more CPU cores'
-        " help."
+    tables = [pd.DataFrame(fold).reindex(columns=["step", "idle"]) for fold in lines]
+    steps = pd.concat(
+        [table["step"].diff().fillna(table["step"]).clip(lower=0) for table in tables]
     )
-    return charts.throughput(lines, noun), (
-        f"{end}. Each point is the mean of the training steps since the session began, without"
-        " compilation."
-        f"{verdict if idle >= INPUT_BOUND else ''}"
-    )
+    waits = pd.concat([table["idle"] for table in tables])
+    idle = (waits * steps).sum() / max(steps[waits.notna()].sum(), 1)
+    caption = f"{end}. Each point is the mean of the training steps since the session began,"
+    caption += " without compilation."
+    if idle >= INPUT_BOUND:
+        caption += (
+            f" The run was input-bound: the devices waited {idle:.0%} of the time for the host."
+            ' A feed other than "files", or more CPU cores help.'
+        )
+    return charts.throughput(lines, found.noun), caption
 
 
 def _phases(found: Results) -> tuple[list[tuple[object, ...]], str] | None:
     """Return the rows of the table of what took how long, and the total."""
-    seconds = found.part("seconds")
-    if not seconds:
+    each = phases(found.part("seconds"))
+    if not each:
         return None
-    each = phases(seconds)
-    total = sum(each.values()) or 1.0
+    total = sum(each.values())
     rows: list[tuple[object, ...]] = [
-        (quoted(name, 40), value / max(each.values()), duration(value), f"{value / total:.1%}")
+        (name, value / max(each.values()), duration(value), f"{value / total:.1%}")
         for name, value in each.items()
     ]
     return rows, duration(total)
 
 
-def _origin(found: Results) -> list[tuple[str, str]]:
+def _origin(found: Results) -> list[tuple[str, Markup | str]]:
     """Return what made the run: names and values."""
-    manifest = found.manifest
-    code = Markup("<code>{}</code>").format
-    changes = {True: ", with local changes", False: ", without local changes"}
-    dirty = manifest.get("git_dirty")
-    bundle = "none: run from a checkout" if found.complete else "unknown"
-
-    def shown(key: str, otherwise: str = "unknown") -> Markup:
-        return quoted(manifest.get(key) or otherwise)
-
-    rows: list[tuple[str, str]] = [
-        ("run", code(shown("run_id"))),
-        ("commit", code(shown("git_commit")) + (changes[dirty] if dirty in (True, False) else "")),
-        ("bundle sha256", code(shown("bundle_sha256", bundle))),
-        ("devices", shown("devices")),
-        ("precision", shown("precision")),
+    manifest = {"bundle_sha256": "none: run from a checkout"} if found.complete else {}
+    manifest |= {name: value for name, value in found.manifest.items() if value not in (None, "")}
+    rows: list[tuple[str, Markup | str]] = [
+        (name, _code(manifest.get(key, "unknown")))
+        for name, key in (
+            ("run", "run_id"),
+            ("commit", "git_commit"),
+            ("bundle sha256", "bundle_sha256"),
+        )
     ]
+    if "git_dirty" in manifest:
+        how = "with" if manifest["git_dirty"] else "without"
+        rows[1] = "commit", rows[1][1] + f", {how} local changes"
+    rows += [(name, str(manifest.get(name, "unknown"))) for name in ("devices", "precision")]
     if found.submission is not None:
         count, sha256 = found.submission
-        rows.append((SUBMISSION, Markup("{:,} rows, sha256 {}").format(count, code(sha256))))
+        rows.append((SUBMISSION, Markup("{:,} rows, sha256 {}").format(count, _code(sha256))))
     return rows
 
 
-def _tables(found: Results) -> dict[str, list[tuple[str, ...]]]:
+def _tables(found: Results) -> dict[str, list[tuple[str, str]]]:
     """Return the rows of the tables of the manifest's details, by title."""
-    applied = {k: v for k, v in found.part("applied").items() if k != "warnings"}
-    details: Mapping[str, Mapping[str, Any]] = {
-        "Versions": found.part("versions"),
-        "Learning rate and optimizer as applied": applied,
-        "Measures in the manifest": found.part("metrics"),
-        "Parameters": found.part("parameters"),
+    parts = {
+        "Versions": "versions",
+        "Learning rate and optimizer as applied": "applied",
+        "Measures in the manifest": "metrics",
+        "Parameters": "parameters",
     }
     return {
-        title: [(quoted(key, 40), quoted(_shown(value))) for key, value in part.items()]
-        for title, part in details.items()
-        if part
+        title: [(key, _shown(value)) for key, value in part.items() if key != "warnings"]
+        for title, name in parts.items()
+        if (part := found.part(name))
     }
 
 
-def _files(found: Results) -> list[tuple[str, str, str]]:
-    return [
-        (
-            quoted(name),
-            _count(entry.get("size")) or "–",
-            Markup("<code>{}</code>").format(quoted(entry.get("sha256") or "–")),
-        )
-        for name, entry in found.part("files").items()
-    ]
+def _code(text: object) -> Markup:
+    return Markup("<code>{}</code>").format(quoted(text))
 
 
 def _shown(value: object) -> str:
     """Return a value of the manifest as a table shows it."""
-    if isinstance(value, float):
-        return number(value) if math.isfinite(value) else str(value)
-    if isinstance(value, int) and not isinstance(value, bool):
-        return f"{value:,}"
-    return "–" if value is None else value if isinstance(value, str) else json.dumps(value)
+    if isinstance(value, bool) or not isinstance(value, int | float | None):
+        return value if isinstance(value, str) else json.dumps(value)
+    if value is None:
+        return "–"
+    return f"{value:,}" if isinstance(value, int) else number(value)

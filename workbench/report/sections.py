@@ -4,7 +4,7 @@ In   `Results` with a validation.csv
 Out  `Predictions`, which the template shows
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -84,31 +84,30 @@ def _classes(results: Results, rows: pd.DataFrame) -> Predictions:
     }
     note = "The rows of validation.csv whose label got the smallest probability."
     if probabilities is None:
-        losses = statistics.least_losses(right, confidence)
+        losses = statistics.cross_entropy(np.where(right, confidence, 1 - confidence))
         note += f" The losses are lower bounds, since {PROBABILITIES} is missing."
     else:
-        losses = statistics.losses(labels, probabilities)
+        losses = statistics.cross_entropy(probabilities[np.arange(len(labels)), labels])
         measures["log loss"] = number(float(losses.mean()))
+    confusions = statistics.confusions(labels, predictions)
     pairs = [
         (quoted(names[label], 40), quoted(names[prediction], 40), f"{times:,}")
-        for label, prediction, times in statistics.confusions(labels, predictions)
-        .head(PAIRS)
-        .itertuples(index=False)
+        for label, prediction, times in confusions.head(PAIRS).itertuples(index=False)
     ]
-    classes = _table(found, names) | {"pairs": pairs, "names": names, "matrix": []}
+    classes = _table(found, names, confusions) | {"pairs": pairs, "names": names, "matrix": []}
     if len(names) <= MATRIX:
         counts = confusion_matrix(labels, predictions, labels=range(len(names)))
         classes["matrix"] = _matrix(counts)
-
-    def cells(row: int) -> list[str]:
-        true, predicted = quoted(names[labels[row]]), quoted(names[predictions[row]])
-        return [true, predicted, number(confidence[row])]
-
+    shown = {
+        "true": [names[label] for label in labels],
+        "predicted": [names[prediction] for prediction in predictions],
+        "confidence": [*map(number, confidence)],
+    }
     return Predictions(
         "Classes",
         statistics.accuracy(right),
         measures,
-        _worst(results, rows, losses, ("true", "predicted", "confidence", "loss"), cells, note),
+        _worst(results, shown, "loss", losses, ~right, note),
         classes=classes,
         calibration=_calibration(confidence, right, "the probability of the predicted class"),
     )
@@ -119,12 +118,13 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Predictions:
     truth = rows[[f"label_{name}" for name in names]].to_numpy(float) == 1
     probabilities = rows[[f"prediction_{name}" for name in names]].to_numpy(float)
     chosen = probabilities > HALF
-    losses = statistics.binary_losses(truth, probabilities)
+    right = np.where(truth, probabilities, 1 - probabilities)
+    losses = statistics.cross_entropy(right).sum(axis=1)
 
-    def listed(row: np.ndarray) -> str:
+    def listed(row: np.ndarray) -> Markup:
         some = [quoted(names[place], 30) for place in np.flatnonzero(row)[:6]]
         rest = f" and {row.sum() - 6} more" if row.sum() > 6 else ""
-        return Markup(", ").join(some) + rest if some else "none"
+        return Markup(", ").join(some) + rest if some else Markup("none")
 
     return Predictions(
         "Labels",
@@ -136,14 +136,14 @@ def _multilabel(results: Results, rows: pd.DataFrame) -> Predictions:
         },
         _worst(
             results,
-            rows,
+            {"labels": [*map(listed, truth)], "chosen": [*map(listed, chosen)]},
+            "loss",
             losses,
-            ("labels", "chosen", "loss"),
-            lambda row: [listed(truth[row]), listed(chosen[row])],
+            np.ones(len(rows), bool),
             "The rows with the largest cross-entropy, summed over the labels.",
         ),
         note=f"A label is chosen if its probability is more than {HALF}.",
-        classes=_table(statistics.by_label(truth, chosen), names),
+        classes=_table(statistics.by_class(truth, chosen, len(names)), names),
         calibration=_calibration(
             np.maximum(probabilities, 1 - probabilities).ravel(),
             (truth == chosen).ravel(),
@@ -159,23 +159,20 @@ def _regression(results: Results, rows: pd.DataFrame) -> Predictions:
     shown = len(charts.sample(len(rows)))
     which = f"{shown:,} of {len(rows):,} rows" if shown < len(rows) else f"{len(rows):,} rows"
     below = "predicted minus true"
+    texts = {
+        "true value": [f"{value:.6g}" for value in labels],
+        "predicted value": [f"{value:.6g}" for value in predictions],
+    }
+    note, all_wrong = "The rows with the largest errors.", np.ones(len(rows), bool)
     scatter = charts.scatter(labels, predictions)
-    histogram = charts.histogram(errors, "residuals", "number of rows by error", below, zero=True)
     return Predictions(
         "Predictions",
         estimate,
         {name: number(value) for name, value in measures.items()},
-        _worst(
-            results,
-            rows,
-            np.abs(errors),
-            ("true value", "predicted value", "absolute error"),
-            lambda row: [f"{labels[row]:.6g}", f"{predictions[row]:.6g}"],
-            "The rows with the largest errors.",
-        ),
+        _worst(results, texts, "absolute error", np.abs(errors), all_wrong, note),
         charts=[
             ("Predicted against true", scatter, f"{which}; on the line they are equal"),
-            ("Residuals", histogram, f"{below}, of all rows"),
+            ("Residuals", charts.histogram(errors, below, zero=True), f"{below}, of all rows"),
         ],
     )
 
@@ -199,24 +196,34 @@ def _matrix(counts: np.ndarray) -> list[list[tuple[str, str]]]:
     ]
 
 
-def _table(found: pd.DataFrame, names: Sequence[str]) -> dict[str, Any]:
+def _table(
+    found: pd.DataFrame, names: Sequence[str], confusions: pd.DataFrame | None = None
+) -> dict[str, Any]:
     """Return the table of classes or labels, and a note if these are not all."""
-    confused, note = "times" in found, ""
+    head = ["label" if confusions is None else "class", "rows", "precision", "recall", "F1", ""]
+    most = {}
+    if confusions is not None:
+        head.append("most confused with")
+        first = confusions.drop_duplicates("label")
+        most = {label: (other, times) for label, other, times in first.itertuples(index=False)}
+    note = ""
     if len(found) > ROWS:
         note = f"The {ROWS} of {len(found):,} classes with the lowest F1."
         found = found.sort_values("f1", kind="stable").head(ROWS)
-    head = ["class" if confused else "label", "rows", "precision", "recall", "F1", ""]
     rows: list[list[object]] = []
     row: Any
     for row in found.itertuples():
         measures = number(row.precision), number(row.recall), number(row.f1)
         line = [quoted(names[row.Index]), f"{row.rows:,}", *measures, np.nan_to_num(row.f1)]
-        if confused:
+        if row.Index in most:
+            other, times = most[row.Index]
             # "5 × 3" would not separate the class from the number.
-            more = Markup(" ({:,} {})").format(row.times, "row" if row.times == 1 else "rows")
-            line.append(quoted(names[row.confused_with], 40) + more if row.times else "–")
+            more = Markup(" ({:,} {})").format(times, "row" if times == 1 else "rows")
+            line.append(quoted(names[other], 40) + more)
+        elif confusions is not None:
+            line.append("–")
         rows.append(line)
-    return {"head": head + ["most confused with"] * confused, "rows": rows, "note": note}
+    return {"head": head, "rows": rows, "note": note}
 
 
 def _calibration(confidence: np.ndarray, right: np.ndarray, what: str) -> dict[str, Any]:
@@ -232,37 +239,36 @@ def _calibration(confidence: np.ndarray, right: np.ndarray, what: str) -> dict[s
 
 def _worst(
     results: Results,
-    rows: pd.DataFrame,
+    texts: dict[str, list[Any]],
+    cost: str,
     losses: np.ndarray,
-    head: Sequence[str],
-    cells: Callable[[int], list[str]],
+    wrong: np.ndarray,
     note: str,
 ) -> dict[str, Any]:
     """Return the rows with the largest losses, with their pictures where training kept them.
-    `cells`: gives a row's truth and prediction, and for classes the confidence.
+
+    Args:
+        texts: truth, prediction and maybe confidence of every row, by the name of its column.
+        cost: what a loss is called.
+        losses: float64 (n,). wrong: bool (n,), which predictions are not the truth.
+        note: what these rows are.
     """
-    kept = results.examples
+    assert results.validation is not None  # noqa: S101 - its rows are described
+    kept, ids = results.examples, results.validation["id"]
     chosen = (worst(losses, MOST_EXAMPLES) if kept is None else kept.indices).tolist()
-    ids, costs = rows["id"], [number(cost, 3) for cost in losses[chosen].tolist()]
     if kept is None:
         note += f" Their pictures are missing, since {EXAMPLES} is."
     lines, cards = [], []
-    for place, (row, cost) in enumerate(zip(chosen, costs, strict=True)):
-        given = cells(row)
-        lines.append([quoted(ids.iloc[row], 40), *given, cost])
+    for place, row in enumerate(chosen):
+        given = [quoted(column[row]) for column in texts.values()]
+        loss = number(float(losses[row]), 3)
+        lines.append([quoted(ids.iloc[row], 40), *given, loss])
         if kept is not None and kept.pixels is not None:
-            cards.append(
-                {
-                    "picture": picture(kept.pixels[place], f"validation row {row}"),
-                    "true": given[0],
-                    "predicted": given[1],
-                    "wrong": results.target != CLASSES
-                    or rows["label"].iloc[row] != rows["prediction"].iloc[row],
-                    "confidence": given[2] if len(given) > 2 else None,
-                    "loss": f"{head[-1]} {cost}",
-                    "id": quoted(ids.iloc[row], 30),
-                }
-            )
-    texts = ("true", "predicted", "labels", "chosen")
-    numbers = [place for place, name in enumerate(head, start=1) if name not in texts]
-    return {"note": note, "head": ("id", *head), "rows": lines, "numbers": numbers, "cards": cards}
+            card = dict(zip(("true", "predicted", "confidence"), given, strict=False))
+            shown = picture(kept.pixels[place], f"validation row {row}")
+            more = {"picture": shown, "wrong": wrong[row], "loss": f"{cost} {loss}"}
+            cards.append({"confidence": None, **card, **more, "id": quoted(ids.iloc[row], 30)})
+    head = ("id", *texts, cost)
+    words = ("id", "true", "predicted", "labels", "chosen")
+    numbers = [place for place, name in enumerate(head) if name not in words]
+    return {"note": note, "head": head, "rows": lines, "numbers": numbers, "cards": cards}

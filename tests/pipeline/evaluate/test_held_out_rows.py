@@ -130,7 +130,7 @@ def test_a_floor_of_another_metric_or_without_a_value_loses_no_training(few_resa
 def assert_it_has_the_numbers_of(manifest, page):
     """As a training wrote them; the other tests of reports make theirs by hand."""
     assert f'<div class="value">{manifest["metrics"]["validation_accuracy"]:.4f}</div>' in page
-    losses = re.findall(r"<dt>log loss</dt><dd>([^<]+)</dd>", page)
+    losses = re.findall(r"<dt>log loss</dt><dd><bdi>([^<]+)</bdi></dd>", page)
     assert float(losses[0]) == pytest.approx(manifest["metrics"]["validation_loss"], abs=1e-3)
     assert manifest["run_id"] in page and manifest["weights_sha256"] in page
     assert all(f'<th scope="row"><bdi>{name}</bdi></th>' in page for name in manifest["classes"])

@@ -21,7 +21,7 @@ from pipeline.errors import DataError
 from pipeline.infer import submission
 from tests.pipeline.handmade import with_data
 from workbench.inspect import inspection, proposal
-from workbench.rehearse import inputs
+from workbench.rehearse.hidden_test import HiddenTest
 
 MASK = " ".join(f"{start} 3" for start in range(1, 150_000, 7))  # as of a picture of 10^8 pixels
 
@@ -200,18 +200,16 @@ def test_a_parquet_folder_is_inspected(voyage):
 
 def test_a_parquet_folder_is_rehearsed(voyage, tmp_path):
     """The hidden rows and the others are parquet tables of the same columns."""
-    ids = [f"{number:03d}" for number in range(60)]
-    made = inputs.Tables(voyage, LAYOUT.data, ids, inputs.copy)
+    made = HiddenTest(LAYOUT, voyage)
 
-    made.write_training(tmp_path / "seen", np.arange(0, 60, 2))
-    made.write_test(tmp_path / "seen", np.array([1, 3]), ["x", "y"])
+    made.write(tmp_path / "seen", hidden=True)
 
-    seen = dataset.read_training(tmp_path / "seen", LAYOUT)
-    assert seen.ids == tuple(ids[::2])
-    hidden = csv_files.read(tmp_path / "seen" / "test.parquet", DataError, "")
-    assert list(hidden["id"]) == ["x", "y"] and "label" not in hidden
     whole = csv_files.read(voyage / "train.parquet", DataError, "")
-    assert list(hidden["size"]) == list(whole["size"][[1, 3]])
+    seen = dataset.read_training(tmp_path / "seen", LAYOUT)
+    assert seen.ids == tuple(whole["id"][made.train])
+    hidden = csv_files.read(tmp_path / "seen" / "test.parquet", DataError, "")
+    assert "label" not in hidden
+    assert list(hidden["size"]) == list(whole["size"][made.hidden])
 
 
 def test_a_parquet_table_holds_pixels_too_and_a_file_of_its_name_that_is_none_is_refused(tmp_path):

@@ -1,16 +1,18 @@
 """A short rehearsal changes how much is done, never what, and says so."""
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
 from pipeline import config as configs
 from pipeline.config import Config, rehearsal
 from pipeline.errors import PipelineError
-from pipeline.train import learning_rate
+from pipeline.train import learning_rate, session
+from workbench.plan import probe
 from workbench.rehearse import short_run
 
 # How much of a run; and random weights in place of published ones that no session can fetch.
@@ -30,35 +32,84 @@ def large(config: Config) -> Config:
     return replace(config, epochs=90, folds=5)
 
 
-def test_a_run_that_fits_the_budget_is_rehearsed_whole() -> None:
-    """Or what exceeds it is said."""
+@pytest.fixture
+def paced(monkeypatch) -> Callable[[float, float], None]:
+    """Return a function that sets what the first steps of any network take: seconds per image, and
+    to compile; nothing is built.
+    """
+
+    def set_pace(image: float, compile_seconds: float) -> None:
+        timed = lambda config: probe.Probed(image * config.batch, 0.0, 0.0, compile_seconds)  # noqa: E731
+        monkeypatch.setattr(probe, "of_step", timed)
+        monkeypatch.setattr(session, "age", lambda: 10.0)
+
+    return set_pace
+
+
+def planned(config: Config, rows: int, tests: int, budget: float) -> short_run.Plan:
+    *_, last = short_run.plans(config, rows, tests, budget)
+    return last
+
+
+def test_a_run_that_fits_the_budget_is_rehearsed_whole(paced) -> None:
+    """By what its first steps take; or what exceeds it is said."""
     digits = configs.load("digits")
-    plan = short_run.plan(digits, 957, 500, 120.0)
-    assert plan == short_run.Plan()
-    assert "more than --budget" in short_run.plan(digits, 957, 500, 30.0).lines[0]
-    plan = short_run.plan(large(digits), 48_000, 10_000, 120.0)
+    paced(2e-4, 5.0)
+    assert planned(digits, 957, 500, 120.0) == short_run.Plan()
+    assert "more than --budget" in planned(digits, 957, 500, 30.0).lines[0]
+    plan = planned(large(digits), 48_000, 10_000, 120.0)
     assert plan.changes["folds"] == 2
     assert "2 of 5 folds" in plan.lines[0] and "of 90 epochs" in plan.lines[0]
     assert "--full" in plan.lines[-1]
 
 
-@settings(max_examples=2)  # each builds several networks
-@given(rows=some.integers(300, 10**6), seconds=some.floats(60, 3600))
-def test_learning_rate_and_groups_of_a_replica_stay(rows: int, seconds: float) -> None:
+@pytest.mark.parametrize("image", [1e-5, 1e-3, 0.05])
+def test_a_short_run_takes_the_time_that_is_left(paced, image) -> None:
+    """Twice as slow a network sees half as many images, whatever they are divided into."""
     config = large(configs.load("digits"))
-    plan = short_run.plan(config, rows, 1000, seconds)
+    paced(image, 5.0)
+    plan = planned(config, 10**6, 1000, 600.0)
+    assert plan.train is not None
+    images = plan.train * plan.changes.get("epochs", config.epochs)  # two folds, each on a half
+    left = 0.75 * (600.0 - 10.0 - short_run.FIXED - 2 * 5.0)
+    assert plan.train == short_run.FILES * 600 or 0.9 * left < 4 / 3 * images * image < 1.01 * left
+
+
+def test_where_the_first_steps_take_too_long_the_least_is_done() -> None:
+    """It is said before they are timed, and counts where their process is ended."""
+    plan = next(short_run.plans(large(configs.load("digits")), 48_000, 10_000, 120.0))
+    assert (plan.train, plan.tests) == (short_run.LEAST_ROWS, short_run.LEAST_TESTS)
+    assert plan.changes["epochs"] == 1 and plan.changes["batch"] == 32
+    assert "does the least" in plan.lines[0]
+
+
+@given(rows=some.integers(300, 10**6), seconds=some.floats(60, 3600), image=some.floats(1e-5, 1.0))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_learning_rate_and_groups_of_a_replica_stay(
+    paced, rows: int, seconds: float, image: float
+) -> None:
+    config = large(configs.load("digits"))
+    paced(image, 5.0)
+    plan = planned(config, rows, 1000, seconds)
     short = rehearsal.with_changes(config, plan.changes)
     before, after = (learning_rate.apply(each, 10**4) for each in (config, short))
     assert not set(plan.changes) - AMOUNTS
     assert after.peak_rate == before.peak_rate
     assert after.batch // after.batchnorm_batch == before.batch // before.batchnorm_batch
     assert plan.train is None or plan.train <= rows
-    config = replace(config, batch=400, optimizer=replace(config.optimizer, base_batch=400))
-    changes = short_run.plan(config, 3000, 1000, 120.0).changes
+    assert short.warmup_epochs / short.epochs == pytest.approx(config.warmup_epochs / config.epochs)
+
+
+def test_a_smaller_batch_splits_over_the_replicas(paced) -> None:
+    digits = configs.load("digits")
+    optimizer = replace(digits.optimizer, base_batch=400)
+    config = replace(digits, batch=400, batchnorm_batch=None, optimizer=optimizer)
+    paced(1.0, 5.0)
+    changes = planned(config, 3000, 1000, 120.0).changes
     assert changes["batch"] == changes["optimizer.base_batch"] == 200  # 100 would not split by 8
 
 
-def test_a_plan_whose_process_is_killed_says_so(tmp_path: Path) -> None:
+def test_a_process_that_is_killed_says_so(tmp_path: Path) -> None:
     path = tmp_path / "mine.py"
     path.write_text("import os, signal\nos.kill(os.getpid(), signal.SIGKILL)\n")
     with pytest.raises(PipelineError, match=r"with -9 \(out of memory") as caught:
@@ -70,10 +121,11 @@ def test_a_plan_whose_process_is_killed_says_so(tmp_path: Path) -> None:
 def test_published_weights_that_no_session_can_fetch_are_random_and_it_says_so() -> None:
     config = configs.load("digits_mobilenet")
     published = replace(config, model_options={**config.model_options, "pretrained": "imagenet"})
-    plan = short_run.plan(published, 957, 500, 3600.0)
+    plan, *_ = short_run.plans(published, 957, 500, 3600.0)
     assert plan.changes["model_options.pretrained"] == "none"
     assert "random weights" in plan.lines[0]
-    assert not short_run.plan(published, 957, 500, 3600.0, internet=True).changes
+    plan, *_ = short_run.plans(published, 957, 500, 3600.0, internet=True)
+    assert not [name for name in plan.changes if name.startswith("model_options")]
 
 
 def test_a_session_says_each_change_and_kaggle_changes_nothing(monkeypatch, capsys) -> None:

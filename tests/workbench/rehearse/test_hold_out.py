@@ -9,7 +9,7 @@ from hypothesis import strategies as some
 
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
-from workbench.rehearse.row_choice import MOST_HIDDEN, RowChoice
+from workbench.rehearse.hold_out import MOST_HIDDEN, HoldOut
 
 
 def examples(kind: str, seed: int, rows: int, groups: int | None) -> Examples:
@@ -44,12 +44,12 @@ def test_each_label_stays_in_groups_for_every_fold_or_in_all_that_it_has(
     tiny, kind, seed, rows, groups, folds, most
 ):
     made = examples(kind, seed, rows, groups)
-    choice = RowChoice(made, replace(tiny, folds=folds))
+    choice = HoldOut(made, replace(tiny, folds=folds))
     hidden = choice.hide(np.arange(rows))
     kept = np.setdiff1d(np.arange(rows), hidden)
     if made.groups is not None:
         assert not set(made.groups[hidden]) & set(made.groups[kept])
-    fewer = choice.fewer(kept, most, split=True)
+    fewer = choice.fewer(kept, most)
     assert set(fewer) <= set(kept)
     before = label_groups(made, np.arange(rows))
     for rest in (kept, fewer):
@@ -60,11 +60,11 @@ def test_each_label_stays_in_groups_for_every_fold_or_in_all_that_it_has(
 def test_a_config_with_groups_and_no_folds_keeps_the_groups_of_its_split(tiny):
     made = examples("classes", 0, 120, 12)
     config = replace(tiny, data=replace(tiny.data, group_column="patient"))
-    choice = RowChoice(made, config)  # a tenth is held out: one of ten parts
+    choice = HoldOut(made, config)  # a tenth is held out: one of ten parts
     kept = np.setdiff1d(np.arange(120), choice.hide(np.arange(120)))
     assert made.groups is not None
     assert len(set(made.groups[kept])) >= 10
-    assert len(set(made.groups[choice.fewer(kept, 5, split=True)])) >= 10
+    assert len(set(made.groups[choice.fewer(kept, 5)])) >= 10
 
 
 def test_of_many_small_labels_some_rows_are_hidden(tiny):
@@ -72,16 +72,16 @@ def test_of_many_small_labels_some_rows_are_hidden(tiny):
     labels = np.arange(rows, dtype=np.int32) % 5_000  # a tenth of four rows is less than half a row
     target = Target("classes", tuple(map(str, range(5_000))))
     made = Examples(tuple(map(str, range(rows))), np.zeros((rows, 1)), labels, target)
-    assert len(RowChoice(made, tiny).hide(np.arange(rows))) == MOST_HIDDEN
+    assert len(HoldOut(made, tiny).hide(np.arange(rows))) == MOST_HIDDEN
 
 
 @settings(max_examples=20)
 @given(seed=some.integers(0, 2**32 - 1), most=some.integers(30, 100))
-def test_fewer_rows_are_stratified_and_stay_in_their_order(tiny, seed, most):
+def test_fewer_rows_are_stratified(tiny, seed, most):
     made = examples("classes", seed, 200, None)
     rows = np.random.default_rng(seed).permutation(200)
-    kept = RowChoice(made, tiny).fewer(rows, most, split=True)
-    assert list(kept) == [row for row in rows if row in set(kept)]
+    kept = HoldOut(made, tiny).fewer(rows, most)
+    assert len(kept) == len(set(kept)) == most and set(kept) <= set(rows)
     shares = np.bincount(made.labels, minlength=3) * most / 200
     # A share is rounded up or down, and each label that there is keeps two rows.
     assert (np.abs(np.bincount(made.labels[kept], minlength=3) - shares) <= 2).all()
