@@ -4,12 +4,15 @@ import json
 import math
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import combinations
 from typing import Annotated, Any
 
 from pipeline.config import rules
 from pipeline.config.rules import AUGMENTS, FREE, Checked, Need, Only, Rule, choice, number, whole
 
 IMAGES = ("images", "pixels", "arrays", "tfrecords")  # kinds of data whose examples are images
+# The numbers that a date becomes (`pipeline.data.dates`).
+DATE_PARTS = ("days", "month", "day", "weekday", "hour")
 # Number types of what a custom reader returns, with the bytes of a number.
 TYPES = {"uint8": 1, "int32": 4, "float32": 4}
 Form = tuple[str | int, ...]
@@ -104,6 +107,9 @@ class Data(Checked):
             None: the one that the column is called, else the second in alphabetical order.
         numeric_columns, categorical_columns: of a "table", the inputs of the model;
             `invoke inspect` proposes them.
+        date_columns: of a "table": days or moments in any form that is the same in the whole
+            column. A model gets days since 1970, month, day, weekday and hour of each, and the
+            days between each two.
         most_categories: that are distinguished in one column; rarer ones count as unknown.
         suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg,
             .jpeg, .jfif, .webp, .bmp, .gif, .tif and .tiff, in small letters or capitals.
@@ -165,6 +171,7 @@ class Data(Checked):
     positive_label: Annotated[str | None, rules.TEXT, FREE] = None
     numeric_columns: Columns = ()
     categorical_columns: Columns = ()
+    date_columns: Columns = ()
     most_categories: Annotated[int, whole(2, 10**5)] = 64
     suffix: Annotated[str, choice(*ENDINGS, "", "*")] = ".png"
     crop_padding: Annotated[int, SIDE, AUGMENTS] = 0
@@ -195,8 +202,9 @@ class Data(Checked):
         foldered &= self.kind in ("images", "custom")
         expected = "a table, but for images in a folder for each label, and no other columns"
         yield "train_csv", self.train_csv or foldered, expected
-        inputs = self.kind != "table" or self.numeric_columns or self.categorical_columns
-        yield "numeric_columns", inputs, "the inputs of the model, or some categorical_columns"
+        inputs = self.kind != "table" or self.input_columns
+        expected = "the inputs of the model, or some categorical_columns or date_columns"
+        yield "numeric_columns", inputs, expected
         in_parts = self.group_column is None or self.validation_fraction <= 0.5
         expected = "0.5 or less with group_column, which holds out one of two or more parts"
         yield "validation_fraction", in_parts, expected
@@ -204,7 +212,7 @@ class Data(Checked):
 
     def _different_columns(self) -> Iterator[Need]:
         """Yield that no column is named twice: a label among the inputs would be a leak."""
-        names = ["label_column", "numeric_columns", "categorical_columns"]
+        names = ["label_column", "numeric_columns", "categorical_columns", "date_columns"]
         names += ["group_column", "weight_column"]
         seen = {self.id_column: "id_column"}
         for name in ["image_feature", *names] if self.kind == "tfrecords" else names:
@@ -218,6 +226,19 @@ class Data(Checked):
         return rules.as_tuple(self.label_column)
 
     @property
+    def input_columns(self) -> tuple[str, ...]:
+        """The columns of a table that a model reads."""
+        return (*self.numeric_columns, *self.categorical_columns, *self.date_columns)
+
+    @property
+    def number_names(self) -> tuple[str, ...]:
+        """What the numbers of a table's row are called: its columns, and what dates become."""
+        dates = self.date_columns
+        parts = [f"{name}: {part}" for name in dates for part in DATE_PARTS]
+        between = [f"days from {one} to {other}" for one, other in combinations(dates, 2)]
+        return (*self.numeric_columns, *parts, *between)
+
+    @property
     def row_columns(self) -> tuple[str, ...]:
         """The columns that say something of a row, and are neither inputs nor labels."""
         return tuple(filter(None, (self.group_column, self.weight_column)))
@@ -226,7 +247,7 @@ class Data(Checked):
     def forms(self) -> Mapping[str, Form]:
         """The type and shape of each input of an example, by name; several travel in this order."""
         if self.kind == "table":
-            features = 2 * len(self.numeric_columns) + len(self.categorical_columns)
+            features = 2 * len(self.number_names) + len(self.categorical_columns)
             return {"features": ("float32", features)}
         custom = dict(sorted(self.custom_inputs.items()))
         return custom or {"image": ("uint8", self.height, self.width, self.channels)}

@@ -1,5 +1,6 @@
 """Tables: CSV, and parquet by pyarrow. A text stays as the file has it: "001" stays "001", and "NA"
-stays "NA".
+stays "NA". Commas, semicolons, tabs or bars separate the fields, as the header shows. Where it is
+no comma, a comma may be the decimal sign: "3,5" is read as "3.5".
 
 Python's csv module checks each row before pandas reads the table: pandas would fill rows that are
 shorter than the header, and cut longer ones. A parquet table is read as the CSV that pandas makes
@@ -8,6 +9,7 @@ of it.
 
 import csv
 import io
+import re
 import shlex
 import sys
 from collections.abc import Collection, Iterator
@@ -23,6 +25,8 @@ from pipeline.runtime import mounts
 # Texts of a missing number; spaces around them do not count.
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 PARQUET = ".parquet"
+SEPARATORS = ",;\t|"  # of fields; where a header holds two of them equally often, the earlier one
+DECIMAL = r"-?\d*,\d+"
 
 
 def as_numbers(column: pd.Series) -> pd.Series:
@@ -56,8 +60,8 @@ def read(
     In a parquet table a missing value is the text "", and a whole number has no point.
 
     Args:
-        path: of a .parquet file, or of a CSV: UTF-8, with or without a byte order mark; commas;
-            blank lines are skipped.
+        path: of a .parquet file, or of a CSV: UTF-8, with or without a byte order mark; fields
+            between any one of `SEPARATORS`; blank lines are skipped.
         kind: class of the error to raise.
         advice: the edit that fixes it; ends the message.
         keep: the columns to return, if they are there; None: all.
@@ -72,6 +76,7 @@ def read(
     """
     keep = None if keep is None else {*keep, *required}
     with _reading(path, kind, advice), _opened(path, keep) as file:
+        between = _separator(file)
         rows = _rows(file)
         names = next(rows)
         for _ in rows:  # this checks each
@@ -80,6 +85,7 @@ def read(
         kept = [name for name in names if keep is None or name in keep]
         table: pd.DataFrame = pd.read_csv(
             file,
+            sep=between,
             header=0,
             names=names,
             index_col=False,
@@ -88,6 +94,8 @@ def read(
             keep_default_na=False,
             na_values={name: list(MISSING) for name in kept if name in numbers},
         )
+        if between != ",":
+            table = table.apply(_with_points)
     missing = [name for name in required if name not in kept]
     if missing or (required and not len(table)):
         there = ", ".join(header(path, kind, advice)[:20])
@@ -108,6 +116,12 @@ def header(path: Path, kind: type[PipelineError], advice: str) -> list[str]:
             return list(parquet.read_schema(path).names)
         with _opened(path) as file:
             return next(_rows(file))
+
+
+def separator(path: Path) -> str:
+    """Return what separates the fields of a CSV: one of `SEPARATORS`."""
+    with _opened(path) as file:
+        return _separator(file)
 
 
 def rows(path: Path, kind: type[PipelineError], advice: str) -> Iterator[list[str]]:
@@ -161,9 +175,33 @@ def _reading(path: Path, kind: type[PipelineError], advice: str) -> Iterator[Non
     except (OSError, ImportError, ValueError, csv.Error) as error:  # of pandas and pyarrow, too
         raise kind(
             f"{path} could not be read as a table: {str(error)[:300]}.\nExpected a CSV in UTF-8 "
-            f"with commas (of Latin-1: iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv)"
+            f"(of Latin-1: iconv -f latin1 -t utf8 {shlex.quote(str(path))} > utf8.csv)"
             f", or parquet, which needs pyarrow (pip install -e '.[parquet]'). {advice}"
         ) from error
+
+
+def _separator(file: TextIO) -> str:
+    """Return what separates the fields of an open CSV, by its header; it is at its start after."""
+    if isinstance(file, io.StringIO):  # of a parquet table
+        return ","
+    file.seek(0)
+    header = next(filter(str.strip, file), "")
+    file.seek(0)
+    # Outside quotes: a column may be called "length, in mm".
+    plain = re.sub(r'"[^"]*"', "", header)
+    return max(SEPARATORS, key=plain.count)
+
+
+def _with_points(column: pd.Series) -> pd.Series:
+    """Return a column of texts with decimal points, where each is a number, some with a comma."""
+    if pd.api.types.is_numeric_dtype(column):
+        return column
+    texts = column.fillna("").astype(str).str.strip()
+    commas = texts.str.fullmatch(DECIMAL)
+    whole = texts.str.fullmatch(r"-?\d+") | texts.isin(MISSING)
+    if not commas.any() or not (commas | whole).all():
+        return column
+    return column.where(~commas, texts.str.replace(",", "."))
 
 
 def _rows(file: TextIO) -> Iterator[list[str]]:
@@ -174,14 +212,10 @@ def _rows(file: TextIO) -> Iterator[list[str]]:
     """
     # A mask as run lengths has more characters than Python takes by itself.
     csv.field_size_limit(sys.maxsize)
-    reader = csv.reader(file, strict=True)
+    reader = csv.reader(file, strict=True, delimiter=_separator(file))
     names = next(filter(None, reader), None)
     if not names:
         raise ValueError("it is empty")
-    if len(names) == 1 and ";" in names[0]:
-        raise ValueError(
-            "semicolons stand between the fields; write it again with commas (and decimal points)"
-        )
     yield names  # where only these are read, they may be a row of data
     if len(set(names)) < len(names):
         raise ValueError(f"its header names a column twice: {', '.join(names)}")

@@ -172,7 +172,7 @@ class _Rows(NamedTuple):
 
 
 def _columns(data: Data) -> list[str]:
-    return [*data.labels, *data.numeric_columns, *data.categorical_columns, *data.row_columns]
+    return [*data.labels, *data.input_columns, *data.row_columns]
 
 
 def _rows(folder: Path, config: Config, show: Show | None = None) -> _Rows:
@@ -288,8 +288,7 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
     keys, path = (data.id_column, first), folder / data.test_csv
     table, columns = pd.DataFrame(), (*keys, *data.row_columns, *data.labels)
     if data.kind != "arrays" or path.is_file():
-        numbers = data.numeric_columns
-        needed = (*numbers, *data.categorical_columns)
+        numbers, needed = data.numeric_columns, data.input_columns
         table = csv_files.read(path, DataError, ADVICE, columns, required=needed, numbers=numbers)
     broken = dict[int, str]()
     if data.kind == "pixels":

@@ -1,8 +1,9 @@
 """A table's numbers and categories as a model reads them, and images in columns or in one array.
 
-A row becomes float32 (features,): each number in standard deviations from its mean, 0 where it is
-missing; a 1 for each missing number; and the place of each category in the list that training has
-seen, 0 for any other. Numbers and list travel in the artifact, so that inference cannot differ.
+A row becomes float32 (features,): each number, and each that dates become (`pipeline.data.dates`),
+in standard deviations from its mean, 0 where it is missing; a 1 for each missing number; and the
+place of each category in the list that training has seen, 0 for any other. Numbers, list and forms
+of dates travel in the artifact, so that inference cannot differ.
 
 Numbers are limited first, to a range that a few wrong rows cannot move: the least and the greatest
 value of the table that are no farther from its 1st and 99th percentile than these from each other.
@@ -14,7 +15,7 @@ the mean, the deviation and, behind a logarithm, the whole score.
 import math
 import re
 from collections.abc import Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.config.data_layout import Data
-from pipeline.data import csv_files
+from pipeline.data import csv_files, dates
 from pipeline.data.csv_files import MISSING, check_column
 from pipeline.errors import DataError
 
@@ -60,17 +61,19 @@ class Encoding:
     """What training has seen in its table.
 
     Attributes:
-        numbers: the scale of each numeric column.
+        numbers: the scale of each of `Data.number_names`.
         categories: the texts of each categorical column, the most frequent first.
+        dates: the form of each date column.
     """
 
     numbers: dict[str, Scale]
     categories: dict[str, tuple[str, ...]]
+    dates: dict[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """Return the encoding for `json.dumps`."""
         numbers = {name: scale._asdict() for name, scale in self.numbers.items()}
-        return {"numbers": numbers, "categories": self.categories}
+        return {"numbers": numbers, "categories": self.categories, "dates": self.dates}
 
     @staticmethod
     def from_json(value: Any, data: Data) -> "Encoding":
@@ -78,8 +81,9 @@ class Encoding:
         none. Raises `KeyError` where it lacks one.
         """
         return Encoding(
-            {name: Scale(**value["numbers"][name]) for name in data.numeric_columns},
+            {name: Scale(**value["numbers"][name]) for name in data.number_names},
             {name: tuple(value["categories"][name]) for name in data.categorical_columns},
+            {name: str(value["dates"][name]) for name in data.date_columns},
         )
 
 
@@ -97,12 +101,17 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
         wrong = (np.abs(values) > MOST) | (not len(known))
         check_column(path, table[name], wrong, f"numbers up to {MOST:g}", edit)
         numbers[name] = scale_of(known)
+    forms = {name: dates.form(table[name]) for name in data.date_columns}
+    derived = data.number_names[len(numbers) :]
+    for name, values in zip(derived, dates.numbers(table, forms, path), strict=True):
+        known = values[np.isfinite(values)]
+        numbers[name] = scale_of(known if len(known) else np.zeros(1))  # two that never meet
     categories = {}
     for name in data.categorical_columns:
         counts = _texts(table[name]).value_counts().sort_index()
         common = counts.sort_values(ascending=False, kind="stable").index
         categories[name] = tuple(common[: data.most_categories - 1])
-    return Encoding(numbers, categories)
+    return Encoding(numbers, categories, forms)
 
 
 def scale_of(values: np.ndarray) -> Scale:
@@ -143,19 +152,22 @@ def scale_of(values: np.ndarray) -> Scale:
 def encode(
     table: pd.DataFrame, encoding: Encoding, path: Path, *, lenient: bool = False
 ) -> np.ndarray:
-    """Return what a model reads: float32 (n, 2 x numeric columns + categorical columns).
+    """Return what a model reads: float32 (n, 2 x numbers + categorical columns).
 
     Args:
         lenient: take a text that is not a number for a missing one, as in the scored rerun, where
             nobody can fix it.
 
     Raises:
-        DataError: if a numeric column has a text that is not a number.
+        DataError: if a numeric column has a text that is not a number, or a date column one that
+            is no date of its form.
     """
     numbers, categories = encoding.numbers, encoding.categories
     inputs = np.empty((len(table), 2 * len(numbers) + len(categories)), np.float32)
-    for column, (name, scale) in enumerate(numbers.items()):
-        values = _numbers(table[name], path, lenient=lenient)
+    derived = dates.numbers(table, encoding.dates, path, lenient=lenient)
+    plain = list(numbers)[: len(numbers) - len(derived)]
+    read = [*(_numbers(table[name], path, lenient=lenient) for name in plain), *derived]
+    for column, (values, scale) in enumerate(zip(read, numbers.values(), strict=True)):
         missing = ~np.isfinite(values)
         scaled = (values.clip(scale.low, scale.high) - scale.mean) / scale.unit
         inputs[:, column] = np.where(missing, 0.0, scaled)

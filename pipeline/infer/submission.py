@@ -286,7 +286,10 @@ def write(
     # Python does not quote a carriage return, and every reader ends the line there.
     returns = any("\r" in text for name in table for text in (name, *table[name]))
     content = table.to_csv(
-        index=False, lineterminator="\n", quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL
+        sep=csv_files.separator(sample),
+        index=False,
+        lineterminator="\n",
+        quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL,
     )
     atomic_file.write(path, content.encode())
     return len(table)

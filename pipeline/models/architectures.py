@@ -166,6 +166,48 @@ def mlp(
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
+def tabular(
+    features: Any,
+    num_classes: int,
+    batchnorm_momentum: float,
+    *,
+    width: int = 256,
+    depth: int = 3,
+    frequencies: int = 16,
+    spread: float = 0.3,
+    dropout: float = 0.0,
+) -> Any:
+    """Return logits of fully connected layers that also get sines and cosines of each feature, for
+    tables of thousands of rows: they follow steps and thresholds as trees do.
+
+    Source: https://arxiv.org/abs/2203.05556. It has no BatchNormalization.
+
+    Args:
+        width: of each layer.
+        depth: number of layers.
+        frequencies: learned ones, of each feature.
+        spread: their standard deviation at the start, in periods per standard deviation.
+        dropout: share of the features dropped after each layer, in training.
+    """
+    del batchnorm_momentum
+    x, count = layers.Flatten(name="flatten")(features), features.shape[-1]
+    angles = layers.EinsumDense(
+        "bf,fk->bfk",
+        (count, frequencies),
+        kernel_initializer=keras.initializers.RandomNormal(stddev=2 * math.pi * spread),
+        name="frequencies",
+    )(x)
+    waves = layers.Concatenate(name="waves")([keras.ops.sin(angles), keras.ops.cos(angles)])
+    mixed = layers.EinsumDense(
+        "bfk,fkd->bfd", (count, 8), bias_axes="fd", activation="relu", name="mixed_waves"
+    )(waves)
+    x = layers.Concatenate(name="with_waves")([x, layers.Flatten(name="flat_waves")(mixed)])
+    for number in range(1, depth + 1):
+        x = layers.Dense(width, activation="relu", name=f"layer{number}_dense")(x)
+        x = layers.Dropout(dropout, name=f"layer{number}_dropout")(x)
+    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
+
+
 def _convolution(
     x: Any, channels: int, *, kernel: int, momentum: float, name: str, use_bias: bool = True
 ) -> Any:
@@ -208,7 +250,8 @@ def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
 
 
 MODELS: dict[str, Callable[..., Any]] = {
-    function.__name__: function for function in (small_cnn, wide_resnet, strided_resnet, mlp)
+    function.__name__: function
+    for function in (small_cnn, wide_resnet, strided_resnet, mlp, tabular)
 }
 
 
@@ -323,7 +366,7 @@ def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
 
 def _joined_columns(data: Data, rows: Any) -> Any:
     """Return a table's numbers, the effects of missing ones, and embedded categories."""
-    numbers = len(data.numeric_columns)
+    numbers = len(data.number_names)
     parts = []
     if numbers:
         # The factor of a column without gaps in training stays 0. So a gap in the test set adds no

@@ -69,9 +69,6 @@ REFUSED = {
     r"iconv -f latin1 -t utf8 .*train\.csv > ": lambda: spoiled(
         lambda text: text.replace(b",r,", b",rot\xfc,")
     ),
-    "semicolons stand between the fields; write it again": lambda: {
-        name: content.replace(b",", b";") for name, content in table().items()
-    },
     r"but train\.csv\.gz; archives (?s:.*)gunzip .*train\.csv\.gz": lambda: {
         f"{name}.gz" if name == "train.csv" else name: content
         for name, content in spoiled(gzip.compress).items()

@@ -110,7 +110,7 @@ def columns(folder, rows, tested):
     return folder
 
 
-def test_a_date_before_those_of_the_test_set_is_left_out_and_may_group_the_rows(tmp_path):
+def test_a_date_before_those_of_the_test_set_is_read_and_may_group_the_rows(tmp_path):
     random = np.random.default_rng(0)
     days = pd.date_range("2017-06-01", periods=50).strftime("%Y-%m-%d").repeat(4)
     table = pd.DataFrame({"date": days, "location": [*"abcd"] * 50})
@@ -120,13 +120,33 @@ def test_a_date_before_those_of_the_test_set_is_left_out_and_may_group_the_rows(
     text, config = said(folder)
 
     assert config.data.categorical_columns == ("location",)
-    assert "chosen left out: date: none of its values is in the test set" in text
-    assert "set data.group_column='date'\n" in text
+    assert config.data.date_columns == ("date",)
+    assert "set data.group_column='date', and take it out of date_columns" in text
     assert "set data.group_column='location', and take it out of categorical_columns" in text
-    data = replace(config.data, group_column="date", group_duplicates=False)
+    data = replace(config.data, group_column="date", date_columns=(), group_duplicates=False)
     read = read_training(folder, replace(config, data=data))
     for train, held in folds.splits(read, replace(config, data=data)):
         assert not set(read.groups[train]) & set(read.groups[held])
+
+
+def test_dates_of_any_form_become_numbers_and_sizes_do_not(tmp_path):
+    """What is sold depends on the days between two dates, which no category says."""
+    random = np.random.default_rng(0)
+    ordered = pd.Timestamp("2024-01-01") + pd.to_timedelta(random.integers(0, 700, 300), "D")
+    days = random.integers(1, 60, 300)
+    table = pd.DataFrame({"ordered": ordered.strftime("%d/%m/%Y")})
+    table["sent"] = (ordered + pd.to_timedelta(days, "D")).strftime("%B %d, %Y")
+    table["size"] = random.choice(["10-12", "12-14", "3-4"], 300)
+    folder = columns(tmp_path, table.assign(sold=days + 0.5), 60)
+
+    text, config = said(folder)
+
+    assert config.data.date_columns == ("ordered", "sent")
+    assert config.data.categorical_columns == ("size",)
+    assert "a table: 0 columns of numbers, 1 of categories, 2 of dates" in text
+    found = read_training(folder, config)
+    between = config.data.number_names.index("days from ordered to sent")
+    assert np.corrcoef(found.inputs[:, between], found.labels[:, 0])[0, 1] > 0.999
 
 
 # Which table is the test set

@@ -159,7 +159,7 @@ def thumbnails(images: np.ndarray) -> np.ndarray:
 
 def _columns(config: Config, inputs: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the columns of a table with gaps as NaN, and which of them are categories."""
-    numbers = len(config.data.numeric_columns)
+    numbers = len(config.data.number_names)
     known = np.where(inputs[:, numbers : 2 * numbers] > 0, np.nan, inputs[:, :numbers])
     features = np.concatenate([known, inputs[:, 2 * numbers :]], axis=1)
     return features, np.arange(features.shape[1]) >= numbers

@@ -1,4 +1,5 @@
-"""What a model should read each column of a table as: a number, a category, a pixel, or nothing.
+"""What a model should read each column of a table as: a number, a category, a date, a pixel, or
+nothing.
 
 A column is left out with the reason. A column that only the training table has is never read: it is
 unknown for the test set.
@@ -14,13 +15,13 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 
-from pipeline.data import csv_files
+from pipeline.data import csv_files, dates
 from pipeline.data.csv_files import MISSING
 from pipeline.errors import DataError
 from workbench.inspect import refusals
 from workbench.inspect.folder import Findings, shortened
 
-NUMBER, CATEGORY, OUT = "number", "category", "left out"
+NUMBER, CATEGORY, DATE, OUT = "number", "category", "date", "left out"
 FEW = 12  # distinct whole numbers: up to so many are a category
 REPEATS = 2  # rows for each distinct text: with fewer there is nothing to learn
 LEAST = 30  # rows: with fewer a column may count them by chance
@@ -41,7 +42,7 @@ class Column:
     """A column of the training table.
 
     Attributes:
-        use: "number", "category" or "left out".
+        use: "number", "category", "date" or "left out".
         why: the reason, in words.
         about: what a person should look at: "mixed" (nearly numbers) or "text"; else "".
         distinct: number of distinct values.
@@ -95,6 +96,11 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
     if test is not None:
         odd = pd.concat([texts[~np.isfinite(values)], tested[~np.isfinite(values_test)]])
         use, why, about = _use(counts, None if len(odd) else values, missing)
+        if len(odd) == len(texts) + len(tested) and (form := _date_form(counts.index, tested)):
+            return Column(
+                str(train.name), DATE, f"dates as {form}", "", len(counts), missing, missing_test,
+                shown,
+            )  # fmt: skip
         bare, plain = odd.str.replace(SIGNS, "", regex=True), len(texts) + len(tested) - len(odd)
         likely = np.isfinite(numbers(bare)) | bare.str.fullmatch(COMMAS).to_numpy(bool)
         many = len(counts) - odd.nunique() > FEW or likely.all()
@@ -105,6 +111,14 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
         elif use == CATEGORY and len(counts) > FEW and not counts.index.isin(tested).any():
             use, why = OUT, "none of its values is in the test set"
     return Column(str(train.name), use, why, about, len(counts), missing, missing_test, shown)
+
+
+def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
+    """Return the form of dates that all texts of the training and the test table have; "": none."""
+    texts = distinct.to_series()
+    form = dates.form(texts[: dates.TRIED])
+    has_year = form == dates.ISO or "%Y" in form or "%y" in form
+    return form if has_year and dates.fits(pd.concat([texts, tested]), form) else ""
 
 
 def _use(counts: pd.Series, values: np.ndarray | None, missing: float) -> tuple[str, str, str]:
@@ -152,6 +166,7 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
     """Add findings on the columns of a table."""
     uses = [column.use for column in every]
     text = f"a table: {uses.count(NUMBER)} columns of numbers, {uses.count(CATEGORY)} of categories"
+    text += f", {uses.count(DATE)} of dates" if DATE in uses else ""
     findings.chosen("inputs", text)
     reasons: dict[str, list[str]] = {}
     for column in every:

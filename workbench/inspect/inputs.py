@@ -16,7 +16,7 @@ from pipeline.data import duplicates, table_features
 from pipeline.data.image_arrays import Source
 from pipeline.errors import DataError
 from workbench.inspect import columns, refusals
-from workbench.inspect.columns import CATEGORY, NUMBER, Column
+from workbench.inspect.columns import CATEGORY, DATE, NUMBER, Column
 from workbench.inspect.folder import ARRAYS, TESTS, TRAINS, Findings
 from workbench.inspect.tables import Contents
 
@@ -198,10 +198,11 @@ def of_table(contents: Contents, findings: Findings) -> Inputs | None:
     every = tuple(
         columns.judge(labelled[name], tested.get(name)) for name in others if name not in nameless
     )
-    numbers, categories = (
-        tuple(column.name for column in every if column.use == use) for use in (NUMBER, CATEGORY)
+    numbers, categories, dates = (
+        tuple(column.name for column in every if column.use == use)
+        for use in (NUMBER, CATEGORY, DATE)
     )
-    read, test_ids = [*numbers, *categories], contents.sample_ids
+    read, test_ids = [*numbers, *categories, *dates], contents.sample_ids
     if not read:
         _refuse_unread(contents, every)
         return None
@@ -212,6 +213,7 @@ def of_table(contents: Contents, findings: Findings) -> Inputs | None:
         test_csv=contents.test,
         numeric_columns=numbers,
         categorical_columns=categories,
+        date_columns=dates,
         most_categories=min(most + 2, MOST_CATEGORIES) if categories else MOST_CATEGORIES,
     )
     columns.describe(every, findings)

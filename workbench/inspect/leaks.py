@@ -121,7 +121,7 @@ def describe(
         if sign:
             text = f"{name!r}: {sign}. If rows with the same value are related (one patient, one "
             text += f"scene), set data.group_column={name!r}"
-            for kind in ("numeric_columns", "categorical_columns"):
+            for kind in ("numeric_columns", "categorical_columns", "date_columns"):
                 if name in getattr(inputs.data, kind):
                     text += f", and take it out of {kind}"
             findings.unknown("groups", text)

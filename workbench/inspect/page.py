@@ -57,7 +57,7 @@ def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> P
     inputs, classes, rows = found.inputs, found.target.classes, len(found.labels)
     data, headers = inputs.data, inputs.headers
     broken = [*inputs.train.broken.items(), *inputs.test.broken.items()]
-    read = len(data.numeric_columns) + len(data.categorical_columns)
+    read = len(data.input_columns)
     tiles = {
         "inputs": data.kind,
         "target": found.target.kind,

@@ -27,6 +27,7 @@ SIDES = (224, 288, 384)  # pixels, for pretrained networks
 ROUND = 32
 LEAST_SIDE = 32  # pixels; keras.applications refuses smaller images
 FEW_ROWS = 1000
+MANY_ROWS = 5_000  # of a table; with fewer "tabular" overfits (docs/dev/findings.md)
 MOST_FOLDED = 100_000  # rows: with more, one held-out part is large enough
 FOLDS = 5
 MOST_TABLE = 256  # rows a step
@@ -222,8 +223,8 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
     tried: list[tuple[Network, Speed]] = []  # the best first
     if task.data.kind == "table":
         network = for_table(task)
-        # A step of such a network takes about a millisecond on two cores, measured.
-        step = 2e-3 / _config(task, network, 1, 1).batch
+        # A step takes about 1 ms on two cores, of "tabular" 6 (measured 2026-11-28).
+        step = (8e-3 if network.model == "tabular" else 2e-3) / _config(task, network, 1, 1).batch
         tried = [(network, Speed(step, setup=6.0, decodes=math.inf))]
     elif plan.machine == TPU:
         tried = [(each, on_tpu(_config(task, each, 1, 1), each)) for each in for_tpu(task)]
@@ -265,6 +266,9 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
 
 def for_table(task: Task) -> Network:
     """Return the network for a table."""
+    if task.rows >= MANY_ROWS:
+        why = f"for {task.rows:,} rows of a table: it follows thresholds as boosting does"
+        return Network("tabular", {}, task.data, 0.0, why, enough=1, most=40, batch=MOST_TABLE)
     width, depth, dropout = (32, 1, 0.3) if task.rows < FEW_ROWS else (128, 2, 0.2)
     options = {"width": width, "depth": depth, "dropout": dropout}
     why = f"for {task.rows:,} rows of a table"
@@ -346,7 +350,8 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
     rows, moved, fields = task.split(folds)[0], 1, dict[str, Any]()
     if data.kind == "table":  # a rehearsal hides a fifth of the rows
         batch, times = batch_of(4 * rows // 5, network.batch, ADAM_STEPS_PER_EPOCH), 1.0
-        numbers: dict[str, Any] = {"base_rate": 3e-3, "base_batch": BASE}
+        rate = 7e-4 if network.model == "tabular" else 3e-3
+        numbers: dict[str, Any] = {"base_rate": rate, "base_batch": BASE}
         numbers["weight_decay"] = 0.05 if few else 0.02
     else:
         batch = batch_of(task.split(1)[0], network.batch)
@@ -388,7 +393,7 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
     if data.kind == "table":
         steps, why = ADAM_STEPS_PER_EPOCH, "Adam's scaled rate was not seen to hold"
     reasons = {
-        "model": f"{network.model} {network}: {network.why}",
+        "model": f"{f'{network.model} {network}'.strip()}: {network.why}",
         "batch": f"{config.batch} rows a step: with under {steps} steps an epoch, {why}",
     }
     if config.folds:

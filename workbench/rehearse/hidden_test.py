@@ -243,7 +243,7 @@ class HiddenTest:
             if own.is_file():
                 columns = csv_files.header(own, DataError, ADVICE)
             elif data.kind == "table":  # nothing but inputs: another column may tell the label
-                columns = [keys[0], *data.numeric_columns, *data.categorical_columns]
+                columns = [keys[0], *data.input_columns]
             else:
                 columns = [keys[0], *(str(name) for name in table if name not in {*keys, *hidden})]
             test = table.drop(columns=list(data.labels), errors="ignore")

@@ -27,7 +27,12 @@ STRIDED = replace(
 )
 
 
-@pytest.mark.parametrize("config", [DIGITS, SMALL_WRN, STRIDED], ids=lambda config: config.model)
+TABULAR = replace(configs.load("diabetes"), model="tabular", model_options={"width": 8})
+
+
+@pytest.mark.parametrize(
+    "config", [DIGITS, SMALL_WRN, STRIDED, TABULAR], ids=lambda config: config.model
+)
 def test_a_model_takes_its_inputs_and_gives_float32_logits(config):
     """Also under a policy that computes in another type. Each layer with weights has a name of its
     own: one that Keras counts up differs from one session to the next. BatchNorm's momentum is the
@@ -42,7 +47,7 @@ def test_a_model_takes_its_inputs_and_gives_float32_logits(config):
     finally:
         keras.config.set_dtype_policy("float32")
 
-    assert found.shape == (2, config.num_classes)
+    assert found.shape == (2, config.outputs)
     assert keras.backend.standardize_dtype(found.dtype) == "float32"
     paths = [weight.path for weight in built.weights]
     assert paths == [weight.path for weight in first.weights] and len(set(paths)) == len(paths)
