@@ -9,6 +9,7 @@ from typing import Any
 
 from pipeline import config as config_module
 from pipeline.command_line import FOLDER, Commands, refuse_missing_input, show
+from pipeline.errors import ConfigError
 from pipeline.runtime import backend
 from workbench.inspect import command as inspect_command
 from workbench.options import BASE, BENCH, INSPECT, LARGEST, PLAN, SWEEP, TITLE
@@ -73,6 +74,10 @@ def scale_check(
     """Check a config's learning rate (`workbench.scale_check`), or sweep five; draw the result, and
     return it with its exit code.
     """
+    if sweep and batch is not None:
+        raise ConfigError(
+            f"--sweep --batch {batch}: a sweep takes the config's own batch.\nLeave --batch out."
+        )
     backend.choose("jax")
     config = config_module.load(name)
     refuse_missing_input(folder)

@@ -107,7 +107,7 @@ class Data(Checked):
             None: the one that the column is called, else the second in alphabetical order.
         numeric_columns, categorical_columns: of a "table", the inputs of the model;
             `invoke inspect` proposes them.
-        date_columns: of a "table": days or moments in any form that is the same in the whole
+        date_columns: of a "table": days or moments in a usual form that is the same in the whole
             column. A model gets days since 1970, month, day, weekday and hour of each, and the
             days between each two.
         most_categories: that are distinguished in one column; rarer ones count as unknown.

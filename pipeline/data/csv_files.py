@@ -1,6 +1,6 @@
 """Tables: CSV, and parquet by pyarrow. A text stays as the file has it: "001" stays "001", and "NA"
-stays "NA". Commas, semicolons, tabs or bars separate the fields, as the header shows. Where it is
-no comma, a comma may be the decimal sign: "3,5" is read as "3.5".
+stays "NA". Commas, semicolons, tabs or bars separate the fields, as the header shows. A number has
+a decimal point: "3,5" may be two labels.
 
 Python's csv module checks each row before pandas reads the table: pandas would fill rows that are
 shorter than the header, and cut longer ones. A parquet table is read as the CSV that pandas makes
@@ -26,7 +26,6 @@ from pipeline.runtime import mounts
 MISSING = {"", "NA", "N/A", "n/a", "#N/A", "NaN", "nan", "null", "NULL", "None", "<NA>", "?", "-"}
 PARQUET = ".parquet"
 SEPARATORS = ",;\t|"  # of fields; where a header holds two of them equally often, the earlier one
-DECIMAL = r"-?\d*,\d+"
 
 
 def as_numbers(column: pd.Series) -> pd.Series:
@@ -94,8 +93,6 @@ def read(
             keep_default_na=False,
             na_values={name: list(MISSING) for name in kept if name in numbers},
         )
-        if between != ",":
-            table = table.apply(_with_points)
     missing = [name for name in required if name not in kept]
     if missing or (required and not len(table)):
         there = ", ".join(header(path, kind, advice)[:20])
@@ -190,18 +187,6 @@ def _separator(file: TextIO) -> str:
     # Outside quotes: a column may be called "length, in mm".
     plain = re.sub(r'"[^"]*"', "", header)
     return max(SEPARATORS, key=plain.count)
-
-
-def _with_points(column: pd.Series) -> pd.Series:
-    """Return a column of texts with decimal points, where each is a number, some with a comma."""
-    if pd.api.types.is_numeric_dtype(column):
-        return column
-    texts = column.fillna("").astype(str).str.strip()
-    commas = texts.str.fullmatch(DECIMAL)
-    whole = texts.str.fullmatch(r"-?\d+") | texts.isin(MISSING)
-    if not commas.any() or not (commas | whole).all():
-        return column
-    return column.where(~commas, texts.str.replace(",", "."))
 
 
 def _rows(file: TextIO) -> Iterator[list[str]]:

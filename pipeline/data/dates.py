@@ -18,6 +18,9 @@ from pipeline.data.csv_files import MISSING, check_column
 
 ISO = "ISO8601"  # pandas' name for 2026-11-28, 2026-11-28T10:30:00Z and others of that standard
 TRIED = 100  # texts of a column from which forms are guessed
+# Forms that pandas does not guess.
+MORE = ("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y", "%b-%y", "%B %Y", "%b %Y")
+NEVER = "0000-00-00"  # as MySQL writes a missing date
 YEARS = (1678, 2261)  # pandas before 3.0 knows no others
 
 
@@ -36,10 +39,21 @@ def form(column: pd.Series) -> str:
             for day_first in (False, True)
             for text in texts[:TRIED]
         ]
-    forms = dict.fromkeys([ISO, *filter(None, guesses)])
+    forms = dict.fromkeys([ISO, *filter(None, guesses), *MORE])
     read = {each: int(_moments(texts, each).notna().sum()) for each in forms}
     best = max(read, key=lambda each: read[each])
     return best if read[best] else ""
+
+
+def is_ambiguous(texts: pd.Series, expected: str) -> bool:
+    """Return whether day and month could be exchanged in each text of a column."""
+    other = expected.translate(str.maketrans("dm", "md"))
+    return (
+        other != expected
+        and expected != ISO
+        and {"%d", "%m"} <= {other[place : place + 2] for place in range(len(other))}
+        and fits(texts, other)
+    )
 
 
 def fits(texts: pd.Series, expected: str) -> bool:
@@ -85,7 +99,7 @@ def numbers(
 
 def _clean(column: pd.Series) -> pd.Series:
     texts = column.astype(object).map(str).str.strip()
-    return texts.mask(texts.isin(MISSING))
+    return texts.mask(texts.isin(MISSING) | texts.str.startswith(NEVER))
 
 
 def _moments(texts: pd.Series, expected: str) -> pd.Series:

@@ -190,7 +190,8 @@ def tabular(
         dropout: share of the features dropped after each layer, in training.
     """
     del batchnorm_momentum
-    x, count = layers.Flatten(name="flatten")(features), features.shape[-1]
+    x = layers.Flatten(name="flatten")(features)
+    count = x.shape[-1]
     angles = layers.EinsumDense(
         "bf,fk->bfk",
         (count, frequencies),

@@ -149,6 +149,19 @@ def test_dates_of_any_form_become_numbers_and_sizes_do_not(tmp_path):
     assert np.corrcoef(found.inputs[:, between], found.labels[:, 0])[0, 1] > 0.999
 
 
+def test_day_and_month_that_could_be_exchanged_are_named(tmp_path):
+    random = np.random.default_rng(0)
+    days, more = (pd.Series(random.integers(1, 13, 200)).map("{:02d}".format) for _ in range(2))
+    table = pd.DataFrame({"sold_on": days + "/" + more + "/2025", "made_on": days + "/25/2025"})
+    table["never"] = "2025-01-01"
+
+    text, config = said(columns(tmp_path, table.assign(sold=random.normal(size=200)), 40))
+
+    assert config.data.date_columns == ("sold_on", "made_on")
+    assert "unknown dates: sold_on: dates as %m/%d/%Y, or the day comes first" in text
+    assert "chosen dates: made_on: dates as %m/%d/%Y\n" in text
+
+
 # Which table is the test set
 
 

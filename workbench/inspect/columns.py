@@ -44,7 +44,8 @@ class Column:
     Attributes:
         use: "number", "category", "date" or "left out".
         why: the reason, in words.
-        about: what a person should look at: "mixed" (nearly numbers) or "text"; else "".
+        about: what a person should look at: "mixed" (nearly numbers), "text", or "exchanged" (day
+            and month of a date could be); else "".
         distinct: number of distinct values.
         missing: share of the rows without a value.
         missing_test: the same of the test table; None where it has no such column.
@@ -96,10 +97,11 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
     if test is not None:
         odd = pd.concat([texts[~np.isfinite(values)], tested[~np.isfinite(values_test)]])
         use, why, about = _use(counts, None if len(odd) else values, missing)
-        if len(odd) == len(texts) + len(tested) and (form := _date_form(counts.index, tested)):
+        form = _date_form(counts.index, tested) if len(odd) == len(texts) + len(tested) else ""
+        if form and (len(counts) > 1 or missing):
             return Column(
-                str(train.name), DATE, f"dates as {form}", "", len(counts), missing, missing_test,
-                shown,
+                str(train.name), DATE, f"dates as {form}", _exchanged(texts, tested, form),
+                len(counts), missing, missing_test, shown,
             )  # fmt: skip
         bare, plain = odd.str.replace(SIGNS, "", regex=True), len(texts) + len(tested) - len(odd)
         likely = np.isfinite(numbers(bare)) | bare.str.fullmatch(COMMAS).to_numpy(bool)
@@ -119,6 +121,11 @@ def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
     form = dates.form(texts[: dates.TRIED])
     has_year = form == dates.ISO or "%Y" in form or "%y" in form
     return form if has_year and dates.fits(pd.concat([texts, tested]), form) else ""
+
+
+def _exchanged(texts: pd.Series, tested: pd.Series, form: str) -> str:
+    """Return "exchanged" if day and month of each date could be."""
+    return "exchanged" if dates.is_ambiguous(pd.concat([texts, tested]), form) else ""
 
 
 def _use(counts: pd.Series, values: np.ndarray | None, missing: float) -> tuple[str, str, str]:
@@ -176,6 +183,13 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
         elif column.about == "text":
             text = f"{column.name} is left out, since text is not supported: {column.why}"
             findings.warning("text", text)
+        elif column.use == DATE:
+            texts = f"{column.name}: {column.why}"
+            if column.about:
+                text = f"{texts}, or the day comes first: then write them as 2026-11-28"
+                findings.unknown("dates", text)
+            else:
+                findings.chosen("dates", texts)
         elif column.use == OUT:
             reasons.setdefault(column.why, []).append(column.name)
     for why, left_out in reasons.items():

@@ -20,10 +20,10 @@ TRAINS = re.compile("train", re.IGNORECASE)
 # Folders that accompany images.
 EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
 CSV, ARRAYS, RECORDS = ".csv", (".npy", ".npz"), (".tfrec", ".tfrecord", ".tfrecords")
-TABLES = (CSV, csv_files.PARQUET)
+TABLES = (CSV, ".tsv", csv_files.PARQUET)
 READ = (*TABLES, *ARRAYS, *RECORDS, *ENDINGS)
 UNPACK = {".csv.zip": "unzip {path} -d {to}", ".csv.gz": "gunzip {path}"}
-PACKED = (".zip", ".7z", ".gz", ".tar", ".rar", ".parquet", ".tsv", ".json", ".feather")
+PACKED = (".zip", ".7z", ".gz", ".tar", ".rar", ".parquet", ".json", ".feather")
 Images = Mapping[str, frozenset[str]]  # names of image files by their folder
 
 

@@ -123,8 +123,8 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
         raise DataError(
             f"{place / sample} has {len(wanted.columns)} columns "
             f"({shortened(wanted.columns)[:300]}) and {len(wanted)} rows; expected ids, at least "
-            "one column to predict, commas between them, and a row for each id.\n"
-            "Complete the download, write the tables with commas, or name another file: "
+            "one column to predict, and a row for each id.\n"
+            "Complete the download, or name another file: "
             "--sample FILE"
         )
     findings.found("sample submission", _described(sample, wanted, wanted.columns))

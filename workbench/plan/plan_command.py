@@ -4,7 +4,6 @@ import json
 import os
 import re
 from collections.abc import Callable, Mapping
-from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +12,7 @@ from formats import atomic_file
 from formats.errors import writing
 from pipeline.command_line import refuse_missing_input
 from pipeline.config import Config
-from pipeline.data import dataset
+from pipeline.data import csv_files, dataset
 from pipeline.errors import ConfigError
 from pipeline.runtime import backend
 from workbench.pages.html import render
@@ -134,6 +133,7 @@ def _counted(config: Config, given: Mapping[str, str]) -> Given:
 
 
 def _lines(path: Path) -> int | None:
-    with suppress(OSError), path.open("rb") as file:
-        return max(sum(1 for _ in file) - 1, 1)
-    return None
+    if not os.path.isfile(path):  # noqa: PTH113 - Path.is_file raises for a long name
+        return None
+    edit = "Complete the download, or give --images N."
+    return max(sum(1 for _ in csv_files.rows(path, ConfigError, edit)) - 1, 1)

@@ -214,7 +214,8 @@ def measured(
     if second.step > first.step:  # else there is one, or they are too noisy for a law
         law = AffineLaw.through(*((one.config.batch, one.step) for one in (first, second)))
         usual, source = law.of(config.batch), f"{first.source} and {second.source}"
-        return Interval.around(usual, NEAR), source
+        if law.fixed >= 0:  # else a step grows faster than its batch, which no line follows
+            return Interval.around(usual, NEAR), source
     near = min(ours.values(), key=lambda one: abs(one.config.batch - config.batch))
     share = NEAR if near.config.batch == config.batch else AGAIN
     return Interval.around(near.step * config.batch / near.config.batch, share), near.source

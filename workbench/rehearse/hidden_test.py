@@ -67,7 +67,7 @@ class HiddenTest:
         nothing = np.zeros((len(ids), 1))  # a split looks at no input
         self._examples = Examples(ids, nothing, values, self._target, groups)
         self._files = self._files_of(ids)
-        self._names = _names(config, ids, self._files)
+        self._names = _names(config, ids)
         self._own = _own_sample(folder, data.sample_submission)
         self.test_ids = () if self._own is None else tuple(self._own.iloc[:, 0])
         self._test_files = self._files_of(self.test_ids, test=True) if self.test_ids else {}
@@ -391,7 +391,7 @@ def _groups(
     return np.array([known.get(name, len(ids) + row) for row, name in enumerate(ids)], np.int32)
 
 
-def _names(config: Config, ids: tuple[str, ...], files: dict[int, list[str]]) -> tuple[str, ...]:
+def _names(config: Config, ids: tuple[str, ...]) -> tuple[str, ...]:
     """Return the ids of the rows in a test set: "cats/1.jpg" would tell the label."""
     if config.data.train_csv is not None or config.data.kind != "images":
         return ids
