@@ -309,6 +309,9 @@ def check(path: Path, sample: Path, *, within: Range | None = None, constant: bo
     """
     table, wanted = (csv_files.read(each, SubmissionError, AGAIN) for each in (path, sample))
     problems = _problems(table, wanted, within)
+    between, expected = (csv_files.separator(each) for each in (path, sample))
+    if between != expected:
+        problems = [f"{between!r} separates its fields; expected {expected!r}"]
     rows = table.iloc[:, 1:].drop_duplicates()
     if not problems and len(table) >= MANY and len(rows) == 1 and not constant:
         shown = ", ".join(f"{name} {text!r}" for name, text in list(rows.iloc[0].items())[:5])

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.data import csv_files
-from pipeline.errors import DataError
+from pipeline.errors import DataError, SubmissionError
 from pipeline.infer import submission
 
 HEADER = ["id", "length, in mm", "note"]
@@ -58,3 +58,6 @@ def test_a_submission_has_the_separator_of_the_sample(tmp_path):
     submission.write(tmp_path / "s.csv", sample, ["2", "1"], {"label": ["4", "3"]})
 
     assert (tmp_path / "s.csv").read_text() == "id;label\n1;3\n2;4\n"
+    other = written(tmp_path / "other.csv", [["id", "label"], ["1", "3"], ["2", "4"]], ",")
+    with pytest.raises(SubmissionError, match="',' separates its fields; expected ';'"):
+        submission.check(other, sample)

@@ -39,7 +39,7 @@ def paced(monkeypatch) -> Callable[[float, float], None]:
     """
 
     def set_pace(image: float, compile_seconds: float) -> None:
-        timed = lambda config: probe.Probed(image * config.batch, 0.0, 0.0, compile_seconds)  # noqa: E731
+        timed = lambda config: probe.Probed(image * config.batch, waits=0.0, setup=compile_seconds)  # noqa: E731
         monkeypatch.setattr(probe, "of_step", timed)
         monkeypatch.setattr(session, "age", lambda: 10.0)
 
