@@ -23,6 +23,19 @@ def orders(tmp_path: Path) -> tuple[Config, Path]:
     return configs.load("orders"), tmp_path / "orders"
 
 
+def test_a_reader_finds_its_tables_separated_as_they_are_in_the_folder(orders, tmp_path):
+    config, folder = orders
+    for name in ("train.csv", "test.csv"):
+        pd.read_csv(folder / name, dtype=str).to_csv(folder / name, sep=";", index=False)
+
+    written(config, folder, tmp_path)
+
+    header = (folder / "train.csv").read_text().partition("\n")[0]
+    for part in ("seen", "rerun"):
+        assert (tmp_path / part / "train.csv").read_text().partition("\n")[0] == header
+        assert ";" in (tmp_path / part / "test.csv").read_text().partition("\n")[0]
+
+
 def test_a_custom_reader_trains_without_the_hidden_rows_and_may_read_files_beside(orders, tmp_path):
     config, folder = orders
     ids = dataset.read_training(folder, config).ids

@@ -189,7 +189,8 @@ class HiddenTest:
                 self._place(path, out / path)
         if data.train_csv is not None and data.kind != "tfrecords":
             table = csv_files.read(self._folder / data.train_csv, DataError, ADVICE)
-            _write(table.iloc[self.train], out / data.train_csv)
+            between = csv_files.separator(self._folder / data.train_csv)
+            _write(table.iloc[self.train], out / data.train_csv, between)
         if data.kind == "arrays":
             images = self._images(data.train_array, self.labelled)
             _write(images[self.train], out / data.train_array)
@@ -238,7 +239,8 @@ class HiddenTest:
             records.as_test(self._folder, data, out, rows, names)
         own = self._folder / data.test_csv
         if data.kind in ("pixels", "table", "custom") or (data.kind == "arrays" and own.is_file()):
-            table = csv_files.read(self._folder / str(data.train_csv), DataError, ADVICE).iloc[rows]
+            source = self._folder / str(data.train_csv)
+            table = csv_files.read(source, DataError, ADVICE).iloc[rows]
             keys, hidden = self._keys(), {*data.labels, *data.row_columns}
             if own.is_file():
                 columns = csv_files.header(own, DataError, ADVICE)
@@ -248,9 +250,9 @@ class HiddenTest:
                 columns = [keys[0], *(str(name) for name in table if name not in {*keys, *hidden})]
             test = table.drop(columns=list(data.labels), errors="ignore")
             test = test.reindex(columns=columns, fill_value="")
-            _write(
-                test.assign(**{key: names for key in keys if key in columns}), out / data.test_csv
-            )
+            test = test.assign(**{key: names for key in keys if key in columns})
+            between = csv_files.separator(own if own.is_file() else source)
+            _write(test, out / data.test_csv, between)
 
     def _write_own_test(self, out: Path) -> None:
         """Write the folder's own test set, cut to `test_ids`."""
@@ -265,7 +267,7 @@ class HiddenTest:
             key = next((name for name in self._keys() if name in table.columns), None)
             if key is not None:  # else it is in the order of the sample
                 kept = np.flatnonzero(table[key].isin(self.test_ids))
-            _write(table.iloc[kept], out / data.test_csv)
+            _write(table.iloc[kept], out / data.test_csv, csv_files.separator(own))
         if data.kind == "arrays":
             _write(self._images(data.test_array, every)[kept], out / data.test_array)
         if data.kind == "tfrecords":
@@ -414,8 +416,12 @@ def _named_by(
     return found
 
 
-def _write(content: pd.DataFrame | np.ndarray, target: Path) -> None:
-    """Write a table or an array to a new file, by the ending of its name."""
+def _write(content: pd.DataFrame | np.ndarray, target: Path, between: str = ",") -> None:
+    """Write a table or an array to a new file, by the ending of its name.
+
+    Args:
+        between: separates the fields of a CSV.
+    """
     with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         target.unlink(missing_ok=True)  # it may be a link to the user's own file
@@ -423,7 +429,7 @@ def _write(content: pd.DataFrame | np.ndarray, target: Path) -> None:
             if csv_files.is_parquet(target):
                 content.astype("string").to_parquet(target, index=False)
             else:
-                content.to_csv(target, index=False, lineterminator="\n")
+                content.to_csv(target, sep=between, index=False, lineterminator="\n")
         elif target.suffix == ".npz":
             np.savez(target, content)
         else:
