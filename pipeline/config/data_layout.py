@@ -110,6 +110,7 @@ class Data(Checked):
         date_columns: of a "table": days or moments in a usual form that is the same in the whole
             column. A model gets days since 1970, month, day, weekday and hour of each, and the
             days between each two.
+        day_first: of dates whose day and month could be exchanged, as 03/04/2026, the day is first.
         most_categories: that are distinguished in one column; rarer ones count as unknown.
         suffix: of the image files: "" where ids are whole file names, "*" for any of .png, .jpg,
             .jpeg, .jfif, .webp, .bmp, .gif, .tif and .tiff, in small letters or capitals.
@@ -172,6 +173,7 @@ class Data(Checked):
     numeric_columns: Columns = ()
     categorical_columns: Columns = ()
     date_columns: Columns = ()
+    day_first: Flag = False
     most_categories: Annotated[int, whole(2, 10**5)] = 64
     suffix: Annotated[str, choice(*ENDINGS, "", "*")] = ".png"
     crop_padding: Annotated[int, SIDE, AUGMENTS] = 0

@@ -19,15 +19,16 @@ from pipeline.data.csv_files import MISSING, check_column
 ISO = "ISO8601"  # pandas' name for 2026-11-28, 2026-11-28T10:30:00Z and others of that standard
 TRIED = 100  # texts of a column from which forms are guessed
 # Forms that pandas does not guess.
-MORE = ("%m/%d/%y", "%d/%m/%y", "%d.%m.%y", "%d-%b-%y", "%b-%y", "%B %Y", "%b %Y")
+MORE = ("%d.%m.%y", "%d-%b-%y", "%b-%y", "%B %Y", "%b %Y")
 NEVER = "0000-00-00"  # as MySQL writes a missing date
 YEARS = (1678, 2261)  # pandas before 3.0 knows no others
 
 
-def form(column: pd.Series) -> str:
+def form(column: pd.Series, *, day_first: bool = False) -> str:
     """Return the form that most texts of a column have, as pandas names it; "" if none is a date.
 
-    Where day and month cannot be told apart, the month comes first, as pandas reads it.
+    Args:
+        day_first: where day and month could be exchanged, the day comes first.
 
     >>> form(pd.Series(["03/04/2026", "25/12/2026"])), form(pd.Series(["2026-04-03", "NA"]))
     ('%d/%m/%Y', 'ISO8601')
@@ -35,11 +36,14 @@ def form(column: pd.Series) -> str:
     texts = pd.Series(_clean(column).dropna().unique(), dtype=object)
     with warnings.catch_warnings(action="ignore"):  # the other order of day and month
         guesses = [
-            guess_datetime_format(text, dayfirst=day_first)
-            for day_first in (False, True)
+            guess_datetime_format(text, dayfirst=first)
+            for first in (day_first, not day_first)
             for text in texts[:TRIED]
         ]
-    forms = dict.fromkeys([ISO, *filter(None, guesses), *MORE])
+    short = ["%m/%d/%y", "%d/%m/%y"]
+    forms = dict.fromkeys(
+        [ISO, *filter(None, guesses), *sorted(short, reverse=not day_first), *MORE]
+    )
     read = {each: int(_moments(texts, each).notna().sum()) for each in forms}
     best = max(read, key=lambda each: read[each])
     return best if read[best] else ""

@@ -101,7 +101,7 @@ def fit(table: pd.DataFrame, data: Data, path: Path) -> Encoding:
         wrong = (np.abs(values) > MOST) | (not len(known))
         check_column(path, table[name], wrong, f"numbers up to {MOST:g}", edit)
         numbers[name] = scale_of(known)
-    forms = {name: dates.form(table[name]) for name in data.date_columns}
+    forms = {name: dates.form(table[name], day_first=data.day_first) for name in data.date_columns}
     derived = data.number_names[len(numbers) :]
     for name, values in zip(derived, dates.numbers(table, forms, path), strict=True):
         known = values[np.isfinite(values)]

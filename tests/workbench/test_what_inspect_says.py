@@ -158,7 +158,10 @@ def test_day_and_month_that_could_be_exchanged_are_named(tmp_path):
     text, config = said(columns(tmp_path, table.assign(sold=random.normal(size=200)), 40))
 
     assert config.data.date_columns == ("sold_on", "made_on")
-    assert "unknown dates: sold_on: dates as %m/%d/%Y, or the day comes first" in text
+    assert (
+        "unknown dates: sold_on: dates as %m/%d/%Y; if the day comes first, set data.day_first"
+        in text
+    )
     assert "chosen dates: made_on: dates as %m/%d/%Y\n" in text
 
 

@@ -186,7 +186,7 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
         elif column.use == DATE:
             texts = f"{column.name}: {column.why}"
             if column.about:
-                text = f"{texts}, or the day comes first: then write them as 2026-11-28"
+                text = f"{texts}; if the day comes first, set data.day_first=True"
                 findings.unknown("dates", text)
             else:
                 findings.chosen("dates", texts)

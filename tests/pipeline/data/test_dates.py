@@ -1,6 +1,7 @@
 """Dates become numbers by the form that the training table has."""
 
 import json
+from dataclasses import replace
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -73,6 +74,15 @@ def test_the_test_table_is_read_by_the_form_of_the_training_table():
     found = table_features.encode(ambiguous, encoding, TABLE)
     assert np.array_equal(found[0], table_features.encode(table, encoding, TABLE)[1])
     assert found.shape == (1, *BOUGHT.shape)
+
+
+def test_the_config_says_whether_the_day_comes_first_where_it_could():
+    table = frame(price=["1", "2"], ordered=["03/04/2026", "05/06/2026"], sent=["03/04/26"] * 2)
+    table.loc[0, "sent"] = "25/04/26"  # no month
+
+    for day_first, form in ((False, "%m/%d/%Y"), (True, "%d/%m/%Y")):
+        found = table_features.fit(table, replace(BOUGHT, day_first=day_first), TABLE)
+        assert found.dates == {"ordered": form, "sent": "%d/%m/%y"}
 
 
 def test_a_row_has_the_parts_of_each_date_and_the_days_between_two():

@@ -31,6 +31,7 @@ from workbench.plan.plan import Inference, Plan
 from workbench.report import report, sections
 
 ROOT = Path(__file__).resolve().parents[3]
+DIFFERENCE = "predicted minus true"
 
 
 class Page(HTMLParser):
@@ -107,6 +108,20 @@ def test_each_of_the_worst_rows_has_its_own_picture_id_and_loss(tmp_path):
     losses = [-np.log(shares[row, NAMES.index(table["label"][row])]) for row in rows]
     for row, loss in zip(rows, losses, strict=True):
         assert f"loss {sections.number(loss, 3)} {table['id'][row]}" in shown.text
+
+
+def test_a_prediction_that_is_too_high_has_a_residual_above_zero(tmp_path):
+    run(tmp_path, target="regression")
+    table = pd.read_csv(tmp_path / "validation.csv")
+    table["prediction"] = table["label"] + np.arange(5, 5 + len(table))
+    table.to_csv(tmp_path / "validation.csv", index=False)
+
+    page = report.write(tmp_path).read_text()
+
+    drawn = page[page.index("Residuals") :].partition("</svg>")[0]
+    texts = re.findall(r"<text[^>]*>([^<]*)<", drawn)
+    ticks = [float(text.replace("\u2212", "-")) for text in texts[: texts.index(DIFFERENCE)]]
+    assert min(ticks) >= 0 and max(ticks) >= 5
 
 
 def harmless(shown: Page) -> bool:
