@@ -97,35 +97,43 @@ def judge(train: pd.Series, test: pd.Series | None) -> Column:
     if test is not None:
         odd = pd.concat([texts[~np.isfinite(values)], tested[~np.isfinite(values_test)]])
         use, why, about = _use(counts, None if len(odd) else values, missing)
-        form = _date_form(counts.index, tested) if len(odd) == len(texts) + len(tested) else ""
-        if form and (len(counts) > 1 or missing):
-            return Column(
-                str(train.name), DATE, f"dates as {form}", _exchanged(texts, tested, form),
-                len(counts), missing, missing_test, shown,
-            )  # fmt: skip
-        bare, plain = odd.str.replace(SIGNS, "", regex=True), len(texts) + len(tested) - len(odd)
-        likely = np.isfinite(numbers(bare)) | bare.str.fullmatch(COMMAS).to_numpy(bool)
-        many = len(counts) - odd.nunique() > FEW or likely.all()
-        if len(odd) and many and plain + likely.sum() > (~likely).sum():
-            named = ", ".join(f"{text[:SHOWN]!r}" for text in odd.unique()[:3])
-            share, about = plain / (plain + len(odd)), "mixed"
-            why = f"{share:.0%} are plain numbers, and others are such as {named}: {PLAIN}"
+        every, constant = len(texts) + len(tested), len(counts) == 1 and not missing
+        form = _date_form(counts.index, tested) if len(odd) == every and not constant else ""
+        if form:
+            use, why = DATE, f"dates as {form}"
+            about = "exchanged" if dates.is_ambiguous(pd.concat([texts, tested]), form) else ""
+        elif mixed := _mixed(odd, every, len(counts)):
+            why, about = mixed, "mixed"
         elif use == CATEGORY and len(counts) > FEW and not counts.index.isin(tested).any():
             use, why = OUT, "none of its values is in the test set"
     return Column(str(train.name), use, why, about, len(counts), missing, missing_test, shown)
 
 
 def _date_form(distinct: pd.Index, tested: pd.Series) -> str:
-    """Return the form of dates that all texts of the training and the test table have; "": none."""
+    """Return the form of dates that all texts of the training and the test table have, as a
+    training finds it; "": none.
+    """
     texts = distinct.to_series()
-    form = dates.form(texts[: dates.TRIED])
+    form = dates.form(texts) if dates.form(texts[: dates.TRIED]) else ""
     has_year = form == dates.ISO or "%Y" in form or "%y" in form
     return form if has_year and dates.fits(pd.concat([texts, tested]), form) else ""
 
 
-def _exchanged(texts: pd.Series, tested: pd.Series, form: str) -> str:
-    """Return "exchanged" if day and month of each date could be."""
-    return "exchanged" if dates.is_ambiguous(pd.concat([texts, tested]), form) else ""
+def _mixed(odd: pd.Series, every: int, distinct: int) -> str:
+    """Return why a column is nearly numbers, and what to write; "": it is not.
+
+    Args:
+        odd: the texts that are no numbers.
+        every: number of known texts.
+        distinct: number of distinct ones in the training table.
+    """
+    bare, plain = odd.str.replace(SIGNS, "", regex=True), every - len(odd)
+    likely = np.isfinite(numbers(bare)) | bare.str.fullmatch(COMMAS).to_numpy(bool)
+    many = distinct - odd.nunique() > FEW or likely.all()
+    if not (len(odd) and many and plain + likely.sum() > (~likely).sum()):
+        return ""
+    named = ", ".join(f"{text[:SHOWN]!r}" for text in odd.unique()[:3])
+    return f"{plain / every:.0%} are plain numbers, and others are such as {named}: {PLAIN}"
 
 
 def _use(counts: pd.Series, values: np.ndarray | None, missing: float) -> tuple[str, str, str]:
