@@ -413,9 +413,11 @@ def workplace(place: Path) -> Iterator[Path]:
     """
     busy = f"Another process works in {place}.\nWhen it is done, run the same command again."
     with writing(place):
-        place.mkdir(mode=0o700, parents=True, exist_ok=True)
+        place.parent.mkdir(parents=True, exist_ok=True)
     lock = place.with_name(f"{place.name}.lock")
     with locked(lock, busy):
+        with writing(place):  # not before: the other process may remove the folder
+            place.mkdir(mode=0o700, exist_ok=True)
         try:
             yield place
         except KEPT:
