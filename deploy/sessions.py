@@ -242,7 +242,10 @@ def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
     for _ in range(LOOKS - 1):
         try:
             return (yield from output.pull(kaggle, run, records.project.runs))
-        except (RunFailed, Busy):
+        except Busy as error:
+            yield Note(f"{str(error).splitlines()[0]} Trying again")
+            time.sleep(kaggle.pace.most)
+        except RunFailed:
             time.sleep(kaggle.pace.most)
     return (yield from output.pull(kaggle, run, records.project.runs))
 
