@@ -2,8 +2,8 @@
 
 Memory is what the compiler allots: libtpu for a TPU, XLA for this machine's CPU. For GPUs, whose
 compiler wants to see one, the step is compiled for that many cores of a TPU, in their precision: an
-estimate. Time is that of earlier runs of the network,
-else the limits of the cores and the share of them that networks reach.
+estimate. Time is that of earlier runs of the network; else it follows from the limits of the cores
+and the share of them that networks reach.
 """
 
 import math
