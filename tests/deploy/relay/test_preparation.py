@@ -171,7 +171,8 @@ def test_a_training_whose_sources_kaggle_refused_goes_without_the_next_time(
         push(TRAIN)
 
     assert preparer.sources[TRAIN, push(TRAIN)] == []
-    assert any("Kaggle refused a source of a training since then" in line for line in shown)
+    told = [line for line in shown if "Kaggle refused a source of a training since then" in line]
+    assert "To prepare: invoke push-prepare --again" in told[0]
 
 
 def test_a_push_without_an_accelerator_asks_for_no_quota(live, ours, local):
