@@ -1,6 +1,6 @@
 """What `python -m workbench plan --for cpu` predicts, beside trainings on this machine.
 
-Three networks that ship, in two precisions and with two feeds. Plan and training take turns.
+Four networks that ship, in two precisions and with two feeds. Plan and training take turns.
 `python -m benchmarks.plan CONFIG DATA OUT` trains in a process of its own.
 """
 
@@ -26,6 +26,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "small_cnn": {"width": 24},
     "strided_resnet": {"width": 32},
     "mlp": {"width": 1024, "depth": 3},
+    "wide_resnet": {"k": 1, "n": 1, "kernel_size": 3},
 }
 PRECISIONS, FEEDS = ("float32", "mixed_bfloat16"), ("host", "device")
 NAMES = "trained", "planned"
