@@ -120,7 +120,9 @@ def test_a_local_change_shows_in_the_provenance(root):
     (root / "pipeline" / "model.py").write_text("changed = True\n")
 
     assert len(ours.code.git_commit) == 40
-    assert [one.code.git_dirty for one in (ours, mine, build(root))] == [False, True, True]
+    later = build(root)
+    assert [one.code.git_dirty for one in (ours, mine, later)] == [False, True, True]
+    assert "with local changes" in sources(later)[0]
     assert written(mine)["pipeline/configs/mine.py"] == "CONFIG = 2"
     assert json.loads(written(mine)["bundle.json"])["config"] == "mine"
 
