@@ -31,6 +31,7 @@ MANY_ROWS = 5_000  # of a table; with fewer "tabular" overfits (docs/dev/finding
 MOST_FOLDED = 100_000  # rows: with more, one held-out part is large enough
 FOLDS = 5
 MOST_TABLE = 256  # rows a step
+PATIENCE = 8  # epochs without a better one, of 40: some tables are known by heart after ten
 MOST_BYTES = 100e9  # of decoded images in the memory of a TPU's host
 ENOUGH_IMAGES = 240_000  # images that a network from scratch should see on a CPU, if there is time
 
@@ -102,8 +103,7 @@ class Task:
     @property
     def folds(self) -> tuple[int, ...]:
         """The numbers of folds to try, the better one first; 1 is one held-out part."""
-        most = FEW_ROWS - 1 if self.data.kind == "table" else MOST_FOLDED
-        return (FOLDS, 1) if self.rarest >= 2 * FOLDS and self.rows <= most else (1,)
+        return (FOLDS, 1) if self.rarest >= 2 * FOLDS and self.rows <= MOST_FOLDED else (1,)
 
     def split(self, folds: int) -> tuple[int, int]:
         """Return how many rows train and validate."""
@@ -268,7 +268,7 @@ def for_table(task: Task) -> Network:
     """Return the network for a table."""
     if task.rows >= MANY_ROWS:
         why = f"for {task.rows:,} rows of a table: it follows thresholds as boosting does"
-        return Network("tabular", {}, task.data, 0.0, why, enough=1, most=40, batch=MOST_TABLE)
+        return Network("tabular", {}, task.data, 0.0, why, enough=20, most=40, batch=MOST_TABLE)
     width, depth, dropout = (32, 1, 0.3) if task.rows < FEW_ROWS else (128, 2, 0.2)
     options = {"width": width, "depth": depth, "dropout": dropout}
     why = f"for {task.rows:,} rows of a table"
@@ -353,6 +353,7 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
         rate = 7e-4 if network.model == "tabular" else 3e-3
         numbers: dict[str, Any] = {"base_rate": rate, "base_batch": BASE}
         numbers["weight_decay"] = 0.05 if few else 0.02
+        fields = {"keep": "best", "patience": PATIENCE} if network.model == "tabular" else {}
     else:
         batch = batch_of(task.split(1)[0], network.batch)
         # Adam's scaled rate was not seen to hold for images: these are numbers for this batch.
@@ -403,6 +404,9 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
         why = why if task.rarest >= 2 * FOLDS else "a label with few rows"
         folds = f"none, because of {why}; {data.validation_fraction:.0%} of the rows validate"
     reasons["folds"] = folds
+    if config.patience:
+        reasons["keep"] = f"the epoch with the best validation score; {config.patience} epochs "
+        reasons["keep"] += "without a better one end a training, since more may learn by heart"
     if data.kind == "table":
         return reasons
     flips = "no flips, since grey images are often writing"
