@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import config as configs
+from pipeline.data import samples
 from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
 from pipeline.evaluate import metrics
@@ -77,9 +78,10 @@ def test_predictions_are_written_in_the_sample_s_order_or_the_older_file_stays(t
     path = tmp_path / "submission.csv"
     values = [str(number) for number in range(len(ids))]
 
-    assert submission.write(path, sample, ids[::-1], {"label": values[::-1]}) == len(ids)
+    asked = samples.read(sample)
+    assert submission.write(path, asked, ids[::-1], {"label": values[::-1]}) == len(ids)
     with pytest.raises(SubmissionError):
-        submission.write(path, sample, ids[1:], {"label": values[1:]})
+        submission.write(path, asked, ids[1:], {"label": values[1:]})
 
     with path.open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file)) == [
@@ -185,9 +187,11 @@ GRADE = Target("ordinal", ("0", "1", "2"))
 DIGITS = configs.load("digits")
 
 
-def form(target: Target, metric: str, *more) -> Form:
+def form(target: Target, metric: str, sample: Path, *more) -> Form:
     """Return the form of a submission for a metric of that name."""
-    return Form(target, metrics.find(metric, target.kind), *more)
+    return Form(
+        target, metrics.find(metric, target.kind), samples.read(sample, SubmissionError), *more
+    )
 
 
 def two_rows(folder: Path, header: str, row: str) -> Path:
