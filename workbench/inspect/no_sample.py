@@ -63,6 +63,9 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
     others = [name for name in headers if name != tested]
     train = train if train in others else _likeliest(called(others, LABELLED) or others, "train")
     columns, place = headers.get(train, ()), files.folder
+    if columns and files.images and not labels:
+        whole_table = csv_files.read(place / train, DataError, ADVICE)
+        refusals.refuse_masks(place / train, whole_table, columns)
     if tested in headers:
         key, ids = _ids(place / tested, headers[tested], columns)
         absent = [name for name in columns if name not in headers[tested]]
@@ -170,6 +173,8 @@ def _test_folder(files: Files) -> str:
     if not tops:
         files.refuse_packed("the test set", TESTS)
         refusals.refuse_kind(files)
+        if masks := refusals.mask_folder(files.images):
+            raise refusals.segmentation(f"{files.folder / masks} holds a mask for each image")
     several = f"{shortened(tops)} may be the test set" if tops else "nothing is called test"
     raise DataError(
         f"{mounts.listing(files.folder)}. There is no sample submission, and {several}; expected "

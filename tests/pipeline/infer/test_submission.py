@@ -55,6 +55,16 @@ def test_many_rows_that_are_all_alike_are_refused_unless_they_are_meant_so(tmp_p
     assert submission.check(path, sample, constant=True) == 30
 
 
+def test_without_a_sample_a_submission_is_checked_by_itself(tmp_path):
+    """Before it is spent: nothing on this machine has the ids of the competition."""
+    good = labelled(tmp_path / "good.csv", many(lambda n: n / 30))
+    wrong = written(tmp_path / "s.csv", [("id", "p"), ("a", "0.5"), ("a", "1.5"), ("b", "NaN")])
+
+    assert submission.check(good, None, within=(0, 1)) == 30
+    with pytest.raises(SubmissionError, match=r"(?s)repeated.*not filled in.*not from 0 to 1"):
+        submission.check(wrong, None, within=(0, 1))
+
+
 def test_all_problems_are_named_at_once(tmp_path, sample):
     """One correction, not one submission a problem. Out of range is a number only where there is
     a range.
@@ -197,7 +207,8 @@ def form(target: Target, metric: str, sample: Path, *more) -> Form:
 def two_rows(folder: Path, header: str, row: str) -> Path:
     """Write a sample of two ids, "7" and "05", in this order."""
     path = folder / "sample_submission.csv"
-    path.write_text(f"{header}\n7,{row}\n05,{row}\n")
+    rows = "".join(",".join(filter(None, (name, row))) + "\n" for name in ("7", "05"))
+    path.write_text(f"{header}\n{rows}")
     return path
 
 
