@@ -59,9 +59,10 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
         DataError: if there is no test set, or it is not clear what to predict.
     """
     tables = [name for name in headers if name != train]
-    tested = os.path.normpath(test) if test else _likeliest(called(tables, TESTS), "test")
+    tested = test or _likeliest(called(tables, TESTS), "test")
     others = [name for name in headers if name != tested]
-    train = train if train in others else _likeliest(called(others, LABELLED) or others, "train")
+    # A folder of class folders that somebody named is no table: it has no columns.
+    train = train or _likeliest(called(others, LABELLED) or others, "train")
     columns, place = headers.get(train, ()), files.folder
     if columns and files.images and not labels:
         whole_table = csv_files.read(place / train, DataError, ADVICE)
@@ -133,6 +134,8 @@ def _labels(
         absent: columns that the test set lacks.
     """
     found = [name for name in absent if name]
+    if len(found) > 1:
+        found = [name for name in found if not IDS.search(name)] or found
     if len(found) > 1:
         values = csv_files.read(path, DataError, ADVICE, found)
         if values.isin(("0", "1", "0.0", "1.0")).all(axis=None):

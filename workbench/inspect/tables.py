@@ -143,7 +143,8 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
         findings.found("sample submission", _described(sample, wanted, wanted.columns))
         test = _find_test(place, headers, wanted, given.test, chosen)
     else:
-        asked = no_sample.asked(files, headers, chosen, given.test, given.labels)
+        named = _given(place, headers, given.test, "--test") if given.test else ""
+        asked = no_sample.asked(files, headers, chosen, named, given.labels)
         wanted, test = asked.table, asked.test
         findings.chosen("sample submission", asked.why)
     source = _find_source(files, headers, wanted, test, given, findings)

@@ -146,6 +146,19 @@ def test_a_folder_that_does_not_tell_what_to_predict_is_refused(files, message, 
         inspection.inspect(put(tmp_path, files))
 
 
+def test_tables_and_folders_that_are_named_are_taken(tmp_path):
+    """Where two of them could be meant; and one that is not there is no other."""
+    folder = put(
+        tmp_path / "folders", of_folders("test") | {"names.csv": csv("code,name", "1,x", "2,y")}
+    )
+    both = put(tmp_path / "both", of_table() | {"test_old.csv": of_table(key="")["test.csv"]})
+
+    assert inspection.inspect(folder, Given(train="train")).contents.source.class_folders
+    assert inspection.inspect(both, Given(test="test_old.csv")).contents.sample_ids == NUMBERS
+    with pytest.raises(ConfigError, match=r"--test new\.csv: there is no such table"):
+        inspection.inspect(both, Given(test="new.csv"))
+
+
 def test_a_column_of_ids_that_somebody_named_has_to_be_there(tmp_path):
     """Row numbers are no guess at what a name with a typo meant."""
     _, config = proposed(put(tmp_path, FOLDERS["ids of another name"][0]))
