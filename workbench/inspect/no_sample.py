@@ -15,11 +15,12 @@ from pipeline.data import csv_files, image_files
 from pipeline.data.samples import COUNTED
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
-from workbench.inspect import refusals
+from workbench.inspect import records, refusals
 from workbench.inspect.folder import (
     ADVICE,
     LABELLED,
     LABELS,
+    RECORDS,
     TESTS,
     Files,
     called,
@@ -176,6 +177,12 @@ def _test_folder(files: Files) -> str:
     if not tops:
         files.refuse_packed("the test set", TESTS)
         refusals.refuse_kind(files)
+        if files.ending(*RECORDS):
+            raise DataError(
+                f"{files.folder} holds TFRecord files and no sample submission; expected one, or a "
+                f"config that does without.\n{records.BY_HAND} Ids are those of the test records "
+                "with sample_submission=None."
+            )
         if masks := refusals.mask_folder(files.images):
             raise refusals.segmentation(f"{files.folder / masks} holds a mask for each image")
     several = f"{shortened(tops)} may be the test set" if tops else "nothing is called test"

@@ -5,6 +5,8 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from pipeline import config as configs
+from pipeline.config import Data
 from pipeline.data import dataset
 from pipeline.data.dataset import read_test
 from pipeline.errors import ConfigError, DataError
@@ -166,6 +168,16 @@ def test_a_column_of_ids_that_somebody_named_has_to_be_there(tmp_path):
 
     with pytest.raises(ConfigError, match="expected also PasengerId"):
         read_test(tmp_path, wrong, dataset.read_training(tmp_path, config).encoding)
+
+
+def test_images_of_an_array_without_a_table_are_counted(tmp_path):
+    """By a config that was written by hand."""
+    np.save(tmp_path / "test.npy", noise(5, 12, 12))
+    data = Data(kind="arrays", height=12, width=12, channels=1, sample_submission=None)
+
+    tests = read_test(tmp_path, replace(configs.load("digits"), data=data))
+
+    assert (tests.ids, tests.source.shape) == (tuple("01234"), (5, 12, 12, 1))
 
 
 def test_a_sample_that_the_config_names_has_to_be_there(tmp_path):
