@@ -37,7 +37,7 @@ class Sample:
     made: str = ""
 
     def __str__(self) -> str:
-        return self.made or str(self.path)
+        return f"the sample that was made of {self.path}" if self.made else str(self.path)
 
     @property
     def columns(self) -> list[str]:
