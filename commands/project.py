@@ -163,7 +163,7 @@ def require_embedded(slug: str, command: str) -> None:
         )
 
 
-def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path], int]:
+def checker(config: str, *, constant: bool = False) -> Callable[[Path, Path | None], int]:
     """Return how the model side checks a submission for that config before it is spent.
 
     Args:

@@ -39,7 +39,7 @@ class Hosted:
     """
 
     options: Mapping[str, Any]
-    check: Callable[[Path, Path], int]
+    check: Callable[[Path, Path | None], int]
     lines: tuple[str, ...] = ()
     about: str = ""
 
@@ -208,7 +208,8 @@ def hosted_folder(
 
     refuse_missing_input(Path(folder))
     settings, folder = configs.load(config), Path(folder).resolve()
-    sample, slug = settings.data.sample_submission, settings.competition
+    # What a submission is compared with here, also where no session sees such a file.
+    sample, slug = settings.data.sample_submission or "sample_submission.csv", settings.competition
     # Beside what sessions see: what the same hidden rows follow from.
     kept = served_from and served_from / "competitions" / slug / "hidden.json"
     copied = not namespaces()  # nothing is read-only there, and the folder is in sight

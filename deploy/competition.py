@@ -37,7 +37,7 @@ from formats import checksums
 from formats.errors import KnownError
 from formats.sealed_folder import MANIFEST
 
-Check = Callable[[Path, Path], object]
+Check = Callable[[Path, Path | None], object]
 
 FILE = "submission.csv"
 FAILED = "ERROR"  # Kaggle's word for a submission without a score
@@ -167,8 +167,8 @@ def submit(
 
     Args:
         inferred: the pulled folder of the run.
-        check: is called with its submission.csv and the competition's sample, before anything is
-            spent; raises to stop.
+        check: is called with its submission.csv and the competition's sample, None if it has none,
+            before anything is spent; raises to stop.
         now: submit at once, without the wait of some minutes after the pull.
         again: submit also if a submission of this run failed before, whyever. One that did not fail
             is followed all the same.
@@ -271,20 +271,23 @@ class _Attempt:
         output.unchanged(self.inferred, FILE, str(self.run))
         about = yield from require(self.kaggle, competition)
         with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
-            path = Path(folder) / Path(sample).name
+            path = Path(folder) / Path(sample).name if sample else None
             try:
-                self.kaggle.download_competition_file(competition, sample, path)
+                if sample and path:
+                    self.kaggle.download_competition_file(competition, sample, path)
             except NotFound as error:
                 raise UsageError(
                     f"The competition {competition} has no file {sample}.\nSet"
-                    f" data.sample_submission in the config {self.project.name} to its name there."
+                    f" data.sample_submission in the config {self.project.name} to its name there,"
+                    " or to None if it has none."
                 ) from error
             try:
                 check(self.inferred / FILE, path)
             except KnownError as error:
                 if error.exit_code != 1:
                     raise  # it says nothing of the submission
-                said = str(error).replace(str(path), f"{sample} of the competition {competition}")
+                where = f"{sample} of the competition {competition}"
+                said = str(error).replace(str(path), where) if path else str(error)
                 raise UsageError(
                     f"{said}\nIf Kaggle's files have changed since the inference ran, run it again"
                     f" with them:\n{self.project.command('push-infer --again')}"

@@ -59,7 +59,7 @@ class Project:
         kernels: the folder of the notebooks; by default root/kernels.
         deadline_seconds: for each wait: for a run, a dataset or a score.
         queue_seconds: for a run to get a machine; 0: as `deadline_seconds`.
-        sample: the competition's file that shows what a submission looks like.
+        sample: the competition's file that shows what a submission looks like; None: it has none.
         needs: owner/slug of a dataset that the training reads; "": none.
         first_stage: what `init_from` of the config says; "": nothing.
         decoding: equal texts for configs whose images are decoded alike; "": nothing to prepare.
@@ -82,7 +82,7 @@ class Project:
     kernels: Path | None = None
     deadline_seconds: float = DEADLINE_SECONDS
     queue_seconds: float = 0.0
-    sample: str = "sample_submission.csv"
+    sample: str | None = "sample_submission.csv"
     needs: str = ""
     first_stage: str = ""
     decoding: str = ""

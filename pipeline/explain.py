@@ -49,7 +49,9 @@ def way(config: Config) -> dict[str, str]:
         "evaluate/metrics.py": f"the held-out rows' score: {config.metric or 'the usual one'}",
         "artifact.py": "weights and a manifest, for inference",
         "infer/inference.py": f"predicts the test set, {config.views} view(s) of each input",
-        "infer/submission.py": f"submission.csv, as {data.sample_submission} has it",
+        "infer/submission.py": f"submission.csv, as {data.sample_submission} has it"
+        if data.sample_submission
+        else "submission.csv, with the ids of the test set and columns for the labels",
     }
     return {
         f"pipeline/{name}": does + _custom(config, CALLED.get(name, ()))

@@ -87,7 +87,8 @@ class Data(Checked):
             table, and each folder below train_images is a label (train/cats/1.jpg). An id is then
             the file's path.
         test_csv: the same of the test set, for "pixels" and "table"; without `id_column` its rows
-            are in the order of sample_submission.
+            are in the order of sample_submission. With sample_submission=None its ids are read for
+            any kind.
         train_images, test_images: a folder of `<id><suffix>`, or a tuple of folders, tried in turn.
             A folder without images of its own is searched in all folders below it.
         train_array, test_array: .npy files (or .npz with one array): uint8 (n, height, width), or
@@ -96,7 +97,11 @@ class Data(Checked):
             "tfrecords/train*.tfrec", or a tuple of patterns. There is no train_csv then:
             `id_column`, `label_column` and `group_column` are names of features.
         image_feature: of TFRecords, the feature with the bytes of an image file.
-        sample_submission: the CSV whose ids, order, columns and types the submission repeats.
+        sample_submission: the CSV whose ids, order, columns and types the submission repeats. None:
+            the competition has none. Ids are then those of test_csv in `id_column`, or its row
+            numbers where there is no column "id", or the names of the files in test_images. Columns
+            are called as `label_column`; a metric of probabilities has one for each of more than
+            two labels (`pipeline.data.samples`).
         id_column: of the tables; train_csv may lack it, except with "images", where an id may be a
             path below the folder ("cats/1").
         label_column: of train_csv; a tuple of names for several labels or targets. The submission
@@ -165,7 +170,7 @@ class Data(Checked):
     train_records: Paths = "train*.tfrec"
     test_records: Paths = "test*.tfrec"
     image_feature: Column = "image"
-    sample_submission: Path = "sample_submission.csv"
+    sample_submission: Annotated[str | None, rules.FILE, FREE] = "sample_submission.csv"
     id_column: Column = "id"
     label_column: Annotated[str | tuple[str, ...], rules.one_or_more(rules.TEXT)] = "label"
     label_separator: Annotated[str, rules.TEXT] = " "
@@ -198,7 +203,7 @@ class Data(Checked):
             yield name, changes, expected
         square = not self.rotate or self.shape[0] == self.shape[1]
         yield "rotate", square, f"False with the shape {self.shape}, which a quarter turn changes"
-        a_csv = not self.sample_submission.lower().endswith(".parquet")
+        a_csv = not (self.sample_submission or "").lower().endswith(".parquet")
         yield "sample_submission", a_csv, "a CSV, as Kaggle takes one; write the ids to one"
         foldered = len(self.labels) == 1 and not self.row_columns
         foldered &= self.kind in ("images", "custom")

@@ -19,7 +19,7 @@ import pandas as pd
 
 from pipeline.config import Config, custom_code
 from pipeline.config.data_layout import Form, bytes_of, sizes
-from pipeline.data import csv_files
+from pipeline.data import csv_files, samples
 from pipeline.errors import DataError, PipelineError, place
 
 CHECKED = 8  # ids whose inputs are read in two orders before a training
@@ -183,10 +183,9 @@ def check_test(folder: Path, config: Config, state: str, show: Callable[[str], N
         ConfigError: if the reader breaks, with its file and line.
         DataError: if it returns something else than the config says, or rows of other ids.
     """
-    sample = folder / config.data.sample_submission
-    if not sample.is_file():
+    if not samples.is_there(folder, config.data):
         return
-    ids = tuple(csv_files.read(sample, DataError, "Correct it.").iloc[:CHECKED, 0])
+    ids = tuple(samples.ids(folder, config.data).table.iloc[:CHECKED, 0])
     reader = custom_code.described(config, "read_test")
     with custom_code.telling(config, "read_test"):
         try:

@@ -27,6 +27,7 @@ from pipeline.data import (
     image_files,
     labels,
     row_gathering,
+    samples,
     table_features,
     tfrecords,
 )
@@ -273,11 +274,9 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
             the config says.
     """
     data = config.data
-    sample, advice = folder / data.sample_submission, "Set data.sample_submission in the config."
-    # Ids are the first column, which may have another name than in the tables.
-    first = csv_files.header(sample, DataError, advice)[0]
-    names = csv_files.read(sample, DataError, advice, (), required=(first,))[first]
-    ids = table_features.unique_ids(names, sample)
+    sample = samples.ids(folder, data)
+    names = sample.table.iloc[:, 0]
+    first, ids = str(names.name), table_features.unique_ids(names, sample.path)
     if data.kind in ("images", "tfrecords"):
         images = image_arrays.FileImages(image_files.find(folder, ids, data, test=True), data)
         return TestSet(ids, images, images.broken)
@@ -303,8 +302,8 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
     if key is not None:
         given = pd.Index(table_features.unique_ids(table[key], path))
         edit = "Take both from the same download."
-        check_column(path, table[key], ~table[key].isin(ids), f"ids of {sample.name}", edit)
-        check_column(sample, names, ~names.isin(given), f"ids of {path.name}", edit)
+        check_column(path, table[key], ~table[key].isin(ids), f"ids of {sample.path.name}", edit)
+        check_column(sample.path, names, ~names.isin(given), f"ids of {path.name}", edit)
         rows = given.get_indexer(pd.Index(ids))
         if not np.array_equal(rows, np.arange(len(rows))):  # else a mapped file stays one
             inputs = inputs[rows]
@@ -312,7 +311,7 @@ def read_test(folder: Path, config: Config, encoding: Encoding | str | None = No
     elif len(inputs) != len(ids):
         raise DataError(
             f"{path} has {len(inputs)} rows and no column {data.id_column!r} or {first!r}, and "
-            f"{sample.name} has {len(ids)} rows; expected as many.\n"
+            f"{sample.path.name} has {len(ids)} rows; expected as many.\n"
             "Take both from the same download, or correct id_column in the config."
         )
     return TestSet(ids, inputs, broken, images=data.images)

@@ -89,6 +89,30 @@ def paths_by_id(folder: Path, places: Places, ids: Collection[str], data: Data) 
     return known
 
 
+def names(folder: Path, data: Data) -> list[str]:
+    """Return the id that each image of the test set has by its file's name, sorted.
+
+    A place without images of its own is searched in all folders below it, which an id then names
+    ("cats/1").
+
+    Raises:
+        DataError: if there is none.
+    """
+    found = set[str]()
+    for place in as_tuple(data.test_images):
+        known = paths_by_id(folder, place, ("/",), data)
+        every = {name for name, path in known.items() if images([path])}
+        found |= {name for name in every if "/" not in name} or every
+    if not found:
+        where = ", ".join(str(folder / place) for place in as_tuple(data.test_images))
+        raise DataError(
+            f"{where} holds no image whose name ends in {data.suffix!r}; expected the test set,"
+            " since data.sample_submission is None.\nSet test_images and suffix in the config, or"
+            " complete the download."
+        )
+    return sorted(found)
+
+
 def class_folders(
     folder: Path, data: Data, show: Show | None = None
 ) -> tuple[list[str], pd.DataFrame]:

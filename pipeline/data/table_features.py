@@ -207,11 +207,11 @@ def pixels(path: Path, data: Data, others: Collection[str]) -> tuple[np.ndarray,
     return values.astype(np.uint8).reshape(-1, *data.shape), broken
 
 
-def array(path: Path, data: Data, rows: int) -> np.ndarray:
+def array(path: Path, data: Data, rows: int | None) -> np.ndarray:
     """Return the images in a .npy file, or in a .npz file that holds one array.
 
     Args:
-        rows: how many images are expected.
+        rows: how many images are expected; None: any number.
 
     Returns:
         uint8 (n, height, width, channels), a memory map of a .npy file.
@@ -219,13 +219,14 @@ def array(path: Path, data: Data, rows: int) -> np.ndarray:
     Raises:
         DataError: if the file is not an array, or not of these images.
     """
-    wanted = (rows, *data.shape)
+    wanted: tuple[int | None, ...] = (rows, *data.shape)
     try:
         images: Any = np.load(path, mmap_mode="r", allow_pickle=False)
         if not isinstance(images, np.ndarray):  # of a .npz file
             with images:
                 [images] = images.values()
         images = images[..., None] if images.ndim == 3 else images
+        wanted = (len(images) if rows is None else rows, *data.shape)
         if images.dtype == np.uint8 and images.shape == wanted:
             return np.asanyarray(images)
         found = f"{images.dtype} {images.shape}"

@@ -123,6 +123,9 @@ def infer(
     first, _, test = members[0]
     metric = metrics.of(first.config, str(first.manifest["metric"]))
     form = submission.form_of(first.config, first.target, metric, folder)
+    if form.sample.made:
+        names = ", ".join(map(str, form.sample.table))
+        show(f"Submission: {form.sample.made}; its columns are {names}")
     session = config or first.config
     end = started + SHARE * 3600 * (session.infer_hours or session.session_hours or math.inf)
     if not (older := path.is_file()):

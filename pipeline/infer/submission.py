@@ -31,8 +31,9 @@ import pandas as pd
 
 from formats import atomic_file
 from pipeline.config import Config, custom_code
-from pipeline.data import csv_files
+from pipeline.data import samples
 from pipeline.data.labels import Target
+from pipeline.data.samples import Sample
 from pipeline.errors import SubmissionError
 from pipeline.evaluate import metrics
 from pipeline.evaluate.metrics import Metric
@@ -44,7 +45,6 @@ Writer = Callable[[Sequence[str], np.ndarray, Sequence[str] | None], Texts]
 Range = tuple[float, float]
 
 LABELS, SCORES, RANKING, COLUMNS, CUSTOM = "labels", "scores", "ranking", "columns", "custom"
-ADVICE = "Set data.sample_submission in the config."
 AGAIN = "Correct the path, or write it again."
 SEPARATORS = ("|", ", ", ",", "; ", ";", " ")  # between several labels in one text
 ANY_NUMBER = (-math.inf, math.inf)
@@ -68,9 +68,11 @@ class Form:
     Attributes:
         target: of the run.
         metric: the competition's.
-        sample: its sample_submission.csv.
+        sample: the competition's; one that was made gets its columns here, by target and metric.
         positive: the config's `data.positive_label`.
         writer: the config's own `write_submission`, as `writer_of` returns it.
+        labels: the config's label columns, after which those of a made sample are called.
+        columns: of the sample beside the id; None: those that `writer` returns.
 
     Raises:
         SubmissionError: if its columns are none of the above, or `positive` is not a label.
@@ -78,13 +80,17 @@ class Form:
 
     target: Target
     metric: Metric
-    sample: Path
+    sample: Sample
     positive: str | None = None
     writer: Writer | None = None
+    labels: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         names = self.target.names
-        self._columns = csv_files.header(self.sample, SubmissionError, ADVICE)[1:]
+        if self.sample.made and not self.writer:
+            made = columns_of(self.target, self.metric, self.labels)
+            self.sample = self.sample.with_columns(made)
+        self.columns = self.sample.columns or None
         self._layout = CUSTOM if self.writer else self._fitting()
         if not self.writer and self.positive not in (None, *names):
             raise SubmissionError(
@@ -92,9 +98,10 @@ class Form:
                 f" one of {', '.join(map(repr, names[:12]))}.\nCorrect it in the config."
             )
         if not self._layout:
+            shown = ", ".join(self.sample.columns[:12])
             raise SubmissionError(
-                f"{self.sample} has the columns {', '.join(self._columns[:12])} beside the id;"
-                f" expected one, or one for each of {', '.join(names[:12])}"
+                f"{self.sample} has the columns {shown} beside the id; expected one, or one for"
+                f" each of {', '.join(names[:12])}"
                 f" (target={self.target.kind!r}, metric={self.metric.name!r}).\nCorrect target,"
                 " metric or label_column in the config, or write this format in"
                 " pipeline/infer/submission.py."
@@ -102,7 +109,7 @@ class Form:
 
     def _fitting(self) -> str:
         """Return the layout that fits the sample's columns; "" if none does."""
-        names, columns, takes = self.target.names, self._columns, self.metric.takes
+        names, columns, takes = self.target.names, self.sample.columns, self.metric.takes
         regression = self.target.kind == "regression"
         if len(columns) != 1 or regression:
             # Numbers may have other names than in the sample, but not some of its names.
@@ -123,9 +130,9 @@ class Form:
             wrong = [name for name in names if len(name.split()) != 1]
             expected = f"labels without blanks, which metric={self.metric.name!r} puts between"
         elif self._layout == LABELS:
-            values = csv_files.read(self.sample, SubmissionError, ADVICE)[self._columns[0]]
+            values = self.sample.table.iloc[:, 1]
             wrong, kind = _unfit(names, values, _kind(values)), _kind(values)
-            expected = f"values that are {kind}, as those of {self._columns[0]!r} in {self.sample}"
+            expected = f"values that are {kind}, as those of {values.name!r} in {self.sample}"
         if wrong:
             raise SubmissionError(
                 f"The training table has {len(wrong)} labels that cannot be submitted, for example "
@@ -154,13 +161,14 @@ class Form:
             )
         if self.target.kind not in ("regression", "custom"):
             values = values.clip(0, 1)  # a mean of probabilities may be outside by a rounding
-        texts = self.writer(ids, values, self._columns) if self.writer else self.texts(values)
+        texts = self.writer(ids, values, self.columns) if self.writer else self.texts(values)
+        sample = self.sample if self.columns else self.sample.with_columns(texts)
         within = None if self._layout in (LABELS, RANKING) else ANY_NUMBER
-        return write(path, self.sample, ids, texts, within=within)
+        return write(path, sample, ids, texts, within=within)
 
     def texts(self, values: np.ndarray) -> Texts:
         """Return the texts of each column."""
-        target, columns = self.target, self._columns
+        target, columns = self.target, self.sample.columns
         names, layout, several = target.names, self._layout, target.kind == "multilabel"
         if layout == COLUMNS:
             if several and self.metric.takes == "classes":
@@ -177,8 +185,8 @@ class Form:
             order = np.argsort(-values, axis=1, kind="stable")[:, :k]
             texts = [" ".join(names[place] for place in row) for row in order]
         elif several:  # Kaggle accepts no empty text: the likeliest label replaces it
-            shown = csv_files.read(self.sample, SubmissionError, ADVICE)[columns[0]]
-            texts = replace(target, separator=separator(target, set(shown))).best(values)
+            shown = set(self.sample.table.iloc[:, 1])
+            texts = replace(target, separator=separator(target, shown)).best(values)
             likeliest = (names[place] for place in values.argmax(axis=1))
             texts = [text or name for text, name in zip(texts, likeliest, strict=True)]
         else:
@@ -188,8 +196,21 @@ class Form:
 
 def form_of(config: Config, target: Target, metric: Metric, folder: Path) -> Form:
     """Return the format of a config's submission, by the sample in the competition's folder."""
-    sample, positive = folder / config.data.sample_submission, config.data.positive_label
-    return Form(target, metric, sample, positive, writer_of(config))
+    data, sample = config.data, samples.of(folder, config.data, SubmissionError)
+    return Form(target, metric, sample, data.positive_label, writer_of(config), data.labels)
+
+
+def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequence[str]:
+    """Return the columns beside the id where no sample names them: the label columns, or one for
+    each label where a metric takes probabilities of several.
+
+    >>> columns_of(Target("classes", ("a", "b", "c")), metrics.find("accuracy", "classes"), ["y"])
+    ['y']
+    """
+    several = len(target.names) > 2 or target.kind == "multilabel"
+    if several and target.kind != "regression" and metric.takes == "scores":
+        return target.names
+    return labels
 
 
 def writer_of(config: Config) -> Writer | None:
@@ -262,14 +283,14 @@ def limits(config: Config) -> Range | None:
 
 
 def write(
-    path: Path, sample: Path, ids: Sequence[str], columns: Texts, *, within: Range | None = None
+    path: Path, sample: Sample, ids: Sequence[str], columns: Texts, *, within: Range | None = None
 ) -> int:
     """Write the submission in one rename and return its number of rows.
 
     Nothing is written if Kaggle would refuse it.
 
     Args:
-        sample: the competition's sample_submission.csv, with different ids in its first column.
+        sample: the competition's, with different ids in its first column.
         ids: of the predictions, in any order.
         columns: the texts of each column, in the order of `ids`.
         within: as for `check`.
@@ -278,15 +299,15 @@ def write(
         SubmissionError: if columns, ids or types differ from the sample's; with all problems at
             once.
     """
-    wanted = csv_files.read(sample, SubmissionError, ADVICE)
+    wanted = sample.table
     key = wanted.columns[0]
     order = np.argsort(pd.Index(wanted[key]).get_indexer(list(ids)), kind="stable")
     table = pd.DataFrame({key: list(ids), **columns}, dtype=object).iloc[order]
-    _refuse(_problems(table, wanted, within), path, sample)
+    _refuse(_problems(table, wanted, within), path, str(sample))
     # Python does not quote a carriage return, and every reader ends the line there.
     returns = any("\r" in text for name in table for text in (name, *table[name]))
     content = table.to_csv(
-        sep=csv_files.separator(sample),
+        sep=sample.separator,
         index=False,
         lineterminator="\n",
         quoting=csv.QUOTE_ALL if returns else csv.QUOTE_MINIMAL,
@@ -295,10 +316,13 @@ def write(
     return len(table)
 
 
-def check(path: Path, sample: Path, *, within: Range | None = None, constant: bool = False) -> int:
+def check(
+    path: Path, sample: Path | None, *, within: Range | None = None, constant: bool = False
+) -> int:
     """Return the number of rows of a submission that Kaggle would score.
 
     Args:
+        sample: the competition's file; None: it has none, so ids and columns are not compared.
         within: least and largest of any finite numbers, as 0 and 1 for probabilities; None: numbers
             are whole where those of the sample are.
         constant: whether many rows may all have the same prediction.
@@ -307,16 +331,19 @@ def check(path: Path, sample: Path, *, within: Range | None = None, constant: bo
         SubmissionError: if columns, ids, order or types differ from the sample's, a value is empty,
             not finite or out of range, or all predictions are equal; with all problems at once.
     """
-    table, wanted = (csv_files.read(each, SubmissionError, AGAIN) for each in (path, sample))
-    problems = _problems(table, wanted, within)
-    between, expected = (csv_files.separator(each) for each in (path, sample))
-    if between != expected:
-        problems = [f"{between!r} separates its fields; expected {expected!r}"]
+    given = samples.read(path, SubmissionError, AGAIN)
+    table, expected = given.table, given.with_columns(given.columns)
+    if sample is not None:
+        expected = samples.read(sample, SubmissionError, AGAIN)
+    problems = _problems(table, expected.table, within)
+    if given.separator != expected.separator:
+        between = f"{given.separator!r} separates its fields; expected {expected.separator!r}"
+        problems = [between]
     rows = table.iloc[:, 1:].drop_duplicates()
     if not problems and len(table) >= MANY and len(rows) == 1 and not constant:
         shown = ", ".join(f"{name} {text!r}" for name, text in list(rows.iloc[0].items())[:5])
         problems = [f"all {len(table)} rows have the same prediction, {shown}; --constant takes it"]
-    _refuse(problems, path, sample)
+    _refuse(problems, path, str(sample or "the test set"))
     return len(table)
 
 
@@ -354,7 +381,7 @@ def _problems(table: pd.DataFrame, wanted: pd.DataFrame, within: Range | None) -
     return problems
 
 
-def _refuse(problems: Sequence[str], path: Path, sample: Path) -> None:
+def _refuse(problems: Sequence[str], path: Path, sample: str) -> None:
     if problems:
         listed = "\n".join(f"  - {problem}" for problem in problems)
         raise SubmissionError(

@@ -42,8 +42,9 @@ def listing(folder: Path, most: int = 30) -> str:
     return f"{folder} holds: {', '.join(sorted(names[:most])) or 'nothing'}{more}"
 
 
-def competition(inputs: Path, slug: str, marker: str) -> Path:
-    """Return the competition's folder under `inputs`: its name is `slug`, and it holds `marker`.
+def competition(inputs: Path, slug: str, marker: str | None) -> Path:
+    """Return the competition's folder under `inputs`: its name is `slug`, and it holds `marker`, if
+    one is given.
 
     Raises:
         DataError: if there is none.
@@ -52,12 +53,12 @@ def competition(inputs: Path, slug: str, marker: str) -> Path:
     if not folders:
         raise DataError(_not_mounted(inputs, f"the competition {slug!r}"))
     for folder in folders:
-        if (folder / marker).is_file():
+        if marker is None or (folder / marker).is_file():
             return folder
     raise DataError(
         f"The folder of the competition {slug!r} has no {marker}: {listing(folders[0])}.\n"
         f"Add {slug} to the notebook's inputs (competition_sources), or correct competition and"
-        " data.sample_submission in the config."
+        " data.sample_submission in the config, which is None if the competition has none."
     )
 
 

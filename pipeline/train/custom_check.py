@@ -10,7 +10,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,9 @@ from pipeline.config import load as load_config
 from pipeline.config.config import OPTIMIZERS
 from pipeline.config.config_files import named_files
 from pipeline.config.data_layout import Form, sizes
-from pipeline.data import csv_files, custom_readers, sampler
+from pipeline.data import custom_readers, sampler
 from pipeline.data.labels import Target
-from pipeline.errors import ConfigError, PipelineError, SubmissionError
+from pipeline.errors import ConfigError, PipelineError
 from pipeline.evaluate import losses, metrics
 from pipeline.infer import submission
 from pipeline.models import architectures, group_layers
@@ -95,14 +95,13 @@ def check_metric_of(config: Config, truth: np.ndarray) -> None:
         metrics.of(config)(truth, metrics.best(config, truth))
 
 
-def check_submission_of(config: Config, sample: Path) -> None:
+def check_submission_of(config: Config, columns: Sequence[str] | None) -> None:
     """Call a custom `write_submission` with made-up predictions, before a run spends hours.
 
     Args:
-        sample: the competition's, whose columns are expected.
+        columns: of the competition's sample beside the id; None: there is none, and any will do.
     """
     if submission.writer_of(config):
-        columns = csv_files.header(sample, SubmissionError, submission.ADVICE)[1:]
         _submission(config, columns)
 
 
@@ -372,7 +371,7 @@ def _metric(config: Config) -> str:
     return f"{better} is better; it gets {given}"
 
 
-def _submission(config: Config, columns: list[str] | None = None) -> str:
+def _submission(config: Config, columns: Sequence[str] | None = None) -> str:
     write: Any = submission.writer_of(config)
     names = tuple(map(str, range(config.num_classes))) if config.target in metrics.CLASSES else ()
     target = Target(config.target, names, (0.0,) * config.outputs, (1.0,) * config.outputs)

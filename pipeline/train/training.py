@@ -21,7 +21,7 @@ import numpy as np
 from formats.errors import writing
 from pipeline import artifact
 from pipeline.config import Config, custom_code
-from pipeline.data import dataset, folds, sampler
+from pipeline.data import dataset, folds, sampler, samples
 from pipeline.errors import CheckpointError
 from pipeline.evaluate import held_out_rows, losses, metrics
 from pipeline.infer import submission
@@ -168,11 +168,11 @@ class Training:
         if examples is None:
             cache = self.output / "decoded"
             examples = dataset.read_training(self.folder, config, cache=cache, show=self.show)
-        sample = self.folder / config.data.sample_submission
-        if sample.is_file():
+        if samples.is_there(self.folder, config.data):
             # Labels and functions whose predictions the sample submission could not take.
-            submission.form_of(config, examples.target, self.metric, self.folder).check_labels()
-            custom_check.check_submission_of(config, sample)
+            form = submission.form_of(config, examples.target, self.metric, self.folder)
+            form.check_labels()
+            custom_check.check_submission_of(config, form.columns)
         self.pairs = folds.splits(examples, config, self.show)
         if config.target == "regression" and config.limit_predictions:
             # With folds these are all rows: predictions of all folds are averaged, so they have one

@@ -13,6 +13,7 @@ import pytest
 
 from pipeline import artifact
 from pipeline import config as configs
+from pipeline.data import samples
 from pipeline.data.labels import Target
 from pipeline.errors import ArtifactError, CheckpointError
 from pipeline.infer import submission
@@ -168,7 +169,8 @@ class Submission:
     def write(self, top: Path, label: str) -> None:
         """Write a submission of that label."""
         columns = {"label": [label] * 2}
-        submission.write(top / "submission.csv", top / "sample.csv", ["b", "a"], columns)
+        sample = samples.read(top / "sample.csv")
+        submission.write(top / "submission.csv", sample, ["b", "a"], columns)
 
     def problem(self, top: Path, returned: bool) -> str | None:
         """Return what is wrong with what a crash left."""

@@ -113,6 +113,21 @@ def test_a_sample_that_kaggle_has_replaced_asks_for_another_inference(submit, sc
     assert records.journal.last(SUBMIT).state == State.NOT_SENT
 
 
+def test_a_competition_without_a_sample_is_asked_for_none(kaggle, scores, file, shown, tmp_path):
+    records = records_in(tmp_path, sample=None)
+    scores.say(SEND, [{"message": "ok", "ref": 7}])
+    checked: list[Any] = []
+
+    done(
+        competition.submit(
+            kaggle, records, RUN, file.parent, lambda *given: checked.append(given), now=True
+        ),
+        shown,
+    )
+
+    assert checked == [(file, None)] and scores.count("DownloadDataFile") == 0
+
+
 def test_a_competition_that_takes_files_gets_the_pulled_file(submit, scores, records, file):
     """Once it was checked; its sha256 is in the journal."""
     scores.always("GetCompetition", ABOUT | {"isKernelsSubmissionsOnly": False})

@@ -14,9 +14,11 @@ from pipeline.data import csv_files, image_files
 from pipeline.errors import DataError
 from pipeline.runtime import mounts
 
-ADVICE = "Give a folder as Kaggle mounts it, with a sample submission, a table of labels, and data."
+ADVICE = "Give a folder as Kaggle mounts it: a sample submission if there is one, labels, and data."
 TESTS = re.compile("test", re.IGNORECASE)
 TRAINS = re.compile("train", re.IGNORECASE)
+LABELLED = re.compile("train|label", re.IGNORECASE)  # of tables
+LABELS = {"label", "labels", "target", "class", "category", "y"}  # columns
 # Folders that accompany images.
 EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
 CSV, ARRAYS, RECORDS = ".csv", (".npy", ".npz"), (".tfrec", ".tfrecord", ".tfrecords")
@@ -108,21 +110,30 @@ def read(folder: Path) -> Files:
     """Return the files below `folder`.
 
     Raises:
-        DataError: if there is no CSV, or a folder cannot be read.
+        DataError: if there is neither a table nor an image, or a folder cannot be read.
     """
     listed = {str(inside): names for inside, names in image_files.walk(folder)}
     paths = tuple(str(PurePosixPath(at) / name) for at, names in listed.items() for name in names)
     images = {at: frozenset(image_files.images(names)) for at, names in listed.items()}
     files = Files(folder, paths, {at: names for at, names in images.items() if names})
-    if not files.ending(CSV):
+    if not (files.tables or files.images):
         packed = files.ending(*PACKED)
         more = f" There is {shortened(packed)}: unpack archives, and convert other tables to CSV."
         raise DataError(
-            f"{mounts.listing(folder)}; expected tables (.csv), and found none: at least the sample"
-            " submission, with ids and a column to predict."
+            f"{mounts.listing(folder)}; expected tables (.csv) or images, and found none."
             f"{more if packed else ''}\n{ADVICE}"
         )
     return files
+
+
+def folded(names: Iterable[object]) -> set[str]:
+    """Return names as they are compared: capitals do not count."""
+    return {str(name).casefold() for name in names}
+
+
+def called(names: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
+    """Return the files whose names, without their endings, match a pattern."""
+    return [name for name in names if pattern.search(Path(name).stem)]
 
 
 def shortened(names: Iterable[object], most: int = 6) -> str:

@@ -66,13 +66,13 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
     test, test_endings, missing_test = _folders(test_ids, images, TESTS, last=train)
     endings |= test_endings
     if not test or ("" in endings and len(endings) > 1):
-        wrong = f"has no image for any id of {contents.sample}"
+        wrong = f"has no image for any id of {contents.asking}"
         fix = "Complete the download, or name another file: --sample FILE"
         if test:
             wrong, fix = "has whole file names as ids of one set", "Correct the ids of one table."
         raise DataError(
             f"{contents.folder} {wrong}; expected a file for each id, as {ids[0]!r} of "
-            f"{contents.train} and {test_ids[0]!r} of {contents.sample}, all with their endings or "
+            f"{contents.train} and {test_ids[0]!r} of {contents.asking}, all with their endings or "
             f"all without.\n{fix}"
         )
     suffix = endings.pop() if len(endings) == 1 else "*"

@@ -75,12 +75,17 @@ def some(count: int) -> np.ndarray:
     return np.sort(np.random.default_rng(0).choice(count, MOST_IMAGES, replace=False))
 
 
-def base(contents: Contents) -> dict[str, Any]:
-    """Return the fields of `Data` that every kind has."""
-    labels = contents.labels
+def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
+    """Return the fields of `Data` that every kind has.
+
+    Args:
+        tested: the test table has more than ids, which a competition with a sample has there.
+    """
+    labels, read = contents.labels, tested or contents.sample is None
     train = {"train_csv": None if contents.source.class_folders else contents.train}
     return {
         **({} if contents.source.records else train),
+        **({"test_csv": contents.test} if read and contents.test else {}),
         "sample_submission": contents.sample,
         "id_column": contents.ids or contents.sample_id,
         "label_column": labels if len(labels) > 1 else labels[0],
@@ -100,7 +105,7 @@ def of_pixels(contents: Contents, findings: Findings) -> Inputs | None:
     if shape is None or contents.test is None:
         return None
     size: dict[str, Any] = dict(zip(("height", "width", "channels"), shape, strict=True))
-    data = Data(**base(contents), kind="pixels", test_csv=contents.test, **size)
+    data = Data(**base(contents, tested=True), kind="pixels", **size)
     others = (data.id_column, contents.sample_id, *contents.labels)
     extra = [name for name in map(str, contents.table) if name not in others]
     if extra:
@@ -142,12 +147,11 @@ def of_arrays(contents: Contents, findings: Findings) -> Inputs | None:
     size: dict[str, Any] = {"height": height, "width": width, "channels": (channels or [1])[0]}
     # The rows of the array are those of the test table, if there is one; the sample submission may
     # have another order.
-    tables: dict[str, Any] = {"test_csv": contents.test} if contents.test else {}
     arrays: dict[str, Any] = {"train_array": train, "test_array": test}
-    data = Data(**base(contents), **tables, kind="arrays", **arrays, **size)
+    data = Data(**base(contents, tested=True), kind="arrays", **arrays, **size)
     text = (
         f"arrays of images: {train} {shapes[train]} has as many as {contents.train} has rows, "
-        f"{test} {shapes[test]} as many as {contents.sample}"
+        f"{test} {shapes[test]} as many as {contents.asking}"
     )
     findings.chosen("inputs", text)
     pixels = table_features.array(folder / train, data, len(contents.table))
@@ -208,9 +212,8 @@ def of_table(contents: Contents, findings: Findings) -> Inputs | None:
         return None
     most = max((column.distinct for column in every if column.use == CATEGORY), default=0)
     data = Data(
-        **base(contents),
+        **base(contents, tested=True),
         kind="table",
-        test_csv=contents.test,
         numeric_columns=numbers,
         categorical_columns=categories,
         date_columns=dates,

@@ -1,6 +1,7 @@
 """The tables of a competition folder: which part each plays, and which columns are ids and labels.
 
-The contents of the files decide, and their names where the contents do not. An ambiguous folder is
+The contents of the files decide, and their names where the contents do not. Where there is no
+sample submission, `workbench.inspect.no_sample` says what one would ask for. An ambiguous folder is
 refused with the option that resolves it; nothing is guessed without a word. Where no table has the
 labels, it is made of folders that are named after them, or of TFRecords.
 """
@@ -17,13 +18,23 @@ import pandas as pd
 from pipeline.config.data_layout import ENDINGS
 from pipeline.data import csv_files
 from pipeline.errors import ConfigError, DataError
-from workbench.inspect import columns, folder, records, refusals
-from workbench.inspect.folder import ADVICE, ARRAYS, TESTS, Files, Findings, Labelled, shortened
+from workbench.inspect import columns, folder, no_sample, records, refusals
+from workbench.inspect.folder import (
+    ADVICE,
+    ARRAYS,
+    LABELLED,
+    LABELS,
+    TESTS,
+    Files,
+    Findings,
+    Labelled,
+    called,
+    folded,
+    shortened,
+)
 from workbench.inspect.records import Records
 
 SAMPLES = re.compile("sample|submission", re.IGNORECASE)
-TRAINS = re.compile("train|label", re.IGNORECASE)
-LABELS = {"label", "labels", "target", "class", "category", "y"}
 LABEL_ARRAYS = re.compile("label|target|(^|[-_])y([-_]|$)", re.IGNORECASE)
 Headers = Mapping[str, list[str]]  # names of columns by table
 
@@ -67,15 +78,15 @@ class Contents:
 
     Attributes:
         files: of the folder.
-        sample, test: paths of tables below it; test may be None.
-        sample_table: as texts.
+        sample, test: paths of tables below it; None: there is none.
+        sample_table: as texts; one that was made where there is none.
         source: of ids and labels.
         ids: the column of ids in the source's table; None where it has none.
         labels: the label columns, in the order of a submission.
     """
 
     files: Files
-    sample: str
+    sample: str | None
     sample_table: pd.DataFrame = field(repr=False)
     test: str | None
     source: Source
@@ -98,6 +109,11 @@ class Contents:
         return self.files.folder
 
     @property
+    def asking(self) -> str:
+        """What has the ids to predict, for a message."""
+        return self.sample or self.test or "the test set"
+
+    @property
     def sample_id(self) -> str:
         """The sample submission's column of ids."""
         return str(self.sample_table.columns[0])
@@ -112,27 +128,25 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
     """Return the parts of a folder, and add findings on them.
 
     Raises:
-        DataError: if there is no sample submission or nothing with labels, if a table has no
-            header, if a part is ambiguous, or if masks are to be predicted.
+        DataError: if there is no test set or nothing with labels, if a table has no header,
+            if a part is ambiguous, or if masks are to be predicted.
         ConfigError: if a table or column that was given is not there.
     """
     files = folder.read(place)
     sample = _find_sample(files, given.sample)
-    wanted = csv_files.read(place / sample, DataError, ADVICE)
-    if len(wanted.columns) < 2 or not len(wanted):
-        raise DataError(
-            f"{place / sample} has {len(wanted.columns)} columns "
-            f"({shortened(wanted.columns)[:300]}) and {len(wanted)} rows; expected ids, at least "
-            "one column to predict, and a row for each id.\n"
-            "Complete the download, or name another file: "
-            "--sample FILE"
-        )
-    findings.found("sample submission", _described(sample, wanted, wanted.columns))
-    if not given.labels:
-        refusals.refuse_masks(place / sample, wanted, list(wanted.columns[1:]), sample=True)
     headers = {name: _header(place / name) for name in files.tables if name != sample}
     chosen = os.path.normpath(given.train) if given.train else ""
-    test = _find_test(place, headers, wanted, given.test, chosen)
+    asked = None
+    if sample is not None:
+        wanted = csv_files.read(place / sample, DataError, ADVICE)
+        _check_sample(place / sample, wanted, given)
+        findings.found("sample submission", _described(sample, wanted, wanted.columns))
+        test = _find_test(place, headers, wanted, given.test, chosen)
+    else:
+        named = _given(place, headers, given.test, "--test") if given.test else ""
+        asked = no_sample.asked(files, headers, chosen, named, given.labels)
+        wanted, test = asked.table, asked.test
+        findings.chosen("sample submission", asked.why)
     source = _find_source(files, headers, wanted, test, given, findings)
     train, labelled, held = source.name, source.table, source.records
     if not len(labelled):
@@ -143,7 +157,8 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
     every = list(map(str, labelled))
     likely = [name for name in every if name in (given.labels or wanted.columns[1:])]
     refusals.refuse_masks(place / train, labelled, likely or every)
-    ids, why = _find_ids(labelled, wanted, files, held)
+    asking = "the sample submission" if sample else test or "the test set"
+    ids, why = _find_ids(labelled, wanted, files, held, asking)
     findings.chosen("ids", why)
     repeated = [] if ids is None else list(labelled[ids][labelled[ids].duplicated()])
     if repeated:
@@ -156,6 +171,8 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
         raise refusals.segmentation(f"{place / masks} holds a mask for each image")
     beside = headers[test] if test else None if held is None else [*map(str, held.test_table)]
     labels, why = _find_labels(place / train, labelled, wanted, beside, ids, given)
+    if asked is not None:
+        why = f"{shortened(labels)}, {asked.grounds}"
     findings.chosen("labels", why)
     return Contents(files, sample, wanted, test, source, ids, labels)
 
@@ -242,15 +259,6 @@ def _header(path: Path) -> list[str]:
 # -- which part each table plays
 
 
-def _folded(names: Iterable[object]) -> set[str]:
-    """Return names as they are compared: capitals do not count."""
-    return {str(name).casefold() for name in names}
-
-
-def _called(names: Iterable[str], pattern: re.Pattern[str]) -> list[str]:
-    return [name for name in names if pattern.search(Path(name).stem)]
-
-
 def _only(place: Path, found: Sequence[str], what: str, fix: str) -> str:
     """Return the one table; raises `DataError` where there are several, or none.
 
@@ -277,21 +285,28 @@ def _given(place: Path, tables: Collection[str], given: str, option: str) -> str
     return name
 
 
-def _find_sample(files: Files, given: str) -> str:
-    """Return the sample submission: `given`, or the CSV that is called so."""
+def _find_sample(files: Files, given: str) -> str | None:
+    """Return the sample submission: `given`, or the CSV that is called so; None if none is."""
     tables = files.ending(folder.CSV)  # Kaggle takes no others
     if given:
         return _given(files.folder, tables, given, "--sample")
-    found = _called(tables, SAMPLES)
-    what = f"the sample submission (of {shortened(tables)}); expected one that is called sample or "
-    what += "submission"
-    fix = "--sample"
-    if not found:
-        if any(SAMPLES.search(name) for name in files.ending(*folder.UNPACK)):
-            files.refuse_packed("the sample submission", SAMPLES)
-        fix = "Download it from the competition's page, or write one: the ids of the test set, and "
-        fix += "a column for each thing to predict. Or name it: --sample FILE"
-    return _only(files.folder, found, what, fix)
+    if found := called(tables, SAMPLES):
+        return _only(files.folder, found, "the sample submission; expected one", "--sample")
+    if any(SAMPLES.search(name) for name in files.ending(*folder.UNPACK)):
+        files.refuse_packed("the sample submission", SAMPLES)
+    return None
+
+
+def _check_sample(path: Path, wanted: pd.DataFrame, given: Given) -> None:
+    """Raise `DataError` for a sample submission that asks for nothing, or for masks."""
+    if len(wanted.columns) < 2 or not len(wanted):
+        raise DataError(
+            f"{path} has {len(wanted.columns)} columns ({shortened(wanted.columns)[:300]}) and "
+            f"{len(wanted)} rows; expected ids, at least one column to predict, and a row for each "
+            "id.\nComplete the download, or name another file: --sample FILE"
+        )
+    if not given.labels:
+        refusals.refuse_masks(path, wanted, list(wanted.columns[1:]), sample=True)
 
 
 def _find_test(
@@ -310,22 +325,22 @@ def _find_test(
     """
     if given:
         return _given(place, headers, given, "--test")
-    first, ids, asked = wanted.columns[0], set(wanted.iloc[:, 0]), _folded(wanted.columns[1:])
-    labelled = [_folded(names) for names in headers.values() if asked <= _folded(names)]
+    first, ids, asked = wanted.columns[0], set(wanted.iloc[:, 0]), folded(wanted.columns[1:])
+    labelled = [folded(names) for names in headers.values() if asked <= folded(names)]
     same, similar = [], []
     for name, header in headers.items():
         # Ids may begin at 1 in both sets; the test set is the one without labels.
-        if name == train or (asked <= _folded(header) and not _is_empty(place / name, asked)):
+        if name == train or (asked <= folded(header) and not _is_empty(place / name, asked)):
             continue
         kept = csv_files.read(place / name, DataError, ADVICE, {first, header[0]})
         if first in kept and set(kept[first]) == ids:
             same.append(name)
         elif len(kept) == len(wanted) and (
-            _called([name], TESTS) or any(_folded(header) <= names for names in labelled)
+            called([name], TESTS) or any(folded(header) <= names for names in labelled)
         ):
             similar.append(name)
     found = same or similar
-    if len(by_name := _called(found, TESTS)) == 1:
+    if len(by_name := called(found, TESTS)) == 1:
         found = by_name
     what = "the test set, by their ids or rows; expected one"
     return _only(place, found, what, "--test") if found else None
@@ -333,7 +348,7 @@ def _find_test(
 
 def _is_empty(path: Path, asked: Collection[str]) -> bool:
     """Return whether a table called as the test set has no value in the columns of a submission."""
-    if not _called([path.name], TESTS):
+    if not called([path.name], TESTS):
         return False
     names = [name for name in csv_files.header(path, DataError, ADVICE) if name.casefold() in asked]
     table = csv_files.read(path, DataError, ADVICE, names)
@@ -345,7 +360,7 @@ def lacking_ids(contents: Contents) -> str:
     and has no others; "" if there is none.
     """
     first, ids = contents.sample_id, contents.sample_table.iloc[:, 0]
-    for name in _called(contents.files.tables, TESTS):
+    for name in called(contents.files.tables, TESTS):
         table = csv_files.read(contents.folder / name, DataError, ADVICE, {first})
         kept = set(table[first]) if first in table else set()
         lacking = ids[~ids.isin(kept)]
@@ -361,9 +376,9 @@ def lacking_ids(contents: Contents) -> str:
 
 def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], list[str]]:
     """Return the tables with the columns of a submission, and those that are called as labels."""
-    asked = _folded(wanted.columns[1:])
-    strong = [name for name in headers if asked <= _folded(headers[name])]
-    return strong, _called(headers, TRAINS)
+    asked = folded(wanted.columns[1:])
+    strong = [name for name in headers if asked <= folded(headers[name])]
+    return strong, called(headers, LABELLED)
 
 
 def _find_train(
@@ -390,9 +405,9 @@ def _find_train(
         found, why = list(headers), "the only other table"
     fix = "--train"
     if not found:
-        files.refuse_packed("the labels", TRAINS)
+        files.refuse_packed("the labels", LABELLED)
         refusals.refuse_kind(files)
-        if named := _called(files.ending(*ARRAYS), LABEL_ARRAYS):
+        if named := called(files.ending(*ARRAYS), LABEL_ARRAYS):
             what = f"the training table, but {named[0]}; arrays are read as images alone, and "
             table = "pandas.DataFrame({'id': range(len(labels)), 'label': labels})"
             fix = f"Write one, in Python: {table}.to_csv('train.csv', index=False)"
@@ -407,12 +422,13 @@ def _find_train(
 
 
 def _find_ids(
-    labelled: pd.DataFrame, wanted: pd.DataFrame, files: Files, held: Records | None
+    labelled: pd.DataFrame, wanted: pd.DataFrame, files: Files, held: Records | None, asking: str
 ) -> tuple[str | None, str]:
     """Return the column of ids of the labelled table, and why.
 
     Args:
         held: the TFRecords that it is made of.
+        asking: what has the ids to predict.
     """
     first = str(wanted.columns[0])
     every = list(map(str, labelled))
@@ -435,18 +451,18 @@ def _find_ids(
         return float(labelled[column].str.rpartition("/")[2].isin(stems).mean())
 
     if not (named and (not names or share(named[0]))):
-        asked = _folded(wanted.columns[1:])
+        asked = folded(wanted.columns[1:])
         likely = [name for name in every if names and name.casefold() not in asked]
         shares = {name: share(name) for name in likely if labelled[name].is_unique}
         best = max(shares, key=lambda name: shares[name], default=None)
         if best is not None and shares[best] > 0.5:
             return best, (
-                f"{best!r}: {shares[best]:.0%} of its texts are names of image files; the sample "
-                f"submission has {first!r}"
+                f"{best!r}: {shares[best]:.0%} of its texts are names of image files; {asking} has "
+                f"{first!r}"
             )
     if named:
-        return named[0], f"{named[0]!r}, as in the sample submission"
-    return None, f"no column {first!r}, as in the sample submission: the order of the rows counts"
+        return named[0], f"{named[0]!r}, as in {asking}"
+    return None, f"no column {first!r}, as in {asking}: the order of the rows counts"
 
 
 def _find_labels(

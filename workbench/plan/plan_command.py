@@ -12,7 +12,7 @@ from formats import atomic_file
 from formats.errors import writing
 from pipeline.command_line import refuse_missing_input
 from pipeline.config import Config
-from pipeline.data import csv_files, dataset
+from pipeline.data import csv_files, dataset, samples
 from pipeline.errors import ConfigError
 from pipeline.runtime import backend
 from workbench.pages.html import render
@@ -103,8 +103,11 @@ def _counted(config: Config, given: Mapping[str, str]) -> Given:
     if data.labelled is not None:
         known = Given(data.labelled, f"of the config's {data.labelled:,}")
     if given["input"]:
-        folder, test = Path(given["input"]), _lines(Path(given["input"]) / data.sample_submission)
+        folder = Path(given["input"])
         refuse_missing_input(folder)
+        test = None
+        if samples.is_there(folder, data):
+            test = max(len(samples.ids(folder, data).table), 1)
         if data.kind in ("images", "tfrecords"):
             paths = dataset.training_images(folder, config)
             files, decodes = probe.sample(paths, data)

@@ -14,9 +14,17 @@ import numpy as np
 import pandas as pd
 
 from formats.errors import writing
-from pipeline.config import Config, custom_code
+from pipeline.config import Config, Data, custom_code
 from pipeline.config.rules import as_tuple
-from pipeline.data import csv_files, image_arrays, image_files, labels, table_features, tfrecords
+from pipeline.data import (
+    csv_files,
+    image_arrays,
+    image_files,
+    labels,
+    samples,
+    table_features,
+    tfrecords,
+)
 from pipeline.data.dataset import Examples, group_codes, read_training
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
@@ -68,14 +76,14 @@ class HiddenTest:
         self._examples = Examples(ids, nothing, values, self._target, groups)
         self._files = self._files_of(ids)
         self._names = _names(config, ids)
-        self._own = _own_sample(folder, data.sample_submission)
+        self._own = _own_sample(folder, data)
         self.test_ids = () if self._own is None else tuple(self._own.iloc[:, 0])
         self._test_files = self._files_of(self.test_ids, test=True) if self.test_ids else {}
         self.made_up: tuple[str, ...] = ()
         if not self.test_ids:
             lacking = f"there is no {data.sample_submission} with rows: one is made"
             stands_in = "there is no test set: labelled rows stand in for the visible one"
-            self.made_up = (lacking, stands_in)
+            self.made_up = (*([lacking] if data.sample_submission else []), stands_in)
         self._hold_out = HoldOut(self._examples, config)
         self.train, self.hidden = self._split(np.arange(len(ids)))
         self.visible = np.array([], np.int64)
@@ -130,7 +138,7 @@ class HiddenTest:
     def solution(self) -> scoring.Columns:
         """{column: {id: label}} of the hidden test set, with the sample's columns."""
         texts = self._table[list(self._config.data.labels)].agg(" ".join, axis=1)
-        truth = {self._names[row]: texts.iloc[row] for row in self.hidden}
+        truth = dict(zip(self._called(self.hidden), texts.iloc[self.hidden], strict=True))
         return dict.fromkeys(map(str, self._sample(self.hidden).columns[1:]), truth)
 
     def sample(self) -> bytes:
@@ -147,7 +155,7 @@ class HiddenTest:
         Raises:
             SubmissionError, DataError: as `workbench.rehearse.scoring.score` says.
         """
-        keys = [self._names[row] for row in self.hidden]
+        keys = self._called(self.hidden)
         truth = self._target.truth(self._examples.labels[self.hidden])
         shown = self._sample(self.hidden).iloc[:, 1].tolist()
         target = replace(self._target, separator=submission.separator(self._target, shown))
@@ -158,20 +166,21 @@ class HiddenTest:
         """Return the sample submission for labelled rows, with what the folder's own one predicts,
         again and again.
         """
-        data, names = self._config.data, self._target.names
-        if self._own is not None and len(self._own):
-            shown = self._own
+        data, own = self._config.data, self._own
+        if own is not None and len(own) and data.sample_submission is not None:
+            shown = own
         else:
-            columns, several = (
-                list(data.labels),
-                len(names) > 2 or self._target.kind == "multilabel",
-            )
-            if self.metric.takes == "scores" and self._target.kind != "regression" and several:
-                columns = list(names)  # a probability each
+            columns = submission.columns_of(self._target, self.metric, data.labels)
             shown = self._table.reindex(columns=[data.id_column, *columns], fill_value="0").head(1)
         sample = shown.iloc[np.arange(len(rows)) % len(shown)].copy()
-        sample.isetitem(0, [self._names[row] for row in rows])
+        sample.isetitem(0, self._called(rows))
         return sample
+
+    def _called(self, rows: np.ndarray) -> list[str]:
+        """Return the ids of labelled rows in a test set of them."""
+        if samples.counts_rows(self._folder, self._config.data):
+            return list(map(str, range(len(rows))))
+        return [self._names[row] for row in rows]
 
     # What sessions see
 
@@ -203,7 +212,8 @@ class HiddenTest:
             self._write_own_test(out)
             assert self._own is not None  # noqa: S101 - else labelled rows are the test set
             sample = self._own.head(len(self.test_ids))
-        _write(sample, out / data.sample_submission)
+        if data.sample_submission is not None:
+            _write(sample, out / data.sample_submission)
 
     def _others(self) -> set[str]:
         """Return the files that sessions get as they are, relative to the folder: all that hold no
@@ -211,7 +221,9 @@ class HiddenTest:
         """
         data, folder = self._config.data, self._folder
         found = {f"{inside / name}" for inside, names in image_files.walk(folder) for name in names}
-        named = {data.train_csv or "", data.sample_submission}
+        named = {data.train_csv or "", data.sample_submission or ""}
+        if self._has_test_table():
+            named |= {data.test_csv}
         if data.kind != "images":
             named |= {data.test_csv, data.train_array, data.test_array}
         if data.kind == "tfrecords":
@@ -224,7 +236,7 @@ class HiddenTest:
 
     def _write_test(self, out: Path, rows: np.ndarray) -> None:
         """Write labelled rows as a test set, in the order of `rows`."""
-        data, names = self._config.data, [self._names[row] for row in rows]
+        data, names = self._config.data, self._called(rows)
         place = as_tuple(data.test_images)[0]
         for row, name in zip(rows, names, strict=True):
             for path in self._files.get(row, ()):
@@ -238,9 +250,12 @@ class HiddenTest:
         if data.kind == "tfrecords":
             records.as_test(self._folder, data, out, rows, names)
         own = self._folder / data.test_csv
-        if data.kind in ("pixels", "table", "custom") or (data.kind == "arrays" and own.is_file()):
+        if data.kind in ("pixels", "table", "custom") or self._has_test_table():
             source = self._folder / str(data.train_csv)
-            table = csv_files.read(source, DataError, ADVICE).iloc[rows]
+            table = self._table  # of folders that are named after labels
+            if data.train_csv is not None:
+                table = csv_files.read(source, DataError, ADVICE)
+            table = table.iloc[rows]
             keys, hidden = self._keys(), {*data.labels, *data.row_columns}
             if own.is_file():
                 columns = csv_files.header(own, DataError, ADVICE)
@@ -262,7 +277,7 @@ class HiddenTest:
                 self._place(path, out / path)
         kept = np.arange(len(self.test_ids))
         own = self._folder / data.test_csv
-        if data.kind not in ("images", "tfrecords") and own.is_file():
+        if self._has_test_table():
             table = csv_files.read(own, DataError, ADVICE)
             key = next((name for name in self._keys() if name in table.columns), None)
             if key is not None:  # else it is in the order of the sample
@@ -275,6 +290,14 @@ class HiddenTest:
             _, table = tfrecords.read(self._folder, data.test_records, data.image_feature, column)
             kept = np.flatnonzero(table[data.id_column].isin(self.test_ids))
             records.copy(self._folder, data.test_records, out, kept)
+
+    def _has_test_table(self) -> bool:
+        """Return whether the folder has a table of the test set that a session reads."""
+        data = self._config.data
+        read = data.kind not in ("images", "tfrecords") or (
+            data.kind == "images" and data.sample_submission is None
+        )
+        return read and (self._folder / data.test_csv).is_file()
 
     def _keys(self) -> tuple[str, ...]:
         """Return what the column of ids may be called (`pipeline.data.dataset.read_test`)."""
@@ -362,20 +385,24 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
     return csv_files.read(path, DataError, advice, (data.id_column,), required=names), path
 
 
-def _own_sample(folder: Path, name: str) -> pd.DataFrame | None:
-    """Return the folder's sample submission; None if it has none.
+def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:
+    """Return the folder's sample submission, or the ids of its test set where the competition has
+    none; None if there is neither.
 
     Raises:
         DataError: if a file with another name seems to be it.
     """
-    if (folder / name).is_file():
-        return csv_files.read(folder / name, DataError, ADVICE)
+    if samples.is_there(folder, data):
+        return samples.of(folder, data).table
+    if data.sample_submission is None:
+        return None
+    name = data.sample_submission
     other = next((path.name for path in sorted(folder.glob("*[sS]ubmission*.csv"))), None)
     if other is None:
         return None
     raise DataError(
         f"{folder / name} is missing; expected the sample submission, as {other} seems to be.\n"
-        f"Set data.sample_submission={other!r} in the config."
+        f"Set data.sample_submission={other!r} in the config; None, if there is none."
     )
 
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline.data import csv_files
+from pipeline.data import csv_files, samples
 from pipeline.errors import DataError, SubmissionError
 from pipeline.infer import submission
 
@@ -55,7 +55,8 @@ def test_names_with_separators_in_quotes_do_not_count(tmp_path_factory, names):
 def test_a_submission_has_the_separator_of_the_sample(tmp_path):
     sample = written(tmp_path / "sample.csv", [["id", "label"], ["1", "0"], ["2", "0"]], ";")
 
-    submission.write(tmp_path / "s.csv", sample, ["2", "1"], {"label": ["4", "3"]})
+    columns = {"label": ["4", "3"]}
+    submission.write(tmp_path / "s.csv", samples.read(sample), ["2", "1"], columns)
 
     assert (tmp_path / "s.csv").read_text() == "id;label\n1;3\n2;4\n"
     other = written(tmp_path / "other.csv", [["id", "label"], ["1", "3"], ["2", "4"]], ",")

@@ -13,7 +13,7 @@ from hypothesis.extra import numpy as arrays
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import Data, custom_code
-from pipeline.data import custom_readers, dataset
+from pipeline.data import custom_readers, dataset, samples
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, DataError, SubmissionError
 from pipeline.evaluate import metrics
@@ -184,7 +184,8 @@ def test_a_test_row_that_cannot_be_read_is_told_before_training(maps):
 
 def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, tmp_path):
     folder, made = maps
-    config, sample = made('"largest"', '"Largest"'), folder / "sample_submission.csv"
+    config = made('"largest"', '"Largest"')
+    sample = samples.of(folder, config.data)
     writer, metric = submission.writer_of(config), metrics.of(config)
     form = submission.Form(Target("custom", ()), metric, sample, writer=writer)
 
@@ -192,7 +193,7 @@ def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, t
         form.write(tmp_path / "out.csv", IDS[:2], np.zeros((2, 2, 3), np.float32))
     assert not (tmp_path / "out.csv").exists()
     with pytest.raises(SubmissionError, match="expected a dict with first, largest"):
-        custom_check.check_submission_of(config, sample)
+        custom_check.check_submission_of(config, sample.columns)
 
 
 @pytest.mark.parametrize(

@@ -66,6 +66,16 @@ def both(competition: Path, tiny: Config) -> tuple[Path, Config, Config]:
     return competition, tiny, recorded
 
 
+def test_without_a_sample_submission_ids_are_those_of_the_records(both):
+    """In the order of the files, and of the records in them."""
+    folder, files, recorded = both
+    expected = read_test(folder, files).ids
+
+    ids = read_test(folder, with_data(recorded, sample_submission=None)).ids
+
+    assert sorted(ids) == sorted(expected)
+
+
 def test_records_give_what_image_files_give(both):
     """The same pixels and the same label for each id."""
     folder, files, recorded = both

@@ -13,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import config as configs
+from pipeline.data import samples
 from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
 from pipeline.evaluate import metrics
@@ -54,6 +55,16 @@ def test_many_rows_that_are_all_alike_are_refused_unless_they_are_meant_so(tmp_p
     assert submission.check(path, sample, constant=True) == 30
 
 
+def test_without_a_sample_a_submission_is_checked_by_itself(tmp_path):
+    """Before it is spent: nothing on this machine has the ids of the competition."""
+    good = labelled(tmp_path / "good.csv", many(lambda n: n / 30))
+    wrong = written(tmp_path / "s.csv", [("id", "p"), ("a", "0.5"), ("a", "1.5"), ("b", "NaN")])
+
+    assert submission.check(good, None, within=(0, 1)) == 30
+    with pytest.raises(SubmissionError, match=r"(?s)repeated.*not filled in.*not from 0 to 1"):
+        submission.check(wrong, None, within=(0, 1))
+
+
 def test_all_problems_are_named_at_once(tmp_path, sample):
     """One correction, not one submission a problem. Out of range is a number only where there is
     a range.
@@ -77,9 +88,10 @@ def test_predictions_are_written_in_the_sample_s_order_or_the_older_file_stays(t
     path = tmp_path / "submission.csv"
     values = [str(number) for number in range(len(ids))]
 
-    assert submission.write(path, sample, ids[::-1], {"label": values[::-1]}) == len(ids)
+    asked = samples.read(sample)
+    assert submission.write(path, asked, ids[::-1], {"label": values[::-1]}) == len(ids)
     with pytest.raises(SubmissionError):
-        submission.write(path, sample, ids[1:], {"label": values[1:]})
+        submission.write(path, asked, ids[1:], {"label": values[1:]})
 
     with path.open(newline="", encoding="utf-8") as file:
         assert list(csv.reader(file)) == [
@@ -185,15 +197,18 @@ GRADE = Target("ordinal", ("0", "1", "2"))
 DIGITS = configs.load("digits")
 
 
-def form(target: Target, metric: str, *more) -> Form:
+def form(target: Target, metric: str, sample: Path, *more) -> Form:
     """Return the form of a submission for a metric of that name."""
-    return Form(target, metrics.find(metric, target.kind), *more)
+    return Form(
+        target, metrics.find(metric, target.kind), samples.read(sample, SubmissionError), *more
+    )
 
 
 def two_rows(folder: Path, header: str, row: str) -> Path:
     """Write a sample of two ids, "7" and "05", in this order."""
     path = folder / "sample_submission.csv"
-    path.write_text(f"{header}\n7,{row}\n05,{row}\n")
+    rows = "".join(",".join(filter(None, (name, row))) + "\n" for name in ("7", "05"))
+    path.write_text(f"{header}\n{rows}")
     return path
 
 

@@ -15,7 +15,7 @@ from deploy.chain import Result
 from deploy.competition import Submission
 from deploy.runs import Run
 from pipeline import config as configs
-from pipeline.data import csv_files, dataset, table_features
+from pipeline.data import csv_files, dataset, samples, table_features
 from pipeline.data.dataset import read_test
 from pipeline.errors import DataError
 from pipeline.infer import submission
@@ -32,7 +32,7 @@ def test_a_long_mask_is_written_checked_and_counted_by_the_relay(tmp_path):
     sample, path = tmp_path / "sample.csv", tmp_path / "submission.csv"
     sample.write_text(f"id,rle\na,1 1\nb,{MASK}\n")
 
-    number = submission.write(path, sample, ["a", "b"], {"rle": [MASK, "1 1"]})
+    number = submission.write(path, samples.read(sample), ["a", "b"], {"rle": [MASK, "1 1"]})
 
     run = Run("ann/cells-infer-gpu", 1, "", "")
     result = Result(run, None, run, tmp_path, tmp_path, Submission(1, 0.5), 9.0)

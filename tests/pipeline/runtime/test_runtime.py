@@ -76,10 +76,11 @@ R1 = json.dumps({"run_id": "r1"})
     ("new", "name", "find"),
     [
         ("competitions/digits", SAMPLE, lambda root: mounts.competition(root, "digits", SAMPLE)),
+        ("competitions/wines", "a.csv", lambda root: mounts.competition(root, "wines", None)),
         ("datasets/keras/x", "n.h5", lambda root: mounts.file(root, "keras/x/n.h5").parent),
         ("datasets/ann/r1", "manifest.json", lambda root: mounts.artifact(root, "r1")),
     ],
-    ids=["competition", "file", "artifact"],
+    ids=["competition", "without a sample", "file", "artifact"],
 )
 def test_what_is_mounted_is_found_under_each_layout_and_under_both_at_once(
     tmp_path, new, name, find

@@ -612,9 +612,8 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        (lambda files: {}, "expected tables (.csv), and found none"),
+        (lambda files: {}, "expected tables (.csv) or images, and found none"),
         (lambda files: {"train.zip": b"PK", "notes.txt": b"x"}, "train.zip: unpack archives"),
-        (without("sample"), "page, or write one: the ids of the test set, and a column for each"),
         (
             lambda files: files | {"my_submission.csv": files["sample_submission.csv"]},
             "--sample my_submission.csv",
@@ -645,6 +644,8 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         (lambda _: masks("id,EncodedPixels", *HALVES), "looks like a segmentation competition"),
         (lambda _: MASK_FILES, "docs/segmentation.md"),
         (lambda _: without("train.csv")(MASK_FILES), "docs/segmentation.md"),
+        (lambda _: without("sample")(MASK_FILES), "docs/segmentation.md"),
+        (lambda _: without("sample")(masks("id,EncodedPixels", *HALVES)), "a segmentation"),
         (lambda _: SENTENCES_ALONE, "docs/text.md"),
         (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "looks like a text competition"),
     ],

@@ -11,7 +11,7 @@ import pytest
 from PIL import Image
 
 from pipeline.config import Config
-from pipeline.data import dataset, tfrecords
+from pipeline.data import dataset, samples, tfrecords
 from pipeline.data.dataset import read_test
 from pipeline.data.labels import Target
 from pipeline.errors import DataError, SubmissionError
@@ -249,7 +249,7 @@ def test_a_sample_that_is_made_up_has_a_column_for_each_scored_label(competition
     HiddenTest(config, competition).write(tmp_path / "seen")
     target = dataset.read_training(competition, config).target
     metric, sample = metrics.find("auc", target.kind), tmp_path / "seen" / "sample_submission.csv"
-    Form(target, metric, sample).check_labels()
+    Form(target, metric, samples.read(sample)).check_labels()
 
 
 def test_where_there_is_no_test_set_labelled_rows_become_one(made, tmp_path):
@@ -305,7 +305,7 @@ def test_the_score_of_a_written_submission_is_that_of_its_predictions(tmp_path, 
         truth = random.normal(size=values.shape)
     (tmp_path / "sample.csv").write_text(f"{','.join(columns)}\nr0{',' * (len(columns) - 1)}\n")
     ids = [f"r{row}" for row in range(12)]
-    texts = Form(target, metric, tmp_path / "sample.csv").texts(values)
+    texts = Form(target, metric, samples.read(tmp_path / "sample.csv")).texts(values)
     written = {column: dict(zip(ids, each, strict=True)) for column, each in texts.items()}
 
     found = scoring.score(target, metric, ids, truth, written)

@@ -1,0 +1,217 @@
+"""What a folder without a sample submission asks for: the ids of its test set, as
+`pipeline.data.samples` reads them, and the columns that its test set lacks.
+"""
+
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path, PurePosixPath
+from typing import NamedTuple
+
+import pandas as pd
+
+from pipeline.config import Data
+from pipeline.data import csv_files, image_files
+from pipeline.data.samples import COUNTED
+from pipeline.errors import DataError
+from pipeline.runtime import mounts
+from workbench.inspect import records, refusals
+from workbench.inspect.folder import (
+    ADVICE,
+    LABELLED,
+    LABELS,
+    RECORDS,
+    TESTS,
+    Files,
+    called,
+    holds_extras,
+    shortened,
+)
+
+# How columns of ids are called: id, image_id, ID_code, PassengerId.
+IDS = re.compile(r"(?i:^id$|[ _.-]id$|^id[ _.-])|[a-z]I[dD]$")
+Headers = Mapping[str, Sequence[str]]  # names of columns by table
+
+
+class Asked(NamedTuple):
+    """What a sample submission would ask for.
+
+    Attributes:
+        table: as a sample submission, with a label of the training table in each column.
+        test: the table of the test set; None: its images lie in a folder.
+        grounds: for the columns, in words.
+        why: for all of it.
+    """
+
+    table: pd.DataFrame
+    test: str | None
+    grounds: str
+    why: str
+
+
+def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[str, ...]) -> Asked:
+    """Return what a folder without a sample submission asks for.
+
+    Args:
+        headers: of its tables.
+        train, test, labels: that the user named; "" and (): to be found.
+
+    Raises:
+        DataError: if there is no test set, or it is not clear what to predict.
+    """
+    tables = [name for name in headers if name != train]
+    tested = test or _likeliest(called(tables, TESTS), "test")
+    others = [name for name in headers if name != tested]
+    # A folder of class folders that somebody named is no table: it has no columns.
+    train = train or _likeliest(called(others, LABELLED) or others, "train")
+    columns, place = headers.get(train, ()), files.folder
+    if columns and files.images and not labels:
+        whole_table = csv_files.read(place / train, DataError, ADVICE)
+        refusals.refuse_masks(place / train, whole_table, columns)
+    if tested in headers:
+        key, ids = _ids(place / tested, headers[tested], columns)
+        absent = [name for name in columns if name not in headers[tested]]
+        named, grounds = f"{key!r} of {tested}", f"which {tested} lacks"
+        if key not in headers[tested]:
+            named = f"the row numbers of {tested}, from 0, since it has no column of ids"
+    else:
+        where = _test_folder(files)
+        key, whole = _naming(files, place / train) if columns else (COUNTED, True)
+        ids = _image_names(place, where, whole=whole)
+        absent = [name for name in columns if name != key]
+        named, grounds = f"the names of the {len(ids):,} images in {where}/", "beside the ids"
+    if not columns:
+        labels, grounds = labels or ("label",), "the folders that images lie in"
+    elif labels:
+        grounds = "named by --label"
+    else:
+        labels, grounds = _labels(place / train, columns, absent, grounds)
+    first = _first(place / train, labels) if columns else ""
+    table = pd.DataFrame({key: list(ids), **dict.fromkeys(labels, first)}, dtype=object)
+    why = (
+        f"none, so sample_submission=None: ids are {named}; columns are {key}, "
+        f"{shortened(labels)} ({grounds}). The competition's page says what it wants. Where it "
+        "differs, edit id_column, label_column and metric; or name its file: --sample FILE"
+    )
+    return Asked(table, tested if tested in headers else None, grounds, why)
+
+
+def _likeliest(tables: Sequence[str], name: str) -> str:
+    """Return the only table, or the one of this name; "" if there is none.
+
+    Raises:
+        DataError: if there are several.
+    """
+    exact = [table for table in tables if Path(table).stem.casefold() == name]
+    found = exact if len(exact) == 1 else tables
+    if len(found) > 1:
+        raise DataError(
+            f"There is no sample submission, and {shortened(found)} may be the {name} table; "
+            f"expected one.\nName it: --{name} {found[0]}"
+        )
+    return found[0] if found else ""
+
+
+def _ids(path: Path, header: Sequence[str], train: Sequence[str]) -> tuple[str, Sequence[str]]:
+    """Return the column of ids of a test table and the ids: a column that is called so, or the
+    first one if it has a text of its own in each row, else the numbers of the rows.
+    """
+    likely = [name for name in header if IDS.search(name)]
+    shared = [name for name in header[:1] if name and (name in train or not train)]
+    table = csv_files.read(path, DataError, ADVICE, [*likely, *shared])
+    for name in [*likely, *shared]:
+        texts = name in likely or bool(csv_files.as_numbers(table[name]).isna().all())
+        if texts and table[name].is_unique:
+            return name, list(table[name])
+    return COUNTED, list(map(str, range(len(table))))
+
+
+def _labels(
+    path: Path, header: Sequence[str], absent: Sequence[str], grounds: str
+) -> tuple[tuple[str, ...], str]:
+    """Return the label columns of a training table, and why.
+
+    Args:
+        absent: columns that the test set lacks.
+    """
+    found = [name for name in absent if name]
+    if len(found) > 1:
+        found = [name for name in found if not IDS.search(name)] or found
+    if len(found) > 1:
+        values = csv_files.read(path, DataError, ADVICE, found)
+        if values.isin(("0", "1", "0.0", "1.0")).all(axis=None):
+            return tuple(found), f"{grounds}, all of 0 and 1"
+    usual = [name for name in found or header if name.casefold() in LABELS]
+    if len(found) != 1 and len(usual) == 1:
+        return (usual[0],), "by its name"
+    if len(found) != 1:
+        columns = f": {shortened(found, 12)}" if found else ""
+        raise DataError(
+            f"There is no sample submission, and {path} has {len(found)} columns {grounds}"
+            f"{columns}; expected one label.\nName it, or several with commas between: "
+            f"--label {found[0] if found else 'COLUMN'}"
+        )
+    return (found[0],), grounds
+
+
+def _first(path: Path, labels: Sequence[str]) -> str:
+    """Return a label, as a placeholder; "" where the columns are not there."""
+    table = csv_files.read(path, DataError, ADVICE, labels)
+    return str(table.iloc[0, 0]) if table.size else ""
+
+
+# -- of images
+
+
+def _test_folder(files: Files) -> str:
+    """Return the folder of a test set of images. Raises `DataError` if not exactly one is there."""
+    tops: dict[str, list[str]] = {}
+    for place in files.images:
+        parts = PurePosixPath(place).parts
+        depth = next((n for n, part in enumerate(parts) if TESTS.search(part)), None)
+        if depth is not None and not any(map(holds_extras, parts)):
+            tops.setdefault("/".join(parts[: depth + 1]), []).append(place)
+    if len(tops) == 1:
+        [found] = tops.values()
+        return os.path.commonpath(found)
+    if not tops:
+        files.refuse_packed("the test set", TESTS)
+        refusals.refuse_kind(files)
+        if files.ending(*RECORDS):
+            raise DataError(
+                f"{files.folder} holds TFRecord files and no sample submission; expected one, or a "
+                f"config that does without.\n{records.BY_HAND} Ids are those of the test records "
+                "with sample_submission=None."
+            )
+        if masks := refusals.mask_folder(files.images):
+            raise refusals.segmentation(f"{files.folder / masks} holds a mask for each image")
+    several = f"{shortened(tops)} may be the test set" if tops else "nothing is called test"
+    raise DataError(
+        f"{mounts.listing(files.folder)}. There is no sample submission, and {several}; expected "
+        "one table (test.csv: the columns of the training table without the label) or one folder "
+        "of images (test/).\nComplete the download, name the table (--test FILE), or set some "
+        "labelled rows or images aside as a test set."
+    )
+
+
+def _image_names(folder: Path, place: str, *, whole: bool) -> list[str]:
+    """Return the ids of the images in a folder, as inference finds them."""
+    suffix = "" if whole else "*"
+    return image_files.names(
+        folder, Data(height=1, width=1, channels=1, test_images=place, suffix=suffix)
+    )
+
+
+def _naming(files: Files, path: Path) -> tuple[str, bool]:
+    """Return the column of a training table that names image files, else one that is called so,
+    and whether it has whole names.
+    """
+    whole = {name for names in files.images.values() for name in names}
+    stems = {name.rpartition(".")[0] for name in whole}
+    table = csv_files.read(path, DataError, ADVICE)
+    texts = {str(name): table[name].str.rpartition("/")[2] for name in table}
+    shares = {name: texts[name].isin(whole | stems).mean() for name in texts}
+    best = max(shares, key=lambda name: (table[name].is_unique, shares[name]))
+    if shares[best] <= 0.5:
+        best = next(filter(IDS.search, texts), COUNTED)
+    return best, best in texts and bool(texts[best].isin(whole).any())
