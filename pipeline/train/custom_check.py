@@ -101,9 +101,9 @@ def check_submission_of(config: Config, sample: Path) -> None:
     Args:
         sample: the competition's, whose columns are expected.
     """
-    if submission.writer_of(config):
+    if submission.writer_of(config, sample.parent):
         columns = csv_files.header(sample, SubmissionError, submission.ADVICE)[1:]
-        _submission(config, columns)
+        _submission(config, columns, sample.parent)
 
 
 # What is asked of each function; an answer is what the user reads
@@ -372,8 +372,10 @@ def _metric(config: Config) -> str:
     return f"{better} is better; it gets {given}"
 
 
-def _submission(config: Config, columns: list[str] | None = None) -> str:
-    write: Any = submission.writer_of(config)
+def _submission(
+    config: Config, columns: list[str] | None = None, folder: Path = Path("no folder")
+) -> str:
+    write: Any = submission.writer_of(config, folder)
     names = tuple(map(str, range(config.num_classes))) if config.target in metrics.CLASSES else ()
     target = Target(config.target, names, (0.0,) * config.outputs, (1.0,) * config.outputs)
     ids = list(map(str, range(ROWS)))

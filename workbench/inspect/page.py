@@ -61,7 +61,7 @@ def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> P
     tiles = {
         "inputs": data.kind,
         "target": found.target.kind,
-        "labels": f"{len(classes):,}" if classes else "numbers",
+        "labels": f"{len(classes):,}" if classes else "masks" if found.contents.masks else "numbers",
         "columns read" if read else "read as": read or "x".join(map(str, data.shape)),
         "duplicates": f"{len(found.duplicates):,}",
         "corrupt files": f"{len(broken):,}",
@@ -78,7 +78,7 @@ def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> P
             (quoted(label), count / max(*classes.values(), 1), f"{count:,}", f"{count / rows:.1%}")
             for label, count in islice(classes.items(), LINES)
         ],
-        histograms=[] if classes else [_histogram(found, each) for each in found.contents.labels],
+        histograms=[] if classes or found.contents.masks else [_histogram(found, each) for each in found.contents.labels],
         files=None if headers is None else images.describe(headers),
         pictures=_examples(found),
         broken=[(quoted(each), quoted(why, 200)) for each, why in broken[:LINES]],

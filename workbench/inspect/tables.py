@@ -8,7 +8,7 @@ labels, it is made of folders that are named after them, or of TFRecords.
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -31,7 +31,8 @@ Headers = Mapping[str, list[str]]  # names of columns by table
 @dataclass(frozen=True)
 class Given:
     """What the user chose: paths of tables below the folder (of `train` also a folder of class
-    folders), label columns, and the competition's metric. "" and (): to be found.
+    folders), label columns, the competition's metric, and which inputs are read, where there are
+    several kinds: "pictures" or "columns". "" and (): to be found.
     """
 
     sample: str = ""
@@ -39,6 +40,7 @@ class Given:
     test: str = ""
     labels: tuple[str, ...] = ()
     metric: str = ""
+    alone: str = ""
 
 
 @dataclass(frozen=True)
@@ -72,6 +74,7 @@ class Contents:
         source: of ids and labels.
         ids: the column of ids in the source's table; None where it has none.
         labels: the label columns, in the order of a submission.
+        masks: whether the labels are masks, as run lengths. The table has one row for each picture.
     """
 
     files: Files
@@ -81,6 +84,7 @@ class Contents:
     source: Source
     ids: str | None
     labels: tuple[str, ...]
+    masks: bool = False
 
     @property
     def train(self) -> str:
@@ -128,8 +132,6 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
             "--sample FILE"
         )
     findings.found("sample submission", _described(sample, wanted, wanted.columns))
-    if not given.labels:
-        refusals.refuse_masks(place / sample, wanted, list(wanted.columns[1:]), sample=True)
     headers = {name: _header(place / name) for name in files.tables if name != sample}
     chosen = os.path.normpath(given.train) if given.train else ""
     test = _find_test(place, headers, wanted, given.test, chosen)
@@ -142,9 +144,17 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
         )
     every = list(map(str, labelled))
     likely = [name for name in every if name in (given.labels or wanted.columns[1:])]
-    refusals.refuse_masks(place / train, labelled, likely or every)
+    masks = refusals.masks(labelled, likely or every)
     ids, why = _find_ids(labelled, wanted, files, held)
     findings.chosen("ids", why)
+    if masks and ids is not None:
+        refusals.classes(place / train, labelled, ids, list(wanted.columns[1:]))
+        labelled = labelled.groupby(ids, sort=False, as_index=False).agg(" ".join)
+        source = replace(source, table=labelled)
+        findings.chosen("labels", f"{masks}: masks as run lengths")
+        return Contents(files, sample, wanted, test, source, ids, (masks,), masks=True)
+    if not given.labels and (name := refusals.masks(wanted, wanted.columns[1:], sample=True)):
+        raise refusals.segmentation(f"{place / sample} has masks as run lengths in {name!r}")
     repeated = [] if ids is None else list(labelled[ids][labelled[ids].duplicated()])
     if repeated:
         raise DataError(
@@ -152,8 +162,8 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
             f"{shortened(repeated, 3)}; expected one row for each example.\n"
             "Make a table with one row for each id, or name another: --train FILE"
         )
-    if set(labelled) <= {ids} and (masks := refusals.mask_folder(files.images)):
-        raise refusals.segmentation(f"{place / masks} holds a mask for each image")
+    if set(labelled) <= {ids} and (masked := refusals.mask_folder(files.images)):
+        raise refusals.segmentation(f"{place / masked} holds a mask for each image")
     beside = headers[test] if test else None if held is None else [*map(str, held.test_table)]
     labels, why = _find_labels(place / train, labelled, wanted, beside, ids, given)
     findings.chosen("labels", why)
