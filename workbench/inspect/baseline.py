@@ -5,11 +5,11 @@ gradient boosting. Texts: a linear model on TF-IDF. Masks: the mean mask. A netw
 better has learned nothing that these do not see.
 """
 
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -82,11 +82,11 @@ def _places(examples: Examples, chosen: Examples) -> np.ndarray:
     return np.array([places[name] for name in chosen.ids])
 
 
-def of_texts(texts: Sequence[str], beside: np.ndarray | None) -> Any:
+def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
     """Return what a linear model gets of texts: TF-IDF of their words, with columns beside them if
     there are some, sparse float32 (n, k).
     """
-    from scipy import sparse
+    from scipy import sparse  # type: ignore[import-untyped]
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     terms = TfidfVectorizer(sublinear_tf=True, max_features=MOST_TERMS, dtype=np.float32)
@@ -196,7 +196,9 @@ def _linear(*, classes: bool) -> Any:
     """Return the model of texts."""
     from sklearn import linear_model
 
-    return linear_model.LogisticRegression(C=SURE, max_iter=300) if classes else linear_model.Ridge()
+    if classes:
+        return linear_model.LogisticRegression(C=SURE, max_iter=300)
+    return linear_model.Ridge()
 
 
 def _model(

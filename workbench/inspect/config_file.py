@@ -19,8 +19,8 @@ from pipeline import config as configs
 from pipeline.config import Baseline, Config, config_files
 from pipeline.errors import ConfigError
 from workbench.budget import shown
-from workbench.inspect.inspection import Inspection
 from workbench.inspect.inputs import Reader
+from workbench.inspect.inspection import Inspection
 from workbench.inspect.recipes import CPU, Proposal
 
 LINE = 100  # characters
@@ -59,8 +59,9 @@ def text(found: Inspection, proposal: Proposal, *, given: bool) -> str:
     command = f"python -m pipeline train --config {config.name} --input DIR --output OUT"
     known = "measured on the machine that wrote this" if cpu else "assumed; not yet run there"
     wanted = f"{len(classes)} labels" if classes else "numbers to predict"
-    wanted = "masks to predict" if config.target == "custom" else wanted
-    kind = proposal.reader.template.replace("_", " ") if proposal.reader else config.data.kind
+    kind = f"{config.data.kind}, {wanted}"
+    if proposal.reader is not None:
+        kind = proposal.reader.template.replace("_", " ")
     comments = {
         "competition": "" if given else COMMENTS["competition"],
         "metric": "" if found.target.sure else COMMENTS["metric"],
@@ -69,7 +70,7 @@ def text(found: Inspection, proposal: Proposal, *, given: bool) -> str:
     return _rendered(
         config,
         proposal.reader,
-        what=f"{kind}, {wanted}, {len(found.labels):,} labelled rows",
+        what=f"{kind}, {len(found.labels):,} labelled rows",
         machine=proposal.plan.machine,
         command=command if cpu else f"invoke relay --config {config.name}",
         expect=f"training takes about {shown(proposal.seconds)} ({known})",

@@ -105,7 +105,8 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
         labels = tuple("a mask" if " " in text.strip() else "no mask" for text in labels)
     duplicates = leaks.duplicates(found, labels, predicted.kind, findings)
     leaks.describe(contents, predicted.kind, found, labels, findings)
-    related = found.train.pixels is not None and found.reader is None and not all(pair.test for pair in duplicates)
+    grouped = found.train.pixels is not None and found.reader is None  # which reads no groups
+    related = grouped and not all(pair.test for pair in duplicates)
     data = replace(
         found.data,
         label_separator=predicted.separator,

@@ -11,7 +11,6 @@ import pandas as pd
 from PIL import Image
 
 from pipeline.config import Data
-from pipeline.data.csv_files import MISSING
 from pipeline.errors import DataError
 from workbench.inspect import baseline, columns, images, inputs, refusals
 from workbench.inspect.columns import CATEGORY, NUMBER, Column
@@ -38,9 +37,10 @@ def _data(contents: Contents, pictures: Data | None, **forms: Any) -> Data:
         pictures: that it reads.
         forms: custom_inputs, and custom_labels.
     """
-    places = {name: getattr(pictures, name) for name in PLACES} if pictures else {}
-    tables = {"test_csv": contents.test} if contents.test else {}
-    return Data(kind="custom", **inputs.base(contents), **tables, **places, **forms)
+    fields: dict[str, Any] = {"test_csv": contents.test} if contents.test else {}
+    if pictures:
+        fields |= {name: getattr(pictures, name) for name in PLACES}
+    return Data(kind="custom", **inputs.base(contents), **fields, **forms)
 
 
 def _pictures(data: Data) -> Data:
@@ -107,18 +107,20 @@ def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Find
             flat[max(start - 1, 0) : start - 1 + length] = 255
         assert pixels is not None  # noqa: S101 - of image files
         steep = _slopes(pixels[place].mean(axis=2))
-        for by_rows, mask in enumerate((flat.reshape(width, height).T, flat.reshape(height, width))):
+        ways = flat.reshape(width, height).T, flat.reshape(height, width)
+        for by_rows, mask in enumerate(ways):
             small = Image.fromarray(mask).resize(steep.shape[::-1])
             edges = _slopes(np.asarray(small, float)) > 0
             clear[by_rows] += steep[edges].mean() / (steep.mean() or 1) if edges.any() else 0
     if beyond:
         text = f"{len(beyond)} of {len(drawn[:DRAWN])} masks end beyond their pictures, for example"
         findings.warning("masks", f"{text} that of {beyond[0]}: they are of other sizes")
-    by_rows = bool(clear[1] > CLEARER * clear[0])
-    text = "from 1 along the rows, since the edges of the pictures are there" if by_rows else ""
-    text = text or "from 1 down the columns, as usual on Kaggle"
-    findings.chosen("masks", f"run lengths {text}; check a few by eye")
-    return by_rows
+    along = bool(clear[1] > CLEARER * clear[0])
+    text = (
+        "along the rows: there the pictures have edges" if along else "down the columns, as usual"
+    )
+    findings.chosen("masks", f"run lengths from 1 {text}; check a few by eye")
+    return along
 
 
 def _slopes(picture: np.ndarray) -> np.ndarray:
@@ -209,8 +211,8 @@ def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Find
         labels = labels.iloc[:, 0].str.get_dummies(target.separator)
     beside = reader.features[seen.rows]
     alone, both, error = baseline.gain(seen.pixels, beside, labels, kind)
-    said = f"a random forest on thumbnails and {read} has a score of {both:.3g}, on thumbnails alone"
-    said += f" {alone:.3g} (three folds)"
+    said = f"a random forest on thumbnails and {read} has a score of {both:.3g}, on thumbnails"
+    said += f" alone {alone:.3g} (three folds)"
     if both - alone > error:
         text = f"{said}: the network reads both. To read the pictures alone (published weights come"
         findings.chosen("columns", f"{text} only then): --alone pictures")
@@ -246,15 +248,16 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
         return None
     if not key:
         raise DataError(
-            f"{contents.folder / contents.train} seems to have texts, and it or {contents.test} has "
-            f"no column {contents.sample_id!r} with the ids of the sample submission; expected one "
+            f"{contents.folder / contents.train} has texts, and it or {contents.test} has no "
+            f"column {contents.sample_id!r} with the ids of the sample submission; expected one "
             f"in both tables.\nWrite the column {contents.sample_id!r} into copies of them."
         )
     named = tuple(column.name for column in texts)
     rest = [column for column in every if column.name not in named]
     encoding = _encoding(contents, rest)
     joined = table[list(named)].agg(" ".join, axis=1)
-    terms = 2 * joined.str.split().str.len().quantile(0.95)
+    counts = joined.map(lambda text: len(text.split()))
+    terms = 2 * counts.quantile(0.95)
     length = int(np.clip(-(-terms // 32) * 32, LEAST_TERMS, MOST_TERMS))
     values = {**encoding, "key": key, "texts": named, "length": length, "known": KNOWN_TERMS}
     first = min(length, MOST_WORDS)
@@ -264,7 +267,7 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
     if width := _width(encoding):
         forms["columns"] = ("float32", width)
     features = baseline.of_texts(joined, _encoded(table, encoding) if width else None)
-    text = f"texts: {shortened(named)}, about {int(joined.str.split().str.len().median())} words"
+    text = f"texts: {shortened(named)}, about {counts.median():.0f} words"
     beside = [*encoding["numbers"], *encoding["categories"]]
     text += f"; and {shortened(beside, 8)} (to read columns alone: --alone columns)" * bool(beside)
     findings.chosen("inputs", text)

@@ -39,8 +39,8 @@ def segmentation(what: str) -> DataError:
     return DataError(
         f"{what}. This looks like a segmentation competition (a mask for each image), for which "
         "inspect writes a config where the masks are run lengths in the training table.\n"
-        f"{SUPPORTED.format('docs/segmentation.md')} If a column has other labels, name it: --label "
-        "COLUMN"
+        f"{SUPPORTED.format('docs/segmentation.md')} If a column has other labels, name it: "
+        "--label COLUMN"
     )
 
 

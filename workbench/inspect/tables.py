@@ -153,7 +153,7 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
         source = replace(source, table=labelled)
         findings.chosen("labels", f"{masks}: masks as run lengths")
         return Contents(files, sample, wanted, test, source, ids, (masks,), masks=True)
-    if not given.labels and (name := refusals.masks(wanted, wanted.columns[1:], sample=True)):
+    if not given.labels and (name := refusals.masks(wanted, [*wanted.columns[1:]], sample=True)):
         raise refusals.segmentation(f"{place / sample} has masks as run lengths in {name!r}")
     repeated = [] if ids is None else list(labelled[ids][labelled[ids].duplicated()])
     if repeated:

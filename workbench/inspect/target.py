@@ -97,7 +97,8 @@ def _of_masks(contents: Contents, metric: str, findings: Findings) -> TargetGues
         )
     texts = contents.table[contents.labels[0]].str.strip()
     empty = int(texts.isin(("-1", *csv_files.MISSING)).sum())
-    findings.chosen("target", f"a mask for each of {len(texts):,} pictures, {empty:,} of them empty")
+    text = f"a mask for each of {len(texts):,} pictures, {empty:,} of them empty"
+    findings.chosen("target", text)
     text = f"{MASKED}, at the size that pictures are read in; the competition page has the metric"
     findings.unknown("metric", f"{text}: another one is a function of the config")
     return TargetGuess("custom", MASKED, {}, sure=bool(metric))

@@ -216,8 +216,12 @@ class HiddenTest:
         if data.train_csv is not None and data.kind != "tfrecords":
             table = csv_files.read(self._folder / data.train_csv, DataError, ADVICE)
             between = csv_files.separator(self._folder / data.train_csv)
-            kept = table.iloc[self.train] if data.kind != "custom" else self._rows(table, self.train)
-            _write(kept, out / data.train_csv, between)
+            if data.kind == "custom":  # several rows may make one example
+                ids = {self._examples.ids[row] for row in self.train}
+                table = table[table[data.id_column].isin(ids)]
+            else:
+                table = table.iloc[self.train]
+            _write(table, out / data.train_csv, between)
         if data.kind == "arrays":
             images = self._images(data.train_array, self.labelled)
             _write(images[self.train], out / data.train_array)
@@ -305,11 +309,6 @@ class HiddenTest:
             _, table = tfrecords.read(self._folder, data.test_records, data.image_feature, column)
             kept = np.flatnonzero(table[data.id_column].isin(self.test_ids))
             records.copy(self._folder, data.test_records, out, kept)
-
-    def _rows(self, table: pd.DataFrame, rows: np.ndarray) -> pd.DataFrame:
-        """Return the rows of a table that belong to these examples, of which one may have several."""
-        ids = {self._examples.ids[row] for row in rows}
-        return table[table[self._config.data.id_column].isin(ids)]
 
     def _keys(self) -> tuple[str, ...]:
         """Return what the column of ids may be called (`pipeline.data.dataset.read_test`)."""
