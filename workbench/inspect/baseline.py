@@ -28,6 +28,7 @@ LINEAR = "TF-IDF and {}"  # logistic regression, or ridge
 MOST_TERMS, SURE = 50_000, 10.0  # words that are known, and the inverse of the regularization
 MASK_SIDE = 64  # pixels: a mean mask is scored at that size
 LEVELS = np.arange(1, 10) / 10  # shares of the masks above which a pixel may be in the mean one
+COMPONENTS = 16  # of thumbnails, beside columns
 MOST_TRIED = 2_000  # rows on which columns have to show what they add
 # Images, and rows of a table, that are fitted at most: of more, a random sample.
 MOST_IMAGES, MOST_ROWS = 6_000, 20_000
@@ -100,7 +101,7 @@ def gain(
     """Return the score of a random forest on images alone, and on images with what is beside them:
     the accuracy of "classes", else the explained variance; and what is a gain by chance.
     """
-    from sklearn import ensemble, model_selection
+    from sklearn import decomposition, ensemble, model_selection
 
     rows = np.random.default_rng(0).permutation(len(images))[:MOST_TRIED]
     classes = kind == "classes"
@@ -109,7 +110,8 @@ def gain(
         forest = ensemble.RandomForestClassifier(TREES, random_state=0)
     truth = np.asarray(labels)[rows].squeeze()
     truth = truth if classes else truth.astype(float)
-    alone = thumbnails(images[rows])
+    alone = thumbnails(images[rows])  # a tree would hardly ever look at a column beside all these
+    alone = decomposition.PCA(min(COMPONENTS, *alone.shape), random_state=0).fit_transform(alone)
     parts = model_selection.KFold(3)
     scores = [
         model_selection.cross_val_score(forest, each, truth, cv=parts, n_jobs=-1)

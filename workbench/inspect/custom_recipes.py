@@ -5,7 +5,7 @@ On a CPU some steps of its network are timed here; of a TPU the speed is assumed
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,8 +20,9 @@ from workbench.inspect.recipes import CPU, TPU, Network, Plan, Recipe, Speed, Ta
 SIDES = {CPU: (64, 96, 128), TPU: (128,)}
 STRIDE = 2  # pixels a side that become one: four times as fast
 HALVED = 16  # pixels: a side is a multiple of it, to be halved four times
+# The functions of the templates.
 FUNCTIONS: dict[str, Any] = {"read_training": "read_training", "read_test": "read_test"}
-WRITER = "write_masks"
+MASKED = {"loss": "entropy_and_dice", "augment": "turned", "write_submission": "write_masks"}
 FEATURES = 64  # that a network of pictures gives to the one that joins them with columns
 
 
@@ -72,13 +73,21 @@ def recipe(
     return Recipe(config, reasons, seconds), tried.reader
 
 
-def _config(task: Task, network: Network, most: int) -> Config:
-    """Return the config of a network, for one epoch."""
+def _config(
+    task: Task, network: Network, most: int, functions: Mapping[str, Any] | None = None
+) -> Config:
+    """Return the config of a network, for one epoch.
+
+    Args:
+        most: rows of a batch.
+        functions: beside the readers.
+    """
     batch = recipes.batch_of(4 * task.split(1)[0] // 5, most, ADAM_STEPS_PER_EPOCH)
     few = task.split(1)[0] < ADAM_STEPS_PER_EPOCH * batch
     return Config(
         **task.given,
         **FUNCTIONS,
+        **(functions or {}),
         data=network.data,
         model=network.model,
         model_options=network.options,
@@ -105,8 +114,7 @@ def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
         why = f"pictures and masks of {size[0]}x{size[1]}, as the budget has it"
         options = {"width": wide, "levels": 2 if max(size) < SIDES[CPU][0] else 3, "stride": STRIDE}
         network = Network("unet", options, data, 2 * adds, why, enough=20, most=60)
-        made = _config(task, network, recipes.BASE)
-        made = replace(made, loss="entropy_and_dice", augment="turned", write_submission=WRITER)
+        made = _config(task, network, recipes.BASE, MASKED)
         values = {**reader.values, "square": size[0] == size[1]}
         yield Tried(made, replace(reader, pictures=pictures, values=values), network)
 

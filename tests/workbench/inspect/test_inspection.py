@@ -459,12 +459,8 @@ SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oo
         (numbered("x", lambda n: n % 2), ("kind='table'",)),
         (numbered("x", lambda n: n % 256), ("kind='pixels'",)),
         (PIXELS, ("kind='pixels'", "height=6, width=10, channels=1")),
-        # The others train; nobody is left to think that a text is read. Numbers that are several
-        # labels repeat from row to row; run lengths do not.
-        (
-            columns(100, text=lambda n: SENTENCES[n]),
-            ("text is left out, since text is not supported", "numeric_columns=('size',)"),
-        ),
+        (columns(100, text=lambda n: SENTENCES[n]), ("texts: text", "and size (to read columns")),
+        # Numbers that are several labels repeat from row to row; run lengths do not.
         (
             columns(60, label="tags", sold=lambda n: CHOSEN[n % 15], sample="1 3"),
             ("target='multilabel'", "num_classes=6"),
@@ -589,7 +585,7 @@ def masks(header: str, *rows: object) -> dict[str, bytes]:
 
 
 RUNS = [" ".join(f"{start} {2 + n % 3}" for start in range(n + 1, 80, 9)) for n in range(20)]
-HALVES = [(n // 2, RUNS[n]) for n in range(20)]
+THIRDS = [(n // 2, RUNS[n], n % 2) for n in range(20)]
 MASK_FILES = {
     "train.csv": csv("id", *((n,) for n in range(20))),
     "sample_submission.csv": csv("id,label", *((90 + n, 0) for n in range(4))),
@@ -642,11 +638,11 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         ),
         (unclear_label, "with commas between: --label shape"),
         # It is told by what it is, not by what is missing for something else.
-        (lambda _: masks("id,EncodedPixels", *HALVES), "looks like a segmentation competition"),
+        (lambda _: masks("id,EncodedPixels,class", *THIRDS), "masks of 2 classes, by 'class'"),
         (lambda _: MASK_FILES, "docs/segmentation.md"),
         (lambda _: without("train.csv")(MASK_FILES), "docs/segmentation.md"),
-        (lambda _: SENTENCES_ALONE, "docs/text.md"),
-        (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "looks like a text competition"),
+        (lambda _: without("test.csv")(SENTENCES_ALONE), "nothing to learn from"),
+        (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "as docs/text.md shows"),
     ],
 )
 def test_what_cannot_be_described_is_one_clear_message(change, said, tmp_path):
