@@ -638,7 +638,12 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         ),
         (unclear_label, "with commas between: --label shape"),
         # It is told by what it is, not by what is missing for something else.
-        (lambda _: masks("id,EncodedPixels,class", *THIRDS), "masks of 2 classes, by 'class'"),
+        (
+            lambda _: (
+                masks("id,EncodedPixels") | {"train.csv": csv("id,EncodedPixels,class", *THIRDS)}
+            ),
+            "masks of 2 classes, by 'class'",
+        ),
         (lambda _: MASK_FILES, "docs/segmentation.md"),
         (lambda _: without("train.csv")(MASK_FILES), "docs/segmentation.md"),
         (lambda _: without("test.csv")(SENTENCES_ALONE), "nothing to learn from"),
@@ -718,13 +723,6 @@ BOTH = [(n, RUNS[n], n % 2) for n in range(20)]
             Given("sample_submission.csv", "train_more.csv", "test.csv", ("gone",)),
             ("train_csv='train_more.csv'", "label_column='gone'"),
         ),
-        (
-            masks("id,rle_mask", *BOTH)
-            | {"train.csv": csv("id,rle_mask,coat", *BOTH)}
-            | {f"test/{n}.png": png(noise(9, 9)) for n in range(90, 94)},
-            Given(labels=("coat",)),
-            ("target='classes'", "label_column='coat'"),
-        ),
     ],
 )
 def test_what_is_ambiguous_can_be_given(files, given, facts, tmp_path):
@@ -735,6 +733,16 @@ def test_what_is_ambiguous_can_be_given(files, given, facts, tmp_path):
     said = told(*proposed(tmp_path, given))
 
     assert [fact for fact in facts if fact not in said] == []
+
+
+def test_labels_beside_masks_can_be_given(tmp_path):
+    files = masks("id,rle_mask") | {"train.csv": csv("id,rle_mask,coat", *BOTH)}
+    files |= {f"test/{n}.png": png(noise(9, 9)) for n in range(90, 94)}
+
+    said = told(*proposed(put(tmp_path, files), Given(labels=("coat",))))
+
+    assert "target='classes'" in said and "label_column='coat'" in said
+    assert inspection.inspect(tmp_path).target.kind == "custom"
 
 
 # The command

@@ -140,7 +140,9 @@ def test_masks_of_several_classes_are_refused_with_what_to_write(tmp_path):
     table = pd.read_csv(tmp_path / "boxes" / "train.csv", dtype=str, keep_default_na=False)
     table.assign(ClassId=1).to_csv(tmp_path / "boxes" / "train.csv", index=False)
 
-    with pytest.raises(DataError, match=r"classes, by 'ClassId'.*\nIn a copy, keep the rows of one"):
+    with pytest.raises(
+        DataError, match=r"classes, by 'ClassId'.*\nIn a copy, keep the rows of one"
+    ):
         inspection.inspect(tmp_path / "boxes")
 
 
