@@ -13,22 +13,10 @@ from pipeline.data import dataset
 from pipeline.errors import DataError
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
+from tests.e2e.made_folders import goods, masks, reviews
 from workbench.inspect import config_file, inspection, proposal
 from workbench.inspect.tables import Given
 from workbench.rehearse.hidden_test import HiddenTest
-
-RANDOM = np.random.default_rng(5)
-
-
-def tables(
-    folder: Path, train: pd.DataFrame, test: pd.DataFrame, label: str, shown: object
-) -> Path:
-    """Write the three tables of a competition, whose ids are in "id"."""
-    train.to_csv(folder / "train.csv", index=False)
-    test.to_csv(folder / "test.csv", index=False)
-    sample = test[["id"]].assign(**{label: shown})
-    sample.to_csv(folder / "sample_submission.csv", index=False)
-    return folder
 
 
 def written(folder: Path, given: Given | None = None) -> tuple[Config, str]:
@@ -47,38 +35,6 @@ def written(folder: Path, given: Given | None = None) -> tuple[Config, str]:
 
 
 # Masks
-
-
-def runs(mask: np.ndarray) -> str:
-    """Return the run lengths of a mask, (height, width), down its columns."""
-    places = np.flatnonzero(mask.T)
-    return " ".join(f"{place + 1} 1" for place in places)
-
-
-def masks(folder: Path, *, by_rows: bool = False) -> dict[str, np.ndarray]:
-    """Write pictures of several sizes with bright boxes, up to two in each, a row for each box; and
-    return the mask of each labelled one.
-    """
-    rows, every = [], {}
-    for number in range(46):
-        height, width = 40 + number % 5, 60 + number % 7
-        picture = RANDOM.integers(0, 60, (height, width))
-        boxes = []
-        for box in range(number % 3):
-            mask = np.zeros((height, width), np.uint8)
-            mask[4 + number % 9 : 20, 10 + 20 * box : 24 + 20 * box] = 1
-            boxes.append(mask)
-        every[f"p{number}"] = union = np.clip(sum(boxes, np.zeros((height, width))), 0, 1)
-        place = folder / ("train" if number < 40 else "test")
-        place.mkdir(parents=True, exist_ok=True)
-        pixels = (picture + 180 * union).astype(np.uint8)
-        Image.fromarray(pixels).save(place / f"p{number}.png")
-        texts = [runs(box.T if by_rows else box) for box in boxes] or [""]
-        rows += [(f"p{number}", text) for text in texts if number < 40]
-    test = pd.DataFrame({"id": [f"p{number}" for number in range(40, 46)]})
-    tables(folder, pd.DataFrame(rows, columns=["id", "rle"]), test, "rle", "1 1")
-    (folder / "test.csv").unlink()
-    return every
 
 
 @pytest.mark.parametrize("by_rows", [False, True])
@@ -148,27 +104,6 @@ def test_masks_of_several_classes_are_refused_with_what_to_write(tmp_path):
 
 # Texts
 
-GOOD, BAD = ["fine", "lovely", "great"], ["awful", "broken", "sad"]
-PLAIN = ["a", "the", "room", "was", "very", "and", "with", "bed"]
-
-
-def sentences(labels: list[int]) -> list[str]:
-    words = [
-        [*RANDOM.choice(PLAIN, 7), *RANDOM.choice(GOOD if label else BAD, 1)] for label in labels
-    ]
-    return [" ".join(RANDOM.permutation(each)) for each in words]
-
-
-def reviews(folder: Path, **columns: object) -> Path:
-    """Write a competition of texts."""
-    folder.mkdir()
-    labels = [number * 7 % 2 for number in range(120)]
-    table = pd.DataFrame(
-        {"id": [f"r{n}" for n in range(120)], "text": sentences(labels), **columns}
-    )
-    train, test = table[:90].assign(good=labels[:90]), table[90:]
-    return tables(folder, train, test, "good", 0)
-
 
 def test_texts_are_read_by_the_terms_of_the_training_set(tmp_path):
     folder = reviews(tmp_path / "reviews")
@@ -201,25 +136,6 @@ def test_a_number_may_be_predicted_of_texts_and_columns_beside_them(tmp_path):
 
 
 # Pictures and columns
-
-
-def goods(folder: Path, *, matters: bool) -> Path:
-    """Write pictures, dark or bright, with a price and a shop; the label is of both if the columns
-    matter, else of the picture alone.
-    """
-    for part in ("train", "test"):
-        (folder / part).mkdir(parents=True)
-    rows = []
-    for number in range(120):
-        bright, dear = RANDOM.integers(0, 2, 2)
-        pixels = RANDOM.integers(0, 90, (12, 12, 3)) + 120 * bright
-        part = "train" if number < 100 else "test"
-        Image.fromarray(pixels.astype(np.uint8)).save(folder / part / f"g{number}.png")
-        price = "" if number % 11 == 5 else round(5 + 20 * dear + RANDOM.random(), 2)
-        label = ["low", "middle", "high"][bright + dear if matters else 2 * bright]
-        rows.append((f"g{number}", price, "north" if dear else "south", label))
-    table = pd.DataFrame(rows, columns=["id", "price", "shop", "sale"])
-    return tables(folder, table[:100], table[100:].drop(columns="sale"), "sale", "low")
 
 
 def test_columns_beside_pictures_are_read_where_they_help(tmp_path):
