@@ -185,7 +185,7 @@ def test_a_test_row_that_cannot_be_read_is_told_before_training(maps):
 def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, tmp_path):
     folder, made = maps
     config, sample = made('"largest"', '"Largest"'), folder / "sample_submission.csv"
-    writer, metric = submission.writer_of(config), metrics.of(config)
+    writer, metric = submission.writer_of(config, folder), metrics.of(config)
     form = submission.Form(Target("custom", ()), metric, sample, writer=writer)
 
     with pytest.raises(SubmissionError, match=r"returns 2 rows, .*'Largest': .*; expected a"):
