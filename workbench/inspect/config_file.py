@@ -60,11 +60,12 @@ def text(found: Inspection, proposal: Proposal, *, given: bool) -> str:
     known = "measured on the machine that wrote this" if cpu else "assumed; not yet run there"
     wanted = f"{len(classes)} labels" if classes else "numbers to predict"
     kind = f"{config.data.kind}, {wanted}"
-    if proposal.reader is not None:
-        kind = proposal.reader.template.replace("_", " ")
+    default = COMMENTS["metric"]
+    if proposal.reader is not None:  # whose metric and baseline are not renewed
+        kind, default = proposal.reader.template.replace("_", " "), default.partition(" `")[0]
     comments = {
         "competition": "" if given else COMMENTS["competition"],
-        "metric": "" if found.target.sure else COMMENTS["metric"],
+        "metric": "" if found.target.sure else default,
         "epochs": f"A start: {proposal.epochs.partition(':')[2].strip()}.",
     }
     return _rendered(
