@@ -68,6 +68,7 @@ def of_masks(contents: Contents, findings: Findings) -> Inputs | None:
             "a file for each.\nComplete the download. If an id names a picture and a class, split "
             "it in a copy, and keep the rows of one class (docs/segmentation.md)."
         )
+    findings[:] = [line for line in findings if line.about != "size"]  # it follows from the budget
     by_rows = _by_rows(table[column], found.train, found.headers, findings)
     values = {
         "column": column,
