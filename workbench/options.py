@@ -14,6 +14,8 @@ INSPECT = {
     " inspect does not find it",
     "test": "path in the folder of the table of the test set, if inspect does not find it",
     "label": "the column to predict, if inspect does not find it; commas between several",
+    "alone": "pictures or columns: what to read alone, where a folder has columns beside pictures"
+    " or texts",
     "metric": "the competition's metric, in which the baseline is measured; with --write and a"
     " config that exists, its metric and baseline are renewed, and nothing else",
     "for": "the machine that trains: tpu-v5e-8 (default) or cpu, for which networks are timed here",

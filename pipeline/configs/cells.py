@@ -107,6 +107,7 @@ CONFIG = Config(
         kind="custom",
         custom_inputs={"image": ("uint8", SIDE, SIDE, 1)},
         custom_labels=("uint8", SIDE, SIDE),
+        label_column="rle",
         labelled=600,
     ),
     read_training="read_cells",

@@ -18,6 +18,7 @@ here imports Keras.
 """
 
 import csv
+import inspect
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,12 +43,12 @@ Texts = Mapping[str, Sequence[str]]  # of each column beside the id, by its name
 # Of ids, predictions (n, …) and the sample's columns beside the id (None: any).
 Writer = Callable[[Sequence[str], np.ndarray, Sequence[str] | None], Texts]
 
-Range = tuple[float, float]
+Range = tuple[float, float] | tuple[()]
 
 LABELS, SCORES, RANKING, COLUMNS, CUSTOM = "labels", "scores", "ranking", "columns", "custom"
 AGAIN = "Correct the path, or write it again."
 SEPARATORS = ("|", ", ", ",", "; ", ";", " ")  # between several labels in one text
-ANY_NUMBER = (-math.inf, math.inf)
+ANY_NUMBER, ANY_TEXT = (-math.inf, math.inf), ()
 MANY = 20  # rows that chance cannot make all equal
 # Kinds of values. int() and float() accept more than a CSV reader does: 1_0, other scripts' digits,
 # blanks.
@@ -163,7 +164,8 @@ class Form:
             values = values.clip(0, 1)  # a mean of probabilities may be outside by a rounding
         texts = self.writer(ids, values, self.columns) if self.writer else self.texts(values)
         sample = self.sample if self.columns else self.sample.with_columns(texts)
-        within = None if self._layout in (LABELS, RANKING) else ANY_NUMBER
+        within: Range | None = None if self._layout in (LABELS, RANKING) else ANY_NUMBER
+        within = ANY_TEXT if self.target.kind == "custom" else within
         return write(path, sample, ids, texts, within=within)
 
     def texts(self, values: np.ndarray) -> Texts:
@@ -197,7 +199,8 @@ class Form:
 def form_of(config: Config, target: Target, metric: Metric, folder: Path) -> Form:
     """Return the format of a config's submission, by the sample in the competition's folder."""
     data, sample = config.data, samples.of(folder, config.data, SubmissionError)
-    return Form(target, metric, sample, data.positive_label, writer_of(config), data.labels)
+    writer = writer_of(config, folder)
+    return Form(target, metric, sample, data.positive_label, writer, data.labels)
 
 
 def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequence[str]:
@@ -213,21 +216,29 @@ def columns_of(target: Target, metric: Metric, labels: Sequence[str]) -> Sequenc
     return labels
 
 
-def writer_of(config: Config) -> Writer | None:
+def writer_of(config: Config, folder: Path) -> Writer | None:
     """Return the config's own `write_submission`, with its result checked; None without one.
+
+    Where it has a third parameter, it gets the competition's folder: the pictures' sizes are there.
 
     It raises `SubmissionError` unless that returns a dict of the sample's columns with a text or a
     number for each id.
     """
-    return partial(_written, config) if custom_code.function(config, "write_submission") else None
+    custom: Any = custom_code.function(config, "write_submission")
+    return partial(_written, config, folder) if custom else None
 
 
 def _written(
-    config: Config, ids: Sequence[str], values: np.ndarray, columns: Sequence[str] | None
+    config: Config,
+    folder: Path,
+    ids: Sequence[str],
+    values: np.ndarray,
+    columns: Sequence[str] | None,
 ) -> Texts:
     custom: Any = custom_code.function(config, "write_submission")
+    place = (folder,) if len(inspect.signature(custom).parameters) > 2 else ()
     with custom_code.telling(config, "write_submission"):
-        table = pd.DataFrame(custom(tuple(ids), values), dtype=object)
+        table = pd.DataFrame(custom(tuple(ids), values, *place), dtype=object)
     wanted = list(map(str, table)) if columns is None else list(columns)
     odd = table[~table.map(_is_cell).all(axis=1)]
     if not wanted or set(table) != set(wanted) or len(table) != len(ids) or len(odd):
@@ -277,7 +288,9 @@ def separator(target: Target, shown: Collection[str]) -> str:
 
 def limits(config: Config) -> Range | None:
     """Return `within`, as `check` takes it, for a submission of this config."""
-    if config.target in ("regression", "custom") or config.write_submission:
+    if config.target == "custom":
+        return ANY_TEXT
+    if config.target == "regression" or config.write_submission:
         return ANY_NUMBER
     return (0.0, 1.0) if metrics.of(config).takes == "scores" else None
 
@@ -324,7 +337,8 @@ def check(
     Args:
         sample: the competition's file; None: it has none, so ids and columns are not compared.
         within: least and largest of any finite numbers, as 0 and 1 for probabilities; None: numbers
-            are whole where those of the sample are.
+            are whole where those of the sample are; (): any texts, empty ones as well: the run
+            lengths of an empty mask.
         constant: whether many rows may all have the same prediction.
 
     Raises:
@@ -365,7 +379,7 @@ def _problems(table: pd.DataFrame, wanted: pd.DataFrame, within: Range | None) -
     ]
     if not problems and list(ids) != list(asked):
         problems.append("the ids are in another order than the sample's")
-    for column in wanted.columns[1:]:
+    for column in wanted.columns[1:] if within != ANY_TEXT else ():
         kind = _kind(wanted[column])
         kind = FINITE if within and kind == WHOLE else kind
         wrong = {f"not {kind}": _unfit(table[column], wanted[column], kind)}

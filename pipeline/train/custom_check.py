@@ -95,14 +95,15 @@ def check_metric_of(config: Config, truth: np.ndarray) -> None:
         metrics.of(config)(truth, metrics.best(config, truth))
 
 
-def check_submission_of(config: Config, columns: Sequence[str] | None) -> None:
+def check_submission_of(config: Config, columns: Sequence[str] | None, folder: Path) -> None:
     """Call a custom `write_submission` with made-up predictions, before a run spends hours.
 
     Args:
         columns: of the competition's sample beside the id; None: there is none, and any will do.
+        folder: of the competition.
     """
-    if submission.writer_of(config):
-        _submission(config, columns)
+    if submission.writer_of(config, folder):
+        _submission(config, columns, folder)
 
 
 # What is asked of each function; an answer is what the user reads
@@ -371,8 +372,10 @@ def _metric(config: Config) -> str:
     return f"{better} is better; it gets {given}"
 
 
-def _submission(config: Config, columns: Sequence[str] | None = None) -> str:
-    write: Any = submission.writer_of(config)
+def _submission(
+    config: Config, columns: Sequence[str] | None = None, folder: Path = Path("no folder")
+) -> str:
+    write: Any = submission.writer_of(config, folder)
     names = tuple(map(str, range(config.num_classes))) if config.target in metrics.CLASSES else ()
     target = Target(config.target, names, (0.0,) * config.outputs, (1.0,) * config.outputs)
     ids = list(map(str, range(ROWS)))

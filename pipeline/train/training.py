@@ -172,7 +172,7 @@ class Training:
             # Labels and functions whose predictions the sample submission could not take.
             form = submission.form_of(config, examples.target, self.metric, self.folder)
             form.check_labels()
-            custom_check.check_submission_of(config, form.columns)
+            custom_check.check_submission_of(config, form.columns, self.folder)
         self.pairs = folds.splits(examples, config, self.show)
         if config.target == "regression" and config.limit_predictions:
             # With folds these are all rows: predictions of all folds are averaged, so they have one

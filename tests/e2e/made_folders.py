@@ -86,3 +86,90 @@ def pixels(folder: Path, seed: int) -> None:
     table[TRAIN:].drop(columns="kind").to_csv(folder / "asked.csv", index=False)
     sample = pd.DataFrame({"Row": range(1, TEST + 1), "Kind": 0})
     sample.to_csv(folder / "answer_submission.csv", index=False)
+
+
+def tables(
+    folder: Path, train: pd.DataFrame, test: pd.DataFrame, label: str, shown: object
+) -> Path:
+    """Write the three tables of a competition, whose ids are in "id"."""
+    train.to_csv(folder / "train.csv", index=False)
+    test.to_csv(folder / "test.csv", index=False)
+    sample = test[["id"]].assign(**{label: shown})
+    sample.to_csv(folder / "sample_submission.csv", index=False)
+    return folder
+
+
+def runs(mask: np.ndarray) -> str:
+    """Return the run lengths of a mask, (height, width), down its columns."""
+    places = np.flatnonzero(mask.T)
+    return " ".join(f"{place + 1} 1" for place in places)
+
+
+def masks(
+    folder: Path, seed: int = 5, *, by_rows: bool = False, train: int = 40
+) -> dict[str, np.ndarray]:
+    """Write pictures of several sizes with bright boxes, up to two in each, a row for each box; and
+    return the mask of each.
+    """
+    random, rows, every = np.random.default_rng(seed), [], {}
+    for number in range(train + 6):
+        height, width = 40 + number % 5, 60 + number % 7
+        picture = random.integers(0, 60, (height, width))
+        boxes = []
+        for box in range(number % 3):
+            mask = np.zeros((height, width), np.uint8)
+            mask[4 + number % 9 : 20, 10 + 20 * box : 24 + 20 * box] = 1
+            boxes.append(mask)
+        every[f"p{number}"] = union = np.clip(sum(boxes, np.zeros((height, width))), 0, 1)
+        place = folder / ("train" if number < train else "test")
+        place.mkdir(parents=True, exist_ok=True)
+        pixels = (picture + 180 * union).astype(np.uint8)
+        Image.fromarray(pixels).save(place / f"p{number}.png")
+        texts = [runs(box.T if by_rows else box) for box in boxes] or [""]
+        rows += [(f"p{number}", text) for text in texts if number < train]
+    test = pd.DataFrame({"id": [f"p{number}" for number in range(train, train + 6)]})
+    tables(folder, pd.DataFrame(rows, columns=["id", "rle"]), test, "rle", "1 1")
+    (folder / "test.csv").unlink()
+    return every
+
+
+GOOD, BAD = ["fine", "lovely", "great"], ["awful", "broken", "sad"]
+PLAIN = ["a", "the", "room", "was", "very", "and", "with", "bed"]
+
+
+def sentences(labels: list[int], seed: int) -> list[str]:
+    """Return texts in which one word tells the label."""
+    random = np.random.default_rng(seed)
+    words = [
+        [*random.choice(PLAIN, 7), *random.choice(GOOD if label else BAD, 1)] for label in labels
+    ]
+    return [" ".join(random.permutation(each)) for each in words]
+
+
+def reviews(folder: Path, seed: int = 5, *, rows: int = 120, **columns: object) -> Path:
+    """Write a competition of texts, a quarter of them for the test set."""
+    folder.mkdir()
+    labels, first = [number * 7 % 2 for number in range(rows)], 3 * rows // 4
+    ids = [f"r{number}" for number in range(rows)]
+    table = pd.DataFrame({"id": ids, "text": sentences(labels, seed), **columns})
+    train, test = table[:first].assign(good=labels[:first]), table[first:]
+    return tables(folder, train, test, "good", 0)
+
+
+def goods(folder: Path, seed: int = 5, *, matters: bool = True, rows: int = 120) -> Path:
+    """Write pictures, dark or bright, with a price and a shop; the label is of both if the columns
+    matter, else of the picture alone.
+    """
+    for part in ("train", "test"):
+        (folder / part).mkdir(parents=True)
+    random, every, first = np.random.default_rng(seed), [], rows - 20
+    for number in range(rows):
+        bright, dear = random.integers(0, 2, 2)
+        pixels = random.integers(0, 90, (12, 12, 3)) + 120 * bright
+        part = "train" if number < first else "test"
+        Image.fromarray(pixels.astype(np.uint8)).save(folder / part / f"g{number}.png")
+        price = "" if number % 11 == 5 else round(5 + 20 * dear + random.random(), 2)
+        label = ["low", "middle", "high"][bright + dear if matters else 2 * bright]
+        every.append((f"g{number}", price, "north" if dear else "south", label))
+    table = pd.DataFrame(every, columns=["id", "price", "shop", "sale"])
+    return tables(folder, table[:first], table[first:].drop(columns="sale"), "sale", "low")

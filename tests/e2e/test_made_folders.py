@@ -1,6 +1,7 @@
 """A folder that nobody has seen becomes a config and a rehearsal to a score, without an edit."""
 
 import math
+from functools import partial
 
 import numpy as np
 import pandas as pd
@@ -9,16 +10,23 @@ import pytest
 from localkaggle.competitions import EMBEDDED
 from pipeline import config as configs
 from pipeline.data import dataset
-from tests.e2e.made_folders import LAYOUTS, images, pixels
+from tests.e2e.made_folders import LAYOUTS, goods, images, masks, pixels, reviews
 from tests.e2e.project import by_jax, copied, given
 
-NAMES = ("signs", "surfaces", "varieties", "pixels", "diabetes", "breast-cancer")
+CUSTOM = {  # with readers that inspect writes
+    "masks": partial(masks, train=240),
+    "reviews": partial(reviews, rows=800),
+    "goods": partial(goods, rows=400),
+}
+NAMES = ("signs", "surfaces", "varieties", "pixels", "diabetes", "breast-cancer", *CUSTOM)
 pytestmark = pytest.mark.slow
 
 
 def write(name, folder, seed):
     if name in EMBEDDED:
         EMBEDDED[name]().write(folder)
+    elif name in CUSTOM:
+        CUSTOM[name](folder, seed)
     elif name in LAYOUTS:
         images(folder, seed, LAYOUTS[name])
     else:
@@ -30,6 +38,8 @@ def baseline(config, folder):
     if config.target == "regression":
         table = pd.read_csv(folder / config.data.train_csv)
         return table[config.data.label_column].std(ddof=0), 0.0
+    if config.target == "custom":
+        return config.baseline.score, 2 * config.baseline.error
     labels = dataset.read_training(folder, config).labels
     if config.metric == "auc":
         return 0.5, 2 * math.sqrt(1 / (12 * len(labels) / 5))

@@ -1,13 +1,15 @@
 """The baseline of a competition: a simple model, fitted in seconds and scored out of fold.
 
-Images: a random forest on thumbnails and colour histograms. Tables: gradient boosting. A network
-that does no better has learned nothing that these do not see.
+Images: a random forest on thumbnails and colour histograms, and on the columns beside them. Tables:
+gradient boosting. Texts: a linear model on TF-IDF. Masks: the mean mask. A network that does no
+better has learned nothing that these do not see.
 """
 
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from PIL import Image
 from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
 
@@ -16,9 +18,18 @@ from pipeline.data import folds
 from pipeline.data.dataset import Examples
 from pipeline.errors import DataError
 from pipeline.evaluate import metrics
+from pipeline.evaluate.metrics import Metric
 
 FOREST = "a random forest on thumbnails and colour histograms"
 BOOSTING = "HistGradientBoosting"
+MEAN_MASK = "the mean mask of the training pictures"
+BESIDE = "a random forest on thumbnails, colour histograms and columns"
+LINEAR = "TF-IDF and {}"  # logistic regression, or ridge
+MOST_TERMS, SURE = 50_000, 10.0  # words that are known, and the inverse of the regularization
+MASK_SIDE = 64  # pixels: a mean mask is scored at that size
+LEVELS = np.arange(1, 10) / 10  # shares of the masks above which a pixel may be in the mean one
+COMPONENTS = 16  # of thumbnails, beside columns
+MOST_TRIED = 2_000  # rows on which columns have to show what they add
 # Images, and rows of a table, that are fitted at most: of more, a random sample.
 MOST_IMAGES, MOST_ROWS = 6_000, 20_000
 SIDE = 12  # pixels of a thumbnail
@@ -28,28 +39,100 @@ LEAST_ROWS = 10
 FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # with more rows than `FEW`, the fewer folds
 
 
-def fit(config: Config, examples: Examples) -> Baseline:
+def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
     """Return the baseline of these examples by the config's metric.
 
     Args:
         config: with kind "table" it is fitted on all columns, else on pixels.
         examples: their inputs are uint8 (n, height, width, channels), or the encoded rows.
+        beside: of a custom reader, what `workbench.inspect.inputs.Reader.features` says of these
+            rows. Sparse ones, of texts, are fitted alone.
 
     Raises:
         DataError: if there are too few rows, or the metric has no value for them.
     """
-    table = config.data.kind == "table"
-    chosen = sampled(examples, MOST_ROWS if table else MOST_IMAGES, config.seed)
+    masks, linear = config.target == "custom", hasattr(beside, "tocsr")
+    images = config.data.kind != "table" and not linear
+    chosen = sampled(examples, MOST_IMAGES if images else MOST_ROWS, config.seed)
+    if masks:
+        step = max(-(-max(examples.labels.shape[1:]) // MASK_SIDE), 1)
+        chosen = replace(chosen, labels=chosen.labels[:, ::step, ::step])
+    elif linear:
+        chosen = replace(chosen, inputs=beside[_places(examples, chosen)])
+    elif beside is not None:
+        both = thumbnails(chosen.inputs), beside[_places(examples, chosen)]
+        chosen = replace(chosen, inputs=np.concatenate(both, axis=1))
     metric = metrics.of(config)
-    found = out_of_fold(config, chosen)
+    found = _mean_masks(config, chosen, metric) if masks else out_of_fold(config, chosen)
     truth = chosen.target.truth(chosen.labels)
+    names = {"table": BOOSTING, "custom": MEAN_MASK if masks else BESIDE}
+    if linear:
+        names["custom"] = LINEAR.format("logistic regression" if chosen.target.single else "ridge")
     return Baseline(
-        model=BOOSTING if table else FOREST,
+        model=names.get(config.data.kind, FOREST),
         metric=metric.name,
         score=float(f"{metric(truth, found):.6g}"),
         error=float(f"{metrics.standard_error(metric, truth, found, config.seed):.3g}"),
         rows=len(chosen),
     )
+
+
+def _places(examples: Examples, chosen: Examples) -> np.ndarray:
+    """Return where the chosen ones are among the examples."""
+    places = {name: place for place, name in enumerate(examples.ids)}
+    return np.array([places[name] for name in chosen.ids])
+
+
+def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
+    """Return what a linear model gets of texts: TF-IDF of their words, with columns beside them if
+    there are some, sparse float32 (n, k).
+    """
+    from scipy import sparse  # type: ignore[import-untyped]
+    from sklearn.feature_extraction.text import TfidfVectorizer
+
+    terms = TfidfVectorizer(sublinear_tf=True, max_features=MOST_TERMS, dtype=np.float32)
+    found = [terms.fit_transform(texts), *([] if beside is None else [beside])]
+    return sparse.hstack(found).tocsr()
+
+
+def gain(
+    images: np.ndarray, beside: np.ndarray, labels: Any, kind: str
+) -> tuple[float, float, float]:
+    """Return the score of a random forest on images alone, and on images with what is beside them:
+    the accuracy of "classes", else the explained variance; and what is a gain by chance.
+    """
+    from sklearn import decomposition, ensemble, model_selection
+
+    rows = np.random.default_rng(0).permutation(len(images))[:MOST_TRIED]
+    classes = kind == "classes"
+    forest: Any = ensemble.RandomForestRegressor(TREES, max_features="sqrt", random_state=0)
+    if classes:
+        forest = ensemble.RandomForestClassifier(TREES, random_state=0)
+    truth = np.asarray(labels)[rows].squeeze()
+    truth = truth if classes else truth.astype(float)
+    alone = thumbnails(images[rows])  # a tree would hardly ever look at a column beside all these
+    alone = decomposition.PCA(min(COMPONENTS, *alone.shape), random_state=0).fit_transform(alone)
+    parts = model_selection.KFold(3)
+    scores = [
+        model_selection.cross_val_score(forest, each, truth, cv=parts, n_jobs=-1)
+        for each in (alone, np.concatenate([alone, beside[rows]], axis=1))
+    ]
+    error = max(float(np.std(scores[1] - scores[0])), 0.5 / len(rows) ** 0.5 / 3)
+    return float(scores[0].mean()), float(scores[1].mean()), error
+
+
+def _mean_masks(config: Config, examples: Examples, metric: Metric) -> np.ndarray:
+    """Return the mean of the other masks for each example, above 0 where a mask likely is: float32
+    (n, height, width).
+    """
+    labels = examples.labels
+    found = np.zeros(labels.shape, np.float32)
+    for rows, held in folds.splits(examples, replace(config, folds=FEWER_FOLDS)):
+        mean = labels[rows].mean(axis=0)
+        tried = [np.broadcast_to(mean - level, labels[rows].shape) for level in LEVELS]
+        best = LEVELS[np.argmax([metric.sign * metric(labels[rows], each) for each in tried])]
+        found[held] = mean - best
+    return found
 
 
 def sampled(examples: Examples, most: int, seed: int) -> Examples:
@@ -85,8 +168,11 @@ def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
     target, labels, categories = examples.target, examples.labels, None
     if config.data.kind == "table":
         features, categories = _columns(config, examples.inputs)
+    elif config.data.kind == "custom":
+        features = examples.inputs
     else:
         features = thumbnails(examples.inputs)
+    linear = hasattr(features, "tocsr")
     if labels.ndim > 1 and labels.shape[1] == 1:
         labels = labels[:, 0]
     found = np.zeros((len(examples), len(target.names)))
@@ -96,14 +182,25 @@ def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
     with threadpool_limits(1 if len(examples) <= FEW else None, user_api="openmp"):
         for rows, held in folds.splits(examples, several):
             model = _model(config, labels[rows], categories, classes=target.single)
+            if linear:
+                model = _linear(classes=target.single)
             model.fit(features[rows], labels[rows])
             if target.single:
                 found[np.ix_(held, model.classes_)] = model.predict_proba(features[held])
             else:
                 found[held] = model.predict(features[held]).reshape(len(held), -1)
-    if target.single:  # as if one tree more said nothing: a logarithm of 0 would be unfair
+    if target.single and not linear:  # as if one tree more said nothing: no logarithm of 0
         return (TREES * found + 1 / len(target.names)) / (TREES + 1)
     return target.predictions(found) if target.kind == "regression" else found.clip(0, 1)
+
+
+def _linear(*, classes: bool) -> Any:
+    """Return the model of texts."""
+    from sklearn import linear_model
+
+    if classes:
+        return linear_model.LogisticRegression(C=SURE, max_iter=300)
+    return linear_model.Ridge()
 
 
 def _model(

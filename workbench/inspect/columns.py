@@ -189,7 +189,7 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
         if column.about == "mixed":
             findings.warning("mixed", f"{column.name} is {use}: {column.why}, or nothing")
         elif column.about == "text":
-            text = f"{column.name} is left out, since text is not supported: {column.why}"
+            text = f"{column.name} is left out, since columns alone are read: {column.why}"
             findings.warning("text", text)
         elif column.use == DATE:
             texts = f"{column.name}: {column.why}"

@@ -36,7 +36,8 @@ def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
     page_path = page.place(given["page"])
     name, competition = config_file.names(folder, path, given["competition"])
     labels = tuple(filter(None, given["label"].split(",")))
-    asked = Given(given["sample"], given["train"], given["test"], labels, given["metric"])
+    parts = given["sample"], given["train"], given["test"]
+    asked = Given(*parts, labels, given["metric"], given["alone"])
     found = inspection.inspect(folder, asked)
     if plan.machine == recipes.CPU or found.inputs.data.kind == "table":
         # Networks are timed, and that of a table is trained. Every proposed batch is a multiple.

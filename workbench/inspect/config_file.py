@@ -19,9 +19,9 @@ from pipeline import config as configs
 from pipeline.config import Baseline, Config, config_files
 from pipeline.errors import ConfigError
 from workbench.budget import shown
+from workbench.inspect.inputs import Reader
 from workbench.inspect.inspection import Inspection
-from workbench.inspect.proposal import Proposal
-from workbench.inspect.recipes import CPU
+from workbench.inspect.recipes import CPU, Proposal
 
 LINE = 100  # characters
 IMPORT = "from pipeline.config import "
@@ -59,22 +59,49 @@ def text(found: Inspection, proposal: Proposal, *, given: bool) -> str:
     command = f"python -m pipeline train --config {config.name} --input DIR --output OUT"
     known = "measured on the machine that wrote this" if cpu else "assumed; not yet run there"
     wanted = f"{len(classes)} labels" if classes else "numbers to predict"
+    kind = f"{config.data.kind}, {wanted}"
+    default = COMMENTS["metric"]
+    if proposal.reader is not None:  # whose metric and baseline are not renewed
+        kind, default = proposal.reader.template.replace("_", " "), default.partition(" `")[0]
     comments = {
         "competition": "" if given else COMMENTS["competition"],
-        "metric": "" if found.target.sure else COMMENTS["metric"],
+        "metric": "" if found.target.sure else default,
         "epochs": f"A start: {proposal.epochs.partition(':')[2].strip()}.",
     }
-    return TEMPLATES.get_template("config.py.j2").render(
-        config=config,
-        what=f"{config.data.kind}, {wanted}, {len(found.labels):,} labelled rows",
+    return _rendered(
+        config,
+        proposal.reader,
+        what=f"{kind}, {len(found.labels):,} labelled rows",
         machine=proposal.plan.machine,
         command=command if cpu else f"invoke relay --config {config.name}",
         expect=f"training takes about {shown(proposal.seconds)} ({known})",
         baseline=_about(config.baseline) + "\n" if config.baseline else "",
-        imports="Baseline, " * bool(config.baseline) + "Config, Data, Optimizer",
-        fields={name: literal(value, 4, len(name) + 2) for name, value in _different(config)},
         comments={name: textwrap.wrap(words, LINE - 6) for name, words in comments.items()},
     )
+
+
+def _rendered(config: Config, reader: Reader | None, **words: Any) -> str:
+    """Return the file of a config, with the functions of its reader."""
+    template, more = "config.py.j2", dict[str, Any]()
+    if reader is not None:
+        template = f"{reader.template}.py.j2"
+        more = {**reader.values, "pictures": reader.pictures}
+    return TEMPLATES.get_template(template).render(
+        config=config,
+        imports="Baseline, " * bool(config.baseline) + "Config, Data, Optimizer",
+        fields={name: literal(value, 4, len(name) + 2) for name, value in _different(config)},
+        **more,
+        **words,
+    )
+
+
+def register(config: Config, reader: Reader) -> None:
+    """Load the functions of a config whose file is not written yet."""
+    words = dict.fromkeys(("what", "machine", "command", "expect", "baseline"), "")
+    with tempfile.TemporaryDirectory(prefix="config-") as scratch:
+        path = Path(scratch) / f"{config.name}.py"
+        path.write_bytes(_rendered(config, reader, comments={}, **words).encode())
+        configs.load(str(path))
 
 
 def _about(baseline: Baseline) -> str:
@@ -122,6 +149,9 @@ def literal(value: Any, indent: int = 0, beside: int = 0) -> str:
         return short
     below = [f"{' ' * deeper}{line}," for line in lines]
     return "\n".join([ends[:-1], *below, " " * indent + ends[-1]])
+
+
+TEMPLATES.filters["literal"] = literal
 
 
 def place(name: str) -> Path:

@@ -15,7 +15,7 @@ from pipeline.config import Data
 from pipeline.data import duplicates, table_features
 from pipeline.data.image_arrays import Source
 from pipeline.errors import DataError
-from workbench.inspect import columns, refusals
+from workbench.inspect import columns
 from workbench.inspect.columns import CATEGORY, DATE, NUMBER, Column
 from workbench.inspect.folder import ARRAYS, TESTS, TRAINS, Findings
 from workbench.inspect.tables import Contents
@@ -51,6 +51,26 @@ class Seen:
 
 
 @dataclass(frozen=True)
+class Reader:
+    """What a reader that is written into the config's file reads, since no kind of data fits.
+
+    Attributes:
+        template: of the file: "masks", "texts" or "pictures_and_columns".
+        values: that the template is filled with.
+        pictures: how the pictures are read; None: there are none.
+        features: of each labelled row for a baseline, beside its picture: float32 (n, k), dense or
+            sparse.
+        otherwise: the inputs without this reader; None: there are none.
+    """
+
+    template: str
+    values: Mapping[str, Any]
+    pictures: Data | None = None
+    features: Any = field(default=None, repr=False)
+    otherwise: "Inputs | None" = field(default=None, repr=False)
+
+
+@dataclass(frozen=True)
 class Inputs:
     """What the examples are.
 
@@ -59,6 +79,7 @@ class Inputs:
         train, test: the labelled examples, and those to predict.
         headers: of image files, as `workbench.inspect.images.headers` returns them.
         columns: of a table.
+        reader: of data.kind="custom", which the config's file has.
     """
 
     data: Data
@@ -66,6 +87,7 @@ class Inputs:
     test: Seen
     headers: pd.DataFrame | None = field(default=None, repr=False)
     columns: tuple[Column, ...] = ()
+    reader: Reader | None = None
 
 
 def some(count: int) -> np.ndarray:
@@ -245,10 +267,6 @@ def _refuse_unread(contents: Contents, every: Sequence[Column]) -> None:
     if not shared or contents.files.images:
         return
     path = contents.folder / contents.train
-    for column in shared:
-        if words := refusals.prose(contents.table[column.name], least=2):
-            what = f"{column.name!r} ({column.distinct:,} distinct, of about {words} words)"
-            raise refusals.text(f"{path} has texts in {what} and nothing else to read")
     reasons = "; ".join(f"{column.name}: {column.why}" for column in shared[:12])
     raise DataError(
         f"{path} shares {len(shared)} columns with {contents.test}, and a model can read none "

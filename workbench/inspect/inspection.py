@@ -16,9 +16,9 @@ from pipeline.config import Data
 from pipeline.config.data_layout import PIXELS
 from pipeline.data import duplicates as copies
 from pipeline.data import image_arrays, image_files
-from pipeline.errors import DataError
+from pipeline.errors import ConfigError, DataError
 from pipeline.runtime import mounts
-from workbench.inspect import images, inputs, leaks, refusals, tables, target
+from workbench.inspect import images, inputs, leaks, readers, refusals, tables, target
 from workbench.inspect.folder import TRAINS, Findings
 from workbench.inspect.inputs import Inputs
 from workbench.inspect.leaks import Duplicate
@@ -27,7 +27,11 @@ from workbench.inspect.target import TargetGuess
 
 # What examples may be; the first kind that fits is chosen. A new kind is a function of contents
 # and findings that returns `Inputs`, or None.
-KINDS = (images.of_records, images.of_files, inputs.of_pixels, inputs.of_arrays, inputs.of_table)
+KINDS = (
+    *(readers.of_masks, readers.of_pictures_and_columns, readers.of_texts),
+    *(images.of_records, images.of_files, inputs.of_pixels, inputs.of_arrays, inputs.of_table),
+)
+ALONE = {"pictures": (images.of_records, images.of_files), "columns": (inputs.of_table,)}
 
 
 @dataclass(frozen=True)
@@ -85,16 +89,24 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     contents = tables.read(folder, given, findings)
     aim = Findings()
     predicted = target.read(contents, given.metric, aim)
-    made = (kind(contents, findings) for kind in KINDS)
+    if given.alone not in ("", *ALONE):
+        raise ConfigError(
+            f"--alone {given.alone}: expected one of {', '.join(ALONE)}.\nCorrect the option."
+        )
+    made = (kind(contents, findings) for kind in ALONE.get(given.alone, KINDS))
     found = next((one for one in made if one), None)
     if found is None:
         refusals.refuse_kind(contents.files)
         raise DataError(_nothing_found(contents))
+    found = readers.worth(found, contents, predicted, findings)
     findings += aim
     labels = tuple(map(" ".join, contents.table[list(contents.labels)].to_numpy()))
+    if contents.masks:  # one has thousands of numbers
+        labels = tuple("a mask" if " " in text.strip() else "no mask" for text in labels)
     duplicates = leaks.duplicates(found, labels, predicted.kind, findings)
     leaks.describe(contents, predicted.kind, found, labels, findings)
-    related = found.train.pixels is not None and not all(pair.test for pair in duplicates)
+    grouped = found.train.pixels is not None and found.reader is None  # which reads no groups
+    related = grouped and not all(pair.test for pair in duplicates)
     data = replace(
         found.data,
         label_separator=predicted.separator,

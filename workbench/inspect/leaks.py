@@ -20,6 +20,7 @@ from workbench.inspect.tables import Contents
 
 MOST_NEAR = 5_000  # images of a set that are compared with each other
 SIGMAS, SHUFFLES = 4.0, 20
+LABELLED = ("classes", "multilabel")  # targets of which two labels may contradict each other
 GROUPS = re.compile(
     "patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|"
     "location|record|video|family|house|camera",
@@ -68,7 +69,7 @@ def duplicates(
     for one, other, near in pairs:
         if other < count:
             differ = labels[train.rows[one]] != labels[train.rows[other]]
-            found.append(Duplicate(one, other, False, near, differ and kind != "regression"))
+            found.append(Duplicate(one, other, False, near, differ and kind in LABELLED))
         elif one < count:
             found.append(Duplicate(one, other - count, True, near, False))
     _describe(found, inputs, findings)

@@ -65,9 +65,15 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
     # A folder of class folders that somebody named is no table: it has no columns.
     train = train or _likeliest(called(others, LABELLED) or others, "train")
     columns, place = headers.get(train, ()), files.folder
-    if columns and files.images and not labels:
+    if columns and files.images:
         whole_table = csv_files.read(place / train, DataError, ADVICE)
-        refusals.refuse_masks(place / train, whole_table, columns)
+        if name := refusals.masks(
+            whole_table, [one for one in columns if one in labels] or columns
+        ):
+            what = (
+                f"{place / train} has masks as run lengths in {name!r}, without a sample submission"
+            )
+            raise refusals.segmentation(what)
     if tested in headers:
         key, ids = _ids(place / tested, headers[tested], columns)
         absent = [name for name in columns if name not in headers[tested]]

@@ -57,11 +57,12 @@ def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> P
     inputs, classes, rows = found.inputs, found.target.classes, len(found.labels)
     data, headers = inputs.data, inputs.headers
     broken = [*inputs.train.broken.items(), *inputs.test.broken.items()]
-    read = len(data.input_columns)
+    read, masks = len(data.input_columns), found.contents.masks
+    numbers = () if classes or masks else found.contents.labels
     tiles = {
         "inputs": data.kind,
         "target": found.target.kind,
-        "labels": f"{len(classes):,}" if classes else "numbers",
+        "labels": f"{len(classes):,}" if classes else "masks" if masks else "numbers",
         "columns read" if read else "read as": read or "x".join(map(str, data.shape)),
         "duplicates": f"{len(found.duplicates):,}",
         "corrupt files": f"{len(broken):,}",
@@ -78,7 +79,7 @@ def write(found: Inspection, config: str, path: Path, *, problem: str = "") -> P
             (quoted(label), count / max(*classes.values(), 1), f"{count:,}", f"{count / rows:.1%}")
             for label, count in islice(classes.items(), LINES)
         ],
-        histograms=[] if classes else [_histogram(found, each) for each in found.contents.labels],
+        histograms=[_histogram(found, each) for each in numbers],
         files=None if headers is None else images.describe(headers),
         pictures=_examples(found),
         broken=[(quoted(each), quoted(why, 200)) for each, why in broken[:LINES]],

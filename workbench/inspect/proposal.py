@@ -9,7 +9,7 @@ import re
 import tempfile
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -22,29 +22,12 @@ from pipeline.data.table_features import unique_ids
 from pipeline.errors import DataError, PipelineError
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
-from workbench.inspect import baseline, images, recipes
+from workbench.inspect import baseline, custom_recipes, images, recipes
 from workbench.inspect.folder import Findings
 from workbench.inspect.inspection import Inspection
-from workbench.inspect.recipes import Plan, Speed, Task
+from workbench.inspect.recipes import Plan, Proposal, Speed, Task
 
 COMPARED = 3_000  # rows of a table, at most, on which the network is trained for a comparison
-
-
-@dataclass(frozen=True)
-class Proposal:
-    """A config, and what it was made for.
-
-    Attributes:
-        config: as said.
-        plan: the machine that trains, and for how long.
-        seconds: that the training takes.
-        epochs: why so many, in words.
-    """
-
-    config: Config
-    plan: Plan
-    seconds: float
-    epochs: str
 
 
 def propose(
@@ -72,7 +55,7 @@ def propose(
     """
     findings, plan = Findings() if findings is None else findings, plan or Plan()
     target, data, headers = found.target, found.inputs.data, found.inputs.headers
-    no_classes = len(data.labels) > 1 or target.kind == "regression"
+    no_classes = len(data.labels) > 1 or target.kind in ("regression", "custom")
     given = {
         "name": name,
         "competition": competition,
@@ -82,7 +65,11 @@ def propose(
     }
     size = None if headers is None else images.median(headers)
     task = Task(given, data, len(found.labels), _rarest(found, data), size)
-    made = recipes.recipe(task, plan, measure)
+    reader = found.inputs.reader
+    if reader is not None:
+        made, reader = custom_recipes.recipe(task, reader, plan, measure)
+    else:
+        made = recipes.recipe(task, plan, measure)
     if data.group_duplicates and (why := _ungrouped(found, made.config)):
         text = f"False, since with True {why}. So a split may divide copies, and validation scores "
         text += "may be too good: delete copies, or name a data.group_column"
@@ -94,7 +81,7 @@ def propose(
         findings.chosen("group_duplicates", text)
     for about, text in made.reasons.items():
         findings.chosen(about, text)
-    return Proposal(made.config, plan, made.seconds, made.reasons["epochs"])
+    return Proposal(made.config, plan, made.seconds, made.reasons["epochs"], reader)
 
 
 def _rarest(found: Inspection, data: Data) -> int:
@@ -165,10 +152,11 @@ def check(config: Config, found: Inspection, examples: Examples, findings: Findi
     counts = (
         truth.sum(axis=0) if truth.ndim > 1 else np.bincount(truth, minlength=len(examples.classes))
     )
+    mean = (counts / len(truth)).astype(np.float32)
     form = submission.form_of(config, examples.target, metrics.of(config), contents.folder)
     form.check_labels()
     with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
-        values = np.tile((counts / len(truth)).astype(np.float32), (len(tests), 1))
+        values = np.repeat(mean[None], len(tests), axis=0)
         written = form.write(Path(scratch) / "submission.csv", tests.ids, values)
     for line in lines:
         findings.warning("split", line.removeprefix("Warning: "))
@@ -189,14 +177,19 @@ def with_baseline(
         examples: as `read_examples` returns them.
     """
     seen = found.inputs.train
-    if seen.pixels is not None and config.data.kind in ("images", "tfrecords"):
+    beside = None if found.inputs.reader is None else found.inputs.reader.features
+    if beside is not None:
+        places = {name: row for row, name in enumerate(seen.ids)}
+        beside = beside[[places[name] for name in examples.ids]]
+    if seen.pixels is not None and config.data.kind in ("images", "tfrecords", "custom"):
         place_of = {seen.id(place): place for place in range(len(seen.rows))}
         rows = [row for row, name in enumerate(examples.ids) if name in place_of]
         examples = baseline.part(examples, np.array(rows, int))
+        beside = None if beside is None else beside[rows]
         pixels = seen.pixels[[place_of[name] for name in examples.ids]]
         examples = replace(examples, inputs=pixels)
     try:
-        config = replace(config, baseline=baseline.fit(config, examples))
+        config = replace(config, baseline=baseline.fit(config, examples, beside))
     except DataError as error:
         findings.unknown("baseline", f"none: {str(error).splitlines()[0]}")
         return config

@@ -16,6 +16,7 @@ from pipeline.errors import ConfigError
 from pipeline.train.learning_rate import ADAM_STEPS_PER_EPOCH, LEAST_STEPS_PER_EPOCH
 from workbench import budget as budgets
 from workbench.budget import shown
+from workbench.inspect.inputs import Reader
 
 TPU, CPU = "tpu-v5e-8", "cpu"
 BUDGETS = {TPU: "2h", CPU: "8m"}  # by default
@@ -179,6 +180,25 @@ class Recipe:
     config: Config
     reasons: dict[str, str]
     seconds: float
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A config, and what it was made for.
+
+    Attributes:
+        config: as said.
+        plan: the machine that trains, and for how long.
+        seconds: that the training takes.
+        epochs: why so many, in words.
+        reader: that is written into its file; None: it has a kind of data.
+    """
+
+    config: Config
+    plan: Plan
+    seconds: float
+    epochs: str
+    reader: Reader | None = None
 
 
 def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:

@@ -1,5 +1,6 @@
-"""Competitions that no config here can describe, told apart so that one message says so:
-segmentation (a mask for each image), text, audio, video and detection (boxes).
+"""Masks and texts, told from other columns; and competitions that no config here can describe, told
+apart so that one message says so: masks in files or of several classes, audio, video and detection
+(boxes).
 """
 
 import re
@@ -9,11 +10,12 @@ from pathlib import Path, PurePosixPath
 import numpy as np
 import pandas as pd
 
+from pipeline.data import csv_files
 from pipeline.errors import DataError, reading
 from workbench.inspect.folder import ADVICE, Files, Images, shortened
 
 SUPPORTED = (
-    "Expected labels or numbers to predict, of images or of a table of numbers and categories.\n"
+    "Expected labels, numbers or masks to predict, of images, texts, or a table of columns.\n"
     "Write the config by hand, as {} shows."
 )
 ENDINGS = {  # of files that nothing here reads
@@ -23,6 +25,7 @@ ENDINGS = {  # of files that nothing here reads
 BOXES, LOOKED_AT = b'"bbox"', 1 << 16  # bytes at each end of a file, which may have gigabytes
 MASKS = re.compile("mask|segmentation", re.IGNORECASE)
 ENCODED = re.compile(r"rle|encoding|encoded.?pixels|mask|segmentation", re.IGNORECASE)
+CLASSES = re.compile("class|label|type|categor", re.IGNORECASE)
 NUMBERS = re.compile(r"\d+( \d+)+")
 LONG = 400  # characters of numbers: longer than the name of any class
 MOST = 1000  # texts of a column that are looked at
@@ -35,17 +38,29 @@ def segmentation(what: str) -> DataError:
     """Return the error that says that inspect cannot describe masks; `what` shows them."""
     return DataError(
         f"{what}. This looks like a segmentation competition (a mask for each image), for which "
-        f"inspect has no config.\n{SUPPORTED.format('docs/segmentation.md')} If a column has other "
-        "labels, name it: --label COLUMN"
+        "inspect writes a config where the masks are run lengths in the training table.\n"
+        f"{SUPPORTED.format('docs/segmentation.md')} If a column has other labels, name it: "
+        "--label COLUMN"
     )
 
 
-def text(what: str) -> DataError:
-    """Return the error that says that inspect cannot describe texts; `what` shows them."""
-    return DataError(
-        f"{what}. This looks like a text competition, for which inspect has no config.\n"
-        f"{SUPPORTED.format('docs/text.md')}"
-    )
+def classes(path: Path, table: pd.DataFrame, ids: str, asked: Sequence[str]) -> None:
+    """Raise `DataError` if the masks of a table are of several classes.
+
+    Args:
+        path: of the table, for the message.
+        asked: the columns that a submission has beside its ids.
+    """
+    named = [name for name in map(str, table) if name != ids and CLASSES.search(name)]
+    kinds = [name for name in named if name in asked or table[ids].duplicated().any()]
+    if kinds:
+        number = table[kinds[0]].nunique()
+        raise DataError(
+            f"{path} has masks of {number:,} classes, by {kinds[0]!r}, for which inspect has no "
+            "config; expected one mask for each image.\nIn a copy, keep the rows of one class and "
+            f"remove {kinds[0]!r}: inspect then writes a config. In it, give custom_labels a third "
+            "number, the classes, and unet as many channels (docs/segmentation.md)."
+        )
 
 
 def refuse_kind(files: Files) -> None:
@@ -71,34 +86,26 @@ def _has_boxes(path: Path) -> bool:
         return BOXES in first or BOXES in file.read()
 
 
-def refuse_masks(
-    path: Path,
-    table: pd.DataFrame,
-    columns: Sequence[str],
-    *,
-    sample: bool = False,
-    called: bool = False,
-) -> None:
-    """Raise `DataError` if some of these columns are masks, as numbers of pixels and run lengths.
+def masks(table: pd.DataFrame, columns: Sequence[str], *, sample: bool = False) -> str:
+    """Return the first of these columns that holds masks, as numbers of pixels and run lengths; ""
+    if none does.
 
     Args:
-        path: of the table, for the message.
         table: of texts.
         columns: to look at.
         sample: whether the texts are placeholders of a sample submission, which count only in a
             column that is called as masks are.
-        called: whether something else than its name says that a column may hold masks, as rows
-            without a label do: then one run is enough.
     """
     for name in columns:
         texts = table[name].str.strip()
-        filled = texts[~texts.isin(("", "-1"))][:MOST]
-        runs = (called or ENCODED.search(name)) and all(map(_starts, filled))
-        if runs or (not sample and _run_lengths(filled)):
-            shown = f", such as {filled.iloc[0][:40]!r}" if len(filled) else ""
-            empty = 0 if sample else int((texts == "").sum())
-            without = f" ({empty:,} rows are empty: images without a mask)" if empty else ""
-            raise segmentation(f"{path} has masks as run lengths in {name!r}{shown}{without}")
+        filled = texts[~texts.isin(("-1", *csv_files.MISSING))][:MOST]
+        # Rows without a label are pictures without a mask: then one run is enough.
+        called = ENCODED.search(name) or (not sample and len(filled) < len(texts[:MOST]))
+        if called and (sample or len(filled)) and all(map(_starts, filled)):
+            return name
+        if not sample and _run_lengths(filled):
+            return name
+    return ""
 
 
 def _run_lengths(texts: pd.Series) -> bool:

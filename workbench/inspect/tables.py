@@ -9,7 +9,7 @@ labels, it is made of folders that are named after them, or of TFRecords.
 import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
@@ -42,7 +42,8 @@ Headers = Mapping[str, list[str]]  # names of columns by table
 @dataclass(frozen=True)
 class Given:
     """What the user chose: paths of tables below the folder (of `train` also a folder of class
-    folders), label columns, and the competition's metric. "" and (): to be found.
+    folders), label columns, the competition's metric, and which inputs are read, where there are
+    several kinds: "pictures" or "columns". "" and (): to be found.
     """
 
     sample: str = ""
@@ -50,6 +51,7 @@ class Given:
     test: str = ""
     labels: tuple[str, ...] = ()
     metric: str = ""
+    alone: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class Contents:
         source: of ids and labels.
         ids: the column of ids in the source's table; None where it has none.
         labels: the label columns, in the order of a submission.
+        masks: whether the labels are masks, as run lengths. The table has one row for each picture.
     """
 
     files: Files
@@ -92,6 +95,7 @@ class Contents:
     source: Source
     ids: str | None
     labels: tuple[str, ...]
+    masks: bool = False
 
     @property
     def train(self) -> str:
@@ -139,7 +143,7 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
     asked = None
     if sample is not None:
         wanted = csv_files.read(place / sample, DataError, ADVICE)
-        _check_sample(place / sample, wanted, given)
+        _check_sample(place / sample, wanted)
         findings.found("sample submission", _described(sample, wanted, wanted.columns))
         test = _find_test(place, headers, wanted, given.test, chosen)
     else:
@@ -156,10 +160,19 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
         )
     every = list(map(str, labelled))
     likely = [name for name in every if name in (given.labels or wanted.columns[1:])]
-    refusals.refuse_masks(place / train, labelled, likely or every)
+    masks = refusals.masks(labelled, likely or every)
     asking = "the sample submission" if sample else test or "the test set"
     ids, why = _find_ids(labelled, wanted, files, held, asking)
     findings.chosen("ids", why)
+    if masks and ids is not None:
+        refusals.classes(place / train, labelled, ids, list(wanted.columns[1:]))
+        labelled = labelled.groupby(ids, sort=False, as_index=False).agg(" ".join)
+        source = replace(source, table=labelled)
+        findings.chosen("labels", f"{masks}: masks as run lengths")
+        return Contents(files, sample, wanted, test, source, ids, (masks,), masks=True)
+    asks = [] if sample is None or given.labels else [*wanted.columns[1:]]
+    if name := refusals.masks(wanted, asks, sample=True):
+        raise refusals.segmentation(f"{place / str(sample)} has masks as run lengths in {name!r}")
     repeated = [] if ids is None else list(labelled[ids][labelled[ids].duplicated()])
     if repeated:
         raise DataError(
@@ -167,8 +180,8 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
             f"{shortened(repeated, 3)}; expected one row for each example.\n"
             "Make a table with one row for each id, or name another: --train FILE"
         )
-    if set(labelled) <= {ids} and (masks := refusals.mask_folder(files.images)):
-        raise refusals.segmentation(f"{place / masks} holds a mask for each image")
+    if set(labelled) <= {ids} and (masked := refusals.mask_folder(files.images)):
+        raise refusals.segmentation(f"{place / masked} holds a mask for each image")
     beside = headers[test] if test else None if held is None else [*map(str, held.test_table)]
     labels, why = _find_labels(place / train, labelled, wanted, beside, ids, given)
     if asked is not None:
@@ -297,16 +310,14 @@ def _find_sample(files: Files, given: str) -> str | None:
     return None
 
 
-def _check_sample(path: Path, wanted: pd.DataFrame, given: Given) -> None:
-    """Raise `DataError` for a sample submission that asks for nothing, or for masks."""
+def _check_sample(path: Path, wanted: pd.DataFrame) -> None:
+    """Raise `DataError` for a sample submission that asks for nothing."""
     if len(wanted.columns) < 2 or not len(wanted):
         raise DataError(
             f"{path} has {len(wanted.columns)} columns ({shortened(wanted.columns)[:300]}) and "
             f"{len(wanted)} rows; expected ids, at least one column to predict, and a row for each "
             "id.\nComplete the download, or name another file: --sample FILE"
         )
-    if not given.labels:
-        refusals.refuse_masks(path, wanted, list(wanted.columns[1:]), sample=True)
 
 
 def _find_test(

@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pandas as pd
 
-from pipeline.data import labels
-from pipeline.errors import DataError
+from pipeline.data import csv_files, labels
+from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
 from workbench.inspect import columns, refusals
 from workbench.inspect.columns import numbers
@@ -18,6 +18,7 @@ from workbench.inspect.tables import Contents
 
 SOME = 50  # distinct whole numbers: up to so many are classes
 RARE = 10  # rows: a class with fewer is named
+MASKED = "dice"  # the metric of masks, a function of the config that is written
 SHOWN = 40  # characters of a label in a message
 # Between several labels of a row; labels may hold those that come later.
 SEPARATORS = ("|", ";", ",", " ")
@@ -59,6 +60,8 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
             neither 0 and 1 nor numbers.
         ConfigError: if the metric cannot score such labels.
     """
+    if contents.masks:
+        return _of_masks(contents, metric, findings)
     table = contents.table[list(contents.labels)]
     path = contents.folder / contents.train
     empty = (table.apply(lambda column: column.str.strip()) == "").sum()
@@ -67,7 +70,6 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
         raise DataError(f"{path} has no label in {name!r} in any row; expected one in each.\n{FIX}")
     several = len(contents.labels) > 1
     if count and not several and not separator_of(table[name]):
-        refusals.refuse_masks(path, table, [name], called=True)
         raise DataError(
             f"{path} has {count:,} rows without a label in {name!r}; expected one in each.\n"
             f"Fill them in, or remove those rows. {FIX}"
@@ -84,6 +86,22 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
     )
     findings.unknown("metric", text)
     return made
+
+
+def _of_masks(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
+    """Return the target of masks as run lengths."""
+    if metric not in ("", MASKED):
+        raise ConfigError(
+            f"--metric {metric}: masks are scored by {MASKED}; expected that.\nLeave it out, and "
+            "change the function in the config that is written (docs/segmentation.md)."
+        )
+    texts = contents.table[contents.labels[0]].str.strip()
+    empty = int(texts.isin(("-1", *csv_files.MISSING)).sum())
+    text = f"a mask for each of {len(texts):,} pictures, {empty:,} of them empty"
+    findings.chosen("target", text)
+    text = f"{MASKED}, at the size that pictures are read in; the competition page has the metric"
+    findings.unknown("metric", f"{text}: another one is a function of the config")
+    return TargetGuess("custom", MASKED, {}, sure=bool(metric))
 
 
 def _of_columns(table: pd.DataFrame, contents: Contents, findings: Findings) -> TargetGuess:
@@ -162,8 +180,10 @@ def _of_one(table: pd.DataFrame, contents: Contents, findings: Findings) -> Targ
             f"In a copy, {columns.PLAIN}. {FIX}"
         )
     if words := refusals.prose(column):
-        what = f"{path} has texts of about {words} words to predict in {column.name!r}"
-        raise refusals.text(what)
+        raise DataError(
+            f"{path} has texts of about {words} words to predict in {column.name!r}; expected "
+            f"labels or numbers.\nWrite the config by hand, as docs/text.md shows. {FIX}"
+        )
     classes = dict(sorted(counts.items(), key=lambda pair: (-pair[1], pair[0])))
     _describe_classes(classes, str(path), findings, whole=whole)
     return _scored(classes, asked, findings)

@@ -6,6 +6,7 @@ records without those rows, whose labels stay in this process.
 
 import os
 import shutil
+import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -26,6 +27,7 @@ from pipeline.data import (
     tfrecords,
 )
 from pipeline.data.dataset import Examples, group_codes, read_training
+from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
@@ -67,7 +69,10 @@ class HiddenTest:
         table, path = _labelled(config, folder)
         self._table = table
         self.labelled = len(table)
-        self._target, values = labels.read(table, config, path)
+        if config.target == "custom":  # a split looks at no such label
+            self._target, values = Target("custom", ()), np.zeros(len(table))
+        else:
+            self._target, values = labels.read(table, config, path)
         ids = tuple(map(str, range(len(table))))
         if data.id_column in table.columns:
             ids = table_features.unique_ids(table[data.id_column], path)
@@ -156,11 +161,32 @@ class HiddenTest:
             SubmissionError, DataError: as `workbench.rehearse.scoring.score` says.
         """
         keys = self._called(self.hidden)
+        if self._target.kind == "custom":
+            return self.metric(self._read_as_labels(self.solution), self._read_as_labels(given))
         truth = self._target.truth(self._examples.labels[self.hidden])
         shown = self._sample(self.hidden).iloc[:, 1].tolist()
         target = replace(self._target, separator=submission.separator(self._target, shown))
         positive = self._config.data.positive_label
         return scoring.score(target, self.metric, keys, truth, given, positive)
+
+    def _read_as_labels(self, columns: scoring.Columns) -> np.ndarray:
+        """Return what the config's reader makes of the columns of a submission to the hidden test
+        set: the labels that it would read in a training table with these texts, in its order.
+
+        Raises:
+            ConfigError, DataError: as `pipeline.data.dataset.read_training` says.
+        """
+        data, ids = self._config.data, [self._names[row] for row in self.hidden]
+        texts = zip(data.labels, columns.values(), strict=True)
+        table = pd.DataFrame({data.id_column: ids} | {n: [c[i] for i in ids] for n, c in texts})
+        with tempfile.TemporaryDirectory(prefix="scored-") as scratch:
+            _write(table, Path(scratch) / str(data.train_csv))
+            for row in self.hidden:
+                for path in self._files.get(row, ()):
+                    self._place(path, Path(scratch) / path)
+            read = read_training(Path(scratch), self._config)
+        places = {name: place for place, name in enumerate(read.ids)}
+        return read.labels[[places[name] for name in ids if name in places]]
 
     def _sample(self, rows: np.ndarray) -> pd.DataFrame:
         """Return the sample submission for labelled rows, with what the folder's own one predicts,
@@ -199,7 +225,12 @@ class HiddenTest:
         if data.train_csv is not None and data.kind != "tfrecords":
             table = csv_files.read(self._folder / data.train_csv, DataError, ADVICE)
             between = csv_files.separator(self._folder / data.train_csv)
-            _write(table.iloc[self.train], out / data.train_csv, between)
+            if data.kind == "custom":  # several rows may make one example
+                ids = {self._examples.ids[row] for row in self.train}
+                table = table[table[data.id_column].isin(ids)]
+            else:
+                table = table.iloc[self.train]
+            _write(table, out / data.train_csv, between)
         if data.kind == "arrays":
             images = self._images(data.train_array, self.labelled)
             _write(images[self.train], out / data.train_array)
@@ -255,6 +286,8 @@ class HiddenTest:
             table = self._table  # of folders that are named after labels
             if data.train_csv is not None:
                 table = csv_files.read(source, DataError, ADVICE)
+            if self._target.kind == "custom":  # several rows may make one example
+                table = table.drop_duplicates(data.id_column)
             table = table.iloc[rows]
             keys, hidden = self._keys(), {*data.labels, *data.row_columns}
             if own.is_file():
@@ -359,6 +392,8 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
 
     Raises:
         ConfigError: if only a custom reader knows the labels: they could not be hidden.
+
+    With target="custom" several rows of one id are one example, as masks are, with all their texts.
     """
     data = config.data
     names = [*data.labels, *data.row_columns]
@@ -366,15 +401,18 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
         path = folder / ", ".join(as_tuple(data.train_records))
         features = (data.id_column, *names)
         return tfrecords.read(folder, data.train_records, data.image_feature, features)[1], path
-    lacking = 'with target="custom" only the reader knows the labels'
-    if config.target != "custom":
-        there = data.train_csv is not None and (folder / data.train_csv).is_file()
-        lacking = "" if there else f"data.train_csv={data.train_csv!r} is not a file of {folder}"
+    there = data.train_csv is not None and (folder / data.train_csv).is_file()
+    lacking = "" if there else f"data.train_csv={data.train_csv!r} is not a file of {folder}"
+    if there and config.target == "custom":
+        known = csv_files.header(folder / str(data.train_csv), DataError, ADVICE)
+        if absent := set(data.labels) - {*known}:
+            lacking = f"{data.train_csv} has no column {', '.join(sorted(absent))}"
     if data.kind == "custom" and lacking:
         raise ConfigError(
             f"The labels that {custom_code.described(config, 'read_training')} reads cannot be"
             f" hidden: {lacking}. A rehearsal expects a table with {data.id_column!r} and the"
-            " labels.\nSet data.train_csv, or train and infer here without a score"
+            " labels, with target='custom' in the form of a submission.\nSet data.train_csv and"
+            " data.label_column, or train and infer here without a score"
             " (docs/custom-code.md):\n"
             f"python -m pipeline train --config {config.name} --input {folder} --output run"
         )
@@ -382,7 +420,10 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
         return image_files.class_folders(folder, data)[1], folder
     names += [data.id_column] if data.kind in ("images", "custom") else []
     advice, path = "Set data.train_csv in the config.", folder / data.train_csv
-    return csv_files.read(path, DataError, advice, (data.id_column,), required=names), path
+    table = csv_files.read(path, DataError, advice, (data.id_column,), required=names)
+    if config.target == "custom":
+        table = table.groupby(data.id_column, sort=False, as_index=False).agg(" ".join)
+    return table, path
 
 
 def _own_sample(folder: Path, data: Data) -> pd.DataFrame | None:

@@ -186,14 +186,14 @@ def test_a_submission_of_other_columns_is_refused_also_before_a_training(maps, t
     folder, made = maps
     config = made('"largest"', '"Largest"')
     sample = samples.of(folder, config.data)
-    writer, metric = submission.writer_of(config), metrics.of(config)
+    writer, metric = submission.writer_of(config, folder), metrics.of(config)
     form = submission.Form(Target("custom", ()), metric, sample, writer=writer)
 
     with pytest.raises(SubmissionError, match=r"returns 2 rows, .*'Largest': .*; expected a"):
         form.write(tmp_path / "out.csv", IDS[:2], np.zeros((2, 2, 3), np.float32))
     assert not (tmp_path / "out.csv").exists()
     with pytest.raises(SubmissionError, match="expected a dict with first, largest"):
-        custom_check.check_submission_of(config, sample.columns)
+        custom_check.check_submission_of(config, sample.columns, folder)
 
 
 @pytest.mark.parametrize(

@@ -459,12 +459,8 @@ SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oo
         (numbered("x", lambda n: n % 2), ("kind='table'",)),
         (numbered("x", lambda n: n % 256), ("kind='pixels'",)),
         (PIXELS, ("kind='pixels'", "height=6, width=10, channels=1")),
-        # The others train; nobody is left to think that a text is read. Numbers that are several
-        # labels repeat from row to row; run lengths do not.
-        (
-            columns(100, text=lambda n: SENTENCES[n]),
-            ("text is left out, since text is not supported", "numeric_columns=('size',)"),
-        ),
+        (columns(100, text=lambda n: SENTENCES[n]), ("texts: text", "and size (to read columns")),
+        # Numbers that are several labels repeat from row to row; run lengths do not.
         (
             columns(60, label="tags", sold=lambda n: CHOSEN[n % 15], sample="1 3"),
             ("target='multilabel'", "num_classes=6"),
@@ -589,7 +585,7 @@ def masks(header: str, *rows: object) -> dict[str, bytes]:
 
 
 RUNS = [" ".join(f"{start} {2 + n % 3}" for start in range(n + 1, 80, 9)) for n in range(20)]
-HALVES = [(n // 2, RUNS[n]) for n in range(20)]
+THIRDS = [(n // 2, RUNS[n], n % 2) for n in range(20)]
 MASK_FILES = {
     "train.csv": csv("id", *((n,) for n in range(20))),
     "sample_submission.csv": csv("id,label", *((90 + n, 0) for n in range(4))),
@@ -641,13 +637,21 @@ FIRST_THREE = [f"train_images/{n}." for n in range(3)]
         ),
         (unclear_label, "with commas between: --label shape"),
         # It is told by what it is, not by what is missing for something else.
-        (lambda _: masks("id,EncodedPixels", *HALVES), "looks like a segmentation competition"),
+        (
+            lambda _: (
+                masks("id,EncodedPixels") | {"train.csv": csv("id,EncodedPixels,class", *THIRDS)}
+            ),
+            "masks of 2 classes, by 'class'",
+        ),
         (lambda _: MASK_FILES, "docs/segmentation.md"),
         (lambda _: without("train.csv")(MASK_FILES), "docs/segmentation.md"),
         (lambda _: without("sample")(MASK_FILES), "docs/segmentation.md"),
-        (lambda _: without("sample")(masks("id,EncodedPixels", *HALVES)), "a segmentation"),
-        (lambda _: SENTENCES_ALONE, "docs/text.md"),
-        (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "looks like a text competition"),
+        (
+            lambda _: without("sample")(masks("id,EncodedPixels", *enumerate(RUNS))),
+            "a segmentation",
+        ),
+        (lambda _: without("test.csv")(SENTENCES_ALONE), "nothing to learn from"),
+        (train(lambda n: ANSWERS[n], "id,size,colour,sold", 40), "as docs/text.md shows"),
     ],
 )
 def test_what_cannot_be_described_is_one_clear_message(change, said, tmp_path):
@@ -723,13 +727,6 @@ BOTH = [(n, RUNS[n], n % 2) for n in range(20)]
             Given("sample_submission.csv", "train_more.csv", "test.csv", ("gone",)),
             ("train_csv='train_more.csv'", "label_column='gone'"),
         ),
-        (
-            masks("id,rle_mask", *BOTH)
-            | {"train.csv": csv("id,rle_mask,coat", *BOTH)}
-            | {f"test/{n}.png": png(noise(9, 9)) for n in range(90, 94)},
-            Given(labels=("coat",)),
-            ("target='classes'", "label_column='coat'"),
-        ),
     ],
 )
 def test_what_is_ambiguous_can_be_given(files, given, facts, tmp_path):
@@ -740,6 +737,16 @@ def test_what_is_ambiguous_can_be_given(files, given, facts, tmp_path):
     said = told(*proposed(tmp_path, given))
 
     assert [fact for fact in facts if fact not in said] == []
+
+
+def test_labels_beside_masks_can_be_given(tmp_path):
+    files = masks("id,rle_mask") | {"train.csv": csv("id,rle_mask,coat", *BOTH)}
+    files |= {f"test/{n}.png": png(noise(9, 9)) for n in range(90, 94)}
+
+    said = told(*proposed(put(tmp_path, files), Given(labels=("coat",))))
+
+    assert "target='classes'" in said and "label_column='coat'" in said
+    assert inspection.inspect(tmp_path).target.kind == "custom"
 
 
 # The command

@@ -1,0 +1,163 @@
+"""Masks, texts, and pictures with columns become a config that reads them, without an edit."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from pipeline import config as configs
+from pipeline.config import Config, custom_code
+from pipeline.data import dataset
+from pipeline.errors import DataError
+from pipeline.evaluate import metrics
+from pipeline.infer import submission
+from tests.e2e.made_folders import goods, masks, reviews
+from workbench.inspect import config_file, inspection, proposal
+from workbench.inspect.tables import Given
+from workbench.rehearse.hidden_test import HiddenTest
+
+
+def written(folder: Path, given: Given | None = None) -> tuple[Config, str]:
+    """Return the config that inspect writes for a folder, loaded from its file, and what it says;
+    the folder was read with it, and its baseline measured.
+    """
+    found = inspection.inspect(folder, given)
+    made = proposal.propose(found, "mine", "mine-too")
+    path = folder.parent / "mine.py"
+    examples = proposal.read_examples(made.config, found)
+    proposal.check(made.config, found, examples, found.findings)
+    config = proposal.with_baseline(made.config, found, examples, found.findings)
+    path.write_text(config_file.text(found, made, given=True))
+    assert config.baseline is not None and configs.load(str(path)) == made.config
+    return config, "\n".join(f"{line.about}: {line.text}" for line in found.findings)
+
+
+# Masks
+
+
+@pytest.mark.parametrize("by_rows", [False, True])
+def test_rows_of_one_picture_are_one_mask_whichever_way_its_runs_go(by_rows, tmp_path):
+    every = masks(tmp_path / "boxes", by_rows=by_rows)
+
+    config, said = written(tmp_path / "boxes")
+    read = dataset.read_training(tmp_path / "boxes", config)
+
+    assert ("along the rows" in said) == by_rows and "13 of them empty" not in said
+    assert "a mask for each of 40 pictures, 14 of them empty" in said
+    shares = np.array([every[name].mean() for name in read.ids])
+    assert np.abs(read.labels.mean(axis=(1, 2)) - shares).max() < 0.02
+    assert metrics.of(config)(read.labels, read.labels) == 1  # two empty ones agree, too
+
+
+def test_a_predicted_mask_is_written_at_the_size_of_its_picture(tmp_path):
+    every = masks(tmp_path / "boxes")
+    config, _ = written(tmp_path / "boxes")
+    ids, (height, width) = [f"p{number}" for number in range(40, 46)], config.data.custom_labels[1:]
+    small = np.stack(
+        [
+            np.asarray(Image.fromarray(every[name].astype(np.float32)).resize((width, height)))
+            for name in ids
+        ]
+    )
+
+    write = submission.writer_of(config, tmp_path / "boxes")
+    texts = write(ids, small - 0.5, ["rle"])["rle"]
+
+    decoded = custom_code._loaded["mine"].module.decoded
+    for name, text in zip(ids, texts, strict=True):
+        mask = decoded(text, *every[name].shape[::-1])
+        assert (mask != every[name]).mean() < 0.06
+        assert bool(text) == every[name].any()
+
+
+def test_a_rehearsal_hides_all_rows_of_a_picture_and_scores_masks(tmp_path):
+    masks(tmp_path / "boxes")
+    config, _ = written(tmp_path / "boxes")
+    hidden = HiddenTest(config, tmp_path / "boxes")
+
+    hidden.write(tmp_path / "seen")
+    hidden.write(tmp_path / "rerun", hidden=True)
+
+    train = pd.read_csv(tmp_path / "seen" / "train.csv", dtype=str, keep_default_na=False)
+    away = set(hidden.solution["rle"])
+    assert len(away) == 8 and not away & set(train["id"])
+    assert len(train) > train["id"].nunique() == 32
+    assert {path.stem for path in (tmp_path / "rerun" / "test").iterdir()} >= away
+    assert hidden.score(hidden.solution) == 1
+    nothing = {"rle": dict.fromkeys(away, "")}
+    empty = sum(not text for text in hidden.solution["rle"].values())
+    assert hidden.score(nothing) == pytest.approx(empty / 8)
+
+
+def test_masks_of_several_classes_are_refused_with_what_to_write(tmp_path):
+    masks(tmp_path / "boxes")
+    table = pd.read_csv(tmp_path / "boxes" / "train.csv", dtype=str, keep_default_na=False)
+    table.assign(ClassId=1).to_csv(tmp_path / "boxes" / "train.csv", index=False)
+
+    with pytest.raises(
+        DataError, match=r"classes, by 'ClassId'.*\nIn a copy, keep the rows of one"
+    ):
+        inspection.inspect(tmp_path / "boxes")
+
+
+# Texts
+
+
+def test_texts_are_read_by_the_terms_of_the_training_set(tmp_path):
+    folder = reviews(tmp_path / "reviews")
+
+    config, said = written(folder)
+    read = dataset.read_training(folder, config)
+    test = dataset.read_test(folder, config, read.encoding)
+    again = test.inputs(np.arange(len(test)))
+
+    assert config.target == "classes" and "inputs: texts: text, about 8 words" in said
+    assert config.baseline.model == "TF-IDF and logistic regression" and config.baseline.score > 0.9
+    assert read.inputs.shape == (90, *config.data.shape) and again.any(axis=1).all()
+
+
+def test_a_number_may_be_predicted_of_texts_and_columns_beside_them(tmp_path):
+    sizes = [number % 13 + 0.5 for number in range(120)]
+    folder = reviews(tmp_path / "rooms", size=sizes, floor=[n % 3 for n in range(120)])
+    for name in ("train.csv", "sample_submission.csv"):
+        table = pd.read_csv(folder / name).rename(columns={"good": "price"})
+        table["price"] = table["price"] * 10.0 + table.get("size", 0.0)
+        table.to_csv(folder / name, index=False)
+
+    config, said = written(folder)
+
+    assert config.target == "regression" and "and size, floor (to read columns alone" in said
+    assert config.data.custom_inputs["columns"] == ("float32", 2 * 1 + 3)
+    assert config.baseline.model == "TF-IDF and ridge" and config.baseline.score < 4
+    alone = inspection.inspect(folder, Given(alone="columns")).inputs.data
+    assert (alone.kind, alone.numeric_columns) == ("table", ("size",))
+
+
+# Pictures and columns
+
+
+def test_columns_beside_pictures_are_read_where_they_help(tmp_path):
+    folder = goods(tmp_path / "goods", matters=True)
+
+    config, said = written(folder)
+    read = dataset.read_training(folder, config)
+
+    assert "on thumbnails and price, shop has a score of" in said and "--alone pictures" in said
+    assert dict(config.data.custom_inputs)["columns"] == ("float32", 2 * 1 + 2)
+    numbers = read.inputs[:, : 4 * 4].copy().view(np.float32)  # columns come first, by their name
+    table = pd.read_csv(folder / "train.csv")
+    assert np.array_equal(numbers[:, 1] > 0, table["price"].isna())  # a missing one is marked
+    assert abs(numbers[:, 0].mean()) < 1e-5 and (numbers[:, 2:].sum(axis=1) == 1).all()
+
+
+def test_pictures_are_read_alone_where_the_columns_add_nothing_or_the_user_says_so(tmp_path):
+    plain = goods(tmp_path / "plain", matters=False)
+    asked = goods(tmp_path / "asked", matters=True)
+
+    found = inspection.inspect(plain)
+
+    assert found.inputs.data.kind == "images"
+    assert any("the columns are not read" in line.text for line in found.findings)
+    assert inspection.inspect(asked, Given(alone="pictures")).inputs.data.kind == "images"

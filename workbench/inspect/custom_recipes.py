@@ -1,0 +1,167 @@
+"""How a config with a reader of its own trains, and for how long: masks, texts, and pictures with
+columns beside them.
+
+On a CPU some steps of its network are timed here; of a TPU the speed is assumed.
+"""
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from pipeline.config import Config, Data, Optimizer
+from pipeline.train.learning_rate import ADAM_STEPS_PER_EPOCH
+from workbench.budget import shown
+from workbench.inspect import config_file, readers, recipes
+from workbench.inspect.inputs import Reader
+from workbench.inspect.recipes import CPU, TPU, Network, Plan, Recipe, Speed, Task
+
+# Pixels: the longest side of a picture with a mask. A rehearsal on a CPU computes all of them.
+SIDES = {CPU: (64, 96, 128), TPU: (128,)}
+STRIDE = 2  # pixels a side that become one: four times as fast
+HALVED = 16  # pixels: a side is a multiple of it, to be halved four times
+# The functions of the templates.
+FUNCTIONS: dict[str, Any] = {"read_training": "read_training", "read_test": "read_test"}
+MASKED = {"loss": "entropy_and_dice", "augment": "turned", "write_submission": "write_masks"}
+FEATURES = 64  # that a network of pictures gives to the one that joins them with columns
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A config that may be proposed, with its reader and its network."""
+
+    config: Config
+    reader: Reader
+    network: Network
+
+
+def recipe(
+    task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]
+) -> tuple[Recipe, Reader]:
+    """Return how to train for a task within a plan, and the reader for it: the largest pictures
+    that leave time for enough epochs.
+
+    Args:
+        measure: tells the speed of a network on this machine's CPU.
+    """
+    if reader.template == "pictures_and_columns":
+        return _pictures_and_columns(task, reader, plan, measure)
+    best: tuple[Tried, Speed] | None = None
+    for tried in (_masks if reader.template == "masks" else _texts)(task, reader, plan):
+        config_file.register(tried.config, tried.reader)
+        on_cpu = plan.machine == CPU
+        speed = measure(tried.config) if on_cpu else recipes.on_tpu(tried.config, tried.network)
+        if best and speed.epochs(task, 1, plan.seconds) < tried.network.enough:
+            break
+        best = tried, speed
+    assert best is not None  # noqa: S101 - there is a smallest one
+    tried, speed = best
+    network, fits = tried.network, speed.epochs(task, 1, plan.seconds)
+    epochs = max(min(fits, network.most), 1)
+    config = replace(tried.config, epochs=epochs, warmup_epochs=max(round(epochs / 10), 1))
+    config_file.register(config, tried.reader)
+    seconds = speed.seconds(task, 1, epochs)
+    how = "measured here" if plan.machine == CPU else "assumed; not yet run there"
+    text = f"{epochs}: about {shown(seconds)} of the {shown(plan.seconds)} of --budget ({how})"
+    if epochs < network.enough:
+        text += f"; {network.enough} would be right: raise --budget"
+    reasons = {
+        "model": f"{config.model} {network}: {network.why}",
+        "batch": f"{config.batch} rows a step; adamw {config.optimizer.base_rate:g}",
+        "epochs": text,
+    }
+    return Recipe(config, reasons, seconds), tried.reader
+
+
+def _config(
+    task: Task, network: Network, most: int, functions: Mapping[str, Any] | None = None
+) -> Config:
+    """Return the config of a network, for one epoch.
+
+    Args:
+        most: rows of a batch.
+        functions: beside the readers.
+    """
+    batch = recipes.batch_of(4 * task.split(1)[0] // 5, most, ADAM_STEPS_PER_EPOCH)
+    few = task.split(1)[0] < ADAM_STEPS_PER_EPOCH * batch
+    return Config(
+        **task.given,
+        **FUNCTIONS,
+        **(functions or {}),
+        data=network.data,
+        model=network.model,
+        model_options=network.options,
+        optimizer=Optimizer(name="adamw", base_rate=2e-3, base_batch=batch, weight_decay=0.05),
+        batch=batch,
+        epochs=1,
+        warmup_epochs=1,
+        batchnorm_momentum=0.9 if few else 0.97,
+        progress_seconds=2.0,
+        checkpoint_seconds=30.0,
+    )
+
+
+def _masks(task: Task, reader: Reader, plan: Plan) -> Iterator[Tried]:
+    """Yield a network for pictures of each size, the smallest first."""
+    assert reader.pictures is not None  # noqa: S101 - masks are of pictures
+    width, height = task.size or (reader.pictures.width, reader.pictures.height)
+    wide = 16 if plan.machine == CPU else 32
+    sizes = dict.fromkeys(_size(width, height, side) for side in SIDES[plan.machine])
+    for size in sizes:
+        pictures = replace(reader.pictures, height=size[0], width=size[1])
+        data = replace(task.data, **readers.mask_forms(pictures))
+        adds = math.prod(size) / STRIDE**2 * 9 * 6 * wide**2 * 4
+        why = f"pictures and masks of {size[0]}x{size[1]}, as the budget has it"
+        options = {"width": wide, "levels": 2 if max(size) < SIDES[CPU][0] else 3, "stride": STRIDE}
+        network = Network("unet", options, data, 2 * adds, why, enough=20, most=60)
+        made = _config(task, network, recipes.BASE, MASKED)
+        values = {**reader.values, "square": size[0] == size[1]}
+        yield Tried(made, replace(reader, pictures=pictures, values=values), network)
+
+
+def _size(width: int, height: int, side: int) -> tuple[int, int]:
+    """Return height and width for pictures of this median size, with a longest side."""
+    factor = min(side / max(width, height), 1.0)
+    low, high = (max(round(each * factor / HALVED), 2) * HALVED for each in (height, width))
+    return low, high
+
+
+def _texts(task: Task, reader: Reader, _: Plan) -> Iterator[Tried]:
+    """Yield the network for texts."""
+    options = {"width": 64, "dropout": 0.3}
+    length, known = reader.values["length"], reader.values["known"]
+    why = f"the {length} weightiest of {known:,} terms, and a CNN of the first words"
+    adds = 4.0 * length * 64 + 2 * 3 * 64**2 * reader.values["first"]
+    network = Network("bag_and_cnn", options, task.data, 2 * adds, why, enough=8, most=15)
+    yield Tried(_config(task, network, 2 * recipes.BASE), reader, network)
+
+
+def _pictures_and_columns(
+    task: Task, reader: Reader, plan: Plan, measure: Callable[[Config], Speed]
+) -> tuple[Recipe, Reader]:
+    """Return the recipe for pictures alone, with a network that joins them with columns."""
+    assert reader.pictures is not None  # noqa: S101 - it is of pictures
+    alone = replace(task, data=reader.pictures, size=None)
+    made = recipes.recipe(alone, plan, measure)
+    images: Data = made.config.data
+    values = {
+        **reader.values,
+        "network": made.config.model,
+        "padding": images.crop_padding,
+        "flip": images.flip,
+    }
+    config = replace(
+        made.config,
+        **FUNCTIONS,
+        data=task.data,
+        model="joined",
+        model_options={"features": FEATURES, **made.config.model_options},
+        augment="shifted",
+        views=1,
+    )
+    reader = replace(reader, values=values)
+    config_file.register(config, reader)
+    kept = ("batch", "folds", "rate", "average", "epochs")
+    reasons = {name: made.reasons[name] for name in kept if name in made.reasons}
+    text = f"joined: {made.config.model} for the picture, then two layers with the columns"
+    return Recipe(config, {"model": text, **reasons}, made.seconds), reader
