@@ -1,7 +1,8 @@
 """The baseline of a competition: a simple model, fitted in seconds and scored out of fold.
 
-Images: a random forest on thumbnails and colour histograms. Tables: gradient boosting. A network
-that does no better has learned nothing that these do not see.
+Images: a random forest on thumbnails and colour histograms. Tables: gradient boosting. Either with
+many classes: the nearest neighbours. A network that does no better has learned nothing that these
+do not see.
 """
 
 from dataclasses import replace
@@ -19,11 +20,15 @@ from pipeline.evaluate import metrics
 
 FOREST = "a random forest on thumbnails and colour histograms"
 BOOSTING = "HistGradientBoosting"
+NEIGHBOURS = "the five nearest neighbours"
 # Images, and rows of a table, that are fitted at most: of more, a random sample.
 MOST_IMAGES, MOST_ROWS = 6_000, 20_000
 SIDE = 12  # pixels of a thumbnail
 TREES = 100
 MOST_BOOSTED = 1_000  # trees of one fit: with many classes, boosting has to stop sooner
+# Classes: of more, a forest, whose every leaf holds a number for each, takes too much memory (8 GB
+# for 2,000 classes), and boosting, with a tree for each, too long.
+MOST_TREED = 200
 LEAST_ROWS = 10
 FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # with more rows than `FEW`, the fewer folds
 
@@ -44,7 +49,7 @@ def fit(config: Config, examples: Examples) -> Baseline:
     found = out_of_fold(config, chosen)
     truth = chosen.target.truth(chosen.labels)
     return Baseline(
-        model=BOOSTING if table else FOREST,
+        model=NEIGHBOURS if config.num_classes > MOST_TREED else BOOSTING if table else FOREST,
         metric=metric.name,
         score=float(f"{metric(truth, found):.6g}"),
         error=float(f"{metrics.standard_error(metric, truth, found, config.seed):.3g}"),
@@ -115,13 +120,17 @@ def _model(
         categories: which features are categories, bool (k,); None: they are of images.
         classes: whether each row has one of several labels; else labels are numbers or shares.
     """
-    from sklearn import dummy, ensemble, multioutput
+    from sklearn import dummy, ensemble, impute, multioutput, neighbors, pipeline, preprocessing
 
     seed: dict[str, Any] = {"random_state": config.seed}
     boosted = {"categorical_features": categories, **seed}
     number = len(np.unique(labels))
     if classes and number == 1:
         return dummy.DummyClassifier()
+    if config.num_classes > MOST_TREED:
+        nearest = neighbors.KNeighborsClassifier(weights="distance")
+        scaled = impute.SimpleImputer(), preprocessing.StandardScaler()
+        return pipeline.make_pipeline(*scaled, nearest)
     if categories is None and classes:
         return ensemble.RandomForestClassifier(TREES, n_jobs=-1, **seed)
     if categories is None:
