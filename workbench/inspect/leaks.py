@@ -160,6 +160,8 @@ def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> 
     values = texts.drop_duplicates()
     if not 2 < len(values) <= len(texts) / REPEATS:
         return ""
+    if tested is not None and values.isin(known(tested)).all():  # a split may divide them, too
+        return ""
     apart = False
     if tested is not None and len(values) > FEW:
         fractions = (numbers(values) % 1 > 0).any()
