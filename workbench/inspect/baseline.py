@@ -1,8 +1,9 @@
 """The baseline of a competition: a simple model, fitted in seconds and scored out of fold.
 
 Images: a random forest on thumbnails and colour histograms, and on the columns beside them. Tables:
-gradient boosting. Texts: a linear model on TF-IDF. Masks: the mean mask. A network that does no
-better has learned nothing that these do not see.
+gradient boosting. Either with many classes: the nearest neighbours. Texts: a linear model on
+TF-IDF. Masks: the mean mask. A network that does no better has learned nothing that these do not
+see.
 """
 
 from dataclasses import replace
@@ -25,6 +26,7 @@ BOOSTING = "HistGradientBoosting"
 MEAN_MASK = "the mean mask of the training pictures"
 BESIDE = "a random forest on thumbnails, colour histograms and columns"
 LINEAR = "TF-IDF and {}"  # logistic regression, or ridge
+NEIGHBOURS = "the five nearest neighbours"
 MOST_TERMS, SURE = 50_000, 10.0  # words that are known, and the inverse of the regularization
 MASK_SIDE = 64  # pixels: a mean mask is scored at that size
 LEVELS = np.arange(1, 10) / 10  # shares of the masks above which a pixel may be in the mean one
@@ -35,6 +37,9 @@ MOST_IMAGES, MOST_ROWS = 6_000, 20_000
 SIDE = 12  # pixels of a thumbnail
 TREES = 100
 MOST_BOOSTED = 1_000  # trees of one fit: with many classes, boosting has to stop sooner
+# Classes: of more, a forest, whose every leaf holds a number for each, takes too much memory (8 GB
+# for 2,000 classes), and boosting, with a tree for each, too long.
+MOST_TREED = 200
 LEAST_ROWS = 10
 FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # with more rows than `FEW`, the fewer folds
 
@@ -68,8 +73,11 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
     names = {"table": BOOSTING, "custom": MEAN_MASK if masks else BESIDE}
     if linear:
         names["custom"] = LINEAR.format("logistic regression" if chosen.target.single else "ridge")
+    name = names.get(config.data.kind, FOREST)
+    if config.num_classes > MOST_TREED and not linear:
+        name = NEIGHBOURS
     return Baseline(
-        model=names.get(config.data.kind, FOREST),
+        model=name,
         metric=metric.name,
         score=float(f"{metric(truth, found):.6g}"),
         error=float(f"{metrics.standard_error(metric, truth, found, config.seed):.3g}"),
@@ -212,13 +220,17 @@ def _model(
         categories: which features are categories, bool (k,); None: they are of images.
         classes: whether each row has one of several labels; else labels are numbers or shares.
     """
-    from sklearn import dummy, ensemble, multioutput
+    from sklearn import dummy, ensemble, impute, multioutput, neighbors, pipeline, preprocessing
 
     seed: dict[str, Any] = {"random_state": config.seed}
     boosted = {"categorical_features": categories, **seed}
     number = len(np.unique(labels))
     if classes and number == 1:
         return dummy.DummyClassifier()
+    if config.num_classes > MOST_TREED:
+        nearest = neighbors.KNeighborsClassifier(weights="distance")
+        scaled = impute.SimpleImputer(), preprocessing.StandardScaler()
+        return pipeline.make_pipeline(*scaled, nearest)
     if categories is None and classes:
         return ensemble.RandomForestClassifier(TREES, n_jobs=-1, **seed)
     if categories is None:

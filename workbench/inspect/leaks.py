@@ -105,7 +105,8 @@ def describe(
     """Add findings on labels that something else reveals, and on rows that may be related."""
     table, codes = contents.table, None
     if kind == "classes":
-        codes = pd.factorize(np.array(labels, object))[0]
+        # Sorted: numbered as they come, many classes rise with the ids.
+        codes = pd.factorize(np.array(labels, object), sort=True)[0]
     elif kind == "regression" and len(contents.labels) == 1:
         codes = numbers(table[contents.labels[0]])
     if codes is not None and len(table) >= LEAST:
@@ -159,6 +160,8 @@ def _sign_of_groups(name: str, column: pd.Series, test: pd.DataFrame | None) -> 
     texts = known(column)
     values = texts.drop_duplicates()
     if not 2 < len(values) <= len(texts) / REPEATS:
+        return ""
+    if tested is not None and values.isin(known(tested)).all():  # a split may divide them, too
         return ""
     apart = False
     if tested is not None and len(values) > FEW:

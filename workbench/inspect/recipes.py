@@ -289,10 +289,11 @@ def for_table(task: Task) -> Network:
     if task.rows >= MANY_ROWS:
         why = f"for {task.rows:,} rows of a table: it follows thresholds as boosting does"
         return Network("tabular", {}, task.data, 0.0, why, enough=20, most=40, batch=MOST_TABLE)
-    width, depth, dropout = (32, 1, 0.3) if task.rows < FEW_ROWS else (128, 2, 0.2)
+    few = task.rows < FEW_ROWS
+    width, depth, dropout, most = (32, 1, 0.3, 40) if few else (128, 2, 0.5, 15)
     options = {"width": width, "depth": depth, "dropout": dropout}
     why = f"for {task.rows:,} rows of a table"
-    return Network("mlp", options, task.data, 0.0, why, enough=1, most=40, batch=MOST_TABLE)
+    return Network("mlp", options, task.data, 0.0, why, enough=1, most=most, batch=MOST_TABLE)
 
 
 def for_cpu(task: Task) -> Iterator[Network]:
@@ -366,13 +367,13 @@ def _shifted(data: Data, part: int) -> Data:
 
 
 def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
-    data, pretrained, few = network.data, network.model in BACKBONES, task.rows < FEW_ROWS
+    data, pretrained = network.data, network.model in BACKBONES
     rows, moved, fields = task.split(folds)[0], 1, dict[str, Any]()
     if data.kind == "table":  # a rehearsal hides a fifth of the rows
         batch, times = batch_of(4 * rows // 5, network.batch, ADAM_STEPS_PER_EPOCH), 1.0
         rate = 7e-4 if network.model == "tabular" else 3e-3
         numbers: dict[str, Any] = {"base_rate": rate, "base_batch": BASE}
-        numbers["weight_decay"] = 0.05 if few else 0.02
+        numbers["weight_decay"] = 0.02 if network.model == "tabular" else 0.05
         fields = {"keep": "best", "patience": PATIENCE} if network.model == "tabular" else {}
     else:
         batch = batch_of(task.split(1)[0], network.batch)

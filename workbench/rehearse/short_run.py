@@ -131,7 +131,7 @@ def plans(
     weights, lines = _weights(config, internet=internet)
     whole = with_changes(config, weights)
     short = weights | _fixed(whole)
-    slow = f"a step of {config.model} is slow here: this does the least"
+    slow = f"a step of {config.model} is slow here: this does the least; raise --budget"
     yield _scaled(whole, short, rows, tests, 0.0, Pace(1e9, 0.0), (*lines, slow))
     timed = with_changes(config, short)
     step = probe.of_step(timed)
@@ -140,7 +140,7 @@ def plans(
     left = budget - session.age() - FIXED - compiling
     if left < LEAST_SECONDS:
         needed = shown(budget - left + LEAST_SECONDS)
-        lines += (f"takes about {needed}, more than --budget: three sessions start",)
+        lines += (f"takes about {needed}: three sessions start; to train more, raise --budget",)
     yield _scaled(whole, short, rows, tests, max(left, LEAST_SECONDS), pace, lines, budget)
 
 

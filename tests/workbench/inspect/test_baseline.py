@@ -51,6 +51,26 @@ def test_a_forest_learns_colours_and_boosting_a_number(kind, metric):
     assert of_pictures.score > 0.8 and of_table.score > 0.5
 
 
+@pytest.mark.parametrize("kind", ["images", "table"])
+def test_many_classes_are_found_by_their_neighbours(kind):
+    """A forest on 2,000 classes took 8 GB."""
+    labels = np.repeat(np.arange(250), 4).astype(np.int32)
+    names = tuple(map(str, range(250)))
+    pictures = RANDOM.integers(0, 200, (250, 16, 16, 3), np.uint8)[labels]
+    pictures += RANDOM.integers(0, 50, pictures.shape, np.uint8)
+    known = Examples(names * 4, pictures, labels, Target("classes", names))
+    config = replace(DIGITS, num_classes=250)
+    if kind == "table":
+        config = replace(config, data=Data(kind="table", numeric_columns=("x",)))
+        rows = np.stack([labels + RANDOM.random(1000) / 2, labels % 7 == 0], axis=1)
+        known = replace(known, inputs=rows.astype(np.float32))
+
+    found = baseline.fit(config, known)
+
+    assert found.model == baseline.NEIGHBOURS
+    assert found.score > 0.5
+
+
 def test_a_floor_of_labels_that_mean_nothing_is_chance():
     """Each row is predicted by a model that has not seen it: one that had would be right."""
     labels = np.array([0, 1] * 100, np.int32)

@@ -500,6 +500,20 @@ def test_of_0_and_1_nobody_is_asked_which_a_probability_is_about(tmp_path):
     assert "positive_label=" not in texts(proposed(put(tmp_path, of_two(0, 1)))[0], "unknown")
 
 
+def test_a_site_that_the_test_set_has_is_no_group(tmp_path):
+    files = columns(60, 60, body_site=lambda n: "xyz"[n * 7 % 3])
+
+    assert "groups" not in texts(proposed(put(tmp_path, files))[0], "unknown")
+
+
+def test_ids_of_many_classes_in_random_order_reveal_nothing(tmp_path):
+    """Numbered as they come, the classes would rise with the ids."""
+    classes = np.random.default_rng(0).permutation(600) // 4
+    files = columns(600, sold=lambda n: f"kind {classes[n % 600]}", sample="kind 1")
+
+    assert "ids" not in texts(proposed(put(tmp_path, files))[0], "warning")
+
+
 # What is wrong with it
 
 

@@ -56,7 +56,7 @@ def test_a_run_that_fits_the_budget_is_rehearsed_whole(paced) -> None:
     digits = configs.load("digits")
     paced(2e-4, 5.0)
     assert planned(digits, 957, 500, 120.0) == short_run.Plan()
-    assert "more than --budget" in planned(digits, 957, 500, 30.0).lines[0]
+    assert "raise --budget" in planned(digits, 957, 500, 30.0).lines[0]
     plan = planned(large(digits), 48_000, 10_000, 120.0)
     assert plan.changes["folds"] == 2
     assert "2 of 5 folds" in plan.lines[0] and "of 90 epochs" in plan.lines[0]
@@ -80,7 +80,7 @@ def test_where_the_first_steps_take_too_long_the_least_is_done() -> None:
     plan = next(short_run.plans(large(configs.load("digits")), 48_000, 10_000, 120.0))
     assert (plan.train, plan.tests) == (short_run.LEAST_ROWS, short_run.LEAST_TESTS)
     assert plan.changes["epochs"] == 1 and plan.changes["batch"] == 32
-    assert "does the least" in plan.lines[0]
+    assert "does the least; raise --budget" in plan.lines[0]
 
 
 @given(rows=some.integers(300, 10**6), seconds=some.floats(60, 3600), image=some.floats(1e-5, 1.0))
