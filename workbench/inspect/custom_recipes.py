@@ -11,7 +11,6 @@ from typing import Any
 
 from pipeline.config import Config, Data, Optimizer
 from pipeline.train.learning_rate import ADAM_STEPS_PER_EPOCH
-from workbench.budget import shown
 from workbench.inspect import config_file, readers, recipes
 from workbench.inspect.inputs import Reader
 from workbench.inspect.recipes import CPU, TPU, Network, Plan, Recipe, Speed, Task
@@ -62,9 +61,8 @@ def recipe(
     config_file.register(config, tried.reader)
     seconds = speed.seconds(task, 1, epochs)
     how = "measured here" if plan.machine == CPU else "assumed; not yet run there"
-    text = f"{epochs}: about {shown(seconds)} of the {shown(plan.seconds)} of --budget ({how})"
-    if epochs < network.enough:
-        text += f"; {network.enough} would be right: raise --budget"
+    text = f"{recipes.in_budget(epochs, seconds, plan)} ({how})"
+    text += speed.lacking(task, 1, epochs, network)
     reasons = {
         "model": f"{config.model} {network}: {network.why}",
         "batch": f"{config.batch} rows a step; adamw {config.optimizer.base_rate:g}",

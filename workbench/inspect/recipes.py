@@ -141,6 +141,13 @@ class Speed:
         epoch = self.image * (rows + VALIDATES * held)
         return self.fixed(task, folds) + folds * epochs * epoch
 
+    def lacking(self, task: Task, folds: int, epochs: int, network: "Network") -> str:
+        """Return the budget with which a network would learn enough; "" if it does."""
+        if epochs >= network.enough:
+            return ""
+        minutes = math.ceil(self.seconds(task, folds, network.enough) / FILLED / 60)
+        return f"; {network.enough} would be right: --budget {minutes}m"
+
     def epochs(self, task: Task, folds: int, seconds: float) -> int:
         """Return the most epochs that fit, 0 if none does."""
         fixed = self.fixed(task, folds)
@@ -222,6 +229,16 @@ def on_tpu(config: Config, network: Network) -> Speed:
     return Speed(image, setup=180.0, decodes=96 * 600.0, start=60.0)
 
 
+def in_budget(epochs: int, seconds: float, plan: Plan) -> str:
+    """Return so many epochs and their time beside the budget, in words.
+
+    >>> in_budget(9, 90, Plan(CPU, 120)), in_budget(1, 180, Plan(CPU, 120))
+    ('9: about 90 s of the 2 min of --budget', '1: about 3 min, more than the 2 min of --budget')
+    """
+    between = " of" if seconds <= plan.seconds else ", more than"
+    return f"{epochs}: about {shown(seconds)}{between} the {shown(plan.seconds)} of --budget"
+
+
 def batch_of(rows: int, most: int, steps: int = LEAST_STEPS_PER_EPOCH) -> int:
     """Return the rows of a step: fewer where an epoch of so many rows would have too few steps.
 
@@ -275,11 +292,10 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
     elif plan.machine == CPU:
         speeds = "; ".join(f"{each}: {1 / found.image:,.0f}" for each, found in reversed(tried))
         machine = f"this machine (images/s measured here: {speeds})"
-    more = "" if epochs >= network.enough else f"; {network.enough} would be right: raise --budget"
     reasons = _reasons(task, network, config)
     reasons["epochs"] = (
-        f"{epochs}: about {shown(seconds)} of the {shown(plan.seconds)} of --budget, "
-        f"{shown(speed.fixed(task, folds))} of them to start and compile, on {machine}{more}"
+        f"{in_budget(epochs, seconds, plan)}, {shown(speed.fixed(task, folds))} of them to start "
+        f"and compile, on {machine}{speed.lacking(task, folds, epochs, network)}"
     )
     return Recipe(config, reasons, seconds)
 
