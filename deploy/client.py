@@ -6,6 +6,7 @@ A missing or unknown answer never looks like success.
 
 import copy
 import itertools
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -303,6 +304,28 @@ class Kaggle(Connection):
                 raise failures.unknown(kind, handle, error, found) from error
             heading, _, _ = str(error).partition("\n")
             raise errors.NotFound(f"{heading}\nThe list of your {kind}s lacks it, too.") from error
+
+    # Models: those that a notebook mounts
+
+    def look_at_model(self, name: str) -> None:
+        """Ask for the files of a model's version.
+
+        Args:
+            name: owner/model/framework/variation/version, the framework as Kaggle writes it.
+
+        Raises:
+            NotFound, Denied: if Kaggle does not show it to this account.
+        """
+        owner, model, framework, variation, version = name.split("/")
+        words = re.sub(r"(?<!^)(?=[A-Z0-9])", "_", framework).upper()
+        about = {
+            "owner_slug": owner,
+            "model_slug": model,
+            "framework": f"MODEL_FRAMEWORK_{words}",
+            "instance_slug": variation,
+            "version_number": int(version),
+        }
+        self._read(f"look at the model {name}", calls.MODEL_FILES, about)
 
     # Competitions: read the files, submit, read the scores
 
