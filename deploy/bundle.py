@@ -310,7 +310,7 @@ def read_metadata(path: Path) -> dict[str, Any]:
     for kind, example in LISTED.items():
         listed = metadata[kind]
         if not isinstance(listed, list) or {*map(type, listed)} - {str}:
-            raise UsageError(f'{path}: {kind} is no list, as ["{example}"]. Correct it.')
+            raise UsageError(f'{path}: {kind} is no list of names, as ["{example}"]. Correct it.')
     if wrong := sorted({"id", "title", "competition_sources", "kernel_sources"} & metadata.keys()):
         raise UsageError(f"{path} sets {', '.join(wrong)}, which the bundler adds.\nRemove them.")
     return metadata

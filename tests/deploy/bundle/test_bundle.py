@@ -218,7 +218,7 @@ def test_the_training_mounts_the_models_of_the_config_by_kaggles_names(
 def test_a_model_that_kaggle_cannot_have_is_refused_at_home(root, name):
     mounting(root, TRAIN, [name], "model_sources")
 
-    with pytest.raises(UsageError, match=r"(?s)model_sources.*kernel-metadata\.json"):
+    with pytest.raises(UsageError, match=r"(?s)(?=.*model_sources).*kernel-metadata\.json"):
         build(root)
 
 
