@@ -1,7 +1,8 @@
 """Where Kaggle mounted the inputs of a notebook. They are found by a marker file, never guessed.
 
 Kaggle moved them in 2026: `/kaggle/input/competitions/<slug>`,
-`/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>`; the flat
+`/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>`,
+`/kaggle/input/models/<owner>/<model>/<framework>/<variation>/<version>`; the flat
 `/kaggle/input/<slug>` still occurs (public notebooks, read 2026-11-21). Where both exist at once,
 the first of them counts.
 """
@@ -82,6 +83,15 @@ def file(inputs: Path, name: str) -> Path | None:
     if inputs.is_dir() and not any(dataset.is_dir() for dataset in datasets):
         raise DataError(_not_mounted(inputs, f"the dataset {owner}/{slug}"))
     return None
+
+
+def model(inputs: Path, name: str) -> list[Path]:
+    """Return where a model of Kaggle may be mounted, in either layout.
+
+    Args:
+        name: owner/model/framework/variation/version.
+    """
+    return [inputs / "models" / name, inputs / name.partition("/")[2]]
 
 
 def artifact(inputs: Path, run_id: str) -> Path:
