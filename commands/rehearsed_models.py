@@ -19,8 +19,8 @@ def gather(
 ) -> tuple[dict[str, Path], tuple[str, ...]]:
     """Return the folder of each model by its name, and lines that say what they hold.
 
-    From now on this process, and those that it starts, find the models of the config below `home`,
-    as in kagglehub's cache.
+    From now on this process, and those that it starts, find the models below `home`, as in
+    kagglehub's cache.
 
     Args:
         given: NAME=DIR, each of a model that a notebook mounts.
@@ -40,7 +40,7 @@ def gather(
     kernels = ours.kernels or ours.root / "kernels"
     paths = [kernels / name / "kernel-metadata.json" for name in KERNELS]
     listed = [name for path in paths for name in bundle.read_metadata(path)["model_sources"]]
-    mounted = {name.lower(): name for name in (*ours.models, *listed)}
+    mounted = {name.lower(): name for name in (*listed, *ours.models)}
     if unknown := sorted(folders.keys() - mounted.keys()):
         raise UsageError(
             f"--model {unknown[0]}: no notebook mounts it; expected"
@@ -48,9 +48,11 @@ def gather(
             " pretrained of the config."
         )
     lines, cache = [], Path(os.environ.get(CACHE) or "~/.cache/kagglehub").expanduser()
-    for name in ours.models:
+    for name in mounted.values():
         place, cached = home / "models" / name, cache / "models" / name
         found = folders.get(name.lower()) or (cached if cached.is_dir() else None)
+        if found is None and name not in ours.models:
+            continue  # nobody knows what it holds: the push says that it is missing
         if found is None:
             _write_random(name, place, python)
             lines.append(f"{name} has random weights; for the published ones: --model {name}=DIR")

@@ -86,12 +86,14 @@ def file(inputs: Path, name: str) -> Path | None:
 
 
 def model(inputs: Path, name: str) -> list[Path]:
-    """Return where a model of Kaggle may be mounted, in either layout.
+    """Return where a model of Kaggle may be mounted, in either layout: in small letters.
 
     Args:
-        name: owner/model/framework/variation/version.
+        name: owner/model/framework/variation/version, the framework as Kaggle writes it (Keras) or
+            in small letters.
     """
-    return [inputs / "models" / name, inputs / name.partition("/")[2]]
+    small = name.lower()
+    return [inputs / "models" / small, inputs / small.partition("/")[2]]
 
 
 def artifact(inputs: Path, run_id: str) -> Path:

@@ -1,5 +1,6 @@
-"""A config that begins with a model of Kaggle, from its files to a score."""
+"""A training that mounts a model of Kaggle, from its files to a score."""
 
+import json
 import subprocess
 import sys
 
@@ -42,7 +43,9 @@ def test_a_model_function_reads_the_files_of_a_model_in_the_training_alone(tmp_p
     model.mkdir()
     (model / "numbers.txt").write_text("16")
     folder = write_competition(tmp_path / "four-kinds")
-    config = write_config(tmp_path, CUSTOM, pretrained=MODEL, model="stored", model_options={})
+    config = write_config(tmp_path, CUSTOM, model="stored", model_options={})
+    path = project / "kernels" / "train-tpu" / "kernel-metadata.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | {"model_sources": [MODEL]}))
     for path in project.glob("kernels/*/notebook.py"):
         path.write_text(path.read_text() + TELL)
     given = ["--config", str(config), "--input", str(folder), "--full"]
