@@ -6,7 +6,6 @@ A missing or unknown answer never looks like success.
 
 import copy
 import itertools
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -16,7 +15,7 @@ from typing import Any, TypeVar
 
 import requests
 
-from deploy import calls, errors, failures
+from deploy import calls, errors, failures, models
 from deploy.calls import ASKED, RUN, SOURCES
 from deploy.connection import UNREADABLE, Connection
 from deploy.decoding import log_lines, log_pieces
@@ -317,11 +316,10 @@ class Kaggle(Connection):
             NotFound, Denied: if Kaggle does not show it to this account.
         """
         owner, model, framework, variation, version = name.split("/")
-        words = re.sub(r"(?<!^)(?=[A-Z0-9])", "_", framework).upper()
         about = {
             "owner_slug": owner,
             "model_slug": model,
-            "framework": f"MODEL_FRAMEWORK_{words}",
+            "framework": models.word(framework),
             "instance_slug": variation,
             "version_number": int(version),
         }

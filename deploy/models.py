@@ -4,6 +4,7 @@ there.
 A name is owner/model/framework/variation/version, as kagglehub takes it.
 """
 
+import re
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ from deploy.events import Note, Steps
 if TYPE_CHECKING:
     from deploy.client import Kaggle
 
-# As Kaggle writes them in a name; kagglesdk has MODEL_FRAMEWORK_TENSOR_FLOW_2 for TensorFlow2.
+# As Kaggle writes them in a name.
 FRAMEWORKS = (
     *("TensorFlow1", "TensorFlow2", "TfLite", "TfJs", "PyTorch", "Jax", "Flax", "Pax", "MaxText"),
     *("GemmaCpp", "Ggml", "Gguf", "Coral", "ScikitLearn", "Mxnet", "Onnx", "Keras", "Transformers"),
@@ -35,6 +36,15 @@ def spelled(name: str) -> str:
         known.get(part.lower(), part) if place == 2 else part
         for place, part in enumerate(name.split("/"))
     )
+
+
+def word(framework: str) -> str:
+    """Return how kagglesdk calls a framework.
+
+    >>> word("TensorFlow2")
+    'MODEL_FRAMEWORK_TENSOR_FLOW_2'
+    """
+    return "MODEL_FRAMEWORK" + re.sub("(?=[A-Z0-9])", "_", framework).upper()
 
 
 def pages(names: Iterable[str]) -> str:

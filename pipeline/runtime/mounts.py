@@ -91,6 +91,9 @@ def model(inputs: Path, name: str) -> list[Path]:
     Args:
         name: owner/model/framework/variation/version, the framework as Kaggle writes it (Keras) or
             in small letters.
+
+    >>> [str(path) for path in model(Path("input"), "keras/dinov3/Keras/small/1")]
+    ['input/models/keras/dinov3/keras/small/1', 'input/dinov3/keras/small/1']
     """
     small = name.lower()
     return [inputs / "models" / small, inputs / small.partition("/")[2]]

@@ -6,7 +6,7 @@ import pytest
 
 from deploy.calls import SOURCES, Source
 from deploy.errors import Denied, SourceMissing, SourcesRefused
-from deploy.models import FRAMEWORKS
+from deploy.models import FRAMEWORKS, word
 from localkaggle.facts import Facts
 from localkaggle.faults import instead
 from tests.deploy import steps
@@ -98,7 +98,5 @@ def test_kaggles_client_knows_each_framework():
     """A question about a model names it by kagglesdk's word."""
     from kagglesdk.models.types.model_enums import ModelFramework
 
-    known = {name.removeprefix("MODEL_FRAMEWORK_") for name in ModelFramework.__members__}
-    assert {name.replace("_", "").lower() for name in known - {"UNSPECIFIED"}} == {
-        name.lower() for name in FRAMEWORKS
-    }
+    asked = {*ModelFramework.__members__} - {"MODEL_FRAMEWORK_UNSPECIFIED"}
+    assert {word(framework) for framework in FRAMEWORKS} == asked
