@@ -339,8 +339,9 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
                 f"The config reads weights from the dataset {needs}, but {kernel} mounts"
                 f" {', '.join(listed) or 'no dataset'}; expected {needs}.\n"
                 f'Write "dataset_sources": ["{needs}"] into kernels/{kernel}/kernel-metadata.json.'
-                " If it is a path of this machine, make a dataset of its files first, and write"
-                " owner/slug/file into pretrained of the config."
+                " If pretrained of the config means a path of this machine, make a dataset of it"
+                " first, and name it as owner/slug/path; a model of Kaggle is named as"
+                " owner/model/framework/variation/version."
             )
     mounted += listed
     networks = [*code.metadata["model_sources"], *(project.models if trains else ())]
