@@ -157,14 +157,13 @@ def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str,
             f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items()
         )
         runs = f"Version {version} runs without it, so its result is worthless. " if version else ""
-        advice = "that they exist and are shared with you, and that you joined the competition."
-        if "model_sources" in wrong:
-            ours = models.pages(built.metadata["model_sources"])
-            advice = f"that they exist, and accept the licence of each model on its page:\n{ours}"
+        pages = failures.plain(models.pages(wrong.get("model_sources", ())))
+        licence = f"\nIf a model has a licence, accept it on its page:\n{pages}" if pages else ""
         raise SourcesRefused(
             f"Kaggle did not accept all sources of {built.handle}"
             f" ({failures.plain(named)}).\n"
-            f"{runs}Expected all of them. Check on kaggle.com {advice}",
+            f"{runs}Expected all of them. Check on kaggle.com that they exist and are shared"
+            f" with you, and that you joined the competition.{licence}",
             version,
             tuple(wrong),
         )
