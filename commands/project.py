@@ -4,6 +4,7 @@ submission.
 
 import json
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -20,6 +21,7 @@ from deploy.project import TRAIN, Project
 if TYPE_CHECKING:
     from deploy.chain import Model, Result
     from deploy.records import Records
+    from pipeline.config import Config
 
 
 def load(
@@ -32,8 +34,6 @@ def load(
     from pipeline import config as configs
 
     settings = configs.load(config)
-    owner, _, path = str(settings.model_options.get("pretrained", "")).partition("/")
-    slug, _, file = path.partition("/")
     return Project(
         ROOT,
         config,
@@ -42,13 +42,25 @@ def load(
         runs,
         builds or ROOT / "build" / settings.name,
         sample=settings.data.sample_submission,
-        needs=f"{owner}/{slug}" if owner and slug and file else "",  # no path from the root
+        needs=_datasets(settings),
+        models=settings.kaggle_models,
         first_stage=settings.init_from,
         decoding=settings.data.decoding,
         infer_hours=settings.infer_hours,
         slug=init.slug(ROOT, settings.competition),
         **more,
     )
+
+
+def _datasets(settings: "Config") -> tuple[str, ...]:
+    """Return owner/slug of each dataset that `pretrained` reads: of any path but one on Kaggle."""
+    from pipeline.config import rules
+
+    paths = [
+        name for name in rules.as_tuple(settings.pretrained) if name not in settings.kaggle_models
+    ]
+    datasets = (re.match(r"(?!hf:|/kaggle/)[^/]*/[^/]+", path) for path in paths)
+    return tuple(dict.fromkeys(found[0] for found in datasets if found))
 
 
 def records(config: str, **more: Any) -> "Records":
@@ -112,7 +124,9 @@ def check_custom_code(config: str, artifact: Path | None = None) -> None:
         )
 
 
-def in_a_process(module: str, *words: str, quiet: bool = True) -> dict[str, Any]:
+def in_a_process(
+    module: str, *words: str, quiet: bool = True, python: str = sys.executable
+) -> dict[str, Any]:
     """Return what `python -m … --json` prints in a process of its own, which chooses its own
     backend: its result, or {"error", "exit_code"}.
 
@@ -120,7 +134,7 @@ def in_a_process(module: str, *words: str, quiet: bool = True) -> dict[str, Any]
         quiet: nobody sees what it says meanwhile.
     """
     done = subprocess.run(  # noqa: S603 - our own words
-        [sys.executable, "-m", module, *words, "--json"],
+        [python, "-m", module, *words, "--json"],
         cwd=ROOT,
         env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
         stdout=subprocess.PIPE,

@@ -6,25 +6,30 @@ import os
 import re
 import shlex
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from commands import project
+from commands import project, rehearsed_models
 from commands.console import ROOT, TWO_WEEKS, Result, new_folder, number, show, task
 from commands.telling import Telling
 from deploy.errors import Detached, RelayError, UsageError
 from deploy.events import Ask, Event, completed
-from deploy.project import Project
+from deploy.project import INFER, TRAIN, Project
 from formats.errors import DiskError, writing
 
 if TYPE_CHECKING:
     from deploy import chain
 
 BUDGET = "2m"
+GIVE = {
+    "dataset_sources": "its datasets: --dataset OWNER/SLUG=DIR",
+    "model_sources": "its models: --model OWNER/MODEL/FRAMEWORK/VARIATION/VERSION=DIR",
+}
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Hosted:
     advice="A rehearsal cannot be resumed: its Kaggle server has stopped. Run the same command"
     " again, of a folder with a smaller --budget, or with more time:\n--minutes N",
     minutes="timeout in minutes (default: a day)",
-    iterable=("dataset",),
+    iterable=("dataset", "model"),
     config="name in pipeline/configs/, or path of such a .py file; default: digits, and with"
     " --input what init chose",
     input="a competition's folder; a part of its labelled rows becomes the hidden test set."
@@ -59,11 +64,15 @@ class Hosted:
     full="train on all of a folder; a session ends after 9 hours, as on Kaggle",
     dataset="OWNER/SLUG=DIR: a dataset that kernel-metadata.json lists, and the folder with its"
     " files; repeat for another",
+    model="NAME=DIR: a model of Kaggle that the config or kernel-metadata.json names, and a folder"
+    " with its files; repeat for another. Default, of the config's: the files that kagglehub"
+    " downloaded here, or else random weights",
     internet="let train-tpu reach the internet, as on Kaggle; by default nothing can",
-    tpu_python="Python to run train-tpu with, such as one with constraints/tpu-image.txt installed;"
-    " default: this one",
-    gpu_python="Python to run infer-gpu with, such as one with constraints/gpu-image.txt installed;"
-    " default: this one",
+    options={
+        f"{machine}_python": f"Python to run {kernel} with, such as one with constraints/"
+        f"{machine}-image.txt installed; default: this one"
+        for machine, kernel in (("tpu", TRAIN), ("gpu", INFER))
+    },
 )
 def dry_run(
     config: str | None = None,
@@ -71,9 +80,9 @@ def dry_run(
     budget: str = "",
     full: bool = False,
     dataset: Sequence[str] | None = None,
+    model: Sequence[str] | None = None,
     internet: bool = False,
-    tpu_python: str = "",
-    gpu_python: str = "",
+    **pythons: str,
 ) -> Result:
     """Rehearse the whole chain on this machine: no account, no network.
 
@@ -82,8 +91,8 @@ def dry_run(
     from localkaggle.services.datasets import parse_published
 
     config, runs = config or default(input), new_folder("dry-run")
-    asked = {"TPU": tpu_python, "GPU": gpu_python}
-    python = {machine: interpreter(machine, path) for machine, path in asked.items() if path}
+    asked = {option.partition("_")[0].upper(): path for option, path in pythons.items() if path}
+    python = {machine: interpreter(machine, path) for machine, path in asked.items()}
     if (full and budget) or ((full or budget) and not input):
         raise UsageError(
             "--full or --budget: expected one of --full and --budget, for a rehearsal of a folder,"
@@ -94,17 +103,20 @@ def dry_run(
     except ValueError as error:
         raise UsageError(f"--dataset {error}.\nCorrect it.") from error
     try:
-        project.check_custom_code(config)
         # --minutes is the deadline of all waits together.
         ours = project.load(config, runs, runs / "build", deadline_seconds=TWO_WEEKS * 60.0)
+        trains = python.get("TPU", sys.executable)
+        models, lines = rehearsed_models.gather(ours, model or (), runs / "kagglehub", trains)
+        project.check_custom_code(config)
         if input:
             hosted = hosted_folder(config, input, "" if full else budget or BUDGET, internet)
         else:
             again = f"invoke dry-run --config {shlex.quote(config)}"
             project.require_embedded(ours.competition, again)
             hosted = Hosted({"competitions": [ours.competition]}, project.checker(config))
-        options = {"datasets": datasets, "offline": not internet, "python": python}
-        result = _rehearse(ours, hosted, options)
+        hosted = replace(hosted, lines=(*hosted.lines, *lines))
+        mounts = {"datasets": datasets, "models": models}
+        result = _rehearse(ours, hosted, {**mounts, "offline": not internet, "python": python})
     # A second interruption may come while the server stops.
     except (KeyboardInterrupt, Detached):
         raise Detached(
@@ -285,8 +297,9 @@ def explained(error: RelayError, disk_full: str, runs: Path) -> Exception:
         )
     # What a session wrote lies here; `invoke pull` would ask Kaggle for it.
     kept = re.sub(r"\nTo pull what it wrote .*\ninvoke pull .*", "", str(error))
-    if "dataset_sources" in getattr(error, "kinds", ()):
-        kept += "\nGive the rehearsal its datasets: --dataset OWNER/SLUG=DIR"
+    for kind, advice in GIVE.items():
+        if kind in getattr(error, "kinds", ()):
+            kept += f"\nGive the rehearsal {advice}"
     return type(error)(
         f"{kept}\n(This was a rehearsal, whose Kaggle server has stopped; its files are in {runs}."
         " Once this is fixed, run the same command again.)"

@@ -20,13 +20,18 @@ from itertools import accumulate
 from pathlib import Path, PurePosixPath
 from typing import Any
 
-from deploy import gate
+from deploy import gate, models
 from deploy.errors import UsageError
 from deploy.project import BENCH, TRAIN, Project
 from formats import atomic_file
 
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
 REHEARSED = "rehearsed.json"
+# What a kernel-metadata.json may list, with an example.
+LISTED = {
+    "dataset_sources": "keras/weights",
+    "model_sources": models.EXAMPLE,
+}
 
 WHOLE = ("formats", "pipeline")
 # What the notebook of a kernel needs beside these.
@@ -295,14 +300,17 @@ def read_metadata(path: Path) -> dict[str, Any]:
     """Return what a kernel-metadata.json holds, with lists of its sources.
 
     Raises:
-        UsageError: if it is no JSON object, lists no datasets, or sets what the bundler adds.
+        UsageError: if it is no JSON object, a source is no list of texts, or it sets what the
+            bundler adds.
     """
     try:
-        metadata = {"dataset_sources": [], **json.loads(path.read_bytes())}
+        metadata = {**{kind: [] for kind in LISTED}, **json.loads(path.read_bytes())}
     except (ValueError, TypeError) as error:
         raise UsageError(f"{path} is no JSON object: {error}.\nCorrect it there.") from error
-    if not isinstance(metadata["dataset_sources"], list):
-        raise UsageError(f'{path}: dataset_sources is no list, as ["keras/weights"]. Correct it.')
+    for kind, example in LISTED.items():
+        listed = metadata[kind]
+        if not isinstance(listed, list) or {*map(type, listed)} - {str}:
+            raise UsageError(f'{path}: {kind} is no list of names, as ["{example}"]. Correct it.')
     if wrong := sorted({"id", "title", "competition_sources", "kernel_sources"} & metadata.keys()):
         raise UsageError(f"{path} sets {', '.join(wrong)}, which the bundler adds.\nRemove them.")
     return metadata
@@ -325,15 +333,18 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
         outputs.insert(0, inputs.handles.get(TRAIN, of(TRAIN)) if infers else handle)
     elif expect and not members:
         mounted = [of("artifact" if infers else "checkpoint")]
-    needs = project.needs if trains else ""
-    if needs and not any(f"{name}/".startswith(f"{needs}/") for name in listed):
-        raise UsageError(
-            f"The config reads weights from the dataset {needs}, but {kernel} mounts"
-            f" {', '.join(listed) or 'no dataset'}; expected {needs}.\n"
-            f'Write "dataset_sources": ["{needs}"] into kernels/{kernel}/kernel-metadata.json,'
-            " or fix pretrained in the config."
-        )
+    for needs in project.needs if trains else ():
+        if not any(f"{name}/".startswith(f"{needs}/") for name in listed):
+            raise UsageError(
+                f"The config reads weights from the dataset {needs}, but {kernel} mounts"
+                f" {', '.join(listed) or 'no dataset'}; expected {needs}.\n"
+                f'Write "dataset_sources": ["{needs}"] into kernels/{kernel}/kernel-metadata.json.'
+                " If pretrained of the config means a path of this machine, make a dataset of it"
+                " first, and name it as owner/slug/path; a model of Kaggle is named as"
+                " owner/model/framework/variation/version."
+            )
     mounted += listed
+    networks = [*code.metadata["model_sources"], *(project.models if trains else ())]
     if trains and project.first_stage and not expect:  # a training that resumes has its weights
         mounted.append(project.first_stage)
     shape = project.machine_shape if kernel in (TRAIN, BENCH) else ""
@@ -346,6 +357,7 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
         "competition_sources": [project.competition] if project.mounts else [],
         "dataset_sources": list(dict.fromkeys(mounted)),
         "kernel_sources": list(dict.fromkeys(outputs)),
+        "model_sources": list(dict.fromkeys(map(models.spelled, networks))),
     }
 
 

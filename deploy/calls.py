@@ -13,6 +13,7 @@ from typing import Any, Generic, TypeVar
 import requests
 
 from deploy.decoding import Malformed, Word, called, camel_case
+from deploy.models import spelled
 from deploy.transfer import Place
 
 T = TypeVar("T")
@@ -107,6 +108,7 @@ class Source:
             name: tuple(ADDRESS.sub("", source) for source in getattr(self, name))
             for name in SOURCES
         }
+        sources["model_sources"] = tuple(map(spelled, sources["model_sources"]))
         return {name: getattr(self, name) for name in ASKED} | sources
 
 
@@ -293,7 +295,7 @@ class Call(Generic[T]):
 
 
 KERNELS, DATASETS = "kernels.KernelsApiService", "datasets.DatasetApiService"
-COMPETITIONS = "competitions.CompetitionApiService"
+COMPETITIONS, MODELS = "competitions.CompetitionApiService", "models.ModelApiService"
 
 SAVE_KERNEL = Call(KERNELS, "SaveKernel", Saved)
 GET_KERNEL = Call(KERNELS, "GetKernel", Source)
@@ -312,6 +314,8 @@ DELETE_DATASET = Call(DATASETS, "DeleteDataset", Done)
 DATASET_STATUS = Call(DATASETS, "GetDatasetStatus", Done)
 DATASET_FILES = Call(DATASETS, "ListDatasetFiles", Page)
 DATASET_FILE = Call(DATASETS, "DownloadDataset", requests.Response)
+
+MODEL_FILES = Call(MODELS, "ListModelInstanceVersionFiles", Page)
 
 GET_COMPETITION = Call(COMPETITIONS, "GetCompetition", Competition)
 COMPETITION_FILE = Call(COMPETITIONS, "DownloadDataFile", requests.Response)

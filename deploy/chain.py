@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from deploy import bundle, competition, datasets, output, preview, push, sessions, watch
+from deploy import bundle, competition, datasets, models, output, preview, push, sessions, watch
 from deploy.bundle import Bundle, Code, Inputs
 from deploy.client import Kaggle
 from deploy.competition import Check, Submission
@@ -231,7 +231,7 @@ def _push(
             f" {records.project.command(f'{KERNELS[kernel].task} --again')}"
         )
         return run
-    yield from _gates(kaggle, records, kernel, model, following)
+    yield from _gates(kaggle, records, built, model, following)
     costs = preview.look(kaggle, records, built, current, version, again=again)
     for line in costs.lines() if agreed else ():
         yield Note(line)
@@ -345,7 +345,7 @@ def _intent(kaggle: Kaggle, records: Records, built: Bundle, following: Next) ->
 
 
 def _gates(
-    kaggle: Kaggle, records: Records, kernel: str, model: Model, following: Next
+    kaggle: Kaggle, records: Records, built: Bundle, model: Model, following: Next
 ) -> Steps[None]:
     """Refuse a run that would be worth nothing, before anything is asked or spent."""
     project = records.project
@@ -353,8 +353,9 @@ def _gates(
         datasets.require_current(kaggle, records, model.artifact)
     for member in model.members:
         datasets.require_current(kaggle, records, member.folder, member)
-    yield from datasets.require_shared(kaggle, project, kernel)
-    if kernel == TRAIN and following.base is None:  # a training that resumes has its weights
+    yield from datasets.require_shared(kaggle, project, built.kernel)
+    yield from models.require(kaggle, built.metadata["model_sources"], built.kernel)
+    if built.kernel == TRAIN and following.base is None:  # a training that resumes has its weights
         datasets.require_first_stage(kaggle, project)
     if project.mounts:
         yield from competition.require(kaggle, project.competition)

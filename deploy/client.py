@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 
 import requests
 
-from deploy import calls, errors, failures
+from deploy import calls, errors, failures, models
 from deploy.calls import ASKED, RUN, SOURCES
 from deploy.connection import UNREADABLE, Connection
 from deploy.decoding import log_lines, log_pieces
@@ -303,6 +303,27 @@ class Kaggle(Connection):
                 raise failures.unknown(kind, handle, error, found) from error
             heading, _, _ = str(error).partition("\n")
             raise errors.NotFound(f"{heading}\nThe list of your {kind}s lacks it, too.") from error
+
+    # Models: those that a notebook mounts
+
+    def look_at_model(self, name: str) -> None:
+        """Ask for the files of a model's version.
+
+        Args:
+            name: owner/model/framework/variation/version, the framework as Kaggle writes it.
+
+        Raises:
+            NotFound, Denied: if Kaggle does not show it to this account.
+        """
+        owner, model, framework, variation, version = name.split("/")
+        about = {
+            "owner_slug": owner,
+            "model_slug": model,
+            "framework": models.word(framework),
+            "instance_slug": variation,
+            "version_number": int(version),
+        }
+        self._read(f"look at the model {name}", calls.MODEL_FILES, about)
 
     # Competitions: read the files, submit, read the scores
 

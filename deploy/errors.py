@@ -31,9 +31,11 @@ class UsageError(RelayError):
 
 
 class SourceMissing(UsageError):
-    """Kaggle has no such dataset. `kinds`: as those of `SourcesRefused`."""
+    """Kaggle has no such dataset or model. `kinds`: as those of `SourcesRefused`."""
 
-    kinds = ("dataset_sources",)
+    def __init__(self, message: str, kinds: tuple[str, ...] = ("dataset_sources",)) -> None:
+        super().__init__(message)
+        self.kinds = kinds
 
 
 class CredentialError(RelayError):

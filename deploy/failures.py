@@ -37,6 +37,10 @@ SLOTS = (
     ' "View Active Events" at the bottom left of https://www.kaggle.com\n'
     "Then run the same command again."
 )
+LICENCE = (
+    "This account has not accepted the licence of a model that the notebook mounts. Accept it on"
+    " the model's page."
+)
 # Why Kaggle may answer 403 about what is there, and is ours.
 CAUSES = (
     "Once an account has an OAuth token, Kaggle may refuse its key: remove kaggle.json,"
@@ -58,6 +62,7 @@ GATES = {
         f" Verify them at {SETTINGS}, and solve it at https://www.kaggle.com with a browser."
     ),
     r"accept .{0,40}\brules\b|competitions\.participate": RULES,
+    r"\bnot consented\b": LICENCE,
 }
 SLOT = r"maximum .{0,60}session|session count"
 QUOTA = r"quota|submission allowance|submissions? being processed"

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from deploy import models
 from deploy.errors import UsageError
 from deploy.secrets import ALLOWED, find, redact
 
@@ -41,8 +42,14 @@ VALUES = {
         'a list of datasets by owner/slug, as ["keras/weights"]. Correct kernel-metadata.json; or'
         " init_from in the config, after `invoke publish` of the training that it names",
     ),
+    "model_sources": (
+        rf'\[("{models.NAME}"(, )?)*\]',
+        f'a list of models by owner/model/framework/variation/version, as ["{models.EXAMPLE}"]; a'
+        f" framework is one of {', '.join(models.FRAMEWORKS)}. Correct pretrained in the config, or"
+        " kernel-metadata.json",
+    ),
 }
-SOURCES = {f"{kind}_sources" for kind in ("competition", "kernel", "model")}
+SOURCES = {f"{kind}_sources" for kind in ("competition", "kernel")}
 
 
 def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:

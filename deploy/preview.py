@@ -18,6 +18,7 @@ from deploy.client import Kaggle
 from deploy.decoding import MALFORMED
 from deploy.errors import UNTOLD, NoQuota, NoSlot, NotFound
 from deploy.journal import Request
+from deploy.models import pages
 from deploy.project import BENCH, INFER, KERNELS, PAIR, TRAIN, Project
 from deploy.push import started
 from deploy.records import Records, run_of
@@ -98,6 +99,10 @@ class Preview:
             f"push        {self.built.handle}, version {self.version + 1}",
             f"{self.accelerator} quota   {self._quota_in_words()}",
             f"rehearsed   {self.rehearsed}",
+            *(
+                f"mounts      the model {name}: {pages([name])}"
+                for name in self.built.metadata["model_sources"]
+            ),
             *(f"active      {run}" for run in self.active),
             *(f"beside      {run}: it keeps its place and costs quota, too" for run in self.beside),
             *([f"not asked   what else runs: {self.not_asked}"] if self.not_asked else []),

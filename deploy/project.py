@@ -1,7 +1,7 @@
 """A project: what is relayed, and where its records are. A kernel: one of its notebooks."""
 
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -60,7 +60,8 @@ class Project:
         deadline_seconds: for each wait: for a run, a dataset or a score.
         queue_seconds: for a run to get a machine; 0: as `deadline_seconds`.
         sample: the competition's file that shows what a submission looks like; None: it has none.
-        needs: owner/slug of a dataset that the training reads; "": none.
+        needs: owner/slug of each dataset that the training reads.
+        models: of Kaggle that the training reads, by owner/model/framework/variation/version.
         first_stage: what `init_from` of the config says; "": nothing.
         decoding: equal texts for configs whose images are decoded alike; "": nothing to prepare.
         slug: what the addresses of the notebooks begin with; "": the competition's slug.
@@ -83,7 +84,8 @@ class Project:
     deadline_seconds: float = DEADLINE_SECONDS
     queue_seconds: float = 0.0
     sample: str | None = "sample_submission.csv"
-    needs: str = ""
+    needs: Sequence[str] = ()
+    models: Sequence[str] = ()
     first_stage: str = ""
     decoding: str = ""
     slug: str = ""

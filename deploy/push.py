@@ -12,12 +12,13 @@ from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import TypeVar
 
-from deploy import failures
+from deploy import failures, models
 from deploy.bundle import Bundle
 from deploy.calls import SOURCES, Saved, Source
 from deploy.client import Kaggle
 from deploy.errors import (
     Ambiguous,
+    Denied,
     NotFound,
     Refused,
     RelayError,
@@ -61,6 +62,11 @@ def send(
             run = _answered(built, saved)
         except Ambiguous as error:
             run = yield from _lost(kaggle, built, before, error)
+        except Denied as error:
+            if error.gate != failures.LICENCE:
+                raise
+            pages = models.pages(built.metadata["model_sources"])
+            raise Denied(f"{error}\n{pages}", error.gate) from error
         except Refused as error:
             if not before and (told := _refused_first(built, str(error).splitlines()[0], error)):
                 raise Refused(told) from error
@@ -151,11 +157,13 @@ def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str,
             f"{kind.replace('_', ' ')}: {', '.join(names)}" for kind, names in wrong.items()
         )
         runs = f"Version {version} runs without it, so its result is worthless. " if version else ""
+        pages = failures.plain(models.pages(wrong.get("model_sources", ())))
+        licence = f"\nIf a model has a licence, accept it on its page:\n{pages}" if pages else ""
         raise SourcesRefused(
             f"Kaggle did not accept all sources of {built.handle}"
             f" ({failures.plain(named)}).\n"
             f"{runs}Expected all of them. Check on kaggle.com that they exist and are shared"
-            " with you, and that you joined the competition.",
+            f" with you, and that you joined the competition.{licence}",
             version,
             tuple(wrong),
         )

@@ -99,7 +99,8 @@ class Records:
             came = f"made no version that we know of: it ended as {row.state} ({why})"
             if row.state == State.INCOMPLETE and row.number:
                 came = f"became {run_of(row)}, which lacks one of its sources: correct"
-                came += " dataset_sources in its kernel-metadata.json, or have it shared with you"
+                came += " the sources in its kernel-metadata.json or pretrained in the config, have"
+                came += " them shared with you, or accept the model's licence"
             raise UsageError(
                 f"The last push of {kernel} {came}.\n"
                 f"Push it again with the command below{instead}.\n{push}"

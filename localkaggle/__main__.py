@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from localkaggle import competitions, facts
-from localkaggle.services.datasets import parse_published
+from localkaggle.services import datasets, models
 
 EXAMPLES = """examples:
   python -m localkaggle serve
@@ -41,6 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
     add("--facts", type=Path, metavar="FILE", help=said)
     said = "mount the files in DIR as a dataset that others published; repeat for more"
     add("--dataset", action="append", default=[], metavar="OWNER/SLUG=DIR", help=said)
+    said = "mount the files in DIR as a version of a model, by its five names; repeat for more"
+    add("--model", action="append", default=[], metavar="NAME=DIR", help=said)
     export = commands.add_parser("export", help="write a competition as Kaggle would mount it")
     export.set_defaults(command=_export)
     export.add_argument("competition", choices=competitions.NAMES)
@@ -52,13 +54,14 @@ def main(arguments: list[str] | None = None) -> int:
 def _serve(options: argparse.Namespace) -> int:
     try:
         more = facts.read(options.facts) if options.facts else {}
-        datasets = dict(map(parse_published, options.dataset))
+        more["datasets"] = dict(map(datasets.parse_published, options.dataset))
+        more["models"] = dict(map(models.parse_published, options.model))
     except ValueError as error:
         options.parser.error(str(error))
     if not 0 <= (options.port or 0) <= 65535:
         options.parser.error("--port: expected 0 (a free one) to 65535")
     command = "python -m localkaggle serve"
-    more |= {"port": options.port, "offline": options.offline, "datasets": datasets}
+    more |= {"port": options.port, "offline": options.offline}
     return serve(options.folder, command, **more)
 
 

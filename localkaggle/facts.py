@@ -41,7 +41,8 @@ class Facts:
         internet: whether a session that asks for the internet gets it.
         missing: how a call is answered about a kernel or a dataset of one's own that does not
             exist: "404" or "403". One of somebody else's is always 403.
-        gate: "rules" if GetCompetition says that the account has not accepted them; "": it has.
+        gate: "rules" if GetCompetition says that the account has not accepted them; "licence" if no
+            model's licence is accepted, so that none is shown or mounted; "": all are.
     """
 
     refused_push: str = "nothing"
@@ -63,7 +64,7 @@ class Facts:
 
 @dataclass(frozen=True)
 class Options:
-    """What a `LocalKaggle` takes beside its folder, its competitions, its port and its datasets.
+    """What a `LocalKaggle` takes beside its folder, its port and what it holds.
 
     Attributes:
         offline: give no session the internet, not even one that asks for it.

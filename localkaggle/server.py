@@ -19,6 +19,7 @@ from localkaggle.services import state
 from localkaggle.services.datasets import Datasets
 from localkaggle.services.kernels import Kernels
 from localkaggle.services.login import USER, Login
+from localkaggle.services.models import Models
 from localkaggle.services.state import State
 from localkaggle.services.storage import Storage, Uploads
 from localkaggle.services.submissions import Submissions
@@ -35,6 +36,7 @@ class LocalKaggle:
         competitions: slugs of embedded ones, each built on first use, or `Competition`s.
         port: of 127.0.0.1; 0 takes a free one; None takes the folder's last one, or a free one.
         datasets: {owner/slug: folder} that other users published; ready from the start.
+        models: {owner/model/framework/variation/version: folder} that other users published.
         options: fields of `Options`.
 
     Attributes:
@@ -65,6 +67,7 @@ class LocalKaggle:
         competitions: Sequence[str | Competition] = NAMES,
         port: int | None = None,
         datasets: Mapping[str, Path] | None = None,
+        models: Mapping[str, Path] | None = None,
         **options: Any,
     ) -> None:
         self.options = Options(**options)
@@ -77,12 +80,14 @@ class LocalKaggle:
         self.storage = Storage(self.folder / "objects")
         self.uploads = Uploads(self.storage)
         self.datasets = Datasets(self)
+        self.models = Models(self)
         self.kernels = Kernels(self)
         self.submissions = Submissions(self)
         self.oauth = Login()
         self.last_port, self.hosted = 0, list(self.competitions)
         self._restore()
         self.datasets.publish(datasets or {})
+        self.models.publish(models or {})
         self.kernels.interrupt()
         self.submissions.interrupt()
         web = Web(self)
@@ -150,7 +155,7 @@ class LocalKaggle:
 
     def _restore(self) -> None:
         """Go on with what the folder holds, without its uploads and its reruns."""
-        parts = (self, self.kernels, self.datasets, self.submissions, self.oauth)
+        parts = (self, self.kernels, self.datasets, self.models, self.submissions, self.oauth)
         self.state.load({type(part).__name__: part for part in parts})
         if lost := sorted({*self.hosted} - {*self.competitions}):
             raise ValueError(

@@ -37,6 +37,7 @@ READING = ("Get", "List", "Download", "Introspect", "Start")  # calls that chang
 SERVICES = {
     "kernels.KernelsApiService": "kernels",
     "datasets.DatasetApiService": "datasets",
+    "models.ModelApiService": "models",
     "blobs.BlobApiService": "uploads",
     "competitions.CompetitionApiService": "submissions",
     "security.OAuthService": "oauth",

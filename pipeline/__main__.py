@@ -1,5 +1,5 @@
-"""python -m pipeline describe|check|explain|train|ensemble|infer: what notebooks do, on any machine
-that has the data.
+"""python -m pipeline describe|check|explain|preset|train|ensemble|infer: what notebooks do, on any
+machine that has the data.
 """
 
 import argparse
@@ -19,6 +19,7 @@ EXAMPLES = """  python -m localkaggle export digits data/digits
   python -m pipeline describe --config digits --json
   python -m pipeline check --config leaves
   python -m pipeline explain --config digits
+  python -m pipeline preset keras/dinov3/keras/dinov3_vit_small_lvd1689m/1 --output data/dinov3
   python -m pipeline train --config digits --input data/digits --output out
   python -m pipeline ensemble out-1 out-2 out-3 --output mean
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
@@ -35,6 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     describe.add_argument("--images", type=int, default=IMAGES, help=images)
     commands.add("check", _check, "--config")
     commands.add("explain", _explain, "--config")
+    preset = commands.add("preset", _preset, "--output")
+    source = "a model of Kaggle, as owner/model/framework/variation/version, or a preset's folder"
+    preset.add_argument("source", help=source)
     train = commands.add("train", _train, "--config", *run, resumes=True)
     train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
     several = "of several that train one model, each with its own part of a batch (docs/hosts.md)"
@@ -122,6 +126,19 @@ def _explain(options: argparse.Namespace) -> dict[str, Any]:
     for name, does in way.items():
         show(f"{name:{width}}  {does}")
     return {"config": options.config, "way": way}
+
+
+def _preset(options: argparse.Namespace) -> dict[str, Any]:
+    """Write a published network with random weights, for rehearsals."""
+    backend.choose("jax", "tensorflow")
+    from pipeline.models import presets
+
+    written = presets.write(options.source, options.output)
+    show(
+        f"{options.output}: {written['kind']} of {options.source} with random weights,"
+        f" {written['parameters']:,} parameters"
+    )
+    return written
 
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:

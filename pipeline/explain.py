@@ -2,6 +2,7 @@
 
 from pipeline.augment.augmentation import CHANGES
 from pipeline.config import Config, custom_code
+from pipeline.models import published
 from pipeline.models.backbones import BACKBONES
 
 # Where custom functions are called, and in which order.
@@ -37,6 +38,9 @@ def way(config: Config) -> dict[str, str]:
         "data/row_gathering.py": "the rows of a batch, copied by every core",
         "augment/augmentation.py": f"random changes: {', '.join(changes) or 'none of ours'}",
         "models/backbones.py": f"the network {config.model}" if config.model in BACKBONES else "",
+        "models/published.py": f"the networks of {config.pretrained!r}"
+        if published.sources(config)
+        else "",
         "models/architectures.py": f"the model {config.model}, between its inputs and outputs",
         "models/group_layers.py": "BatchNorm by groups, and what draws by its place in the batch",
         "evaluate/losses.py": f"the loss: {config.loss or 'the usual one of the target'}",

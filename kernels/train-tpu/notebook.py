@@ -21,14 +21,14 @@ from pathlib import Path
 
 from pipeline import config
 from pipeline.config import rehearsal
-from pipeline.models import backbones
+from pipeline.models import published
 from pipeline.runtime import devices, provenance
 
 origin = provenance.from_bundle(Path("bundle.json"))
 print(devices.prove(origin.machine_shape))
 print(provenance.versions_line())
 settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
-backbones.published(settings)  # or says that the internet is off, or what is not mounted
+published.require(settings)  # or says that the internet is off, or what is not mounted
 
 # %% [markdown]
 # ## The configuration, as applied

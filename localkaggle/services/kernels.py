@@ -36,7 +36,12 @@ SETTINGS = (
     "modelDataSources",
 )
 # What a session mounts → the folder below /kaggle/input.
-PLACES = {"competition": "competitions", "dataset": "datasets", "kernel": "notebooks"}
+PLACES = {
+    "competition": "competitions",
+    "dataset": "datasets",
+    "kernel": "notebooks",
+    "model": "models",
+}
 KILLED = ("time", "memory", "killed")
 INTERRUPTED = "The session was interrupted: this Kaggle ended while it ran"
 
@@ -346,7 +351,7 @@ class Kernels:
     def _drop_invalid_sources(self, request: Any, handle: str) -> Json:
         """Remove the sources that cannot be mounted, and return them as fields of the answer."""
         answer = {}
-        for kind in (*PLACES, "model"):
+        for kind in PLACES:
             wanted = getattr(request, f"{kind}_data_sources") or []
             valid = [source for source in wanted if self._source_exists(kind, source)]
             if kind == "kernel" and not self._options.own_output:
@@ -368,6 +373,8 @@ class Kernels:
             return self._site.competitions.folder(name, hidden=hidden)
         if kind == "dataset":
             return self._site.datasets.mounted(name)
+        if kind == "model":
+            return self._site.models.mounted(name)
         found = self._of(name) if kind == "kernel" else []
         complete = [version.working for version in found if version.status == "COMPLETE"]
         return complete[-1] if complete else None
@@ -380,8 +387,10 @@ class Kernels:
             return {}  # one that no version before this had
         inputs: dict[str, Path] = {}
         for kind, name in version.sources():
-            handle = "/".join(name.split("/")[:2])  # without the version of a dataset
-            places = {"2026": f"{PLACES[kind]}/{handle}", "flat": handle.split("/")[-1]}
+            # A model's framework is in small letters there; the version of a dataset is left out.
+            handle = name.lower() if kind == "model" else "/".join(name.split("/")[:2])
+            flat = handle.partition("/")[2] or handle  # without the owner
+            places = {"2026": f"{PLACES[kind]}/{handle}", "flat": flat}
             if found := self._source(kind, name, hidden=rerun):
                 for layout, place in places.items():
                     if self._options.layout in (layout, "both"):

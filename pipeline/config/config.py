@@ -8,6 +8,7 @@ An augmentation takes two edits more (CONTRIBUTING.md).
 """
 
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
 from math import isfinite
@@ -31,6 +32,7 @@ SLUG = text(
     "the slug of kaggle.com/competitions/<slug>: 3 to 100 letters, digits and hyphens",
 )
 MODEL = text(r"[^\W\d]\w*", "a function of the config's file or pipeline/models/architectures.py")
+KAGGLE_MODEL = re.compile(r"(?:[\w.-]+/){4}[0-9]+")  # owner/model/framework/variation/version
 FUNCTION = text(r"([^\W\d]\w*)?", "a function of the config's own file (docs/custom-code.md)")
 SCHEDULE = text(r"[^\W\d]\w*", f"one of {', '.join(map(repr, SCHEDULES))}, or a custom function")
 OPTIONS = rules.mapping(
@@ -170,6 +172,12 @@ class Config(Checked):
             (`pipeline.config.custom_code`); "" takes the usual one of the target.
         model, model_options: a function of `pipeline.models.architectures` or a custom one, and its
             keyword arguments.
+        pretrained: the published weights to begin with, or several for a model of several networks:
+            "imagenet" (what keras.applications publishes), a model of Kaggle as
+            owner/model/framework/variation/version, hf://owner/name, a folder with a preset, or a
+            .weights.h5 or .safetensors file (a path, or owner/slug/file in a dataset that the train
+            notebook mounts); "none": random weights. "" takes "imagenet" for a network of
+            keras.applications, and nothing for others (docs/published-networks.md).
         loss: a custom function, or "focal" for classes and multilabel
             (`pipeline.evaluate.losses`); "" takes the usual one of the target.
         label_smoothing: of classes and multilabel: the share of each label that all labels get in
@@ -241,6 +249,7 @@ class Config(Checked):
     batch: Annotated[int, whole(1, MOST_BATCH)]
     epochs: Annotated[int, whole(1, 10**6)]
     num_classes: Annotated[int, whole(0, 10**6)] = 0
+    pretrained: Annotated[str | tuple[str, ...], rules.one_or_more(rules.ANY_TEXT)] = ""
     target: Annotated[str, choice(*TARGETS)] = "classes"
     # Its effect on the labels, their logarithm, is in the fingerprint of the data.
     metric: Annotated[str, rules.ANY_TEXT, FREE] = ""
@@ -325,6 +334,13 @@ class Config(Checked):
         together = bool(self.data.custom_labels) == free and (self.data.kind == "custom") >= free
         expected = 'a type and a shape with data.kind="custom" and target="custom", else nothing'
         yield "data.custom_labels", together, expected
+
+    @property
+    def kaggle_models(self) -> tuple[str, ...]:
+        """The models of Kaggle among `pretrained`, which the train notebook mounts."""
+        return tuple(
+            name for name in rules.as_tuple(self.pretrained) if KAGGLE_MODEL.fullmatch(name)
+        )
 
     @property
     def compares_epochs(self) -> bool:

@@ -17,7 +17,7 @@ from pipeline.data import image_decoding
 from pipeline.errors import ArtifactError
 from pipeline.infer import forward_pass
 from pipeline.infer.forward_pass import Forward, Show
-from pipeline.models import architectures
+from pipeline.models import architectures, published
 from pipeline.runtime import devices
 
 HALF, FULL = "mixed_float16", "float32"
@@ -88,10 +88,10 @@ def restore(
 
 def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tuple[Forward, Checked]:
     """Return the models, and how their predictions for the golden inputs compare."""
-    models = []
+    models, networks = [], published.carried(artifact.manifest)
     with _building(precision):
         for weights in artifact.folds:
-            models.append(architectures.build(artifact.config))
+            models.append(architectures.build(artifact.config, networks=networks))
             artifact_module.assign(models[-1], weights)
     golden, expected = artifact.golden_inputs, artifact.golden_outputs
     forward = Forward(models, forward_pass.batch_size(golden, rows), show)

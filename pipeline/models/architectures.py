@@ -10,7 +10,8 @@ below have some, for people who read a summary or a warm start's message.
 Each network below takes images, float (batch, height, width, channels) from 0 to 1, or a table's
 numbers and embedded categories, float (batch, features); then the length of the logits, the
 momentum of every BatchNormalization, and its options. A config's own file may hold a model of the
-same form (docs/custom-code.md). Those of keras.applications are in `pipeline.models.backbones`.
+same form (docs/custom-code.md). Those of keras.applications are in `pipeline.models.backbones`,
+those of KerasHub in `pipeline.models.published`.
 """
 
 import inspect
@@ -29,7 +30,7 @@ from pipeline.config import Config, Data, custom_code
 from pipeline.data import custom_readers
 from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, place
-from pipeline.models import backbones, weight_names
+from pipeline.models import backbones, published, weight_names
 
 
 def small_cnn(
@@ -267,19 +268,29 @@ def seed(number: int) -> None:
     np.random.seed(number)  # nothing here draws from it; a model of your own may
 
 
-def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
+def build(
+    config: Config,
+    batchnorm_momentum: float | None = None,
+    networks: published.Networks | None = None,
+) -> Any:
     """Return the config's model, uncompiled, under the current Keras dtype policy.
 
     Args:
         batchnorm_momentum: as scaled by `pipeline.train.learning_rate`; None: the config's own
             (inference does not use it).
+        networks: those of `config.pretrained`, as an artifact carries them; None: as their presets
+            say.
 
     Raises:
         ConfigError: if the model does not exist, or refuses `config.model_options`.
     """
     custom = custom_code.function(config, "model")
-    networks = {name: partial(backbones.logits, one) for name, one in backbones.BACKBONES.items()}
-    functions: dict[str, Callable[..., Any]] = {**MODELS, **networks}
+    random = config.pretrained == backbones.RANDOM
+    ours: dict[str, Callable[..., Any]] = {
+        name: partial(backbones.logits, one, random) for name, one in backbones.BACKBONES.items()
+    }
+    ours[published.NAME] = published.published
+    functions = {**MODELS, **ours}
     function = custom or functions.get(config.model)
     if function is None:
         names = [*functions, *custom_code.written(config)]
@@ -288,22 +299,32 @@ def build(config: Config, batchnorm_momentum: float | None = None) -> Any:
             "Correct it, or write the function into the config's own file (docs/custom-code.md)."
         )
     options = dict(config.model_options)
+    if "pretrained" in options and not custom:
+        raise ConfigError(
+            f"model_options['pretrained']={options['pretrained']!r} cannot work: it is a field of"
+            f" the config.\nConfig(…, pretrained={options['pretrained']!r})"
+        )
+    networks = published.networks(config) if networks is None else networks
     if config.drop_path:
         options["drop_path"] = config.drop_path
-    inputs, prepared = _inputs(config, scaled=function not in networks.values())
+    inputs, prepared = _inputs(config, scaled=function not in ours.values())
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
     try:
-        given = function(prepared, config.outputs, momentum, **options)
+        with published.building(networks):
+            given = function(prepared, config.outputs, momentum, **options)
         if isinstance(given, keras.Model):  # as many write it
             given = given(prepared)
         logits, extra = parted(given)
         model = keras.Model(inputs, (logits, extra) if extra else logits, name=config.model)
         weight_names.keys(model)  # refuses weights that no artifact would hold
+        published.refuse_unused(model, networks)
         shape = tuple(logits.shape)
         if shape != (None, config.outputs) and (config.target != "custom" or shape[0] is not None):
             raise ValueError(f"its outputs have the shape {shape}, not {(None, config.outputs)}")
         if "float" not in logits.dtype:
             raise ValueError(f"its outputs are {logits.dtype}, not float32")
+    except ConfigError:
+        raise
     except Exception as error:
         file = custom_code.file(config) if custom else Path(__file__)
         takes = ", ".join([*inspect.signature(function).parameters][3:]) or "nothing"

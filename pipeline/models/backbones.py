@@ -19,6 +19,9 @@ from keras import layers
 
 from pipeline.config import Config
 from pipeline.errors import ConfigError
+from pipeline.models import families
+from pipeline.models.families import Pixels
+from pipeline.models.layer_tree import descendants
 from pipeline.runtime import mounts
 
 IMAGENET, RANDOM = "imagenet", "none"
@@ -27,51 +30,98 @@ IMAGENET, RANDOM = "imagenet", "none"
 class Backbone(NamedTuple):
     """A network of keras.applications.
 
-    It was trained with pixels x scale + offset, of pixels from 0 to 255 (red, green, blue).
-
     Attributes:
         application: its name in keras.applications.
-        scale: one factor, or one per colour.
-        offset: the same.
+        pixels: how it was trained.
         prepares: whether the application would do so itself, and must be told not to.
     """
 
     application: str
-    scale: tuple[float, ...]
-    offset: tuple[float, ...]
+    pixels: Pixels
     prepares: bool = True
 
 
-# Of red, green and blue over ImageNet, for pixels from 0 to 1.
-MEANS, DEVIATIONS = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-STANDARD = (
-    tuple(1 / (255 * deviation) for deviation in DEVIATIONS),
-    tuple(-mean / deviation for mean, deviation in zip(MEANS, DEVIATIONS, strict=True)),
-)
-AROUND_ZERO = ((1 / 127.5,), (-1.0,))
 BACKBONES = {
-    "efficientnetv2b0": Backbone("EfficientNetV2B0", *STANDARD),
-    "efficientnetv2b1": Backbone("EfficientNetV2B1", *STANDARD),
-    "efficientnetv2b2": Backbone("EfficientNetV2B2", *STANDARD),
-    "efficientnetv2b3": Backbone("EfficientNetV2B3", *STANDARD),
-    "efficientnetv2s": Backbone("EfficientNetV2S", (1 / 128,), (-1.0,)),
-    "efficientnetv2m": Backbone("EfficientNetV2M", (1 / 128,), (-1.0,)),
-    "convnext_tiny": Backbone("ConvNeXtTiny", *STANDARD),
-    "convnext_small": Backbone("ConvNeXtSmall", *STANDARD),
-    "convnext_base": Backbone("ConvNeXtBase", *STANDARD),
-    "mobilenetv3_small": Backbone("MobileNetV3Small", *AROUND_ZERO),
-    "mobilenetv3_large": Backbone("MobileNetV3Large", *AROUND_ZERO),
-    "resnet50v2": Backbone("ResNet50V2", *AROUND_ZERO, prepares=False),
+    "efficientnetv2b0": Backbone("EfficientNetV2B0", families.IMAGENET),
+    "efficientnetv2b1": Backbone("EfficientNetV2B1", families.IMAGENET),
+    "efficientnetv2b2": Backbone("EfficientNetV2B2", families.IMAGENET),
+    "efficientnetv2b3": Backbone("EfficientNetV2B3", families.IMAGENET),
+    "efficientnetv2s": Backbone("EfficientNetV2S", Pixels((1 / 128,), (-1.0,))),
+    "efficientnetv2m": Backbone("EfficientNetV2M", Pixels((1 / 128,), (-1.0,))),
+    "convnext_tiny": Backbone("ConvNeXtTiny", families.IMAGENET),
+    "convnext_small": Backbone("ConvNeXtSmall", families.IMAGENET),
+    "convnext_base": Backbone("ConvNeXtBase", families.IMAGENET),
+    "mobilenetv3_small": Backbone("MobileNetV3Small", families.AROUND_ZERO),
+    "mobilenetv3_large": Backbone("MobileNetV3Large", families.AROUND_ZERO),
+    "resnet50v2": Backbone("ResNet50V2", families.AROUND_ZERO, prepares=False),
 }
+
+
+class Frozen(NamedTuple):
+    """What of a published network does not train.
+
+    Attributes:
+        all: whether nothing of it does.
+        batchnorm_momentum: of its BatchNormalization; None: that keeps its statistics and scales.
+    """
+
+    all: bool
+    batchnorm_momentum: float | None
+
+    @classmethod
+    def of(
+        cls, batchnorm: str, backbone_rate: float, momentum: float, *, random: bool = False
+    ) -> "Frozen":
+        """Return what the options of a model say.
+
+        Args:
+            batchnorm: "frozen", "groups", or "auto": as published, and trained where the weights
+                are random.
+            backbone_rate: 0 freezes all.
+            momentum: of BatchNormalization that trains.
+
+        Raises:
+            ValueError: if one of them cannot be, or they cannot be together.
+        """
+        trains = batchnorm in ("auto", "frozen") if backbone_rate == 0 else 0 < backbone_rate <= 1
+        if batchnorm not in ("auto", "frozen", "groups") or not trains:
+            raise ValueError(
+                f"batchnorm={batchnorm!r}, backbone_rate={backbone_rate}; expected 'auto', 'frozen'"
+                " or 'groups', and 0 to 1 (0 freezes what 'groups' trains)"
+            )
+        frozen = batchnorm == "frozen" or (batchnorm == "auto" and not random)
+        return cls(not backbone_rate, None if frozen else momentum)
+
+    def set(self, network: Any) -> None:
+        """Freeze the layers of a Keras model, at any depth."""
+        for layer in descendants(network):
+            if self.all:
+                layer.trainable = False
+            if isinstance(layer, layers.BatchNormalization):
+                layer.momentum = self.batchnorm_momentum or layer.momentum
+                layer.trainable = layer.trainable and self.batchnorm_momentum is not None
+
+
+def prepared(images: Any, pixels: Pixels) -> Any:
+    """Return images as a network was trained with them, in three colours.
+
+    Args:
+        images: tensor (batch, height, width, 1 or 3).
+    """
+    if images.shape[-1] == 1:
+        images = layers.Concatenate()([images] * 3)
+    scale, offset = (np.array(each, np.float32) for each in pixels)
+    # In float32 under every policy: bfloat16 has too few digits for 255 levels around a mean.
+    return layers.Rescaling(scale, offset, dtype="float32", name="prepared")(images)
 
 
 def logits(
     backbone: Backbone,
+    random: bool,
     images: Any,
     num_classes: int,
     batchnorm_momentum: float,
     *,
-    pretrained: str = IMAGENET,
     batchnorm: str = "auto",
     dropout: float = 0.2,
     backbone_rate: float = 1.0,
@@ -80,12 +130,11 @@ def logits(
 
     Args:
         backbone: an entry of `BACKBONES`.
+        random: whether its weights are (`Config.pretrained`).
         images: tensor (batch, height, width, channels), 0 to 255, 32 pixels per side or more. Grey
             becomes three equal colours.
         num_classes: length of the logits.
         batchnorm_momentum: of every BatchNormalization that is not frozen.
-        pretrained: "imagenet" (what keras.applications publishes), such a file, or "none": random
-            weights. See `published`.
         batchnorm: "frozen" keeps BatchNormalization's published statistics and scales, "groups"
             trains them (docs/decisions/0010), "auto" freezes those of pretrained weights, and all
             of a frozen backbone.
@@ -96,17 +145,8 @@ def logits(
     Raises:
         ValueError: if an argument cannot work.
     """
-    trains = batchnorm in ("auto", "frozen") if backbone_rate == 0 else 0 < backbone_rate <= 1
-    if batchnorm not in ("auto", "frozen", "groups") or not trains:
-        raise ValueError(
-            f"batchnorm={batchnorm!r}, backbone_rate={backbone_rate}; expected 'auto', 'frozen' or"
-            " 'groups', and 0 to 1 (0 freezes what 'groups' trains)"
-        )
-    if images.shape[-1] == 1:
-        images = layers.Concatenate(name="grey_to_colour")([images] * 3)
-    scale, offset = np.array(backbone.scale, np.float32), np.array(backbone.offset, np.float32)
-    # In float32 under every policy: bfloat16 has too few digits for 255 levels around a mean.
-    pixels = layers.Rescaling(scale, offset, dtype="float32", name="prepared")(images)
+    frozen = Frozen.of(batchnorm, backbone_rate, batchnorm_momentum, random=random)
+    pixels = prepared(images, backbone.pixels)
     raw: dict[str, Any] = {"include_preprocessing": False} if backbone.prepares else {}
     network = getattr(keras.applications, backbone.application)(
         include_top=False,
@@ -116,13 +156,7 @@ def logits(
         pooling="avg",
         **raw,
     )
-    frozen = batchnorm == "frozen" or (batchnorm == "auto" and pretrained != RANDOM)
-    for layer in network.layers:
-        if not backbone_rate:
-            layer.trainable = False
-        if isinstance(layer, layers.BatchNormalization):
-            layer.momentum = batchnorm_momentum
-            layer.trainable = layer.trainable and not frozen
+    frozen.set(network)
     x = layers.Dropout(dropout, name="head_dropout")(network.output)
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
@@ -140,8 +174,8 @@ def published(config: Config) -> list[list[np.ndarray]] | None:
     """
     if config.model not in BACKBONES or config.init_from:  # which starts with other weights
         return None
-    source = str(config.model_options.get("pretrained", IMAGENET))
-    return None if source == RANDOM else _read(BACKBONES[config.model].application, source)
+    source = config.pretrained or IMAGENET
+    return None if source == RANDOM else _read(BACKBONES[config.model].application, str(source))
 
 
 def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
@@ -159,8 +193,7 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
         layer.set_weights(arrays)
         for array in arrays:
             digest.update(np.ascontiguousarray(array).data)
-    source = str(config.model_options.get("pretrained", IMAGENET))
-    return {"source": source, "arrays_sha256": digest.hexdigest()}
+    return {"source": str(config.pretrained or IMAGENET), "arrays_sha256": digest.hexdigest()}
 
 
 @functools.lru_cache(maxsize=1)  # each fold starts with them
@@ -175,7 +208,7 @@ def _read(application: str, source: str) -> list[list[np.ndarray]]:
         )
     except Exception as error:  # Keras raises Exception itself if it cannot download
         raise ConfigError(
-            f"model_options['pretrained']={source!r} cannot work: {type(error).__name__}: {error}."
+            f"pretrained={source!r} cannot work: {type(error).__name__}: {error}."
             "\nExpected 'imagenet', 'none' (random weights), or a file with the weights of"
             f" {application} without its top, as keras.applications publishes them (…_notop.h5) or"
             " as save_weights writes them (….weights.h5). Correct model, or the path.\n"

@@ -1,7 +1,8 @@
 """Where Kaggle mounted the inputs of a notebook. They are found by a marker file, never guessed.
 
 Kaggle moved them in 2026: `/kaggle/input/competitions/<slug>`,
-`/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>`; the flat
+`/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>`,
+`/kaggle/input/models/<owner>/<model>/<framework>/<variation>/<version>`; the flat
 `/kaggle/input/<slug>` still occurs (public notebooks, read 2026-11-21). Where both exist at once,
 the first of them counts.
 """
@@ -83,6 +84,20 @@ def file(inputs: Path, name: str) -> Path | None:
     if inputs.is_dir() and not any(dataset.is_dir() for dataset in datasets):
         raise DataError(_not_mounted(inputs, f"the dataset {owner}/{slug}"))
     return None
+
+
+def model(inputs: Path, name: str) -> list[Path]:
+    """Return where a model of Kaggle may be mounted, in either layout: in small letters.
+
+    Args:
+        name: owner/model/framework/variation/version, the framework as Kaggle writes it (Keras) or
+            in small letters.
+
+    >>> [str(path) for path in model(Path("input"), "keras/dinov3/Keras/small/1")]
+    ['input/models/keras/dinov3/keras/small/1', 'input/dinov3/keras/small/1']
+    """
+    small = name.lower()
+    return [inputs / "models" / small, inputs / small.partition("/")[2]]
 
 
 def artifact(inputs: Path, run_id: str) -> Path:

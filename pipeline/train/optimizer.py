@@ -13,7 +13,7 @@ from keras import optimizers
 from pipeline.config import Config, custom_code
 from pipeline.config.config import OPTIMIZERS
 from pipeline.errors import ConfigError
-from pipeline.models import weight_names
+from pipeline.models import published, weight_names
 from pipeline.models.backbones import BACKBONES
 from pipeline.train.learning_rate import Applied, schedule
 
@@ -140,7 +140,7 @@ def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
         ConfigError: if a name of `layer_rates` fits no layer with weights.
     """
     rate, decay = 1.0, config.optimizer.layer_decay
-    if config.model in BACKBONES:
+    if config.model in (*BACKBONES, published.NAME):
         rate = float(config.model_options.get("backbone_rate", 1.0))
     factors: dict[int, float] = {}
     layers = [layer for layer in _layers(model) if layer.trainable_variables]

@@ -25,7 +25,7 @@ from pipeline.data import dataset, folds, sampler, samples
 from pipeline.errors import CheckpointError
 from pipeline.evaluate import held_out_rows, losses, metrics
 from pipeline.infer import submission
-from pipeline.models import architectures, backbones
+from pipeline.models import architectures, published
 from pipeline.runtime import backend, devices, processes
 from pipeline.runtime import provenance as provenance_module
 from pipeline.runtime.provenance import Provenance
@@ -135,14 +135,16 @@ class Training:
         applied: the optimizer's numbers, for each pair.
         first: the run whose weights this one starts from; None: it starts from the model's own.
         seen: whether that run may have been trained on rows that are held out here.
-        pretrained: where published weights came from; None: there are none.
+        networks: those of `config.pretrained`, by source.
+        pretrained: where published weights came from, for each source.
         seconds: of this call, by phase.
     """
 
     examples: dataset.Examples
     first: artifact.Artifact | None
     seen: bool
-    pretrained: dict[str, str | None] | None
+    networks: published.Networks
+    pretrained: list[dict[str, Any]]
 
     def __init__(self, config: Config, folder: Path, output: Path, show: Show) -> None:
         self.config, self.folder, self.output, self.show = config, folder, output, show
@@ -160,7 +162,8 @@ class Training:
         with writing(self.output):
             self.output.mkdir(parents=True, exist_ok=True)
         self.metric = metrics.of(config)
-        backbones.published(config)  # fails now if it cannot be fetched, and not after hours
+        self.networks = published.networks(config)
+        published.require(config)  # fails now if it cannot be fetched, and not after hours
         custom_check.check_optimizer_of(config)
         self.first = warm_start.find(config, self.places, fresh=fresh)
         if custom_code.functions(config):
@@ -296,8 +299,8 @@ class Training:
             split = f"Fold {fold.number} of {fold.count}: {split}"
         self.show(split)
         architectures.seed(config.seed)
-        model = architectures.build(config, applied.batchnorm_momentum)
-        self.pretrained = backbones.load_published(model, config)
+        model = architectures.build(config, applied.batchnorm_momentum, self.networks)
+        self.pretrained = published.load(model, config, self.networks, self.show)
         init_from = None
         if self.first is not None and not any((place / "checkpoints").glob("step-*")):
             init_from = warm_start.begin(model, self.first, config, number + 1, self.show)
@@ -337,7 +340,8 @@ class Training:
         manifest.
         """
         begun, config, examples = time.monotonic(), self.config, self.examples
-        rebuilt = architectures.build(config, self.applied[0].batchnorm_momentum)
+        momentum = self.applied[0].batchnorm_momentum
+        rebuilt = architectures.build(config, momentum, self.networks)
         rows = np.sort(np.concatenate([rows for _, rows in self.pairs]))
         # From all over the table: where it is sorted by label, its first rows are of one class.
         golden = rows[np.unique(np.linspace(0, len(rows) - 1, GOLDEN_ROWS).astype(int))]
@@ -362,6 +366,7 @@ class Training:
             "precision": self.precision,
             "parameters": architectures.count(rebuilt),
             "pretrained": self.pretrained,
+            "networks": {name: each.to_json() for name, each in self.networks.items()},
             "init_from": fitted[0].record.init_from,
             "held_out": self.held_out,
             "applied": asdict(self.applied[0]),

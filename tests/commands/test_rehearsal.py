@@ -3,6 +3,7 @@ hidden test set. tests/doors/test_dry_run.py runs one whole.
 """
 
 import itertools
+import os
 import shlex
 import signal
 import subprocess
@@ -11,16 +12,21 @@ from pathlib import Path
 
 import pytest
 
+from commands import rehearsed_models
+from commands.project import load
 from commands.rehearsal import Hosted, default, explained, hosted_folder
-from deploy.errors import RunFailed, SourceMissing
+from deploy.errors import RunFailed, SourceMissing, UsageError
+from deploy.project import Project
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions import session
 from pipeline.errors import ConfigError, SubmissionError
 from tests.deploy.invoked import ended
+from tests.doors.given import write_config
 from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST
 from workbench.rehearse.own_folder import IN_SIGHT
 
 ROOT = Path(__file__).resolve().parents[2]
+MODEL = "keras/tiny/Keras/small/1"
 
 
 def test_a_folder_without_a_config_is_told_which_one_it_gets(capsys):
@@ -63,6 +69,78 @@ def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path):
     assert "invoke pull" not in str(error)
     lacking = explained(SourceMissing("No dataset."), "", tmp_path)
     assert "--dataset OWNER/SLUG=DIR" in str(lacking)
+    lacking = explained(SourceMissing("No model.", ("model_sources",)), "", tmp_path)
+    assert "--model OWNER/MODEL/FRAMEWORK/VARIATION/VERSION=DIR" in str(lacking)
+
+
+@pytest.mark.parametrize(
+    ("pretrained", "models", "needs"),
+    [
+        ("", (), ()),
+        ("imagenet", (), ()),
+        ("hf://google/siglip", (), ()),
+        (MODEL, (MODEL,), ()),
+        ("/kaggle/input/datasets/ann/vit/preset", (), ()),
+        ("ann/vit", (), ("ann/vit",)),
+        (("ann/vit/a.weights.h5", MODEL, "ann/vit/b.weights.h5"), (MODEL,), ("ann/vit",)),
+        ("/home/ann/preset", (), ("/home",)),  # a push refuses it: Kaggle does not have it
+    ],
+)
+def test_what_a_config_begins_with_is_mounted(tmp_path, pretrained, models, needs):
+    ours = load(str(write_config(tmp_path, pretrained=pretrained)))
+
+    assert (ours.models, ours.needs) == (models, needs)
+
+
+@pytest.fixture
+def gathered(tmp_path, monkeypatch):
+    """Return what gathers the files of `MODEL`; kagglehub has downloaded none."""
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "cache"))
+    ours = Project(ROOT, "tiny", SLUG, "dataset", tmp_path, tmp_path, models=[MODEL])
+
+    def gather(*given: str, python: str = sys.executable):
+        return rehearsed_models.gather(ours, given, tmp_path / "home", python)
+
+    return gather
+
+
+@pytest.mark.parametrize("given", [True, False])
+def test_a_rehearsal_takes_the_model_that_it_is_given_or_that_kagglehub_has(
+    gathered, tmp_path, given
+):
+    """What starts then finds it as in kagglehub's cache."""
+    files = tmp_path / ("given" if given else f"cache/models/{MODEL}")
+    files.mkdir(parents=True)
+
+    folders, lines = gathered(*[f"{MODEL.lower()}={files}"] * given)
+
+    assert folders[MODEL.lower()].samefile(files) and lines == (
+        f"{MODEL} has the files in {files}",
+    )
+    assert Path(os.environ["KAGGLEHUB_CACHE"], "models", MODEL).samefile(files)
+
+
+def test_without_its_files_random_weights_stand_for_a_model(gathered, tmp_path):
+    """The Python that trains writes them."""
+    python = tmp_path / "python"
+    python.write_text('#!/bin/sh\nmkdir -p "$6" && echo {} > "$6/config.json" && echo {}\n')
+    python.chmod(0o700)
+
+    folders, (line,) = gathered(python=str(python))
+
+    assert (folders[MODEL.lower()] / "config.json").is_file()
+    assert f"{MODEL} has random weights; for the published ones: --model {MODEL}=DIR" == line
+
+
+def test_a_model_without_files_for_which_none_can_be_made_is_refused(gathered):
+    with pytest.raises(UsageError, match=f"(?s)no files of the model {MODEL}.*--model {MODEL}=DIR"):
+        gathered()
+
+
+def test_a_model_that_no_notebook_mounts_is_refused(gathered, tmp_path):
+    """Else its files would not be used."""
+    with pytest.raises(UsageError, match=f"no notebook mounts it; expected {MODEL}"):
+        gathered(f"{MODEL.replace('/1', '/2')}={tmp_path}")
 
 
 SLUG = "four-kinds"

@@ -69,6 +69,7 @@ ERRORS = [
     (["watch", "--kernel", "foo"], 2, "expected prepare-cpu, train-tpu, infer-gpu"),
     (["dry-run", "--gpu-python", "/bin/true"], 2, "install -e . -c constraints/gpu-image.txt"),
     (["dry-run", "--dataset", "weights"], 2, "--dataset 'weights': expected OWNER/SLUG=DIR"),
+    (["dry-run", "--model", "weights"], 2, "--model 'weights': expected OWNER/MODEL/FRAMEWORK/"),
     (["dry-run", "--input", "no-such"], 2, "there is no such folder"),
     (["dry-run", "--input", "deploy", "--budget", "2"], 2, "--budget 2: expected a time"),
     (

@@ -7,7 +7,7 @@ import pytest
 import requests
 
 from deploy.calls import SAVE
-from deploy.errors import CredentialError, NotFound, Refused
+from deploy.errors import CredentialError, Denied, NotFound, Refused
 from tests.contract.conftest import Site, spends, told
 
 ABSENT = pytest.mark.fact("Kaggle answers 403 for what does not exist, too")
@@ -138,6 +138,12 @@ def test_sources_that_do_not_exist_are_named_and_the_push_goes_on(site):
 
     assert (answer.version, answer.error) == (1, "")
     assert {kind: [*answer.invalid[kind]] for kind in asked} == asked
+
+
+@ABSENT
+def test_a_model_that_does_not_exist_is_not_shown(site):
+    with pytest.raises((Denied, NotFound)):
+        site.kaggle.look_at_model(f"{site.name('missing')}/Keras/none/1")
 
 
 @pytest.mark.fact("The source of a kernel must be below 1 MB")

@@ -17,6 +17,7 @@ from localkaggle.sessions.session_log import Log
 SERVICES = {
     "Dataset": "datasets.DatasetApiService",
     "Blob": "blobs.BlobApiService",
+    "Model": "models.ModelApiService",
     **dict.fromkeys(
         ("Competition", "Submission", "DataFile"), "competitions.CompetitionApiService"
     ),

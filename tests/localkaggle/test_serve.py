@@ -82,6 +82,8 @@ def test_what_cannot_be_served_or_written_is_refused_with_a_command_that_works(
         ("serve", "--port", "80000"),
         ("serve", "--dataset", "../weights=."),
         ("serve", "--dataset", "keras/weights=/no/such/folder"),
+        ("serve", "--model", "keras/dinov3/keras/small=."),
+        ("serve", "--model", "keras/dinov3/keras/small/1=/no/such/folder"),
     ],
 )
 def test_what_it_does_not_understand_is_answered_with_its_usage(words, capsys):

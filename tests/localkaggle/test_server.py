@@ -475,6 +475,33 @@ def test_a_source_is_mounted_where_the_layout_says_as_the_version_of_the_push(st
     assert said["invalidDatasetSources"] == wrong
 
 
+def test_a_model_is_mounted_in_small_letters_once_its_licence_is_accepted(start, tmp_path):
+    """As on Kaggle, however the push writes its framework."""
+
+    def act(session: Scripted) -> None:
+        session.log.add("stdout", json.dumps(sorted(session.inputs)))
+
+    name = "keras/tiny/keras/small/2"
+    kaggle = start(act, layout="both", facts=Facts(gate="licence"))
+    kaggle.models.publish({name: tmp_path})
+    asked = {"ownerSlug": "keras", "modelSlug": "tiny", "framework": "MODEL_FRAMEWORK_KERAS"}
+    asked |= {"instanceSlug": "small", "versionNumber": 2}
+
+    def seen() -> str:
+        return ask(kaggle, "ListModelInstanceVersionFiles", **asked).message
+
+    refused = push(kaggle, modelDataSources=[name])["invalidModelSources"]
+    assert (refused, seen()) == ([name], "User has not consented to terms of use.")
+    finished(kaggle)
+    kaggle.facts = Facts()
+    spelled = name.replace("/keras/", "/Keras/")
+    said = push(kaggle, modelDataSources=[spelled, spelled.replace("/2", "/3")])
+
+    assert (said["invalidModelSources"], seen()) == ([spelled.replace("/2", "/3")], "")
+    places = [f"models/{name}", "tiny/keras/small/2"]
+    assert json.loads(json.loads(finished(kaggle, number=2).log.text())[0]["data"]) == places
+
+
 @pytest.mark.parametrize(("internet", "offline"), [(True, False), (False, False), (True, True)])
 def test_a_session_has_the_internet_if_the_facts_say_so(start, internet, offline):
     """An offline Kaggle gives it to nobody."""

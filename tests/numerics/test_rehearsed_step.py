@@ -31,7 +31,7 @@ CONFIGS = {
         "model": "strided_resnet",
         "model_options": {"width": 32},
     },
-    "model_options.pretrained": {
+    "pretrained": {
         "data": {},
         "batchnorm_batch": None,
         "model": "mobilenetv3_small",
@@ -91,7 +91,7 @@ def step(config):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("changed", ["batchnorm_batch", "model_options.pretrained"])
+@pytest.mark.parametrize("changed", ["batchnorm_batch", "pretrained"])
 def test_a_step_of_a_rehearsal_has_the_operations_of_the_whole_run(changed):
     config = tpu(**CONFIGS[changed])
     changes = next(short_run.plans(config, ROWS, TESTS, BUDGET)).changes

@@ -359,7 +359,7 @@ def for_tpu(task: Task) -> Iterator[Network]:
             fits = [s for s in SIDES if 3 * task.rows * s**2 <= MOST_BYTES and s <= max(size)]
             sides = sorted({*fits[-1:], SIDES[0]}, reverse=True)
             sizes = [_sized(data, size, side) for side in sides]
-        options = {"pretrained": "imagenet", "backbone_rate": 0.1, "dropout": 0.2}
+        options = {"backbone_rate": 0.1, "dropout": 0.2}
         for sized in (replace(_shifted(each, 16), **mixing) for each in sizes):
             for model, (at_224, accuracy) in BACKBONES.items():
                 why = f"pretrained ({accuracy}), as winning notebooks do; all but the head learns "
@@ -410,6 +410,7 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
         **task.given,
         data=data,
         model=network.model,
+        pretrained="imagenet" if pretrained else "",
         model_options=network.options,
         optimizer=Optimizer(name="adamw", **numbers),
         batch=batch,

@@ -148,12 +148,11 @@ def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[s
     """Return the changes for a model whose published weights no session can fetch."""
     from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM  # imports Keras: seconds
 
-    options = config.model_options
     published = config.model in BACKBONES and not config.init_from
-    if internet or not published or options.get("pretrained", IMAGENET) != IMAGENET:
+    if internet or not published or config.pretrained not in ("", IMAGENET):
         return {}, ()
-    changes: dict[str, Any] = {"model_options.pretrained": RANDOM}
-    if options.get("batchnorm", "auto") == "auto":
+    changes: dict[str, Any] = {"pretrained": RANDOM}
+    if config.model_options.get("batchnorm", "auto") == "auto":
         changes["model_options.batchnorm"] = "frozen"  # as with the published ones
     return changes, (
         f"{config.model} starts with random weights: to fetch the published ones, pass --internet",

@@ -140,10 +140,10 @@ def test_a_build_writes_nothing_into_the_user_s_repository(root):
     assert (root / ".git" / "index").read_bytes() == index
 
 
-def mounting(root: Path, kernel: str, datasets: object) -> None:
-    """Write datasets of one's own into that kernel's metadata."""
+def mounting(root: Path, kernel: str, names: object, kind: str = "dataset_sources") -> None:
+    """Write sources of one's own into that kernel's metadata."""
     path = root / "kernels" / kernel / "kernel-metadata.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "dataset_sources": datasets}))
+    path.write_text(json.dumps({**json.loads(path.read_text()), kind: names}))
 
 
 TRAIN, INFER = "train-tpu", "infer-gpu"
@@ -161,7 +161,7 @@ TRAIN, INFER = "train-tpu", "infer-gpu"
         # A folder of this machine is on no Kaggle, and an inference needs none.
         ([], INFER, {"first_stage": "out"}, [ARTIFACT], []),
         # What the training reads has to be mounted: any version of it will do.
-        ([f"{OWN}/3"], TRAIN, {"needs": OWN}, [f"{OWN}/3"], []),
+        ([f"{OWN}/3"], TRAIN, {"needs": [OWN]}, [f"{OWN}/3"], []),
     ],
 )
 def test_what_is_handed_over_and_what_is_one_s_own_is_mounted(
@@ -178,7 +178,7 @@ def test_what_is_handed_over_and_what_is_one_s_own_is_mounted(
     ("datasets", "more", "said"),
     [
         # Else a machine would be waited for first; one that begins alike is another one.
-        ([f"{OWN}-small"], {"needs": OWN}, f"mounts {OWN}-small; expected {OWN}"),
+        ([f"{OWN}-small"], {"needs": [OWN]}, f"mounts {OWN}-small; expected {OWN}"),
         # A training begins with a dataset on Kaggle alone.
         ([], {"first_stage": "runs/out/artifact"}, "(?s)owner/slug.*init_from in the config"),
         # What is no list of datasets is refused with the file in which it stands.
@@ -191,6 +191,37 @@ def test_what_cannot_be_mounted_is_named_at_home(root, datasets, more, said):
 
     with pytest.raises(UsageError, match=said):
         build(root, **more)
+
+
+NETWORK, OTHER = "keras/dinov3/keras/dinov3_small/1", "ann/mine/TensorFlow2/default/12"
+
+
+@pytest.mark.parametrize(
+    ("listed", "kernel", "mounted"),
+    [
+        # One that is named twice is mounted once, however its framework is written.
+        ([OTHER.lower(), NETWORK], TRAIN, [OTHER, NETWORK.replace("/keras/", "/Keras/")]),
+        # Inference reads the artifact.
+        ([], INFER, []),
+        ([OTHER], INFER, [OTHER]),
+    ],
+)
+def test_the_training_mounts_the_models_of_the_config_by_kaggles_names(
+    root, listed, kernel, mounted
+):
+    mounting(root, kernel, listed, "model_sources")
+
+    assert build(root, kernel, models=[NETWORK]).metadata["model_sources"] == mounted
+
+
+@pytest.mark.parametrize(
+    "name", ["keras/dinov3/keras/small", "keras/dinov3/kers/small/1", "keras/../keras/small/1", 3]
+)
+def test_a_model_that_kaggle_cannot_have_is_refused_at_home(root, name):
+    mounting(root, TRAIN, [name], "model_sources")
+
+    with pytest.raises(UsageError, match=r"(?s)(?=.*model_sources).*kernel-metadata\.json"):
+        build(root)
 
 
 @pytest.mark.parametrize("text", ["[1]", "{", '{"id": "ann/x"}'])

@@ -18,6 +18,7 @@ from pipeline.errors import ConfigError
 from pipeline.infer import inference
 from pipeline.models import architectures, backbones, weight_names
 from pipeline.models.backbones import Backbone
+from pipeline.models.families import AROUND_ZERO
 from pipeline.train import training
 from tests.pipeline import rounding
 from tests.pipeline.handmade import without_numbers
@@ -54,7 +55,7 @@ def prepared(application, monkeypatch):
 def test_pixels_are_prepared_as_the_application_does(name, monkeypatch):
     backbone = backbones.BACKBONES[name]
     pixels = (np.arange(32 * 32 * 3).reshape(1, 32, 32, 3) % 256).astype(np.float32)
-    ours = pixels * np.float32(backbone.scale) + np.float32(backbone.offset)
+    ours = pixels * np.float32(backbone.pixels.scale) + np.float32(backbone.pixels.offset)
 
     wanted = keras.applications.resnet_v2.preprocess_input(pixels.copy())
     if backbone.prepares:
@@ -71,14 +72,14 @@ def test_pixels_are_prepared_as_the_application_does(name, monkeypatch):
 def test_a_backbone_is_all_of_its_application_and_the_same_when_built_again(name, tiny):
     """Not a number less, and the head beside it. Checkpoints and artifacts know weights by name."""
     backbone, data = backbones.BACKBONES[name], Data(height=32, width=32, channels=3)
-    config = replace(tiny, data=data, model=name, model_options={"pretrained": "none"})
+    config = replace(tiny, data=data, model=name, pretrained="none", model_options={})
 
     def named():
         built = architectures.build(config)
         keys = weight_names.keys(built)
         pixels = built.get_layer("prepared")
-        assert np.array_equal(pixels.scale, np.float32(backbone.scale))
-        assert np.array_equal(pixels.offset, np.float32(backbone.offset))
+        assert np.array_equal(pixels.scale, np.float32(backbone.pixels.scale))
+        assert np.array_equal(pixels.offset, np.float32(backbone.pixels.offset))
         return [(weight_names.name(keys[id(one)]), tuple(one.shape)) for one in built.weights]
 
     with without_numbers():  # names and shapes need no numbers
@@ -133,13 +134,12 @@ def network(
 def small(tiny, monkeypatch):
     """A config for images of 32 x 32 with that network, which begins with random weights."""
     monkeypatch.setattr(keras.applications, "SmallNetwork", network, raising=False)
-    monkeypatch.setitem(
-        backbones.BACKBONES, "small_network", Backbone("SmallNetwork", (1 / 127.5,), (-1.0,))
-    )
+    monkeypatch.setitem(backbones.BACKBONES, "small_network", Backbone("SmallNetwork", AROUND_ZERO))
     yield replace(
         tiny,
         model="small_network",
-        model_options={"pretrained": "none"},
+        pretrained="none",
+        model_options={},
         data=replace(tiny.data, height=32, width=32, resize="stretch", crop_padding=0),
         optimizer=replace(tiny.optimizer, name="sgd", base_rate=0.1, ema_momentum=0.9),
     )
@@ -162,7 +162,7 @@ def file(path, seed=1):
 
 
 def starting(config, path):
-    return replace(config, model_options={**config.model_options, "pretrained": str(path)})
+    return replace(config, pretrained=str(path))
 
 
 def test_a_run_begins_with_the_mounted_weights(small, tmp_path, monkeypatch):
@@ -220,7 +220,8 @@ def test_a_file_that_cannot_be_is_refused_with_what_was_expected(small, tmp_path
         ({"batchnorm": "groups", "backbone_rate": 0.0}, "0 freezes what 'groups' trains"),
         ({"backbone_rate": 1.5}, "0 to 1"),
         ({"depth": 3}, "unexpected .*'depth'"),
-        ({"pretrained": "none", "model": LEAST, "height": 31}, "at least 32x32"),
+        ({"model": LEAST, "height": 31}, "at least 32x32"),
+        ({"pretrained": "imagenet"}, r"Config\(…, pretrained='imagenet'\)"),
     ],
 )
 def test_what_cannot_work_is_refused(small, options, said):
@@ -247,8 +248,8 @@ def moved(config):
 
 def grouped(small, **options):
     """Return a config whose published BatchNorm trains."""
-    options = {"pretrained": "weights.h5", "batchnorm": "groups", **options}
-    return replace(small, warmup_epochs=0, model_options=options)
+    options = {"batchnorm": "groups", **options}
+    return replace(small, warmup_epochs=0, pretrained="weights.h5", model_options=options)
 
 
 def test_frozen_statistics_stay_to_the_bit_and_trained_ones_move(small):
@@ -307,7 +308,7 @@ def test_a_pretrained_run_infers_without_the_file(small, tmp_path):
     source.unlink()
     backbones._read.cache_clear()
 
-    assert run.manifest["pretrained"]["source"] == str(source)
+    assert run.manifest["pretrained"][0]["source"] == str(source)
     loaded = artifact.load(tmp_path / "out" / "artifact")
     inference.infer(loaded, folder, tmp_path / "inferred", **quiet)
     assert (tmp_path / "inferred" / "submission.csv").is_file()

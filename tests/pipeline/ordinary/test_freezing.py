@@ -14,6 +14,7 @@ from pipeline.config import Data, Optimizer
 from pipeline.errors import ConfigError
 from pipeline.models import architectures, weight_names
 from pipeline.models.backbones import BACKBONES, Backbone
+from pipeline.models.families import AROUND_ZERO
 from pipeline.train import custom_check, learning_rate, training
 from pipeline.train.step import Batch, TrainStep
 from tests.pipeline.rounding import EPS
@@ -71,17 +72,17 @@ def network(*, input_tensor, **words):
 def pretrained(monkeypatch):
     """Return a config of that network, whose backbone is frozen."""
     monkeypatch.setattr(keras.applications, "Network", network, raising=False)
-    monkeypatch.setitem(BACKBONES, "network", Backbone("Network", (1 / 127.5,), (-1.0,)))
+    monkeypatch.setitem(BACKBONES, "network", Backbone("Network", AROUND_ZERO))
     sgd = Optimizer(name="sgd", base_rate=0.1, momentum=0.0, base_batch=8, clip_norm=1e-3)
     data, batches = Data(height=32, width=32, channels=3), {"batch": 8, "batchnorm_batch": 8}
-    options = {"pretrained": "none", "backbone_rate": 0.0}
+    options = {"backbone_rate": 0.0}
     config = replace(configs.load("digits_mobilenet"), data=data, warmup_epochs=0, **batches)
     return replace(config, model="network", optimizer=sgd, model_options=options)
 
 
 def test_the_step_of_a_frozen_backbone_computes_no_gradient_for_it(pretrained):
     """A forward pass is a third of a step."""
-    whole = replace(pretrained, model_options={"pretrained": "none"})
+    whole = replace(pretrained, model_options={})
     steps = (
         compiled_step.lowered(each, jax.devices()[:1], "float32") for each in (pretrained, whole)
     )

@@ -88,8 +88,7 @@ def test_what_only_one_of_the_two_has_starts_at_random_and_is_told(first, tiny):
     assert f"{len(found) - 2} of {len(found)} arrays taken" in of_head[0]
     assert of_head[1:] == ["Layers that start at random: logits", "Layers not taken: logits"]
     assert len(of_depth) == 2 and "start at random: layer2_dense, layer2_norm" in of_depth[1]
-    options = {"pretrained": "imagenet"}
-    asked = replace(tiny, model_options=options)
+    asked = replace(tiny, pretrained="imagenet")
     assert backbones.published(replace(asked, model="convnext_tiny", init_from="first")) is None
 
 

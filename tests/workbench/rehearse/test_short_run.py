@@ -19,7 +19,7 @@ from workbench.rehearse import short_run
 AMOUNTS = {
     *("batch", "batchnorm_batch", "micro_batch", "epochs", "warmup_epochs", "folds", "views"),
     *("data.height", "data.width", "optimizer.base_batch"),
-    *("model_options.pretrained", "model_options.batchnorm"),
+    *("pretrained", "model_options.batchnorm"),
 }
 
 
@@ -120,9 +120,9 @@ def test_a_process_that_is_killed_says_so(tmp_path: Path) -> None:
 
 def test_published_weights_that_no_session_can_fetch_are_random_and_it_says_so() -> None:
     config = configs.load("digits_mobilenet")
-    published = replace(config, model_options={**config.model_options, "pretrained": "imagenet"})
+    published = replace(config, pretrained="imagenet")
     plan, *_ = short_run.plans(published, 957, 500, 3600.0)
-    assert plan.changes["model_options.pretrained"] == "none"
+    assert plan.changes["pretrained"] == "none"
     assert "random weights" in plan.lines[0]
     plan, *_ = short_run.plans(published, 957, 500, 3600.0, internet=True)
     assert not [name for name in plan.changes if name.startswith("model_options")]

@@ -1,0 +1,386 @@
+"""Presets: published networks as KerasHub stores them, a folder with config.json and weights.
+
+A *source* is one text of `Config.pretrained`. `place` says where its files lie, `find` returns the
+network in numbers, `arrays` its weights. KerasHub's classes alone are built, by name and from plain
+numbers: no pickle, no serialized model and no code of the preset is loaded. `write` makes a preset
+with random weights, for rehearsals.
+"""
+
+import functools
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from formats.errors import writing
+from pipeline.config.config import KAGGLE_MODEL
+from pipeline.errors import ConfigError
+from pipeline.models.families import FAMILIES, KNOWN, Family, Pixels
+from pipeline.runtime import mounts
+
+CONFIG, WEIGHTS = "config.json", ("model.weights.h5", "model.weights.json")
+RANDOM = "random_weights.json"  # in a preset that `write` made
+HUGGING_FACE = "hf://"
+UNKNOWN = Family("not known here")
+INSTALL = (
+    "pip install --no-deps 'keras-hub>=0.26,<0.30' &&"
+    " pip install kagglehub regex sentencepiece tokenizers"
+)
+# What of a preset's numbers follows from the run that builds it.
+OF_THE_RUN = ("dtype", "name", "trainable")
+SHAPES = ("image_shape", "input_shape")
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A published network in numbers, which travel in the artifact.
+
+    Attributes:
+        kind: its class in keras_hub.models; of one with a part that sees images, the part's.
+        numbers: the arguments of the class.
+        pixels: how to prepare images for it; None: it takes none, or nothing says so.
+        random: whether its weights are random, as `write` makes them.
+    """
+
+    kind: str
+    numbers: Mapping[str, Any]
+    pixels: Pixels | None = None
+    random: bool = False
+
+    @property
+    def family(self) -> Family:
+        """What is known of the class."""
+        return FAMILIES.get(self.kind, UNKNOWN)
+
+    @property
+    def shape(self) -> tuple[int | None, ...] | None:
+        """The images of the preset: height, width, colours. None: it takes no images."""
+        given = next((self.numbers[name] for name in SHAPES if self.numbers.get(name)), None)
+        return given and tuple(given)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return what `from_json` takes."""
+        return dict(json.loads(json.dumps(asdict(self), default=dict)))
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> "Preset":
+        """Return a preset of an artifact."""
+        pixels = values["pixels"]
+        numbers = _plain(values["numbers"], "the artifact")
+        return cls(values["kind"], numbers, pixels and Pixels(*map(tuple, pixels)))
+
+
+def is_preset(text: str) -> bool:
+    """Return whether this cannot be a file of weights."""
+    named = KAGGLE_MODEL.fullmatch(text) or text.startswith(HUGGING_FACE)
+    return bool(named) or os.path.isdir(text)  # noqa: PTH112 - Path.is_dir raises for a long name
+
+
+def place(source: str) -> Path | None:
+    """Return where the folder or file of a source lies; None if it is not here.
+
+    A model of Kaggle lies where a notebook mounts it, or in kagglehub's cache; a dataset's folder
+    or file where a notebook mounts it.
+
+    Raises:
+        ConfigError: if a model of Hugging Face cannot be fetched.
+        DataError: if a dataset is not mounted.
+    """
+    inputs = mounts.root() / "input"
+    if source.startswith(HUGGING_FACE):
+        return _of_hugging_face(source)
+    places: list[Path | None] = [Path(source).expanduser()]
+    if KAGGLE_MODEL.fullmatch(source):
+        cache = os.environ.get("KAGGLEHUB_CACHE", "~/.cache/kagglehub")
+        places = [*mounts.model(inputs, source), Path(cache).expanduser() / "models" / source]
+    for one in places:
+        if one and os.path.exists(one):  # noqa: PTH110 - Path.exists raises for a long name
+            return one
+    if KAGGLE_MODEL.fullmatch(source):
+        return None
+    if preset := mounts.file(inputs, f"{source}/{CONFIG}"):
+        return preset.parent
+    return mounts.file(inputs, source)
+
+
+def _of_hugging_face(source: str) -> Path:
+    """Return the folder with a model of Hugging Face, from its cache or downloaded."""
+    from huggingface_hub import snapshot_download
+
+    # No pickles: neither .bin nor .pt.
+    wanted = ["*.json", "*.txt", "*.h5", "*.safetensors", "*.model", "assets/*"]
+    try:
+        name = source.removeprefix(HUGGING_FACE)
+        return Path(snapshot_download(name, allow_patterns=wanted))
+    except Exception as error:  # of the network, of the account, of the name
+        raise ConfigError(
+            f"pretrained={source!r} cannot be fetched: {type(error).__name__}:"
+            f" {str(error).splitlines()[0][:300]}.\nIt needs the internet (train-tpu:"
+            " enable_internet; invoke dry-run --internet), and for some models a licence that"
+            " you accept on the page of Hugging Face. Or download the folder and name its path."
+        ) from error
+
+
+def missing(source: str) -> ConfigError:
+    """Return the error for a source whose weights are not here, with what to do."""
+    inputs = mounts.root() / "input"
+    if not KAGGLE_MODEL.fullmatch(source):
+        return ConfigError(
+            f"pretrained={source!r} cannot work: no folder with {CONFIG}, and no .weights.h5 or"
+            f" .safetensors file is there, nor in a mounted dataset. {mounts.listing(inputs)}.\n"
+            "Expected a path, owner/slug or owner/slug/path of a dataset (write it into"
+            ' "dataset_sources" of kernels/train-tpu/kernel-metadata.json), a model of Kaggle as'
+            " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained."
+        )
+    owner, model = source.split("/")[:2]
+    return ConfigError(
+        f"pretrained={source!r} is not here: neither mounted below {inputs}/models nor in the cache"
+        f" of kagglehub.\nAccept its licence on https://www.kaggle.com/models/{owner}/{model}."
+        " push-train then mounts it by itself. For a rehearsal write random weights, or download:\n"
+        f"python -m pipeline preset {source} --output PRESET   # then pretrained='PRESET', or\n"
+        f"invoke dry-run --model {source}=PRESET\n"
+        f"python -c \"import kagglehub; kagglehub.model_download('{source}')\""
+    )
+
+
+def find(source: str) -> Preset:
+    """Return the network of a source: of its config.json, else of the table of well-known ones.
+
+    Raises:
+        ConfigError: if there is neither, or the preset holds more than numbers.
+    """
+    folder = place(source)
+    if folder is not None and folder.is_dir():
+        return _read(folder, source)
+    known = KNOWN.get(source.rpartition("/")[0] if KAGGLE_MODEL.fullmatch(source) else source)
+    if folder is not None or known is None:
+        raise missing(source)
+    numbers = json.loads(json.dumps(known.numbers))
+    return Preset(known.kind, numbers, known.pixels or FAMILIES[known.kind].pixels)
+
+
+def _read(folder: Path, source: str) -> Preset:
+    """Return the network that a folder holds."""
+    try:
+        text = (folder / CONFIG).read_text(encoding="utf-8")
+        config = json.loads(text)
+        if "registered_name" not in config:  # of transformers or timm, which KerasHub converts
+            config = _converted(folder, text)
+        kind, numbers = config["class_name"], config["config"]
+        if part := FAMILIES.get(kind, UNKNOWN).part:
+            kind, numbers = numbers[part]["class_name"], numbers[part]["config"]
+        numbers = _plain(numbers, str(folder))
+        class_of(kind)
+        return Preset(kind, numbers, _pixels(folder, kind), (folder / RANDOM).is_file())
+    except ConfigError:
+        raise
+    except Exception as error:  # whatever lies in a folder of others
+        raise ConfigError(
+            f"pretrained={source!r} cannot be used: {folder / CONFIG}: {type(error).__name__}:"
+            f" {error}.\nExpected a preset as KerasHub's save_to_preset writes it, or a model of"
+            " transformers or timm that KerasHub converts. Correct the path, or download it again."
+        ) from error
+
+
+@functools.lru_cache(maxsize=8)
+def _converted(folder: Path, text: str) -> dict[str, Any]:
+    """Return the config of a preset in another library's format, as KerasHub writes its own.
+
+    Args:
+        text: of the config, so that a changed one is read again.
+    """
+    del text
+    network = _hub().models.Backbone.from_preset(str(folder), load_weights=False)
+    return dict(keras.saving.serialize_keras_object(network))
+
+
+def _pixels(folder: Path, kind: str) -> Pixels | None:
+    """Return how the preset says that pixels were prepared, else how its family's were."""
+    for name in ("image_converter.json", "preprocessor.json"):
+        if not (folder / name).is_file():
+            continue
+        values = json.loads((folder / name).read_text(encoding="utf-8"))["config"]
+        values = (values.get("image_converter") or {"config": values})["config"]
+        if "variance" in values:  # as KerasHub wrote it before 0.20
+            deviations = np.sqrt(values["variance"])
+            return Pixels(
+                tuple((values["scale"] / deviations).tolist()),
+                tuple((-np.array(values["mean"]) / deviations).tolist()),
+            )
+        if values.get("scale") is not None:
+            scale, offset = values["scale"], values.get("offset") or 0.0
+            return Pixels(*(tuple(np.atleast_1d(each).tolist()) for each in (scale, offset)))
+    return FAMILIES.get(kind, UNKNOWN).pixels
+
+
+def _plain(numbers: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the arguments of a class, without what follows from the run; parts of KerasHub may
+    stand among them, and no other objects.
+
+    Raises:
+        ConfigError: for any other object, as a layer with code.
+    """
+
+    def part(value: Any) -> Any:
+        if isinstance(value, list | tuple):
+            return [part(each) for each in value]
+        if not isinstance(value, Mapping):
+            return value
+        if "class_name" not in value:
+            return {key: part(each) for key, each in value.items() if key not in OF_THE_RUN}
+        kind = value["class_name"]
+        hubs = str(value.get("registered_name", "")) == f"keras_hub>{kind}"
+        if not hubs or not isinstance(value.get("config"), Mapping):
+            raise ConfigError(
+                f"The preset in {where} holds {kind!r}; expected numbers, and classes of KerasHub"
+                " alone: nothing else is loaded.\nTake another preset."
+            )
+        class_of(kind)
+        return {
+            "module": "keras_hub.models",
+            "class_name": kind,
+            "registered_name": f"keras_hub>{kind}",
+            "config": part(value["config"]),
+        }
+
+    return dict(part(numbers))
+
+
+def _hub() -> Any:
+    try:
+        import keras_hub
+    except ImportError as error:
+        raise ConfigError(
+            f"A published network is built by KerasHub, which cannot be imported: {error}.\n"
+            f"Install it; newer ones do not work beside the Kaggle client:\n{INSTALL}"
+        ) from error
+    return keras_hub
+
+
+def class_of(kind: str) -> Any:
+    """Return a class of keras_hub.models.
+
+    Raises:
+        ConfigError: if this version of KerasHub has none of the name.
+    """
+    hub = _hub()
+    found = getattr(hub.models, kind, None)
+    if not (isinstance(found, type) and issubclass(found, hub.models.Backbone)):
+        raise ConfigError(
+            f"KerasHub {hub.__version__} has no network {kind!r}.\nTake a network that the images"
+            " for training and for inference both have (docs/published-networks.md)."
+        )
+    return found
+
+
+def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
+    """Return a Keras model with random weights, under the current dtype policy.
+
+    Args:
+        shape: of the images that it is to take; None: as the preset says.
+        name: of the model.
+
+    Raises:
+        ValueError: if the network takes images of another size.
+    """
+    numbers = dict(preset.numbers)
+    if shape is not None and preset.shape is not None:
+        if preset.family.fixed and tuple(preset.shape[:2]) != shape[:2]:
+            height, width, *_ = preset.shape
+            raise ValueError(
+                f"{preset.kind} of this preset takes images of {height}x{width} pixels, since it"
+                f" has learned their places, and not of {shape[0]}x{shape[1]}; set data.height and"
+                " data.width, or take a preset of another size"
+            )
+        numbers |= {key: shape for key in SHAPES if key in numbers}
+    return class_of(preset.kind).from_config({**numbers, "name": name})
+
+
+def arrays(source: str) -> list[np.ndarray]:
+    """Return the weights of a source's network, in its order.
+
+    Raises:
+        ConfigError: if they are not here, or do not fit the preset's numbers.
+    """
+    folder = place(source)
+    if folder is None or not folder.is_dir():
+        raise missing(source)
+    return _arrays(folder, (folder / CONFIG).read_text(encoding="utf-8"))
+
+
+@functools.lru_cache(maxsize=2)  # each fold starts with them
+def _arrays(folder: Path, text: str) -> list[np.ndarray]:
+    config = json.loads(text)
+    try:
+        if "registered_name" in config:
+            whole = class_of(config["class_name"]).from_config(
+                _plain(config["config"], str(folder))
+            )
+            found = [folder / name for name in WEIGHTS if (folder / name).is_file()]
+            if not found:
+                raise FileNotFoundError(f"there is no {' and no '.join(WEIGHTS)}")
+            whole.load_weights(str(found[0]))
+        else:
+            whole = _hub().models.Backbone.from_preset(str(folder))
+    except ConfigError:
+        raise
+    except Exception as error:
+        raise ConfigError(
+            f"The weights of the preset in {folder} cannot be used: {type(error).__name__}:"
+            f" {str(error)[:500]}.\nExpected {WEIGHTS[0]} beside {CONFIG}, for a network of these"
+            " numbers. Download the preset again."
+        ) from error
+    part = FAMILIES.get(type(whole).__name__, UNKNOWN).part
+    seen = getattr(whole, part) if part else whole
+    return [np.asarray(one) for one in seen.get_weights()]
+
+
+def write(source: str, output: Path) -> dict[str, Any]:
+    """Write a preset with random weights, for a rehearsal: those of a seed, in the shapes of the
+    published ones.
+
+    Args:
+        source: one of `KNOWN`, or what has a config.json here.
+        output: the folder; it must not hold another preset.
+
+    Returns:
+        kind, parameters, source and the folder.
+
+    Raises:
+        ConfigError: if the source is neither, or the folder holds a preset with other weights.
+        DiskError: if it cannot be written.
+    """
+    if (output / CONFIG).is_file() and not (output / RANDOM).is_file():
+        raise ConfigError(
+            f"{output} holds a preset already; expected a new folder.\nName another --output."
+        )
+    preset = find(source)
+    keras.utils.set_random_seed(0)
+    made = network(preset, None, "backbone")
+    parts: dict[str, Any] = {
+        CONFIG: {
+            "module": "keras_hub.models",
+            "class_name": preset.kind,
+            "config": dict(preset.numbers),
+            "registered_name": f"keras_hub>{preset.kind}",
+        },
+        RANDOM: {"of": source, "seed": 0, "written_by": "python -m pipeline preset"},
+    }
+    if preset.pixels:
+        parts["image_converter.json"] = {
+            "class_name": "ImageConverter",
+            "registered_name": "keras_hub>ImageConverter",
+            "config": preset.pixels._asdict(),
+        }
+    with writing(output):
+        output.mkdir(parents=True, exist_ok=True)
+        for name, values in parts.items():
+            (output / name).write_text(json.dumps(values, indent=1), encoding="utf-8")
+        made.save_weights(str(output / WEIGHTS[0]))
+    count = int(sum(np.prod(one.shape) for one in made.weights))
+    return {"source": source, "kind": preset.kind, "parameters": count, "output": str(output)}

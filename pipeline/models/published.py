@@ -1,0 +1,290 @@
+"""Published networks: `Config.pretrained`, the model "published", and `backbone` for custom ones.
+
+Networks are built by code from numbers, in training and in inference; weights are read in training
+alone, after the build, and equal the published ones to the bit. The artifact carries numbers and
+weights, so that inference needs no preset, no internet and no library of downloads.
+
+    from pipeline.models.published import backbone
+
+    def two_layers(images, num_classes, batchnorm_momentum):
+        x = backbone(images)[:, 0]  # the class token of Config.pretrained
+        return layers.Dense(num_classes, dtype="float32")(layers.Dense(256, "gelu")(x))
+"""
+
+import hashlib
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from itertools import count, zip_longest
+from typing import Any, NamedTuple
+
+import numpy as np
+from keras import layers
+
+from pipeline.config import Config, rules
+from pipeline.errors import ConfigError
+from pipeline.models import backbones, presets
+from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM, Frozen
+from pipeline.models.families import Pixels
+from pipeline.models.layer_tree import descendants
+from pipeline.models.presets import Preset
+
+NAME = "published"  # of the model
+Show = Callable[[str], None]
+Networks = Mapping[str, Preset]
+
+
+class _Build(NamedTuple):
+    """What `backbone` finds while a model is built: the networks by source, and names for them."""
+
+    networks: Networks
+    names: Iterator[str]
+
+
+NOTHING = _Build({}, iter(()))
+_building: ContextVar[_Build] = ContextVar("building")
+
+
+def sources(config: Config) -> tuple[str, ...]:
+    """Return the presets that a config names; none for a network of keras.applications."""
+    if config.model in BACKBONES:
+        return ()
+    return tuple(name for name in rules.as_tuple(config.pretrained) if name)
+
+
+def networks(config: Config) -> Networks:
+    """Return the networks that a config names, by source, for `building` and the artifact.
+
+    Raises:
+        ConfigError: if one is neither here nor well known, or the model takes no such source.
+    """
+    given, names = rules.as_tuple(config.pretrained), sources(config)
+    if config.model in BACKBONES:
+        folders = [name for name in given if presets.is_preset(name)]
+        if folders or len(given) > 1:
+            raise ConfigError(
+                f"pretrained={config.pretrained!r} cannot work with model={config.model!r}, a"
+                " network of keras.applications; expected 'imagenet', 'none' or a file with its"
+                f" weights.\nFor a preset set model={NAME!r}, or a function of yours."
+            )
+    elif wrong := {IMAGENET, RANDOM} & {*given}:
+        raise ConfigError(
+            f"pretrained={wrong.pop()!r} cannot work with model={config.model!r}: it is for the"
+            f" networks of keras.applications, {', '.join(BACKBONES)}.\nName a preset, or leave"
+            " pretrained out."
+        )
+    return {name: presets.find(name) for name in names}
+
+
+def carried(manifest: Mapping[str, Any]) -> Networks:
+    """Return the networks that an artifact carries."""
+    given = manifest.get("networks") or {}
+    return {name: Preset.from_json(values) for name, values in given.items()}
+
+
+@contextmanager
+def building(given: Networks) -> Iterator[None]:
+    """Let `backbone` build these networks."""
+    names = (f"backbone_{number}" if number > 1 else "backbone" for number in count(1))
+    before = _building.set(_Build(given, names))
+    try:
+        yield
+    finally:
+        _building.reset(before)
+
+
+def refuse_unused(model: Any, given: Networks) -> None:
+    """Refuse a model that leaves out a network whose weights the config names.
+
+    Raises:
+        ValueError: names it, and the call that builds it.
+    """
+    unused = given.keys() - {source for source, _ in _begun(model)}
+    if unused:
+        raise ValueError(
+            f"pretrained names {', '.join(map(repr, sorted(unused)))}, which no layer begins with;"
+            " call backbone(images) of pipeline.models.published in the model's function"
+        )
+
+
+def backbone(
+    inputs: Any,
+    source: str = "",
+    *,
+    trainable: bool = True,
+    batchnorm_momentum: float | None = None,
+    prepared: bool = False,
+) -> Any:
+    """Return the outputs of the published network that `Config.pretrained` names.
+
+    These are tokens (batch, tokens, features), a map (batch, height, width, features), or one
+    vector per example (batch, features), as the network has it.
+
+    Args:
+        inputs: images as a model's function gets them, (batch, height, width, 1 or 3), from 0 to 1:
+            they are prepared as the preset was trained. Or what a network of another kind takes, as
+            {"token_ids": …, "padding_mask": …}.
+        source: the one that is meant, where `pretrained` has several.
+        trainable: False freezes it.
+        batchnorm_momentum: trains the BatchNormalization of a network that has any, by groups;
+            None keeps the published statistics.
+        prepared: whether the images are what the network takes, and nothing is to be done.
+
+    Raises:
+        ValueError: if `pretrained` has no such source, or the network takes no such images.
+    """
+    build = _building.get(NOTHING)
+    given, source = build.networks, source or next(iter(build.networks), "")
+    if source not in given:
+        expected = ", ".join(map(repr, given)) or "none: set Config.pretrained"
+        raise ValueError(f"backbone(…, {source!r}): pretrained has {expected}")
+    preset, images, shape = given[source], not isinstance(inputs, Mapping), None
+    if images and preset.shape is not None:
+        inputs = inputs if prepared else _prepared(inputs, preset)
+        shape = tuple(inputs.shape[1:])
+    network = presets.network(preset, shape, next(build.names))
+    network.relay_source = source
+    Frozen(not trainable, batchnorm_momentum).set(network)
+    return network({next(iter(network.input)): inputs} if _by_name(network, inputs) else inputs)
+
+
+def _by_name(network: Any, inputs: Any) -> bool:
+    return isinstance(network.input, Mapping) and not isinstance(inputs, Mapping)
+
+
+def published(
+    images: Any,
+    num_classes: int,
+    batchnorm_momentum: float,
+    *,
+    batchnorm: str = "auto",
+    dropout: float = 0.0,
+    backbone_rate: float = 1.0,
+) -> Any:
+    """Return logits of the network of `Config.pretrained`, dropout, and a dense layer.
+
+    Of tokens the class token counts, of a map the mean over its pixels.
+
+    Args:
+        images: tensor (batch, height, width, channels), 0 to 255. Grey becomes three equal colours.
+        num_classes: length of the logits.
+        batchnorm_momentum: of every BatchNormalization that is not frozen.
+        batchnorm: "auto" and "frozen" keep BatchNormalization's published statistics and scales,
+            "groups" trains them (docs/decisions/0010).
+        dropout: share of the features dropped before the logits, in training.
+        backbone_rate: factor of the learning rate for all but the head, 0 to 1. 0 freezes that.
+
+    Raises:
+        ValueError: if an argument cannot work, or it is not known what of the network's outputs
+            stands for an image.
+    """
+    given = _building.get(NOTHING).networks
+    if len(given) != 1:
+        raise ValueError(
+            f"pretrained has {len(given)} presets; expected one, as"
+            " pretrained='keras/dinov3/keras/dinov3_vit_small_lvd1689m/1'"
+        )
+    frozen = Frozen.of(batchnorm, backbone_rate, batchnorm_momentum)
+    preset = next(iter(given.values()))
+    if preset.shape is None:
+        raise ValueError(
+            f"{preset.kind} takes no images; write a model's function (docs/published-networks.md)"
+        )
+    momentum = frozen.batchnorm_momentum
+    x = backbone(images, trainable=not frozen.all, batchnorm_momentum=momentum)
+    rank = len(x.shape)
+    if rank == 4:
+        x = layers.GlobalAveragePooling2D(name="pool")(x)
+    elif rank == 3 and preset.family.token:
+        x = x[:, 0]
+    elif rank != 2:
+        raise ValueError(
+            f"which of the outputs of {preset.kind}, {tuple(x.shape)}, stands for an image is not"
+            " known; write a model's function with backbone(images) (docs/published-networks.md)"
+        )
+    x = layers.Dropout(dropout, name="head_dropout")(x)
+    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
+
+
+def _prepared(images: Any, preset: Preset) -> Any:
+    """Return images as the network takes them, in float32 under every policy.
+
+    A custom function gets bytes divided by 255, under some policies in bfloat16, which has too few
+    digits; so the bytes themselves are taken where they can be found.
+    """
+    pixels, unit = preset.pixels, 255.0
+    if pixels is None:
+        raise ValueError(
+            f"how images are prepared for {preset.kind} is not known: its preset has no"
+            " image_converter.json; prepare them, and call backbone(images, prepared=True)"
+        )
+    layer = images._keras_history.operation
+    if images.dtype == "uint8":
+        unit = 1.0
+    elif isinstance(layer, layers.Rescaling) and layer.name.endswith("_to_unit"):
+        images, unit = layer.input, 1.0
+    return backbones.prepared(
+        images, Pixels(tuple(unit * each for each in pixels.scale), pixels.offset)
+    )
+
+
+def require(config: Config) -> None:
+    """Read the published weights that a config starts with, and keep them for `load`: what is not
+    here fails now, and not after hours.
+
+    Raises:
+        ConfigError: if there is no internet, no such preset or file, or one of another network.
+    """
+    backbones.published(config)
+    if not config.init_from:
+        for source in networks(config):
+            presets.arrays(source)
+
+
+def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[str, Any]]:
+    """Set the published weights of a model that was built with these networks.
+
+    Args:
+        show: takes a line for each source.
+
+    Returns:
+        For the manifest: of each source its name, the sha256 of all its numbers in order, and
+        whether they are random; nothing for a run that starts from another one's artifact.
+
+    Raises:
+        ConfigError: if they are not here, or of other shapes.
+    """
+    if config.init_from:
+        return []
+    if origin := backbones.load_published(model, config):
+        return [origin]
+    origins = []
+    for source, network in _begun(model):
+        arrays, preset = presets.arrays(source), given[source]
+        shapes = [array.shape for array in arrays]
+        if shapes != (wanted := [tuple(one.shape) for one in network.weights]):
+            differing = ((a, b) for a, b in zip_longest(shapes, wanted) if a != b)
+            pair = next(differing)
+            raise ConfigError(
+                f"pretrained={source!r}: its weights do not fit {preset.kind} for these images:"
+                f" {pair[0]} there and {pair[1]} here.\nSet data.height and data.width to"
+                f" {preset.shape}, or take another preset."
+            )
+        network.set_weights(arrays)
+        digest = hashlib.sha256()
+        for array in arrays:
+            digest.update(np.ascontiguousarray(array).data)
+        numbers = f"{preset.kind}, {sum(map(np.size, arrays)):,} parameters"
+        show(f"Starting from {source} ({numbers}; licence: {preset.family.licence})")
+        if preset.random:
+            show(f"Warning: the weights of {source} are random: the preset is for rehearsals")
+        origins.append(
+            {"source": source, "arrays_sha256": digest.hexdigest(), "random": preset.random}
+        )
+    return origins
+
+
+def _begun(model: Any) -> list[tuple[str, Any]]:
+    """Return the networks within a model that begin with published weights, and their sources."""
+    marked = [(getattr(layer, "relay_source", ""), layer) for layer in descendants(model)]
+    return [(source, layer) for source, layer in marked if source]
