@@ -100,7 +100,7 @@ def place(source: str) -> Path | None:
         return _of_hugging_face(source)
     places: list[Path | None] = [Path(source).expanduser()]
     if KAGGLE_MODEL.fullmatch(source):
-        cache = os.environ.get("KAGGLEHUB_CACHE", "~/.cache/kagglehub")
+        cache = os.environ.get("KAGGLEHUB_CACHE") or "~/.cache/kagglehub"
         places = [*mounts.model(inputs, source), Path(cache).expanduser() / "models" / source]
     for one in places:
         if one and os.path.exists(one):  # noqa: PTH110 - Path.exists raises for a long name
