@@ -263,9 +263,7 @@ def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval,
     return laws.expected(least).at_least(CALL), PRIOR, ""
 
 
-def _smaller(
-    work: Work, share: int, part: int, memory: float, law: AffineLaw
-) -> tuple[int, str]:
+def _smaller(work: Work, share: int, part: int, memory: float, law: AffineLaw) -> tuple[int, str]:
     """Return which micro-batch of a core fits, 0 if none does, and what to change.
 
     Args:
