@@ -24,6 +24,7 @@ from pipeline.models.layer_tree import descendants
 from pipeline.train import learning_rate, optimizer, training
 from tests.small_competition import write_competition
 
+pytestmark = pytest.mark.usefixtures("hub")
 STANDIN = Path(__file__).resolve().parents[2] / "standin"
 DINOV3 = "keras/dinov3/keras/dinov3_vit_small_lvd1689m/1"
 PATCHES = {
@@ -51,7 +52,7 @@ SIZES = {
 }  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture
 def hub(monkeypatch):
     """KerasHub, or what stands in for it."""
     if importlib.util.find_spec("keras_hub") is None:

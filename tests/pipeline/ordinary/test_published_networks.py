@@ -29,7 +29,14 @@ ROBERTA = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("name", KNOWN)
+# One of each class is quick.
+QUICK = {known.kind: name for name, known in reversed(KNOWN.items())}.values()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in KNOWN],
+)
 def test_a_well_known_network_has_the_published_number_of_parameters(name):
     known = KNOWN[name]
     with without_numbers():
