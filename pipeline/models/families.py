@@ -163,7 +163,7 @@ _DINOV3, _SIGLIP, _VIT = "DINOV3Backbone", "SigLIPVisionEncoder", "ViTBackbone"
 _EFFICIENT, _ROBERTA, _DEBERTA = "EfficientNetBackbone", "RobertaBackbone", "DebertaV3Backbone"
 
 # By the model of Kaggle, without its version. Numbers: those that the converters above take from
-# transformers and timm, read 2026-11-28. Parameters: of the class as KerasHub 0.29.1 builds it. For
+# transformers and timm, read 2026-11-28. Parameters: as KerasHub 0.26.0 and 0.29.1 count them. For
 # ViT, RoBERTa and DeBERTaV3 they are to the unit what KerasHub's lists of presets say; for DINOv3
 # they round to it; for EfficientNet they are its own, plus BatchNorm's statistics, less the head.
 KNOWN = {
