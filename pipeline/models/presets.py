@@ -21,7 +21,7 @@ from formats.errors import writing
 from pipeline.config.config import KAGGLE_MODEL
 from pipeline.errors import ConfigError
 from pipeline.models import weight_files
-from pipeline.models.families import FAMILIES, KNOWN, Family, Pixels
+from pipeline.models.families import FAMILIES, KNOWN, Family, Pixels, standardized
 from pipeline.runtime import mounts
 
 CONFIG, WEIGHTS = "config.json", ("model.weights.h5", "model.weights.json")
@@ -205,21 +205,25 @@ def _converted(folder: Path, text: str) -> dict[str, Any]:
 
 def _pixels(folder: Path, kind: str) -> Pixels | None:
     """Return how the preset says that pixels were prepared, else how its family's were."""
-    for name in ("image_converter.json", "preprocessor.json"):
-        if not (folder / name).is_file():
-            continue
-        values = json.loads((folder / name).read_text(encoding="utf-8"))["config"]
-        values = (values.get("image_converter") or {"config": values})["config"]
-        if "variance" in values:  # as KerasHub wrote it before 0.20
-            deviations = np.sqrt(values["variance"])
-            return Pixels(
-                tuple((values["scale"] / deviations).tolist()),
-                tuple((-np.array(values["mean"]) / deviations).tolist()),
-            )
-        if values.get("scale") is not None:
-            scale, offset = values["scale"], values.get("offset") or 0.0
-            return Pixels(*(tuple(np.atleast_1d(each).tolist()) for each in (scale, offset)))
-    return FAMILIES.get(kind, UNKNOWN).pixels
+    names = ("image_converter.json", "preprocessor.json")
+    hub = next((found for name in names if (found := _values(folder / name).get("config"))), {})
+    hub = (hub.get("image_converter") or {"config": hub})["config"]
+    if hub.get("scale") is not None and "variance" not in hub:
+        scale, offset = hub["scale"], hub.get("offset") or 0.0
+        return Pixels(*(tuple(np.atleast_1d(each).tolist()) for each in (scale, offset)))
+    transformers = _values(folder / "preprocessor_config.json")
+    timm = _values(folder / CONFIG).get("pretrained_cfg", {})
+    told = (
+        (hub.get("mean"), np.sqrt(hub.get("variance", ())).tolist()),  # KerasHub's before 0.20
+        (transformers.get("image_mean"), transformers.get("image_std")),
+        (timm.get("mean"), timm.get("std")),
+    )
+    found = (standardized(*each) for each in told if all(each))
+    return next(found, FAMILIES.get(kind, UNKNOWN).pixels)
+
+
+def _values(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
 
 
 def _plain(numbers: Mapping[str, Any], where: str) -> dict[str, Any]:

@@ -187,6 +187,9 @@ def test_pixels_are_prepared_as_the_preset_says_else_as_its_family_does(asked, t
             assert np.allclose(found, wanted, atol=1e-5) and found.shape[-1] == 3
     file.unlink()
     assert presets.find(source).pixels == IMAGENET
+    theirs = {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}  # of transformers
+    (file.parent / "preprocessor_config.json").write_text(json.dumps(theirs))
+    assert presets.find(source).pixels == ((4 / 255,) * 3, (-2.0,) * 3)
 
 
 def test_the_backbone_s_rate_is_that_of_all_but_the_head(asked, tmp_path):
