@@ -206,14 +206,15 @@ def _converted(folder: Path, text: str) -> dict[str, Any]:
 def _pixels(folder: Path, kind: str) -> Pixels | None:
     """Return how the preset says that pixels were prepared, else how its family's were."""
     names = ("image_converter.json", "preprocessor.json")
-    hub = next((found for name in names if (found := _values(folder / name).get("config"))), {})
+    configs = (_values(folder / name).get("config") for name in names)
+    hub: dict[str, Any] = next(filter(None, configs), {})
     hub = (hub.get("image_converter") or {"config": hub})["config"]
     if hub.get("scale") is not None and "variance" not in hub:
         scale, offset = hub["scale"], hub.get("offset") or 0.0
         return Pixels(*(tuple(np.atleast_1d(each).tolist()) for each in (scale, offset)))
     transformers = _values(folder / "preprocessor_config.json")
     timm = _values(folder / CONFIG).get("pretrained_cfg", {})
-    told = (
+    told: Any = (
         (hub.get("mean"), np.sqrt(hub.get("variance", ())).tolist()),  # KerasHub's before 0.20
         (transformers.get("image_mean"), transformers.get("image_std")),
         (timm.get("mean"), timm.get("std")),
