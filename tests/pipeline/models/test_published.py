@@ -18,7 +18,7 @@ from pipeline import artifact
 from pipeline import config as configs
 from pipeline.errors import ConfigError
 from pipeline.infer import inference
-from pipeline.models import architectures, presets, published, weight_files
+from pipeline.models import architectures, presets, published, weight_files, weight_names
 from pipeline.models.families import AROUND_ZERO, IMAGENET, KNOWN
 from pipeline.models.layer_tree import descendants
 from pipeline.train import learning_rate, optimizer, training
@@ -363,6 +363,23 @@ def test_weights_that_a_file_lacks_are_refused_and_not_drawn(tmp_path):
 
     with pytest.raises(ValueError, match=r"has no .* others"):
         weight_files.read_keras(network, path)
+
+
+class Twice(keras.Model):
+    """A model that holds a part of a layer by a name of its own, as RoBERTa's does."""
+
+    def __init__(self):
+        start, self.blocks = keras.Input((2,)), Blocks()
+        self.first = self.blocks.blocks[0][0]
+        self.head = keras.layers.Dense(2)
+        super().__init__(start, self.head(self.blocks(start)))
+
+
+def test_a_layer_that_is_held_by_a_second_name_has_one_place():
+    """Some versions of Keras count it twice."""
+    places = [key.split(" ")[0] for key in weight_names.keys(Twice()).values()]
+
+    assert places == ["0.0.0", "0.0.1", "0.1.0", "0.1.1", "1.0", "1.1"]
 
 
 def test_a_network_that_learned_places_takes_images_of_its_size_alone(asked, tmp_path):
