@@ -310,14 +310,14 @@ def build(
     inputs, prepared = _inputs(config, scaled=function not in ours.values())
     momentum = config.batchnorm_momentum if batchnorm_momentum is None else batchnorm_momentum
     try:
-        with published.building(networks):
+        with published.building(config, networks):
             given = function(prepared, config.outputs, momentum, **options)
         if isinstance(given, keras.Model):  # as many write it
             given = given(prepared)
         logits, extra = parted(given)
         model = keras.Model(inputs, (logits, extra) if extra else logits, name=config.model)
         weight_names.keys(model)  # refuses weights that no artifact would hold
-        published.refuse_unused(model, networks)
+        published.refuse_unused(model, config)
         shape = tuple(logits.shape)
         if shape != (None, config.outputs) and (config.target != "custom" or shape[0] is not None):
             raise ValueError(f"its outputs have the shape {shape}, not {(None, config.outputs)}")

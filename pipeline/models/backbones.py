@@ -102,17 +102,18 @@ class Frozen(NamedTuple):
                 layer.trainable = layer.trainable and self.batchnorm_momentum is not None
 
 
-def prepared(images: Any, pixels: Pixels) -> Any:
+def prepared(images: Any, pixels: Pixels, name: str = "prepared") -> Any:
     """Return images as a network was trained with them, in three colours.
 
     Args:
         images: tensor (batch, height, width, 1 or 3).
+        name: of the layer.
     """
     if images.shape[-1] == 1:
         images = layers.Concatenate()([images] * 3)
     scale, offset = (np.array(each, np.float32) for each in pixels)
     # In float32 under every policy: bfloat16 has too few digits for 255 levels around a mean.
-    return layers.Rescaling(scale, offset, dtype="float32", name="prepared")(images)
+    return layers.Rescaling(scale, offset, dtype="float32", name=name)(images)
 
 
 def logits(

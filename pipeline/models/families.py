@@ -163,7 +163,7 @@ _DINOV3, _SIGLIP, _VIT = "DINOV3Backbone", "SigLIPVisionEncoder", "ViTBackbone"
 _EFFICIENT, _ROBERTA, _DEBERTA = "EfficientNetBackbone", "RobertaBackbone", "DebertaV3Backbone"
 
 # By the model of Kaggle, without its version. Numbers: those that the converters above take from
-# transformers and timm, read 2026-11-28. Parameters: of the class as KerasHub 0.29.1 builds it. For
+# transformers and timm, read 2026-11-28. Parameters: as KerasHub 0.26.0 and 0.29.1 count them. For
 # ViT, RoBERTa and DeBERTaV3 they are to the unit what KerasHub's lists of presets say; for DINOv3
 # they round to it; for EfficientNet they are its own, plus BatchNorm's statistics, less the head.
 KNOWN = {
@@ -171,12 +171,12 @@ KNOWN = {
         _DINOV3, _dinov3(12, 384, 6, 1536), 21_596_544
     ),
     "keras/dinov3/keras/dinov3_vit_small_plus_lvd1689m": Known(
-        _DINOV3, _dinov3(12, 384, 6, 1536, **_GATED), 0
+        _DINOV3, _dinov3(12, 384, 6, 1536, **_GATED), 28_692_864
     ),
     "keras/dinov3/keras/dinov3_vit_base_lvd1689m": Known(_DINOV3, _dinov3(*_BASE), 85_660_416),
     "keras/dinov3/keras/dinov3_vit_large_lvd1689m": Known(_DINOV3, _dinov3(*_LARGE), 303_129_600),
     "keras/dinov3/keras/dinov3_vit_huge_plus_lvd1689m": Known(
-        _DINOV3, _dinov3(32, 1280, 20, 5120, **_GATED), 0
+        _DINOV3, _dinov3(32, 1280, 20, 5120, **_GATED), 840_592_640
     ),
     "keras/dinov3/keras/dinov3_vit_large_sat493m": Known(
         _DINOV3, _dinov3(*_LARGE), 303_129_600, SATELLITE
@@ -200,10 +200,10 @@ KNOWN = {
         _SIGLIP, _siglip(384, *_LARGE, 16), 316_284_480
     ),
     "keras/siglip/keras/siglip_so400m_patch14_224": Known(
-        _SIGLIP, _siglip(224, 27, 1152, 16, 4304, 14), 0
+        _SIGLIP, _siglip(224, 27, 1152, 16, 4304, 14), 427_680_960
     ),
     "keras/siglip/keras/siglip_so400m_patch14_384": Known(
-        _SIGLIP, _siglip(384, 27, 1152, 16, 4304, 14), 0
+        _SIGLIP, _siglip(384, 27, 1152, 16, 4304, 14), 428_226_329
     ),
     "keras/siglip/keras/siglip2_base_patch16_224": Known(
         _SIGLIP, _siglip(224, *_BASE, 16), 92_884_420
@@ -235,22 +235,22 @@ KNOWN = {
         _VIT, _vit(224, *_LARGE, 16), 303_301_632
     ),
     "keras/efficientnet/keras/efficientnet_b0_ra_imagenet": Known(
-        _EFFICIENT, _efficientnet_b(1.0, 1.0), 0
+        _EFFICIENT, _efficientnet_b(1.0, 1.0), 4_049_564
     ),
     "keras/efficientnet/keras/efficientnet_b1_ft_imagenet": Known(
-        _EFFICIENT, _efficientnet_b(1.0, 1.1), 0
+        _EFFICIENT, _efficientnet_b(1.0, 1.1), 6_575_232
     ),
     "keras/efficientnet/keras/efficientnet_b2_ra_imagenet": Known(
-        _EFFICIENT, _efficientnet_b(1.1, 1.2), 0
+        _EFFICIENT, _efficientnet_b(1.1, 1.2), 7_768_562
     ),
     "keras/efficientnet/keras/efficientnet_b3_ra2_imagenet": Known(
-        _EFFICIENT, _efficientnet_b(1.2, 1.4), 0
+        _EFFICIENT, _efficientnet_b(1.2, 1.4), 10_783_528
     ),
     "keras/efficientnet/keras/efficientnet_b4_ra2_imagenet": Known(
-        _EFFICIENT, _efficientnet_b(1.4, 1.8), 0
+        _EFFICIENT, _efficientnet_b(1.4, 1.8), 17_673_816
     ),
     "keras/efficientnet/keras/efficientnet2_rw_s_ra2_imagenet": Known(
-        _EFFICIENT, _efficientnet_rw([1.0] * 6, [1.0] * 6, 272, num_features=1792), 0
+        _EFFICIENT, _efficientnet_rw([1.0] * 6, [1.0] * 6, 272, num_features=1792), 22_309_144
     ),
     "keras/efficientnet/keras/efficientnet2_rw_m_agc_imagenet": Known(
         _EFFICIENT,
@@ -260,10 +260,10 @@ KNOWN = {
     "keras/roberta/keras/roberta_base_en": Known(_ROBERTA, _text(50265, *_BASE), 124_052_736),
     "keras/roberta/keras/roberta_large_en": Known(_ROBERTA, _text(50265, *_LARGE), 354_307_072),
     "keras/deberta_v3/keras/deberta_v3_extra_small_en": Known(
-        _DEBERTA, _text(128100, 12, 384, 6, 1536), 0
+        _DEBERTA, _text(128100, 12, 384, 6, 1536), 70_682_112
     ),
     "keras/deberta_v3/keras/deberta_v3_small_en": Known(
-        _DEBERTA, _text(128100, 6, 768, 12, 3072), 0
+        _DEBERTA, _text(128100, 6, 768, 12, 3072), 141_304_320
     ),
     "keras/deberta_v3/keras/deberta_v3_base_en": Known(
         _DEBERTA, _text(128100, *_BASE), 183_831_552

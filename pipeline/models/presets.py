@@ -20,10 +20,14 @@ import numpy as np
 from formats.errors import writing
 from pipeline.config.config import KAGGLE_MODEL
 from pipeline.errors import ConfigError
-from pipeline.models.families import FAMILIES, KNOWN, Family, Pixels
+from pipeline.models import weight_files
+from pipeline.models.families import FAMILIES, KNOWN, Family, Pixels, standardized
 from pipeline.runtime import mounts
 
 CONFIG, WEIGHTS = "config.json", ("model.weights.h5", "model.weights.json")
+ASSETS = "assets/tokenizer"
+# The letters that stand for the 256 bytes in a vocabulary of GPT-2 or RoBERTa.
+BYTES = (*range(33, 127), *range(161, 173), *range(174, 324))
 RANDOM = "random_weights.json"  # in a preset that `write` made
 HUGGING_FACE = "hf://"
 UNKNOWN = Family("not known here")
@@ -96,7 +100,7 @@ def place(source: str) -> Path | None:
         return _of_hugging_face(source)
     places: list[Path | None] = [Path(source).expanduser()]
     if KAGGLE_MODEL.fullmatch(source):
-        cache = os.environ.get("KAGGLEHUB_CACHE", "~/.cache/kagglehub")
+        cache = os.environ.get("KAGGLEHUB_CACHE") or "~/.cache/kagglehub"
         places = [*mounts.model(inputs, source), Path(cache).expanduser() / "models" / source]
     for one in places:
         if one and os.path.exists(one):  # noqa: PTH110 - Path.exists raises for a long name
@@ -201,21 +205,26 @@ def _converted(folder: Path, text: str) -> dict[str, Any]:
 
 def _pixels(folder: Path, kind: str) -> Pixels | None:
     """Return how the preset says that pixels were prepared, else how its family's were."""
-    for name in ("image_converter.json", "preprocessor.json"):
-        if not (folder / name).is_file():
-            continue
-        values = json.loads((folder / name).read_text(encoding="utf-8"))["config"]
-        values = (values.get("image_converter") or {"config": values})["config"]
-        if "variance" in values:  # as KerasHub wrote it before 0.20
-            deviations = np.sqrt(values["variance"])
-            return Pixels(
-                tuple((values["scale"] / deviations).tolist()),
-                tuple((-np.array(values["mean"]) / deviations).tolist()),
-            )
-        if values.get("scale") is not None:
-            scale, offset = values["scale"], values.get("offset") or 0.0
-            return Pixels(*(tuple(np.atleast_1d(each).tolist()) for each in (scale, offset)))
-    return FAMILIES.get(kind, UNKNOWN).pixels
+    names = ("image_converter.json", "preprocessor.json")
+    configs = (_values(folder / name).get("config") for name in names)
+    hub: dict[str, Any] = next(filter(None, configs), {})
+    hub = (hub.get("image_converter") or {"config": hub})["config"]
+    if hub.get("scale") is not None and "variance" not in hub:
+        scale, offset = hub["scale"], hub.get("offset") or 0.0
+        return Pixels(*(tuple(np.atleast_1d(each).tolist()) for each in (scale, offset)))
+    transformers = _values(folder / "preprocessor_config.json")
+    timm = _values(folder / CONFIG).get("pretrained_cfg", {})
+    told: Any = (
+        (hub.get("mean"), np.sqrt(hub.get("variance", ())).tolist()),  # KerasHub's before 0.20
+        (transformers.get("image_mean"), transformers.get("image_std")),
+        (timm.get("mean"), timm.get("std")),
+    )
+    found = (standardized(*each) for each in told if all(each))
+    return next(found, FAMILIES.get(kind, UNKNOWN).pixels)
+
+
+def _values(file: Path) -> dict[str, Any]:
+    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.is_file() else {}
 
 
 def _plain(numbers: Mapping[str, Any], where: str) -> dict[str, Any]:
@@ -324,7 +333,7 @@ def _arrays(folder: Path, text: str) -> list[np.ndarray]:
             found = [folder / name for name in WEIGHTS if (folder / name).is_file()]
             if not found:
                 raise FileNotFoundError(f"there is no {' and no '.join(WEIGHTS)}")
-            whole.load_weights(str(found[0]))
+            weight_files.read_keras(whole, found[0])
         else:
             whole = _hub().models.Backbone.from_preset(str(folder))
     except ConfigError:
@@ -362,25 +371,25 @@ def write(source: str, output: Path) -> dict[str, Any]:
     preset = find(source)
     keras.utils.set_random_seed(0)
     made = network(preset, None, "backbone")
-    parts: dict[str, Any] = {
-        CONFIG: {
-            "module": "keras_hub.models",
-            "class_name": preset.kind,
-            "config": dict(preset.numbers),
-            "registered_name": f"keras_hub>{preset.kind}",
-        },
-        RANDOM: {"of": source, "seed": 0, "written_by": "python -m pipeline preset"},
-    }
-    if preset.pixels:
-        parts["image_converter.json"] = {
-            "class_name": "ImageConverter",
-            "registered_name": "keras_hub>ImageConverter",
-            "config": preset.pixels._asdict(),
-        }
     with writing(output):
-        output.mkdir(parents=True, exist_ok=True)
-        for name, values in parts.items():
-            (output / name).write_text(json.dumps(values, indent=1), encoding="utf-8")
+        for name, text in _files(preset, source).items():
+            (output / name).parent.mkdir(parents=True, exist_ok=True)
+            (output / name).write_text(text, encoding="utf-8")
         made.save_weights(str(output / WEIGHTS[0]))
     count = int(sum(np.prod(one.shape) for one in made.weights))
     return {"source": source, "kind": preset.kind, "parameters": count, "output": str(output)}
+
+
+def _files(preset: Preset, source: str) -> dict[str, str]:
+    """Return the files of a preset beside its weights, as KerasHub names them."""
+    hub = {"module": "keras_hub.models", "class_name": preset.kind}
+    named = {"registered_name": f"keras_hub>{preset.kind}", "config": dict(preset.numbers)}
+    marked = {"of": source, "seed": 0, "written_by": "python -m pipeline preset"}
+    files = {CONFIG: json.dumps({**hub, **named}), RANDOM: json.dumps(marked)}
+    if preset.pixels:
+        files["image_converter.json"] = json.dumps({"config": preset.pixels._asdict()})
+    if preset.kind == "RobertaBackbone":  # a tokenizer of single bytes, with RoBERTa's marks
+        pieces = ["<s>", "<pad>", "</s>", "<unk>", *map(chr, BYTES), "<mask>"]
+        places = {piece: place for place, piece in enumerate(pieces)}
+        files |= {f"{ASSETS}/vocabulary.json": json.dumps(places), f"{ASSETS}/merges.txt": ""}
+    return files

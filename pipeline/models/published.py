@@ -12,10 +12,11 @@ weights, so that inference needs no preset, no internet and no library of downlo
 """
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from itertools import count, zip_longest
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,11 +24,12 @@ from keras import layers
 
 from pipeline.config import Config, rules
 from pipeline.errors import ConfigError
-from pipeline.models import backbones, presets
+from pipeline.models import backbones, presets, weight_files
 from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM, Frozen
 from pipeline.models.families import Pixels
 from pipeline.models.layer_tree import descendants
 from pipeline.models.presets import Preset
+from pipeline.models.weight_files import FILES, Names
 
 NAME = "published"  # of the model
 Show = Callable[[str], None]
@@ -35,13 +37,16 @@ Networks = Mapping[str, Preset]
 
 
 class _Build(NamedTuple):
-    """What `backbone` finds while a model is built: the networks by source, and names for them."""
+    """What `backbone` and `begin` find while a model is built: the networks by source, names for
+    them, and the files of weights.
+    """
 
     networks: Networks
     names: Iterator[str]
+    files: Sequence[str]
 
 
-NOTHING = _Build({}, iter(()))
+NOTHING = _Build({}, iter(()), ())
 _building: ContextVar[_Build] = ContextVar("building")
 
 
@@ -49,6 +54,10 @@ def sources(config: Config) -> tuple[str, ...]:
     """Return the presets that a config names; none for a network of keras.applications."""
     if config.model in BACKBONES:
         return ()
+    return tuple(name for name in _given(config) if not name.endswith(FILES))
+
+
+def _given(config: Config) -> tuple[str, ...]:
     return tuple(name for name in rules.as_tuple(config.pretrained) if name)
 
 
@@ -58,7 +67,7 @@ def networks(config: Config) -> Networks:
     Raises:
         ConfigError: if one is neither here nor well known, or the model takes no such source.
     """
-    given, names = rules.as_tuple(config.pretrained), sources(config)
+    given, names = _given(config), sources(config)
     if config.model in BACKBONES:
         folders = [name for name in given if presets.is_preset(name)]
         if folders or len(given) > 1:
@@ -83,27 +92,34 @@ def carried(manifest: Mapping[str, Any]) -> Networks:
 
 
 @contextmanager
-def building(given: Networks) -> Iterator[None]:
-    """Let `backbone` build these networks."""
+def building(config: Config, given: Networks) -> Iterator[None]:
+    """Let `backbone` build these networks of a config."""
     names = (f"backbone_{number}" if number > 1 else "backbone" for number in count(1))
-    before = _building.set(_Build(given, names))
+    before = _building.set(_Build(given, names, _files(config)))
     try:
         yield
     finally:
         _building.reset(before)
 
 
-def refuse_unused(model: Any, given: Networks) -> None:
-    """Refuse a model that leaves out a network whose weights the config names.
+def _files(config: Config) -> list[str]:
+    if config.model in BACKBONES:
+        return []
+    return [name for name in _given(config) if name.endswith(FILES)]
+
+
+def refuse_unused(model: Any, config: Config) -> None:
+    """Refuse a model that leaves out weights which the config names.
 
     Raises:
         ValueError: names it, and the call that builds it.
     """
-    unused = given.keys() - {source for source, _ in _begun(model)}
+    unused = {*sources(config), *_files(config)} - {source for source, _ in _begun(model)}
     if unused:
         raise ValueError(
             f"pretrained names {', '.join(map(repr, sorted(unused)))}, which no layer begins with;"
-            " call backbone(images) of pipeline.models.published in the model's function"
+            " call backbone(images) of pipeline.models.published in the model's function, or for a"
+            " file begin(network)"
         )
 
 
@@ -138,14 +154,39 @@ def backbone(
     if source not in given:
         expected = ", ".join(map(repr, given)) or "none: set Config.pretrained"
         raise ValueError(f"backbone(…, {source!r}): pretrained has {expected}")
-    preset, images, shape = given[source], not isinstance(inputs, Mapping), None
-    if images and preset.shape is not None:
-        inputs = inputs if prepared else _prepared(inputs, preset)
+    preset, name, shape = given[source], next(build.names), None
+    if preset.shape is not None and not isinstance(inputs, Mapping):
+        inputs = inputs if prepared else _prepared(inputs, preset, f"{name}_prepared")
         shape = tuple(inputs.shape[1:])
-    network = presets.network(preset, shape, next(build.names))
+    network = presets.network(preset, shape, name)
     network.relay_source = source
     Frozen(not trainable, batchnorm_momentum).set(network)
     return network({next(iter(network.input)): inputs} if _by_name(network, inputs) else inputs)
+
+
+def begin(
+    network: Any, source: str = "", *, names: Names | None = None, torch: bool = False
+) -> None:
+    """Let a network of your own begin with the file that `Config.pretrained` names.
+
+    Args:
+        network: a Keras model, all of whose weights the file has.
+        source: the file that is meant, where `pretrained` has several.
+        names: the name in a .safetensors file of each weight, by its name here, as
+            "block1/conv/kernel"; None: the same.
+        torch: whether that file has PyTorch's order of axes.
+
+    Raises:
+        ValueError: if `pretrained` has no such file.
+    """
+    files = _building.get(NOTHING).files
+    source = source or next(iter(files), "")
+    if source not in files:
+        raise ValueError(
+            f"begin(network, {source!r}): pretrained has the files {list(files)}; expected one that"
+            f" ends in {' or '.join(FILES)}"
+        )
+    network.relay_source, network.relay_names, network.relay_torch = source, names, torch
 
 
 def _by_name(network: Any, inputs: Any) -> bool:
@@ -206,7 +247,7 @@ def published(
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
-def _prepared(images: Any, preset: Preset) -> Any:
+def _prepared(images: Any, preset: Preset, name: str) -> Any:
     """Return images as the network takes them, in float32 under every policy.
 
     A custom function gets bytes divided by 255, under some policies in bfloat16, which has too few
@@ -223,9 +264,8 @@ def _prepared(images: Any, preset: Preset) -> Any:
         unit = 1.0
     elif isinstance(layer, layers.Rescaling) and layer.name.endswith("_to_unit"):
         images, unit = layer.input, 1.0
-    return backbones.prepared(
-        images, Pixels(tuple(unit * each for each in pixels.scale), pixels.offset)
-    )
+    factors = Pixels(tuple(unit * each for each in pixels.scale), pixels.offset)
+    return backbones.prepared(images, factors, name)
 
 
 def require(config: Config) -> None:
@@ -239,6 +279,16 @@ def require(config: Config) -> None:
     if not config.init_from:
         for source in networks(config):
             presets.arrays(source)
+        for source in _files(config):
+            _file(source)
+
+
+def _file(source: str) -> Path:
+    """Return where a file of weights is."""
+    place = presets.place(source)
+    if place is None or not place.is_file():
+        raise presets.missing(source)
+    return place
 
 
 def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[str, Any]]:
@@ -260,28 +310,35 @@ def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[s
         return [origin]
     origins = []
     for source, network in _begun(model):
-        arrays, preset = presets.arrays(source), given[source]
-        shapes = [array.shape for array in arrays]
-        if shapes != (wanted := [tuple(one.shape) for one in network.weights]):
-            differing = ((a, b) for a, b in zip_longest(shapes, wanted) if a != b)
-            pair = next(differing)
-            raise ConfigError(
-                f"pretrained={source!r}: its weights do not fit {preset.kind} for these images:"
-                f" {pair[0]} there and {pair[1]} here.\nSet data.height and data.width to"
-                f" {preset.shape}, or take another preset."
-            )
+        preset, kind, licence, random = given.get(source), network.name, "yours to know", False
+        if preset is None:
+            names, torch = network.relay_names, network.relay_torch
+            arrays = weight_files.arrays(network, _file(source), names, torch=torch)
+        else:
+            arrays, kind, licence = presets.arrays(source), preset.kind, preset.family.licence
+            random = preset.random
+        _refuse_other_shapes(source, network, arrays)
         network.set_weights(arrays)
         digest = hashlib.sha256()
         for array in arrays:
             digest.update(np.ascontiguousarray(array).data)
-        numbers = f"{preset.kind}, {sum(map(np.size, arrays)):,} parameters"
-        show(f"Starting from {source} ({numbers}; licence: {preset.family.licence})")
-        if preset.random:
+        numbers = sum(map(np.size, arrays))
+        show(f"Starting from {source} ({kind}, {numbers:,} parameters; licence: {licence})")
+        if random:
             show(f"Warning: the weights of {source} are random: the preset is for rehearsals")
-        origins.append(
-            {"source": source, "arrays_sha256": digest.hexdigest(), "random": preset.random}
-        )
+        origins.append({"source": source, "arrays_sha256": digest.hexdigest(), "random": random})
     return origins
+
+
+def _refuse_other_shapes(source: str, network: Any, arrays: Sequence[np.ndarray]) -> None:
+    there, here = [array.shape for array in arrays], [tuple(one.shape) for one in network.weights]
+    if there != here:
+        wrong = next(pair for pair in zip_longest(there, here) if pair[0] != pair[1])
+        raise ConfigError(
+            f"pretrained={source!r}: its weights do not fit {network.name} for these inputs:"
+            f" {wrong[0]} there and {wrong[1]} here.\nSet data.height and data.width as the preset"
+            " has them, or take another preset."
+        )
 
 
 def _begun(model: Any) -> list[tuple[str, Any]]:

@@ -37,8 +37,14 @@ def _add_keys(keys: dict[int, str], layer: Any, place: str, path: str) -> None:
         place: of the layer, with a dot at its end; "" of the model.
         path: its name and those of the layers that hold it, each with a slash; "" of the model.
     """
-    inner = [child for child in children(layer) if child.weights]
-    theirs = {id(weight) for child in inner for weight in child.weights}
+    # A layer that a model holds by a second name too has no place of its own there: versions of
+    # Keras differ in whether they count it.
+    inner, theirs = [], set[int]()
+    for child in children(layer):
+        held = {id(weight) for weight in child.weights}
+        if held - theirs - keys.keys():
+            inner.append(child)
+        theirs |= held
     weights = [weight for weight in layer.weights if id(weight) not in theirs]
     names = _distinct(_name(weight, "variable") for weight in weights)
     for number, (weight, name) in enumerate(zip(weights, names, strict=True)):

@@ -19,11 +19,13 @@ class Counts:
         parameters: weights, moving statistics included.
         trainable: those that are trained.
         operations: as XLA counts them, without a convolution's taps beyond the edge.
+        normalizes: whether BatchNorm normalizes images together; else a step splits anywhere.
     """
 
     parameters: int
     trainable: int
     operations: float
+    normalizes: bool = True
 
     @property
     def state(self) -> int:
@@ -53,7 +55,7 @@ def of(config: Config) -> Counts:
     """
     import jax
 
-    from pipeline.models import architectures
+    from pipeline.models import architectures, group_layers
 
     model = architectures.build(config)
     trainable, other = model.trainable_variables, model.non_trainable_variables
@@ -73,4 +75,5 @@ def of(config: Config) -> Counts:
         int(counted["total"]),
         int(counted["trainable"]),
         passes(config) * float(cost.get("flops", math.nan)),
+        group_layers.normalizes(model),
     )

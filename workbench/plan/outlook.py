@@ -209,7 +209,7 @@ def told(plain: Outlook, work: Work, found: Compiled | None, why: str = "") -> O
     total = epoch.times(config.epochs * (config.folds or 1)).plus(STARTS + COMPILES)
     micro, smaller = None, ""
     if fits is False and law:
-        micro, smaller = _smaller(config, plain.share, part, core.memory, law)
+        micro, smaller = _smaller(work, plain.share, part, core.memory, law)
     refused = "its compiler refuses this batch" if own and own.refused else ""
     waits = _waits(host, runtime.cpus, config.data.noun)
     return replace(
@@ -263,17 +263,18 @@ def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval,
     return laws.expected(least).at_least(CALL), PRIOR, ""
 
 
-def _smaller(
-    config: Config, share: int, part: int, memory: float, law: AffineLaw
-) -> tuple[int, str]:
+def _smaller(work: Work, share: int, part: int, memory: float, law: AffineLaw) -> tuple[int, str]:
     """Return which micro-batch of a core fits, 0 if none does, and what to change.
 
     Args:
         share: images of a core. part: those of one pass.
         memory: bytes of a core. law: those that a pass takes.
     """
-    data, room = config.data, law.most(memory)
-    group = min(config.batchnorm_batch or config.optimizer.base_batch, config.batch)
+    config, room = work.config, law.most(memory)
+    data, together = config.data, config.batchnorm_batch or config.optimizer.base_batch
+    # A custom loss may compare the rows of a group, too.
+    grouped = work.counts.normalizes or config.loss not in ("", "focal")
+    group = min(together, config.batch) if grouped else 1
     sizes = (size for size in range(group, part, group) if share % size == 0)
     if micro := max((size for size in sizes if size <= room), default=0):
         return micro, f"set micro_batch={micro}"

@@ -179,7 +179,8 @@ def _smaller_images(config: Config) -> dict[str, int]:
         smaller = {"data.height": height, "data.width": width}
         try:
             short = with_changes(config, smaller)
-            if custom_code.functions(config):
+            # These may take images of one size alone.
+            if custom_code.functions(config) or config.model == "published":
                 from pipeline.models import architectures
 
                 architectures.build(short)

@@ -21,6 +21,7 @@ UNUSUAL = replace(
     baseline=Baseline(model="ß\u2028", metric="accuracy", score=-0.1, error=1e-9, rows=7),
     class_weights={"é": 0.1},
     model_options={"width": 3, "x": True, "of": "text"},
+    pretrained=("keras/vit/keras/vit_base_patch16_224_imagenet/4", "owner/slug/a.weights.h5"),
     optimizer=replace(DIGITS.optimizer, name="sgd", base_rate=1 / 3, clip_norm=0.1),
 )
 # JSON has no tuples; several columns and folders come back as what they were.
@@ -78,6 +79,7 @@ BAD = [
             "batch": (0, 12.5, True, 2**40),
             "data": ({"height": 8}, None),
             "model_options": (3, None, {"width": None}),
+            "pretrained": ((), None, 5, ("a/b", None)),
             "precision": ("float16",),
             "batchnorm_momentum": (1.0,),
             "target": ("ranking",),
@@ -255,3 +257,10 @@ def test_a_config_that_may_not_be_read_is_named(tmp_path: Path, unreadable):
 
     with unreadable(path), pytest.raises(ConfigError, match=r"mine\.py .*PermissionError"):
         load(str(path))
+
+
+def test_the_models_of_kaggle_are_known_by_their_names():
+    sources = (vit := "keras/vit/keras/vit_base/4", "hf://a/b", "owner/slug/file.h5", "a/b/c/d/e")
+    assert replace(DIGITS, pretrained=sources).kaggle_models == (vit,)
+    assert replace(DIGITS, pretrained=vit).kaggle_models == (vit,)
+    assert DIGITS.kaggle_models == ()

@@ -1,5 +1,9 @@
-"""A published network of KerasHub in a custom model, as docs/published-networks.md has it."""
+"""Networks of KerasHub itself: those that are well known, and the text of
+docs/published-networks.md. What needs no KerasHub is in tests/pipeline/models/test_published.py.
+"""
 
+import json
+import math
 import os
 import re
 import subprocess
@@ -7,44 +11,60 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pandas as pd
 import pytest
 
 from localkaggle import competitions
 from pipeline import config as configs
-from pipeline.train import training
+from pipeline.models import presets
+from pipeline.models.families import KNOWN
+from pipeline.train import custom_check, training
+from tests.pipeline.handmade import without_numbers
 
 ROOT = Path(__file__).resolve().parents[3]
-HERE = "data/dinov3-small"
 hub = pytest.importorskip("keras_hub", reason="needs keras-hub: pip install -e '.[hub]'")
+ROBERTA = {
+    "vocabulary_size": 300, "num_layers": 2, "hidden_dim": 16, "num_heads": 2,
+    "intermediate_dim": 32, "max_sequence_length": 128,
+}  # fmt: skip
 
 
-def test_a_run_begins_with_a_preset_and_infers_without_it(tmp_path):
-    """The head alone was trained; the artifact has the weights, and the config the sizes. Without
-    the preset a training would begin with random weights.
-    """
+# One of each class is quick.
+QUICK = {known.kind: name for name, known in reversed(KNOWN.items())}.values()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in QUICK)) for name in KNOWN],
+)
+def test_a_well_known_network_has_the_published_number_of_parameters(name):
+    known = KNOWN[name]
+    with without_numbers():
+        made = presets.network(presets.find(f"{name}/1"), None, "backbone")
+
+    assert sum(math.prod(one.shape) for one in made.weights) == known.parameters
+
+
+def test_a_network_of_texts_infers_with_the_tokenizer_of_its_artifact(tmp_path):
+    """The example of the page, with a small preset; TensorFlow infers, without the preset."""
     page = (ROOT / "docs" / "published-networks.md").read_text()
-    code = re.findall(r"```python\n(.*?)```", page, re.DOTALL)[0]
-    path, place, out = tmp_path / "digits_dinov3.py", tmp_path / "preset", tmp_path / "out"
-    path.write_text(code.replace(HERE, str(place)))
-    sizes = {
-        "patch_size": 8, "num_layers": 2, "hidden_dim": 32, "num_heads": 2, "intermediate_dim": 64,
-    }  # fmt: skip
-    hub.models.DINOV3Backbone(**sizes, image_shape=(64, 64, 3)).save_to_preset(str(place))
-    competitions.EMBEDDED["digits"]().write(tmp_path / "digits")
+    code = next(
+        each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "BPE" in each
+    )
+    path, out, numbers = tmp_path / "reviews_roberta.py", tmp_path / "out", tmp_path / "numbers"
+    numbers.mkdir()
+    named = {"class_name": "RobertaBackbone", "registered_name": "keras_hub>RobertaBackbone"}
+    (numbers / presets.CONFIG).write_text(json.dumps({**named, "config": ROBERTA}))
+    presets.write(str(numbers), tmp_path / "preset")
+    path.write_text(code.replace("keras/roberta/keras/roberta_base_en/3", str(tmp_path / "preset")))
+    competitions.EMBEDDED["reviews"]().write(tmp_path / "reviews")
     config = configs.load(str(path))
-    short = replace(config, epochs=1, warmup_epochs=0, model_options={"frozen": True})
+    short = replace(config, epochs=1, optimizer=replace(config.optimizer, base_rate=1e-3))
 
-    training.train(short, tmp_path / "digits", out, show=str)
+    training.train(short, tmp_path / "reviews", out, check=custom_check.check, show=str)
+    (tmp_path / "preset").rename(tmp_path / "away")
 
-    preset = hub.models.DINOV3Backbone.from_preset(str(place), image_shape=(32, 32, 3))
-    with np.load(out / "artifact" / "weights.npz") as arrays:
-        found = list(arrays.values())
-    for array in map(np.asarray, preset.weights):
-        assert any(array.shape == one.shape and np.array_equal(array, one) for one in found)
-    place.rename(tmp_path / "away")
-    words = ["--config", path, "--input", tmp_path / "digits", "--artifact", out / "artifact"]
+    words = ["--config", path, "--input", tmp_path / "reviews", "--artifact", out / "artifact"]
     done = subprocess.run(
         [sys.executable, "-m", "pipeline", "infer", *words, "--output", tmp_path / "inferred"],
         cwd=ROOT,
@@ -53,8 +73,6 @@ def test_a_run_begins_with_a_preset_and_infers_without_it(tmp_path):
         text=True,
     )
     assert done.returncode == 0, done.stderr[-2000:]
-    ids = pd.read_csv(tmp_path / "digits" / "sample_submission.csv", dtype=str)["id"]
+    ids = pd.read_csv(tmp_path / "reviews" / "sample_submission.csv", dtype=str)["id"]
     table = pd.read_csv(tmp_path / "inferred" / "submission.csv", dtype=str)
     assert table["id"].tolist() == ids.tolist()
-    with pytest.raises(Exception, match="no preset in any of"):
-        training.train(config, tmp_path / "digits", tmp_path / "again", show=str)

@@ -376,6 +376,17 @@ def test_a_micro_batch_that_is_advised_has_whole_groups_and_fits(room, groups, s
     assert one.fits or one.micro_batch or "batchnorm_batch" in one.why or "height=" in one.why
 
 
+def test_a_network_without_batchnorm_gets_any_micro_batch_and_no_advice_on_its_groups():
+    """A group of 256 rows does not fit into a core of 16 GB; 100 rows do."""
+    config = replace(load("cifar100_wrn"), batch=2048, batchnorm_batch=256)
+    found, own = step(256 * 1.6e8, refused="too large"), Counts(0, 0, 1.0, normalizes=False)
+
+    one, other = (on("tpu-v5e-8", config, found, counts=each) for each in (own, Counts(0, 0, 1.0)))
+
+    assert "batchnorm_batch" not in one.why and one.micro_batch == 64
+    assert "batchnorm_batch" in other.why and not other.micro_batch
+
+
 def test_a_step_that_its_compiler_refuses_gets_smaller_micro_batches_though_it_seems_to_fit():
     config = replace(load("cifar100_wrn"), batchnorm_batch=32)
 

@@ -12,6 +12,7 @@ from pipeline import config as configs
 from pipeline.config import Config, rehearsal
 from pipeline.errors import PipelineError
 from pipeline.train import learning_rate, session
+from tests.pipeline.models.test_published import SIZES, hub, preset  # noqa: F401 - a fixture
 from workbench.plan import probe
 from workbench.rehearse import short_run
 
@@ -126,6 +127,16 @@ def test_published_weights_that_no_session_can_fetch_are_random_and_it_says_so()
     assert "random weights" in plan.lines[0]
     plan, *_ = short_run.plans(published, 957, 500, 3600.0, internet=True)
     assert not [name for name in plan.changes if name.startswith("model_options")]
+
+
+@pytest.mark.usefixtures("hub")
+def test_a_network_that_takes_one_size_gets_no_smaller_images(tmp_path: Path) -> None:
+    one_size = {**SIZES["ViTBackbone"], "image_shape": [192, 192, 3]}
+    source, digits = preset(tmp_path, "ViTBackbone", one_size), configs.load("digits_mobilenet")
+    large = replace(digits.data, height=192, width=192)
+    config = replace(digits, model="published", model_options={}, pretrained=source, data=large)
+    plan = next(short_run.plans(config, 957, 500, 3600.0))
+    assert "data.height" not in plan.changes
 
 
 def test_a_session_says_each_change_and_kaggle_changes_nothing(monkeypatch, capsys) -> None:

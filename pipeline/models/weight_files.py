@@ -1,0 +1,105 @@
+"""Files of weights for a custom network: .weights.h5 of Keras, and .safetensors. Both hold arrays
+and names alone; no pickle is read.
+"""
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax.numpy as jnp
+import keras
+import numpy as np
+
+from pipeline.errors import ConfigError
+from pipeline.models import weight_names
+from pipeline.models.layer_tree import descendants
+
+FILES = (".weights.h5", ".safetensors")
+Names = Callable[[str], str]
+# What a .safetensors file calls them: github.com/huggingface/safetensors, read 2026-11-28.
+DTYPES = {"F64": "float64", "F32": "float32", "F16": "float16", "BF16": "bfloat16"}
+
+
+def read_keras(network: Any, path: Path) -> None:
+    """Set all weights of a network from a file of Keras.
+
+    Raises:
+        ValueError: if the file lacks one, which Keras would leave as it is.
+    """
+    for one in network.weights:
+        if "float" in one.dtype:
+            one.assign(np.full(one.shape, np.nan))
+    network.load_weights(str(path))
+    left = [one.path for one in network.weights if np.isnan(np.asarray(one)).any()]
+    if left:
+        raise ValueError(f"{path.name} has no {left[0]} (and {len(left) - 1} others)")
+
+
+def arrays(network: Any, path: Path, names: Names | None, *, torch: bool) -> list[np.ndarray]:
+    """Return the arrays of a file in the order of a network's weights.
+
+    Args:
+        names: the name in a .safetensors file of a weight of the network, as "block1/conv/kernel";
+            None: the same.
+        torch: whether the file has them in PyTorch's order of axes.
+
+    Raises:
+        ConfigError: if one is missing, or has another shape.
+    """
+    try:
+        if path.name.endswith(FILES[0]):
+            copy = keras.models.clone_model(network)
+            read_keras(copy, path)
+            return [np.asarray(one) for one in copy.get_weights()]
+        return _of_safetensors(network, path, names, torch=torch)
+    except Exception as error:
+        raise ConfigError(
+            f"pretrained={str(path)!r} cannot be used: {type(error).__name__}:"
+            f" {str(error)[:500]}.\nExpected the weights of this network: as save_weights writes"
+            " them (….weights.h5), or a .safetensors file, for which begin(network, names=…,"
+            " torch=…) says how each weight is called there (docs/published-networks.md)."
+        ) from error
+
+
+def _of_safetensors(
+    network: Any, path: Path, names: Names | None, *, torch: bool
+) -> list[np.ndarray]:
+    given, found = _safetensors(path), []
+    keys = weight_names.keys(network)
+    depthwise = {
+        id(layer.kernel)
+        for layer in descendants(network)
+        if isinstance(layer, keras.layers.DepthwiseConv2D)
+    }
+    for one in network.weights:
+        here = weight_names.name(keys[id(one)])
+        there = names(here) if names else here
+        if there not in given:
+            known = ", ".join([*given][:8])
+            raise ValueError(f"it has no {there!r}, for {here!r}; it has {known} …")
+        array = given[there]
+        if torch and one.name == "kernel":
+            axes = {2: (1, 0), 4: (2, 3, 0, 1) if id(one) in depthwise else (2, 3, 1, 0)}
+            array = array.transpose(axes.get(array.ndim, range(array.ndim)))
+        if array.shape != tuple(one.shape):
+            raise ValueError(f"{there!r} has {array.shape}, and {here!r} has {tuple(one.shape)}")
+        found.append(array)
+    return found
+
+
+def _safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Return the arrays of a .safetensors file: after the length of a header in 8 bytes comes that
+    header, JSON with the type, the shape and the place of each array, and then their bytes.
+    """
+    content = np.memmap(path, np.uint8, "r")
+    size = int(content[:8].view("<u8")[0])
+    header = json.loads(content[8 : 8 + size].tobytes())
+    arrays = {}
+    for name, each in header.items():
+        if name != "__metadata__" and each["dtype"] in DTYPES:
+            start, end = (8 + size + place for place in each["data_offsets"])
+            dtype = jnp.dtype(DTYPES[each["dtype"]])
+            array = content[start:end].copy().view(dtype).reshape(each["shape"])
+            arrays[name] = array.astype(np.float32)
+    return arrays

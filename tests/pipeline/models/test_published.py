@@ -1,0 +1,403 @@
+"""Networks of KerasHub begin with what their preset holds, and inference builds them without it.
+
+Where KerasHub is not installed, tests/standin takes its place.
+"""
+
+import importlib.util
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import h5py
+import keras
+import numpy as np
+import pytest
+
+from pipeline import artifact
+from pipeline import config as configs
+from pipeline.errors import ConfigError
+from pipeline.infer import inference
+from pipeline.models import architectures, presets, published, weight_files, weight_names
+from pipeline.models.families import AROUND_ZERO, IMAGENET, KNOWN
+from pipeline.models.layer_tree import descendants
+from pipeline.train import learning_rate, optimizer, training
+from tests.small_competition import write_competition
+
+pytestmark = pytest.mark.usefixtures("hub")
+STANDIN = Path(__file__).resolve().parents[2] / "standin"
+DINOV3 = "keras/dinov3/keras/dinov3_vit_small_lvd1689m/1"
+PATCHES = {
+    "patch_size": 8, "num_layers": 1, "num_heads": 2, "hidden_dim": 16, "image_shape": [32, 32, 3],
+}  # fmt: skip
+SIZES = {
+    "DINOV3Backbone": {**PATCHES, "intermediate_dim": 16},
+    "ViTBackbone": {**PATCHES, "mlp_dim": 16},
+    "EfficientNetBackbone": {
+        **{
+            name: values[:2] if isinstance(values, list) else values
+            for name, values in KNOWN[
+                "keras/efficientnet/keras/efficientnet2_rw_s_ra2_imagenet"
+            ].numbers.items()
+        },
+        "stackwise_num_repeats": [1, 1],
+        "stackwise_input_filters": [8, 8],
+        "stackwise_output_filters": [8, 16],
+        "num_features": 32,
+    },
+    "RobertaBackbone": {
+        "vocabulary_size": 20, "num_layers": 1, "num_heads": 2, "hidden_dim": 16,
+        "intermediate_dim": 16, "max_sequence_length": 8,
+    },
+}  # fmt: skip
+
+
+@pytest.fixture
+def hub(monkeypatch):
+    """KerasHub, or what stands in for it."""
+    if importlib.util.find_spec("keras_hub") is None:
+        monkeypatch.syspath_prepend(str(STANDIN))
+    yield
+    if str(STANDIN) in str(getattr(sys.modules.get("keras_hub"), "__file__", "")):
+        del sys.modules["keras_hub"]
+
+
+def preset(folder, kind="DINOV3Backbone", numbers=None):
+    """Write a preset of random weights that passes for a published one; return its name."""
+    source = folder / "numbers"
+    source.mkdir(parents=True)
+    config = {
+        "module": "keras_hub.src.models.some.file",
+        "class_name": kind,
+        "config": {**(numbers or SIZES[kind]), "name": "x", "dtype": {"class_name": "DTypePolicy"}},
+        "registered_name": f"keras_hub>{kind}",
+    }
+    (source / presets.CONFIG).write_text(json.dumps(config))
+    presets.write(str(source), folder / "preset")
+    (folder / "preset" / presets.RANDOM).unlink()
+    return str(folder / "preset")
+
+
+@pytest.fixture
+def asked(tiny):
+    """A config for images of 32 x 32 with the model "published"."""
+    data = replace(tiny.data, height=32, width=32, resize="stretch", crop_padding=0)
+    return replace(tiny, model="published", model_options={}, data=data, epochs=1, warmup_epochs=0)
+
+
+def custom(tmp_path, asked, body, **fields):
+    """Return a config whose own function builds the model."""
+    path = tmp_path / "leaves.py"
+    path.write_text(
+        "from keras import layers\nfrom pipeline.config import *\n"
+        "from pipeline.models.published import backbone\n"
+        f"def made(images, num_classes, batchnorm_momentum):\n    {body}\n"
+        "CONFIG = Config(name='leaves', competition='leaves',"
+        " data=Data(height=32, width=32, channels=3),"
+        " model='made', num_classes=4, batch=8, epochs=1, warmup_epochs=0,"
+        " optimizer=Optimizer(name='adam', base_rate=1e-3, base_batch=8))\n"
+    )
+    return replace(configs.load(str(path)), data=asked.data, **fields)
+
+
+def begun(config, show=str):
+    """Return the model that a training begins with."""
+    given = published.networks(config)
+    model = architectures.build(config, networks=given)
+    return model, published.load(model, config, given, show)
+
+
+def networks(model):
+    return [layer for layer in descendants(model) if hasattr(layer, "relay_source")]
+
+
+def equal(network, source):
+    return all(map(np.array_equal, network.get_weights(), presets.arrays(source)))
+
+
+def test_a_run_begins_with_a_preset_and_infers_without_it(asked, tmp_path):
+    """Frozen, its arrays are in the artifact to the bit."""
+    folder = write_competition(tmp_path / "competition", train=40)
+    source, lines = preset(tmp_path / "a"), []
+    config = replace(asked, pretrained=source, model_options={"backbone_rate": 0.0})
+
+    run = training.train(config, folder, tmp_path / "out", show=lines.append)
+    wanted = presets.arrays(source)
+    Path(source).rename(tmp_path / "away")
+
+    assert any("Starting from" in line and "DINOv3 License" in line for line in lines)
+    assert run.manifest["pretrained"][0]["source"] == source
+    loaded = artifact.load(tmp_path / "out" / "artifact")
+    assert all(map(np.array_equal, list(loaded.weights.values())[: len(wanted)], wanted))
+    inference.infer(loaded, folder, tmp_path / "inferred", show=str)
+    assert (tmp_path / "inferred" / "submission.csv").is_file()
+
+
+@pytest.mark.parametrize("kind", [kind for kind in SIZES if kind != "RobertaBackbone"])
+def test_each_family_begins_with_its_preset(asked, tmp_path, kind):
+    model, _ = begun(replace(asked, pretrained=(source := preset(tmp_path, kind))))
+
+    (network,) = networks(model)
+    assert equal(network, source) and type(network).__name__ == kind
+    assert model.output_shape == (None, 4)
+    frozen = [one for one in descendants(model) if isinstance(one, keras.layers.BatchNormalization)]
+    assert bool(frozen) == (kind == "EfficientNetBackbone")
+    assert not any(layer.trainable for layer in frozen)
+
+
+def test_a_model_of_two_networks_begins_with_both(asked, tmp_path):
+    one, other = preset(tmp_path / "a"), preset(tmp_path / "b", "ViTBackbone")
+    body = f"""a, b = backbone(images)[:, 0], backbone(images, {other!r}, trainable=False)[:, 0]
+    return layers.Dense(num_classes)(layers.Concatenate()([a, b]))"""
+
+    model, origins = begun(custom(tmp_path, asked, body, pretrained=(one, other)))
+
+    first, second = networks(model)
+    assert equal(first, one) and equal(second, other)
+    assert first.trainable_weights and not second.trainable_weights
+    assert [each["source"] for each in origins] == [one, other]
+
+
+def test_a_network_of_texts_begins_with_its_preset(asked, tmp_path):
+    source = preset(tmp_path, "RobertaBackbone")
+    body = """flat = layers.Flatten()(images)[:, :8]
+    tokens = {"token_ids": flat * 0, "padding_mask": flat * 0 + 1}
+    return layers.Dense(num_classes)(backbone(tokens)[:, 0])"""
+
+    model, _ = begun(custom(tmp_path, asked, body, pretrained=source))
+
+    assert equal(networks(model)[0], source)
+
+
+@pytest.mark.parametrize("channels", [1, 3])
+def test_pixels_are_prepared_as_the_preset_says_else_as_its_family_does(asked, tmp_path, channels):
+    source, data = preset(tmp_path), replace(asked.data, channels=channels)
+    file = Path(source) / "image_converter.json"
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, channels), np.uint8)
+    config = replace(asked, pretrained=source, data=data)
+    for pixels in (IMAGENET, AROUND_ZERO):
+        file.write_text(json.dumps({"config": pixels._asdict()}))
+        body = "return layers.Dense(num_classes)(backbone(images)[:, 0])"
+        for each in (config, custom(tmp_path, config, body, pretrained=source)):
+            model, _ = begun(each)
+
+            found = keras.Model(model.input, model.get_layer("backbone_prepared").output)(images)
+
+            wanted = images * np.float32(pixels.scale) + np.float32(pixels.offset)
+            assert np.allclose(found, wanted, atol=1e-5) and found.shape[-1] == 3
+    file.unlink()
+    assert presets.find(source).pixels == IMAGENET
+    theirs = {"image_mean": [0.5] * 3, "image_std": [0.25] * 3}  # of transformers
+    (file.parent / "preprocessor_config.json").write_text(json.dumps(theirs))
+    assert presets.find(source).pixels == ((4 / 255,) * 3, (-2.0,) * 3)
+
+
+def test_the_backbone_s_rate_is_that_of_all_but_the_head(asked, tmp_path):
+    options = {"backbone_rate": 0.1}
+    config = replace(asked, pretrained=preset(tmp_path), model_options=options)
+    model = architectures.build(config)
+
+    factors = optimizer.learning_rate_factors(model, config)
+
+    assert factors[-2:] == [1.0, 1.0] and {*factors[:-2]} == {0.1}
+    assert learning_rate.apply(config, 40)
+
+
+def test_a_preset_is_found_where_it_is_mounted_and_in_the_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("LOCALKAGGLE_ROOT", str(tmp_path / "kaggle"))
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "cache"))
+    made = Path(preset(tmp_path))
+    inputs = tmp_path / "kaggle" / "input"
+    places = {
+        inputs / "models" / DINOV3: DINOV3,
+        tmp_path / "cache" / "models" / DINOV3: DINOV3,
+        inputs / "datasets" / "someone" / "weights": "someone/weights",
+        inputs / "datasets" / "someone" / "more" / "dinov3": "someone/more/dinov3",
+    }
+    for place, source in places.items():
+        place.parent.mkdir(parents=True)
+        made.rename(place)
+
+        assert presets.place(source) == place and presets.arrays(source)
+
+        place.rename(made)
+    assert presets.place(DINOV3) is None
+
+
+def test_a_well_known_network_is_built_without_its_preset_and_not_trained(asked, tmp_path):
+    """As `plan` and `check` do; the message has the commands."""
+    known = replace(asked, pretrained=DINOV3)
+    assert presets.find(DINOV3).numbers["hidden_dim"] == 384
+
+    with pytest.raises(ConfigError) as error:
+        training.train(known, tmp_path / "nothing", tmp_path / "out", show=str)
+
+    assert f"python -m pipeline preset {DINOV3} --output" in str(error.value)
+    assert f"invoke dry-run --model {DINOV3}=" in str(error.value)
+    assert f"kagglehub.model_download('{DINOV3}')" in str(error.value)
+
+
+def test_random_weights_are_marked_and_the_same_again(asked, tmp_path):
+    source, lines = preset(tmp_path), []
+    for name in ("one", "two"):
+        presets.write(source, tmp_path / name)
+
+    _, origins = begun(replace(asked, pretrained=str(tmp_path / "one")), lines.append)
+
+    assert origins[0]["random"] and any("are random" in line for line in lines)
+    one, two = (presets.arrays(str(tmp_path / name)) for name in ("one", "two"))
+    assert all(map(np.array_equal, one, two))
+    with pytest.raises(ConfigError, match="holds a preset already"):
+        presets.write(source, Path(source))
+
+
+def save_file(arrays, path):
+    """Write a .safetensors file, by its specification."""
+    header, content = {"__metadata__": {"format": "pt"}}, b""
+    for name, each in arrays.items():
+        place = [len(content), len(content) + each.nbytes]
+        header[name] = {"dtype": "F32", "shape": each.shape, "data_offsets": place}
+        content += each.tobytes()
+    text = json.dumps(header).encode()
+    path.write_bytes(len(text).to_bytes(8, "little") + text + content)
+
+
+BODY = """network = keras.Sequential([layers.Flatten(), layers.Dense(8), layers.Dense(8)])
+    network.build((None, 32, 32, 3))
+    begin(network{})
+    return layers.Dense(num_classes)(network(images))"""
+
+
+def test_a_network_of_one_s_own_begins_with_a_file(asked, tmp_path):
+    """Of Keras, of the same names, or of PyTorch's names and order of axes."""
+    head = "import keras\n    from pipeline.models.published import begin\n    "
+    network = keras.Sequential(
+        [keras.layers.Flatten(), keras.layers.Dense(8), keras.layers.Dense(8)]
+    )
+    network.build((None, 32, 32, 3))
+    wanted = network.get_weights()
+    network.save_weights(tmp_path / "a.weights.h5")
+    parts = ("dense/kernel", "dense/bias", "dense_1/kernel", "dense_1/bias")
+    save_file(dict(zip(parts, wanted, strict=True)), tmp_path / "b.safetensors")
+    turned = {
+        name.replace("/", "."): each.T.copy() for name, each in zip(parts, wanted, strict=True)
+    }
+    save_file(turned, tmp_path / "c.safetensors")
+    ways = {
+        "a.weights.h5": "",
+        "b.safetensors": "",
+        "c.safetensors": ", names=lambda name: name.replace('/', '.'), torch=True",
+    }
+    for name, options in ways.items():
+        body, path = head + BODY.format(options), str(tmp_path / name)
+
+        model, origins = begun(custom(tmp_path, asked, body, pretrained=path))
+
+        assert all(map(np.array_equal, networks(model)[0].get_weights(), wanted))
+        assert origins[0]["source"] == path
+    with pytest.raises(ConfigError, match=r"it has no 'dense/kernel'"):
+        begun(custom(tmp_path, asked, head + BODY.format(""), pretrained=path))
+
+
+def changed(source, change):
+    """Change the config.json of a preset."""
+    path = Path(source) / presets.CONFIG
+    config = json.loads(path.read_text())
+    change(config)
+    path.write_text(json.dumps(config))
+
+
+LAMBDA = {"class_name": "Lambda", "module": "keras.layers", "config": {"function": "x"}}
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda config: config.update(class_name="NoSuchBackbone"), "has no network"),
+        (lambda config: config["config"].update(extra=LAMBDA), "holds 'Lambda'; expected numbers"),
+        (lambda config: config["config"].update(extra=[LAMBDA]), "holds 'Lambda'"),
+        (lambda config: config.pop("config"), "Expected a preset as KerasHub's"),
+    ],
+)
+def test_a_preset_of_anything_but_numbers_is_refused(asked, tmp_path, change, said):
+    changed(source := preset(tmp_path), change)
+
+    with pytest.raises(ConfigError, match=said):
+        architectures.build(replace(asked, pretrained=source))
+
+
+def test_weights_of_other_sizes_are_refused(asked, tmp_path):
+    changed(source := preset(tmp_path), lambda config: config["config"].update(hidden_dim=24))
+
+    with pytest.raises(ConfigError, match="weights of the preset in"):
+        published.require(replace(asked, pretrained=source))
+
+
+class Blocks(keras.layers.Layer):
+    """A layer that holds lists of layers within a list."""
+
+    def __init__(self, **more):
+        super().__init__(**more)
+        self.blocks = [[keras.layers.Dense(2)], [keras.layers.Dense(2)]]
+
+    def build(self, shape):
+        """Make the weights of both."""
+        for (block,) in self.blocks:
+            block.build(shape)
+
+    def call(self, x):
+        """Return what the last one gives."""
+        return self.blocks[1][0](self.blocks[0][0](x))
+
+
+def test_weights_that_a_file_lacks_are_refused_and_not_drawn(tmp_path):
+    """Of lists within a list Keras only warns."""
+    start = keras.Input((2,))
+    network, path = keras.Model(start, Blocks()(start)), tmp_path / "a.weights.h5"
+    network.save_weights(path)
+    with h5py.File(path, "a") as file:
+        groups = []
+        file.visit(lambda name: groups.append(name) if name.endswith("/container") else None)
+        for name in groups:  # some versions of Keras write none
+            del file[name]
+
+    with pytest.raises(ValueError, match=r"has no .* others"):
+        weight_files.read_keras(network, path)
+
+
+class Twice(keras.Model):
+    """A model that holds a part of a layer by a name of its own, as RoBERTa's does."""
+
+    def __init__(self):
+        start, self.blocks = keras.Input((2,)), Blocks()
+        self.first = self.blocks.blocks[0][0]
+        self.head = keras.layers.Dense(2)
+        super().__init__(start, self.head(self.blocks(start)))
+
+
+def test_a_layer_that_is_held_by_a_second_name_has_one_place():
+    """Some versions of Keras count it twice."""
+    places = [key.split(" ")[0] for key in weight_names.keys(Twice()).values()]
+
+    assert places == ["0.0.0", "0.0.1", "0.1.0", "0.1.1", "1.0", "1.1"]
+
+
+def test_a_network_that_learned_places_takes_images_of_its_size_alone(asked, tmp_path):
+    config = replace(asked, pretrained=preset(tmp_path, "ViTBackbone"))
+    with pytest.raises(ConfigError, match="takes images of 32x32 pixels"):
+        architectures.build(replace(config, data=replace(config.data, height=64, width=64)))
+
+
+@pytest.mark.parametrize(
+    ("model", "pretrained", "said"),
+    [
+        ("published", "", "pretrained has 0 presets"),
+        ("published", "imagenet", "it is for the networks of keras.applications"),
+        ("published", "no/such", "no folder with config.json"),
+        ("convnext_tiny", DINOV3, "For a preset set model='published'"),
+        ("mlp", DINOV3, "no layer begins with; call backbone"),
+    ],
+)
+def test_what_a_model_cannot_begin_with_is_refused(asked, model, pretrained, said):
+    with pytest.raises(ConfigError, match=said):
+        architectures.build(replace(asked, model=model, pretrained=pretrained))
