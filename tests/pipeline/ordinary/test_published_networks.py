@@ -1,5 +1,5 @@
 """Networks of KerasHub itself: those that are well known, and the text of
-docs/published-networks.md. What needs no KerasHub is in tests/pipeline/models/test_published.py.
+docs/text.md. What needs no KerasHub is in tests/pipeline/models/test_published.py.
 """
 
 import json
@@ -47,7 +47,7 @@ def test_a_well_known_network_has_the_published_number_of_parameters(name):
 
 def test_a_network_of_texts_infers_with_the_tokenizer_of_its_artifact(tmp_path):
     """The example of the page, with a small preset; TensorFlow infers, without the preset."""
-    page = (ROOT / "docs" / "published-networks.md").read_text()
+    page = (ROOT / "docs" / "text.md").read_text()
     code = next(
         each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "BPE" in each
     )
