@@ -351,7 +351,7 @@ class Blocks(keras.layers.Layer):
 
 
 def test_weights_that_a_file_lacks_are_refused_and_not_drawn(tmp_path):
-    """Of lists within a list Keras only warns."""
+    """Of lists within a list some versions of Keras only warn."""
     start = keras.Input((2,))
     network, path = keras.Model(start, Blocks()(start)), tmp_path / "a.weights.h5"
     network.save_weights(path)
@@ -361,7 +361,7 @@ def test_weights_that_a_file_lacks_are_refused_and_not_drawn(tmp_path):
         for name in groups:  # some versions of Keras write none
             del file[name]
 
-    with pytest.raises(ValueError, match=r"has no .* others"):
+    with pytest.raises(ValueError, match=r"has no .* others|could not be loaded"):
         weight_files.read_keras(network, path)
 
 
