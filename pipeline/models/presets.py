@@ -142,13 +142,15 @@ def missing(source: str) -> ConfigError:
             " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained."
         )
     owner, model = source.split("/")[:2]
+    random = f"python -m pipeline preset {source} --output DIR\n"
     return ConfigError(
         f"pretrained={source!r} is not here: neither mounted below {inputs}/models nor in the cache"
         f" of kagglehub.\nAccept its licence on https://www.kaggle.com/models/{owner}/{model}."
-        " push-train then mounts it by itself. For a rehearsal write random weights, or download:\n"
-        f"python -m pipeline preset {source} --output PRESET   # then pretrained='PRESET', or\n"
-        f"invoke dry-run --model {source}=PRESET\n"
-        f"python -c \"import kagglehub; kagglehub.model_download('{source}')\""
+        " push-train then mounts it by itself. Here download it, or write random weights of a"
+        " well-known one and name the folder:\n"
+        f"python -c \"import kagglehub; kagglehub.model_download('{source}')\"\n"
+        f"{random if source.rpartition('/')[0] in KNOWN else ''}"
+        f"invoke dry-run --model {source}=DIR"
     )
 
 
