@@ -142,13 +142,15 @@ def missing(source: str) -> ConfigError:
             " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained."
         )
     owner, model = source.split("/")[:2]
+    random = f"python -m pipeline preset {source} --output DIR\n"
     return ConfigError(
         f"pretrained={source!r} is not here: neither mounted below {inputs}/models nor in the cache"
         f" of kagglehub.\nAccept its licence on https://www.kaggle.com/models/{owner}/{model}."
-        " push-train then mounts it by itself. For a rehearsal write random weights, or download:\n"
-        f"python -m pipeline preset {source} --output PRESET   # then pretrained='PRESET', or\n"
-        f"invoke dry-run --model {source}=PRESET\n"
-        f"python -c \"import kagglehub; kagglehub.model_download('{source}')\""
+        " push-train then mounts it by itself. Here download it, or write random weights of a"
+        " well-known one and name the folder:\n"
+        f"python -c \"import kagglehub; kagglehub.model_download('{source}')\"\n"
+        f"{random if source.rpartition('/')[0] in KNOWN else ''}"
+        f"invoke dry-run --model {source}=DIR"
     )
 
 
@@ -161,7 +163,7 @@ def find(source: str) -> Preset:
     folder = place(source)
     if folder is not None and folder.is_dir():
         return _read(folder, source)
-    known = KNOWN.get(source.rpartition("/")[0] if KAGGLE_MODEL.fullmatch(source) else source)
+    known = KNOWN.get(source.rpartition("/")[0])
     if folder is not None or known is None:
         raise missing(source)
     numbers = json.loads(json.dumps(known.numbers))
@@ -178,7 +180,7 @@ def _read(folder: Path, source: str) -> Preset:
         kind, numbers = config["class_name"], config["config"]
         if part := FAMILIES.get(kind, UNKNOWN).part:
             kind, numbers = numbers[part]["class_name"], numbers[part]["config"]
-        numbers = _plain(numbers, str(folder))
+        numbers = _plain(_completed(kind, numbers, source), str(folder))
         class_of(kind)
         return Preset(kind, numbers, _pixels(folder, kind), (folder / RANDOM).is_file())
     except ConfigError:
@@ -189,6 +191,15 @@ def _read(folder: Path, source: str) -> Preset:
             f" {error}.\nExpected a preset as KerasHub's save_to_preset writes it, or a model of"
             " transformers or timm that KerasHub converts. Correct the path, or download it again."
         ) from error
+
+
+def _completed(kind: str, numbers: Mapping[str, Any], source: str) -> dict[str, Any]:
+    """Return the numbers of a preset with those that KerasHub does not write (num_features of
+    EfficientNet, 0.26 to 0.29), as far as the preset is well known.
+    """
+    known = KNOWN.get(source.rpartition("/")[0])
+    theirs = known.numbers if known and known.kind == kind else {}
+    return {**theirs, **numbers}
 
 
 @functools.lru_cache(maxsize=8)
@@ -319,17 +330,17 @@ def arrays(source: str) -> list[np.ndarray]:
     folder = place(source)
     if folder is None or not folder.is_dir():
         raise missing(source)
-    return _arrays(folder, (folder / CONFIG).read_text(encoding="utf-8"))
+    return _arrays(folder, (folder / CONFIG).read_text(encoding="utf-8"), source)
 
 
 @functools.lru_cache(maxsize=2)  # each fold starts with them
-def _arrays(folder: Path, text: str) -> list[np.ndarray]:
+def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
     config = json.loads(text)
     try:
         if "registered_name" in config:
-            whole = class_of(config["class_name"]).from_config(
-                _plain(config["config"], str(folder))
-            )
+            kind = config["class_name"]
+            numbers = _plain(_completed(kind, config["config"], source), str(folder))
+            whole = class_of(kind).from_config(numbers)
             found = [folder / name for name in WEIGHTS if (folder / name).is_file()]
             if not found:
                 raise FileNotFoundError(f"there is no {' and no '.join(WEIGHTS)}")

@@ -11,6 +11,7 @@ import sys
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pandas as pd
 import pytest
 
@@ -43,6 +44,33 @@ def test_a_well_known_network_has_the_published_number_of_parameters(name):
         made = presets.network(presets.find(f"{name}/1"), None, "backbone")
 
     assert sum(math.prod(one.shape) for one in made.weights) == known.parameters
+
+
+def test_of_siglip_as_kerashub_writes_it_the_part_that_sees_images_is_taken(tmp_path):
+    models = hub.models
+    sees = models.SigLIPVisionEncoder(16, 32, 2, 2, 64, image_shape=(32, 32, 3), name="sees")
+    reads = models.SigLIPTextEncoder(20, 32, 32, 2, 2, 64, name="reads")
+    models.SigLIPBackbone(vision_encoder=sees, text_encoder=reads).save_to_preset(str(tmp_path))
+
+    found = presets.find(str(tmp_path))
+
+    assert found.kind == "SigLIPVisionEncoder" and found.shape == (32, 32, 3)
+    wanted = [np.asarray(one) for one in sees.get_weights()]
+    assert all(map(np.array_equal, presets.arrays(str(tmp_path)), wanted))
+    made = presets.network(found, (32, 32, 3), "backbone")
+    assert [tuple(one.shape) for one in made.weights] == [one.shape for one in wanted]
+
+
+def test_a_number_that_kerashub_does_not_write_is_known(tmp_path, monkeypatch):
+    """The features of EfficientNetV2, without which its weights do not fit."""
+    name = "keras/efficientnet/keras/efficientnet2_rw_s_ra2_imagenet"
+    monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path))
+    small = {"stackwise_num_repeats": [1] * 6, "stackwise_depth_coefficients": [1.0] * 6}
+    made = hub.models.EfficientNetBackbone(**{**KNOWN[name].numbers, **small})
+    made.save_to_preset(str(tmp_path / "models" / name / "1"))
+
+    assert all(map(np.array_equal, presets.arrays(f"{name}/1"), made.get_weights()))
+    assert presets.find(f"{name}/1").numbers["num_features"] == 1792
 
 
 def test_a_network_of_texts_infers_with_the_tokenizer_of_its_artifact(tmp_path):
