@@ -248,8 +248,8 @@ class Config(Checked):
     optimizer: Annotated[Optimizer, rules.instance(Optimizer)]
     batch: Annotated[int, whole(1, MOST_BATCH)]
     epochs: Annotated[int, whole(1, 10**6)]
-    num_classes: Annotated[int, whole(0, 10**6)] = 0
     pretrained: Annotated[str | tuple[str, ...], rules.one_or_more(rules.ANY_TEXT)] = ""
+    num_classes: Annotated[int, whole(0, 10**6)] = 0
     target: Annotated[str, choice(*TARGETS)] = "classes"
     # Its effect on the labels, their logarithm, is in the fingerprint of the data.
     metric: Annotated[str, rules.ANY_TEXT, FREE] = ""
