@@ -254,3 +254,16 @@ def test_boxes_in_a_coco_file_are_said_to_be_not_supported(tmp_path):
 
     with pytest.raises(DataError, match=r"has detection \(boxes\), in train\.json, which is not"):
         inspection.inspect(folder)
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_test_set_without_copies_of_a_training_set_that_is_full_of_them_is_named(apart, tmp_path):
+    """It was split off by what belongs together, so a random split scores too well."""
+    random = np.random.default_rng(0)
+    things = pd.DataFrame({"size": random.normal(size=60), "sold": random.normal(size=60)}).round(4)
+    rows = pd.concat([things, things])
+    rows = rows.sort_values("size") if apart else rows.sample(frac=1, random_state=0)
+
+    text, _ = said(columns(tmp_path, rows.reset_index(drop=True), 40))
+
+    assert ("lies on one side" in text) == apart

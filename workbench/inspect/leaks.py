@@ -73,7 +73,24 @@ def duplicates(
         elif one < count:
             found.append(Duplicate(one, other - count, True, near, False))
     _describe(found, inputs, findings)
+    _describe_split(found, inputs, findings)
     return tuple(found)
+
+
+def _describe_split(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
+    """Add a finding if the training set has far more copies of itself than the test set has of it:
+    then the two were not split at random.
+    """
+    train, test = len(inputs.train.rows), max(len(inputs.test.rows), 1)
+    ours = {place for pair in found if not pair.test for place in (pair.one, pair.other)}
+    within, across = len(ours) / train, len({pair.other for pair in found if pair.test}) / test
+    error = (within * (1 - within) * (1 / train + 1 / test)) ** 0.5
+    if within - across > SIGMAS * error:
+        text = f"{within:.1%} of the training examples have a copy among them, {across:.1%} of the "
+        text += "test examples do: it seems that what belongs together (an object, a person, a "
+        text += "place) lies on one side. A split here keeps copies together, but not what is less "
+        text += "alike, so validation scores may be too good: data.group_column names what belongs "
+        findings.warning("split", text + "together")
 
 
 def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
