@@ -32,7 +32,9 @@ SLUG = text(
     "the slug of kaggle.com/competitions/<slug>: 3 to 100 letters, digits and hyphens",
 )
 MODEL = text(r"[^\W\d]\w*", "a function of the config's file or pipeline/models/architectures.py")
-KAGGLE_MODEL = re.compile(r"(?:[\w.-]+/){4}[0-9]+")  # owner/model/framework/variation/version
+KAGGLE_MODEL = re.compile(
+    r"(?:\w[\w.-]*/){4}[1-9][0-9]*"
+)  # owner/model/framework/variation/version
 FUNCTION = text(r"([^\W\d]\w*)?", "a function of the config's own file (docs/custom-code.md)")
 SCHEDULE = text(r"[^\W\d]\w*", f"one of {', '.join(map(repr, SCHEDULES))}, or a custom function")
 OPTIONS = rules.mapping(

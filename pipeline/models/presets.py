@@ -21,7 +21,7 @@ from formats.errors import writing
 from pipeline.config.config import KAGGLE_MODEL
 from pipeline.errors import ConfigError
 from pipeline.models import weight_files
-from pipeline.models.families import FAMILIES, KNOWN, Family, Pixels, standardized
+from pipeline.models.families import FAMILIES, KNOWN, Family, Known, Pixels, standardized
 from pipeline.runtime import mounts
 
 CONFIG, WEIGHTS = "config.json", ("model.weights.h5", "model.weights.json")
@@ -85,11 +85,20 @@ def is_preset(text: str) -> bool:
     return bool(named) or os.path.isdir(text)  # noqa: PTH112 - Path.is_dir raises for a long name
 
 
-def place(source: str) -> Path | None:
+def _known(source: str) -> Known | None:
+    """Return what is known of a model of Kaggle, however its framework is written."""
+    return KNOWN.get(source.rpartition("/")[0].lower())
+
+
+def place(source: str, *, weights: bool = True) -> Path | None:
     """Return where the folder or file of a source lies; None if it is not here.
 
     A model of Kaggle lies where a notebook mounts it, or in kagglehub's cache; a dataset's folder
     or file where a notebook mounts it.
+
+    Args:
+        source: as in `Config.pretrained`.
+        weights: False: a folder of Hugging Face may be without them.
 
     Raises:
         ConfigError: if a model of Hugging Face cannot be fetched.
@@ -97,11 +106,12 @@ def place(source: str) -> Path | None:
     """
     inputs = mounts.root() / "input"
     if source.startswith(HUGGING_FACE):
-        return _of_hugging_face(source)
+        return _of_hugging_face(source, weights=weights)
     places: list[Path | None] = [Path(source).expanduser()]
     if KAGGLE_MODEL.fullmatch(source):
-        cache = os.environ.get("KAGGLEHUB_CACHE") or "~/.cache/kagglehub"
-        places = [*mounts.model(inputs, source), Path(cache).expanduser() / "models" / source]
+        home = os.environ.get("KAGGLEHUB_CACHE") or "~/.cache/kagglehub"
+        cache = Path(home).expanduser() / "models"
+        places += [*mounts.model(inputs, source), cache / source, cache / source.lower()]
     for one in places:
         if one and os.path.exists(one):  # noqa: PTH110 - Path.exists raises for a long name
             return one
@@ -112,21 +122,22 @@ def place(source: str) -> Path | None:
     return mounts.file(inputs, source)
 
 
-def _of_hugging_face(source: str) -> Path:
+def _of_hugging_face(source: str, *, weights: bool) -> Path:
     """Return the folder with a model of Hugging Face, from its cache or downloaded."""
-    from huggingface_hub import snapshot_download
-
-    # No pickles: neither .bin nor .pt.
-    wanted = ["*.json", "*.txt", "*.h5", "*.safetensors", "*.model", "assets/*"]
+    wanted = ["*.json", "*.txt", "*.model", "assets/*"]
+    if weights:  # no pickles: neither .bin nor .pt
+        wanted += ["*.h5", "*.safetensors"]
     try:
+        from huggingface_hub import snapshot_download
+
         name = source.removeprefix(HUGGING_FACE)
         return Path(snapshot_download(name, allow_patterns=wanted))
     except Exception as error:  # of the network, of the account, of the name
+        said, *_ = f"{type(error).__name__}: {error}".split("\n")
         raise ConfigError(
-            f"pretrained={source!r} cannot be fetched: {type(error).__name__}:"
-            f" {str(error).splitlines()[0][:300]}.\nIt needs the internet (train-tpu:"
-            " enable_internet; invoke dry-run --internet), and for some models a licence that"
-            " you accept on the page of Hugging Face. Or download the folder and name its path."
+            f"pretrained={source!r} cannot be fetched: {said[:300]}.\nIt needs the internet"
+            " (train-tpu: enable_internet; invoke dry-run --internet), and for some models a licence"
+            " that you accept on the page of Hugging Face. Or download the folder and name its path."
         ) from error
 
 
@@ -139,7 +150,8 @@ def missing(source: str) -> ConfigError:
             f" .safetensors file is there, nor in a mounted dataset. {mounts.listing(inputs)}.\n"
             "Expected a path, owner/slug or owner/slug/path of a dataset (write it into"
             ' "dataset_sources" of kernels/train-tpu/kernel-metadata.json), a model of Kaggle as'
-            " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained."
+            " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained. Of a"
+            " dataset's folder a copy has to lie here, too, at the same path below this folder."
         )
     owner, model = source.split("/")[:2]
     random = f"python -m pipeline preset {source} --output DIR\n"
@@ -147,9 +159,9 @@ def missing(source: str) -> ConfigError:
         f"pretrained={source!r} is not here: neither mounted below {inputs}/models nor in the cache"
         f" of kagglehub.\nAccept its licence on https://www.kaggle.com/models/{owner}/{model}."
         " push-train then mounts it by itself. Here download it, or write random weights of a"
-        " well-known one and name the folder:\n"
+        " well-known one; with pretrained='DIR' a training here takes them:\n"
         f"python -c \"import kagglehub; kagglehub.model_download('{source}')\"\n"
-        f"{random if source.rpartition('/')[0] in KNOWN else ''}"
+        f"{random if _known(source) else ''}"
         f"invoke dry-run --model {source}=DIR"
     )
 
@@ -160,10 +172,10 @@ def find(source: str) -> Preset:
     Raises:
         ConfigError: if there is neither, or the preset holds more than numbers.
     """
-    folder = place(source)
+    folder = place(source, weights=False)
     if folder is not None and folder.is_dir():
         return _read(folder, source)
-    known = KNOWN.get(source.rpartition("/")[0])
+    known = _known(source)
     if folder is not None or known is None:
         raise missing(source)
     numbers = json.loads(json.dumps(known.numbers))
@@ -197,7 +209,7 @@ def _completed(kind: str, numbers: Mapping[str, Any], source: str) -> dict[str, 
     """Return the numbers of a preset with those that KerasHub does not write (num_features of
     EfficientNet, 0.26 to 0.29), as far as the preset is well known.
     """
-    known = KNOWN.get(source.rpartition("/")[0])
+    known = _known(source)
     theirs = known.numbers if known and known.kind == kind else {}
     return {**theirs, **numbers}
 

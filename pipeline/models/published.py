@@ -12,6 +12,7 @@ weights, so that inference needs no preset, no internet and no library of downlo
 """
 
 import hashlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -30,6 +31,7 @@ from pipeline.models.families import Pixels
 from pipeline.models.layer_tree import descendants
 from pipeline.models.presets import Preset
 from pipeline.models.weight_files import FILES, Names
+from pipeline.runtime import devices, mounts
 
 NAME = "published"  # of the model
 Show = Callable[[str], None]
@@ -232,6 +234,8 @@ def published(
             f"{preset.kind} takes no images; write a model's function (docs/published-networks.md)"
         )
     momentum = frozen.batchnorm_momentum
+    if images.dtype != "uint8":
+        images = layers.Rescaling(1 / 255, name="pixels_to_unit")(images)
     x = backbone(images, trainable=not frozen.all, batchnorm_momentum=momentum)
     rank = len(x.shape)
     if rank == 4:
@@ -276,9 +280,16 @@ def require(config: Config) -> None:
         ConfigError: if there is no internet, no such preset or file, or one of another network.
     """
     backbones.published(config)
+    on_kaggle = (mounts.root() / "input").is_dir() and devices.LOCAL not in os.environ
     if not config.init_from:
         for source in networks(config):
             presets.arrays(source)
+            folder = presets.place(source)
+            if on_kaggle and folder is not None and (folder / presets.RANDOM).is_file():
+                raise ConfigError(
+                    f"pretrained={source!r} has random weights, made for rehearsals; expected the"
+                    " published ones, before a session is spent on them.\nMount these."
+                )
         for source in _files(config):
             _file(source)
 
@@ -328,6 +339,24 @@ def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[s
             show(f"Warning: the weights of {source} are random: the preset is for rehearsals")
         origins.append({"source": source, "arrays_sha256": digest.hexdigest(), "random": random})
     return origins
+
+
+def refuse_another(before: Sequence[Any], now: Sequence[Any]) -> None:
+    """Refuse a fold that begins with other published weights than the fold before it did in an
+    earlier session: a dataset or a page may have got a new version meanwhile.
+
+    Args:
+        before, now: as `load` returns them.
+
+    Raises:
+        ConfigError: if they differ.
+    """
+    if [*before] != [*now]:
+        names = ", ".join(one["source"] for one in now)
+        raise ConfigError(
+            f"pretrained={names!r} has other weights now than when the fold before this one began;"
+            " expected one for all folds.\nMount the earlier version, or begin again with --fresh."
+        )
 
 
 def _refuse_other_shapes(source: str, network: Any, arrays: Sequence[np.ndarray]) -> None:

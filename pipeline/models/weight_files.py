@@ -7,7 +7,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import jax.numpy as jnp
 import keras
 import numpy as np
 
@@ -92,6 +91,8 @@ def _safetensors(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of a .safetensors file: after the length of a header in 8 bytes comes that
     header, JSON with the type, the shape and the place of each array, and then their bytes.
     """
+    import jax.numpy as jnp  # here, since inference may have none
+
     content = np.memmap(path, np.uint8, "r")
     size = int(content[:8].view("<u8")[0])
     header = json.loads(content[8 : 8 + size].tobytes())

@@ -486,6 +486,8 @@ class Loop:
         found = changes(theirs["config"], ours["config"])
         if theirs["data"] != ours["data"]:
             found.append("the inputs or labels, or which of them validate")
+        if theirs["pretrained"] != ours["pretrained"]:
+            found.append("the published weights that it began with")
         if differing := self.compiled.layout.differing(arrays, self.state):
             found.append(f"the model or the optimizer, for example {', '.join(differing[:3])}")
         if self.score and metric and metric != self.score.metric.name:

@@ -274,6 +274,7 @@ class Training:
             loop.record.run_id, loop.record.devices = before.record.run_id, before.record.devices
             loop.record.micro_batch = before.record.micro_batch
             warm_start.refuse_another(before.record.init_from, loop.record.init_from)
+            published.refuse_another(before.record.origin["pretrained"], self.pretrained)
         status = loop.run(self._origin(number), session, max_steps=max_steps)
         if status == "complete":
             started = time.monotonic()
@@ -327,6 +328,7 @@ class Training:
             "data": folds.fingerprint(self.examples, self.pairs[number]),
             "precision": self.precision,
             "code": provenance_module.code(),
+            "pretrained": self.pretrained,
         }
         edit = "Give each the same --input, and the same version of this project."
         processes.refuse_differences("what they train on", origin, edit)

@@ -261,6 +261,7 @@ def test_a_config_that_may_not_be_read_is_named(tmp_path: Path, unreadable):
 
 def test_the_models_of_kaggle_are_known_by_their_names():
     sources = (vit := "keras/vit/keras/vit_base/4", "hf://a/b", "owner/slug/file.h5", "a/b/c/d/e")
+    sources += ("./presets/keras/vit/1", "../../../../1")
     assert replace(DIGITS, pretrained=sources).kaggle_models == (vit,)
     assert replace(DIGITS, pretrained=vit).kaggle_models == (vit,)
     assert DIGITS.kaggle_models == ()

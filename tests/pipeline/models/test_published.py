@@ -5,6 +5,8 @@ Where KerasHub is not installed, tests/standin takes its place.
 
 import importlib.util
 import json
+import os
+import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +18,8 @@ import pytest
 
 from pipeline import artifact
 from pipeline import config as configs
-from pipeline.errors import ConfigError
+from pipeline.config import Data
+from pipeline.errors import CheckpointError, ConfigError
 from pipeline.infer import inference
 from pipeline.models import architectures, presets, published, weight_files, weight_names
 from pipeline.models.families import AROUND_ZERO, IMAGENET, KNOWN
@@ -401,3 +404,44 @@ def test_a_network_that_learned_places_takes_images_of_its_size_alone(asked, tmp
 def test_what_a_model_cannot_begin_with_is_refused(asked, model, pretrained, said):
     with pytest.raises(ConfigError, match=said):
         architectures.build(replace(asked, model=model, pretrained=pretrained))
+
+
+def test_folds_and_sessions_begin_with_the_same_weights(asked, tmp_path):
+    """A dataset, or a page, may have got another version meanwhile."""
+    folder, out = write_competition(tmp_path / "competition", train=40), tmp_path / "out"
+    source = Path(preset(tmp_path / "a"))
+    config = replace(asked, pretrained=str(source), folds=2)
+    training.train(config, folder, out, max_steps=1)
+    with h5py.File(source / presets.WEIGHTS[0], "r+") as file:
+        file.visititems(
+            lambda _, one: one.write_direct(one[...] + 1) if isinstance(one, h5py.Dataset) else None
+        )
+    text = (source / presets.CONFIG).read_text()
+    (source / presets.CONFIG).write_text(f"{text} ")  # as another version is another folder
+
+    with pytest.raises(CheckpointError, match="the published weights that it began with"):
+        training.train(config, folder, out)
+
+
+def test_numbers_from_0_to_255_are_prepared_as_bytes_are(asked, tmp_path):
+    source, data = preset(tmp_path / "a"), asked.data
+    numbers = Data(kind="custom", custom_inputs={"image": ("float32", *data.shape)})
+    custom_kind = {"data": numbers, "read_training": "read", "read_test": "read"}
+    pixels = np.random.default_rng(0).integers(0, 256, (2, *data.shape)).astype(np.uint8)
+    found = []
+    for fields, given in (({}, pixels), (custom_kind, pixels.astype(np.float32))):
+        model, _ = begun(replace(asked, pretrained=source, **fields))
+        prepared = keras.Model(model.input, model.get_layer("backbone_prepared").output)
+        found.append(np.asarray(prepared(given)))
+
+    np.testing.assert_allclose(*found, atol=1e-5)
+
+
+def test_a_model_s_name_may_be_written_as_kaggle_writes_it():
+    assert presets.find(DINOV3.replace("/keras/", "/Keras/")) == presets.find(DINOV3)
+
+
+def test_inference_needs_no_jax():
+    code = "import sys; sys.modules['jax'] = None; import pipeline.infer.inference"
+    env = {**os.environ, "KERAS_BACKEND": "tensorflow"}
+    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=200)
