@@ -136,8 +136,9 @@ def _of_hugging_face(source: str, *, weights: bool) -> Path:
         said, *_ = f"{type(error).__name__}: {error}".split("\n")
         raise ConfigError(
             f"pretrained={source!r} cannot be fetched: {said[:300]}.\nIt needs the internet"
-            " (train-tpu: enable_internet; invoke dry-run --internet), and for some models a licence"
-            " that you accept on the page of Hugging Face. Or download the folder and name its path."
+            " (train-tpu: enable_internet; invoke dry-run --internet), and for some models a"
+            " licence that you accept on the page of Hugging Face. Or download the folder and name"
+            " its path."
         ) from error
 
 

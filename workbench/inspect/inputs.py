@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 
 from pipeline.config import Data
-from pipeline.data import duplicates, table_features
+from pipeline.data import duplicates, samples, table_features
 from pipeline.data.image_arrays import Source
 from pipeline.errors import DataError
 from workbench.inspect import columns
@@ -104,12 +104,15 @@ def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:
         tested: the test table has more than ids, which a competition with a sample has there.
     """
     labels, read = contents.labels, tested or contents.sample is None
+    ids = contents.ids or contents.sample_id
+    if contents.sample is None and contents.sample_id == samples.COUNTED:
+        ids = contents.sample_id  # the rows of the test table are counted
     train = {"train_csv": None if contents.source.class_folders else contents.train}
     return {
         **({} if contents.source.records else train),
         **({"test_csv": contents.test} if read and contents.test else {}),
         "sample_submission": contents.sample,
-        "id_column": contents.ids or contents.sample_id,
+        "id_column": ids,
         "label_column": labels if len(labels) > 1 else labels[0],
     }
 

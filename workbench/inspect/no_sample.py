@@ -70,10 +70,11 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
         if name := refusals.masks(
             whole_table, [one for one in columns if one in labels] or columns
         ):
-            what = (
-                f"{place / train} has masks as run lengths in {name!r}, without a sample submission"
+            raise DataError(
+                f"{place / train} has masks as run lengths in {name!r} (a segmentation), and there "
+                f"is no sample submission; expected one.\nWrite a CSV with the ids of the test "
+                f"pictures and a column {name!r}, and name it: --sample FILE"
             )
-            raise refusals.segmentation(what)
     if tested in headers:
         key, ids = _ids(place / tested, headers[tested], columns)
         absent = [name for name in columns if name not in headers[tested]]
@@ -122,7 +123,9 @@ def _ids(path: Path, header: Sequence[str], train: Sequence[str]) -> tuple[str, 
     """Return the column of ids of a test table and the ids: a column that is called so, or the
     first one if it has a text of its own in each row, else the numbers of the rows.
     """
-    likely = [name for name in header if IDS.search(name)]
+    likely = sorted(
+        (name for name in header if IDS.search(name)), key=lambda name: name.casefold() != COUNTED
+    )
     shared = [name for name in header[:1] if name and (name in train or not train)]
     table = csv_files.read(path, DataError, ADVICE, [*likely, *shared])
     for name in [*likely, *shared]:

@@ -37,10 +37,8 @@ def _data(contents: Contents, pictures: Data | None, **forms: Any) -> Data:
         pictures: that it reads.
         forms: custom_inputs, and custom_labels.
     """
-    fields: dict[str, Any] = {"test_csv": contents.test} if contents.test else {}
-    if pictures:
-        fields |= {name: getattr(pictures, name) for name in PLACES}
-    return Data(kind="custom", **inputs.base(contents), **fields, **forms)
+    places = {name: getattr(pictures, name) for name in PLACES} if pictures else {}
+    return Data(kind="custom", **inputs.base(contents, tested=True), **places, **forms)
 
 
 def _pictures(data: Data) -> Data:

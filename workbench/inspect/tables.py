@@ -164,6 +164,8 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
     asking = "the sample submission" if sample else test or "the test set"
     ids, why = _find_ids(labelled, wanted, files, held, asking)
     findings.chosen("ids", why)
+    if asked is not None and test is not None and ids not in (None, wanted.columns[0]):
+        _refuse_two_names(place / train, ids, test, str(wanted.columns[0]), headers[test])
     if masks and ids is not None:
         refusals.classes(place / train, labelled, ids, list(wanted.columns[1:]))
         labelled = labelled.groupby(ids, sort=False, as_index=False).agg(" ".join)
@@ -308,6 +310,18 @@ def _find_sample(files: Files, given: str) -> str | None:
     if any(SAMPLES.search(name) for name in files.ending(*folder.UNPACK)):
         files.refuse_packed("the sample submission", SAMPLES)
     return None
+
+
+def _refuse_two_names(train: Path, ids: str, test: str, theirs: str, header: Sequence[str]) -> None:
+    """Raise `DataError` if the test table calls its ids otherwise than the training table, where no
+    sample submission tells which name a submission has.
+    """
+    if theirs in header:
+        raise DataError(
+            f"{train} calls its ids {ids!r}, and {test} {theirs!r}; expected one name, since there "
+            "is no sample submission.\nRename one of them in a copy, or write a sample submission "
+            "and name it: --sample FILE"
+        )
 
 
 def _check_sample(path: Path, wanted: pd.DataFrame) -> None:

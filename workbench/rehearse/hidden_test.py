@@ -362,7 +362,8 @@ class HiddenTest:
         if test and not there:
             raise DataError(
                 f"data.{field.get(data.kind, 'test_csv')}={where!r}: {folder} has no test set"
-                f" there; expected one for the {len(ids):,} ids of {data.sample_submission}.\n"
+                f" there; expected one for the {len(ids):,} ids of"
+                f" {data.sample_submission or 'the test set'}.\n"
                 "Correct it in the config, or rehearse the folder without its sample submission."
             )
         return found
@@ -479,6 +480,7 @@ def _named_by(
             name = path.relative_to(folder / place).as_posix()
             while name not in known and "." in name.rpartition("/")[2]:
                 name = name.rpartition(".")[0]  # a.tar.gz may be of the id a
+            name = name if name in known else name.rpartition("/")[2]  # an id may name no folder
             if name in known and path.is_file():
                 found.setdefault(known[name], []).append(path.relative_to(folder).as_posix())
     return found

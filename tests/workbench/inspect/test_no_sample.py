@@ -57,6 +57,17 @@ def of_files(*, whole=False, test_table=False):
 FOLDERS = {
     "two classes": (of_table(), TEST_IDS, ["id", "sold"]),
     "ids of another name": (of_table(key="PassengerId"), TEST_IDS, ["PassengerId", "sold"]),
+    "no ids in the test set": (
+        of_table(key="ID") | {"test.csv": of_table(key="")["test.csv"]},
+        NUMBERS,
+        ["id", "sold"],
+    ),
+    "several columns of ids": (
+        of_table()
+        | {"test.csv": csv("user_id,id,size", *((7 * n, 1000 + n, n) for n in range(9)))},
+        TEST_IDS,
+        ["id", "sold"],
+    ),
     "texts as ids": (
         of_table(key="name", ids=lambda n: f"N{n}"),
         [f"N{name}" for name in TEST_IDS],
@@ -140,8 +151,12 @@ def test_of_several_classes_a_metric_of_probabilities_has_a_column_each(tmp_path
         ({"train.csv": table()["train.csv"]}, r"(?s)nothing is called test.*--test FILE"),
         (of_folders("test", "more/test"), r"test, more/test may be the test set|more/test, test"),
         (of_table(labels=("a", "b"), of=lambda n: [n, n]), r"(?s)2 columns .*a, b.*--label a"),
+        (
+            of_table(key="ID") | {"test.csv": of_table(key="Id")["test.csv"]},
+            r"(?s)train.csv calls its ids 'ID', and test.csv 'Id'.*\nRename one of them",
+        ),
     ],
-    ids=["no test set", "two test sets", "two columns"],
+    ids=["no test set", "two test sets", "two columns", "two names of the ids"],
 )
 def test_a_folder_that_does_not_tell_what_to_predict_is_refused(files, message, tmp_path):
     with pytest.raises(DataError, match=message):

@@ -13,6 +13,7 @@ from pipeline.data import dataset
 from pipeline.errors import DataError
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
+from pipeline.models import architectures
 from tests.e2e.made_folders import goods, masks, reviews
 from workbench.inspect import config_file, inspection, proposal
 from workbench.inspect.tables import Given
@@ -150,6 +151,17 @@ def test_columns_beside_pictures_are_read_where_they_help(tmp_path):
     table = pd.read_csv(folder / "train.csv")
     assert np.array_equal(numbers[:, 1] > 0, table["price"].isna())  # a missing one is marked
     assert abs(numbers[:, 0].mean()) < 1e-5 and (numbers[:, 2:].sum(axis=1) == 1).all()
+    assert architectures.build(config).output.shape == (None, config.outputs)
+
+
+def test_texts_need_no_sample_submission(tmp_path):
+    folder = reviews(tmp_path / "reviews")
+    (folder / "sample_submission.csv").unlink()
+
+    config, _ = written(folder)
+
+    assert (config.data.sample_submission, config.data.test_csv) == (None, "test.csv")
+    assert len(dataset.read_test(folder, config, dataset.read_training(folder, config).encoding))
 
 
 def test_pictures_are_read_alone_where_the_columns_add_nothing_or_the_user_says_so(tmp_path):
