@@ -4,7 +4,6 @@ submission.
 
 import json
 import os
-import re
 import shlex
 import subprocess
 import sys
@@ -53,14 +52,18 @@ def load(
 
 
 def _datasets(settings: "Config") -> tuple[str, ...]:
-    """Return owner/slug of each dataset that `pretrained` reads: of any path but one on Kaggle."""
+    """Return owner/slug of each dataset that `pretrained` reads: of any path but one on Kaggle. A
+    name without a slash is a path of this machine, which no dataset has.
+    """
     from pipeline.config import rules
 
     paths = [
-        name for name in rules.as_tuple(settings.pretrained) if name not in settings.kaggle_models
+        name
+        for name in rules.as_tuple(settings.pretrained)
+        if name not in ("", "imagenet", "none", *settings.kaggle_models)
+        and not name.startswith(("hf:", "/kaggle/"))
     ]
-    datasets = (re.match(r"(?!hf:|/kaggle/)[^/]*/[^/]+", path) for path in paths)
-    return tuple(dict.fromkeys(found[0] for found in datasets if found))
+    return tuple(dict.fromkeys("/".join(path.split("/")[:2]) for path in paths))
 
 
 def records(config: str, **more: Any) -> "Records":

@@ -11,6 +11,7 @@ from commands.project import in_a_process
 from deploy.errors import UsageError
 from deploy.project import KERNELS, Project
 
+RANDOM = "random_weights.json"  # in a preset that `python -m pipeline preset` wrote
 CACHE = "KAGGLEHUB_CACHE"  # the variable by which kagglehub finds its files, and the model side too
 
 
@@ -50,7 +51,8 @@ def gather(
     lines, cache = [], Path(os.environ.get(CACHE) or "~/.cache/kagglehub").expanduser()
     for name in mounted.values():
         place, cached = home / "models" / name, cache / "models" / name
-        found = folders.get(name.lower()) or (cached if cached.is_dir() else None)
+        ready = _whole(cached) if name in ours.models else cached.is_dir()
+        found = folders.get(name.lower()) or (cached if ready else None)
         if found is None and name not in ours.models:
             continue  # nobody knows what it holds: the push says that it is missing
         if found is None:
@@ -59,10 +61,19 @@ def gather(
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(found.resolve())
-            lines.append(f"{name} has the files in {found}")
+            random = " (random)" if (found / RANDOM).is_file() else ""
+            lines.append(f"{name} has the files in {found}{random}")
         folders[name.lower()] = place
     os.environ[CACHE] = str(home)
     return folders, tuple(lines)
+
+
+def _whole(preset: Path) -> bool:
+    """Return whether a folder has numbers and weights: KerasHub downloads file by file, and may
+    have asked for config.json alone.
+    """
+    weights = (*preset.glob("*.weights.h5"), *preset.glob("*.safetensors"))
+    return (preset / "config.json").is_file() and bool(weights)
 
 
 def _write_random(name: str, place: Path, python: str) -> None:

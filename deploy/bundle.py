@@ -334,14 +334,16 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
     elif expect and not members:
         mounted = [of("artifact" if infers else "checkpoint")]
     for needs in project.needs if trains else ():
-        if not any(f"{name}/".startswith(f"{needs}/") for name in listed):
+        is_dataset = "/" in needs  # else a path of this machine: no name mounts it
+        if not (is_dataset and any(f"{name}/".startswith(f"{needs}/") for name in listed)):
+            metadata = f"kernels/{kernel}/kernel-metadata.json"
+            edit = f'Write "dataset_sources": ["{needs}"] into {metadata}. '
             raise UsageError(
                 f"The config reads weights from the dataset {needs}, but {kernel} mounts"
                 f" {', '.join(listed) or 'no dataset'}; expected {needs}.\n"
-                f'Write "dataset_sources": ["{needs}"] into kernels/{kernel}/kernel-metadata.json.'
-                " If pretrained of the config means a path of this machine, make a dataset of it"
-                " first, and name it as owner/slug/path; a model of Kaggle is named as"
-                " owner/model/framework/variation/version."
+                f"{edit if is_dataset else ''}If pretrained of the config means a path of this"
+                " machine, make a dataset of it first, and name it as owner/slug/path; a model of"
+                " Kaggle is named as owner/model/framework/variation/version."
             )
     mounted += listed
     networks = [*code.metadata["model_sources"], *(project.models if trains else ())]

@@ -59,11 +59,11 @@ def pages(names: Iterable[str]) -> str:
 
 def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
     """Return once Kaggle shows this account each model that a kernel mounts. Where it does not tell
-    of one, a note says so.
+    of one, a note says so: a limited token may not ask, and yet push it. The push itself names a
+    model that is missing.
 
     Raises:
-        SourceMissing: if one is not there, or not for this account. Kaggle would start the run
-            without it.
+        SourceMissing: if one is not there. Kaggle would start the run without it.
         Denied: if Kaggle says that a licence is not accepted.
     """
     for name in names:
@@ -73,7 +73,7 @@ def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
             said = str(error).partition("\n")[0]
             if isinstance(error, Denied) and error.gate:
                 raise Denied(f"{error}\n{pages([name])}", error.gate) from error
-            if isinstance(error, Denied | NotFound):
+            if isinstance(error, NotFound):
                 raise SourceMissing(
                     f"{said}\n{kernel} mounts the model {name}; expected Kaggle to show it to"
                     f" {kaggle.username}. If it has a licence, accept it on its page, and run the"
@@ -81,4 +81,6 @@ def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
                     f" or model_sources in kernel-metadata.json.\n{pages([name])}",
                     ("model_sources",),
                 ) from error
+            if isinstance(error, Denied):  # its further lines say what may be the cause
+                said = f"{error}\n{pages([name])}"
             yield Note(f"Not known whether Kaggle has the model {name}: {said}")

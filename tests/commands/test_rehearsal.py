@@ -83,7 +83,10 @@ def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path):
         ("/kaggle/input/datasets/ann/vit/preset", (), ()),
         ("ann/vit", (), ("ann/vit",)),
         (("ann/vit/a.weights.h5", MODEL, "ann/vit/b.weights.h5"), (MODEL,), ("ann/vit",)),
-        ("/home/ann/preset", (), ("/home",)),  # a push refuses it: Kaggle does not have it
+        ("none", (), ()),
+        # A push refuses these: Kaggle does not have them.
+        ("/home/ann/preset", (), ("/home",)),
+        (("preset", "net.weights.h5"), (), ("preset", "net.weights.h5")),
     ],
 )
 def test_what_a_config_begins_with_is_mounted(tmp_path, pretrained, models, needs):
@@ -111,6 +114,8 @@ def test_a_rehearsal_takes_the_model_that_it_is_given_or_that_kagglehub_has(
     """What starts then finds it as in kagglehub's cache."""
     files = tmp_path / ("given" if given else f"cache/models/{MODEL}")
     files.mkdir(parents=True)
+    for name in ("config.json", "model.weights.h5"):
+        (files / name).touch()
 
     folders, lines = gathered(*[f"{MODEL.lower()}={files}"] * given)
 
@@ -120,8 +125,25 @@ def test_a_rehearsal_takes_the_model_that_it_is_given_or_that_kagglehub_has(
     assert Path(os.environ["KAGGLEHUB_CACHE"], "models", MODEL).samefile(files)
 
 
-def test_without_its_files_random_weights_stand_for_a_model(gathered, tmp_path):
-    """The Python that trains writes them."""
+@pytest.mark.parametrize("given", [True, False])
+def test_a_folder_with_random_weights_is_called_so(gathered, tmp_path, given):
+    """Else their score would count as that of the published ones."""
+    files = tmp_path / ("given" if given else f"cache/models/{MODEL}")
+    files.mkdir(parents=True)
+    for name in ("config.json", "model.safetensors", "random_weights.json"):
+        (files / name).touch()
+
+    _, lines = gathered(*[f"{MODEL}={files}"] * given)
+
+    assert lines == (f"{MODEL} has the files in {files} (random)",)
+
+
+@pytest.mark.parametrize("cached", ["", "config.json", "model.weights.h5"])
+def test_without_its_files_random_weights_stand_for_a_model(gathered, tmp_path, cached):
+    """The Python that trains writes them. KerasHub may have downloaded config.json alone."""
+    if cached:
+        (tmp_path / "cache/models" / MODEL).mkdir(parents=True)
+        (tmp_path / "cache/models" / MODEL / cached).touch()
     python = tmp_path / "python"
     python.write_text('#!/bin/sh\nmkdir -p "$6" && echo {} > "$6/config.json" && echo {}\n')
     python.chmod(0o700)

@@ -179,6 +179,8 @@ def test_what_is_handed_over_and_what_is_one_s_own_is_mounted(
     [
         # Else a machine would be waited for first; one that begins alike is another one.
         ([f"{OWN}-small"], {"needs": [OWN]}, f"mounts {OWN}-small; expected {OWN}"),
+        # A folder of this machine is no dataset, though its name be that of an owner.
+        ([OWN], {"needs": [OWN.split("/")[0]]}, "expected [^/]*\nIf pretrained .* make a dataset"),
         # A training begins with a dataset on Kaggle alone.
         ([], {"first_stage": "runs/out/artifact"}, "(?s)owner/slug.*init_from in the config"),
         # What is no list of datasets is refused with the file in which it stands.

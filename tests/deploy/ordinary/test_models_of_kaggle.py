@@ -50,12 +50,12 @@ def test_a_model_whose_licence_is_not_accepted_ends_a_push_before_its_session(li
     ]
 
 
-def test_a_model_that_kaggle_does_not_show_ends_a_push_before_its_session(live, ours):
-    """It may not exist, or have a licence: Kaggle answers alike."""
+def test_a_model_that_is_not_there_ends_a_push_before_its_session(live, ours):
     local, kaggle = live
+    local.faults.say("ListModelInstanceVersionFiles", ["404"])
 
     with pytest.raises(SourceMissing, match=f"(?s)pretrained in the config.*{PAGE}$") as told:
-        push(kaggle, replace(ours, models=[NAME.replace("/1", "/2")]))
+        push(kaggle, ours)
 
     assert (told.value.exit_code, sent(local)) == (2, 0)
 
@@ -66,6 +66,16 @@ def test_where_kaggle_does_not_tell_of_a_model_it_is_pushed_with_a_note(live, ou
 
     assert push(kaggle, ours, show=shown.append).version == 1
     assert any(line.startswith(f"Not known whether Kaggle has the model {NAME}") for line in shown)
+
+
+def test_a_token_that_may_not_ask_for_a_model_pushes_it_with_a_note(live, ours, shown):
+    """The note names the causes, and the page."""
+    local, kaggle = live
+    local.faults.say("ListModelInstanceVersionFiles", ["403"])
+
+    assert push(kaggle, ours, show=shown.append).version == 1
+    (note,) = [text for text in shown if text.startswith("Not known whether Kaggle has the model")]
+    assert "more rights" in note and note.endswith(PAGE)
 
 
 def test_a_push_that_kaggle_starts_without_a_model_names_its_page(live, ours, monkeypatch):
