@@ -98,6 +98,9 @@ class Competition:
             raise ScoringError("Submission has duplicate ids")
         if found != expected:
             raise ScoringError("Submission ids do not match those of the test set")
-        if any(not value.strip() for values in given.values() for value in values.values()):
-            raise ScoringError("Submission contains null values")
+        for column, values in given.items():
+            # A competition whose truth has empty texts (no mask) takes them.
+            takes_none = any(not value.strip() for value in self.solution[column].values())
+            if not takes_none and any(not value.strip() for value in values.values()):
+                raise ScoringError("Submission contains null values")
         return self.score(given, self.solution)

@@ -62,7 +62,7 @@ def dry_run(tmp_path_factory: pytest.TempPathFactory) -> Rehearsed:
     config = write_config(
         project.parent, optimizer=rate, batch=128, epochs=1000, model_options=options
     )
-    words = ["dry-run", "--config", config, "--input", folder, "--budget", "45s", "--json"]
+    words = ["dry-run", "--config", config, "--input", folder, "--budget", "90s", "--json"]
     process = subprocess.Popen(
         [sys.executable, "-m", "invoke", *map(str, words)],
         cwd=project,

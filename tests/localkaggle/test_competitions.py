@@ -6,6 +6,7 @@ import csv
 import io
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -112,6 +113,21 @@ MALFORMED = {
     "id,far,near\na,1,2\nb,1,1_000\n": "Column near must be a finite number, found '1_000'",
     "id,far,near\na,1,2\nb,1,\xe9\n": "The file is not a CSV: ",
 }
+
+
+def test_empty_texts_are_taken_where_the_truth_has_some(tmp_path):
+    """Run lengths of an empty mask."""
+    masks = {"far": {"a": "", "b": "1 2"}, "near": {"a": "3", "b": "4"}}
+    competition = replace(
+        PAIR, solution=masks, score=lambda given, _: float(given["far"]["b"] == "")
+    )
+    path = tmp_path / "submission.csv"
+
+    path.write_text("id,far,near\na,,3\nb,,4\n")
+    assert competition.judge(path) == 1.0
+    path.write_text("id,far,near\na,,\nb,,4\n")
+    with pytest.raises(ScoringError, match="null values"):
+        competition.judge(path)
 
 
 @pytest.mark.parametrize("text", MALFORMED)
