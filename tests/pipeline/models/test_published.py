@@ -444,4 +444,6 @@ def test_a_model_s_name_may_be_written_as_kaggle_writes_it():
 def test_inference_needs_no_jax():
     code = "import sys; sys.modules['jax'] = None; import pipeline.infer.inference"
     env = {**os.environ, "KERAS_BACKEND": "tensorflow"}
-    subprocess.run([sys.executable, "-c", code], env=env, check=True, timeout=200)
+    done = subprocess.run([sys.executable, "-c", code], env=env, timeout=200, capture_output=True)
+
+    assert done.returncode == 0, done.stderr.decode()
