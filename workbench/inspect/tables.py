@@ -8,7 +8,7 @@ labels, it is made of folders that are named after them, or of TFRecords.
 
 import os
 import re
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -32,11 +32,11 @@ from workbench.inspect.folder import (
     folded,
     shortened,
 )
+from workbench.inspect.no_sample import Headers
 from workbench.inspect.records import Records
 
 SAMPLES = re.compile("sample|submission", re.IGNORECASE)
 LABEL_ARRAYS = re.compile("label|target|(^|[-_])y([-_]|$)", re.IGNORECASE)
-Headers = Mapping[str, list[str]]  # names of columns by table
 
 
 @dataclass(frozen=True)
