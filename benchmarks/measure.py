@@ -65,6 +65,29 @@ class Table:
         return [*found, "", *([self.note, ""] if self.note else [])]
 
 
+@dataclass(frozen=True)
+class Rows:
+    """A table of what was computed once.
+
+    Attributes:
+        title: what is computed.
+        columns: their headings.
+        rows: a cell a column.
+        note: a sentence below the table, or nothing.
+    """
+
+    title: str
+    columns: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    note: str = ""
+
+    def lines(self) -> list[str]:
+        """Return the table in Markdown."""
+        cells = [self.columns, ["---"] * len(self.columns), *self.rows]
+        found = [f"**{self.title}**", "", *(f"| {' | '.join(row)} |" for row in cells), ""]
+        return [*found, *([self.note, ""] if self.note else [])]
+
+
 def shown(value: float) -> str:
     """Return a number with three digits.
 
@@ -120,7 +143,7 @@ def in_process(module: str, *words: object, **environment: str) -> Any:
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def write(name: str, title: str, tables: Sequence[Table], begun: float) -> None:
+def write(name: str, title: str, tables: Sequence[Table | Rows], begun: float) -> None:
     """Replace the section of that name, and put it in its place by the alphabet.
 
     Args:

@@ -9,6 +9,7 @@ import gc
 import os
 import secrets
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -117,6 +118,9 @@ def pytest_configure(config: pytest.Config) -> None:
         raise pytest.UsageError("--live is for tests/contract alone")
     slow = "slow" in str(config.option.markexpr).replace("not slow", "")
     settings.load_profile("fresh" if slow else "fixed")
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A shell starts background processes with Ctrl-C ignored, and their children inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # A worker has it from the process that started it.
     os.environ.setdefault("RELAY_TEST_SEED", str(secrets.randbelow(2**31) if slow else 20261125))
 

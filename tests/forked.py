@@ -2,7 +2,6 @@
 
 import multiprocessing
 import os
-import signal
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -26,8 +25,6 @@ def begun(log: Path, work: Callable[..., object], *arguments: Any) -> multiproce
 def _begin(
     log: Path, environment: Mapping[str, str], work: Callable[..., object], arguments: Any
 ) -> None:
-    # A shell starts background processes with Ctrl-C ignored, and their children inherit that.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
     os.environ.clear()
     os.environ.update(environment)
     file = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)

@@ -1,0 +1,92 @@
+"""What `python -m workbench plan --for tpu-v5e-8` says of published networks, at two sizes.
+
+The TPU's compiler says what a step takes of a core's memory. Times are those of the plan: from the
+operations and bytes of the compiled step, and not measured. It needs keras-hub and libtpu.
+"""
+
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from benchmarks.measure import Rows, in_process, write
+
+BATCH, EPOCHS, LABELLED = 256, 10, 11_111  # of which a tenth validates
+# {name: (model, pretrained); {} is the size}. ConvNeXt and EfficientNetV2 are those of
+# keras.applications: no preset's size binds them.
+NETWORKS = {
+    "DINOv3-B": ("published", "keras/dinov3/keras/dinov3_vit_base_lvd1689m/1"),
+    "DINOv3-L": ("published", "keras/dinov3/keras/dinov3_vit_large_lvd1689m/1"),
+    "SigLIP-B": ("published", "keras/siglip/keras/siglip_base_patch16_{}/1"),
+    "ConvNeXt-B": ("convnext_base", "imagenet"),
+    "EfficientNetV2-S": ("efficientnetv2s", "imagenet"),
+}
+SIDES = 224, 384
+COLUMNS = (
+    *("network", "pixels", "parameters", "memory of a core, GB", "fits", "a step, ms"),
+    *("ten epochs of 10,000 images, min", "compiled in, s"),
+)
+CONFIG = """from pipeline.config import Config, Data, Optimizer
+
+CONFIG = Config(
+    name={name!r},
+    competition="leaves",
+    num_classes=100,
+    data=Data(height={side}, width={side}, channels=3, labelled={labelled}),
+    model={model!r},
+    pretrained={pretrained!r},
+    optimizer=Optimizer(name="adamw", base_rate=1e-4, base_batch={batch}, weight_decay=0.05),
+    batch={batch},
+    epochs={epochs},
+    warmup_epochs=1,
+)
+"""
+
+
+def main() -> None:
+    """Plan each, and write the section."""
+    begun, rows = time.perf_counter(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for side in SIDES:
+            for network in NETWORKS:
+                rows.append([network, str(side), *planned(Path(folder), network, side)])
+                print(f"  {rows[-1]}", file=sys.stderr, flush=True)
+    title = f"Kaggle's TPU v5e-8, a batch of {BATCH}, AdamW, mixed_bfloat16"
+    note = (
+        "Memory: libtpu's compiler, of 16.9 GB. Times: least to most of what the compiled step's"
+        " operations and bytes allow, not measured; starting and compiling included. Where a step"
+        " does not fit, the micro-batch of a core that does is named."
+    )
+    write("published", "Published networks", [Rows(title, COLUMNS, rows, note)], begun)
+
+
+def planned(folder: Path, network: str, side: int) -> list[str]:
+    """Return the other cells of a row."""
+    model, pretrained = NETWORKS[network]
+    name = f"p{side}_{network.lower().replace('-', '_')}"
+    path = folder / f"{name}.py"
+    given = {"model": model, "pretrained": pretrained.format(side), "batch": BATCH}
+    path.write_text(CONFIG.format(name=name, side=side, labelled=LABELLED, epochs=EPOCHS, **given))
+    made: dict[str, Any] = in_process(
+        "workbench", "plan", "--config", path, "--for", "tpu-v5e-8", "--json"
+    )
+    one = made["outlooks"][0]
+    compiled, micro = one["compiled"], one["micro_batch"]
+
+    def interval(key: str, unit: float) -> str:
+        found = one[key]
+        return f"{found['least'] / unit:,.0f} to {found['most'] / unit:,.0f}" if found else ""
+
+    return [
+        f"{made['counts']['parameters'] / 1e6:.1f} M",
+        f"{one['memory'] / 1e9:.1f}" if one["memory"] else compiled["refused"][:80],
+        "yes" if one["fits"] else f"micro_batch={micro}" if micro else "no",
+        interval("step", 1e-3),
+        interval("total", 60),
+        f"{compiled['compile_seconds']:.0f}",
+    ]
+
+
+if __name__ == "__main__":
+    main()
