@@ -4,6 +4,7 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from localkaggle.competitions import EMBEDDED
@@ -69,6 +70,44 @@ def test_many_classes_are_found_by_their_neighbours(kind):
 
     assert found.model == baseline.NEIGHBOURS
     assert found.score > 0.5
+
+
+@pytest.mark.parametrize("kind", ["classes", "regression"])
+def test_a_forest_of_many_labels_stays_small(kind, monkeypatch):
+    """Each node holds a number for each label: without a limit 2,000 classes took 8 GB."""
+    monkeypatch.setattr(baseline, "MOST_BYTES", 1e6)
+    classes = kind == "classes"
+    labels = RANDOM.permutation(500) % 100 if classes else RANDOM.random((500, 100))
+
+    forest = baseline._forest(labels, 0, classes=classes).fit(RANDOM.random((500, 3)), labels)
+
+    size = sum(tree.tree_.value.nbytes for tree in forest.estimators_)
+    assert 0.5e6 < size <= 1e6
+
+
+def test_a_wide_table_and_texts_of_many_labels_give_a_sample(monkeypatch):
+    """So that a fit takes seconds and less than a gigabyte."""
+    labels = np.arange(300) % 3
+    known = Examples(
+        tuple(map(str, range(300))), coloured(labels), labels, Target("classes", tuple("abc"))
+    )
+    names = tuple(f"x{n}" for n in range(20))
+    table = replace(DIGITS, num_classes=3, data=Data(kind="table", numeric_columns=names))
+    rows = np.concatenate([RANDOM.random((300, 20)) + labels[:, None], np.zeros((300, 20))], axis=1)
+    texts = pd.Series([f"{2 * 'abc'[label]} word{n}" for n, label in enumerate(labels)])
+    terms = baseline.of_texts(texts, None)
+    own = {"read_training": "read_training", "read_test": "read_test"}
+    data = Data(kind="custom", custom_inputs={"terms": ("int32", 9)})
+    custom = replace(DIGITS, num_classes=3, data=data, **own)
+    monkeypatch.setattr(baseline, "MOST_NUMBERS", 200 * 40)
+    monkeypatch.setattr(baseline, "MOST_LINEAR", 3 * 100)
+    monkeypatch.setattr(baseline, "MOST_WEIGHTS", 3 * 3)
+
+    of_table = baseline.fit(table, replace(known, inputs=rows.astype(np.float32)))
+    of_texts = baseline.fit(custom, known, terms)
+
+    assert (of_table.rows, of_texts.rows) == (200, 100)
+    assert min(of_table.score, of_texts.score) > 0.95  # the terms that are frequent are kept
 
 
 def test_a_floor_of_labels_that_mean_nothing_is_chance():
