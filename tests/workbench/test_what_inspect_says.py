@@ -91,7 +91,7 @@ def test_masks_as_numbers_are_told_and_their_example_is_named(tmp_path):
 
     text = "\n".join(line.text for line in inspection.inspect(folder).findings)
 
-    assert "3 of 3 masks end beyond their pictures, for example that of p1" in text
+    assert "runs end beyond their picture in 3 of 3 masks, for example that of p1" in text
     assert "a mask for each of 5 pictures, 2 of them empty" in text and LONG[:99] not in text
 
 

@@ -261,7 +261,9 @@ def _forest(labels: np.ndarray, seed: int, *, classes: bool) -> Any:
     from sklearn import ensemble
 
     leaves = int(MOST_BYTES // (2 * TREES * 8 * _numbers(labels, classes=classes)))
-    limits = {"max_leaf_nodes": max(leaves, 2) if leaves < len(labels) else None}
+    limits: dict[str, Any] = {}
+    if leaves < len(labels):
+        limits["max_leaf_nodes"] = max(leaves, 2)
     if classes:
         return ensemble.RandomForestClassifier(TREES, n_jobs=-1, random_state=seed, **limits)
     limits["max_features"] = "sqrt"

@@ -14,13 +14,13 @@ import pandas as pd
 
 from pipeline.data import duplicates as copies
 from workbench.inspect.columns import CATEGORY, FEW, LEAST, NUMBER, REPEATS, Column, known, numbers
-from workbench.inspect.folder import Findings
+from workbench.inspect.folder import Findings, counted
 from workbench.inspect.inputs import Inputs
 from workbench.inspect.tables import Contents
 
 MOST_NEAR = 5_000  # images of a set that are compared with each other
 SIGMAS, SHUFFLES = 4.0, 20
-LABELLED = ("classes", "multilabel")  # targets of which two labels may contradict each other
+CONTRADICT = ("classes", "multilabel")  # targets of which two labels may contradict each other
 GROUPS = re.compile(
     "patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|"
     "location|record|video|family|house|camera",
@@ -69,7 +69,7 @@ def duplicates(
     for one, other, near in pairs:
         if other < count:
             differ = labels[train.rows[one]] != labels[train.rows[other]]
-            found.append(Duplicate(one, other, False, near, differ and kind in LABELLED))
+            found.append(Duplicate(one, other, False, near, differ and kind in CONTRADICT))
         elif one < count:
             found.append(Duplicate(one, other - count, True, near, False))
     _describe(found, inputs, findings)
@@ -106,13 +106,13 @@ def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) ->
         ids = ", ".join(f"{inputs.train.id(p.one)} and {other.id(p.other)}" for p in some[:3])
         how = "nearly the same picture" if near else f"the same {what}"
         if some and test:
-            text = f"{number:,} test examples have {how} as a training example: {ids}. A score on "
-            findings.warning("leak", f"{text}them shows memory, not skill")
+            text = f"{counted(number, 'test example')} with {how} as a training example: {ids}. A "
+            findings.warning("leak", f"{text}score on such shows memory, not skill")
         elif some:
-            text = f"{number:,} training examples have {how} as another one: {ids}; a split that "
-            text += "divides them makes validation scores too good"
+            text = f"{counted(number, 'training example')} with {how} as another one: {ids}; a "
+            text += "split that divides such pairs makes validation scores too good"
             if conflicting := sum(pair.conflicting for pair in some):
-                text += f". {conflicting:,} of these pairs have different labels"
+                text += f". {counted(conflicting, 'pair')} with different labels"
             findings.warning("duplicates", text)
 
 
@@ -139,11 +139,22 @@ def describe(
         sign = _sign_of_groups(name, table[name], contents.source.tested)
         if sign:
             text = f"{name!r}: {sign}. If rows with the same value are related (one patient, one "
-            text += f"scene), set data.group_column={name!r}"
-            for kind in ("numeric_columns", "categorical_columns", "date_columns"):
-                if name in getattr(inputs.data, kind):
-                    text += f", and take it out of {kind}"
+            text += f"scene), set data.group_column={name!r}{_taken_out(name, inputs)}"
             findings.unknown("groups", text)
+
+
+def _taken_out(name: str, inputs: Inputs) -> str:
+    """Return where the config has a column that becomes that of the groups, for a message."""
+    for field in ("numeric_columns", "categorical_columns", "date_columns"):
+        if name in getattr(inputs.data, field):
+            return f", and take it out of {field}"
+    values = inputs.reader.values if inputs.reader else {}
+    for constant, width in (("numbers", 2), ("categories", None)):  # of a template
+        if name in values.get(constant, ()):
+            width = width or len(values[constant][name])
+            text = f", take it out of {constant.upper()}, and {width} off the number of columns"
+            return f"{text} in custom_inputs"
+    return ""
 
 
 def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:

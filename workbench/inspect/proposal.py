@@ -23,7 +23,7 @@ from pipeline.errors import DataError, PipelineError
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
 from workbench.inspect import baseline, custom_recipes, images, recipes
-from workbench.inspect.folder import Findings
+from workbench.inspect.folder import Findings, counted
 from workbench.inspect.inspection import Inspection
 from workbench.inspect.recipes import Plan, Proposal, Speed, Task
 
@@ -163,7 +163,8 @@ def check(config: Config, found: Inspection, examples: Examples, findings: Findi
         findings.warning("split", line.removeprefix("Warning: "))
     text = (
         f"read with this config: {len(examples):,} examples, {len(pairs[0][1]):,} of them held "
-        f"out, {len(tests):,} to predict; a submission of {written:,} rows would be accepted"
+        f"out, {len(tests):,} to predict; a submission of {counted(written, 'row')} would be "
+        "accepted"
     )
     findings.found("checked", text)
 
@@ -190,13 +191,13 @@ def with_baseline(
         pixels = seen.pixels[[place_of[name] for name in examples.ids]]
         examples = replace(examples, inputs=pixels)
     try:
-        config = replace(config, baseline=baseline.fit(config, examples, beside))
+        known = baseline.fit(config, examples, beside)
     except DataError as error:
         findings.unknown("baseline", f"none: {str(error).splitlines()[0]}")
         return config
-    some, every = config.baseline.rows, len(examples)
-    drawn = f", of {every:,} at random" if some < every else ""
-    findings.found("baseline", f"{config.baseline}{drawn}; a model has to beat it")
+    config = replace(config, baseline=known)
+    drawn = f", of {len(examples):,} at random" if known.rows < len(examples) else ""
+    findings.found("baseline", f"{known}{drawn}; a model has to beat it")
     if config.data.kind == "table":
         _compare(config, found.contents.folder, examples, findings)
     return config

@@ -440,7 +440,8 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
     advice, path = "Set data.train_csv in the config.", folder / data.train_csv
     table = csv_files.read(path, DataError, advice, (data.id_column,), required=names)
     if config.target == "custom":
-        table = table.groupby(data.id_column, sort=False, as_index=False).agg(" ".join)
+        joined = dict.fromkeys(data.row_columns, "first") | dict.fromkeys(data.labels, " ".join)
+        table = table.groupby(data.id_column, sort=False, as_index=False).agg(joined)
     return table, path
 
 
