@@ -106,14 +106,15 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
     duplicates = leaks.duplicates(found, labels, predicted.kind, findings)
     leaks.describe(contents, predicted.kind, found, labels, findings)
     grouped = found.train.pixels is not None and found.reader is None  # which reads no groups
-    related = grouped and not all(pair.test for pair in duplicates)
+    related = grouped and duplicates.whole and not all(pair.test for pair in duplicates.pairs)
     data = replace(
         found.data,
         label_separator=predicted.separator,
         group_duplicates=related,
         labelled=len(labels),
     )
-    return Inspection(contents, predicted, replace(found, data=data), labels, duplicates, findings)
+    found = replace(found, data=data)
+    return Inspection(contents, predicted, found, labels, duplicates.pairs, findings)
 
 
 def _nothing_found(contents: Contents) -> str:

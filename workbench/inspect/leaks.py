@@ -8,6 +8,7 @@ rows with an equal value are one patient's or one scene's.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -19,6 +20,9 @@ from workbench.inspect.inputs import Inputs
 from workbench.inspect.tables import Contents
 
 MOST_NEAR = 5_000  # images of a set that are compared with each other
+MOST_PAIRS = (
+    500_000  # of similar ones, which take ten seconds; frames of one camera are all similar
+)
 SIGMAS, SHUFFLES = 4.0, 20
 CONTRADICT = ("classes", "multilabel")  # targets of which two labels may contradict each other
 GROUPS = re.compile(
@@ -45,9 +49,14 @@ class Duplicate:
     conflicting: bool
 
 
-def duplicates(
-    inputs: Inputs, labels: Sequence[str], kind: str, findings: Findings
-) -> tuple[Duplicate, ...]:
+class Duplicates(NamedTuple):
+    """Duplicates, and whether they are those of the whole sets that were looked at."""
+
+    pairs: tuple[Duplicate, ...]
+    whole: bool
+
+
+def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findings) -> Duplicates:
     """Return the duplicates, without those among test examples, and add findings on them.
 
     Args:
@@ -55,13 +64,20 @@ def duplicates(
         kind: of the target: numbers that differ are no conflict.
     """
     train, test = inputs.train, inputs.test
-    count = len(train.rows)
+    count, whole = len(train.rows), True
     groups = copies.equal([*train.keys, *test.keys])
     pairs = [(group[0], other, False) for group in groups for other in group[1:]]
     if train.pixels is not None and test.pixels is not None:
         first = {place: group[0] for group in groups for place in group}
         pixels = train.pixels[:MOST_NEAR]
-        for pair in copies.near(np.concatenate([pixels, test.pixels[:MOST_NEAR]])):
+        every = np.concatenate([pixels, test.pixels[:MOST_NEAR]])
+        among = copies.comparable(every, MOST_PAIRS)
+        if len(among) < len(every):
+            whole = False
+            text = f"so many pictures are similar that {len(among):,} of {len(every):,}, chosen at "
+            text += "random, were compared with each other, and group_duplicates stays False. Name "
+            findings.warning("similar", f"{text}what belongs together: data.group_column")
+        for pair in copies.near(every, among):
             one, other = (p if p < len(pixels) else p - len(pixels) + count for p in pair)
             if first.get(one, one) != first.get(other, other):
                 pairs.append((one, other, True))
@@ -74,7 +90,7 @@ def duplicates(
             found.append(Duplicate(one, other - count, True, near, False))
     _describe(found, inputs, findings)
     _describe_split(found, inputs, findings)
-    return tuple(found)
+    return Duplicates(tuple(found), whole)
 
 
 def _describe_split(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
