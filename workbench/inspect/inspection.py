@@ -105,7 +105,7 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
         labels = tuple("a mask" if " " in text.strip() else "no mask" for text in labels)
     duplicates = leaks.duplicates(found, labels, predicted.kind, findings)
     leaks.describe(contents, predicted.kind, found, labels, findings)
-    grouped = found.train.pixels is not None and found.reader is None  # which reads no groups
+    grouped = found.train.pixels is not None and found.reader is None  # no reader groups duplicates
     related = grouped and duplicates.whole and not all(pair.test for pair in duplicates.pairs)
     data = replace(
         found.data,

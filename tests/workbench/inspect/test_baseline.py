@@ -6,6 +6,8 @@ from dataclasses import replace
 import numpy as np
 import pandas as pd
 import pytest
+from sklearn.dummy import DummyClassifier
+from threadpoolctl import threadpool_info
 
 from localkaggle.competitions import EMBEDDED
 from pipeline import config as configs
@@ -110,6 +112,24 @@ def test_a_wide_table_and_texts_of_many_labels_give_a_sample(monkeypatch):
     assert min(of_table.score, of_texts.score) > 0.95  # the terms that are frequent are kept
 
 
+def test_a_fit_has_one_thread(monkeypatch):
+    """Several wait for each other on a busy machine: a minute in place of two seconds."""
+    seen: list[int] = []
+
+    class Noted(DummyClassifier):
+        def fit(self, *given: object) -> DummyClassifier:
+            seen.append(max(pool["num_threads"] for pool in threadpool_info()))
+            return super().fit(*given)
+
+    monkeypatch.setattr(baseline, "_model", lambda *given, **options: Noted())
+    labels = np.arange(2_100) % 2
+    table = replace(DIGITS, num_classes=4, data=Data(kind="table", numeric_columns=("x",)))
+
+    baseline.fit(table, examples(labels, np.zeros((2_100, 2), np.float32)))
+
+    assert seen == [1] * baseline.FEWER_FOLDS
+
+
 def test_a_floor_of_labels_that_mean_nothing_is_chance():
     """Each row is predicted by a model that has not seen it: one that had would be right."""
     labels = np.array([0, 1] * 100, np.int32)
@@ -176,8 +196,18 @@ def test_inspect_writes_the_baseline_into_the_config_and_skips_broken_files(tmp_
 
 
 @pytest.mark.slow  # it trains; tests/e2e has an inspection of a table
-def test_of_a_table_inspect_says_which_of_boosting_and_network_it_would_take(tmp_path):
-    """By what both reach on the same rows."""
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        (600.0, "Out of fold on 369 rows: HistGradientBoosting"),
+        (0.0, "the network was not tried: its 369 rows took over 0 s here"),
+    ],
+)
+def test_of_a_table_inspect_says_which_of_boosting_and_network_it_would_take(
+    seconds, verdict, tmp_path, monkeypatch
+):
+    """By what both reach on the same rows, if that takes no longer than a minute."""
+    monkeypatch.setattr(proposal, "COMPARED_SECONDS", seconds)
     EMBEDDED["breast-cancer"]().write(tmp_path)
     found = inspection.inspect(tmp_path)
     config = proposal.propose(found, "cancer", "cancer").config
@@ -187,5 +217,5 @@ def test_of_a_table_inspect_says_which_of_boosting_and_network_it_would_take(tmp
     proposal.with_baseline(short, found, examples, found.findings)
 
     (said,) = (line.text for line in found.findings if line.about == "boosting")
-    assert "Out of fold on 369 rows: HistGradientBoosting" in said
-    assert "The baseline is as good or better" in said
+    assert verdict in said
+    assert ("The baseline is as good or better" in said) == (seconds > 0)
