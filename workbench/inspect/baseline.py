@@ -6,6 +6,7 @@ TF-IDF. Masks: the mean mask. A network that does no better has learned nothing 
 see.
 """
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -42,6 +43,7 @@ MOST_BOOSTED = 1_000  # trees of one fit: with many labels, boosting has to stop
 MOST_TREED = (
     200  # labels: with more, a forest gets few leaves, and boosting, a tree for each, is slow
 )
+MOST_GROWN = 5_000  # trees of a forest times labels: both take time
 MOST_BYTES = 400e6  # of a forest, whose nodes hold a number for each label: without a limit 8 GB
 LEAST_ROWS = 10
 FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # with more rows than `FEW`, the fewer folds
@@ -117,8 +119,10 @@ def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
 def gain(
     images: np.ndarray, beside: np.ndarray, labels: Any, kind: str
 ) -> tuple[float, float, float]:
-    """Return the score of a random forest on images alone, and on images with what is beside them:
+    """Return the score of a simple model on images alone, and on images with what is beside them:
     the accuracy of "classes", else the explained variance; and what is a gain by chance.
+
+    At most `MOST_TRIED` rows are fitted.
     """
     from sklearn import decomposition, model_selection
 
@@ -126,16 +130,19 @@ def gain(
     classes = kind == "classes"
     truth = np.asarray(labels)[rows].squeeze()
     truth = truth if classes else truth.astype(float)
-    forest = _forest(truth, 0, classes=classes)
+    many = _numbers(truth, classes=classes) > MOST_TREED
+    model = _neighbours(classes=classes) if many else _forest(truth, 0, classes=classes)
     alone = thumbnails(images[rows])  # a tree would hardly ever look at a column beside all these
     reduced = decomposition.PCA(min(COMPONENTS, *alone.shape), random_state=0)
     with threadpool_limits(1):  # as `out_of_fold` says
         alone = reduced.fit_transform(alone)
     parts = model_selection.KFold(3)
-    scores = [
-        model_selection.cross_val_score(forest, each, truth, cv=parts)
-        for each in (alone, np.concatenate([alone, beside[rows]], axis=1))
-    ]
+    with warnings.catch_warnings():  # each fit says that many classes may be amounts
+        warnings.simplefilter("ignore", UserWarning)
+        scores = [
+            model_selection.cross_val_score(model, each, truth, cv=parts)
+            for each in (alone, np.concatenate([alone, beside[rows]], axis=1))
+        ]
     error = max(float(np.std(scores[1] - scores[0])), 0.5 / len(rows) ** 0.5 / 3)
     return float(scores[0].mean()), float(scores[1].mean()), error
 
@@ -260,14 +267,16 @@ def _forest(labels: np.ndarray, seed: int, *, classes: bool) -> Any:
     """Return a forest for these labels, of limited memory."""
     from sklearn import ensemble
 
-    leaves = int(MOST_BYTES // (2 * TREES * 8 * _numbers(labels, classes=classes)))
+    number = _numbers(labels, classes=classes)
+    trees = max(min(TREES, MOST_GROWN // number), 10)
+    leaves = int(MOST_BYTES // (2 * trees * 8 * number))
     limits: dict[str, Any] = {}
     if leaves < len(labels):
         limits["max_leaf_nodes"] = max(leaves, 2)
     if classes:
-        return ensemble.RandomForestClassifier(TREES, n_jobs=-1, random_state=seed, **limits)
+        return ensemble.RandomForestClassifier(trees, n_jobs=-1, random_state=seed, **limits)
     limits["max_features"] = "sqrt"
-    return ensemble.RandomForestRegressor(TREES, n_jobs=-1, random_state=seed, **limits)
+    return ensemble.RandomForestRegressor(trees, n_jobs=-1, random_state=seed, **limits)
 
 
 def _neighbours(*, classes: bool) -> Any:

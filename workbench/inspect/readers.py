@@ -198,8 +198,8 @@ def of_pictures_and_columns(contents: Contents, findings: Findings) -> Inputs | 
 
 
 def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Findings) -> Inputs:
-    """Return the pictures with the columns beside them, or alone where a forest learns as much from
-    them; and add a finding.
+    """Return the pictures with the columns beside them, or alone where a simple model learns as
+    much from them; and add a finding.
     """
     reader, seen = found.reader, found.train
     if reader is None or reader.otherwise is None or seen.pixels is None:
@@ -211,8 +211,9 @@ def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Find
         labels = labels.iloc[:, 0].str.get_dummies(target.separator)
     beside = reader.features[seen.rows]
     alone, both, error = baseline.gain(seen.pixels, beside, labels, kind)
-    said = f"a random forest on thumbnails and {read} has a score of {both:.3g}, on thumbnails"
-    said += f" alone {alone:.3g} (three folds)"
+    said = f"a simple model on thumbnails and {read} has a score of {both:.3g}, on thumbnails"
+    rows = min(len(labels), baseline.MOST_TRIED)
+    said += f" alone {alone:.3g} (three folds of {rows:,} rows)"
     if both - alone > error:
         text = f"{said}: the network reads both. To read the pictures alone (published weights come"
         findings.chosen("columns", f"{text} only then): --alone pictures")

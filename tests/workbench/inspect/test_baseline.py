@@ -112,6 +112,18 @@ def test_a_wide_table_and_texts_of_many_labels_give_a_sample(monkeypatch):
     assert min(of_table.score, of_texts.score) > 0.95  # the terms that are frequent are kept
 
 
+@pytest.mark.filterwarnings("error")
+def test_columns_beside_pictures_of_many_classes_show_what_they_add():
+    """By neighbours, which take little memory; and no fit warns of as many classes."""
+    labels = np.repeat(np.arange(250), 4)
+    noise = RANDOM.integers(0, 255, (1_000, 8, 8, 3), np.uint8)
+    places = np.tile([labels % 16, labels // 16], (20, 1)).T + RANDOM.random((1_000, 40)) / 10
+
+    alone, both, error = baseline.gain(noise, places.astype(np.float32), labels, "classes")
+
+    assert alone < 0.1 and both > alone + 2 * error
+
+
 def test_a_fit_has_one_thread(monkeypatch):
     """Several wait for each other on a busy machine: a minute in place of two seconds."""
     seen: list[int] = []
