@@ -40,10 +40,8 @@ MOST_LINEAR, MOST_WEIGHTS = 50_000_000, 4_000_000  # and weights, of which a fit
 SIDE = 12  # pixels of a thumbnail
 TREES = 100
 MOST_BOOSTED = 1_000  # trees of one fit: with many labels, boosting has to stop sooner
-MOST_TREED = (
-    200  # labels: with more, a forest gets few leaves, and boosting, a tree for each, is slow
-)
-MOST_GROWN = 5_000  # trees of a forest times labels: both take time
+MOST_TREED = 100  # labels: with more, a forest and boosting, of a tree for each, are too slow
+MOST_GROWN = 2_000  # trees of a forest times labels: both take time (docs/dev/findings.md)
 MOST_BYTES = 400e6  # of a forest, whose nodes hold a number for each label: without a limit 8 GB
 LEAST_ROWS = 10
 FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # with more rows than `FEW`, the fewer folds
