@@ -24,6 +24,7 @@ from formats.errors import DiskError, writing
 
 if TYPE_CHECKING:
     from deploy import chain
+    from workbench.rehearse.own_folder import RehearsedFolder
 
 BUDGET = "2m"
 GIVE = {
@@ -40,13 +41,13 @@ class Hosted:
         options: of `LocalKaggle`, which host it.
         check: as `deploy.competition.submit` takes it.
         lines: what a rehearsal of it does, and what not.
-        about: what the score means.
+        folder: that is rehearsed, which says what a score means; None: it is embedded.
     """
 
     options: Mapping[str, Any]
     check: Callable[[Path, Path | None], int]
     lines: tuple[str, ...] = ()
-    about: str = ""
+    folder: "RehearsedFolder | None" = None
 
 
 @task(
@@ -123,7 +124,7 @@ def dry_run(
             "Interrupted. A rehearsal cannot be resumed: its Kaggle server has stopped. What it"
             f" wrote is in {runs}\nTo start over, run the same command again."
         ) from None
-    end = project.show_result(result, config, hosted.about)
+    end = project.show_result(result, config, hosted.folder.about if hosted.folder else "")
     size = sum(path.lstat().st_size for path in runs.rglob("*"))
     if size > 5 * 10**8:  # bytes that are worth a line
         show(f"files       {size / 1e9:.1f} GB; to remove them: rm -r {shlex.quote(str(runs))}")
@@ -247,7 +248,7 @@ def hosted_folder(
     options = {"competitions": [competition], "variables": made.variables, "private": (folder,)}
     # A short training may learn no more than one prediction for all rows.
     check = project.checker(config, constant=bool(budget))
-    return Hosted(options, check, made.lines, made.about)
+    return Hosted(options, check, made.lines, made)
 
 
 def _rehearse(ours: Project, hosted: Hosted, options: Result) -> "chain.Result":

@@ -20,6 +20,7 @@ SHARE = 0.1  # of an image's contrast: the thumbnails of a near duplicate differ
 CHUNK = 1024  # images whose thumbnails are made at a time, as float32
 AXES = 8  # coordinates in which near thumbnails are looked for; more prune more and cost more
 PAIRS = 1 << 16  # that are compared at a time
+SAMPLE = 500  # images that show how many pairs there will be
 
 
 def groups(pixels: Any, known: np.ndarray | None = None) -> np.ndarray:
@@ -82,6 +83,22 @@ def near(pixels: Any, among: np.ndarray | None = None) -> list[tuple[int, int]]:
     if len(rows) < 2:
         return []
     return alike(pixels, thumbs, np.sort(rows[_candidates(thumbs[rows])], axis=1))
+
+
+def comparable(pixels: Any, most: int) -> np.ndarray:
+    """Return the rows among which `near` compares about `most` pairs at most, rising: all, or a
+    random part where so many are alike.
+
+    Args:
+        pixels: uint8 (n, height, width, channels).
+    """
+    thumbs = thumbnails(pixels)
+    rows = np.random.default_rng(0).permutation(np.flatnonzero(thumbs.std(axis=1) > FLAT))
+    few = rows[:SAMPLE]
+    pairs = len(_candidates(thumbs[few])) if len(few) > 1 else 0
+    if pairs * (len(rows) / max(len(few), 1)) ** 2 <= most:
+        return np.arange(len(pixels))
+    return np.sort(rows[: int(len(few) * (most / pairs) ** 0.5)])
 
 
 def alike(pixels: Any, thumbs: np.ndarray, pairs: np.ndarray) -> list[tuple[int, int]]:

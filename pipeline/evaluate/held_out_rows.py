@@ -18,7 +18,7 @@ import pandas as pd
 from PIL import Image
 
 from formats import atomic_file, npz
-from pipeline.config import Config
+from pipeline.config import Baseline, Config
 from pipeline.data import dataset, folds
 from pipeline.data import labels as targets
 from pipeline.data.labels import Target
@@ -284,16 +284,29 @@ def compare(held_out: HeldOutRows, show: Callable[[str], None]) -> dict[str, Any
         error = metrics.standard_error(metric, truth, predictions, config.seed)
     except PipelineError:
         return None  # `metrics_of` says why
-    ahead = (score - baseline.score) * metric.sign
-    errors = abs(ahead) / (math.hypot(error, baseline.error) or math.inf)
-    by = f" by {errors:.1f} standard errors (less than 2 may be chance)" if errors else ""
+    words = beside(baseline, metric, score, error)
+    below = words.startswith("below")
     line = (
-        f"{'Warning: below' if ahead < 0 else 'Above' if ahead else 'Equal to'} the baseline{by}:"
+        f"{f'Warning: {words}' if below else words.capitalize()}:"
         f" {metric.name} {score:.4g} ± {error:.2g} on {len(rows):,}"
         f" held-out rows; {baseline.model} has {baseline.score:.4g} ± {baseline.error:.2g}."
     )
-    if ahead < 0:
+    if below:
         line += " Look at the worst rows (`invoke report`). Then train longer, or take the model"
         line += " that `invoke inspect --budget` proposes."
     show(line)
-    return {**asdict(baseline), "network": score, "network_error": error, "below": ahead < 0}
+    return {**asdict(baseline), "network": score, "network_error": error, "below": below}
+
+
+def beside(baseline: Baseline, metric: Metric, score: float, error: float) -> str:
+    """Return how a score with its standard error compares with a baseline in the same metric.
+
+    >>> known = Baseline(model="a forest", metric="rmse", score=5.0, error=0.3, rows=100)
+    >>> beside(known, metrics.find("rmse", "regression"), 5.5, 0.4)
+    'below the baseline by 1.0 standard errors, within the error (less than 2)'
+    """
+    ahead = (score - baseline.score) * metric.sign
+    errors = abs(ahead) / (math.hypot(error, baseline.error) or math.inf)
+    by = f" by {errors:.1f} standard errors" if errors else ""
+    by += ", within the error (less than 2)" if 0 < errors < 2 else ""
+    return f"{'below' if ahead < 0 else 'above' if ahead else 'equal to'} the baseline{by}"

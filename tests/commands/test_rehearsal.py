@@ -20,6 +20,7 @@ from deploy.project import Project
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions import session
 from pipeline.errors import ConfigError, SubmissionError
+from pipeline.models import presets
 from tests.deploy.invoked import ended
 from tests.doors.given import write_config
 from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST
@@ -123,6 +124,11 @@ def test_a_rehearsal_takes_the_model_that_it_is_given_or_that_kagglehub_has(
         f"{MODEL} has the files in {files}",
     )
     assert Path(os.environ["KAGGLEHUB_CACHE"], "models", MODEL).samefile(files)
+
+
+def test_both_sides_call_the_mark_of_random_weights_alike():
+    """The side that starts in a moment imports no Keras, so it has a name of its own."""
+    assert rehearsed_models.RANDOM == presets.RANDOM
 
 
 @pytest.mark.parametrize("given", [True, False])

@@ -11,7 +11,8 @@ from PIL import Image
 from pipeline.data import folds
 from pipeline.data.dataset import read_training
 from pipeline.errors import DataError
-from workbench.inspect import inspection, proposal
+from workbench.inspect import images as image_kinds
+from workbench.inspect import inspection, leaks, proposal
 
 
 def pictures(folder, labels, images, column="kind"):
@@ -79,6 +80,33 @@ def test_the_held_out_rows_of_inspect_are_those_of_the_training(tmp_path):
     assert inspection.inspect(folder).groups(config.data).tolist() == read.groups.tolist()
 
 
+def test_frames_of_one_camera_are_compared_in_a_sample_and_not_grouped(tmp_path, monkeypatch):
+    """Each is similar to each: 10,000 of them would take 20 minutes, and longer in the training."""
+    monkeypatch.setattr(leaks, "MOST_PAIRS", 300)
+    images = np.concatenate([near(40), noise(24, 24, 24, 3)])
+    images[7] = images[3]
+    folder = pictures(tmp_path, ["a", "b"] * 30, images)
+
+    text, config = said(folder)
+
+    assert "warning similar: so many pictures are similar that 39 of 64, chosen at random" in text
+    assert "1 training example with the same content as another one: p3 and p7" in text
+    assert not config.data.group_duplicates
+
+
+def test_a_sample_is_read_of_images_that_would_take_minutes(tmp_path, monkeypatch):
+    images = noise(44, 32, 32, 3)
+    folder = pictures(tmp_path, ["a", "b"] * 20, images)
+    size = sum(path.stat().st_size for path in folder.rglob("*.png"))
+    monkeypatch.setattr(image_kinds, "MOST_BYTES", size / 2)
+
+    text, config = said(folder)
+
+    assert "unknown sample: only 20 of 40 training images were read, chosen at random" in text
+    seen = inspection.inspect(folder).inputs.train
+    assert config.data.labelled == 40 and np.array_equal(seen.pixels, images[seen.rows])
+
+
 # Masks
 
 
@@ -91,7 +119,7 @@ def test_masks_as_numbers_are_told_and_their_example_is_named(tmp_path):
 
     text = "\n".join(line.text for line in inspection.inspect(folder).findings)
 
-    assert "3 of 3 masks end beyond their pictures, for example that of p1" in text
+    assert "runs end beyond their picture in 3 of 3 masks, for example that of p1" in text
     assert "a mask for each of 5 pictures, 2 of them empty" in text and LONG[:99] not in text
 
 

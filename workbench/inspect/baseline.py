@@ -6,6 +6,7 @@ TF-IDF. Masks: the mean mask. A network that does no better has learned nothing 
 see.
 """
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -32,14 +33,16 @@ MASK_SIDE = 64  # pixels: a mean mask is scored at that size
 LEVELS = np.arange(1, 10) / 10  # shares of the masks above which a pixel may be in the mean one
 COMPONENTS = 16  # of thumbnails, beside columns
 MOST_TRIED = 2_000  # rows on which columns have to show what they add
-# Images, and rows of a table, that are fitted at most: of more, a random sample.
-MOST_IMAGES, MOST_ROWS = 6_000, 20_000
+# Images, and rows of a table, that are fitted at most: of more, a random sample. So of a table with
+# more numbers, and of texts with more terms times labels.
+MOST_IMAGES, MOST_ROWS, MOST_NUMBERS = 6_000, 20_000, 4_000_000
+MOST_LINEAR, MOST_WEIGHTS = 50_000_000, 4_000_000  # and weights, of which a fit keeps 25 copies
 SIDE = 12  # pixels of a thumbnail
 TREES = 100
-MOST_BOOSTED = 1_000  # trees of one fit: with many classes, boosting has to stop sooner
-# Classes: of more, a forest, whose every leaf holds a number for each, takes too much memory (8 GB
-# for 2,000 classes), and boosting, with a tree for each, too long.
-MOST_TREED = 200
+MOST_BOOSTED = 1_000  # trees of one fit: with many labels, boosting has to stop sooner
+MOST_TREED = 100  # labels: with more, a forest and boosting, of a tree for each, are too slow
+MOST_GROWN = 2_000  # trees of a forest times labels: both take time (docs/dev/findings.md)
+MOST_BYTES = 400e6  # of a forest, whose nodes hold a number for each label: without a limit 8 GB
 LEAST_ROWS = 10
 FOLDS, FEWER_FOLDS, FEW = 5, 3, 2_000  # with more rows than `FEW`, the fewer folds
 
@@ -57,8 +60,16 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
         DataError: if there are too few rows, or the metric has no value for them.
     """
     masks, linear = config.target == "custom", hasattr(beside, "tocsr")
-    images = config.data.kind != "table" and not linear
-    chosen = sampled(examples, MOST_IMAGES if images else MOST_ROWS, config.seed)
+    labels = max(len(examples.target.names), 1)
+    if linear:  # the most frequent terms
+        columns = np.argsort(-beside.getnnz(axis=0), kind="stable")[: MOST_WEIGHTS // labels]
+        beside = beside[:, np.sort(columns)]
+        most = min(MOST_ROWS, MOST_LINEAR * len(examples) // (max(beside.nnz, 1) * labels))
+    elif config.data.kind == "table":
+        most = min(MOST_ROWS, MOST_NUMBERS // examples.inputs.shape[1])
+    else:
+        most = MOST_IMAGES
+    chosen = sampled(examples, most, config.seed)
     if masks:
         step = max(-(-max(examples.labels.shape[1:]) // MASK_SIDE), 1)
         chosen = replace(chosen, labels=chosen.labels[:, ::step, ::step])
@@ -74,7 +85,7 @@ def fit(config: Config, examples: Examples, beside: Any = None) -> Baseline:
     if linear:
         names["custom"] = LINEAR.format("logistic regression" if chosen.target.single else "ridge")
     name = names.get(config.data.kind, FOREST)
-    if config.num_classes > MOST_TREED and not linear:
+    if labels > MOST_TREED and not linear:
         name = NEIGHBOURS
     return Baseline(
         model=name,
@@ -106,25 +117,30 @@ def of_texts(texts: "pd.Series[str]", beside: np.ndarray | None) -> Any:
 def gain(
     images: np.ndarray, beside: np.ndarray, labels: Any, kind: str
 ) -> tuple[float, float, float]:
-    """Return the score of a random forest on images alone, and on images with what is beside them:
+    """Return the score of a simple model on images alone, and on images with what is beside them:
     the accuracy of "classes", else the explained variance; and what is a gain by chance.
+
+    At most `MOST_TRIED` rows are fitted.
     """
-    from sklearn import decomposition, ensemble, model_selection
+    from sklearn import decomposition, model_selection
 
     rows = np.random.default_rng(0).permutation(len(images))[:MOST_TRIED]
     classes = kind == "classes"
-    forest: Any = ensemble.RandomForestRegressor(TREES, max_features="sqrt", random_state=0)
-    if classes:
-        forest = ensemble.RandomForestClassifier(TREES, random_state=0)
     truth = np.asarray(labels)[rows].squeeze()
     truth = truth if classes else truth.astype(float)
+    many = _numbers(truth, classes=classes) > MOST_TREED
+    model = _neighbours(classes=classes) if many else _forest(truth, 0, classes=classes)
     alone = thumbnails(images[rows])  # a tree would hardly ever look at a column beside all these
-    alone = decomposition.PCA(min(COMPONENTS, *alone.shape), random_state=0).fit_transform(alone)
+    reduced = decomposition.PCA(min(COMPONENTS, *alone.shape), random_state=0)
+    with threadpool_limits(1):  # as `out_of_fold` says
+        alone = reduced.fit_transform(alone)
     parts = model_selection.KFold(3)
-    scores = [
-        model_selection.cross_val_score(forest, each, truth, cv=parts, n_jobs=-1)
-        for each in (alone, np.concatenate([alone, beside[rows]], axis=1))
-    ]
+    with warnings.catch_warnings():  # each fit says that many classes may be amounts
+        warnings.simplefilter("ignore", UserWarning)
+        scores = [
+            model_selection.cross_val_score(model, each, truth, cv=parts)
+            for each in (alone, np.concatenate([alone, beside[rows]], axis=1))
+        ]
     error = max(float(np.std(scores[1] - scores[0])), 0.5 / len(rows) ** 0.5 / 3)
     return float(scores[0].mean()), float(scores[1].mean()), error
 
@@ -185,13 +201,16 @@ def out_of_fold(config: Config, examples: Examples) -> np.ndarray:
         labels = labels[:, 0]
     found = np.zeros((len(examples), len(target.names)))
     several = replace(config, folds=FOLDS if len(examples) <= FEW else FEWER_FOLDS)
-    # With few rows the threads of boosting wait for each other. On a busy machine ten fits of 90
-    # rows took 35 s, with one thread less than 4 (docs/dev/findings.md).
-    with threadpool_limits(1 if len(examples) <= FEW else None, user_api="openmp"):
+    # Threads of one fit wait for each other: on a busy machine boosting on 3,350 rows took 136 s,
+    # with one thread 4 s (docs/dev/findings.md).
+    with threadpool_limits(1):
         for rows, held in folds.splits(examples, several):
-            model = _model(config, labels[rows], categories, classes=target.single)
             if linear:
                 model = _linear(classes=target.single)
+            elif len(target.names) > MOST_TREED:
+                model = _neighbours(classes=target.single)
+            else:
+                model = _model(config, labels[rows], categories, classes=target.single)
             model.fit(features[rows], labels[rows])
             if target.single:
                 found[np.ix_(held, model.classes_)] = model.predict_proba(features[held])
@@ -220,26 +239,51 @@ def _model(
         categories: which features are categories, bool (k,); None: they are of images.
         classes: whether each row has one of several labels; else labels are numbers or shares.
     """
-    from sklearn import dummy, ensemble, impute, multioutput, neighbors, pipeline, preprocessing
+    from sklearn import dummy, ensemble, multioutput
 
-    seed: dict[str, Any] = {"random_state": config.seed}
-    boosted = {"categorical_features": categories, **seed}
-    number = len(np.unique(labels))
+    number = _numbers(labels, classes=classes)
     if classes and number == 1:
         return dummy.DummyClassifier()
-    if config.num_classes > MOST_TREED:
-        nearest = neighbors.KNeighborsClassifier(weights="distance")
-        scaled = impute.SimpleImputer(), preprocessing.StandardScaler()
-        return pipeline.make_pipeline(*scaled, nearest)
-    if categories is None and classes:
-        return ensemble.RandomForestClassifier(TREES, n_jobs=-1, **seed)
     if categories is None:
-        return ensemble.RandomForestRegressor(TREES, max_features="sqrt", n_jobs=-1, **seed)
+        return _forest(labels, config.seed, classes=classes)
+    trees = min(100, max(MOST_BOOSTED // number, 10))
+    boosted = {"max_iter": trees, "categorical_features": categories, "random_state": config.seed}
     if classes:
-        trees = min(100, max(MOST_BOOSTED // number, 10))
-        return ensemble.HistGradientBoostingClassifier(max_iter=trees, **boosted)
+        return ensemble.HistGradientBoostingClassifier(**boosted)
     model = ensemble.HistGradientBoostingRegressor(**boosted)
     return model if labels.ndim == 1 else multioutput.MultiOutputRegressor(model)
+
+
+def _numbers(labels: np.ndarray, *, classes: bool) -> int:
+    """Return how many numbers a model gives for each row."""
+    if classes:
+        return len(np.unique(labels))
+    return 1 if labels.ndim == 1 else labels.shape[1]
+
+
+def _forest(labels: np.ndarray, seed: int, *, classes: bool) -> Any:
+    """Return a forest for these labels, of limited memory."""
+    from sklearn import ensemble
+
+    number = _numbers(labels, classes=classes)
+    trees = max(min(TREES, MOST_GROWN // number), 10)
+    leaves = int(MOST_BYTES // (2 * trees * 8 * number))
+    limits: dict[str, Any] = {}
+    if leaves < len(labels):
+        limits["max_leaf_nodes"] = max(leaves, 2)
+    if classes:
+        return ensemble.RandomForestClassifier(trees, n_jobs=-1, random_state=seed, **limits)
+    limits["max_features"] = "sqrt"
+    return ensemble.RandomForestRegressor(trees, n_jobs=-1, random_state=seed, **limits)
+
+
+def _neighbours(*, classes: bool) -> Any:
+    """Return the model of many labels."""
+    from sklearn import impute, neighbors, pipeline, preprocessing
+
+    nearest = neighbors.KNeighborsClassifier if classes else neighbors.KNeighborsRegressor
+    scaled = impute.SimpleImputer(), preprocessing.StandardScaler()
+    return pipeline.make_pipeline(*scaled, nearest(weights="distance"))
 
 
 def thumbnails(images: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ from pipeline.data import csv_files, dates
 from pipeline.data.csv_files import MISSING
 from pipeline.errors import DataError
 from workbench.inspect import refusals
-from workbench.inspect.folder import Findings, shortened
+from workbench.inspect.folder import Findings, counted, shortened
 
 NUMBER, CATEGORY, DATE, OUT = "number", "category", "date", "left out"
 FEW = 12  # distinct whole numbers: up to so many are a category
@@ -180,28 +180,16 @@ def commas(texts: pd.Series) -> bool:
 def describe(every: Sequence[Column], findings: Findings) -> None:
     """Add findings on the columns of a table."""
     uses = [column.use for column in every]
-    text = f"a table: {uses.count(NUMBER)} columns of numbers, {uses.count(CATEGORY)} of categories"
-    text += f", {uses.count(DATE)} of dates" if DATE in uses else ""
+    text = f"a table: {counted(uses.count(NUMBER), 'column')} of numbers, {uses.count(CATEGORY)} of"
+    text += f" categories, {uses.count(DATE)} of dates" if DATE in uses else " categories"
     findings.chosen("inputs", text)
-    reasons: dict[str, list[str]] = {}
+    describe_left_out(every, findings)
     for column in every:
-        use = "left out" if column.use == OUT else "read as a category"
-        if column.about == "mixed":
-            findings.warning("mixed", f"{column.name} is {use}: {column.why}, or nothing")
-        elif column.about == "text":
-            text = f"{column.name} is left out, since columns alone are read: {column.why}"
-            findings.warning("text", text)
+        texts = f"{column.name}: {column.why}"
+        if column.use == DATE and column.about:
+            findings.unknown("dates", f"{texts}; if the day comes first, set data.day_first=True")
         elif column.use == DATE:
-            texts = f"{column.name}: {column.why}"
-            if column.about:
-                text = f"{texts}; if the day comes first, set data.day_first=True"
-                findings.unknown("dates", text)
-            else:
-                findings.chosen("dates", texts)
-        elif column.use == OUT:
-            reasons.setdefault(column.why, []).append(column.name)
-    for why, left_out in reasons.items():
-        findings.chosen("left out", f"{shortened(left_out, 12)}: {why}")
+            findings.chosen("dates", texts)
     gaps = [
         f"{column.name} {column.missing:.0%}/{column.missing_test or 0:.0%}"
         for column in every
@@ -210,6 +198,29 @@ def describe(every: Sequence[Column], findings: Findings) -> None:
     if gaps:
         text = f"{shortened(gaps, 8)} of the rows (training/test) have no value; "
         findings.found("missing", text + "a missing number is marked as one")
+
+
+def describe_left_out(
+    every: Sequence[Column], findings: Findings, read: Sequence[str] = (NUMBER, CATEGORY, DATE)
+) -> None:
+    """Add findings on columns that are not read, and on those that are nearly numbers.
+
+    Args:
+        read: uses of columns that are read.
+    """
+    reasons: dict[str, list[str]] = {}
+    for column in every:
+        use = "read as a category" if column.use in read else "left out"
+        if column.about == "mixed":
+            findings.warning("mixed", f"{column.name} is {use}: {column.why}, or nothing")
+        elif column.about == "text":
+            text = f"{column.name} is left out, since no texts are read: {column.why}"
+            findings.warning("text", text)
+        elif column.use not in read:
+            why = column.why + "; to read dates: --alone columns" * (column.use == DATE)
+            reasons.setdefault(why, []).append(column.name)
+    for why, left_out in reasons.items():
+        findings.chosen("left out", f"{shortened(left_out, 12)}: {why}")
 
 
 # -- pixels

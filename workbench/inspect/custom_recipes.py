@@ -161,5 +161,10 @@ def _pictures_and_columns(
     config_file.register(config, reader)
     kept = ("batch", "folds", "rate", "average", "epochs")
     reasons = {name: made.reasons[name] for name in kept if name in made.reasons}
-    text = f"joined: {made.config.model} for the picture, then two layers with the columns"
+    size = f"{images.height}x{images.width}, from scratch"
+    text = (
+        f"joined: {made.config.model} for the picture of {size}, then two layers with the columns"
+    )
+    if plan.machine == TPU and task.size is not None:
+        text += ". A TPU gets published weights and larger pictures with --alone pictures: try both"
     return Recipe(config, {"model": text, **reasons}, made.seconds), reader

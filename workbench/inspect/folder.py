@@ -17,7 +17,7 @@ from pipeline.runtime import mounts
 ADVICE = "Give a folder as Kaggle mounts it: a sample submission if there is one, labels, and data."
 TESTS = re.compile("test", re.IGNORECASE)
 TRAINS = re.compile("train", re.IGNORECASE)
-LABELLED = re.compile("train|label", re.IGNORECASE)  # of tables
+LABEL_TABLES = re.compile("train|label", re.IGNORECASE)  # of tables
 LABELS = {"label", "labels", "target", "class", "category", "y"}  # columns
 # Folders that accompany images.
 EXTRAS = re.compile(r"mask|seg|annot|depth|thumb|overlay|bound", re.IGNORECASE)
@@ -144,6 +144,15 @@ def shortened(names: Iterable[object], most: int = 6) -> str:
     """
     every = list(map(str, names))
     return ", ".join(every[:most]) + (f" … ({len(every)})" if len(every) > most else "")
+
+
+def counted(number: int, noun: str) -> str:
+    """Return a number with its noun.
+
+    >>> counted(1, "picture"), counted(2_000, "picture")
+    ('1 picture', '2,000 pictures')
+    """
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def holds_extras(place: str) -> bool:

@@ -8,6 +8,7 @@ import math
 import os
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import PurePosixPath
 from typing import Any
@@ -27,6 +28,7 @@ from workbench.inspect.folder import (
     TRAINS,
     Findings,
     Images,
+    counted,
     holds_extras,
     listed,
     shortened,
@@ -40,6 +42,7 @@ WHITE = 65535  # what `Data.white` is without a value
 ROUND = 4  # pixels: sides are multiples, so that they can be halved twice
 LONG = 2.0  # proportions that differ by less are stretched; the others are padded with zeros
 GREY = {"1", "L", "LA", *image_decoding.DEEP}
+MOST_BYTES = 3e9  # of files that are decoded, in a minute of two cores
 MOST_SEEN = 200  # files with an alpha channel, or of more than 8 bits, that are decoded to see them
 FLAT, CARRIED = 6.0, 4.0  # levels of contrast, and how many times as much of it alpha must add
 
@@ -90,7 +93,7 @@ def of_files(contents: Contents, findings: Findings) -> Inputs | None:
     findings.chosen("inputs", text)
     if missing_test:
         text = (
-            f"{len(missing_test):,} of {len(test_ids):,} test images have no file, for example "
+            f"no file for {len(missing_test):,} of {len(test_ids):,} test images, for example "
             f"{', '.join(sorted(missing_test)[:3])}; these rows get the mean prediction"
         )
         findings.warning("missing", text)
@@ -219,7 +222,9 @@ def _describe_unread(contents: Contents, places: Collection[str], findings: Find
     names = [path for path in unread if any(map(path.is_relative_to, places))]
     if names:
         endings = ", ".join(sorted({path.suffix or "none" for path in names}))
-        text = f"not read: {len(names):,} files with other endings ({endings}), for example "
+        text = (
+            f"not read: {counted(len(names), 'file')} with other endings ({endings}), for example "
+        )
         findings.warning("skipped", text + str(names[0]))
 
 
@@ -245,7 +250,9 @@ def _describe_others(
     names = [name for place in train for name in images[place]]
     extra = sum(not known & {name, name.rpartition(".")[0]} for name in names)
     if extra:
-        text = f"{extra:,} image files of {listed(train)} have no row in {contents.train}"
+        text = (
+            f"{counted(extra, 'image file')} of {listed(train)} without a row in {contents.train}"
+        )
         findings.found("unlabelled", text)
     used = (contents.ids, *contents.labels)
     if columns := [name for name in contents.table if name not in used]:
@@ -265,6 +272,8 @@ def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
             there.
         findings: gets lines on sizes and modes, and on files that cannot be decoded.
     """
+    share = MOST_BYTES / max(sum(map(_bytes, (*train.sources, *test.sources))), 1)
+    train, test = _fewer(train, share), _fewer(test, share)
     present = [source for source in (*train.sources, *test.sources) if source != MISSING]
     found = headers(present)
     if found.empty:
@@ -281,15 +290,29 @@ def _decoded(data: Data, train: Seen, test: Seen, findings: Findings) -> Inputs:
     data = replace(data, **fields)
     if len(train.rows) < len(train.ids):
         text = f"only {len(train.rows):,} of {len(train.ids):,} training images were read, chosen"
-        findings.unknown("sample", f"{text} at random")
+        findings.unknown("sample", f"{text} at random: to read all takes minutes")
     train, test = _read(train, data), _read(test, data)
     if broken := [*train.broken.items(), *test.broken.items()]:
-        text = f"{len(train.broken):,} training and {len(test.broken):,} test images cannot be "
-        text += f"decoded: {'; '.join(f'{name}: {why}' for name, why in broken[:3])}"
+        text = f"{counted(len(train.broken), 'training image')} and "
+        text += f"{counted(len(test.broken), 'test image')} cannot be decoded: "
+        text += "; ".join(f"{name}: {why}" for name, why in broken[:3])
         findings.warning("corrupt", text)
     else:
         findings.found("corrupt", f"none: all {len(present):,} files were decoded")
     return Inputs(data, train, test, headers=found)
+
+
+def _bytes(source: Source) -> int:
+    """Return the size of an image's file; 0 where it cannot be read, which the decoder says."""
+    with suppress(OSError):
+        return source.size if isinstance(source, Part) else os.stat(source).st_size  # noqa: PTH116
+    return 0
+
+
+def _fewer(seen: Seen, share: float) -> Seen:
+    """Return this share of the rows to look at."""
+    places = inputs.some(len(seen.rows), max(int(share * len(seen.rows)), 1))
+    return replace(seen, rows=seen.rows[places], sources=[seen.sources[place] for place in places])
 
 
 def _read(seen: Seen, data: Data) -> Seen:
@@ -401,12 +424,15 @@ def _alpha(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
     best = str(contrast[["white", "black"]].idxmax())
     shown = ", ".join(f"{name} {contrast[name]:.0f}" for name in contrast.index)
     if contrast[best] > max(CARRIED * contrast["drop"], FLAT):
-        text = f"the picture is in the alpha channel of {len(files):,} images: the colours alone "
-        text += f'are flat (contrast: {shown}); alpha="{best}" lays them on that colour'
+        text = (
+            f"the picture is in the alpha channel of {counted(len(files), 'image')}: the colours "
+        )
+        text += f'alone are flat (contrast: {shown}); alpha="{best}" lays them on that colour'
         findings.chosen("alpha", text)
         return {"alpha": best}
-    text = f"{len(files):,} images have an alpha channel, which is dropped, since the colours show "
-    text += f'a picture without it (contrast: {shown}). To see them over white, set alpha="white"'
+    text = f"{counted(len(files), 'image')} with an alpha channel, which is dropped, since the "
+    text += f"colours show a picture without it (contrast: {shown}). To see them over white, set "
+    text += 'alpha="white"'
     findings.unknown("alpha", text)
     return {}
 
@@ -419,7 +445,9 @@ def _white(files: Sequence[Source], findings: Findings) -> dict[str, Any]:
         return {}
     bits = max(math.ceil(math.log2(ends.max() + 1)), 1)
     white, named = (2**bits - 1, f"{bits} bits") if ends.max() > 1 else (1.0, "fractions")
-    text = f"{len(files):,} images have more than 8 bits, with values from {ends.min():g} to "
+    text = (
+        f"{counted(len(files), 'image')} of more than 8 bits, with values from {ends.min():g} to "
+    )
     text += f"{ends.max():g} ({len(ends):,} looked at), so white={white:g} ({named}) becomes 255"
     if ends.min() < 0:
         findings.warning("white", f"{text}, and those below 0 become black")

@@ -90,11 +90,11 @@ class Inputs:
     reader: Reader | None = None
 
 
-def some(count: int) -> np.ndarray:
+def some(count: int, most: int = MOST_IMAGES) -> np.ndarray:
     """Return which of `count` images to read, int64 and sorted."""
-    if count <= MOST_IMAGES:
+    if count <= most:
         return np.arange(count)
-    return np.sort(np.random.default_rng(0).choice(count, MOST_IMAGES, replace=False))
+    return np.sort(np.random.default_rng(0).choice(count, most, replace=False))
 
 
 def base(contents: Contents, *, tested: bool = False) -> dict[str, Any]:

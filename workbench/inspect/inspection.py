@@ -105,15 +105,16 @@ def inspect(folder: Path, given: Given | None = None) -> Inspection:
         labels = tuple("a mask" if " " in text.strip() else "no mask" for text in labels)
     duplicates = leaks.duplicates(found, labels, predicted.kind, findings)
     leaks.describe(contents, predicted.kind, found, labels, findings)
-    grouped = found.train.pixels is not None and found.reader is None  # which reads no groups
-    related = grouped and not all(pair.test for pair in duplicates)
+    grouped = found.train.pixels is not None and found.reader is None  # no reader groups duplicates
+    related = grouped and duplicates.whole and not all(pair.test for pair in duplicates.pairs)
     data = replace(
         found.data,
         label_separator=predicted.separator,
         group_duplicates=related,
         labelled=len(labels),
     )
-    return Inspection(contents, predicted, replace(found, data=data), labels, duplicates, findings)
+    found = replace(found, data=data)
+    return Inspection(contents, predicted, found, labels, duplicates.pairs, findings)
 
 
 def _nothing_found(contents: Contents) -> str:

@@ -8,19 +8,23 @@ rows with an equal value are one patient's or one scene's.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
 
 from pipeline.data import duplicates as copies
 from workbench.inspect.columns import CATEGORY, FEW, LEAST, NUMBER, REPEATS, Column, known, numbers
-from workbench.inspect.folder import Findings
+from workbench.inspect.folder import Findings, counted
 from workbench.inspect.inputs import Inputs
 from workbench.inspect.tables import Contents
 
 MOST_NEAR = 5_000  # images of a set that are compared with each other
+MOST_PAIRS = (
+    500_000  # of similar ones, which take ten seconds; frames of one camera are all similar
+)
 SIGMAS, SHUFFLES = 4.0, 20
-LABELLED = ("classes", "multilabel")  # targets of which two labels may contradict each other
+CONTRADICT = ("classes", "multilabel")  # targets of which two labels may contradict each other
 GROUPS = re.compile(
     "patient|subject|person|user|customer|client|author|group|site|scene|session|series|study|"
     "location|record|video|family|house|camera",
@@ -45,9 +49,14 @@ class Duplicate:
     conflicting: bool
 
 
-def duplicates(
-    inputs: Inputs, labels: Sequence[str], kind: str, findings: Findings
-) -> tuple[Duplicate, ...]:
+class Duplicates(NamedTuple):
+    """Duplicates, and whether they are those of the whole sets that were looked at."""
+
+    pairs: tuple[Duplicate, ...]
+    whole: bool
+
+
+def duplicates(inputs: Inputs, labels: Sequence[str], kind: str, findings: Findings) -> Duplicates:
     """Return the duplicates, without those among test examples, and add findings on them.
 
     Args:
@@ -55,13 +64,20 @@ def duplicates(
         kind: of the target: numbers that differ are no conflict.
     """
     train, test = inputs.train, inputs.test
-    count = len(train.rows)
+    count, whole = len(train.rows), True
     groups = copies.equal([*train.keys, *test.keys])
     pairs = [(group[0], other, False) for group in groups for other in group[1:]]
     if train.pixels is not None and test.pixels is not None:
         first = {place: group[0] for group in groups for place in group}
         pixels = train.pixels[:MOST_NEAR]
-        for pair in copies.near(np.concatenate([pixels, test.pixels[:MOST_NEAR]])):
+        every = np.concatenate([pixels, test.pixels[:MOST_NEAR]])
+        among = copies.comparable(every, MOST_PAIRS)
+        if len(among) < len(every):
+            whole = False
+            text = f"so many pictures are similar that {len(among):,} of {len(every):,}, chosen at "
+            text += "random, were compared with each other, and group_duplicates stays False. Name "
+            findings.warning("similar", f"{text}what belongs together: data.group_column")
+        for pair in copies.near(every, among):
             one, other = (p if p < len(pixels) else p - len(pixels) + count for p in pair)
             if first.get(one, one) != first.get(other, other):
                 pairs.append((one, other, True))
@@ -69,12 +85,12 @@ def duplicates(
     for one, other, near in pairs:
         if other < count:
             differ = labels[train.rows[one]] != labels[train.rows[other]]
-            found.append(Duplicate(one, other, False, near, differ and kind in LABELLED))
+            found.append(Duplicate(one, other, False, near, differ and kind in CONTRADICT))
         elif one < count:
             found.append(Duplicate(one, other - count, True, near, False))
     _describe(found, inputs, findings)
     _describe_split(found, inputs, findings)
-    return tuple(found)
+    return Duplicates(tuple(found), whole)
 
 
 def _describe_split(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) -> None:
@@ -106,13 +122,13 @@ def _describe(found: Sequence[Duplicate], inputs: Inputs, findings: Findings) ->
         ids = ", ".join(f"{inputs.train.id(p.one)} and {other.id(p.other)}" for p in some[:3])
         how = "nearly the same picture" if near else f"the same {what}"
         if some and test:
-            text = f"{number:,} test examples have {how} as a training example: {ids}. A score on "
-            findings.warning("leak", f"{text}them shows memory, not skill")
+            text = f"{counted(number, 'test example')} with {how} as a training example: {ids}. A "
+            findings.warning("leak", f"{text}score on such shows memory, not skill")
         elif some:
-            text = f"{number:,} training examples have {how} as another one: {ids}; a split that "
-            text += "divides them makes validation scores too good"
+            text = f"{counted(number, 'training example')} with {how} as another one: {ids}; a "
+            text += "split that divides such pairs makes validation scores too good"
             if conflicting := sum(pair.conflicting for pair in some):
-                text += f". {conflicting:,} of these pairs have different labels"
+                text += f". {counted(conflicting, 'pair')} with different labels"
             findings.warning("duplicates", text)
 
 
@@ -139,11 +155,22 @@ def describe(
         sign = _sign_of_groups(name, table[name], contents.source.tested)
         if sign:
             text = f"{name!r}: {sign}. If rows with the same value are related (one patient, one "
-            text += f"scene), set data.group_column={name!r}"
-            for kind in ("numeric_columns", "categorical_columns", "date_columns"):
-                if name in getattr(inputs.data, kind):
-                    text += f", and take it out of {kind}"
+            text += f"scene), set data.group_column={name!r}{_taken_out(name, inputs)}"
             findings.unknown("groups", text)
+
+
+def _taken_out(name: str, inputs: Inputs) -> str:
+    """Return where the config has a column that becomes that of the groups, for a message."""
+    for field in ("numeric_columns", "categorical_columns", "date_columns"):
+        if name in getattr(inputs.data, field):
+            return f", and take it out of {field}"
+    values = inputs.reader.values if inputs.reader else {}
+    for constant, width in (("numbers", 2), ("categories", None)):  # of a template
+        if name in values.get(constant, ()):
+            width = width or len(values[constant][name])
+            text = f", take it out of {constant.upper()}, and {width} off the number of columns"
+            return f"{text} in custom_inputs"
+    return ""
 
 
 def _reveals(texts: pd.Series, column: Column, labels: np.ndarray) -> bool:

@@ -18,12 +18,13 @@ from pipeline.runtime import mounts
 from workbench.inspect import records, refusals
 from workbench.inspect.folder import (
     ADVICE,
-    LABELLED,
+    LABEL_TABLES,
     LABELS,
     RECORDS,
     TESTS,
     Files,
     called,
+    counted,
     holds_extras,
     shortened,
 )
@@ -63,7 +64,7 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
     tested = test or _likeliest(called(tables, TESTS), "test")
     others = [name for name in headers if name != tested]
     # A folder of class folders that somebody named is no table: it has no columns.
-    train = train or _likeliest(called(others, LABELLED) or others, "train")
+    train = train or _likeliest(called(others, LABEL_TABLES) or others, "train")
     columns, place = headers.get(train, ()), files.folder
     if columns and files.images:
         whole_table = csv_files.read(place / train, DataError, ADVICE)
@@ -86,7 +87,7 @@ def asked(files: Files, headers: Headers, train: str, test: str, labels: tuple[s
         key, whole = _naming(files, place / train) if columns else (COUNTED, True)
         ids = _image_names(place, where, whole=whole)
         absent = [name for name in columns if name != key]
-        named, grounds = f"the names of the {len(ids):,} images in {where}/", "beside the ids"
+        named, grounds = f"the names of {counted(len(ids), 'image')} in {where}/", "beside the ids"
     if not columns:
         labels, grounds = labels or ("label",), "the folders that images lie in"
     elif labels:
@@ -156,8 +157,8 @@ def _labels(
     if len(found) != 1:
         columns = f": {shortened(found, 12)}" if found else ""
         raise DataError(
-            f"There is no sample submission, and {path} has {len(found)} columns {grounds}"
-            f"{columns}; expected one label.\nName it, or several with commas between: "
+            f"There is no sample submission, and {path} has {counted(len(found), 'column')} "
+            f"{grounds}{columns}; expected one label.\nName it, or several with commas between: "
             f"--label {found[0] if found else 'COLUMN'}"
         )
     return (found[0],), grounds

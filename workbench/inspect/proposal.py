@@ -23,11 +23,12 @@ from pipeline.errors import DataError, PipelineError
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
 from workbench.inspect import baseline, custom_recipes, images, recipes
-from workbench.inspect.folder import Findings
+from workbench.inspect.folder import Findings, counted
 from workbench.inspect.inspection import Inspection
 from workbench.inspect.recipes import Plan, Proposal, Speed, Task
 
-COMPARED = 3_000  # rows of a table, at most, on which the network is trained for a comparison
+# Rows of a table on which the network is trained for a comparison, folds, and seconds, at most.
+COMPARED, COMPARED_FOLDS, COMPARED_SECONDS = 3_000, 3, 60.0
 
 
 def propose(
@@ -162,7 +163,8 @@ def check(config: Config, found: Inspection, examples: Examples, findings: Findi
         findings.warning("split", line.removeprefix("Warning: "))
     text = (
         f"read with this config: {len(examples):,} examples, {len(pairs[0][1]):,} of them held "
-        f"out, {len(tests):,} to predict; a submission of {written:,} rows would be accepted"
+        f"out, {len(tests):,} to predict; a submission of {counted(written, 'row')} would be "
+        "accepted"
     )
     findings.found("checked", text)
 
@@ -189,11 +191,13 @@ def with_baseline(
         pixels = seen.pixels[[place_of[name] for name in examples.ids]]
         examples = replace(examples, inputs=pixels)
     try:
-        config = replace(config, baseline=baseline.fit(config, examples, beside))
+        known = baseline.fit(config, examples, beside)
     except DataError as error:
         findings.unknown("baseline", f"none: {str(error).splitlines()[0]}")
         return config
-    findings.found("baseline", f"{config.baseline}; a model has to beat it")
+    config = replace(config, baseline=known)
+    drawn = f", of {len(examples):,} at random" if known.rows < len(examples) else ""
+    findings.found("baseline", f"{known}{drawn}; a model has to beat it")
     if config.data.kind == "table":
         _compare(config, found.contents.folder, examples, findings)
     return config
@@ -201,17 +205,24 @@ def with_baseline(
 
 def _compare(config: Config, folder: Path, examples: Examples, findings: Findings) -> None:
     """Train the network of a table on some rows, and add whether the baseline is as good."""
-    from pipeline.train import training
+    from pipeline.train import session, training
 
     part = baseline.sampled(examples, COMPARED, config.seed)
     usually = "gradient boosting usually wins on tables (arXiv:2207.08815)"
     try:
         known = baseline.fit(config, part)
-        tried = replace(config, folds=config.folds or 3, baseline=known)
+        tried = replace(
+            config,
+            folds=min(config.folds or COMPARED_FOLDS, COMPARED_FOLDS),
+            baseline=known,
+            session_hours=(session.age() + COMPARED_SECONDS) / 3600,
+        )
         with tempfile.TemporaryDirectory(prefix="inspect-") as scratch:
             done = training.train(
                 tried, folder, Path(scratch), examples=part, show=lambda line: None
             )
+        if done.status == "partial":
+            raise DataError(f"its {len(part):,} rows took over {COMPARED_SECONDS:.0f} s here")
         if not (both := done.manifest and done.manifest["baseline"]):
             raise DataError("it has no score here")
     except PipelineError as error:

@@ -19,6 +19,7 @@ from workbench.inspect.inputs import NAMELESS, Inputs, Reader, Seen
 from workbench.inspect.tables import Contents
 from workbench.inspect.target import TargetGuess
 
+READ = (NUMBER, CATEGORY)  # uses of columns that a template reads
 MOST_VALUES = 20  # of a category that are told apart
 FEW_WORDS = 2  # of a median text, where there is nothing else to read
 LEAST_TERMS, MOST_TERMS = 32, 384  # of a text that a model gets
@@ -112,8 +113,8 @@ def _by_rows(texts: pd.Series, seen: Seen, headers: pd.DataFrame, findings: Find
             edges = _slopes(np.asarray(small, float)) > 0
             clear[by_rows] += steep[edges].mean() / (steep.mean() or 1) if edges.any() else 0
     if beyond:
-        text = f"{len(beyond)} of {len(drawn[:DRAWN])} masks end beyond their pictures, for example"
-        findings.warning("masks", f"{text} that of {beyond[0]}: they are of other sizes")
+        text = f"runs end beyond their picture in {len(beyond)} of {len(drawn[:DRAWN])} masks, for "
+        findings.warning("masks", f"{text}example that of {beyond[0]}: they are of other sizes")
     along = bool(clear[1] > CLEARER * clear[0])
     text = (
         "along the rows: there the pictures have edges" if along else "down the columns, as usual"
@@ -141,9 +142,9 @@ def _beside(contents: Contents) -> tuple[list[Column], str]:
     keys = [name for name in (contents.ids, contents.sample_id) if name in tested and contents.ids]
     key = next((str(name) for name in keys if ids <= set(tested[name])), "")
     skip = {contents.ids, contents.sample_id, *contents.labels}
-    others = [name for name in map(str, contents.table) if name not in skip and name in tested]
+    others = [name for name in map(str, contents.table) if name not in skip]
     others = [name for name in others if not NAMELESS.fullmatch(name)]
-    return [columns.judge(contents.table[name], tested[name]) for name in others], key
+    return [columns.judge(contents.table[name], tested.get(name)) for name in others], key
 
 
 def _encoding(contents: Contents, every: Sequence[Column]) -> dict[str, Any]:
@@ -197,8 +198,8 @@ def of_pictures_and_columns(contents: Contents, findings: Findings) -> Inputs | 
 
 
 def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Findings) -> Inputs:
-    """Return the pictures with the columns beside them, or alone where a forest learns as much from
-    them; and add a finding.
+    """Return the pictures with the columns beside them, or alone where a simple model learns as
+    much from them; and add a finding.
     """
     reader, seen = found.reader, found.train
     if reader is None or reader.otherwise is None or seen.pixels is None:
@@ -210,11 +211,13 @@ def worth(found: Inputs, contents: Contents, target: TargetGuess, findings: Find
         labels = labels.iloc[:, 0].str.get_dummies(target.separator)
     beside = reader.features[seen.rows]
     alone, both, error = baseline.gain(seen.pixels, beside, labels, kind)
-    said = f"a random forest on thumbnails and {read} has a score of {both:.3g}, on thumbnails"
-    said += f" alone {alone:.3g} (three folds)"
+    said = f"a simple model on thumbnails and {read} has a score of {both:.3g}, on thumbnails"
+    rows = min(len(labels), baseline.MOST_TRIED)
+    said += f" alone {alone:.3g} (three folds of {rows:,} rows)"
     if both - alone > error:
         text = f"{said}: the network reads both. To read the pictures alone (published weights come"
         findings.chosen("columns", f"{text} only then): --alone pictures")
+        columns.describe_left_out(found.columns, findings, READ)
         return found
     findings.chosen("columns", f"{said}: the columns are not read, since pictures are")
     return reader.otherwise
@@ -242,7 +245,8 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
     texts = [column for column in every if column.about == "text"]
     readable = any(column.use != columns.OUT for column in every)
     if not texts and not readable:
-        texts = [c for c in every if refusals.prose(table[c.name], least=FEW_WORDS)]
+        shared = [column for column in every if column.missing_test is not None]
+        texts = [c for c in shared if refusals.prose(table[c.name], least=FEW_WORDS)]
     if not texts or (readable and not key):
         return None
     if not key:
@@ -270,8 +274,7 @@ def of_texts(contents: Contents, findings: Findings) -> Inputs | None:
     beside = [*encoding["numbers"], *encoding["categories"]]
     text += f"; and {shortened(beside, 8)} (to read columns alone: --alone columns)" * bool(beside)
     findings.chosen("inputs", text)
-    if out := [c.name for c in rest if c.use not in (NUMBER, CATEGORY)]:
-        findings.chosen("left out", f"{shortened(out, 12)}: not read beside texts")
+    columns.describe_left_out(rest, findings, READ)
     keys = joined.tolist()
     train = Seen(inputs.train_ids(contents), np.arange(len(table)), keys)
     reader = Reader("texts", values, features=features)

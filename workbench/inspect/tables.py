@@ -22,13 +22,14 @@ from workbench.inspect import columns, folder, no_sample, records, refusals
 from workbench.inspect.folder import (
     ADVICE,
     ARRAYS,
-    LABELLED,
+    LABEL_TABLES,
     LABELS,
     TESTS,
     Files,
     Findings,
     Labelled,
     called,
+    counted,
     folded,
     shortened,
 )
@@ -168,7 +169,8 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
         _refuse_two_names(place / train, ids, test, str(wanted.columns[0]), headers[test])
     if masks and ids is not None:
         refusals.classes(place / train, labelled, ids, list(wanted.columns[1:]))
-        labelled = labelled.groupby(ids, sort=False, as_index=False).agg(" ".join)
+        joined = dict.fromkeys(set(labelled) - {ids}, "first") | {masks: " ".join}
+        labelled = labelled.groupby(ids, sort=False, as_index=False).agg(joined)[list(labelled)]
         source = replace(source, table=labelled)
         findings.chosen("labels", f"{masks}: masks as run lengths")
         return Contents(files, sample, wanted, test, source, ids, (masks,), masks=True)
@@ -178,7 +180,7 @@ def read(place: Path, given: Given, findings: Findings) -> Contents:
     repeated = [] if ids is None else list(labelled[ids][labelled[ids].duplicated()])
     if repeated:
         raise DataError(
-            f"{place / train} repeats {len(repeated):,} ids in {ids!r}, for example "
+            f"{place / train} repeats {counted(len(repeated), 'id')} in {ids!r}, for example "
             f"{shortened(repeated, 3)}; expected one row for each example.\n"
             "Make a table with one row for each id, or name another: --train FILE"
         )
@@ -245,7 +247,7 @@ def _of_folders(made: Labelled, files: Files, wanted: pd.DataFrame, findings: Fi
     text = f"none: each of {table[label].nunique():,} folders in {place}/ is a label, so "
     findings.chosen("training table", f"{text}train_csv=None ({len(table):,} images)")
     if loose := len(files.images.get(place, ())):
-        text = f"{loose:,} images of {place}/ are in no folder of a label and do not train"
+        text = f"{counted(loose, 'image')} of {place}/ in no folder of a label: not trained on"
         findings.warning("unlabelled", text)
     if made.beside:
         text = f"{shortened(made.beside)} hold folders of these labels, too; train_images may name "
@@ -254,7 +256,7 @@ def _of_folders(made: Labelled, files: Files, wanted: pd.DataFrame, findings: Fi
 
 
 def _described(name: str, table: pd.DataFrame, names: Iterable[object]) -> str:
-    return f"{name}: {len(table):,} rows of {shortened(names)}"
+    return f"{name}: {counted(len(table), 'row')} of {shortened(names)}"
 
 
 def _header(path: Path) -> list[str]:
@@ -286,7 +288,9 @@ def _only(place: Path, found: Sequence[str], what: str, fix: str) -> str:
         return found[0]
     tables = f": {shortened(found)}" if found else ""
     advice = f"Name it: {fix} {found[0]}" if found else fix
-    raise DataError(f"{place} holds {len(found)} tables that could be {what}{tables}.\n{advice}")
+    raise DataError(
+        f"{place} holds {counted(len(found), 'table')} that could be {what}{tables}.\n{advice}"
+    )
 
 
 def _given(place: Path, tables: Collection[str], given: str, option: str) -> str:
@@ -403,7 +407,7 @@ def _with_labels(headers: Headers, wanted: pd.DataFrame) -> tuple[list[str], lis
     """Return the tables with the columns of a submission, and those that are called as labels."""
     asked = folded(wanted.columns[1:])
     strong = [name for name in headers if asked <= folded(headers[name])]
-    return strong, called(headers, LABELLED)
+    return strong, called(headers, LABEL_TABLES)
 
 
 def _find_train(
@@ -430,7 +434,7 @@ def _find_train(
         found, why = list(headers), "the only other table"
     fix = "--train"
     if not found:
-        files.refuse_packed("the labels", LABELLED)
+        files.refuse_packed("the labels", LABEL_TABLES)
         refusals.refuse_kind(files)
         if named := called(files.ending(*ARRAYS), LABEL_ARRAYS):
             what = f"the training table, but {named[0]}; arrays are read as images alone, and "
@@ -526,7 +530,8 @@ def _find_labels(
     if len(usual) == 1:
         return (usual[0],), f"{usual[0]}, by its name, of {len(only)} columns {where}"
     raise DataError(
-        f"{path} has {len(only)} columns {where}{': ' + shortened(only, 12) if only else ''}; "
-        f"expected one label. The sample submission asks for {shortened(asked)}.\n"
+        f"{path} has {counted(len(only), 'column')} {where}"
+        f"{': ' + shortened(only, 12) if only else ''}; expected one label. The sample submission "
+        f"asks for {shortened(asked)}.\n"
         f"Name it, or several with commas between: --label {only[0] if only else 'COLUMN'}"
     )

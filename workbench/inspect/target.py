@@ -13,7 +13,7 @@ from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
 from workbench.inspect import columns, refusals
 from workbench.inspect.columns import numbers
-from workbench.inspect.folder import Findings
+from workbench.inspect.folder import Findings, counted
 from workbench.inspect.tables import Contents
 
 SOME = 50  # distinct whole numbers: up to so many are classes
@@ -71,8 +71,8 @@ def read(contents: Contents, metric: str, findings: Findings) -> TargetGuess:
     several = len(contents.labels) > 1
     if count and not several and not separator_of(table[name]):
         raise DataError(
-            f"{path} has {count:,} rows without a label in {name!r}; expected one in each.\n"
-            f"Fill them in, or remove those rows. {FIX}"
+            f"{path} has {counted(count, 'row')} without a label in {name!r}; expected one in "
+            f"each.\nFill them in, or remove those rows. {FIX}"
         )
     made = _of_columns(table, contents, findings) if several else _of_one(table, contents, findings)
     if metric:
@@ -212,15 +212,15 @@ def _describe_classes(
     examples = ", ".join(map(_shown, single[:3]))
     if len(single) * 2 > len(classes):
         raise DataError(
-            f"{table} has {len(single)} labels in only one row, for example {examples}, of "
-            f"{len(classes)} labels in {rows:,} rows; expected most of them in two rows or more, to"
-            f" train and to validate.\nDrop these rows, or merge labels. {FIX}"
+            f"{table} has {counted(len(single), 'label')} in only one row, for example {examples}, "
+            f"of {len(classes)} labels in {rows:,} rows; expected most of them in two rows or more,"
+            f" to train and to validate.\nDrop these rows, or merge labels. {FIX}"
         )
     if single:
-        text = f"{len(single)} labels have only one row, which cannot validate, for example "
-        findings.warning("single", text + examples)
+        text = f"{counted(len(single), 'label')} with only one row, which cannot validate"
+        findings.warning("single", f"{text}, for example {examples}")
     if rare := [name for name in classes if 2 <= classes[name] < RARE]:
-        text = f"{len(rare)} labels have fewer than {RARE} rows, for example "
+        text = f"{counted(len(rare), 'label')} with fewer than {RARE} rows, for example "
         findings.warning("rare", text + ", ".join(map(_shown, rare[:3])))
 
 

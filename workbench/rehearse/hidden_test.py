@@ -10,6 +10,7 @@ import tempfile
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pandas as pd
@@ -29,13 +30,20 @@ from pipeline.data import (
 from pipeline.data.dataset import Examples, group_codes, read_training
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, DataError
-from pipeline.evaluate import metrics
+from pipeline.evaluate import held_out_rows, metrics
 from pipeline.infer import submission
 from workbench.rehearse import records, scoring
 from workbench.rehearse.hold_out import HoldOut
 
 ADVICE = "Correct the folder, or the config."
 SHOWN = 3  # ids that are listed
+
+
+class Scored(NamedTuple):
+    """A score, and its standard error over other rows of the same kind."""
+
+    score: float
+    error: float
 
 
 class HiddenTest:
@@ -55,7 +63,9 @@ class HiddenTest:
             sorted, int64. `visible` is empty where the folder has a test set.
         test_ids: of the folder's own test set; empty where there is none.
         metric: of the config.
+        baseline: of the config; None where that is in another metric, which says nothing here.
         lower_is_better: whether a lower score is better.
+        scored: the last score, and its standard error; None before.
         made_up: what the folder lacks and a rehearsal makes, in words.
 
     Raises:
@@ -97,6 +107,8 @@ class HiddenTest:
         self.tests = max(len(self.hidden), len(self.visible), len(self.test_ids))
         self.metric = metrics.of(config)
         self.lower_is_better = not self.metric.greater_is_better
+        self.baseline = None if held_out_rows.differing(config) else config.baseline
+        self.scored: Scored | None = None
 
     def limit(self, train: int | None, tests: int | None) -> None:
         """Keep fewer rows, stratified by label.
@@ -158,16 +170,21 @@ class HiddenTest:
             given: {column: {id: text}}, with the ids of `solution`.
 
         Raises:
-            SubmissionError, DataError: as `workbench.rehearse.scoring.score` says.
+            SubmissionError: if a value cannot be read.
+            DataError: if the metric has no value.
         """
-        keys = self._called(self.hidden)
         if self._target.kind == "custom":
-            return self.metric(self._read_as_labels(self.solution), self._read_as_labels(given))
-        truth = self._target.truth(self._examples.labels[self.hidden])
-        shown = self._sample(self.hidden).iloc[:, 1].tolist()
-        target = replace(self._target, separator=submission.separator(self._target, shown))
-        positive = self._config.data.positive_label
-        return scoring.score(target, self.metric, keys, truth, given, positive)
+            both = self._read_as_labels(self.solution), self._read_as_labels(given)
+        else:
+            shown = self._sample(self.hidden).iloc[:, 1].tolist()
+            target = replace(self._target, separator=submission.separator(self._target, shown))
+            keys, positive = self._called(self.hidden), self._config.data.positive_label
+            texts = {name: [column[key] for key in keys] for name, column in given.items()}
+            predicted = scoring.predictions(target, self.metric, texts, positive)
+            both = self._target.truth(self._examples.labels[self.hidden]), predicted
+        error = metrics.standard_error(self.metric, *both, self._config.seed)
+        self.scored = Scored(self.metric(*both), error)
+        return self.scored.score
 
     def _read_as_labels(self, columns: scoring.Columns) -> np.ndarray:
         """Return what the config's reader makes of the columns of a submission to the hidden test
@@ -423,7 +440,8 @@ def _labelled(config: Config, folder: Path) -> tuple[pd.DataFrame, Path]:
     advice, path = "Set data.train_csv in the config.", folder / data.train_csv
     table = csv_files.read(path, DataError, advice, (data.id_column,), required=names)
     if config.target == "custom":
-        table = table.groupby(data.id_column, sort=False, as_index=False).agg(" ".join)
+        joined = dict.fromkeys(data.row_columns, "first") | dict.fromkeys(data.labels, " ".join)
+        table = table.groupby(data.id_column, sort=False, as_index=False).agg(joined)
     return table, path
 
 

@@ -29,7 +29,6 @@ class RehearsedFolder:
         test: the hidden test set.
         plan: how much a session does of the rest.
         lines: what is hidden, changed, left out and made up.
-        about: what a score on it means.
         kept: file that says which rows are hidden; None: they are hidden once.
         state: what that file says.
     """
@@ -37,9 +36,23 @@ class RehearsedFolder:
     test: HiddenTest
     plan: Plan
     lines: tuple[str, ...]
-    about: str
     kept: Path | None = None
     state: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def about(self) -> str:
+        """What the last score on it means: its standard error, and how it compares."""
+        test, baseline = self.test, self.test.baseline
+        better = "lower" if test.lower_is_better else "higher"
+        shown, beside = test.metric.name, f"; baseline: {baseline}" if baseline else ""
+        if test.scored is not None:
+            shown += " {:.4g} ± {:.2g}".format(*test.scored)
+            if baseline:
+                beside = f"; {held_out_rows.beside(baseline, test.metric, *test.scored)}{beside}"
+        return (
+            f"{shown} of {len(test.hidden):,} hidden rows, {better} is better{beside}"
+            f"{SHORT * (self.plan.train is not None)}"
+        )
 
     @property
     def variables(self) -> dict[str, str]:
@@ -89,10 +102,7 @@ def hidden(
             f"The labelled rows of {folder}, or what the config {name} says of them, are not those"
             f" of {kept}; expected the same.\nRestore them, or give a new --folder."
         )
-    # A baseline in another metric would be a number that says nothing beside this one's score.
     other = held_out_rows.differing(config)
-    baseline = f"; baseline: {config.baseline}" if config.baseline and not other else ""
-    better = "lower" if test.lower_is_better else "higher"
     lines = (
         f"{len(test.hidden):,} of {test.labelled:,} labelled rows are the hidden test set",
         *((IN_SIGHT,) if copied else ()),
@@ -100,9 +110,5 @@ def hidden(
         *test.made_up,
         *((other,) if other else ()),
     )
-    about = (
-        f"{test.metric.name} of {len(test.hidden):,} hidden rows, {better} is better"
-        f"{baseline}{SHORT * (plan.train is not None)}"
-    )
     state = {"solution_sha256": labels, "budget": budget, "plan": asdict(plan)}
-    return RehearsedFolder(test, plan, lines, about, kept, before or state)
+    return RehearsedFolder(test, plan, lines, kept, before or state)

@@ -1,7 +1,4 @@
-"""Scores a submission of a rehearsal with the config's metric.
-
-It reads what `pipeline.infer.submission` writes.
-"""
+"""Reads a submission of a rehearsal, as `pipeline.infer.submission` writes it, to be scored."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -18,32 +15,6 @@ Columns = Mapping[str, Mapping[str, str]]
 """{column: {id: value}}: a table without its ids. Values are text, as in the file."""
 
 
-def score(
-    target: Target,
-    metric: Metric,
-    ids: Sequence[str],
-    truth: np.ndarray,
-    given: Columns,
-    positive: str | None = None,
-) -> float:
-    """Return the metric of a submission.
-
-    Args:
-        target: of the config, with the separator that the submission has between several labels.
-        metric: of the config.
-        ids: of the rows of the truth.
-        truth: as `metric` takes it.
-        given: the columns of the submission beside the ids, in any order of ids.
-        positive: the config's `data.positive_label`.
-
-    Raises:
-        SubmissionError: if a value cannot be read.
-        DataError: if the metric has no value.
-    """
-    texts = {name: [column[key] for key in ids] for name, column in given.items()}
-    return metric(truth, predictions(target, metric, texts, positive))
-
-
 def predictions(
     target: Target,
     metric: Metric,
@@ -53,6 +24,12 @@ def predictions(
     """Return what the columns of a submission predict: float64 (n, k), as metrics take it.
 
     A label counts as a probability of 1, and a place in a ranking as a falling score.
+
+    Args:
+        target: of the config, with the separator that the submission has between several labels.
+        metric: of the config.
+        texts: of each column beside the ids.
+        positive: the config's `data.positive_label`.
 
     Raises:
         SubmissionError: if a text is no number, or no label.

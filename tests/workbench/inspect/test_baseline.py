@@ -4,7 +4,10 @@ import json
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
+from sklearn.dummy import DummyClassifier
+from threadpoolctl import threadpool_info
 
 from localkaggle.competitions import EMBEDDED
 from pipeline import config as configs
@@ -69,6 +72,74 @@ def test_many_classes_are_found_by_their_neighbours(kind):
 
     assert found.model == baseline.NEIGHBOURS
     assert found.score > 0.5
+
+
+@pytest.mark.parametrize("kind", ["classes", "regression"])
+def test_a_forest_of_many_labels_stays_small(kind, monkeypatch):
+    """Each node holds a number for each label: without a limit 2,000 classes took 8 GB."""
+    monkeypatch.setattr(baseline, "MOST_BYTES", 1e6)
+    classes = kind == "classes"
+    labels = RANDOM.permutation(500) % 100 if classes else RANDOM.random((500, 100))
+
+    forest = baseline._forest(labels, 0, classes=classes).fit(RANDOM.random((500, 3)), labels)
+
+    size = sum(tree.tree_.value.nbytes for tree in forest.estimators_)
+    assert 0.5e6 < size <= 1e6
+
+
+def test_a_wide_table_and_texts_of_many_labels_give_a_sample(monkeypatch):
+    """So that a fit takes seconds and less than a gigabyte."""
+    labels = np.arange(300) % 3
+    known = Examples(
+        tuple(map(str, range(300))), coloured(labels), labels, Target("classes", tuple("abc"))
+    )
+    names = tuple(f"x{n}" for n in range(20))
+    table = replace(DIGITS, num_classes=3, data=Data(kind="table", numeric_columns=names))
+    rows = np.concatenate([RANDOM.random((300, 20)) + labels[:, None], np.zeros((300, 20))], axis=1)
+    texts = pd.Series([f"{2 * 'abc'[label]} word{n}" for n, label in enumerate(labels)])
+    terms = baseline.of_texts(texts, None)
+    own = {"read_training": "read_training", "read_test": "read_test"}
+    data = Data(kind="custom", custom_inputs={"terms": ("int32", 9)})
+    custom = replace(DIGITS, num_classes=3, data=data, **own)
+    monkeypatch.setattr(baseline, "MOST_NUMBERS", 200 * 40)
+    monkeypatch.setattr(baseline, "MOST_LINEAR", 3 * 100)
+    monkeypatch.setattr(baseline, "MOST_WEIGHTS", 3 * 3)
+
+    of_table = baseline.fit(table, replace(known, inputs=rows.astype(np.float32)))
+    of_texts = baseline.fit(custom, known, terms)
+
+    assert (of_table.rows, of_texts.rows) == (200, 100)
+    assert min(of_table.score, of_texts.score) > 0.95  # the terms that are frequent are kept
+
+
+@pytest.mark.filterwarnings("error")
+def test_columns_beside_pictures_of_many_classes_show_what_they_add():
+    """By neighbours, which take little memory; and no fit warns of as many classes."""
+    labels = np.repeat(np.arange(250), 4)
+    noise = RANDOM.integers(0, 255, (1_000, 8, 8, 3), np.uint8)
+    places = np.tile([labels % 16, labels // 16], (20, 1)).T + RANDOM.random((1_000, 40)) / 10
+
+    alone, both, error = baseline.gain(noise, places.astype(np.float32), labels, "classes")
+
+    assert alone < 0.1 and both > alone + 2 * error
+
+
+def test_a_fit_has_one_thread(monkeypatch):
+    """Several wait for each other on a busy machine: a minute in place of two seconds."""
+    seen: list[int] = []
+
+    class Noted(DummyClassifier):
+        def fit(self, *given: object) -> DummyClassifier:
+            seen.append(max(pool["num_threads"] for pool in threadpool_info()))
+            return super().fit(*given)
+
+    monkeypatch.setattr(baseline, "_model", lambda *given, **options: Noted())
+    labels = np.arange(2_100) % 2
+    table = replace(DIGITS, num_classes=4, data=Data(kind="table", numeric_columns=("x",)))
+
+    baseline.fit(table, examples(labels, np.zeros((2_100, 2), np.float32)))
+
+    assert seen == [1] * baseline.FEWER_FOLDS
 
 
 def test_a_floor_of_labels_that_mean_nothing_is_chance():
@@ -137,8 +208,18 @@ def test_inspect_writes_the_baseline_into_the_config_and_skips_broken_files(tmp_
 
 
 @pytest.mark.slow  # it trains; tests/e2e has an inspection of a table
-def test_of_a_table_inspect_says_which_of_boosting_and_network_it_would_take(tmp_path):
-    """By what both reach on the same rows."""
+@pytest.mark.parametrize(
+    ("seconds", "verdict"),
+    [
+        (600.0, "Out of fold on 369 rows: HistGradientBoosting"),
+        (0.0, "the network was not tried: its 369 rows took over 0 s here"),
+    ],
+)
+def test_of_a_table_inspect_says_which_of_boosting_and_network_it_would_take(
+    seconds, verdict, tmp_path, monkeypatch
+):
+    """By what both reach on the same rows, if that takes no longer than a minute."""
+    monkeypatch.setattr(proposal, "COMPARED_SECONDS", seconds)
     EMBEDDED["breast-cancer"]().write(tmp_path)
     found = inspection.inspect(tmp_path)
     config = proposal.propose(found, "cancer", "cancer").config
@@ -148,5 +229,5 @@ def test_of_a_table_inspect_says_which_of_boosting_and_network_it_would_take(tmp
     proposal.with_baseline(short, found, examples, found.findings)
 
     (said,) = (line.text for line in found.findings if line.about == "boosting")
-    assert "Out of fold on 369 rows: HistGradientBoosting" in said
-    assert "The baseline is as good or better" in said
+    assert verdict in said
+    assert ("The baseline is as good or better" in said) == (seconds > 0)

@@ -369,7 +369,7 @@ LEFT_OUT = (
     "numeric_columns=('size',), categorical_columns=()",
 )
 REGRESSION = ("target='regression', metric='rmse'", "num_classes=0")
-SINGLE = "warning single: 1 labels have only one row"
+SINGLE = "warning single: 1 label with only one row"
 SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oops'"
 
 
@@ -397,7 +397,7 @@ SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oo
         # A few such numbers do not make a regression; more than fifty are likelier amounts.
         (
             labels_of(*"uvw" * 7, *"uvx"),
-            (SINGLE, "warning rare: 3 labels have fewer than 10 rows", "num_classes=4"),
+            (SINGLE, "warning rare: 3 labels with fewer than 10 rows", "num_classes=4"),
         ),
         (labels_of(*(n % 3 for n in range(23)), 9), (SINGLE, "num_classes=4, target='classes'")),
         (
@@ -445,7 +445,7 @@ SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oo
             IN_FOLDERS
             | {"classes.csv": csv("number,animal_name", (0, "cat"), (1, "dog"))}
             | {"train/loose.png": png(noise(12, 12))},
-            ("train_csv=None", "1 images of train/ are in no folder of a label"),
+            ("train_csv=None", "1 image of train/ in no folder of a label: not"),
         ),
         *(
             (
@@ -486,7 +486,7 @@ SPOILED = "weight is left out: 99% are plain numbers, and others are such as 'oo
         (WITH_MASKS, ("unknown folders: train_masks/ has files", "train_images='train_images'")),
         # A copy in the test set is no reason to group.
         (PICTURES | {"test/b1.png": PICTURES["train/a4.png"]}, ("group_duplicates=False",)),
-        (without("b3")(pictures(test=12)), ("warning missing: 1 of 12 test images have no file",)),
+        (without("b3")(pictures(test=12)), ("warning missing: no file for 1 of 12 test images",)),
     ],
 )
 def test_what_a_person_has_to_know_of_a_folder_is_found(files, facts, tmp_path):
@@ -538,9 +538,9 @@ def test_what_is_planted_among_images_is_found(tmp_path):
     assert pairs == {("a0", "a7", False, True), ("a4", "b1", False, False), near}
     assert set(found.inputs.train.broken) == {"a2"}
     said = texts(found, "warning")
-    assert "1 test examples have the same content as a training example: a4 and b1" in said
-    assert "1 of these pairs have different labels" in said
-    assert "1 training and 0 test images cannot be decoded: a2: " in said
+    assert "1 test example with the same content as a training example: a4 and b1" in said
+    assert "1 pair with different labels" in said
+    assert "1 training image and 0 test images cannot be decoded: a2: " in said
     shown = page.write(found, "", tmp_path / "page.html").read_text()
     assert 'training row 3"' not in shown and 'training row 4"' in shown
 
@@ -715,7 +715,7 @@ def test_colours_that_show_a_picture_are_read_as_they_are_stored(opaque, tmp_pat
     found, config = proposed(put(tmp_path, files))
 
     assert config.data.alpha == "drop"
-    said = "30 images have an alpha channel, which is dropped" in texts(found, "unknown")
+    said = "30 images with an alpha channel, which is dropped" in texts(found, "unknown")
     assert said != opaque and ("alpha" in texts(found, "unknown")) != opaque
 
 

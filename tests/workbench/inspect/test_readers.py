@@ -1,5 +1,7 @@
 """Masks, texts, and pictures with columns become a config that reads them, without an edit."""
 
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -152,6 +154,63 @@ def test_columns_beside_pictures_are_read_where_they_help(tmp_path):
     assert np.array_equal(numbers[:, 1] > 0, table["price"].isna())  # a missing one is marked
     assert abs(numbers[:, 0].mean()) < 1e-5 and (numbers[:, 2:].sum(axis=1) == 1).all()
     assert architectures.build(config).output.shape == (None, config.outputs)
+
+
+def test_columns_that_are_not_read_beside_pictures_are_named_with_the_reason(tmp_path):
+    folder = goods(tmp_path / "goods", matters=True)
+    for name in ("train.csv", "test.csv"):
+        table = pd.read_csv(folder / name)
+        days = pd.date_range("2025-01-31", periods=len(table), freq="W")
+        table = table.assign(made=days.strftime("%Y-%m-%d"), unit="kg", code=table["id"] + name)
+        table = table.assign(later=1) if name == "train.csv" else table
+        table.to_csv(folder / name, index=False)
+
+    _, said = written(folder)
+
+    for line in (
+        "left out: made: dates as ISO8601; to read dates: --alone columns",
+        "left out: unit: the same in every row",
+        "left out: code: 100 distinct texts in 100 rows: almost none repeats",
+        "left out: later: in the training table alone",
+    ):
+        assert line in said
+
+
+# Groups
+
+
+@pytest.mark.parametrize("make", [masks, reviews, partial(goods, matters=True)])
+def test_a_column_of_patients_keeps_them_on_one_side_of_a_split_and_of_a_rehearsal(make, tmp_path):
+    folder = tmp_path / "visits"
+    make(folder)
+    table = pd.read_csv(folder / "train.csv", dtype=str, keep_default_na=False)
+    patients = {name: f"P{number // 2}" for number, name in enumerate(table["id"].unique())}
+    table.assign(patient=table["id"].map(patients)).to_csv(folder / "train.csv", index=False)
+
+    config, said = written(folder)
+    grouped = replace(config, folds=None, data=replace(config.data, group_column="patient"))
+    read = dataset.read_training(folder, grouped)
+    hidden = HiddenTest(grouped, folder)
+
+    assert "set data.group_column='patient'" in said
+    assert len(np.unique(read.groups)) == len(set(patients.values()))
+    away = [{patients[read.ids[row]] for row in rows} for rows in (hidden.train, hidden.hidden)]
+    assert away[0] and away[1] and not set.intersection(*away)
+
+
+def test_a_column_that_becomes_the_groups_is_taken_out_of_the_inputs(tmp_path):
+    folder = goods(tmp_path / "goods", matters=True)
+    for name in ("train.csv", "test.csv"):
+        table = pd.read_csv(folder / name, dtype=str, keep_default_na=False)
+        table = table.rename(columns={"shop": "site"})
+        if name == "train.csv":
+            table.loc[:3, "site"] = "west"
+        table.to_csv(folder / name, index=False)
+
+    _, said = written(folder)
+
+    expected = "set data.group_column='site', take it out of CATEGORIES, and 3 off the number of"
+    assert f"{expected} columns in custom_inputs" in said
 
 
 def test_texts_need_no_sample_submission(tmp_path):

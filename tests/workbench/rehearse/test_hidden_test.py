@@ -1,5 +1,6 @@
 """A rehearsal hides labelled rows: sessions get everything else, and the score is the metric's."""
 
+import math
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -10,7 +11,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
-from pipeline.config import Config
+from pipeline.config import Baseline, Config
 from pipeline.data import dataset, samples, tfrecords
 from pipeline.data.dataset import read_test
 from pipeline.data.labels import Target
@@ -21,6 +22,8 @@ from tests.pipeline.data.test_tfrecords import example, written
 from tests.small_competition import write_competition
 from workbench.rehearse import scoring
 from workbench.rehearse.hidden_test import HiddenTest
+from workbench.rehearse.own_folder import RehearsedFolder
+from workbench.rehearse.short_run import Plan
 
 Made = tuple[Config, Path]
 
@@ -273,6 +276,30 @@ def test_a_perfect_submission_has_the_best_score(competition, tiny):
         hidden.score(unknown)
 
 
+def test_a_score_stands_with_its_error_beside_the_baseline(competition, tiny):
+    """Few rows are hidden: what looks better than the baseline may be chance."""
+    known = Baseline(model="a forest", metric="accuracy", score=0.9, error=0.01, rows=100)
+    hidden = HiddenTest(replace(tiny, baseline=known), competition)
+    folder = RehearsedFolder(hidden, Plan(), ())
+    (name, truth), rows = next(iter(hidden.solution.items())), len(hidden.hidden)
+    wrong = next(iter(truth))
+    other = next(label for label in truth.values() if label != truth[wrong])
+
+    score = hidden.score({name: {**truth, wrong: other}})
+
+    chance = (score * (1 - score) / rows) ** 0.5
+    assert hidden.scored is not None and hidden.scored.error == pytest.approx(chance, rel=0.2)
+    apart = (score - 0.9) / math.hypot(hidden.scored.error, 0.01)
+    assert folder.about == (
+        f"accuracy {score:.4g} ± {hidden.scored.error:.2g} of {rows} hidden rows, higher is better;"
+        f" above the baseline by {apart:.1f} standard errors, within the error (less than 2);"
+        f" baseline: {known}"
+    )
+    worse = HiddenTest(replace(tiny, metric="f1", baseline=known), competition)
+    worse.score(worse.solution)
+    assert "baseline" not in RehearsedFolder(worse, Plan(), ()).about  # it is in another metric
+
+
 @pytest.mark.parametrize(("metric", "lower"), [("accuracy", False), ("log_loss", True)])
 def test_the_order_of_scores_is_the_metrics(competition, tiny, metric, lower):
     """The leaderboard of the local Kaggle goes by it."""
@@ -308,7 +335,8 @@ def test_the_score_of_a_written_submission_is_that_of_its_predictions(tmp_path, 
     texts = Form(target, metric, samples.read(tmp_path / "sample.csv")).texts(values)
     written = {column: dict(zip(ids, each, strict=True)) for column, each in texts.items()}
 
-    found = scoring.score(target, metric, ids, truth, written)
+    texts = {name: [column[key] for key in ids] for name, column in written.items()}
+    found = scoring.predictions(target, metric, texts)
 
     # Nine digits are written, which give back each float32.
-    assert found == pytest.approx(metric(truth, values), rel=1e-6)
+    assert metric(truth, found) == pytest.approx(metric(truth, values), rel=1e-6)
