@@ -449,11 +449,11 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
         return reasons
     flips = "no flips, since grey images are often writing"
     if data.flip:  # a flipped view that training never saw is refused
-        flips = f"flips (of writing set flip=False and views={config.views // 2})"
+        flips = f"flips (if the pictures show writing: flip=False, views={config.views // 2})"
     mixing = f"mixup={data.mixup:g} and cutmix={data.cutmix:g} (arXiv:1710.09412, 1905.04899)"
     reasons |= {
         "rate": f"{optimizer.name} {optimizer.base_rate:g} for that batch, to 0 by a cosine after "
-        f"{config.warmup_epochs:g} epochs of warm-up; weight decay {optimizer.weight_decay:g}",
+        f"a warm-up (epochs: {config.warmup_epochs:g}); weight decay {optimizer.weight_decay:g}",
         "average": f"ema_momentum={optimizer.ema_momentum:g}: the mean of the last weights is used",
         "augmentation": f"shifts by up to {data.crop_padding} pixels; {flips}; "
         + (mixing if data.mixup else "nothing is mixed"),
