@@ -45,11 +45,12 @@ def share(text: str) -> bool:
     return number(text) and 0 <= float(text) <= 1
 
 
-def table(content: bytes) -> list[list[str]]:
+def table(content: bytes, separator: str = ",") -> list[list[str]]:
     """Return the rows of a CSV, the header first. Raises `ValueError` for any other bytes."""
     text = content.decode("utf-8-sig")
+    lines = csv.reader(io.StringIO(text, newline=""), strict=True, delimiter=separator)
     try:
-        rows = [row for row in csv.reader(io.StringIO(text, newline=""), strict=True) if row]
+        rows = [row for row in lines if row]
     except csv.Error as error:
         raise ValueError(str(error)) from error
     if "\0" in text or not rows or any(len(row) != len(rows[0]) for row in rows):
@@ -58,9 +59,10 @@ def table(content: bytes) -> list[list[str]]:
 
 
 def invalid(submission: bytes, sample: bytes, fits: Fits) -> str:
-    """Return what is wrong with a submission; "" where nothing is."""
+    """Return what is wrong with a submission; "" where nothing is. Both have one separator."""
+    separator = max(",;\t", key=sample.partition(b"\n")[0].decode(errors="ignore").count)
     try:
-        (columns, *given), (wanted, *asked) = table(submission), table(sample)
+        (columns, *given), (wanted, *asked) = table(submission, separator), table(sample, separator)
     except ValueError as error:
         return f"submission and sample cannot be compared: {error}"
     if columns != wanted:
