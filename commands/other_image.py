@@ -15,6 +15,7 @@ from formats import atomic_file
 
 KEPT = "both-images.json"  # in runs/: verdicts by the digest of what they rest on
 LABEL = "images      "
+INDENT = " " * len(LABEL)
 
 
 def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -> None:
@@ -46,10 +47,14 @@ def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -
     if missing := image_environments.missing():
         told = _told(*words, "--table")  # what it refuses needs no download
         size = image_environments.GIGABYTES * len(missing)
-        names = " and the ".join(image.in_words for image in missing)
-        show("To see that both of Kaggle's images build the model alike, it is built here as the")
-        show(f"{names} would. This needs {size:.1f} GB below {missing[0].folder.parent}, once.")
-        if not agreed("Download and check? Without it a shipped table of networks answers."):
+        show(
+            f"{LABEL}to see that both of Kaggle's images build one and the same model, it is built"
+        )
+        show(f"{INDENT}here with the versions of each, before hours of a TPU are spent on it:")
+        for image in missing:
+            show(f"{INDENT}{image.in_words}")
+        show(f"{INDENT}They take {size:.1f} GB in {missing[0].folder.parent}, once, and minutes.")
+        if not agreed("Download them? Without them a table of known networks answers."):
             _show(told)
             return
     began = time.monotonic()

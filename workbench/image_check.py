@@ -56,7 +56,7 @@ def by_table(config: Config) -> str:
     from pipeline.models import presets  # which imports Keras
 
     code = _own_code(config)
-    kinds = {presets.find(source).kind for source in config.presets}
+    kinds = {presets.kind(source) or source for source in config.presets}
     kinds |= {kind for kind in (*FAMILIES, *ONE_IMAGE_HAS) if re.search(rf"\b{kind}\b", code)}
     if only := sorted(kinds & ONE_IMAGE_HAS.keys()):
         has, lacks = (TPU, GPU) if ONE_IMAGE_HAS[only[0]] == "tpu" else (GPU, TPU)
@@ -87,6 +87,7 @@ def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
     Raises:
         ConfigError: if the images build different models, or one of them none.
     """
+    known = by_table(config)
     try:
         make(show)
         with tempfile.TemporaryDirectory(prefix="blueprints-") as scratch:
@@ -94,7 +95,7 @@ def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
             inferred = _blueprint(GPU, name, Path(scratch), show)
         return compared(config.name, trained, inferred), True
     except (NotMade, Unknown) as error:
-        return f"{by_table(config)}\nWarning: {error}", False
+        return f"{known}\nWarning: {error}", False
 
 
 def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, Any]:
@@ -122,9 +123,11 @@ def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, 
     why = told["error"].split("\n")[0]
     if told.get("exit_code") != ConfigError.exit_code or "No module named" in why:
         raise Unknown(f"{name} could not be built in the environment of the {image.name}: {why}")
+    edit = f"{WITH_BOTH} ({PAGE}), or change the model's function."
+    if image is TPU:  # the model is wrong by itself
+        edit = told["error"].partition("\n")[2]
     raise ConfigError(
-        f"{Path(name).stem}: the {image.in_words} cannot build the model: {why}\n{WITH_BOTH}"
-        f" ({PAGE}), or correct the model's function. To see it again: {BY_HAND} {name}"
+        f"{Path(name).stem}: the {image.in_words} cannot build the model: {why}\n{edit}"
     )
 
 
