@@ -65,7 +65,7 @@ def require(config: str, code: str, runs: Path, agreed: Callable[[str], bool]) -
         return
     _show(made["told"])
     if made["seen"]:
-        show(f"{LABEL}compared in {time.monotonic() - began:.0f} seconds; kept for the same code")
+        show(f"{INDENT}compared in {time.monotonic() - began:.0f} seconds; kept for the same code")
         kept[digest] = f"{made['told']} ({time.strftime('%Y-%m-%d %H:%M')})"
         atomic_file.write(runs / KEPT, json.dumps(kept, indent=1).encode())
 

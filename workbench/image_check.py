@@ -154,9 +154,10 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
     finite = bool(np.isfinite(outputs).all() and np.isfinite(others).all())
     apart = float(np.abs(outputs - others).max() / np.abs(outputs).max()) if finite else 0.0
     if apart > TOLERANCE[FULL]:
-        moved = {ours[place]["path"] for place in renamed} & {
-            theirs[place]["path"] for place in renamed
-        }
+        before, after = (
+            {each[place]["path"].rpartition("/")[0] for place in renamed} for each in (ours, theirs)
+        )
+        moved = before & after
         which = f": {', '.join(sorted(moved))}" if moved else ", or one computes differently"
         raise ConfigError(
             f"{config}: with the same weights the images compute outputs that are {apart:.1e} of"
