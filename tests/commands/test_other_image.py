@@ -6,7 +6,11 @@ import sys
 import pytest
 
 from commands import other_image
+from commands.push_plan import PushPlan
+from deploy.bundle import Bundle, Code
+from deploy.calls import Quota
 from deploy.errors import UsageError
+from deploy.preview import Preview
 from tests.doors.given import write_config
 from workbench.image_environments import IMAGES
 
@@ -90,6 +94,24 @@ def test_a_network_that_one_image_has_is_refused_before_anything_is_downloaded(
         required(tmp_path, path, asked)
 
     assert not asked and not capsys.readouterr().out
+
+
+def test_the_plan_of_a_push_to_a_tpu_asks_first(tmp_path, asked):
+    """A pair of T4 trains by the image that infers."""
+    code = NET.replace("keras_hub", "keras_hub.models.SwinTransformerBackbone")
+    path = write_config(tmp_path, code.format(name="a"), model="net", model_options={})
+    built = Bundle(
+        tmp_path,
+        Code({"kernel": "train-tpu"}, {}, (), {}, "", False),
+        {"machine_shape": "TpuV5E8"},
+        {},
+    )
+    costs = Preview(built, 0, (), "TPU", Quota(0.0, 0.0), (), (), "", "", 0)
+
+    with pytest.raises(UsageError, match="SwinTransformerBackbone is in KerasHub"):
+        PushPlan(str(path), asked.append, tmp_path / "runs").show(costs)
+
+    assert not asked
 
 
 @pytest.mark.slow

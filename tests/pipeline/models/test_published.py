@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline import artifact
+from pipeline import artifact, blueprint
 from pipeline import config as configs
 from pipeline.config import Data
 from pipeline.errors import CheckpointError, ConfigError
@@ -447,3 +447,23 @@ def test_inference_needs_no_jax():
     done = subprocess.run([sys.executable, "-c", code], env=env, timeout=200, capture_output=True)
 
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_the_kind_of_a_source_is_known_without_kerashub(tmp_path):
+    assert presets.kind(preset(tmp_path, "ViTBackbone")) == "ViTBackbone"
+    assert presets.kind(DINOV3) == "DINOV3Backbone"
+    with pytest.raises(ConfigError, match="is not here"):
+        presets.kind("keras/dinov3/keras/another/1")
+
+
+def test_a_blueprint_is_drawn_again_from_its_own_networks(asked, tmp_path):
+    """As inference builds a model: the preset is gone."""
+    config = replace(asked, pretrained=preset(tmp_path))
+    path, again = tmp_path / "first.json", tmp_path / "again.json"
+    path.write_text(json.dumps(blueprint.draw(config)))
+    (tmp_path / "preset").rename(tmp_path / "away")
+
+    given = published.carried(json.loads(path.read_text()))
+    again.write_text(json.dumps(blueprint.draw(config, given)))
+
+    assert path.read_bytes() == again.read_bytes()
