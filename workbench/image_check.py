@@ -119,7 +119,8 @@ def _blueprint(image: Image, name: str, scratch: Path, show: Show) -> dict[str, 
     try:
         told = json.loads(done.stdout.splitlines()[-1])
     except (ValueError, LookupError):
-        told = {"error": " ".join(done.stderr.splitlines()[-3:])[-500:]}
+        said = " ".join(done.stderr.splitlines()[-3:])[-500:]
+        told = {"error": f"exit code {done.returncode} {said}"}
     why = told["error"].split("\n")[0]
     if told.get("exit_code") != ConfigError.exit_code or "No module named" in why:
         raise Unknown(f"{name} could not be built in the environment of the {image.name}: {why}")

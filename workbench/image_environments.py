@@ -71,7 +71,7 @@ class Image:
         cache = os.environ.get("RELAY_IMAGES") or "~/.cache/kaggle-relay/images"
         parts = [self.pins, *_dependencies(), *NEEDS, *map(str, sys.version_info[:2])]
         digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
-        return Path(cache).expanduser() / f"{Path(self.constraints).stem}-{digest}"
+        return ROOT / Path(cache).expanduser() / f"{Path(self.constraints).stem}-{digest}"
 
     @property
     def python(self) -> Path | None:

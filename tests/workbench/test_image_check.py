@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 
@@ -99,6 +100,16 @@ def test_another_shape_is_refused_with_the_first_weight_that_differs(drawn):
         image_check.compared("ants", drawn("fifth"), drawn("sixth", wide=7))
 
     assert "(64, 6) on the TPU image and" in str(told.value)
+
+
+@pytest.mark.parametrize(("apart", "found"), [(5e-5, False), (2e-4, True)])
+def test_outputs_may_differ_as_far_as_those_of_the_golden_check(apart, found):
+    weights = [{"place": "0.0", "path": "dense/kernel", "shape": [2], "dtype": "float32"}]
+    plan = {"weights": weights, "outputs": [[1.0, 10.0]]}
+    other = plan | {"outputs": [[1.0 + 10 * apart, 10.0]]}
+
+    with pytest.raises(ConfigError, match="or one computes") if found else nullcontext():
+        image_check.compared("ants", plan, other)
 
 
 def test_outputs_that_are_not_finite_are_not_called_alike(drawn):
