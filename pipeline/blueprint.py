@@ -13,6 +13,7 @@ import numpy as np
 
 from pipeline import artifact
 from pipeline.config import Config
+from pipeline.infer import check
 from pipeline.infer.forward_pass import Forward
 from pipeline.models import architectures, published, weight_names
 from pipeline.runtime import provenance
@@ -36,7 +37,8 @@ def draw(config: Config, networks: published.Networks | None = None) -> dict[str
     """
     given = published.networks(config) if networks is None else networks
     architectures.seed(config.seed)
-    model = architectures.build(config, networks=given)
+    with check.building(check.FULL):
+        model = architectures.build(config, networks=given)
     keys, weights, arrays = weight_names.keys(model), [], {}
     for one in model.weights:
         key = keys[id(one)]

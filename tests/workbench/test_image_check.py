@@ -131,14 +131,15 @@ def images(tmp_path, monkeypatch):
             python = image.folder / "bin" / "python"
             python.parent.mkdir(parents=True)
             path = os.pathsep.join([str(folder), os.environ["PYTHONPATH"]])
-            python.write_text(f'#!/bin/sh\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
+            log = f"echo $KERAS_BACKEND $@ >> {tmp_path}/log"
+            python.write_text(f'#!/bin/sh\n{log}\nPYTHONPATH={path} exec {sys.executable} "$@"\n')
             python.chmod(0o755)
 
     return make
 
 
 def test_each_image_builds_by_its_own_interpreter_and_backend(tmp_path, images):
-    """Outputs of TensorFlow beside those of JAX."""
+    """Outputs of TensorFlow, which gets the networks of the other one, beside those of JAX."""
     images(jax={}, tensorflow={"left": "port"})
     path = write_config(
         tmp_path, MODEL.format(library="towerslib"), model="towers", model_options={}
@@ -146,6 +147,9 @@ def test_each_image_builds_by_its_own_interpreter_and_backend(tmp_path, images):
 
     told, seen = image_check.check(configs.load(str(path)), str(path), lambda line: None)
 
+    trained, inferred = (tmp_path / "log").read_text().splitlines()
+    assert trained.startswith("jax -m pipeline blueprint") and "--networks" not in trained
+    assert inferred.startswith("tensorflow -m pipeline blueprint") and "--networks" in inferred
     assert seen and told.startswith("both build it alike: 8 weights, outputs ")
     assert told.endswith("; 2 are named differently, which does no harm")
 

@@ -16,7 +16,7 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline import artifact, blueprint
+from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import Data
 from pipeline.errors import CheckpointError, ConfigError
@@ -25,6 +25,7 @@ from pipeline.models import architectures, presets, published, weight_files, wei
 from pipeline.models.families import AROUND_ZERO, IMAGENET, KNOWN
 from pipeline.models.layer_tree import descendants
 from pipeline.train import learning_rate, optimizer, training
+from tests.doors.given import pipeline
 from tests.small_competition import write_competition
 
 pytestmark = pytest.mark.usefixtures("hub")
@@ -459,11 +460,13 @@ def test_the_kind_of_a_source_is_known_without_kerashub(tmp_path):
 def test_a_blueprint_is_drawn_again_from_its_own_networks(asked, tmp_path):
     """As inference builds a model: the preset is gone."""
     config = replace(asked, pretrained=preset(tmp_path))
-    path, again = tmp_path / "first.json", tmp_path / "again.json"
-    path.write_text(json.dumps(blueprint.draw(config)))
+    text = f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
+    (path := tmp_path / f"{config.name}.py").write_text(text)
+    first, again = tmp_path / "first.json", tmp_path / "again.json"
+    assert pipeline("blueprint", "--config", path, "--output", first)[0] == 0
     (tmp_path / "preset").rename(tmp_path / "away")
 
-    given = published.carried(json.loads(path.read_text()))
-    again.write_text(json.dumps(blueprint.draw(config, given)))
+    code, _, said = pipeline("blueprint", "--config", path, "--output", again, "--networks", first)
 
-    assert path.read_bytes() == again.read_bytes()
+    assert code == 0, said
+    assert first.read_bytes() == again.read_bytes()
