@@ -161,8 +161,8 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
         moved = before & after
         which = f": {', '.join(sorted(moved))}" if moved else ", or one computes differently"
         raise ConfigError(
-            f"{config}: with the same weights the images compute outputs that are {apart:.1e} of"
-            f" the largest apart; expected at most {TOLERANCE[FULL]:.0e}. Layers of equal shape"
+            f"{config}: with the same weights the images compute outputs that are {apart:.2g} of"
+            f" the largest apart; expected at most {TOLERANCE[FULL]:g}. Layers of equal shape"
             f" have changed places{which}.\n{WITH_BOTH} ({PAGE})."
         )
     named = f"; {len(renamed)} are named differently, which does no harm" if renamed else ""
