@@ -110,7 +110,10 @@ def write_config(folder: Path, source: str) -> Path:
             each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "BPE" in each
         )
         path = folder / "reviews_roberta.py"
-        path.write_text(code.replace("LENGTH = 128", "LENGTH = 16").replace("epochs=3", "epochs=1"))
+        short = {"LENGTH = 128": "LENGTH = 16", "epochs=3": "epochs=1", "2e-5": "3e-3"}
+        for old, new in short.items():  # at a small rate one answer for all rows is refused
+            code = code.replace(old, new)
+        path.write_text(code)
         return path
     digits = configs.load("digits")
     network = "convnext_tiny" if source.endswith(".h5") else "published"
