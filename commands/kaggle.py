@@ -31,7 +31,8 @@ def relay_chain(
 
     ours = project.records(config, runtime=for_)
     following = "this command pulls it, and goes on to the score"
-    telling = Telling(agreement(yes), PushPlan(config), following)
+    agreed = agreement(yes)
+    telling = Telling(agreed, PushPlan(config, agreed), following)
     project.check_custom_code(config)
     check = project.checker(config)
     return project.show_result(telling.run(chain.run, ours, check, fresh=fresh, now=now), config)
@@ -96,7 +97,8 @@ def push_train(
         )
     ours = project.records(config, runtime=for_)
     following = "this command pulls it, and pushes the next session if one is needed"
-    telling = Telling(agreement(yes), PushPlan(config), following if until_done else "")
+    agreed = agreement(yes)
+    telling = Telling(agreed, PushPlan(config, agreed), following if until_done else "")
     project.check_custom_code(config)
     if not until_done:
         return project.push(telling, ours, TRAIN, again=again, fresh=fresh)

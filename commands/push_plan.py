@@ -1,9 +1,11 @@
 """The plan before a push: what cannot fit is stopped, and what would be regretted is said."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from commands import other_image
 from commands.console import ROOT, show
 from commands.project import in_a_process
 from deploy.errors import UsageError
@@ -22,11 +24,14 @@ class PushPlan:
 
     Args:
         config: as --config names it.
+        agreed: asks a person before gigabytes are downloaded (`console.agreement`).
         runs: where pulled runs lie.
     """
 
-    def __init__(self, config: str, runs: Path = ROOT / "runs") -> None:
-        self._config, self._runs = config, runs
+    def __init__(
+        self, config: str, agreed: Callable[[str], bool], runs: Path = ROOT / "runs"
+    ) -> None:
+        self._config, self._agreed, self._runs = config, agreed, runs
         self._made: dict[str, Any] | None = None
 
     def show(self, costs: "Preview | None") -> None:
@@ -36,10 +41,13 @@ class PushPlan:
             costs: None: it is a submission.
 
         Raises:
-            UsageError: if the config cannot work, or a step does not fit, as the TPU's compiler
-                says.
+            UsageError: if the config cannot work, a step does not fit, as the TPU's compiler says,
+                or the image that infers cannot build the model.
         """
         if costs is not None and costs.built.kernel == TRAIN:
+            if costs.built.metadata["machine_shape"] == SHAPES[TPU]:  # else one image does both
+                code = costs.built.code.sha256
+                other_image.require(self._config, code, self._runs, self._agreed)
             self._made = self._plan(costs.built.metadata["machine_shape"])
             if self._made is not None:
                 judge(self._made, costs.hours_left, resumes="step" in costs.built.expect)

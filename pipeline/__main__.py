@@ -1,5 +1,5 @@
-"""python -m pipeline describe|check|explain|preset|train|ensemble|infer: what notebooks do, on any
-machine that has the data.
+"""python -m pipeline describe|check|blueprint|explain|preset|train|ensemble|infer: what notebooks
+do, on any machine that has the data.
 """
 
 import argparse
@@ -9,6 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from formats import atomic_file
 from pipeline import config as config_module
 from pipeline.command_line import CONFIG, Commands, refuse_missing, refuse_missing_input, show
 from pipeline.config import custom_code
@@ -18,6 +19,7 @@ from pipeline.runtime import backend, devices, processes
 EXAMPLES = """  python -m localkaggle export digits data/digits
   python -m pipeline describe --config digits --json
   python -m pipeline check --config leaves
+  python -m pipeline blueprint --config leaves --output leaves.json
   python -m pipeline explain --config digits
   python -m pipeline preset keras/dinov3/keras/dinov3_vit_small_lvd1689m/1 --output data/dinov3
   python -m pipeline train --config digits --input data/digits --output out
@@ -35,6 +37,9 @@ def main(arguments: list[str] | None = None) -> int:
     images = f"training rows to count steps with (default: {IMAGES}, an assumption)"
     describe.add_argument("--images", type=int, default=IMAGES, help=images)
     commands.add("check", _check, "--config")
+    blueprint = commands.add("blueprint", _blueprint, "--config", "--output")
+    networks = "a blueprint: published networks are built from its numbers, as an artifact has them"
+    blueprint.add_argument("--networks", type=Path, help=networks)
     commands.add("explain", _explain, "--config")
     preset = commands.add("preset", _preset, "--output")
     source = "a model of Kaggle, as owner/model/framework/variation/version, or a preset's folder"
@@ -114,6 +119,21 @@ def _check(options: argparse.Namespace) -> dict[str, Any]:
     else:
         show(f"{config.name} has no custom functions; nothing to check")
     return {"config": config.name, "code": custom_code.digest(config)}
+
+
+def _blueprint(options: argparse.Namespace) -> dict[str, Any]:
+    """Write what a model is: place, name and shape of each weight, and outputs, to compare."""
+    backend.choose("jax", "tensorflow")
+    config, given = config_module.load(options.config), None
+    from pipeline import blueprint
+    from pipeline.models import published
+
+    if options.networks:
+        given = published.carried(json.loads(options.networks.read_bytes()))
+    drawn = blueprint.draw(config, given)
+    atomic_file.write(options.output, json.dumps(drawn).encode())
+    show(f"{options.output}: {len(drawn['weights'])} weights, and outputs for made-up ones")
+    return {"config": config.name, "weights": len(drawn["weights"]), "output": str(options.output)}
 
 
 def _explain(options: argparse.Namespace) -> dict[str, Any]:

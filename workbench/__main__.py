@@ -1,4 +1,6 @@
-"""python -m workbench inspect|plan|report|scale-check|bench|bench-report: what stays at home."""
+"""python -m workbench inspect|plan|images|report|scale-check|bench|bench-report: what stays at
+home.
+"""
 
 import argparse
 import signal
@@ -8,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from pipeline import config as config_module
-from pipeline.command_line import FOLDER, Commands, refuse_missing_input, show
+from pipeline.command_line import CONFIG, FOLDER, Commands, Once, refuse_missing_input, show
 from pipeline.errors import ConfigError
 from pipeline.runtime import backend
 from workbench.inspect import command as inspect_command
@@ -18,6 +20,7 @@ from workbench.plan import plan_command
 IMAGES = "a competition's folder; default: CIFAR-100 where Keras reaches it, else made images"
 EXAMPLES = """  python -m workbench inspect data/leaves --write leaves --page leaves.html
   python -m workbench plan --config cifar100_wrn --for tpu-v5e-8,gpu-t4x2
+  python -m workbench images --config leaves
   python -m workbench report --output out
   python -m workbench scale-check --config digits_sgd --input data/digits --output check
   python -m workbench scale-check --sweep --config digits --input data/digits --output sweep
@@ -33,6 +36,9 @@ def main(arguments: list[str] | None = None) -> int:
     inspected.add_argument("input", type=Path, help=FOLDER)
     planned = commands.add("plan", _plan, "--config")
     planned.add_argument("--largest", action="store_true", help=LARGEST)
+    images = commands.add("images", _images)
+    images.add_argument("--config", action=Once, help=f"{CONFIG}; default: print the environments")
+    images.add_argument("--table", action="store_true", help="answer by the table; build nothing")
     report = commands.add("report", _report)
     report.add_argument(
         "--output", required=True, type=Path, help="of the training; gets report.html"
@@ -98,6 +104,35 @@ def scale_check(
     pictures = [str(path) for path in scaling_figure.draw(output / kept, show)]
     files = {"output": str(output), "result": str(output / kept), "pictures": pictures}
     return {**result, **files, "exit_code": 0 if passed else 1}
+
+
+def _images(options: argparse.Namespace) -> dict[str, Any]:
+    """Make an environment like each of Kaggle's images, and compare a config's models in them."""
+    from workbench import image_environments
+
+    def said(line: str) -> None:
+        print(line, file=sys.stderr, flush=True)
+
+    if options.config:
+        backend.choose("jax")
+        from workbench import image_check
+
+        config = config_module.load(options.config)
+        if options.table:
+            told, seen = image_check.by_table(config), False
+        else:
+            told, seen = image_check.check(config, options.config, said)
+        if not options.json:
+            show(told)
+        return {"told": told, "seen": seen}
+    image_environments.make(said)
+    pythons = {image.name: str(image.python) for image in image_environments.IMAGES}
+    if not options.json:
+        for image in image_environments.IMAGES:
+            show(f"{image.in_words}: {image.python}")
+        words = [f"--{name[:3].lower()}-python {python}" for name, python in pythons.items()]
+        show(f"To rehearse with them:\ninvoke dry-run {' '.join(words)} --config NAME")
+    return {"pythons": pythons}
 
 
 def _report(options: argparse.Namespace) -> dict[str, Any]:

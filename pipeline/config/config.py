@@ -345,6 +345,17 @@ class Config(Checked):
         )
 
     @property
+    def presets(self) -> tuple[str, ...]:
+        """The presets among `pretrained`: neither files of weights, nor the words for networks of
+        keras.applications.
+        """
+        return tuple(
+            name
+            for name in rules.as_tuple(self.pretrained)
+            if name not in ("", "imagenet", "none") and not name.endswith((".h5", ".safetensors"))
+        )
+
+    @property
     def compares_epochs(self) -> bool:
         """Whether each epoch is scored by the competition's metric."""
         return self.keep == "best" or self.patience is not None

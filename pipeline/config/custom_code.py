@@ -183,7 +183,7 @@ def fingerprint(path: Path, training: Collection[str]) -> str:
     """
     statements = [
         (file.relative_to(path.parent).as_posix(), statement)
-        for file in _files(path)
+        for file in files(path)
         for statement in _parsed(file).body
         if not _is_config(statement)
     ]
@@ -201,7 +201,7 @@ def fingerprint(path: Path, training: Collection[str]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def _files(path: Path) -> list[Path]:
+def files(path: Path) -> list[Path]:
     """Return the files of a config: those of its package, or its own with those that it imports."""
     folder, files, waiting = path.parent, set(), {path}
     if path.name == "__init__.py":

@@ -89,7 +89,7 @@ def restore(
 def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tuple[Forward, Checked]:
     """Return the models, and how their predictions for the golden inputs compare."""
     models, networks = [], published.carried(artifact.manifest)
-    with _building(precision):
+    with building(precision):
         for weights in artifact.folds:
             models.append(architectures.build(artifact.config, networks=networks))
             artifact_module.assign(models[-1], weights)
@@ -105,7 +105,7 @@ def _restored(artifact: Artifact, precision: str, rows: int, show: Show) -> tupl
 
 
 @contextmanager
-def _building(precision: str) -> Iterator[None]:
+def building(precision: str) -> Iterator[None]:
     """Let Keras build models in a precision, whose random weights are replaced at once.
 
     So XLA compiles what draws them without optimizations, in a quarter of the time. Such programs

@@ -73,6 +73,21 @@ FAMILIES = {
 }
 
 
+# The classes of KerasHub that one of Kaggle's images has and the other one lacks, by the image that
+# has them. Those of FAMILIES are in both, and give the same outputs. Measured by importing both
+# versions, 2026-11-28; .ci/weekly does so again, and so does
+# `pytest -m slow -n 0 tests/e2e/test_both_images.py -k table`.
+MEASURED = {"tpu": "0.29.1", "gpu": "0.26.0"}
+ONE_IMAGE_HAS = dict.fromkeys(
+    (
+        *("Gemma3nBackbone", "Gemma4Backbone", "Qwen3_5Backbone", "T5Gemma2Backbone"),
+        *("MetaCLIP2Backbone", "MetaCLIP2TextEncoder", "MetaCLIP2VisionEncoder"),
+        *("SwinTransformerBackbone", "VideoPrismBackbone"),
+    ),
+    "tpu",
+)
+
+
 class Known(NamedTuple):
     """A preset that KerasHub publishes.
 

@@ -183,6 +183,24 @@ def find(source: str) -> Preset:
     return Preset(known.kind, numbers, known.pixels or FAMILIES[known.kind].pixels)
 
 
+def kind(source: str) -> str:
+    """Return the class of a source's network, without KerasHub; "" where only that can tell.
+
+    Raises:
+        ConfigError: if the source is neither here nor well known.
+    """
+    folder, known = place(source, weights=False), _known(source)
+    if folder is None or not folder.is_dir():
+        if folder is not None or known is None:
+            raise missing(source)
+        return known.kind
+    config = _values(folder / CONFIG)
+    if "registered_name" not in config:
+        return ""
+    part = FAMILIES.get(config["class_name"], UNKNOWN).part
+    return str((config["config"][part] if part else config)["class_name"])
+
+
 def _read(folder: Path, source: str) -> Preset:
     """Return the network that a folder holds."""
     try:

@@ -110,7 +110,7 @@ def check_submission_of(config: Config, columns: Sequence[str] | None, folder: P
 
 
 def _augment(config: Config) -> str:
-    images = _inputs(config)
+    images = inputs(config)
     first, again = _augmented(config, images), _augmented(config, images)
     if not all(map(np.array_equal, first, again)):
         raise Wrong(
@@ -125,7 +125,7 @@ def _mix(config: Config) -> str:
     changes = Augmentation(
         config.data, 0, ROWS, None, custom_code.function(config, "augment_batch")
     )
-    groups = [(_inputs(config, seed), _labels(config)) for seed in (0, 1, 0)]
+    groups = [(inputs(config, seed), _labels(config)) for seed in (0, 1, 0)]
     draws = [changes.draws(step) for step in (0, 1, 0)]
     # Each is traced anew: what is drawn without the key is then drawn again.
     first, _, again = (
@@ -386,7 +386,7 @@ def _submission(
 
 
 def _model(config: Config) -> str:
-    images = _inputs(config)
+    images = inputs(config)
     if custom_code.function(config, "augment"):
         images, *_ = _augmented(config, images)
     architectures.seed(config.seed)
@@ -398,7 +398,7 @@ def _model(config: Config) -> str:
         )
     _refuse_infinite_gradients(config, model, images)
     outputs = architectures.outputs(model, images, ROWS)
-    others = _inputs(config, 1)
+    others = inputs(config, 1)
     others[0] = images[0]
     if _differ(outputs[:1], architectures.outputs(model, others, ROWS)[:1]):
         raise Wrong(
@@ -482,7 +482,7 @@ def _tensorflow(config: Config) -> str:
                 "Use keras.ops and keras.layers, which both have."
             )
         theirs = np.load(Path(scratch) / OUTPUTS)
-    ours = architectures.outputs(model, _inputs(config), ROWS)
+    ours = architectures.outputs(model, inputs(config), ROWS)
     if _differ(ours, theirs, least=1.0):
         raise Wrong(
             f"has outputs that differ by {np.abs(ours - theirs).max():.1e} between JAX and"
@@ -498,7 +498,7 @@ def main(config: str, folder: Path) -> None:
     model = architectures.build(settings)
     artifact.assign(model, npz.read(folder / WEIGHTS))
     with custom_code.telling(settings, "model"):
-        np.save(folder / OUTPUTS, architectures.outputs(model, _inputs(settings), ROWS))
+        np.save(folder / OUTPUTS, architectures.outputs(model, inputs(settings), ROWS))
 
 
 # Whether the result is the same in parts
@@ -553,7 +553,7 @@ def _stepped(
         if mesh is None:  # a CPU may be several devices
             state = jax.device_put(state, jax.local_devices()[0])
         start = step.layout.to_arrays(state)
-        rows = _inputs(config), _labels(config), step.augmentation.draws(0)
+        rows = inputs(config), _labels(config), step.augmentation.draws(0)
         calls = [np.repeat(each[None], step.steps_per_call, axis=0) for each in rows]
         batches = Batch(*replicas.put(mesh, *calls, axis=1))
 
@@ -623,8 +623,8 @@ def _made_up(form: Form, seed: int) -> np.ndarray:
     return random.integers(0, 256 if form[0] == "uint8" else 2, shape, str(form[0]))
 
 
-def _inputs(config: Config, seed: int = 0) -> np.ndarray:
-    """Return inputs of the model."""
+def inputs(config: Config, seed: int = 0) -> np.ndarray:
+    """Return made-up inputs of a config's model: (16, …), as `Config.data` says."""
     if config.data.kind == "custom":
         forms = config.data.forms.items()
         return custom_readers.pack({name: _made_up(form, seed) for name, form in forms})

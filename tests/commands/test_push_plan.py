@@ -91,7 +91,7 @@ def pushed(folder: Path, labelled: int | None, kernel: str = "train-tpu") -> Pat
     path.write_text(
         f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
     )
-    made = push_plan.PushPlan(str(path), runs=folder)
+    made = push_plan.PushPlan(str(path), bool, runs=folder)
     code = Code({"kernel": kernel}, {}, (), {}, "", False)
     built = Bundle(folder, code, {"machine_shape": "NvidiaTeslaT4"}, expect={})
     made.show(Preview(built, 0, (), "GPU", Quota(0.0, 30 * HOUR), (), (), "", "", 0))

@@ -25,6 +25,7 @@ from pipeline.models import architectures, presets, published, weight_files, wei
 from pipeline.models.families import AROUND_ZERO, IMAGENET, KNOWN
 from pipeline.models.layer_tree import descendants
 from pipeline.train import learning_rate, optimizer, training
+from tests.doors.given import pipeline
 from tests.small_competition import write_competition
 
 pytestmark = pytest.mark.usefixtures("hub")
@@ -447,3 +448,25 @@ def test_inference_needs_no_jax():
     done = subprocess.run([sys.executable, "-c", code], env=env, timeout=200, capture_output=True)
 
     assert done.returncode == 0, done.stderr.decode()
+
+
+def test_the_kind_of_a_source_is_known_without_kerashub(tmp_path):
+    assert presets.kind(preset(tmp_path, "ViTBackbone")) == "ViTBackbone"
+    assert presets.kind(DINOV3) == "DINOV3Backbone"
+    with pytest.raises(ConfigError, match="is not here"):
+        presets.kind("keras/dinov3/keras/another/1")
+
+
+def test_a_blueprint_is_drawn_again_from_its_own_networks(asked, tmp_path):
+    """As inference builds a model: the preset is gone."""
+    config = replace(asked, pretrained=preset(tmp_path))
+    text = f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
+    (path := tmp_path / f"{config.name}.py").write_text(text)
+    first, again = tmp_path / "first.json", tmp_path / "again.json"
+    assert pipeline("blueprint", "--config", path, "--output", first)[0] == 0
+    (tmp_path / "preset").rename(tmp_path / "away")
+
+    code, _, said = pipeline("blueprint", "--config", path, "--output", again, "--networks", first)
+
+    assert code == 0, said
+    assert first.read_bytes() == again.read_bytes()

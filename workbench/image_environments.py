@@ -1,0 +1,158 @@
+"""Environments with the library versions of Kaggle's two images, each made once from its pins.
+
+They lie in ~/.cache/kaggle-relay/images, or in the folder that RELAY_IMAGES names. The check that
+both images build a model alike runs in them (`workbench.image_check`), and so does a rehearsal:
+`invoke dry-run --tpu-python … --gpu-python …`.
+"""
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import sys
+import time
+import tomllib
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from importlib import metadata
+from pathlib import Path
+
+from formats.errors import writing
+from pipeline.errors import PipelineError
+
+ROOT = Path(__file__).resolve().parents[1]
+# What a model is built of. An interpreter that has these needs no environment.
+DECIDING = {"keras": "Keras", "keras-hub": "KerasHub", "jax": "JAX"}
+# What KerasHub imports. It would bring TensorFlow's build for GPUs, too: 2 GB.
+HUB, NEEDS = "keras-hub", ("kagglehub", "regex", "sentencepiece", "tokenizers")
+GIGABYTES = 2.3  # on the disk, each; measured 2026-11-28
+
+Show = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Image:
+    """One of Kaggle's images.
+
+    Attributes:
+        name: as messages have it.
+        backend: Keras' backend in its notebook.
+        constraints: the file in constraints/ with its pins.
+    """
+
+    name: str
+    backend: str
+    constraints: str
+
+    @cached_property
+    def pins(self) -> str:
+        """What its file says."""
+        return (ROOT / "constraints" / self.constraints).read_text(encoding="utf-8")
+
+    @cached_property
+    def versions(self) -> dict[str, str]:
+        """The pinned versions of what a model is built of, by package."""
+        pinned = dict(re.findall(r"^([\w-]+)==([\w.]+)", self.pins, re.MULTILINE))
+        return {package: pinned[package] for package in DECIDING}
+
+    @property
+    def in_words(self) -> str:
+        """Its name, and the versions that a model is built of."""
+        told = (f"{DECIDING[package]} {version}" for package, version in self.versions.items())
+        return f"{self.name} ({', '.join(told)})"
+
+    @property
+    def folder(self) -> Path:
+        """Where its environment lies, or would lie: named by all that it is made from."""
+        cache = os.environ.get("RELAY_IMAGES") or "~/.cache/kaggle-relay/images"
+        parts = [self.pins, *_dependencies(), *NEEDS, *map(str, sys.version_info[:2])]
+        digest = hashlib.sha256("\n".join(parts).encode()).hexdigest()[:12]
+        return ROOT / Path(cache).expanduser() / f"{Path(self.constraints).stem}-{digest}"
+
+    @property
+    def python(self) -> Path | None:
+        """The interpreter that has its versions; None: there is none yet."""
+        if all(_installed(package) == version for package, version in self.versions.items()):
+            return Path(sys.executable)
+        made = self.folder / "bin/python"
+        return made if made.is_file() else None
+
+
+TPU = Image("TPU image", "jax", "tpu-image.txt")
+# The pins of the older one have no wheels for Python 3.13; what decides is the same in both.
+NEWER = sys.version_info >= (3, 13)
+GPU = Image("GPU image", "tensorflow", f"gpu-image{'-2026-08' * NEWER}.txt")
+IMAGES = (TPU, GPU)
+
+
+class NotMade(PipelineError):
+    """An environment could not be made."""
+
+
+def missing() -> list[Image]:
+    """Return the images of whose versions there is no interpreter."""
+    return [image for image in IMAGES if image.python is None]
+
+
+def make(show: Show) -> None:
+    """Make what is missing, all at once.
+
+    Args:
+        show: takes a line as each begins and ends.
+
+    Raises:
+        NotMade: if pip fails, as without network.
+        DiskError: if the folder cannot be written.
+    """
+    with ThreadPoolExecutor() as pool:
+        list(pool.map(lambda image: _make(image, show), missing()))
+
+
+def _make(image: Image, show: Show) -> None:
+    began, folder = time.monotonic(), image.folder
+    making, pins = folder.with_name(f".{folder.name}"), ROOT / "constraints" / image.constraints
+    install = [sys.executable, "-m", "pip", "--python", str(making / "bin/python"), "install"]
+    install += ["-q", "--no-input", "--no-compile", "-c", str(pins)]
+    with writing(folder):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with folder.with_suffix(".lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # until another process has made it
+            if image.python is not None:
+                return
+            show(f"Making an environment like the {image.in_words} in {folder}")
+            shutil.rmtree(making, ignore_errors=True)
+            try:
+                _run([sys.executable, "-m", "venv", "--without-pip", str(making)], image)
+                _run([*install, *_dependencies(), *NEEDS], image)
+                _run([*install, "--no-deps", HUB], image)
+                making.rename(folder)
+            finally:
+                shutil.rmtree(making, ignore_errors=True)
+    show(f"Made the environment of the {image.name} in {time.monotonic() - began:.0f} seconds")
+
+
+def _run(command: list[str], image: Image) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)  # noqa: S603 - our own words
+    if done.returncode:
+        said = [line for line in done.stderr.splitlines() if "error" in line.lower()]
+        why = (said or done.stderr.splitlines() or ["no message"])[-1]
+        raise NotMade(
+            f"The environment of the {image.name} could not be made: {why[:300]}\nIt needs pip and"
+            " its index. To make it by hand:\npython -m workbench images"
+        )
+
+
+def _dependencies() -> list[str]:
+    told = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    return list(told["project"]["dependencies"])
+
+
+def _installed(package: str) -> str:
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return ""
