@@ -116,6 +116,9 @@ def dry_run(
             project.require_embedded(ours.competition, again)
             hosted = Hosted({"competitions": [ours.competition]}, project.checker(config))
         hosted = replace(hosted, lines=(*hosted.lines, *lines))
+        if any((folder / rehearsed_models.RANDOM).is_file() for folder in models.values()):
+            # Beginning with random weights, it may learn one prediction for all rows.
+            hosted = replace(hosted, check=project.checker(config, constant=True))
         mounts = {"datasets": datasets, "models": models}
         result = _rehearse(ours, hosted, {**mounts, "offline": not internet, "python": python})
     # A second interruption may come while the server stops.

@@ -110,8 +110,7 @@ def write_config(folder: Path, source: str) -> Path:
             each for each in re.findall(r"```python\n(.*?)```", page, re.DOTALL) if "BPE" in each
         )
         path = folder / "reviews_roberta.py"
-        short = {"LENGTH = 128": "LENGTH = 16", "epochs=3": "epochs=1", "2e-5": "3e-3"}
-        for old, new in short.items():  # at a small rate one answer for all rows is refused
+        for old, new in {"LENGTH = 128": "LENGTH = 16", "epochs=3": "epochs=1"}.items():
             code = code.replace(old, new)
         path.write_text(code)
         return path
