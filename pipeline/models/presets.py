@@ -75,8 +75,8 @@ class Preset:
     def from_json(cls, values: Mapping[str, Any]) -> "Preset":
         """Return a preset of an artifact."""
         pixels = values["pixels"]
-        numbers = _plain(values["numbers"], "the artifact")
-        return cls(values["kind"], numbers, pixels and Pixels(*map(tuple, pixels)))
+        numbers = _plain(dict(values["numbers"]), "the artifact")
+        return cls(str(values["kind"]), numbers, pixels and Pixels(*map(tuple, pixels)))
 
 
 def is_preset(text: str) -> bool:

@@ -24,7 +24,7 @@ import numpy as np
 from keras import layers
 
 from pipeline.config import Config, rules
-from pipeline.errors import ConfigError
+from pipeline.errors import ArtifactError, ConfigError
 from pipeline.models import backbones, presets, weight_files
 from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM, Frozen
 from pipeline.models.families import Pixels
@@ -88,9 +88,19 @@ def networks(config: Config) -> Networks:
 
 
 def carried(manifest: Mapping[str, Any]) -> Networks:
-    """Return the networks that an artifact carries."""
+    """Return the networks that an artifact carries.
+
+    Raises:
+        ArtifactError: if its manifest has something else there.
+    """
     given = manifest.get("networks") or {}
-    return {name: Preset.from_json(values) for name, values in given.items()}
+    try:
+        return {name: Preset.from_json(values) for name, values in given.items()}
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise ArtifactError(
+            f"The manifest says of its networks {str(given)[:100]}; expected their classes and"
+            " numbers, as a training writes them.\nPull or download the artifact again."
+        ) from error
 
 
 @contextmanager

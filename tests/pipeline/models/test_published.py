@@ -19,7 +19,7 @@ import pytest
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import Data
-from pipeline.errors import CheckpointError, ConfigError
+from pipeline.errors import ArtifactError, CheckpointError, ConfigError
 from pipeline.infer import inference
 from pipeline.models import architectures, presets, published, weight_files, weight_names
 from pipeline.models.families import AROUND_ZERO, IMAGENET, KNOWN
@@ -455,6 +455,12 @@ def test_the_kind_of_a_source_is_known_without_kerashub(tmp_path):
     assert presets.kind(DINOV3) == "DINOV3Backbone"
     with pytest.raises(ConfigError, match="is not here"):
         presets.kind("keras/dinov3/keras/another/1")
+
+
+@pytest.mark.parametrize("given", [True, {"a": 1}, {"a": {}}, {"a": {"kind": "X", "numbers": 1}}])
+def test_an_artifact_with_something_else_in_place_of_networks_is_refused(given):
+    with pytest.raises(ArtifactError, match="says of its networks"):
+        published.carried({"networks": given})
 
 
 def test_a_blueprint_is_drawn_again_from_its_own_networks(asked, tmp_path):
