@@ -193,9 +193,9 @@ def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
     file = golden["file"].tobytes() if "file" in golden else None
     if not isinstance(manifest["golden"]["decoded_by"], dict if file else None | dict):
         raise TypeError("golden.decoded_by says no rules")
-    for name in ("run_id", "custom_code"):
-        if not isinstance(manifest[name], str):
-            raise TypeError(f"{name} is no text")
+    for name, kind in (("run_id", str), ("custom_code", str), ("metrics", dict)):
+        if not isinstance(manifest[name], kind):
+            raise TypeError(f"{name} is no {kind.__name__}")
     if manifest["weights_sha256"] != manifest["files"][WEIGHTS]["sha256"]:
         raise ValueError(f"weights_sha256 is not that of {WEIGHTS}")
     rows, shape = len(inputs), prior.shape if config.target == "custom" else (len(target.names),)
