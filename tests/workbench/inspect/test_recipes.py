@@ -138,7 +138,7 @@ def test_both_numbers_that_no_flips_need_are_said():
 
     made, other = (recipes.recipe(one, Plan()) for one in (given, replace(given, given=numbers)))
 
-    views = re.search(r"flip=False and views=(\d+)", made.reasons["augmentation"])
+    views = re.search(r"flip=False, views=(\d+)", made.reasons["augmentation"])
     assert made.config.data.flip and views
     replace(made.config, views=int(views[1]), data=replace(made.config.data, flip=False))
     assert (other.config.data.cutmix, other.config.data.mixup) == (0.0, 0.2)
