@@ -170,20 +170,21 @@ def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str,
 
 
 def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T]) -> T:
-    """Return an answer; ask for so many seconds, once at least: a new version may be hidden for
-    some, and a 403 may pass.
+    """Return an answer; ask again for so many seconds of pauses: a new version may be hidden for
+    some, and a 403 may pass. A slow answer takes no question away.
 
     Raises:
         NotFound, Unknown: as the last question did.
     """
-    end, pause = time.monotonic() + seconds, kaggle.pace.first
+    left, pause = seconds, kaggle.pace.first
     while True:
         try:
             return ask()
         except (NotFound, Unknown):
-            if time.monotonic() + pause > end:
+            if pause > left:
                 raise
         time.sleep(pause)
+        left -= pause
         pause = min(pause * 1.5, kaggle.pace.most)
 
 
