@@ -22,7 +22,6 @@ from pipeline.config.config import KAGGLE_MODEL
 from pipeline.errors import ConfigError
 from pipeline.models import weight_files
 from pipeline.models.families import FAMILIES, KNOWN, Family, Known, Pixels, standardized
-from pipeline.models.layer_tree import descendants
 from pipeline.runtime import mounts
 
 CONFIG, WEIGHTS = "config.json", ("model.weights.h5", "model.weights.json")
@@ -414,8 +413,6 @@ def write(source: str, output: Path) -> dict[str, Any]:
     preset = find(source)
     keras.utils.set_random_seed(0)
     made = network(preset, None, "backbone")
-    if preset.pixels:
-        _settle(made, preset.shape)
     with writing(output):
         for name, text in _files(preset, source).items():
             (output / name).parent.mkdir(parents=True, exist_ok=True)
@@ -423,29 +420,6 @@ def write(source: str, output: Path) -> dict[str, Any]:
         made.save_weights(str(output / WEIGHTS[0]))
     count = int(sum(np.prod(one.shape) for one in made.weights))
     return {"source": source, "kind": preset.kind, "parameters": count, "output": str(output)}
-
-
-def _settle(network: Any, shape: tuple[int | None, ...] | None) -> None:
-    """Give each BatchNormalization the statistics of noise. With those of a new layer a deep
-    network amplifies rounding: an input changed by 1e-6 moved outputs of 390 by 0.02 (a whole
-    EfficientNetV2, measured 2026-11-28), and by 4e-4 of 3.7 with these.
-
-    Args:
-        shape: of images: height, width, colours; None: of any size.
-    """
-    norms = [
-        each for each in descendants(network) if isinstance(each, keras.layers.BatchNormalization)
-    ]
-    if not norms:
-        return
-    height, width, *_ = shape or (None, None)
-    noise = np.random.default_rng(0).normal(size=(8, height or 64, width or 64, 3))
-    momenta = [each.momentum for each in norms]
-    for each in norms:
-        each.momentum = 0.0  # the statistics of this pass alone
-    network(noise.astype(np.float32), training=True)
-    for each, momentum in zip(norms, momenta, strict=True):
-        each.momentum = momentum
 
 
 def _files(preset: Preset, source: str) -> dict[str, str]:
