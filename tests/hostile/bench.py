@@ -10,10 +10,11 @@ from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from unittest.mock import patch
 
 from localkaggle.competitions import EMBEDDED
 from pipeline import config as configs
-from pipeline.config import Config
+from pipeline.config import Config, custom_code
 from tests.hostile import judge
 from tests.hostile.judge import Fits, Said
 
@@ -149,7 +150,8 @@ def said(*words: str) -> Said:
     main = at_home if words[0] in ("report", "inspect", "plan") else model_side
 
     shown = io.StringIO()
-    with redirect_stdout(shown), redirect_stderr(shown):
+    # A process of its own forgets which files it has loaded: they may be gone in the next test.
+    with patch.dict(custom_code._loaded), redirect_stdout(shown), redirect_stderr(shown):
         try:
             code = main(list(words))
         except SystemExit as error:  # argparse
