@@ -111,7 +111,7 @@ def _images(options: argparse.Namespace) -> dict[str, Any]:
     from workbench import image_environments
 
     def said(line: str) -> None:
-        print(line, file=sys.stderr, flush=True)
+        sys.stderr.write(f"{line}\n")  # at once, since two threads say something
 
     if options.config:
         backend.choose("jax")

@@ -93,7 +93,8 @@ def check(config: Config, name: str, show: Show) -> tuple[str, bool]:
         with tempfile.TemporaryDirectory(prefix="blueprints-") as scratch:
             trained = _blueprint(TPU, name, Path(scratch), show)
             inferred = _blueprint(GPU, name, Path(scratch), show)
-        return compared(config.name, trained, inferred), True
+        told = compared(config.name, trained, inferred)
+        return told, not told.startswith("Warning")
     except (NotMade, Unknown) as error:
         return f"{known}\nWarning: {error}", False
 
@@ -166,8 +167,13 @@ def compared(config: str, trained: Mapping[str, Any], inferred: Mapping[str, Any
             f" have changed places{which}.\n{WITH_BOTH} ({PAGE})."
         )
     named = f"; {len(renamed)} are named differently, which does no harm" if renamed else ""
-    seen = f"outputs {apart:.0e} apart" if finite else "outputs not finite, so not compared"
-    return f"both build it alike: {len(ours)} weights, {seen}{named}"
+    if not finite:
+        return (
+            f"Warning: both have the same {len(ours)} weights in the same places{named}; with"
+            " made-up ones they have outputs not finite, so not compared: layers of equal shape"
+            " could have changed places"
+        )
+    return f"both build it alike: {len(ours)} weights, outputs {apart:.0e} apart{named}"
 
 
 def _form(weight: Mapping[str, Any] | None) -> Any:

@@ -123,7 +123,7 @@ def _make(image: Image, show: Show) -> None:
             fcntl.flock(lock, fcntl.LOCK_EX)  # until another process has made it
             if image.python is not None:
                 return
-            show(f"Making an environment like the {image.in_words} in {folder}")
+            show(f"Making an environment of {GIGABYTES} GB like the {image.in_words} in {folder}")
             shutil.rmtree(making, ignore_errors=True)
             try:
                 _run([sys.executable, "-m", "venv", "--without-pip", str(making)], image)

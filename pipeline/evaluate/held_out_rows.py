@@ -285,7 +285,7 @@ def compare(held_out: HeldOutRows, show: Callable[[str], None]) -> dict[str, Any
     except PipelineError:
         return None  # `metrics_of` says why
     words = beside(baseline, metric, score, error)
-    below = words.startswith("below")
+    below = (score - baseline.score) * metric.sign < 0
     line = (
         f"{f'Warning: {words}' if below else words.capitalize()}:"
         f" {metric.name} {score:.4g} ± {error:.2g} on {len(rows):,}"
