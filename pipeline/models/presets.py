@@ -6,6 +6,7 @@ numbers: no pickle, no serialized model and no code of the preset is loaded. `wr
 with random weights, for rehearsals.
 """
 
+import difflib
 import functools
 import json
 import os
@@ -22,6 +23,7 @@ from pipeline.config.config import KAGGLE_MODEL
 from pipeline.errors import ConfigError
 from pipeline.models import weight_files
 from pipeline.models.families import FAMILIES, KNOWN, Family, Known, Pixels, standardized
+from pipeline.models.layer_tree import descendants
 from pipeline.runtime import mounts
 
 CONFIG, WEIGHTS = "config.json", ("model.weights.h5", "model.weights.json")
@@ -29,6 +31,11 @@ ASSETS = "assets/tokenizer"
 # The letters that stand for the 256 bytes in a vocabulary of GPT-2 or RoBERTa.
 BYTES = (*range(33, 127), *range(161, 173), *range(174, 324))
 RANDOM = "random_weights.json"  # in a preset that `write` made
+# Scale of a random preset's BatchNormalization. With 1.0 each residual block multiplies a change of
+# its input, and a whole EfficientNet makes other outputs of other rounding: of 12 photographs
+# changed by 1e-6, outputs moved by 0.48 (V2-S) of the largest; with 0.7 by 1.4e-6 (V2-S, B4).
+# Measured 2026-11-28. A published network has trained scales.
+CALM = 0.7
 HUGGING_FACE = "hf://"
 UNKNOWN = Family("not known here")
 INSTALL = (
@@ -38,6 +45,7 @@ INSTALL = (
 # What of a preset's numbers follows from the run that builds it.
 OF_THE_RUN = ("dtype", "name", "trainable")
 SHAPES = ("image_shape", "input_shape")
+UNWRITTEN = ("num_features",)  # of EfficientNet, in presets of KerasHub 0.26 to 0.29
 
 
 @dataclass(frozen=True)
@@ -155,14 +163,16 @@ def missing(source: str) -> ConfigError:
             " dataset's folder a copy has to lie here, too, at the same path below this folder."
         )
     owner, model = source.split("/")[:2]
-    random = f"python -m pipeline preset {source} --output DIR\n"
+    random = f"python -m pipeline preset {source} --output DIR\n" if _known(source) else ""
+    alike = difflib.get_close_matches(source.rpartition("/")[0].lower(), KNOWN, n=1, cutoff=0.9)
+    meant = f" Did you mean {alike[0]}/{source.rpartition('/')[2]}?" if alike and not random else ""
     return ConfigError(
         f"pretrained={source!r} is not here: neither mounted below {inputs}/models nor in the cache"
-        f" of kagglehub.\nAccept its licence on https://www.kaggle.com/models/{owner}/{model}."
+        f" of kagglehub.{meant}\nAccept its licence on https://www.kaggle.com/models/{owner}/{model}."
         " push-train then mounts it by itself. Here download it, or write random weights of a"
         " well-known one; with pretrained='DIR' a training here takes them:\n"
         f"python -c \"import kagglehub; kagglehub.model_download('{source}')\"\n"
-        f"{random if _known(source) else ''}"
+        f"{random}"
         f"invoke dry-run --model {source}=DIR"
     )
 
@@ -225,12 +235,12 @@ def _read(folder: Path, source: str) -> Preset:
 
 
 def _completed(kind: str, numbers: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the numbers of a preset with those that KerasHub does not write (num_features of
-    EfficientNet, 0.26 to 0.29), as far as the preset is well known.
+    """Return the numbers of a preset with those that KerasHub does not write, where the preset is
+    well known. Of others that are missing, the class has defaults.
     """
     known = _known(source)
     theirs = known.numbers if known and known.kind == kind else {}
-    return {**theirs, **numbers}
+    return {**{name: theirs[name] for name in UNWRITTEN if name in theirs}, **numbers}
 
 
 @functools.lru_cache(maxsize=8)
@@ -337,7 +347,7 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
         name: of the model.
 
     Raises:
-        ValueError: if the network takes images of another size.
+        ValueError: if the network takes no images of this size.
     """
     numbers = dict(preset.numbers)
     if shape is not None and preset.shape is not None:
@@ -347,6 +357,13 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
                 f"{preset.kind} of this preset takes images of {height}x{width} pixels, since it"
                 f" has learned their places, and not of {shape[0]}x{shape[1]}; set data.height and"
                 " data.width, or take a preset of another size"
+            )
+        patch = preset.numbers.get("patch_size", 1)
+        if isinstance(patch, int) and any(side % patch for side in shape[:2]):
+            up = "x".join(str(side + -side % patch) for side in shape[:2])
+            raise ValueError(
+                f"{preset.kind} of this preset takes images whose sides are multiples of {patch}"
+                f" pixels, and not {shape[0]}x{shape[1]}; set data.height and data.width, as {up}"
             )
         numbers |= {key: shape for key in SHAPES if key in numbers}
     return class_of(preset.kind).from_config({**numbers, "name": name})
@@ -413,6 +430,9 @@ def write(source: str, output: Path) -> dict[str, Any]:
     preset = find(source)
     keras.utils.set_random_seed(0)
     made = network(preset, None, "backbone")
+    for layer in descendants(made):
+        if isinstance(layer, keras.layers.BatchNormalization):
+            layer.gamma.assign(layer.gamma * CALM)
     with writing(output):
         for name, text in _files(preset, source).items():
             (output / name).parent.mkdir(parents=True, exist_ok=True)

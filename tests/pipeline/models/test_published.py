@@ -392,9 +392,29 @@ def test_a_network_that_learned_places_takes_images_of_its_size_alone(asked, tmp
         architectures.build(replace(config, data=replace(config.data, height=64, width=64)))
 
 
+def test_images_that_its_patches_do_not_cover_are_refused(asked, tmp_path):
+    config = replace(asked, pretrained=preset(tmp_path))
+    with pytest.raises(ConfigError, match=r"multiples of 8 pixels, and not 60x32; .* as 64x32"):
+        architectures.build(replace(config, data=replace(config.data, height=60)))
+
+
+def test_random_weights_do_not_amplify_rounding(tmp_path):
+    """Elsewhere golden outputs would differ by more than an artifact may. Forty residual blocks."""
+    numbers = {**SIZES["EfficientNetBackbone"], "stackwise_num_repeats": [20, 20]}
+    source = preset(tmp_path, "EfficientNetBackbone", numbers)
+    network = presets.network(presets.find(source), None, "backbone")
+    network.set_weights(presets.arrays(source))
+    images = np.random.default_rng(0).normal(size=(4, 32, 32, 3)).astype(np.float32)
+
+    one, other = (np.asarray(network(images * scale)) for scale in (1.0, 1.0 + 1e-6))
+
+    assert np.abs(one - other).max() < 1e-4 * np.abs(one).max()
+
+
 @pytest.mark.parametrize(
     ("model", "pretrained", "said"),
     [
+        ("published", DINOV3.replace("lvd", "ldv"), f"Did you mean {DINOV3}"),
         ("published", "", "pretrained has 0 presets"),
         ("published", "imagenet", "it is for the networks of keras.applications"),
         ("published", "no/such", "no folder with config.json"),
