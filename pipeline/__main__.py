@@ -80,7 +80,7 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         counted = f"{images} training {config.data.noun}, an assumption; --images N sets it"
         print(f"Steps are counted with {counted}.", file=sys.stderr)
     from pipeline.models import architectures
-    from pipeline.train import learning_rate
+    from pipeline.train import layer_rates, learning_rate
 
     applied = learning_rate.apply(config, images)
     built = architectures.build(config, applied.batchnorm_momentum)
@@ -93,6 +93,7 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         "images": images,
         "images_assumed": assumed,
         "optimizer": asdict(applied),
+        "rates": layer_rates.described(architectures.build(config), config),
         "baseline": None if config.baseline is None else asdict(config.baseline),
     }
     if not options.json:

@@ -129,8 +129,7 @@ def sweep(config: Config, folder: Path, output: Path, show: Show = print) -> pd.
     """
     examples = dataset.read_training(folder, config)
     epochs = max(math.ceil(config.epochs / SHORTER), LEAST_EPOCHS)
-    warmup = config.warmup_epochs * epochs / config.epochs
-    short = replace(_plain_run(config), epochs=epochs, warmup_epochs=warmup)
+    short = replace(_plain_run(config), **config.with_epochs(epochs))
     rows, tried = len(folds.splits(examples, short)[0][0]), []
     for factor in RATES:
         base_rate = float(f"{factor * config.optimizer.base_rate:.3g}")

@@ -8,10 +8,10 @@ An augmentation takes two edits more (CONTRIBUTING.md).
 """
 
 import json
+import math
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import MISSING, dataclass, field, fields
-from math import isfinite
 from typing import Annotated, Any
 
 from pipeline.config import rules
@@ -31,6 +31,7 @@ SLUG = text(
     "[A-Za-z0-9][A-Za-z0-9-]{2,99}",
     "the slug of kaggle.com/competitions/<slug>: 3 to 100 letters, digits and hyphens",
 )
+PRECISIONS = ("auto", "float32", "mixed_bfloat16", "mixed_float16")
 MODEL = text(r"[^\W\d]\w*", "a function of the config's file or pipeline/models/architectures.py")
 KAGGLE_MODEL = re.compile(
     r"(?:\w[\w.-]*/){4}[1-9][0-9]*"
@@ -38,7 +39,9 @@ KAGGLE_MODEL = re.compile(
 FUNCTION = text(r"([^\W\d]\w*)?", "a function of the config's own file (docs/custom-code.md)")
 SCHEDULE = text(r"[^\W\d]\w*", f"one of {', '.join(map(repr, SCHEDULES))}, or a custom function")
 OPTIONS = rules.mapping(
-    lambda value: isinstance(value, int | str) or (isinstance(value, float) and isfinite(value)),
+    lambda value: (
+        isinstance(value, int | str) or (isinstance(value, float) and math.isfinite(value))
+    ),
     "keyword arguments, as {'width': 32}: finite numbers, truth values or texts",
 )
 OPTIMIZER = text(
@@ -88,9 +91,10 @@ class Optimizer(Checked):
             et al. 2017, 1706.02677; He et al. 2018, 1812.01187). "adam" has none.
         clip_norm: a mean gradient of a batch with a larger norm, over all weights together, is
             scaled down to it; 1 is usual. None: never.
-        layer_decay: factor of the learning rate from one twelfth of the layers to the next, away
-            from the head (`pipeline.train.optimizer.learning_rate_factors`); 0.65 to 0.9 is usual
-            for a pretrained network. 1: none.
+        layer_decay: factor of the learning rate from each block of a network, or twelfth of one
+            that is no stack of blocks, to the next, away from the head
+            (`pipeline.train.layer_rates.factors`); 0.65 to 0.9 is usual for a published network.
+            1: none.
         schedule: how the learning rate continues after the warm-up: "cosine" falls along a half
             cosine; "one_cycle" does so after a warm-up along another one; "constant" stays, and
             falls at the end (`pipeline.train.learning_rate.schedule`); or a custom function.
@@ -204,6 +208,9 @@ class Config(Checked):
             for a deep one. The model's function takes it by this name.
         batch: images per optimizer step, over all replicas. It alone determines the optimization.
         epochs: passes over the training images.
+        frozen_epochs: at the start, in which only what is new trains, as the head; the published
+            network begins to train after them. A model without a published network freezes all but
+            its last layer with weights.
         warmup_epochs: passes in which the learning rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
         batchnorm_batch: images that BatchNorm normalizes together, and that a custom loss compares
@@ -225,8 +232,10 @@ class Config(Checked):
         views: of an image, whose predictions are averaged in inference (test-time augmentation): as
             it is, mirrored if data.flip is set, upside down if data.flip_vertical is, moved by a
             pixel if data.crop_padding is. They are left out first if time is short.
-        precision: of training. "auto" takes bfloat16 if the hardware computes it, but for tables
-            and other float32 inputs. "float32" is multiplied as such on every device.
+        precision: of training. "auto" takes bfloat16 if the hardware computes it, and on an older
+            GPU, as a T4, float16 if its outputs agree at the start; float32 for tables and other
+            float32 inputs. "float32" is multiplied as such on every device. "mixed_float16" scales
+            the loss (`pipeline.train.loss_scale`).
         feed: "device" lets the devices hold all images, "host" sends each batch to them, "files"
             decodes each batch anew; "auto" takes the first that fits (pipeline.train.feed).
             Batches are the same.
@@ -270,6 +279,7 @@ class Config(Checked):
     model_options: Annotated[Options, OPTIONS] = field(default_factory=dict)
     drop_path: Annotated[float, number(0, 0.95)] = 0.0
     warmup_epochs: Annotated[float, number(0, 10**6)] = 5.0
+    frozen_epochs: Annotated[int, whole(0, 10**6)] = 0
     batchnorm_momentum: Annotated[float, number(0, 1, open_ends=True)] = 0.99
     batchnorm_batch: Images = None
     micro_batch: Annotated[Images, FREE] = None
@@ -279,7 +289,7 @@ class Config(Checked):
     folds: Annotated[int | None, whole(2, 100)] = None
     limit_predictions: Annotated[bool, rules.TRUTH, FREE] = True
     views: Annotated[int, whole(1, 10), FREE] = 1
-    precision: Annotated[str, choice("auto", "float32", "mixed_bfloat16")] = "auto"
+    precision: Annotated[str, choice(*PRECISIONS)] = "auto"
     feed: Annotated[str, choice("auto", "device", "host", "files"), FREE] = "auto"
     infer_precision: Annotated[str, choice("auto", "float32", "mixed_float16"), FREE] = "auto"
     handoff: Annotated[str, choice("dataset", "kernel"), FREE] = "dataset"
@@ -294,6 +304,8 @@ class Config(Checked):
         rises = self.warmup_epochs > 0 or self.optimizer.schedule != "one_cycle"
         expected = f"at most epochs={self.epochs}; with schedule='one_cycle' above 0, as 0.3 of it"
         yield "warmup_epochs", rises and self.warmup_epochs <= self.epochs, expected
+        fewer = not self.frozen_epochs or self.frozen_epochs < self.epochs
+        yield "frozen_epochs", fewer, f"fewer than epochs={self.epochs}"
         given = self.optimizer
         known = given.name in OPTIMIZERS or given.scaling or self.batch == given.base_batch
         expected = f"{' or '.join(map(repr, SCALINGS))}: {given.name} has no rule of its own to go"
@@ -370,6 +382,21 @@ class Config(Checked):
         if self.target == "regression" or len(self.data.labels) > 1:
             return len(self.data.labels)
         return self.num_classes - (self.target == "ordinal")
+
+    def with_epochs(self, epochs: int) -> dict[str, Any]:
+        """Return the fields of a run of fewer epochs, with its share of warm-up and frozen ones.
+
+        >>> from dataclasses import replace
+        >>> from pipeline import config
+        >>> digits = replace(config.load("digits"), epochs=20, warmup_epochs=1, frozen_epochs=6)
+        >>> [digits.with_epochs(number)["frozen_epochs"] for number in (10, 3, 1)]
+        [3, 1, 0]
+        """
+        share = epochs / self.epochs
+        changes = {"epochs": epochs, "warmup_epochs": self.warmup_epochs * share}
+        if self.frozen_epochs:
+            changes["frozen_epochs"] = min(math.ceil(self.frozen_epochs * share), epochs - 1)
+        return changes
 
     def to_json(self) -> dict[str, Any]:
         """Return the config as what `json.dumps` takes; `from_json` gives an equal config back."""

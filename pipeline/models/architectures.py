@@ -287,7 +287,8 @@ def build(
     custom = custom_code.function(config, "model")
     random = config.pretrained == backbones.RANDOM
     ours: dict[str, Callable[..., Any]] = {
-        name: partial(backbones.logits, one, random) for name, one in backbones.BACKBONES.items()
+        name: partial(backbones.logits, one._replace(random=random))
+        for name, one in backbones.BACKBONES.items()
     }
     ours[published.NAME] = published.published
     functions = {**MODELS, **ours}

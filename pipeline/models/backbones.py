@@ -19,7 +19,7 @@ from keras import layers
 
 from pipeline.config import Config
 from pipeline.errors import ConfigError
-from pipeline.models import families
+from pipeline.models import families, heads
 from pipeline.models.families import Pixels
 from pipeline.models.layer_tree import descendants
 from pipeline.runtime import mounts
@@ -34,11 +34,13 @@ class Backbone(NamedTuple):
         application: its name in keras.applications.
         pixels: how it was trained.
         prepares: whether the application would do so itself, and must be told not to.
+        random: whether its weights are (`Config.pretrained`).
     """
 
     application: str
     pixels: Pixels
     prepares: bool = True
+    random: bool = False
 
 
 BACKBONES = {
@@ -118,7 +120,6 @@ def prepared(images: Any, pixels: Pixels, name: str = "prepared") -> Any:
 
 def logits(
     backbone: Backbone,
-    random: bool,
     images: Any,
     num_classes: int,
     batchnorm_momentum: float,
@@ -126,12 +127,12 @@ def logits(
     batchnorm: str = "auto",
     dropout: float = 0.2,
     backbone_rate: float = 1.0,
+    pool: str = "auto",
 ) -> Any:
-    """Return logits of a backbone, the mean over its pixels, dropout, and a dense layer.
+    """Return logits of a backbone under a head (`pipeline.models.heads`).
 
     Args:
         backbone: an entry of `BACKBONES`.
-        random: whether its weights are (`Config.pretrained`).
         images: tensor (batch, height, width, channels), 0 to 255, 32 pixels per side or more. Grey
             becomes three equal colours.
         num_classes: length of the logits.
@@ -142,24 +143,28 @@ def logits(
         dropout: share of the features dropped before the logits, in training.
         backbone_rate: factor of the learning rate for all but the head, 0 to 1. 0 freezes that: the
             head trains alone, for about a third of the computing.
+        pool: of the map, as `heads.logits` takes it.
 
     Raises:
         ValueError: if an argument cannot work.
     """
-    frozen = Frozen.of(batchnorm, backbone_rate, batchnorm_momentum, random=random)
+    frozen = Frozen.of(batchnorm, backbone_rate, batchnorm_momentum, random=backbone.random)
     pixels = prepared(images, backbone.pixels)
     raw: dict[str, Any] = {"include_preprocessing": False} if backbone.prepares else {}
+    own = pool not in (
+        "auto",
+        "mean",
+    )  # the application's own mean comes before ConvNeXt's last norm
     network = getattr(keras.applications, backbone.application)(
         include_top=False,
         weights=None,
         input_tensor=pixels,
         input_shape=tuple(pixels.shape[1:]),
-        pooling="avg",
+        pooling=None if own else "avg",
         **raw,
     )
     frozen.set(network)
-    x = layers.Dropout(dropout, name="head_dropout")(network.output)
-    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
+    return heads.logits(network.output, num_classes, dropout, pool if own else "auto")
 
 
 def published(config: Config) -> list[list[np.ndarray]] | None:
@@ -189,7 +194,7 @@ def load_published(model: Any, config: Config) -> dict[str, str | None] | None:
     if weights is None:
         return None
     digest = hashlib.sha256()
-    *backbone, _ = (layer for layer in model.layers if layer.weights)  # the last is the head
+    backbone = [layer for layer in model.layers if layer.weights and not heads.is_new(layer)]
     for layer, arrays in zip(backbone, weights, strict=True):
         layer.set_weights(arrays)
         for array in arrays:

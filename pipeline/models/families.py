@@ -45,15 +45,14 @@ class Family:
         pixels: how it was trained, where a preset says nothing; None: it takes no images.
         token: whether the first of its tokens stands for an image. False: the mean of a map of
             pixels does, or its output is one already.
-        fixed: whether it takes images of its preset's size alone: it has learned a place for each
-            patch.
+        square: whether it takes square images alone.
         part: of the class, which is what sees the images: an argument, and a class of its own.
     """
 
     licence: str
     pixels: Pixels | None = None
     token: bool = False
-    fixed: bool = False
+    square: bool = False
     part: str = ""
 
 
@@ -64,9 +63,9 @@ FAMILIES = {
     "DINOV3Backbone": Family("DINOv3 License of Meta", IMAGENET, token=True),
     "DINOV2Backbone": Family(APACHE, IMAGENET, token=True),
     "SigLIPBackbone": Family(APACHE, part="vision_encoder"),
-    "SigLIPVisionEncoder": Family(APACHE, AROUND_ZERO, fixed=True),
-    "ViTBackbone": Family(APACHE, AROUND_ZERO, token=True, fixed=True),
-    "DeiTBackbone": Family(APACHE, IMAGENET, token=True, fixed=True),
+    "SigLIPVisionEncoder": Family(APACHE, AROUND_ZERO, square=True),
+    "ViTBackbone": Family(APACHE, AROUND_ZERO, token=True),
+    "DeiTBackbone": Family(APACHE, IMAGENET, token=True),
     "EfficientNetBackbone": Family(APACHE, IMAGENET),
     "RobertaBackbone": Family("MIT"),
     "DebertaV3Backbone": Family("MIT"),

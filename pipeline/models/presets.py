@@ -10,7 +10,7 @@ import difflib
 import functools
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,12 @@ class Preset:
         """The images of the preset: height, width, colours. None: it takes no images."""
         given = next((self.numbers[name] for name in SHAPES if self.numbers.get(name)), None)
         return given and tuple(given)
+
+    @property
+    def patch(self) -> tuple[int, int]:
+        """The pixels of a token, height and width; of a network without tokens (1, 1)."""
+        height, width = np.broadcast_to(self.numbers.get("patch_size", 1), 2)
+        return int(height), int(width)
 
     def to_json(self) -> dict[str, Any]:
         """Return what `from_json` takes."""
@@ -351,19 +357,15 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
     """
     numbers = dict(preset.numbers)
     if shape is not None and preset.shape is not None:
-        if preset.family.fixed and tuple(preset.shape[:2]) != shape[:2]:
-            height, width, *_ = preset.shape
+        height, width = preset.patch
+        square = "" if shape[0] == shape[1] or not preset.family.square else ", and equal"
+        if shape[0] % height or shape[1] % width or square:
+            up = [side + -side % patch for side, patch in zip(shape, preset.patch, strict=False)]
+            high, wide = [max(up)] * 2 if preset.family.square else up
             raise ValueError(
-                f"{preset.kind} of this preset takes images of {height}x{width} pixels, since it"
-                f" has learned their places, and not of {shape[0]}x{shape[1]}; set data.height and"
-                " data.width, or take a preset of another size"
-            )
-        patch = preset.numbers.get("patch_size", 1)
-        if isinstance(patch, int) and any(side % patch for side in shape[:2]):
-            up = "x".join(str(side + -side % patch) for side in shape[:2])
-            raise ValueError(
-                f"{preset.kind} of this preset takes images whose sides are multiples of {patch}"
-                f" pixels, and not {shape[0]}x{shape[1]}; set data.height and data.width, as {up}"
+                f"{preset.kind} of this preset takes images of multiples of {height}x{width}"
+                f" pixels{square}, and not {shape[0]}x{shape[1]}; set data.height"
+                f" and data.width, as {high}x{wide}"
             )
         numbers |= {key: shape for key in SHAPES if key in numbers}
     return class_of(preset.kind).from_config({**numbers, "name": name})
@@ -406,6 +408,45 @@ def _arrays(folder: Path, text: str, source: str) -> list[np.ndarray]:
     part = FAMILIES.get(type(whole).__name__, UNKNOWN).part
     seen = getattr(whole, part) if part else whole
     return [np.asarray(one) for one in seen.get_weights()]
+
+
+def resized(preset: Preset, published: Sequence[np.ndarray], network: Any) -> list[np.ndarray]:
+    """Return a preset's weights for a network that takes images of another size: the embeddings of
+    positions are interpolated over the image, bicubically (Dosovitskiy et al. 2021,
+    arXiv:2010.11929, 3.2), and those of tokens before them stay.
+
+    Args:
+        published: as `arrays` returns them.
+        network: as `network` builds it.
+    """
+    theirs, ours = preset.shape, network.input_shape
+    if isinstance(ours, Mapping):
+        ours = next(iter(ours.values()))
+    if theirs is None or None in theirs or tuple(theirs[:2]) == tuple(ours[1:3]):
+        return [*published]
+    grids = [
+        [side // patch for side, patch in zip(shape, preset.patch, strict=False)]
+        for shape in (theirs, ours[1:3])
+    ]
+    fitted = []
+    for array, one in zip(published, network.weights, strict=True):
+        if "position_ids" in one.path:  # numbers, and no weights
+            array = np.asarray(one)
+        elif "position_embedding" in one.path and array.shape != tuple(one.shape):
+            array = _interpolated(array, *grids)
+        fitted.append(array)
+    return fitted
+
+
+def _interpolated(positions: np.ndarray, before: Sequence[int], now: Sequence[int]) -> np.ndarray:
+    """Return embeddings (…, tokens, features) of a grid of patches for another grid."""
+    import jax  # in training alone
+
+    first = positions.shape[-2] - before[0] * before[1]  # tokens without a place
+    *rest, _, width = positions.shape
+    tokens, grid = positions[..., :first, :], positions[..., first:, :].reshape(*before, width)
+    resized = np.asarray(jax.image.resize(grid, (*now, width), "bicubic"), positions.dtype)
+    return np.concatenate([tokens, resized.reshape(*rest, -1, width)], axis=-2)
 
 
 def write(source: str, output: Path) -> dict[str, Any]:

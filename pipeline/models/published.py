@@ -25,7 +25,7 @@ from keras import layers
 
 from pipeline.config import Config, rules
 from pipeline.errors import ArtifactError, ConfigError
-from pipeline.models import backbones, presets, weight_files
+from pipeline.models import backbones, heads, presets, weight_files
 from pipeline.models.backbones import BACKBONES, IMAGENET, RANDOM, Frozen
 from pipeline.models.families import Pixels
 from pipeline.models.layer_tree import descendants
@@ -126,7 +126,7 @@ def refuse_unused(model: Any, config: Config) -> None:
     Raises:
         ValueError: names it, and the call that builds it.
     """
-    unused = {*sources(config), *_files(config)} - {source for source, _ in _begun(model)}
+    unused = {*sources(config), *_files(config)} - {source for source, _ in begun(model)}
     if unused:
         raise ValueError(
             f"pretrained names {', '.join(map(repr, sorted(unused)))}, which no layer begins with;"
@@ -213,10 +213,9 @@ def published(
     batchnorm: str = "auto",
     dropout: float = 0.0,
     backbone_rate: float = 1.0,
+    pool: str = "auto",
 ) -> Any:
-    """Return logits of the network of `Config.pretrained`, dropout, and a dense layer.
-
-    Of tokens the class token counts, of a map the mean over its pixels.
+    """Return logits of the network of `Config.pretrained`, under a head (`pipeline.models.heads`).
 
     Args:
         images: tensor (batch, height, width, channels), 0 to 255. Grey becomes three equal colours.
@@ -226,6 +225,7 @@ def published(
             "groups" trains them (docs/decisions/0010).
         dropout: share of the features dropped before the logits, in training.
         backbone_rate: factor of the learning rate for all but the head, 0 to 1. 0 freezes that.
+        pool: of tokens or a map, as `heads.logits` takes it.
 
     Raises:
         ValueError: if an argument cannot work, or it is not known what of the network's outputs
@@ -247,18 +247,15 @@ def published(
     if images.dtype != "uint8":
         images = layers.Rescaling(1 / 255, name="pixels_to_unit")(images)
     x = backbone(images, trainable=not frozen.all, batchnorm_momentum=momentum)
-    rank = len(x.shape)
-    if rank == 4:
-        x = layers.GlobalAveragePooling2D(name="pool")(x)
-    elif rank == 3 and preset.family.token:
-        x = x[:, 0]
-    elif rank != 2:
+    family = preset.family
+    if pool == "auto" and len(x.shape) == 3 and not family.token:
         raise ValueError(
             f"which of the outputs of {preset.kind}, {tuple(x.shape)}, stands for an image is not"
-            " known; write a model's function with backbone(images) (docs/published-networks.md)"
+            " known; set model_options={'pool': 'mean'}, 'gem' or 'attention', or write a model's"
+            " function with backbone(images) (docs/published-networks.md)"
         )
-    x = layers.Dropout(dropout, name="head_dropout")(x)
-    return layers.Dense(num_classes, dtype="float32", name="logits")(x)
+    skip = 1 + int(preset.numbers.get("num_register_tokens", 0)) if family.token else 0
+    return heads.logits(x, num_classes, dropout, pool, token=family.token, skip=skip)
 
 
 def _prepared(images: Any, preset: Preset, name: str) -> Any:
@@ -330,7 +327,7 @@ def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[s
     if origin := backbones.load_published(model, config):
         return [origin]
     origins = []
-    for source, network in _begun(model):
+    for source, network in begun(model):
         preset, kind, licence, random = given.get(source), network.name, "yours to know", False
         if preset is None:
             names, torch = network.relay_names, network.relay_torch
@@ -338,11 +335,13 @@ def load(model: Any, config: Config, given: Networks, show: Show) -> list[dict[s
         else:
             arrays, kind, licence = presets.arrays(source), preset.kind, preset.family.licence
             random = preset.random
-        _refuse_other_shapes(source, network, arrays)
-        network.set_weights(arrays)
         digest = hashlib.sha256()
         for array in arrays:
             digest.update(np.ascontiguousarray(array).data)
+        if preset:
+            arrays = presets.resized(preset, arrays, network)
+        _refuse_other_shapes(source, network, arrays)
+        network.set_weights(arrays)
         numbers = sum(map(np.size, arrays))
         show(f"Starting from {source} ({kind}, {numbers:,} parameters; licence: {licence})")
         if random:
@@ -380,7 +379,7 @@ def _refuse_other_shapes(source: str, network: Any, arrays: Sequence[np.ndarray]
         )
 
 
-def _begun(model: Any) -> list[tuple[str, Any]]:
+def begun(model: Any) -> list[tuple[str, Any]]:
     """Return the networks within a model that begin with published weights, and their sources."""
     marked = [(getattr(layer, "relay_source", ""), layer) for layer in descendants(model)]
     return [(source, layer) for source, layer in marked if source]

@@ -16,6 +16,8 @@ from pipeline.runtime import provenance
 SHAPES = {"TpuV5E8": ("tpu", 8), "TpuV6E8": ("tpu", 8), "NvidiaTeslaT4": ("gpu", 2)}
 # Set by the local Kaggle alone, to the shape that it simulates on this machine's CPU.
 LOCAL = "LOCALKAGGLE_ACCELERATOR"
+# The compute capability from which on an NVIDIA GPU computes bfloat16.
+BFLOAT16 = 8.0
 # What JAX or TensorFlow say when a device has too little memory.
 NO_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when")
 
@@ -122,23 +124,26 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
 def precision(wanted: str, here: Devices, *, table: bool = False) -> str:
     """Return the Keras dtype policy for training.
 
-    "auto" is bfloat16 where the hardware computes it, else float32. A TPU computes it, and an
-    NVIDIA GPU from compute capability 8.0 (Ampere) on; a T4 has 7.5. Weights and their updates are
-    float32 in both. bfloat16 has float32's exponents, so gradients do not underflow, and no loss is
-    scaled. Its 8 bits are as many as a pixel has, and too few for the columns of a table.
+    "auto" is bfloat16 where the hardware computes it: a TPU does, and an NVIDIA GPU from compute
+    capability 8.0 (Ampere) on. A T4 has 7.5, and computes float16 eight times as fast as float32.
+    Weights and their updates are float32 in all. bfloat16 has float32's exponents, so gradients do
+    not underflow; in float16 the loss is scaled. Their 8 and 11 bits are enough for a pixel, and
+    too few for the columns of a table.
 
     Args:
         table: the inputs are the numbers of a table.
     """
     if wanted != "auto":
         return wanted
-    computes = here.platform == "tpu"
+    if table or here.platform == "cpu":
+        return "float32"
     if here.platform == "gpu":
         import jax
 
         capability = getattr(jax.devices()[0], "compute_capability", None)
-        computes = float(capability or 0) >= 8.0
-    return "mixed_bfloat16" if computes and not table else "float32"
+        if float(capability or 0) < BFLOAT16:
+            return "mixed_float16"
+    return "mixed_bfloat16"
 
 
 def matmul_precision(policy: str) -> str | None:

@@ -35,7 +35,7 @@ from pipeline.evaluate import losses, metrics
 from pipeline.infer import submission
 from pipeline.models import architectures, group_layers
 from pipeline.runtime import replicas
-from pipeline.train import learning_rate, optimizer
+from pipeline.train import layer_rates, learning_rate, optimizer
 
 ROWS = 16
 # Rows of a batch that no axis of a model is a multiple of.
@@ -290,7 +290,7 @@ def check_optimizer_of(config: Config) -> None:
         return
     model, applied = architectures.build(config), learning_rate.apply(config, config.batch)
     optimizer.optimizer(config, applied, model.trainable_variables)
-    optimizer.learning_rate_factors(model, config)
+    layer_rates.factors(model, config)
 
 
 def _optimizer(config: Config) -> str:

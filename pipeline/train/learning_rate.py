@@ -71,6 +71,7 @@ class Applied:
         kappa: batch / base_batch.
         peak_rate: learning rate per step after the warm-up.
         warmup_steps: steps in which the learning rate rises linearly from 0; part of `total_steps`.
+        frozen_steps: steps in which only what is new trains; part of `total_steps`.
         total_steps: steps of the whole run; the learning rate is 0 at their end.
         schedule: as the config says. decay_steps: of "constant", the last steps, in which it falls.
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
@@ -87,6 +88,7 @@ class Applied:
     kappa: float
     peak_rate: float
     warmup_steps: int
+    frozen_steps: int
     total_steps: int
     schedule: str
     decay_steps: int
@@ -163,6 +165,7 @@ def apply(config: Config, num_images: int) -> Applied:
         kappa=kappa,
         peak_rate=given.base_rate * {"linear": kappa, "sqrt": root}.get(scaling or "none", 1.0),
         warmup_steps=warmup_steps,
+        frozen_steps=math.ceil(config.frozen_epochs * num_images / config.batch),
         total_steps=total_steps,
         schedule=given.schedule,
         decay_steps=decay_steps,

@@ -204,11 +204,21 @@ class Loop:
         return stop
 
     def _call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make one call to the devices; the first one compiles, and is waited for."""
-        compiles = "compile" not in self.seconds
+        """Make one call to the devices. The first one compiles, and so does the first one of all
+        weights, where some were frozen; it is waited for.
+        """
+        step, frozen = self.compiled, self.step < self.applied.frozen_steps
+        compiles = "compile" not in self.seconds or frozen != step.frozen
         if compiles:
+            step.frozen, begun = (
+                frozen,
+                time.monotonic() if "compile" in self.seconds else self._started,
+            )
+            if frozen or self.applied.frozen_steps:
+                what = "what is new trains alone" if frozen else "all weights train"
+                self.show(f"From step {self.step + 1} on {what} (frozen_epochs)")
             report = self._first_call(feed, batches, number)
-            self.seconds["compile"] = time.monotonic() - self._started
+            self.seconds["compile"] += time.monotonic() - begun
             self._progress.restart_clock(self.step + number)
             self._calls.restart()
         else:
@@ -219,7 +229,7 @@ class Loop:
         return report
 
     def _first_call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make a run's first call, with smaller micro-batches until it fits."""
+        """Make a call that compiles, with smaller micro-batches until it fits."""
         step, layout = self.compiled, self.compiled.layout
         before = layout.to_arrays(self.state)  # a call that fails may have taken the state's memory
         while True:
@@ -262,8 +272,10 @@ class Loop:
         start = self.step
         while start < max_steps and not self.out_of_patience:
             images = (self._epoch(start) + 1) * len(self.batches)
-            end_of_epoch = -(-images // self.config.batch)
-            end = min(start + self.compiled.steps_per_call, end_of_epoch, max_steps)
+            end = min(-(-images // self.config.batch), max_steps)
+            if start < self.applied.frozen_steps:
+                end = min(end, self.applied.frozen_steps)
+            end = min(end, start + self.compiled.steps_per_call)
             yield start, end - start
             start = end
 
@@ -306,6 +318,7 @@ class Loop:
                 **metrics,
                 **scored,
                 "learning_rate": float(report.learning_rate),
+                **({"loss_scale": float(report.scale.value)} if report.scale else {}),
                 "images_per_second": progress.images_per_second(self.step),
                 "seconds": time.monotonic() - self._started,
             }

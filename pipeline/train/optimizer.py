@@ -1,10 +1,9 @@
 """The optimizer: Keras' SGD, Adam or AdamW with the scaled numbers, another class of Keras, or what
-a custom function returns; and the share of the learning rate that each weight gets.
+a custom function returns.
 """
 
 import inspect
-from collections.abc import Iterator, Sequence
-from fnmatch import fnmatchcase
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -13,8 +12,6 @@ from keras import optimizers
 from pipeline.config import Config, custom_code
 from pipeline.config.config import OPTIMIZERS
 from pipeline.errors import ConfigError
-from pipeline.models import published, weight_names
-from pipeline.models.backbones import BACKBONES
 from pipeline.train.learning_rate import Applied, schedule
 
 # Attributes of Keras' optimizers, and what the config has in their place.
@@ -23,10 +20,6 @@ INSTEAD = {
     "gradient_accumulation_steps": "batch and micro_batch",
     "loss_scale_factor": "a factor in the loss",
 }
-# What these keep depends on the weights as they left them: a share of a step is no smaller rate.
-NO_SHARES = ("Ftrl", "ScheduleFreeAdamW")
-PARTS = 12  # of a network's layers, for optimizer.layer_decay
-HEAD = "logits/"  # the last layer of a backbone, whose learning rate is the whole one
 
 
 def optimizer(config: Config, applied: Applied, variables: Sequence[Any]) -> Any:
@@ -124,61 +117,3 @@ def _clipped(made: Any, applied: Applied) -> Any:
             raise ValueError("it clips gradients by itself, or by parts; leave clip_norm out")
         made.global_clipnorm = applied.clip_norm
     return made
-
-
-def learning_rate_factors(model: Any, config: Config) -> list[float] | None:
-    """Return the learning rate's factor for each trainable variable; None: 1 for all.
-
-    For `optimizer.layer_decay` the layers with weights, in the order of computation, are split into
-    12 equal parts, whatever the network (fewer layers: a part each). The head, which is the last
-    such layer, has the factor 1, the part before it layer_decay, the one before that layer_decay^2,
-    and so on: Clark et al. 2020, arXiv:2003.10555; with 12 parts, Liu et al. 2022 (ConvNeXt),
-    arXiv:2201.03545. A backbone's own factor, `backbone_rate`, comes on top, and so do
-    `optimizer.layer_rates`.
-
-    Raises:
-        ConfigError: if a name of `layer_rates` fits no layer with weights.
-    """
-    rate, decay = 1.0, config.optimizer.layer_decay
-    if config.model in (*BACKBONES, published.NAME):
-        rate = float(config.model_options.get("backbone_rate", 1.0))
-    factors: dict[int, float] = {}
-    layers = [layer for layer in _layers(model) if layer.trainable_variables]
-    before_head = max(len(layers) - 1, 1)
-    parts = min(PARTS, before_head)
-    for place, layer in enumerate(layers):
-        factor = decay ** (parts - place * parts // before_head)
-        for one in layer.trainable_variables:
-            factors[id(one)] = factor * (1.0 if one.path.startswith(HEAD) else rate)
-    keys, named = weight_names.keys(model), dict(config.optimizer.layer_rates)
-    unused = set(named)
-    for one in model.trainable_variables:
-        *inside, _ = weight_names.name(keys[id(one)]).split("/")
-        for pattern, rate in named.items():
-            if any(fnmatchcase(layer, pattern) for layer in inside):
-                factors[id(one)] *= rate
-                unused.discard(pattern)
-                break
-    if unused:
-        known = dict.fromkeys(weight_names.name(key).rpartition("/")[0] for key in keys.values())
-        raise ConfigError(
-            f"optimizer.layer_rates has {', '.join(map(repr, sorted(unused)))}, which fits no layer"
-            f" that no earlier name fits; expected names of {', '.join([*known][:20])}.\nCorrect"
-            " the name in the config, or name the layer in the model: layers.Dense(…, name=…)."
-        )
-    result = [factors[id(one)] for one in model.trainable_variables]
-    if set(result) == {1.0}:
-        return None
-    if config.optimizer.name in NO_SHARES:
-        raise ConfigError(
-            f"optimizer.name={config.optimizer.name!r} cannot work with layers that have shares of"
-            " the learning rate; expected layer_rates={}, layer_decay=1 and no backbone_rate.\n"
-            "Leave these out, or take another optimizer."
-        )
-    return result
-
-
-def _layers(model: Any) -> Iterator[Any]:
-    """Yield the layers of a model and of models within it; parts of a layer belong to it."""
-    for layer in model.layers:
-        yield from _layers(layer) if isinstance(layer, keras.Model) else (layer,)

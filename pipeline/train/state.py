@@ -7,11 +7,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import keras
 import numpy as np
 
 from pipeline.models import group_layers, weight_names
 from pipeline.models.layer_tree import descendants
 from pipeline.runtime import replicas
+from pipeline.train.loss_scale import FIRST, LossScale
 
 Arrays = list[Any]  # of JAX
 
@@ -41,6 +43,7 @@ class TrainState(NamedTuple):
         opt_state: the optimizer's variables.
         ema: moving averages of the weights and statistics (`StateLayout.averaged`); empty: none.
         totals: of the epoch so far.
+        scale: of the loss, in float16; (): it has none.
         step: int32, the steps done.
     """
 
@@ -49,6 +52,7 @@ class TrainState(NamedTuple):
     opt_state: Arrays
     ema: Arrays
     totals: Totals
+    scale: LossScale | tuple[()]
     step: Any
 
 
@@ -72,6 +76,7 @@ class StateLayout:
         self, model: Any, optimizer: Any, *, ema: bool, losses: Sequence[str] = ()
     ) -> None:
         self._model, self._optimizer, self._ema, self._losses = model, optimizer, ema, losses
+        self._scaled = keras.config.dtype_policy().name == "mixed_float16"
         self._everywhere = optimizer.iterations.value.sharding  # a number on all devices
         params, buffers = model.trainable_variables, model.non_trainable_variables
         frozen = [layer for layer in descendants(model) if not layer.trainable]
@@ -86,6 +91,7 @@ class StateLayout:
             "opt_state": weight_names.numbered(optimizer.variables),
             "ema": [keys[id(one)] for one in self.averaged(params, buffers) if ema],
             "totals": ["loss", *(f"loss_{name}" for name in losses), "metric", "count"],
+            "loss_scale": LossScale._fields if self._scaled else (),
         }
         self.names = [f"{part}/{name}" for part, each in names.items() for name in each]
         self.names.append("step")
@@ -106,7 +112,12 @@ class StateLayout:
         taken = set(map(id, params))
         opt_state = [jnp.array(each) if id(each) in taken else each for each in opt_state]
         ema = list(map(jnp.array, self.averaged(params, buffers))) if self._ema else []
-        return TrainState(params, buffers, opt_state, ema, self.zeros(), self._zero(np.int32))
+        scale: LossScale | tuple[()] = ()
+        if self._scaled:
+            first = replicas.placed(np.array(FIRST, np.float32), self._everywhere)
+            scale = LossScale(first, self._zero(np.int32))
+        step = self._zero(np.int32)
+        return TrainState(params, buffers, opt_state, ema, self.zeros(), scale, step)
 
     def zeros(self) -> Totals:
         """Return the totals of no examples, put on the devices: to compute them there would be one

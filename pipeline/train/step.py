@@ -37,9 +37,10 @@ from pipeline.errors import ConfigError
 from pipeline.evaluate import losses
 from pipeline.models import architectures, group_layers
 from pipeline.runtime import devices, replicas
-from pipeline.train import custom_check
+from pipeline.train import custom_check, layer_rates
 from pipeline.train.learning_rate import Applied, schedule
-from pipeline.train.optimizer import learning_rate_factors, optimizer
+from pipeline.train.loss_scale import LossScale, all_finite
+from pipeline.train.optimizer import optimizer
 from pipeline.train.state import Arrays, StateLayout, Totals, TrainState
 
 # A step of fewer multiplications than this, on a replica, takes about a millisecond, and then the
@@ -115,10 +116,13 @@ class Sums(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The totals after a call, and the learning rate of its last step, copied."""
+    """The totals after a call, the learning rate of its last step, and the scale of the loss (()
+    without one), copied.
+    """
 
     totals: Totals
     learning_rate: Any
+    scale: LossScale | tuple[()]
 
 
 class TrainStep:
@@ -136,12 +140,13 @@ class TrainStep:
         micro_batch: images per forward and backward pass on one replica: all of its share of the
             batch, or a part; the parts are added up.
         steps_per_call: the most steps of a call to the devices.
+        frozen: whether only what is new trains, in calls from now on (`applied.frozen_steps`).
         losses: the names of several losses that are added up; () of one.
         together: images that the loss gets together; None: it is that of each by itself.
         evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
 
     Raises:
-        ConfigError: if the batch does not split as the config asks.
+        ConfigError: if the batch does not split as the config asks, or all or nothing is frozen.
     """
 
     def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
@@ -152,7 +157,8 @@ class TrainStep:
         self.losses, compares = custom_check.tried_loss(config, model)
         self.layout = StateLayout(model, self.optimizer, ema=averages, losses=self.losses)
         self._schedule = schedule(config, applied)
-        self._rate_factors = learning_rate_factors(model, config)
+        self._rate_factors = layer_rates.factors(model, config)
+        self.frozen, self._stays = False, layer_rates.frozen(model, config)
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self.replicas, self._platform = mesh.size if mesh else 1, replicas.platform(mesh)
         self._group, self._share = applied.batchnorm_batch, per_replica(config, self.replicas)
@@ -167,7 +173,7 @@ class TrainStep:
         grouped = self._group if compares or group_layers.normalizes(model) else 1
         self._sizes = micro_batches(config, self.replicas, grouped)
         self.micro_batch = self._sizes[0]
-        self._program: Any = None
+        self._programs: dict[bool, Any] = {}
         self.steps_per_call = steps_per_call(config, applied, model, self._share)
         where = replicas.everywhere(mesh)
         self.evaluate = jax.jit(self._exact(self._evaluated), out_shardings=where)
@@ -182,7 +188,7 @@ class TrainStep:
         """Take smaller micro-batches, which need less memory; return whether they are possible."""
         possible = smaller in self.smaller
         if possible:
-            self.micro_batch, self._program = smaller, None
+            self.micro_batch, self._programs = smaller, {}
         return possible
 
     def train(
@@ -196,9 +202,10 @@ class TrainStep:
             batches: of `steps_per_call` steps, each array with one axis more in front.
             number: at most that many.
         """
-        if self._program is None:
-            self._program = self.lowered(state, held, batches).compile()
-        return self._program(state, held, batches, np.int32(number))  # type: ignore[no-any-return]
+        if self.frozen not in self._programs:
+            self._programs[self.frozen] = self.lowered(state, held, batches).compile()
+        program = self._programs[self.frozen]
+        return program(state, held, batches, np.int32(number))  # type: ignore[no-any-return]
 
     def lowered(self, state: Any, held: Any, batches: Batch) -> Any:
         """Return the training step for such arrays as JAX lowers it, not compiled."""
@@ -249,8 +256,15 @@ class TrainStep:
             loss_fn: of the arguments and results of `TrainStep.loss_fn`; None: that.
         """
         params = state.params if params is None else params
-        grads, sums = self._over_the_batch(loss_fn or self.loss_fn, params, state, batch, held)
-        return [grad / self.config.batch for grad in grads], sums
+        loss_fn = loss_fn or self.loss_fn
+        if self.frozen:
+            loss_fn = self._of_what_is_new(loss_fn)
+        if not state.scale:
+            grads, sums = self._over_the_batch(loss_fn, params, state, batch, held)
+            return [grad / self.config.batch for grad in grads], sums
+        scaled = _scaled(loss_fn, self.config.batch)
+        grads, sums = self._over_the_batch(scaled, params, state, batch, held)
+        return [grad / state.scale.value for grad in grads], sums
 
     def loss_fn(self, params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
         """Return what is minimized, summed over a micro-batch, and the sums that are reported. The
@@ -270,15 +284,40 @@ class TrainStep:
         return loss + computed.penalty * number, sums
 
     def update(self, state: TrainState, grads: Arrays, sums: Sums) -> TrainState:
-        """Return the state after a step with these gradients: one step further."""
+        """Return the state after a step with these gradients: one step further. In float16 a step
+        whose gradients are not finite changes no weight (`pipeline.train.loss_scale`).
+        """
+        if not state.scale:
+            return self._updated(state, grads, sums)
+        finite = all_finite(grads)
+        after: TrainState = jax.lax.cond(
+            state.scale.skips(finite),
+            lambda: self._skipped(state),
+            lambda: self._updated(state, grads, sums),
+        )
+        return after._replace(scale=state.scale.after(finite))
+
+    def _skipped(self, state: TrainState) -> TrainState:
+        """Return the state one step further, and else as it is: the learning rate goes on."""
+        opt_state = [
+            value + 1 if variable is self.optimizer.iterations else value
+            for variable, value in zip(self.optimizer.variables, state.opt_state, strict=True)
+        ]
+        return state._replace(opt_state=opt_state, step=state.step + 1)
+
+    def _updated(self, state: TrainState, grads: Arrays, sums: Sums) -> TrainState:
         size = self.config.batch
         params, opt_state = self.optimizer.stateless_apply(state.opt_state, grads, state.params)
-        if self._rate_factors:
-            # What a step adds is the learning rate times something, with SGD, Adam and AdamW alike.
-            # So a share of it is a smaller learning rate.
+        # What a step adds is the learning rate times something, with SGD, Adam and AdamW alike. So
+        # a share of it is a smaller learning rate.
+        params = [
+            new if factor is None else old + factor * (new - old)
+            for old, new, factor in zip(state.params, params, self._shares(state.step), strict=True)
+        ]
+        if self.frozen:
             params = [
-                new if factor == 1 else old + factor * (new - old)
-                for old, new, factor in zip(state.params, params, self._rate_factors, strict=True)
+                old if stays else new
+                for old, new, stays in zip(state.params, params, self._stays, strict=True)
             ]
         moved = iter(value / size for value in sums.statistics)
         buffers = [  # a generator of random numbers moves on by one
@@ -298,7 +337,45 @@ class TrainStep:
             ema = [momentum * a + (1 - momentum) * v for a, v in zip(ema, values, strict=True)]
         new = Totals(sums.loss, sums.parts, sums.metric, jnp.int32(size))
         totals = jax.tree.map(lambda old, new: old + new.astype(old.dtype), state.totals, new)
-        return TrainState(params, buffers, opt_state, ema, totals, state.step + 1)
+        return TrainState(params, buffers, opt_state, ema, totals, state.scale, state.step + 1)
+
+    def _of_what_is_new(self, loss_fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Return a loss whose gradient by frozen weights is 0, and is not computed."""
+
+        def of_new(params: Any, *rest: Any) -> Any:
+            fixed = [
+                jax.lax.stop_gradient(value) if stays else value
+                for value, stays in zip(params, self._stays, strict=True)
+            ]
+            return loss_fn(fixed, *rest)
+
+        return of_new
+
+    def _shares(self, step: Any) -> list[Any]:
+        """Return the share of the learning rate of each weight; None: all of it.
+
+        Adam divides by what its moments have seen. Those of weights that began late have seen fewer
+        steps than it counts, so their steps would be three times too large at first.
+        """
+        shares: list[Any] = [None] * len(self._stays)
+        if self._rate_factors:
+            shares = [None if factor == 1 else factor for factor in self._rate_factors]
+        late = self.applied.frozen_steps
+        if late and not self.frozen and self.applied.optimizer in ("adam", "adamw"):
+            own = self._adams_factor(step + 1 - late) / self._adams_factor(step + 1)
+            shares = [
+                (1.0 if share is None else share) * own if stays else share
+                for share, stays in zip(shares, self._stays, strict=True)
+            ]
+        return shares
+
+    def _adams_factor(self, steps: Any) -> Any:
+        """Return what Adam multiplies its learning rate by after so many steps."""
+        first, second = (
+            1 - jnp.float32(beta) ** steps.astype(jnp.float32)
+            for beta in (self.applied.beta_1, self.applied.beta_2)
+        )
+        return jnp.sqrt(second) / first
 
     def _train_steps(
         self, state: TrainState, held: tuple[Any, ...], batches: Batch, number: Any
@@ -316,8 +393,8 @@ class TrainStep:
         else:
             state, _ = jax.lax.scan(body, state, (jnp.arange(steps), batches))
         # The totals are copied, since the next step takes the state's memory.
-        totals = jax.tree.map(jnp.copy, state.totals)
-        return state, Report(totals, self._schedule(state.step - 1))
+        totals, scale = jax.tree.map(jnp.copy, (state.totals, state.scale))
+        return state, Report(totals, self._schedule(state.step - 1), scale)
 
     def _over_the_batch(
         self, loss_fn: Any, params: Any, state: TrainState, batch: Batch, held: tuple[Any, ...]
@@ -579,6 +656,18 @@ def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> 
     if not dense or model.count_params() * share > QUICK_STEP:
         return 1
     return min(max(applied.total_steps // config.epochs // CALLS_PER_EPOCH, 1), MOST_STEPS)
+
+
+def _scaled(loss_fn: Callable[..., Any], batch: int) -> Callable[..., Any]:
+    """Return a loss, as its part of the mean over a batch, times the scale of the state. Float16
+    has no room for the sum.
+    """
+
+    def scaled(params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
+        loss, sums = loss_fn(params, state, examples)
+        return loss * (state.scale.value / batch), sums  # type: ignore[union-attr]
+
+    return scaled
 
 
 def _added(losses: dict[str, Any]) -> Any:

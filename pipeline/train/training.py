@@ -24,12 +24,20 @@ from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds, sampler, samples
 from pipeline.errors import CheckpointError
 from pipeline.evaluate import held_out_rows, losses, metrics
+from pipeline.infer import check as golden_check
 from pipeline.infer import submission
 from pipeline.models import architectures, published
 from pipeline.runtime import backend, devices, processes
 from pipeline.runtime import provenance as provenance_module
 from pipeline.runtime.provenance import Provenance
-from pipeline.train import checkpoint, custom_check, learning_rate, step, warm_start
+from pipeline.train import (
+    checkpoint,
+    custom_check,
+    learning_rate,
+    loss_scale,
+    step,
+    warm_start,
+)
 from pipeline.train.loop import START_OVER, Loop, Record
 from pipeline.train.progress_log import HISTORY, LINES, Fold, Show
 from pipeline.train.session import Session
@@ -189,9 +197,19 @@ class Training:
         for _, rows in self.pairs:
             custom_check.check_metric_of(config, examples.target.truth(examples.labels[rows]))
         self.applied = [learning_rate.apply(config, len(rows)) for rows, _ in self.pairs]
+        self._refuse_float16_that_overflows()
         self.seconds["read"] = time.monotonic() - started
         self._show_plan()
         self._clear_output(fresh=fresh)
+
+    def _refuse_float16_that_overflows(self) -> None:
+        """Train in float32 where float16 was chosen here, and gives other outputs."""
+        if self.precision != golden_check.HALF or self.config.precision == golden_check.HALF:
+            return
+        apart = loss_scale.apart(self.config, self.networks, self.examples.inputs[:GOLDEN_ROWS])
+        if not apart <= golden_check.TOLERANCE[golden_check.HALF]:
+            self.precision = golden_check.FULL
+            self.show(f"Warning: outputs in float16 are {apart:.1e} apart; this trains in float32")
 
     def _show_plan(self) -> None:
         config, examples, applied, show = self.config, self.examples, self.applied[0], self.show

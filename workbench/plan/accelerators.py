@@ -23,7 +23,7 @@ class Accelerator:
         bandwidth: bytes per second between a core and its memory.
         topology: of eight cores as libtpu names it; "" for what is no TPU.
         kind: as libtpu wants it in the environment.
-        bfloat16: whether trainings take it here without being asked.
+        bfloat16: whether trainings take it here without being asked, and not float16.
     """
 
     device: str
@@ -149,8 +149,9 @@ def precision(config: Config, core: Accelerator | None) -> str:
     """
     if config.precision != "auto":
         return config.precision
-    half = core is not None and core.bfloat16 and not config.data.numbers
-    return "mixed_bfloat16" if half else "float32"
+    if core is None or config.data.numbers:
+        return "float32"
+    return "mixed_bfloat16" if core.bfloat16 else "mixed_float16"
 
 
 @dataclass(frozen=True)

@@ -162,7 +162,9 @@ def of(name: str, work: Work, show: Callable[[str], None]) -> Outlook:
         sized = config if batch == config.batch else compiled_step.with_batch(config, batch)
         compiles = name if core.topology else REFERENCE
         images, cores = work.on_devices, runtime.cores
-        return compiled_step.for_tpu(sized, compiles, policy, images, cores, show)
+        # A TPU computes no float16; bfloat16 has as many bytes.
+        like = "mixed_bfloat16" if policy == "mixed_float16" else policy
+        return compiled_step.for_tpu(sized, compiles, like, images, cores, show)
 
     try:
         one = told(plain, work, compiled(config.batch))

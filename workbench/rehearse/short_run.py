@@ -254,8 +254,7 @@ def _scaled(
     kept = min(rows, max(LEAST_ROWS, int(min(images / LEAST_EPOCHS, readable))))
     epochs = min(whole.epochs, max(int(images / kept), 1))
     if epochs < whole.epochs:
-        warmup = whole.warmup_epochs * epochs / whole.epochs
-        changes |= {"epochs": epochs, "warmup_epochs": warmup}
+        changes |= whole.with_epochs(epochs)
     some = _tests_left(tests, predicting, pace.image, short)
     short = with_changes(whole, changes)
     less = _less(

@@ -12,7 +12,6 @@ from keras.src.utils import rng_utils
 from pipeline import config as configs
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
-from pipeline.train.optimizer import learning_rate_factors
 from tests.pipeline.handmade import without_numbers
 
 DIGITS = configs.load("digits")
@@ -144,38 +143,6 @@ def test_a_square_of_pixels_becomes_one_pixel_with_all_their_values():
             [[11, 12, 0, 0], [13, 14, 0, 0], [15, 0, 0, 0]],
         ]
     ]
-
-
-@pytest.mark.parametrize("depth", [2, 13])
-def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
-    """The head keeps its learning rate; two layers are two parts."""
-    optimizer = replace(tiny.optimizer, layer_decay=0.5)
-    config = replace(tiny, model_options={"width": 2, "depth": depth}, optimizer=optimizer)
-    with without_numbers():
-        model = architectures.build(config)
-
-    factors = learning_rate_factors(model, config)
-
-    layers = [variable.path.rpartition("/")[0] for variable in model.trainable_variables]
-    found = list(dict(zip(layers, factors, strict=True)).values())
-    parts = min(2 * depth, 12)
-    assert len(found) == 2 * depth + 1 and found == sorted(found) and found[-1] == 1
-    sizes = [found.count(0.5**part) for part in range(parts, 0, -1)]
-    assert sum(sizes) == len(found) - 1 and max(sizes) - min(sizes) <= 1
-    assert learning_rate_factors(model, replace(config, optimizer=tiny.optimizer)) is None
-
-
-def test_layer_decay_takes_the_parts_of_a_layer_as_one_and_looks_into_a_model_within(tiny):
-    inner = keras.Input((4, 6))
-    with without_numbers():
-        x = keras.layers.MultiHeadAttention(2, 3, name="attention")(inner, inner)
-        x = keras.Model(inner, keras.layers.Dense(5, name="inside")(x), name="within")(inner)
-        model = keras.Model(inner, keras.layers.Dense(2, name="head")(x))
-    config = replace(tiny, optimizer=replace(tiny.optimizer, layer_decay=0.5))
-
-    factors = learning_rate_factors(model, config)
-
-    assert factors == [0.25] * 8 + [0.5] * 2 + [1.0] * 2
 
 
 def test_drop_path_drops_branches_more_and_more_often_with_depth():

@@ -24,7 +24,7 @@ from pipeline.infer import inference
 from pipeline.models import architectures, presets, published, weight_files, weight_names
 from pipeline.models.families import AROUND_ZERO, IMAGENET, KNOWN
 from pipeline.models.layer_tree import descendants
-from pipeline.train import learning_rate, optimizer, training
+from pipeline.train import layer_rates, learning_rate, training
 from tests.doors.given import pipeline
 from tests.small_competition import write_competition
 
@@ -37,6 +37,7 @@ PATCHES = {
 SIZES = {
     "DINOV3Backbone": {**PATCHES, "intermediate_dim": 16},
     "ViTBackbone": {**PATCHES, "mlp_dim": 16},
+    "SigLIPVisionEncoder": {**PATCHES, "intermediate_dim": 16},
     "EfficientNetBackbone": {
         **{
             name: values[:2] if isinstance(values, list) else values
@@ -201,7 +202,7 @@ def test_the_backbone_s_rate_is_that_of_all_but_the_head(asked, tmp_path):
     config = replace(asked, pretrained=preset(tmp_path), model_options=options)
     model = architectures.build(config)
 
-    factors = optimizer.learning_rate_factors(model, config)
+    factors = layer_rates.factors(model, config)
 
     assert factors[-2:] == [1.0, 1.0] and {*factors[:-2]} == {0.1}
     assert learning_rate.apply(config, 40)
@@ -386,15 +387,89 @@ def test_a_layer_that_is_held_by_a_second_name_has_one_place():
     assert places == ["0.0.0", "0.0.1", "0.1.0", "0.1.1", "1.0", "1.1"]
 
 
-def test_a_network_that_learned_places_takes_images_of_its_size_alone(asked, tmp_path):
-    config = replace(asked, pretrained=preset(tmp_path, "ViTBackbone"))
-    with pytest.raises(ConfigError, match="takes images of 32x32 pixels"):
-        architectures.build(replace(config, data=replace(config.data, height=64, width=64)))
+@pytest.mark.parametrize("kind", ["ViTBackbone", "SigLIPVisionEncoder"])
+def test_places_are_interpolated_for_images_of_another_size(asked, tmp_path, kind):
+    """A ramp over the places stays one between their centres; the class token has its own place."""
+    source = preset(tmp_path, kind)
+    given, published_ones = presets.find(source), presets.arrays(source)
+    paths = [one.path for one in presets.network(given, None, "backbone").weights]
+    where = next(place for place, path in enumerate(paths) if "position_embedding" in path)
+    rows, columns = np.meshgrid(*[np.arange(4.0)] * 2, indexing="ij")
+    ramp = np.stack([rows.ravel(), columns.ravel(), *[np.ones(16)] * 14], axis=1)
+    first = len(published_ones[where]) - 16
+    published_ones[where] = np.concatenate([np.full((first, 16), 7.0), ramp]).astype(np.float32)
+
+    network = presets.network(given, (64, 64, 3), "backbone")
+    fitted = presets.resized(given, published_ones, network)
+
+    assert [each.shape for each in fitted] == [tuple(one.shape) for one in network.weights]
+    grid = fitted[where][first:].reshape(8, 8, 16)
+    centres = (np.arange(8) + 0.5) / 2 - 0.5
+    assert np.allclose(grid[2:-2, 2:-2, 0], centres[2:-2, None], atol=0.05)
+    assert np.allclose(grid[2:-2, 2:-2, 1], centres[None, 2:-2], atol=0.05)
+    assert (fitted[where][:first] == 7).all()
+    others = [place for place in range(len(fitted)) if place != where]
+    assert all(
+        np.array_equal(fitted[place], published_ones[place])
+        for place in others
+        if "position_ids" not in paths[place]
+    )
+
+
+def test_a_network_that_learned_places_trains_and_infers_at_another_size(asked, tmp_path):
+    folder = write_competition(tmp_path / "competition", train=40)
+    data = replace(asked.data, height=48, width=64)
+    config = replace(asked, pretrained=preset(tmp_path, "ViTBackbone"), data=data)
+
+    training.train(config, folder, tmp_path / "out", show=str)
+
+    loaded = artifact.load(tmp_path / "out" / "artifact")
+    inference.infer(loaded, folder, tmp_path / "inferred", show=str)
+    assert (tmp_path / "inferred" / "submission.csv").is_file()
+
+
+@pytest.mark.parametrize("pool", ["token", "mean", "gem", "attention"])
+def test_each_way_to_pool_trains_at_the_whole_rate(asked, tmp_path, pool):
+    """And infers."""
+    folder = write_competition(tmp_path / "competition", train=40)
+    numbers = {**SIZES["DINOV3Backbone"], "num_register_tokens": 2}
+    source = preset(tmp_path, numbers=numbers)
+    config = replace(asked, pretrained=source, model_options={"pool": pool, "backbone_rate": 0.5})
+    model = architectures.build(config)
+
+    factors = layer_rates.factors(model, config)
+    training.train(config, folder, tmp_path / "out", show=str)
+
+    (inside,) = networks(model)
+    below = {id(one) for one in inside.trainable_variables}
+    pairs = zip(model.trainable_variables, factors, strict=True)
+    assert all(factor == (0.5 if id(one) in below else 1.0) for one, factor in pairs)
+    loaded = artifact.load(tmp_path / "out" / "artifact")
+    inference.infer(loaded, folder, tmp_path / "inferred", show=str)
+
+
+def test_the_mean_leaves_out_tokens_without_a_place(asked, tmp_path):
+    numbers = {**SIZES["DINOV3Backbone"], "num_register_tokens": 2}
+    config = replace(asked, pretrained=preset(tmp_path, numbers=numbers))
+    model = architectures.build(replace(config, model_options={"pool": "mean"}))
+    images = np.random.default_rng(0).integers(0, 256, (2, 32, 32, 1)).astype(np.uint8)
+
+    pool = model.get_layer("head_pool")
+    tokens, mean = keras.Model(model.input, [pool.input, pool.output])(images)
+
+    assert tokens.shape[1] == 16
+    assert np.allclose(mean, np.asarray(tokens).mean(1), atol=1e-6)
+
+
+def test_a_pooling_that_outputs_do_not_have_is_refused(asked, tmp_path):
+    config = replace(asked, pretrained=preset(tmp_path, "EfficientNetBackbone"))
+    with pytest.raises(ConfigError, match=r"pool='token' of outputs .*; expected 'auto' or 'mean'"):
+        architectures.build(replace(config, model_options={"pool": "token"}))
 
 
 def test_images_that_its_patches_do_not_cover_are_refused(asked, tmp_path):
     config = replace(asked, pretrained=preset(tmp_path))
-    with pytest.raises(ConfigError, match=r"multiples of 8 pixels, and not 60x32; .* as 64x32"):
+    with pytest.raises(ConfigError, match=r"multiples of 8x8 pixels, and not 60x32; .* as 64x32"):
         architectures.build(replace(config, data=replace(config.data, height=60)))
 
 

@@ -15,7 +15,7 @@ from pipeline.errors import ConfigError
 from pipeline.models import architectures, weight_names
 from pipeline.models.backbones import BACKBONES, Backbone
 from pipeline.models.families import AROUND_ZERO
-from pipeline.train import custom_check, learning_rate, training
+from pipeline.train import checkpoint, custom_check, learning_rate, training
 from pipeline.train.step import Batch, TrainStep
 from tests.pipeline.rounding import EPS
 from workbench.plan import compiled_step
@@ -126,3 +126,97 @@ def test_an_own_model_that_freezes_all_is_refused(own):
     config = replace(own, model_options={"frozen": True, "head": False})
     with pytest.raises(ConfigError, match="has no weight that trains"):
         custom_check.by_jax(config, str)
+
+
+@pytest.fixture
+def late(own):
+    """A config whose head trains alone in the first of three epochs."""
+    adam = replace(own.optimizer, name="adamw", base_rate=1e-2, weight_decay=0.1, ema_momentum=None)
+    fields = {"epochs": 3, "frozen_epochs": 1, "warmup_epochs": 0, "optimizer": adam}
+    return replace(own, model_options={"frozen": False}, **fields)
+
+
+def test_a_run_that_unfreezes_resumes_there_to_the_bit(late, competition, tmp_path):
+    """Before, at and after the end of the frozen epoch."""
+    lines = []
+    whole = training.train(late, competition, tmp_path / "whole", show=lines.append)
+    number = whole.manifest["applied"]["frozen_steps"]
+    for stop in (number - 1, number, number + 1):
+        training.train(late, competition, tmp_path / "out", max_steps=stop, show=str)
+    kept = checkpoint.latest(tmp_path / "out" / "checkpoints").arrays
+    training.train(late, competition, tmp_path / "out", show=str)
+
+    wanted, found = (
+        artifact.load(tmp_path / name / "artifact").weights for name in ("whole", "out")
+    )
+    assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
+    assert [line for line in lines if "frozen_epochs" in line] == [
+        "From step 1 on what is new trains alone (frozen_epochs)",
+        f"From step {number + 1} on all weights train (frozen_epochs)",
+    ]
+    assert kept["step"] == number + 1
+
+
+def test_what_is_frozen_at_first_stays_to_the_bit_until_then(late, competition, tmp_path):
+    """Neither weight decay nor a moment moves it."""
+    architectures.seed(late.seed)
+    first = artifact.weights_of(architectures.build(late))
+    number = learning_rate.apply(late, 88).frozen_steps
+
+    training.train(late, competition, tmp_path / "out", max_steps=number, show=str)
+
+    kept = checkpoint.latest(tmp_path / "out" / "checkpoints").arrays
+    weights = {name: kept[f"params/{name}"] for name in first if f"params/{name}" in kept}
+    changed = {name for name in weights if not np.array_equal(weights[name], first[name])}
+    assert {weight_names.name(name) for name in changed} == {"dense/kernel", "dense/bias"}
+    assert len(weights) == 6 and kept["step"] == number
+    inside = [name for name in kept if name.startswith("opt_state/") and "conv2d" in name]
+    assert inside and not any(kept[name].any() for name in inside)
+
+
+def test_a_frozen_epoch_computes_no_gradient_for_the_network(pretrained):
+    config = replace(pretrained, model_options={}, epochs=2, frozen_epochs=1)
+    applied = learning_rate.apply(config, 800)
+    step = TrainStep(config, applied, architectures.build(config), None)
+    state = jax.device_put(step.layout.initial(), jax.devices()[0])
+    batch = Batch(
+        np.zeros((1, 8, 32, 32, 3), np.uint8), np.zeros((1, 8), np.int32),
+        step.augmentation.draws(0)[None],
+    )  # fmt: skip
+    costs = []
+    for step.frozen in (True, False):
+        costs.append(step.lowered(state, (), batch).cost_analysis()["flops"])
+
+    assert costs[0] < 0.45 * costs[1]
+
+
+def test_adam_takes_no_larger_steps_where_it_begins_late(late):
+    """Its first step is the learning rate, whatever the gradient; its moments have seen one step,
+    and it counts forty.
+    """
+    config = replace(late, optimizer=replace(late.optimizer, name="adam", weight_decay=0.0))
+    applied = replace(learning_rate.apply(config, 88), frozen_steps=40, total_steps=1000)
+    step = TrainStep(config, applied, architectures.build(config), None)
+    state = jax.device_put(step.layout.initial(), jax.devices()[0])
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (1, config.batch, 8, 8, 1), np.uint8)
+    labels = random.integers(0, 4, (1, config.batch)).astype(np.int32)
+    given = Batch(images, labels, step.augmentation.draws(0)[None])
+    for number in range(41):
+        step.frozen = number < 40
+        before = step.layout.to_arrays(state)
+        state, report = step.train(state, (), given, 1)
+    after = step.layout.to_arrays(state)
+
+    name = next(name for name in after if name.startswith("params/") and "conv2d/kernel" in name)
+    moved = np.abs(after[name] - before[name]) / float(report.learning_rate)
+    assert moved.max() < 1.001 and np.median(moved) > 0.99
+
+
+@pytest.mark.parametrize(
+    ("options", "said"), [({"frozen": True}, "would freeze none"), ({}, "fewer than epochs")]
+)
+def test_freezing_that_cannot_be_is_refused(late, options, said):
+    with pytest.raises(ConfigError, match=said):
+        config = replace(late, model_options=options, frozen_epochs=1 if options else 3)
+        TrainStep(config, learning_rate.apply(config, 88), architectures.build(config), None)

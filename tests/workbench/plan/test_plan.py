@@ -170,7 +170,7 @@ def test_what_a_gpu_takes_is_a_guess_and_marked_as_one():
     refused = on("colab-a100", config, step(34e9, refused="too large"), counts=counts)
 
     assert (taken.memory, taken.fits) == (4.4e9, True)
-    assert taken.step.usual == pytest.approx(1e12 / RUNTIMES["gpu-t4x2"].core.float32 / 0.35)
+    assert taken.step.usual == pytest.approx(1e12 / RUNTIMES["gpu-t4x2"].core.operations / 0.35)
     assert (taken.memory_basis, taken.time_basis, taken.compiled) == ("estimated", "prior", None)
     assert plan_table.row(taken, 1)[1].startswith("~4.4")
     assert taken.largest // config.batch == (14.4e9 - 0.4e9) // 4e9

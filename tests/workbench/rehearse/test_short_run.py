@@ -130,13 +130,13 @@ def test_published_weights_that_no_session_can_fetch_are_random_and_it_says_so()
 
 
 @pytest.mark.usefixtures("hub")
-def test_a_network_that_takes_one_size_gets_no_smaller_images(tmp_path: Path) -> None:
-    one_size = {**SIZES["ViTBackbone"], "image_shape": [192, 192, 3]}
-    source, digits = preset(tmp_path, "ViTBackbone", one_size), configs.load("digits_mobilenet")
-    large = replace(digits.data, height=192, width=192)
+def test_images_get_no_smaller_than_the_patches_of_a_network_cover(tmp_path: Path) -> None:
+    numbers = {**SIZES["ViTBackbone"], "image_shape": [224, 224, 3], "patch_size": 16}
+    source, digits = preset(tmp_path, "ViTBackbone", numbers), configs.load("digits_mobilenet")
+    large = replace(digits.data, height=224, width=224)
     config = replace(digits, model="published", model_options={}, pretrained=source, data=large)
     plan = next(short_run.plans(config, 957, 500, 3600.0))
-    assert "data.height" not in plan.changes
+    assert plan.changes["data.height"] == plan.changes["data.width"] == 112  # 56 is 3.5 patches
 
 
 def test_a_session_says_each_change_and_kaggle_changes_nothing(monkeypatch, capsys) -> None:

@@ -1,0 +1,84 @@
+"""What stands between a network and its logits: the pooling of positions, dropout, a dense layer.
+
+A layer here is new in each run, so its learning rate is the whole one (`is_new`).
+"""
+
+from typing import Any
+
+import keras
+from keras import layers, ops
+
+LOGITS, NEW = "logits", "head_"  # a layer's name, and how those of the others begin
+POOLS = ("auto", "token", "mean", "gem", "attention")
+
+
+def is_new(layer: Any) -> bool:
+    """Return whether a layer stands above the network, by its name."""
+    return bool(layer.name == LOGITS or layer.name.startswith(NEW))
+
+
+class GeM(layers.Layer):  # type: ignore[misc]
+    """The generalized mean over positions, with a power that is learned: 1 is the mean, a large one
+    the largest. Radenovic et al. 2018, arXiv:1711.02512, from whom the 3 to begin with is.
+    """
+
+    def build(self, shape: Any) -> None:
+        """Make the power."""
+        del shape
+        self.power = self.add_weight(
+            name="power", shape=(), initializer=keras.initializers.Constant(3.0), dtype="float32"
+        )
+
+    def call(self, inputs: Any) -> Any:
+        """Return (batch, features) of (batch, positions, features)."""
+        positive = ops.maximum(ops.cast(inputs, "float32"), 1e-6)
+        mean = ops.mean(positive**self.power, axis=1) ** (1.0 / self.power)
+        return ops.cast(mean, self.compute_dtype)
+
+
+def logits(
+    outputs: Any, num_classes: int, dropout: float, pool: str, *, token: bool = False, skip: int = 0
+) -> Any:
+    """Return logits (batch, num_classes), in float32, of a network's outputs.
+
+    Args:
+        outputs: a map (batch, height, width, features), tokens (batch, tokens, features), or one
+            vector per example (batch, features).
+        dropout: share of the features dropped before the logits, in training.
+        pool: how positions become one vector: "mean", "gem" (`GeM`), "attention" (their mean asks
+            all of them, with a head per 64 features, as in Radford et al. 2021, arXiv:2103.00020),
+            or "token", the first one. "auto": the token where that stands for an example, else the
+            mean.
+        token: whether the first token stands for an example.
+        skip: tokens before those of positions, which the mean and GeM leave out.
+
+    Raises:
+        ValueError: if there is no such pooling of these outputs.
+    """
+    rank, x = len(outputs.shape), outputs
+    possible = {2: ("auto",), 4: POOLS[:1] + POOLS[2:]}.get(rank, POOLS if token else POOLS[2:])
+    if pool not in possible:
+        raise ValueError(
+            f"pool={pool!r} of outputs {tuple(outputs.shape)}; expected"
+            f" {' or '.join(map(repr, possible))}"
+        )
+    if rank == 4:
+        x = layers.Reshape((-1, x.shape[-1]), name=f"{NEW}positions")(x)
+    if pool == "token" or (pool == "auto" and rank == 3 and token):
+        x = x[:, 0]
+    elif pool == "attention":
+        x = _attention(x)
+    elif rank > 2:
+        places = x[:, skip:] if skip else x
+        named = GeM if pool == "gem" else layers.GlobalAveragePooling1D
+        x = named(name=f"{NEW}pool")(places)
+    x = layers.Dropout(dropout, name=f"{NEW}dropout")(x)
+    return layers.Dense(num_classes, dtype="float32", name=LOGITS)(x)
+
+
+def _attention(tokens: Any) -> Any:
+    width = tokens.shape[-1]
+    heads = max(width // 64, 1)
+    query = layers.GlobalAveragePooling1D(keepdims=True, name=f"{NEW}query")(tokens)
+    attend = layers.MultiHeadAttention(heads, width // heads, name=f"{NEW}attention")
+    return layers.Reshape((width,), name=f"{NEW}pool")(attend(query, tokens))

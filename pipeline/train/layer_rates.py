@@ -1,0 +1,171 @@
+"""The share of the learning rate that each weight gets: by its depth, by its layer's name, and by
+the network that it belongs to.
+"""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from fnmatch import fnmatchcase
+from itertools import accumulate, groupby
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import keras
+
+from pipeline.config import Config
+from pipeline.errors import ConfigError
+from pipeline.models import heads, published, weight_names
+from pipeline.models.backbones import BACKBONES
+from pipeline.models.layer_tree import children
+
+# What these keep depends on the weights as they left them: a share of a step is no smaller rate.
+NO_SHARES = ("Ftrl", "ScheduleFreeAdamW")
+TWELVE = 12  # parts of a network that is no stack of equal blocks
+
+
+class Part(NamedTuple):
+    """A layer, or a block of layers, which gets one share.
+
+    Attributes:
+        weights: of Keras, that train.
+        block: what is the same of equal blocks: their class and the shapes of their weights; None:
+            it stands alone.
+    """
+
+    weights: Sequence[Any]
+    block: Any = None
+
+
+def factors(model: Any, config: Config) -> list[float] | None:
+    """Return the learning rate's factor for each trainable variable; None: 1 for all.
+
+    `optimizer.layer_decay` counts depth from the outputs of a published network, or of a model
+    without one from its head, the last layer with weights. What is new, as a head, has the factor
+    1. In a network of equal blocks, a transformer, each block is a part, as in Clark et al. 2020,
+    arXiv:2003.10555: the last block has layer_decay, the one before it layer_decay^2, what lies
+    before the first block (the embedding of patches, positions) one power more; a layer that
+    follows a block belongs to it. Other networks are cut into 12 parts of equally many layers, as
+    in Liu et al. 2022 (ConvNeXt), arXiv:2201.03545; fewer layers are a part each.
+
+    `backbone_rate` multiplies the factors of a published network, and `optimizer.layer_rates` those
+    of the layers that it names.
+
+    Raises:
+        ConfigError: if a name of `layer_rates` fits no layer with weights, or the optimizer cannot
+            work with shares.
+    """
+    rate, decay = 1.0, config.optimizer.layer_decay
+    if config.model in (*BACKBONES, published.NAME):
+        rate = float(config.model_options.get("backbone_rate", 1.0))
+    found = {id(one): 1.0 for one in model.trainable_variables}
+    for parts in _networks(model, config):
+        for part, depth in zip(parts, _depths(parts), strict=True):
+            found |= {id(one): decay**depth * rate for one in part.weights}
+    _multiply_by_name(found, model, dict(config.optimizer.layer_rates))
+    result = [found[id(one)] for one in model.trainable_variables]
+    if set(result) == {1.0}:
+        return None
+    if config.optimizer.name in NO_SHARES:
+        raise ConfigError(
+            f"optimizer.name={config.optimizer.name!r} cannot work with layers that have shares of"
+            " the learning rate; expected layer_rates={}, layer_decay=1 and no backbone_rate.\n"
+            "Leave these out, or take another optimizer."
+        )
+    return result
+
+
+def described(model: Any, config: Config) -> list[dict[str, Any]]:
+    """Return the factors of all weights that train, those of equal ones that follow each other as
+    one: factor, number of weights, the first one's name and the last one's.
+    """
+    weights, keys = model.trainable_variables, weight_names.keys(model)
+    named = [weight_names.name(keys[id(one)]) for one in weights]
+    shares = factors(model, config) or [1.0] * len(weights)
+    runs = []
+    for factor, group in groupby(zip(shares, named, strict=True), key=itemgetter(0)):
+        names = [name for _, name in group]
+        runs.append({"factor": factor, "weights": len(names), "from": names[0], "to": names[-1]})
+    return runs
+
+
+def frozen(model: Any, config: Config) -> list[bool]:
+    """Return for each trainable variable whether it stays as it is in the first `frozen_epochs`:
+    those of published networks, or in a model without any all but the last layer's.
+
+    Raises:
+        ConfigError: if that is all of them, or none.
+    """
+    weights = model.trainable_variables
+    if not config.frozen_epochs:
+        return [False] * len(weights)
+    parts = [part for network in _networks(model, config) for part in network]
+    below = {id(one) for part in parts for one in part.weights}
+    stays = [id(one) in below for one in weights]
+    if all(stays) or not any(stays):
+        raise ConfigError(
+            f"frozen_epochs={config.frozen_epochs} would freeze {'all' if all(stays) else 'none'}"
+            f" of the {len(stays)} weights that train; expected a network that begins with"
+            " published weights, and something new above it.\nSet frozen_epochs=0."
+        )
+    return stays
+
+
+def _networks(model: Any, config: Config) -> list[list[Part]]:
+    """Return the parts of each network whose depth counts, from the inputs to the outputs, without
+    what is new above it.
+    """
+    if config.model in BACKBONES:
+        layers = [layer for layer in model.layers if not heads.is_new(layer)]
+        return [[part for layer in layers for part in _trained(layer)]]
+    if begun := published.begun(model):
+        return [[*_trained(network)] for _, network in begun]
+    return [[*_trained(model)][:-1]]
+
+
+def _trained(layer: Any) -> Iterator[Part]:
+    return (part for part in _parts(layer) if part.weights)
+
+
+def _parts(layer: Any, block: Any = None) -> Iterator[Part]:
+    """Yield the parts of a layer, in the order of computation: it is one, unless it is a model, or
+    holds several layers of one class that hold layers, as an encoder does.
+    """
+    inner = layer.layers if isinstance(layer, keras.Model) else children(layer)
+    kinds = Counter(type(each) for each in inner if children(each))
+    several = {kind for kind, number in kinds.items() if number > 1}
+    if not isinstance(layer, keras.Model) and not several:
+        yield Part(layer.trainable_variables, block)
+        return
+    theirs = {id(one) for each in inner for one in each.trainable_variables}
+    yield Part([one for one in layer.trainable_variables if id(one) not in theirs])
+    for each in inner:
+        shapes = tuple(tuple(one.shape) for one in each.weights)
+        yield from _parts(each, (type(each), shapes) if type(each) in several else None)
+
+
+def _depths(parts: Sequence[Part]) -> list[int]:
+    """Return how many parts above each, itself included, the learning rate falls by."""
+    blocks = [part.block for part in parts if part.block]
+    if len(blocks) > 1 and len(set(blocks)) == 1:
+        seen = accumulate(part.block is not None for part in parts)
+        return [len(blocks) + 1 - number for number in seen]
+    most = min(TWELVE, len(parts))
+    return [most - place * most // len(parts) for place in range(len(parts))]
+
+
+def _multiply_by_name(found: dict[int, float], model: Any, named: dict[str, float]) -> None:
+    """Multiply the factors of layers by those of `optimizer.layer_rates`."""
+    keys, unused = weight_names.keys(model), set(named)
+    for one in model.trainable_variables:
+        *inside, _ = weight_names.name(keys[id(one)]).split("/")
+        for pattern, rate in named.items():
+            if any(fnmatchcase(layer, pattern) for layer in inside):
+                found[id(one)] *= rate
+                unused.discard(pattern)
+                break
+    if unused:
+        known = dict.fromkeys(weight_names.name(key).rpartition("/")[0] for key in keys.values())
+        raise ConfigError(
+            f"optimizer.layer_rates has {', '.join(map(repr, sorted(unused)))}, which fits no layer"
+            f" that no earlier name fits; expected names of {', '.join([*known][:20])}.\nCorrect"
+            " the name in the config, or name the layer in the model: layers.Dense(…, name=…)."
+        )
