@@ -41,7 +41,7 @@ class Artifact:
         prior: float32 (k,), or as an output of target="custom": the mean prediction over the
             validation examples, which a corrupt input gets.
         weights: arrays by key (`weight_names`), in the model's order; with folds "fold-1/<key>" and
-            so on, fold after fold.
+            so on, fold after fold, as `joined` returns them.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
         golden_outputs: float32 (g, k), predictions that the training run computed in float32; the
             mean over the folds.
@@ -68,7 +68,8 @@ class Artifact:
         for name, array in self.weights.items():
             fold, _, key = name.partition("/")
             parts.setdefault(fold, {})[key] = array
-        return tuple(parts.values())
+        first, *others = parts.values()
+        return first, *({key: part.get(key, first[key]) for key in first} for part in others)
 
 
 def weights_of(model: Any) -> dict[str, np.ndarray]:
@@ -106,15 +107,22 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
 
 
 def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the weights of each fold as one mapping.
+    """Return the weights of each fold as one mapping. What is equal in all, as a frozen network, is
+    there once, among those of the first.
 
-    >>> list(joined([{"0.0 a/kernel": np.zeros(1)}, {"0.0 a/kernel": np.ones(1)}]))
-    ['fold-1/0.0 a/kernel', 'fold-2/0.0 a/kernel']
+    >>> zero, one = np.zeros(1), np.ones(1)
+    >>> list(joined([{"0 a": zero, "1 b": one}, {"0 a": one, "1 b": one}]))
+    ['fold-1/0 a', 'fold-1/1 b', 'fold-2/0 a']
     """
+    first = folds[0]
+    same = {
+        name for name in first if all(np.array_equal(first[name], fold[name]) for fold in folds)
+    }
     return {
         f"fold-{number}/{name}": array
-        for number, part in enumerate(folds, start=1)
-        for name, array in part.items()
+        for number, fold in enumerate(folds, start=1)
+        for name, array in fold.items()
+        if number == 1 or name not in same
     }
 
 

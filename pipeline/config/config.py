@@ -184,6 +184,9 @@ class Config(Checked):
             .weights.h5 or .safetensors file (a path, or owner/slug/file in a dataset that the train
             notebook mounts); "none": random weights. "" takes "imagenet" for a network of
             keras.applications, and nothing for others (docs/published-networks.md).
+        fit: how weights are found: "" by steps along gradients; "linear" leaves the published
+            network as it is, computes its features once, and fits a linear model to them
+            (`pipeline.train.frozen_features`): epochs, optimizer and augmentation do nothing.
         loss: a custom function, or "focal" for classes and multilabel
             (`pipeline.evaluate.losses`); "" takes the usual one of the target.
         label_smoothing: of classes and multilabel: the share of each label that all labels get in
@@ -264,6 +267,7 @@ class Config(Checked):
     target: Annotated[str, choice(*TARGETS)] = "classes"
     # Its effect on the labels, their logarithm, is in the fingerprint of the data.
     metric: Annotated[str, rules.ANY_TEXT, FREE] = ""
+    fit: Annotated[str, choice("", "linear")] = ""
     loss: Function = ""
     label_smoothing: Annotated[float, number(0, 0.999), CLASSES, Only("loss", ("",))] = 0.0
     class_weights: Annotated[Weights, WEIGHTS, Only("target", ("classes", "ordinal"))] = ""
@@ -304,6 +308,11 @@ class Config(Checked):
         rises = self.warmup_epochs > 0 or self.optimizer.schedule != "one_cycle"
         expected = f"at most epochs={self.epochs}; with schedule='one_cycle' above 0, as 0.3 of it"
         yield "warmup_epochs", rises and self.warmup_epochs <= self.epochs, expected
+        yield (
+            "fit",
+            not self.fit or self._is_linear,
+            "'' with init_from, a loss or a target='custom'",
+        )
         fewer = not self.frozen_epochs or self.frozen_epochs < self.epochs
         yield "frozen_epochs", fewer, f"fewer than epochs={self.epochs}"
         given = self.optimizer
@@ -366,6 +375,17 @@ class Config(Checked):
             for name in rules.as_tuple(self.pretrained)
             if name not in ("", "imagenet", "none") and not name.endswith((".h5", ".safetensors"))
         )
+
+    @property
+    def _is_linear(self) -> bool:
+        """Whether a linear model could have this target and loss."""
+        own = self.loss or self.train_step or self.init_from or self.label_smoothing
+        return not own and self.target != "custom"
+
+    @property
+    def passes(self) -> int:
+        """How often a run goes over the training images, all folds counted."""
+        return 1 if self.fit == "linear" else self.epochs * (self.folds or 1)
 
     @property
     def compares_epochs(self) -> bool:

@@ -112,8 +112,7 @@ class Loop:
         self._devices = f"{self.compiled.replicas} of {devices.found()}"
         self.state = self.compiled.layout.initial()
         self.step = 0
-        run = f"{config.name}-{datetime.now(UTC):%Y%m%d-%H%M%S}-{secrets.token_hex(3)}"
-        self.record = Record(processes.shared(run))
+        self.record = Record(new_run_id(config))
         self.score: EpochScore | None = None
         self.seconds = defaultdict[str, float](float)
         self._keys = self.compiled.layout.keys
@@ -506,6 +505,12 @@ class Loop:
         if self.score and metric and metric != self.score.metric.name:
             found.append(f"the best epoch was chosen by {metric}, not by {self.score.metric.name}")
         return found
+
+
+def new_run_id(config: Config) -> str:
+    """Return a name that no other run has, the same in all processes that train together."""
+    now = datetime.now(UTC)
+    return processes.shared(f"{config.name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}")
 
 
 # Asynchronous dispatch

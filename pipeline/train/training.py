@@ -22,7 +22,7 @@ from formats.errors import writing
 from pipeline import artifact
 from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds, sampler, samples
-from pipeline.errors import CheckpointError
+from pipeline.errors import CheckpointError, ConfigError
 from pipeline.evaluate import held_out_rows, losses, metrics
 from pipeline.infer import check as golden_check
 from pipeline.infer import submission
@@ -33,12 +33,13 @@ from pipeline.runtime.provenance import Provenance
 from pipeline.train import (
     checkpoint,
     custom_check,
+    frozen_features,
     learning_rate,
     loss_scale,
     step,
     warm_start,
 )
-from pipeline.train.loop import START_OVER, Loop, Record
+from pipeline.train.loop import START_OVER, Loop, Record, new_run_id
 from pipeline.train.progress_log import HISTORY, LINES, Fold, Show
 from pipeline.train.session import Session
 
@@ -248,6 +249,8 @@ class Training:
         """Train or resume each fold, one after the other; return None if the run stops early."""
         fitted: list[Fitted] = []
         with self._keras_set_up(), Session(self.config.session_hours, self.output) as session:
+            if self.config.fit == "linear":
+                return self._fit_on_features(session)
             for number in range(len(self.pairs)):
                 # Folds that were complete before end no session: each session makes progress.
                 if "compile" in self.seconds and (why := session.over(0.0)):
@@ -306,6 +309,47 @@ class Training:
             return None
         metrics = loop.record.best["metrics"] if self.config.keep == "best" else loop.record.metrics
         return Fitted(loop.record, loop.step, metrics, loop.final_weights(), outputs)
+
+    def _fit_on_features(self, session: Session) -> list[Fitted] | None:
+        """Fit a linear model per fold to what the network gives; return None if the session ends
+        before that is computed.
+        """
+        config, examples, began = self.config, self.examples, time.monotonic()
+        self.show(
+            "fit='linear': the network stays as it is, and a linear model of its features is"
+            " fitted; epochs, optimizer and augmentation do nothing"
+        )
+        architectures.seed(config.seed)
+        model = architectures.build(config, networks=self.networks)
+        self.pretrained = published.load(model, config, self.networks, self.show)
+        if not self.pretrained:
+            raise ConfigError(
+                "fit='linear' has no published network to compute features by; expected one with"
+                " weights.\nSet pretrained (docs/published-networks.md), or leave fit out."
+            )
+        below, last = frozen_features.parts(model)
+        key = frozen_features.key(config, self.precision, self.pretrained, examples.fingerprint)
+        place = self.output / frozen_features.FOLDER / key
+        given = examples.inputs, config.batch, place, session, self.show
+        features = frozen_features.of(below, *given)
+        self.seconds["features"] = time.monotonic() - began
+        if features is None:
+            return None
+        fitted, strength, run_id = list[Fitted](), None, new_run_id(config)
+        for number, (rows, held_out) in enumerate(self.pairs):
+            weights = losses.row_weights(examples, config, rows)
+            groups = None if examples.groups is None else examples.groups[rows]
+            labels = examples.labels[rows]
+            linear = frozen_features.fit(config, features[rows], labels, weights, groups, strength)
+            strength = linear.strength
+            last.set_weights([linear.kernel, linear.bias])
+            record = Record(run_id, self._origin(number), micro_batch=GOLDEN_ROWS)
+            outputs = linear.outputs(features[held_out])
+            fitted.append(Fitted(record, 0, {}, artifact.weights_of(model), outputs))
+            self.show(f"Linear model of {len(rows):,} {config.data.noun}, C={strength:g}")
+            session.progress()
+        self.seconds["train"] = time.monotonic() - began - self.seconds["features"]
+        return fitted
 
     def _loop(self, number: int) -> Loop:
         """Return the loop of a fold, with the weights that it starts from."""

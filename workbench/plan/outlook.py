@@ -208,7 +208,7 @@ def told(plain: Outlook, work: Work, found: Compiled | None, why: str = "") -> O
     host = laws.verdict(config, runtime, work.images, need, decodes)
     # Where the host is slower, the accelerator waits for it.
     epoch = work.epoch(step.at_least(config.batch / host.have if host else 0.0), VALIDATES)
-    total = epoch.times(config.epochs * (config.folds or 1)).plus(STARTS + COMPILES)
+    total = epoch.times(config.passes).plus(STARTS + COMPILES)
     micro, smaller = None, ""
     if fits is False and law:
         micro, smaller = _smaller(work, plain.share, part, core.memory, law)
@@ -240,7 +240,7 @@ def _here(work: Work, show: Callable[[str], None]) -> Outlook:
     host = Verdict(rate / max(alone, 1e-3), rate, own.waits)
     # Nothing is learned from held-out images, and they are read like others.
     epoch = work.epoch(step, 1 - (1 - VALIDATES) * alone)
-    total = epoch.times(config.epochs * (config.folds or 1)).plus(2 * own.setup)
+    total = epoch.times(config.passes).plus(2 * own.setup)
     untimed = "decoding is not timed without --input DIR" * (again and files is None)
     waits = _waits(host, devices.cores(), config.data.noun)
     return Outlook(

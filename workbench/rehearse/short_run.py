@@ -128,6 +128,9 @@ def plans(
     from pipeline.train import session
     from workbench.plan import probe  # imports JAX: seconds
 
+    if config.fit == "linear":
+        changes = {"epochs": 1, "warmup_epochs": min(config.warmup_epochs, 1), "frozen_epochs": 0}
+        config = with_changes(config, changes)
     weights, lines = _weights(config, internet=internet)
     whole = with_changes(config, weights)
     short = weights | _fixed(whole)
@@ -276,6 +279,8 @@ def _scaled(
 
 def _images_per_epoch(config: Config, rows: int) -> float:
     """Return how many images an epoch of all folds trains on; validating one counts a part."""
+    if config.fit == "linear":
+        return rows * FORWARD
     share, folds = config.data.validation_fraction, 1
     if config.folds:
         share, folds = 1 / config.folds, config.folds

@@ -1,0 +1,215 @@
+"""Frozen features: the outputs of a network that stays as it is published, computed once, and a
+linear model of them in place of the last layer.
+
+`Config.fit="linear"` takes minutes where a fine-tuning takes hours, and is hard to beat with few
+examples. The linear model is the last layer's kernel and bias, so the artifact, the folds and the
+inference are those of any run.
+"""
+
+import hashlib
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import keras
+import numpy as np
+from scipy import special  # type: ignore[import-untyped]
+
+from formats import atomic_file, npz
+from pipeline.config import Config
+from pipeline.data.row_gathering import blocks
+from pipeline.errors import ConfigError
+from pipeline.runtime import replicas
+from pipeline.train.session import Session
+
+FOLDER, BLOCK = "features", 4096  # in the output; rows of a file there
+# How weak the penalty on the weights may be: scikit-learn's C, and 1 / alpha of a regression.
+STRENGTHS = tuple(10.0**power for power in range(-4, 2))
+TRIED_ON = 5000  # rows on which these are compared, of which a third judges
+STEPS = 500  # of the solver
+
+
+class Linear(NamedTuple):
+    """A linear model: outputs are features @ kernel + bias.
+
+    Attributes:
+        kernel: float32 (features, outputs). bias: float32 (outputs,).
+        strength: of `STRENGTHS`.
+    """
+
+    kernel: np.ndarray
+    bias: np.ndarray
+    strength: float
+
+    def outputs(self, features: np.ndarray) -> np.ndarray:
+        """Return float32 (n, outputs)."""
+        return np.asarray(features @ self.kernel + self.bias)
+
+
+def parts(model: Any) -> tuple[Any, Any]:
+    """Return the model from the inputs to the features, and the last layer.
+
+    Raises:
+        ConfigError: if that is no dense layer that could be a linear model.
+    """
+    last = model.outputs[0]._keras_history.operation
+    linear = isinstance(last, keras.layers.Dense) and last.activation is keras.activations.linear
+    if not linear or not last.use_bias or len(last.input.shape) != 2:
+        raise ConfigError(
+            f"fit='linear' cannot work: the model ends with {type(last).__name__} {last.name!r};"
+            " expected a layers.Dense with a bias and without an activation, of (batch, features)."
+            "\nEnd the model with it, or leave fit out."
+        )
+    return keras.Model(model.input, last.input), last
+
+
+def key(config: Config, precision: str, origins: Any, data: str) -> str:
+    """Return the digest of what features follow from.
+
+    Args:
+        origins: of the published weights, as `published.load` returns them.
+        data: the fingerprint of the examples.
+    """
+    of = {"model": config.model, "options": dict(config.model_options), "data": data}
+    text = json.dumps({**of, "precision": precision, "weights": origins}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def of(
+    below: Any, inputs: Any, batch: int, folder: Path, session: Session, show: Callable[[str], None]
+) -> np.ndarray | None:
+    """Return the features of all inputs, float32 (n, features); None if the session ends before.
+
+    Args:
+        below: as `parts` returns it.
+        batch: inputs that the devices take at once.
+        folder: keeps what is computed, so that the next session goes on.
+    """
+    mesh, number, made = replicas.mesh(), len(inputs), []
+    weights = [one.value for one in below.weights]
+    trainable = {id(one) for one in below.trainable_variables}
+
+    def forward(weights: Any, images: Any) -> Any:
+        pairs = [*zip(below.weights, weights, strict=True)]
+        params = [value for one, value in pairs if id(one) in trainable]
+        buffers = [value for one, value in pairs if id(one) not in trainable]
+        features, _ = below.stateless_call(params, buffers, images, training=False)
+        return features.astype("float32")
+
+    compiled = jax.jit(forward, out_shardings=replicas.everywhere(mesh))
+    begun = time.monotonic()
+    for start in range(0, number, BLOCK):
+        rows, path = np.arange(start, min(start + BLOCK, number)), folder / f"{start:09d}.npz"
+        if path.is_file():
+            made.append(npz.read(path)["features"])
+            continue
+        if why := session.over((time.monotonic() - begun) / max(len(made), 1)):
+            show(f"Stopped at features {start:,} of {number:,}: {why}. The same command goes on.")
+            return None
+        computed = []
+        for images, real in blocks(inputs, rows, batch):
+            computed.append(np.asarray(compiled(weights, *replicas.put(mesh, images)))[:real])
+            session.progress()
+        made.append(np.concatenate(computed))
+        atomic_file.write(path, npz.to_bytes({"features": made[-1]}))
+        show(f"Features of {rows[-1] + 1:,} of {number:,}, {time.monotonic() - begun:.0f} s")
+    return np.concatenate(made)
+
+
+def fit(
+    config: Config, features: np.ndarray, labels: np.ndarray, weights: np.ndarray | None,
+    groups: np.ndarray | None, strength: float | None = None,
+) -> Linear:  # fmt: skip
+    """Return the linear model of some rows, whose features are standardized.
+
+    Args:
+        labels: as the examples have them. weights: of rows; None: all count alike.
+        groups: what may not stand on both sides where strengths are compared; None: each row.
+        strength: None: the best of `STRENGTHS`.
+    """
+    mean, spread = features.mean(axis=0), features.std(axis=0)
+    spread = np.where(spread > 1e-6, spread, 1.0)
+    standard = (features - mean) / spread
+    if strength is None:
+        strength = _best(config, standard, labels, weights, groups)
+    kernel, bias = _solved(config, standard, labels, weights, strength)
+    kernel = kernel / spread[:, None]
+    return Linear(kernel.astype(np.float32), (bias - mean @ kernel).astype(np.float32), strength)
+
+
+def _best(
+    config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, groups: Any
+) -> float:
+    """Return the strength whose model of two thirds of the rows has the least loss on the rest."""
+    from sklearn.model_selection import GroupShuffleSplit
+
+    draw = np.random.default_rng(config.seed)
+    some = np.sort(draw.permutation(len(labels))[:TRIED_ON])
+    of_rows = some if groups is None else groups[some]
+    split = GroupShuffleSplit(1, test_size=1 / 3, random_state=config.seed % 2**32)
+    ours, theirs = (some[each] for each in next(split.split(some, groups=of_rows)))
+
+    def loss(strength: float) -> float:
+        part = None if weights is None else weights[ours]
+        kernel, bias = _solved(config, features[ours], labels[ours], part, strength)
+        return _loss(config, features[theirs] @ kernel + bias, labels[theirs])
+
+    return min(STRENGTHS, key=loss)
+
+
+def _loss(config: Config, outputs: np.ndarray, labels: np.ndarray) -> float:
+    if config.target == "regression":
+        return float(np.square(outputs - labels.reshape(outputs.shape)).mean())
+    if config.target == "classes":
+        own = np.take_along_axis(outputs, labels[:, None].astype(int), 1)[:, 0]
+        return float((special.logsumexp(outputs, axis=1) - own).mean())
+    columns = _columns(config, labels, outputs.shape[1])
+    return float((np.logaddexp(0, outputs) - columns * outputs).mean())
+
+
+def _columns(config: Config, labels: np.ndarray, number: int) -> np.ndarray:
+    """Return labels as columns of 0 and 1: of "ordinal" whether they are more than each."""
+    if config.target == "ordinal":
+        return (labels[:, None] > np.arange(number)).astype(int)
+    return labels.reshape(len(labels), -1).astype(int)
+
+
+def _solved(
+    config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, strength: float
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return (kernel, bias), float64, that minimize the loss of the target and the penalty."""
+    if config.target == "regression":
+        from sklearn.linear_model import Ridge
+
+        ridge = Ridge(alpha=1 / strength).fit(features, labels.reshape(len(labels), -1), weights)
+        return ridge.coef_.T, ridge.intercept_
+    if config.target == "classes":
+        return _of_classes(features, labels, weights, strength, config.outputs)
+    columns = _columns(config, labels, config.outputs)
+    pairs = [_of_classes(features, each, weights, strength, 2) for each in columns.T]
+    kernel = np.stack([kernel[:, 1] - kernel[:, 0] for kernel, _ in pairs], axis=1)
+    return kernel, np.array([bias[1] - bias[0] for _, bias in pairs])
+
+
+def _of_classes(
+    features: np.ndarray, labels: np.ndarray, weights: Any, strength: float, number: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Return the kernel and bias of so many classes. One without rows is as likely as one row."""
+    from sklearn.linear_model import LogisticRegression
+
+    seen, rows = np.unique(labels).astype(int), len(labels)
+    kernel, bias = np.zeros((features.shape[1], number)), np.zeros(number)
+    if len(seen) == 2:
+        found = LogisticRegression(C=strength, max_iter=STEPS).fit(features, labels, weights)
+        kernel[:, seen] = np.stack([-found.coef_[0], found.coef_[0]], axis=1) / 2
+        bias[seen] = np.array([-1, 1]) * found.intercept_[0] / 2
+    elif len(seen) > 2:
+        found = LogisticRegression(C=strength, max_iter=STEPS).fit(features, labels, weights)
+        kernel[:, seen], bias[seen] = found.coef_.T, found.intercept_
+    unseen = np.setdiff1d(np.arange(number), seen)
+    likely = special.logsumexp(features @ kernel[:, seen] + bias[seen], axis=1).mean()
+    bias[unseen] = likely - np.log(rows)
+    return kernel, bias

@@ -1,0 +1,163 @@
+"""What a network gives is computed once, and a linear model of it is the last layer."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from scipy import special
+
+from pipeline import artifact
+from pipeline.errors import ConfigError
+from pipeline.infer import inference
+from pipeline.models import architectures
+from pipeline.train import frozen_features, training
+from tests.pipeline.models.test_published import asked, custom, hub, preset
+from tests.small_competition import write_competition
+
+__all__ = ["asked", "hub"]
+
+
+@pytest.fixture
+def linear(asked, tmp_path, hub):
+    """A config with five folds, and a network of random weights."""
+    return replace(asked, pretrained=preset(tmp_path), fit="linear", folds=5)
+
+
+def test_a_linear_model_goes_through_the_chain(linear, tmp_path):
+    """The network stays to the bit, is in the artifact once, and predicts what was measured."""
+    folder, lines = write_competition(tmp_path / "competition", train=80), []
+
+    done = training.train(linear, folder, tmp_path / "out", show=lines.append)
+
+    assert any("epochs, optimizer and augmentation do nothing" in line for line in lines)
+    loaded = artifact.load(tmp_path / "out" / "artifact")
+    first, *others = loaded.folds
+    assert len(others) == 4
+    heads = [name for name in first if name.split(" ")[1].startswith("logits/")]
+    for other in others:
+        assert [*other] == [*first]
+        assert {name for name in first if not np.array_equal(first[name], other[name])} == {*heads}
+    assert len(loaded.weights) == len(first) + 4 * len(heads)
+    metrics = done.manifest["metrics"]
+    assert 0 <= metrics["validation_accuracy"] <= 1 and len(done.manifest["folds"]) == 5
+    inference.infer(loaded, folder, tmp_path / "inferred", show=str)
+    assert (tmp_path / "inferred" / "submission.csv").is_file()
+
+
+def test_features_are_computed_once(linear, tmp_path, monkeypatch):
+    """Also where the session ends between two of their files."""
+    monkeypatch.setattr(frozen_features, "BLOCK", 32)
+    folder, out, lines = write_competition(tmp_path / "competition", train=80), tmp_path / "out", []
+    whole = training.train(linear, folder, tmp_path / "whole", show=str)
+    training.train(linear, folder, out, show=str)
+    (place,) = (out / frozen_features.FOLDER).iterdir()
+    kept = sorted(place.iterdir())
+    assert len(kept) == 3
+    kept[1].unlink()
+
+    again = training.train(linear, folder, out, show=lines.append)
+
+    assert len([line for line in lines if line.startswith("Features of")]) == 1
+    assert again.manifest["metrics"] == whole.manifest["metrics"]
+    other = replace(linear, model_options={"pool": "mean"})
+    training.train(other, folder, out, show=str)
+    assert len([*(out / frozen_features.FOLDER).iterdir()]) == 2
+
+
+def columns(target, outputs, rows, seed):
+    """Return features, labels and the labels' true linear outputs."""
+    random = np.random.default_rng(seed)
+    features = (3 * random.normal(size=(rows, 6)) + 5).astype(np.float32)
+    truth = (features - 5) @ random.normal(size=(6, outputs))
+    if target == "classes":
+        return features, truth.argmax(1).astype(np.int32)
+    if target == "ordinal":
+        return features, np.digitize(truth[:, 0], (-3, 3)).astype(np.int32)
+    return features, (truth if target == "regression" else truth > 0).astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("target", "fields", "outputs"),
+    [
+        ("classes", {"num_classes": 4}, 4),
+        ("classes", {"num_classes": 2}, 2),
+        ("ordinal", {"num_classes": 3}, 2),
+        ("multilabel", {"num_classes": 3}, 3),
+    ],
+)
+def test_each_target_is_learned(tiny, target, fields, outputs, seed):
+    """Of labels that follow from the features, rows that it has not seen."""
+    config = replace(tiny, target=target, **fields)
+    features, labels = columns(target, outputs, 3000, seed)
+
+    found = frozen_features.fit(config, features[:2000], labels[:2000], None, None)
+
+    outputs = found.outputs(features[2000:])
+    if target == "classes":
+        right = outputs.argmax(1) == labels[2000:]
+    elif target == "ordinal":
+        right = (outputs > 0).sum(1) == labels[2000:]
+    else:
+        right = (outputs > 0) == labels[2000:]
+    assert right.mean() > 0.95
+    assert found.kernel.dtype == found.bias.dtype == np.float32
+
+
+def test_numbers_are_learned(tiny, seed):
+    data = replace(tiny.data, label_column=("a", "b"))
+    config = replace(tiny, target="regression", num_classes=0, data=data)
+    features, labels = columns("regression", 2, 300, seed)
+
+    found = frozen_features.fit(config, features[:200], labels[:200], None, None)
+
+    assert np.abs(found.outputs(features[200:]) - labels[200:]).max() < 0.05
+
+
+def test_a_class_without_rows_is_as_likely_as_one_row(tiny):
+    config = replace(tiny, num_classes=4)
+    features, labels = columns("classes", 3, 400, 0)
+
+    found = frozen_features.fit(config, features, labels, None, None)
+
+    likely = special.softmax(found.outputs(features), axis=1)[:, 3]
+    assert 1e-5 < likely.mean() < 0.05
+
+
+def test_rows_that_count_more_are_fitted_better(tiny):
+    config = replace(tiny, num_classes=2)
+    features = np.zeros((100, 1), np.float32)
+    labels = np.arange(100, dtype=np.int32) % 2
+    weights = np.where(labels == 1, 3.0, 1.0).astype(np.float32)
+
+    found = frozen_features.fit(config, features, labels, weights, None, strength=1.0)
+
+    assert special.softmax(found.outputs(features[:1]))[0, 1] == pytest.approx(0.75, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("body", "said"),
+    [
+        ("return layers.Dense(num_classes, 'tanh')(backbone(images)[:, 0])", "without an activ"),
+        ("return layers.Dense(num_classes)(backbone(images))[:, 0]", "the model ends with GetItem"),
+    ],
+)
+def test_a_model_that_does_not_end_with_a_linear_layer_is_refused(asked, hub, tmp_path, body, said):
+    folder = write_competition(tmp_path / "competition", train=40)
+    config = custom(tmp_path, asked, body, pretrained=preset(tmp_path), fit="linear")
+    with pytest.raises(ConfigError, match=said):
+        training.train(config, folder, tmp_path / "out", show=str)
+
+
+def test_what_has_no_published_network_is_refused(tiny, competition, tmp_path):
+    with pytest.raises(ConfigError, match="Set pretrained"):
+        training.train(replace(tiny, fit="linear"), competition, tmp_path / "out", show=str)
+    with pytest.raises(ConfigError, match="fit"):
+        replace(tiny, fit="linear", loss="focal")
+
+
+def test_features_belong_to_one_network_and_one_size(linear):
+    one = frozen_features.key(linear, "float32", [], "data")
+    assert one != frozen_features.key(linear, "mixed_bfloat16", [], "data")
+    assert one != frozen_features.key(linear, "float32", [{"source": "a"}], "data")
+    assert one == frozen_features.key(replace(linear, folds=3), "float32", [], "data")
+    assert architectures.build(linear).layers[-1].name == "logits"
