@@ -14,8 +14,9 @@ import sys
 from collections.abc import Sequence
 
 SUBJECTS = ("feed", "jpeg", "inference", "loop", "starts")
-# 20 minutes; half an hour and keras-hub; two hours and packages that it names; an NVIDIA GPU
-LONGER = ("plan", "published", "folders", "gpu")
+# 20 minutes; half an hour and keras-hub; two hours, and half an hour, with packages that they name;
+# an NVIDIA GPU
+LONGER = ("plan", "published", "folders", "finetuning", "gpu")
 
 
 def named(words: Sequence[str]) -> Sequence[str]:

@@ -25,7 +25,7 @@ NETWORKS = {
 SIDES = 224, 384
 COLUMNS = (
     *("network", "pixels", "parameters", "memory of a core, GB", "fits", "a step, ms"),
-    *("ten epochs of 10,000 images, min", "compiled in, s"),
+    "ten epochs of 10,000 images, min",
 )
 CONFIG = """from pipeline.config import Config, Data, Optimizer
 
@@ -84,7 +84,6 @@ def planned(folder: Path, network: str, side: int) -> list[str]:
         "yes" if one["fits"] else f"micro_batch={micro}" if micro else "no",
         interval("step", 1e-3),
         interval("total", 60),
-        f"{compiled['compile_seconds']:.0f}",
     ]
 
 

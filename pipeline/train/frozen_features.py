@@ -89,14 +89,11 @@ def of(
         folder: keeps what is computed, so that the next session goes on.
     """
     mesh, number, made = replicas.mesh(), len(inputs), []
-    weights = [one.value for one in below.weights]
-    trainable = {id(one) for one in below.trainable_variables}
+    kinds = below.trainable_variables, below.non_trainable_variables
+    weights = [[one.value for one in variables] for variables in kinds]
 
     def forward(weights: Any, images: Any) -> Any:
-        pairs = [*zip(below.weights, weights, strict=True)]
-        params = [value for one, value in pairs if id(one) in trainable]
-        buffers = [value for one, value in pairs if id(one) not in trainable]
-        features, _ = below.stateless_call(params, buffers, images, training=False)
+        features, _ = below.stateless_call(*weights, images, training=False)
         return features.astype("float32")
 
     compiled = jax.jit(forward, out_shardings=replicas.everywhere(mesh))

@@ -20,7 +20,8 @@ __all__ = ["asked", "hub"]
 @pytest.fixture
 def linear(asked, tmp_path, hub):
     """A config with five folds, and a network of random weights."""
-    return replace(asked, pretrained=preset(tmp_path), fit="linear", folds=5)
+    options = {"dropout": 0.1}
+    return replace(asked, pretrained=preset(tmp_path), fit="linear", folds=5, model_options=options)
 
 
 def test_a_linear_model_goes_through_the_chain(linear, tmp_path):
