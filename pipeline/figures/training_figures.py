@@ -39,7 +39,8 @@ def of_training(
         kind = _manifest(output)["target"]["kind"]
     confusion = {"confusion": _confusion}
     judged = {"classes": confusion, "ordinal": confusion, "regression": {"predicted": _scatter}}
-    pictures = {"curves": _curves, **judged.get(kind, {}), "time": _time}
+    curves = {"curves": _curves} if config.fit != "linear" else {}  # which has no epochs
+    pictures = {**curves, **judged.get(kind, {}), "time": _time}
     if status == "partial":
         pictures = {"curves": _curves} if _histories(output)[0].is_file() else {}
     drawn = {output / f"{name}.png": partial(draw, output) for name, draw in pictures.items()}

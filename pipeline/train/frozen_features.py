@@ -10,13 +10,14 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import keras
 import numpy as np
-from scipy import special  # type: ignore[import-untyped]
+from scipy import linalg, special  # type: ignore[import-untyped]
 
 from formats import atomic_file, npz
 from pipeline.config import Config
@@ -29,7 +30,7 @@ FOLDER, BLOCK = "features", 4096  # in the output; rows of a file there
 # How weak the penalty on the weights may be: scikit-learn's C, and 1 / alpha of a regression.
 STRENGTHS = tuple(10.0**power for power in range(-4, 2))
 TRIED_ON = 5000  # rows on which these are compared, of which a third judges
-STEPS = 500  # of the solver
+STEPS, EXACT = 200, 1e-3  # of the solver, and how small a gradient ends it
 
 
 class Linear(NamedTuple):
@@ -129,18 +130,24 @@ def fit(
     """
     mean, spread = features.mean(axis=0), features.std(axis=0)
     spread = np.where(spread > 1e-6, spread, 1.0)
-    standard = (features - mean) / spread
+    standard, axes = (features - mean) / spread, None
+    if len(standard) < standard.shape[1]:
+        # The weights lie in the space of the rows, whose axes are fewer than the features.
+        values, lengths, axes = linalg.svd(standard, full_matrices=False)
+        standard = values * lengths
     if strength is None:
         strength = _best(config, standard, labels, weights, groups)
     kernel, bias = _solved(config, standard, labels, weights, strength)
-    kernel = kernel / spread[:, None]
+    kernel = (kernel if axes is None else axes.T @ kernel) / spread[:, None]
     return Linear(kernel.astype(np.float32), (bias - mean @ kernel).astype(np.float32), strength)
 
 
 def _best(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, groups: Any
 ) -> float:
-    """Return the strength whose model of two thirds of the rows has the least loss on the rest."""
+    """Return the strength whose model of two thirds of the rows has the least loss on the rest:
+    from weak to strong, up to the first that is worse.
+    """
     from sklearn.model_selection import GroupShuffleSplit
 
     draw = np.random.default_rng(config.seed)
@@ -154,7 +161,12 @@ def _best(
         kernel, bias = _solved(config, features[ours], labels[ours], part, strength)
         return _loss(config, features[theirs] @ kernel + bias, labels[theirs])
 
-    return min(STRENGTHS, key=loss)
+    losses = {STRENGTHS[0]: loss(STRENGTHS[0])}
+    for before, strength in pairwise(STRENGTHS):
+        losses[strength] = loss(strength)
+        if losses[strength] > losses[before]:
+            break
+    return min(losses, key=lambda strength: losses[strength])
 
 
 def _loss(config: Config, outputs: np.ndarray, labels: np.ndarray) -> float:
@@ -200,11 +212,15 @@ def _of_classes(
     seen, rows = np.unique(labels).astype(int), len(labels)
     kernel, bias = np.zeros((features.shape[1], number)), np.zeros(number)
     if len(seen) == 2:
-        found = LogisticRegression(C=strength, max_iter=STEPS).fit(features, labels, weights)
+        found = LogisticRegression(C=strength, max_iter=STEPS, tol=EXACT).fit(
+            features, labels, weights
+        )
         kernel[:, seen] = np.stack([-found.coef_[0], found.coef_[0]], axis=1) / 2
         bias[seen] = np.array([-1, 1]) * found.intercept_[0] / 2
     elif len(seen) > 2:
-        found = LogisticRegression(C=strength, max_iter=STEPS).fit(features, labels, weights)
+        found = LogisticRegression(C=strength, max_iter=STEPS, tol=EXACT).fit(
+            features, labels, weights
+        )
         kernel[:, seen], bias[seen] = found.coef_.T, found.intercept_
     unseen = np.setdiff1d(np.arange(number), seen)
     likely = special.logsumexp(features @ kernel[:, seen] + bias[seen], axis=1).mean()

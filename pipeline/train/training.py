@@ -221,6 +221,8 @@ class Training:
             listed = "; ".join(f"{name!r}: {why}" for name, why in [*broken.items()][:5])
             of_all = f"{len(broken)} of {len(examples) + len(broken)} images"
             show(f"Warning: {of_all} cannot be used and are left out: {listed}")
+        if config.fit == "linear":
+            return
         show(
             f"Learning rate: {applied.optimizer} {config.optimizer.base_rate:g}"
             f" at batch {applied.base_batch} -> {applied.peak_rate:g} at batch {applied.batch};"
