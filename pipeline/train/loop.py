@@ -462,6 +462,7 @@ class Loop:
         names = [*layout.names, *(f"{BEST}{key}" for key in self._keys)]
         saved = weight_names.matched(names, found.arrays)
         arrays = {name: array for name, array in saved.items() if not name.startswith(BEST)}
+        arrays = layout.with_own_scale(arrays, self.state)
         try:
             record = Record(**found.details)
             changed = self._changed(record, arrays)

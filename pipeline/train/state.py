@@ -16,6 +16,7 @@ from pipeline.runtime import replicas
 from pipeline.train.loss_scale import FIRST, LossScale
 
 Arrays = list[Any]  # of JAX
+SCALE = "loss_scale/"  # starts the names of the loss scale's arrays
 
 
 class Totals(NamedTuple):
@@ -91,7 +92,7 @@ class StateLayout:
             "opt_state": weight_names.numbered(optimizer.variables),
             "ema": [keys[id(one)] for one in self.averaged(params, buffers) if ema],
             "totals": ["loss", *(f"loss_{name}" for name in losses), "metric", "count"],
-            "loss_scale": LossScale._fields if self._scaled else (),
+            SCALE.rstrip("/"): LossScale._fields if self._scaled else (),
         }
         self.names = [f"{part}/{name}" for part, each in names.items() for name in each]
         self.names.append("step")
@@ -151,6 +152,17 @@ class StateLayout:
             for name, leaf in zip(self.names, leaves, strict=True)
         ]
         return jax.tree.unflatten(structure, placed)  # type: ignore[no-any-return]
+
+    def with_own_scale(
+        self, arrays: Mapping[str, np.ndarray], state: TrainState
+    ) -> dict[str, np.ndarray]:
+        """Return a checkpoint's arrays with a loss scale if this state has one: a run that began on
+        a TPU, in bfloat16, may go on in float16 on a T4, and the other way round.
+        """
+        leaves = zip(self.names, jax.tree.leaves(state), strict=True)
+        own = {name: np.asarray(leaf) for name, leaf in leaves if name.startswith(SCALE)}
+        others = {name: array for name, array in arrays.items() if not name.startswith(SCALE)}
+        return others | {name: arrays.get(name, array) for name, array in own.items()}
 
     def differing(self, arrays: Mapping[str, np.ndarray], state: TrainState) -> list[str]:
         """Return the names that only `arrays` or only a state has, and those whose shape or type

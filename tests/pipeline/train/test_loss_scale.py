@@ -92,6 +92,27 @@ def test_gradients_that_are_not_finite_without_a_scale_end_the_run(small, batch)
     assert not all(np.isfinite(array).all() for array in step.layout.to_arrays(state).values())
 
 
+def test_a_run_goes_on_in_another_precision(small, batch):
+    """As one that began on a TPU, in bfloat16, on a T4: the scale begins and ends with float16."""
+    plain, state = made(small)
+    before = plain.layout.to_arrays(state)
+    keras.config.set_dtype_policy("mixed_float16")
+    try:
+        half, scaled = made(small)
+    finally:
+        keras.config.set_dtype_policy("float32")
+
+    there = half.layout.with_own_scale(before, scaled)
+    back = plain.layout.with_own_scale(there, state)
+
+    assert not half.layout.differing(there, scaled)
+    assert there["loss_scale/value"] == FIRST
+    assert not plain.layout.differing(back, state)
+    scaled = half.layout.from_arrays({**there, "loss_scale/value": np.float32(8)}, scaled)
+    kept = half.layout.with_own_scale(half.layout.to_arrays(scaled), scaled)
+    assert kept["loss_scale/value"] == 8
+
+
 CONVOLUTION = """
 def made(images, num_classes, momentum):
     x = layers.Conv2D(4, 3, activation="relu")(images)
