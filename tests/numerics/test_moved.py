@@ -17,7 +17,7 @@ from tests.numerics import plain_training
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 
 IMAGES, BATCH, GROUP = 1010, 64, 8  # an epoch does not end with a step
-SAME = ("data", "precision", "devices", "code")
+SAME = ("data", "precision", "devices", "code", "pretrained")
 ORIGIN = {"config": {"name": "moved"}, **dict.fromkeys(SAME, "")}
 
 
