@@ -192,7 +192,16 @@ def lines(outcome: dict[str, Any]) -> list[str]:
 
 
 def _plain_run(config: Config) -> Config:
-    """Return a config that trains once, to its end, and saves little."""
+    """Return a config that trains once, to its end, and saves little.
+
+    Raises:
+        ConfigError: if it takes no steps.
+    """
+    if config.fit == "linear":
+        raise ConfigError(
+            "fit='linear' has no learning rate to check; expected a config that takes steps.\n"
+            "Leave fit out of the config."
+        )
     return replace(
         config, folds=None, patience=None, keep="last", session_hours=None, micro_batch=None,
         progress_seconds=3600, checkpoint_seconds=3600,

@@ -211,9 +211,9 @@ class Config(Checked):
             for a deep one. The model's function takes it by this name.
         batch: images per optimizer step, over all replicas. It alone determines the optimization.
         epochs: passes over the training images.
-        frozen_epochs: at the start, in which only what is new trains, as the head; the published
-            network begins to train after them. A model without a published network freezes all but
-            its last layer with weights.
+        frozen_epochs: passes at the start in which only new layers train, as the head; the
+            published network trains from then on. A model without a published network freezes all
+            but its last layer with weights.
         warmup_epochs: passes in which the learning rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
         batchnorm_batch: images that BatchNorm normalizes together, and that a custom loss compares
@@ -308,11 +308,10 @@ class Config(Checked):
         rises = self.warmup_epochs > 0 or self.optimizer.schedule != "one_cycle"
         expected = f"at most epochs={self.epochs}; with schedule='one_cycle' above 0, as 0.3 of it"
         yield "warmup_epochs", rises and self.warmup_epochs <= self.epochs, expected
-        yield (
-            "fit",
-            not self.fit or self._is_linear,
-            "'' with init_from, a loss or a target='custom'",
-        )
+        own = ("loss", "train_step", "sampler", "init_from", "label_smoothing")
+        too = [name for name in own if getattr(self, name)]
+        too += ["target='custom'"] * (self.target == "custom")
+        yield "fit", not (self.fit and too), f"'' with {', '.join(too)}: it takes no steps"
         fewer = not self.frozen_epochs or self.frozen_epochs < self.epochs
         yield "frozen_epochs", fewer, f"fewer than epochs={self.epochs}"
         given = self.optimizer
@@ -375,12 +374,6 @@ class Config(Checked):
             for name in rules.as_tuple(self.pretrained)
             if name not in ("", "imagenet", "none") and not name.endswith((".h5", ".safetensors"))
         )
-
-    @property
-    def _is_linear(self) -> bool:
-        """Whether a linear model could have this target and loss."""
-        own = self.loss or self.train_step or self.init_from or self.label_smoothing
-        return not own and self.target != "custom"
 
     @property
     def passes(self) -> int:

@@ -12,6 +12,7 @@ weights, so that inference needs no preset, no internet and no library of downlo
 """
 
 import hashlib
+import math
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -254,7 +255,10 @@ def published(
             " known; set model_options={'pool': 'mean'}, 'gem' or 'attention', or write a model's"
             " function with backbone(images) (docs/published-networks.md)"
         )
-    skip = 1 + int(preset.numbers.get("num_register_tokens", 0)) if family.token else 0
+    sides = zip(images.shape[1:3], preset.patch, strict=True)
+    places = math.prod(side // patch for side, patch in sides)
+    # Those before the patches: the class, registers, and what another network was distilled into.
+    skip = max((x.shape[1] or places) - places, 0) if family.token and len(x.shape) == 3 else 0
     return heads.logits(x, num_classes, dropout, pool, token=family.token, skip=skip)
 
 

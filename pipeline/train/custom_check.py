@@ -287,11 +287,13 @@ def check_optimizer_of(config: Config) -> None:
     Raises:
         ConfigError: with the edit.
     """
-    if config.optimizer.name in OPTIMIZERS and not config.optimizer.layer_rates:
+    plain = config.optimizer.name in OPTIMIZERS and not config.optimizer.layer_rates
+    if plain and not config.frozen_epochs:
         return
     model, applied = architectures.build(config), learning_rate.apply(config, config.batch)
     optimizer.optimizer(config, applied, model.trainable_variables)
     layer_rates.factors(model, config)
+    layer_rates.frozen(model, config)
 
 
 def _optimizer(config: Config) -> str:

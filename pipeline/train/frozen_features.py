@@ -20,9 +20,11 @@ import numpy as np
 from scipy import linalg, special  # type: ignore[import-untyped]
 
 from formats import atomic_file, npz
-from pipeline.config import Config
+from pipeline.config import Config, custom_code
 from pipeline.data.row_gathering import blocks
 from pipeline.errors import ConfigError
+from pipeline.models import heads, published
+from pipeline.models.backbones import BACKBONES
 from pipeline.runtime import replicas
 from pipeline.train.session import Session
 
@@ -50,11 +52,12 @@ class Linear(NamedTuple):
         return np.asarray(features @ self.kernel + self.bias)
 
 
-def parts(model: Any) -> tuple[Any, Any]:
+def parts(model: Any, config: Config) -> tuple[Any, Any]:
     """Return the model from the inputs to the features, and the last layer.
 
     Raises:
-        ConfigError: if that is no dense layer that could be a linear model.
+        ConfigError: if that is no dense layer that could be a linear model, or what lies below it
+            is not published.
     """
     last = model.outputs[0]._keras_history.operation
     linear = isinstance(last, keras.layers.Dense) and last.activation is keras.activations.linear
@@ -64,7 +67,19 @@ def parts(model: Any) -> tuple[Any, Any]:
             " expected a layers.Dense with a bias and without an activation, of (batch, features)."
             "\nEnd the model with it, or leave fit out."
         )
-    return keras.Model(model.input, last.input), last
+    below = keras.Model(model.input, last.input)
+    networks = [network for _, network in published.begun(model)]
+    if config.model in BACKBONES:
+        networks = [layer for layer in model.layers if not heads.is_new(layer)]
+    known = {id(one) for network in networks for one in network.weights}
+    new = [one.path for one in below.weights if id(one) not in known]
+    if new or not networks:
+        raise ConfigError(
+            f"fit='linear' cannot work: {', '.join(new[:3]) or 'nothing'} begins with no published"
+            " weights; expected published networks, and one dense layer above them.\nSet"
+            " pretrained, leave out new layers (as of pool='attention' or 'gem'), or leave fit out."
+        )
+    return below, last
 
 
 def key(config: Config, precision: str, origins: Any, data: str) -> str:
@@ -74,7 +89,12 @@ def key(config: Config, precision: str, origins: Any, data: str) -> str:
         origins: of the published weights, as `published.load` returns them.
         data: the fingerprint of the examples.
     """
-    of = {"model": config.model, "options": dict(config.model_options), "data": data}
+    of: dict[str, Any] = {
+        "model": config.model,
+        "options": dict(config.model_options),
+        "data": data,
+    }
+    of |= {"code": custom_code.digest(config), "seed": config.seed}
     text = json.dumps({**of, "precision": precision, "weights": origins}, sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
@@ -101,8 +121,8 @@ def of(
     begun = time.monotonic()
     for start in range(0, number, BLOCK):
         rows, path = np.arange(start, min(start + BLOCK, number)), folder / f"{start:09d}.npz"
-        if path.is_file():
-            made.append(npz.read(path)["features"])
+        if (kept := _kept(path, len(rows), show)) is not None:
+            made.append(kept)
             continue
         if why := session.over((time.monotonic() - begun) / max(len(made), 1)):
             show(f"Stopped at features {start:,} of {number:,}: {why}. The same command goes on.")
@@ -115,6 +135,20 @@ def of(
         atomic_file.write(path, npz.to_bytes({"features": made[-1]}))
         show(f"Features of {rows[-1] + 1:,} of {number:,}, {time.monotonic() - begun:.0f} s")
     return np.concatenate(made)
+
+
+def _kept(path: Path, rows: int, show: Callable[[str], None]) -> np.ndarray | None:
+    """Return the features of a file; None if there is none, or one that cannot be read."""
+    if not path.is_file():
+        return None
+    try:
+        features = npz.read(path)["features"]
+        if features.shape[0] != rows or features.ndim != 2:
+            raise ValueError(f"it has {features.shape}, for {rows} rows")
+    except Exception as error:  # of a dozen kinds, of a file of another form
+        show(f"Warning: {path} cannot be read ({error}); it is computed again")
+        return None
+    return features
 
 
 def fit(
@@ -153,6 +187,8 @@ def _best(
     draw = np.random.default_rng(config.seed)
     some = np.sort(draw.permutation(len(labels))[:TRIED_ON])
     of_rows = some if groups is None else groups[some]
+    if len(np.unique(of_rows)) < 2:
+        of_rows = some
     split = GroupShuffleSplit(1, test_size=1 / 3, random_state=config.seed % 2**32)
     ours, theirs = (some[each] for each in next(split.split(some, groups=of_rows)))
 
@@ -194,7 +230,7 @@ def _solved(
         from sklearn.linear_model import Ridge
 
         ridge = Ridge(alpha=1 / strength).fit(features, labels.reshape(len(labels), -1), weights)
-        return ridge.coef_.T, ridge.intercept_
+        return np.atleast_2d(ridge.coef_).T, np.atleast_1d(ridge.intercept_)
     if config.target == "classes":
         return _of_classes(features, labels, weights, strength, config.outputs)
     columns = _columns(config, labels, config.outputs)

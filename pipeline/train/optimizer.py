@@ -107,7 +107,7 @@ def _clipped(made: Any, applied: Applied) -> Any:
         ValueError: for what would have another effect here than in Keras' fit, or none.
     """
     if isinstance(made, optimizers.LossScaleOptimizer):
-        raise ValueError("losses are not scaled here; leave LossScaleOptimizer out")
+        raise ValueError("in float16 the step scales the loss; leave LossScaleOptimizer out")
     for name, field in INSTEAD.items():
         if getattr(made, name, None):
             raise ValueError(f"{name} has no effect here, or another one; use {field}")

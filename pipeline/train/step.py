@@ -362,7 +362,9 @@ class TrainStep:
             shares = [None if factor == 1 else factor for factor in self._rate_factors]
         late = self.applied.frozen_steps
         if late and not self.frozen and self.applied.optimizer in ("adam", "adamw"):
-            own = self._adams_factor(step + 1 - late) / self._adams_factor(step + 1)
+            # A check of custom functions takes a step of all weights at once.
+            seen = jnp.maximum(step + 1 - late, 1)
+            own = self._adams_factor(seen) / self._adams_factor(step + 1)
             shares = [
                 (1.0 if share is None else share) * own if stays else share
                 for share, stays in zip(shares, self._stays, strict=True)

@@ -22,7 +22,7 @@ from formats.errors import writing
 from pipeline import artifact
 from pipeline.config import Config, custom_code
 from pipeline.data import dataset, folds, sampler, samples
-from pipeline.errors import CheckpointError, ConfigError
+from pipeline.errors import CheckpointError
 from pipeline.evaluate import held_out_rows, losses, metrics
 from pipeline.infer import check as golden_check
 from pipeline.infer import submission
@@ -174,6 +174,8 @@ class Training:
         self.networks = published.networks(config)
         published.require(config)  # fails now if it cannot be fetched, and not after hours
         custom_check.check_optimizer_of(config)
+        if config.fit == "linear":
+            frozen_features.parts(architectures.build(config, networks=self.networks), config)
         self.first = warm_start.find(config, self.places, fresh=fresh)
         if custom_code.functions(config):
             check(config, self.show)
@@ -210,7 +212,11 @@ class Training:
         apart = loss_scale.apart(self.config, self.networks, self.examples.inputs[:GOLDEN_ROWS])
         if not apart <= golden_check.TOLERANCE[golden_check.HALF]:
             self.precision = golden_check.FULL
-            self.show(f"Warning: outputs in float16 are {apart:.1e} apart; this trains in float32")
+            self.show(
+                f"Warning: outputs in float16 are {apart:.1e} of the largest from those in float32;"
+                f" expected at most {golden_check.TOLERANCE[golden_check.HALF]:g}. This trains in"
+                ' float32, as precision="float32" would'
+            )
 
     def _show_plan(self) -> None:
         config, examples, applied, show = self.config, self.examples, self.applied[0], self.show
@@ -235,13 +241,15 @@ class Training:
         """Set an earlier run aside if this one is fresh; else refuse checkpoints that it would not
         read.
         """
+        linear = self.config.fit == "linear"
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
             if fresh:
                 checkpoint.set_aside(folder, [place / name for name in OUTPUTS])
-            elif place not in self.places and any(folder.glob("step-*")):
+            elif (linear or place not in self.places) and any(folder.glob("step-*")):
                 raise CheckpointError(
-                    f"{folder} holds a run with other folds; expected folds={self.config.folds}.\n"
+                    f"{folder} holds another run; expected one with folds={self.config.folds} and"
+                    f" fit={self.config.fit!r}.\n"
                     f"Undo the change to resume, choose another --output, or {START_OVER}"
                 )
 
@@ -319,20 +327,18 @@ class Training:
         config, examples, began = self.config, self.examples, time.monotonic()
         self.show(
             "fit='linear': the network stays as it is, and a linear model of its features is"
-            " fitted; epochs, optimizer and augmentation do nothing"
+            " fitted; epochs, optimizer, augmentation, keep and patience do nothing"
         )
         architectures.seed(config.seed)
         model = architectures.build(config, networks=self.networks)
         self.pretrained = published.load(model, config, self.networks, self.show)
-        if not self.pretrained:
-            raise ConfigError(
-                "fit='linear' has no published network to compute features by; expected one with"
-                " weights.\nSet pretrained (docs/published-networks.md), or leave fit out."
-            )
-        below, last = frozen_features.parts(model)
+        if not self.pretrained:  # as pretrained="none" says, or a rehearsal that has none here
+            self.show("Warning: the network has random weights; a score near chance is right")
+        below, last = frozen_features.parts(model, config)
         key = frozen_features.key(config, self.precision, self.pretrained, examples.fingerprint)
         place = self.output / frozen_features.FOLDER / key
-        given = examples.inputs, config.batch, place, session, self.show
+        share = self.here.count * (config.micro_batch or config.batch)
+        given = examples.inputs, min(share, config.batch), place, session, self.show
         features = frozen_features.of(below, *given)
         self.seconds["features"] = time.monotonic() - began
         if features is None:
@@ -340,6 +346,7 @@ class Training:
         fitted, strength, run_id = list[Fitted](), None, new_run_id(config)
         for number, (rows, held_out) in enumerate(self.pairs):
             weights = losses.row_weights(examples, config, rows)
+            weights = None if weights is None else weights[rows]
             groups = None if examples.groups is None else examples.groups[rows]
             labels = examples.labels[rows]
             linear = frozen_features.fit(config, features[rows], labels, weights, groups, strength)
@@ -348,7 +355,7 @@ class Training:
             record = Record(run_id, self._origin(number), micro_batch=GOLDEN_ROWS)
             outputs = linear.outputs(features[held_out])
             fitted.append(Fitted(record, 0, {}, artifact.weights_of(model), outputs))
-            self.show(f"Linear model of {len(rows):,} {config.data.noun}, C={strength:g}")
+            self.show(f"Linear model of {len(rows):,} {config.data.noun}, strength {strength:g}")
             session.progress()
         self.seconds["train"] = time.monotonic() - began - self.seconds["features"]
         return fitted

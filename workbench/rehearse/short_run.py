@@ -243,7 +243,8 @@ def _scaled(
     epoch = larger * pace.image * _images_per_epoch(whole, rows)
     readable = rows if whole.data.kind not in ("images", "tfrecords") else int(FILES * budget)
     if whole.epochs * epoch <= training and rows <= readable:
-        own = {name: value for name, value in changes.items() if name.startswith("model_options.")}
+        prefixes = "model_options.", "pretrained"
+        own = {name: value for name, value in changes.items() if name.startswith(prefixes)}
         some = _tests_left(tests, predicting, larger * pace.image, whole)
         return Plan(
             own,

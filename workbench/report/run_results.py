@@ -123,6 +123,8 @@ def read(output: Path) -> Results:
     found.histories, found.lines = [*map(_history, histories)], [*map(_lines, lines)]
     if not histories:
         found.missing[HISTORY] = "curves; the first row is written when an epoch has ended"
+        if complete and found.manifest["config"].get("fit"):
+            found.missing[HISTORY] = "curves: a linear model has no epochs"
     if not lines:
         found.missing[LINES] = "throughput over the run"
     _read_validation(output, found)

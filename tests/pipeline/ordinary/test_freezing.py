@@ -220,3 +220,21 @@ def test_freezing_that_cannot_be_is_refused(late, options, said):
     with pytest.raises(ConfigError, match=said):
         config = replace(late, model_options=options, frozen_epochs=1 if options else 3)
         TrainStep(config, learning_rate.apply(config, 88), architectures.build(config), None)
+
+
+SAM = """
+import jax
+
+def sam(step, state, batch, held):
+    grads, _ = step.gradients(state, batch, held)
+    moved = [value + 0.01 * grad for value, grad in zip(state.params, grads)]
+    grads, sums = step.gradients(state, batch, held, params=moved)
+    return step.update(state, grads, sums)
+"""
+
+
+def test_a_step_of_one_s_own_freezes_too(late, custom):
+    """The check before a run takes its first step with all weights."""
+    config = custom(SAM + FROZEN, train_step="sam", model_options={"frozen": False})
+    fields = {"optimizer": late.optimizer, "epochs": 3, "frozen_epochs": 1, "warmup_epochs": 0}
+    custom_check.check(replace(config, batchnorm_batch=8, **fields), str)

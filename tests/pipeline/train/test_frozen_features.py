@@ -7,7 +7,7 @@ import pytest
 from scipy import special
 
 from pipeline import artifact
-from pipeline.errors import ConfigError
+from pipeline.errors import CheckpointError, ConfigError
 from pipeline.infer import inference
 from pipeline.models import architectures
 from pipeline.train import frozen_features, training
@@ -30,7 +30,7 @@ def test_a_linear_model_goes_through_the_chain(linear, tmp_path):
 
     done = training.train(linear, folder, tmp_path / "out", show=lines.append)
 
-    assert any("epochs, optimizer and augmentation do nothing" in line for line in lines)
+    assert any("epochs, optimizer, augmentation, keep and patience do" in line for line in lines)
     loaded = artifact.load(tmp_path / "out" / "artifact")
     first, *others = loaded.folds
     assert len(others) == 4
@@ -110,8 +110,11 @@ def test_numbers_are_learned(tiny, seed):
     features, labels = columns("regression", 2, 300, seed)
 
     found = frozen_features.fit(config, features[:200], labels[:200], None, None)
+    first = frozen_features.fit(config, features[:200], labels[:200, 0], None, None)
 
     assert np.abs(found.outputs(features[200:]) - labels[200:]).max() < 0.05
+    assert first.kernel.shape == (6, 1)
+    assert np.allclose(first.outputs(features)[:, 0], found.outputs(features)[:, 0], atol=0.05)
 
 
 def test_a_class_without_rows_is_as_likely_as_one_row(tiny):
@@ -145,20 +148,63 @@ def test_rows_that_count_more_are_fitted_better(tiny):
 def test_a_model_that_does_not_end_with_a_linear_layer_is_refused(asked, hub, tmp_path, body, said):
     folder = write_competition(tmp_path / "competition", train=40)
     config = custom(tmp_path, asked, body, pretrained=preset(tmp_path), fit="linear")
+    code = frozen_features.key(config, "float32", [], "data")
+    assert code != frozen_features.key(replace(config, model="published"), "float32", [], "data")
     with pytest.raises(ConfigError, match=said):
         training.train(config, folder, tmp_path / "out", show=str)
 
 
-def test_what_has_no_published_network_is_refused(tiny, competition, tmp_path):
-    with pytest.raises(ConfigError, match="Set pretrained"):
-        training.train(replace(tiny, fit="linear"), competition, tmp_path / "out", show=str)
-    with pytest.raises(ConfigError, match="fit"):
-        replace(tiny, fit="linear", loss="focal")
+def test_what_takes_steps_or_has_no_published_network_is_refused(linear, tiny, tmp_path):
+    """Before anything is read."""
+    with pytest.raises(ConfigError, match="nothing begins with no published"):
+        training.train(replace(tiny, fit="linear"), tmp_path, tmp_path / "out", show=str)
+    new = replace(linear, model_options={"pool": "attention"})
+    with pytest.raises(ConfigError, match=r"head_attention.* begins with no published weights"):
+        training.train(new, tmp_path, tmp_path / "out", show=str)
+    with pytest.raises(ConfigError, match="'' with sampler, label_smoothing: it takes no steps"):
+        replace(tiny, fit="linear", sampler="balanced", label_smoothing=0.1)
+
+
+def test_a_linear_run_is_not_mixed_with_another_one(linear, tmp_path):
+    folder, out = write_competition(tmp_path / "competition", train=80), tmp_path / "out"
+    training.train(replace(linear, fit=""), folder, out, max_steps=1, show=str)
+
+    with pytest.raises(CheckpointError, match="holds another run"):
+        training.train(linear, folder, out, show=str)
+    training.train(linear, folder, out, fresh=True, show=str)
+
+
+def test_rows_and_classes_that_count_more_are_those_of_the_fold(linear, tmp_path):
+    folder = write_competition(tmp_path / "competition", train=80)
+    config = replace(linear, class_weights="balanced")
+    assert training.train(config, folder, tmp_path / "out", show=str).status == "complete"
+
+
+def test_a_file_of_features_that_is_damaged_is_computed_again(linear, tmp_path):
+    folder, out, lines = write_competition(tmp_path / "competition", train=80), tmp_path / "out", []
+    first = training.train(linear, folder, out, show=str)
+    ((kept,),) = (list(place.iterdir()) for place in (out / frozen_features.FOLDER).iterdir())
+    kept.write_bytes(kept.read_bytes()[:-100])
+
+    again = training.train(linear, folder, out, show=lines.append)
+
+    assert any("cannot be read" in line and "computed again" in line for line in lines)
+    assert again.manifest["metrics"] == first.manifest["metrics"]
+
+
+def test_rows_of_one_group_are_split_by_row(tiny):
+    config = replace(tiny, num_classes=2)
+    features, labels = columns("classes", 2, 300, 0)
+
+    found = frozen_features.fit(config, features, labels, None, np.zeros(300, int))
+
+    assert (found.outputs(features).argmax(1) == labels).mean() > 0.9
 
 
 def test_features_belong_to_one_network_and_one_size(linear):
     one = frozen_features.key(linear, "float32", [], "data")
     assert one != frozen_features.key(linear, "mixed_bfloat16", [], "data")
     assert one != frozen_features.key(linear, "float32", [{"source": "a"}], "data")
+    assert one != frozen_features.key(replace(linear, seed=7), "float32", [], "data")
     assert one == frozen_features.key(replace(linear, folds=3), "float32", [], "data")
     assert architectures.build(linear).layers[-1].name == "logits"
