@@ -61,7 +61,7 @@ class Artifact:
 
     @property
     def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
-        """The weights of each fold, by the model's own keys; one without folds."""
+        """The weights of each fold, by the model's own keys; one where all folds have the same."""
         if self.config.folds is None:
             return (self.weights,)
         parts: dict[str, dict[str, np.ndarray]] = {}
@@ -117,7 +117,7 @@ def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
     first, *others = folds
     same = {
         name
-        for name in [*first][:-1]  # a fold has one at least
+        for name in first
         if all(first[name].tobytes() == fold[name].tobytes() for fold in others)
     }
     return {

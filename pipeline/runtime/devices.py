@@ -5,6 +5,8 @@ or when a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-2
 """
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -144,6 +146,24 @@ def precision(wanted: str, here: Devices, *, table: bool = False) -> str:
         if float(capability or 0) < BFLOAT16:
             return "mixed_float16"
     return "mixed_bfloat16"
+
+
+@contextmanager
+def refusing_float16() -> Iterator[None]:
+    """Say what to change where a CPU cannot compute a product of float16, as of attention.
+
+    Raises:
+        DeviceError: in place of XLA's error.
+    """
+    try:
+        yield
+    except ValueError as error:
+        if "F16_F16_F32" not in str(error):
+            raise
+        raise DeviceError(
+            "precision='mixed_float16' cannot compute attention on a CPU; expected 'float32' or"
+            " 'mixed_bfloat16' here.\nSet precision to one of them, or to 'auto', in the config."
+        ) from error
 
 
 def matmul_precision(policy: str) -> str | None:

@@ -284,7 +284,8 @@ class Training:
             everywhere = keras.distribution.DataParallel() if several else None
             keras.distribution.set_distribution(everywhere)
             keras.config.set_dtype_policy(self.precision)
-            yield
+            with devices.refusing_float16():
+                yield
         finally:
             gc.unfreeze()
             keras.distribution.set_distribution(None)
@@ -351,12 +352,20 @@ class Training:
             labels = examples.labels[rows]
             linear = frozen_features.fit(config, features[rows], labels, weights, groups, strength)
             strength = linear.strength
-            last.set_weights([linear.kernel, linear.bias])
             record = Record(run_id, self._origin(number), micro_batch=GOLDEN_ROWS)
             outputs = linear.outputs(features[held_out])
-            fitted.append(Fitted(record, 0, {}, artifact.weights_of(model), outputs))
+            fitted.append(Fitted(record, 0, {}, {}, outputs))
             self.show(f"Linear model of {len(rows):,} {config.data.noun}, strength {strength:g}")
             session.progress()
+        # One model of all rows predicts, so that inference passes the network once.
+        if config.folds:
+            every = np.arange(len(examples))
+            weights = losses.row_weights(examples, config, every)
+            rest = examples.labels, weights, examples.groups, strength
+            linear = frozen_features.fit(config, features, *rest)
+        last.set_weights([linear.kernel, linear.bias])
+        trained = artifact.weights_of(model)
+        fitted = [replace(fold, weights=trained) for fold in fitted]
         self.seconds["train"] = time.monotonic() - began - self.seconds["features"]
         return fitted
 

@@ -79,7 +79,9 @@ def compare(
             f"Expected the same folds: set folds={earlier.folds} and seed={earlier.seed} and keep"
             " the data, or start from a run without folds."
         )
-    seen = earlier.competition == config.competition and not same
+    # With folds a linear model is one of all rows.
+    whole = bool(earlier.folds and len(first.folds) == 1)
+    seen = earlier.competition == config.competition and (whole or not same)
     seen |= bool((manifest.get("init_from") or {}).get("may_have_seen_held_out"))
     if seen:
         show(
@@ -128,7 +130,7 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     """
     earlier = first.config
     fold = number if earlier.folds else None
-    arrays = first.folds[(fold or 1) - 1]
+    arrays = first.folds[min(fold or 1, len(first.folds)) - 1]
     theirs = {weight_names.name(key): array for key, array in arrays.items()}
     keys = weight_names.keys(model)
     ours = {weight_names.name(keys[id(weight)]): weight for weight in model.weights}

@@ -19,7 +19,7 @@ import pytest
 from pipeline import artifact
 from pipeline import config as configs
 from pipeline.config import Data
-from pipeline.errors import ArtifactError, CheckpointError, ConfigError
+from pipeline.errors import ArtifactError, CheckpointError, ConfigError, DeviceError
 from pipeline.infer import inference
 from pipeline.models import architectures, presets, published, weight_files, weight_names
 from pipeline.models.families import AROUND_ZERO, IMAGENET, KNOWN
@@ -446,6 +446,13 @@ def test_each_way_to_pool_trains_at_the_whole_rate(asked, tmp_path, pool):
     assert all(factor == (0.5 if id(one) in below else 1.0) for one, factor in pairs)
     loaded = artifact.load(tmp_path / "out" / "artifact")
     inference.infer(loaded, folder, tmp_path / "inferred", show=str)
+
+
+def test_attention_in_float16_on_a_cpu_is_refused_in_words(asked, tmp_path):
+    folder = write_competition(tmp_path / "competition", train=40)
+    config = replace(asked, pretrained=preset(tmp_path), precision="mixed_float16")
+    with pytest.raises(DeviceError, match="cannot compute attention on a CPU; expected 'float32'"):
+        training.train(config, folder, tmp_path / "out", show=str)
 
 
 def test_the_mean_leaves_out_tokens_without_a_place(asked, tmp_path):
