@@ -269,7 +269,10 @@ def _geometry(size: Size, wanted: Size, resize: str) -> tuple[Size, Box]:
     """
     (width, height), (across, down) = size, wanted
     if resize == "exact" and size != wanted:
-        raise BrokenImage(f"it has {width}x{height} pixels (width x height), not {across}x{down}")
+        raise BrokenImage(
+            f"it has {width}x{height} pixels (width x height), not {across}x{down};"
+            " resize='stretch', 'crop' or 'pad' would change that"
+        )
     if resize == "crop":
         scale = max(across / width, down / height)
         kept = min(across / scale, width), min(down / scale, height)

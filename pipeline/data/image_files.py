@@ -196,8 +196,7 @@ def describe_broken(broken: Mapping[str, str], total: int, data: Data) -> str:
         "Expected images that can be decoded to height x width x channels = "
         f"{data.height}x{data.width}x{data.channels} (resize={data.resize!r}), or rows of as many "
         "levels from 0 to 255. Replace the broken ones, or remove those of the training set. Else "
-        "correct height and width (of a table: id_column and label_column) in the config, or let "
-        "pictures of other sizes be resized: resize='stretch', 'crop' or 'pad'."
+        "correct height, width and resize (of a table: id_column and label_column) in the config."
     )
 
 

@@ -38,8 +38,18 @@ def write(
         for name, array in loaded.weights.items()
     }
     config = replace(loaded.config, folds=2, **more)
-    made = replace(loaded, config=config, weights=artifact.joined([weights, weights]))
+    made = replace(loaded, config=config, weights=artifact.joined(alike(weights, 2)))
     return save(output, made, run, scores)
+
+
+def alike(weights: Mapping[str, np.ndarray], folds: int) -> list[dict[str, np.ndarray]]:
+    """Return so many folds, which differ in the last places of one array: equal ones are one."""
+    name, array = [*weights.items()][-1]
+    made = []
+    for _ in range(folds):
+        made.append({**weights, name: array})
+        array = np.nextafter(array, np.float32(np.inf))
+    return made
 
 
 def save(output: Path, made: Artifact, run: str, scores: Mapping[str, float] | None = None) -> Any:

@@ -521,7 +521,7 @@ def test_a_fresh_run_sets_the_checkpoints_of_all_folds_aside(folded, three, copi
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"folds": None}, "fold-1/checkpoints holds a run with other folds"),
+        ({"folds": None}, "fold-1/checkpoints holds another run; expected one with folds=None"),
         ({"folds": 4}, "folds: 3 then, 4 now"),
         ({"name": "leaves"}, "name: 'tiny' then, 'leaves' now.*\n.*another --output"),
         ({}, "inputs or labels, or which of them validate"),  # with another group

@@ -164,7 +164,7 @@ def three(loaded, monkeypatch) -> tuple[artifact.Artifact, members.Clock]:
     that its predictions move, in six blocks.
     """
     config = replace(loaded.config, folds=3, views=2)
-    made = replace(loaded, config=config, weights=artifact.joined([loaded.weights] * 3))
+    made = replace(loaded, config=config, weights=artifact.joined(members.alike(loaded.weights, 3)))
     return made, members.Clock(monkeypatch, 4)
 
 

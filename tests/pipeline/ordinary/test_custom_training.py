@@ -287,7 +287,7 @@ def shuffled(images, labels, key):
         (NOISY, {"name": "Noisy"}, {}, "not among its own, as that of a SeedGenerator"),
         (HALVES, {"name": "Short"}, {}, "keeps kept in a type that numpy does not have"),
         (DEAF, {"name": "deaf"}, {}, "has a learning rate of 0.5 at step"),
-        (SCALED, {"name": "scaled"}, {}, "losses are not scaled here"),
+        (SCALED, {"name": "scaled"}, {}, "in float16 the step scales the loss"),
         ("", {"name": "SGD", "arguments": {"use_ema": True}}, {}, "use optimizer.ema_momentum"),
         (
             "",
