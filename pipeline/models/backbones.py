@@ -151,10 +151,8 @@ def logits(
     frozen = Frozen.of(batchnorm, backbone_rate, batchnorm_momentum, random=backbone.random)
     pixels = prepared(images, backbone.pixels)
     raw: dict[str, Any] = {"include_preprocessing": False} if backbone.prepares else {}
-    own = pool not in (
-        "auto",
-        "mean",
-    )  # the application's own mean comes before ConvNeXt's last norm
+    # The application's own mean comes before ConvNeXt's last norm.
+    own = pool not in ("auto", "mean")
     network = getattr(keras.applications, backbone.application)(
         include_top=False,
         weights=None,

@@ -237,4 +237,8 @@ def test_a_step_of_one_s_own_freezes_too(late, custom):
     """The check before a run takes its first step with all weights."""
     config = custom(SAM + FROZEN, train_step="sam", model_options={"frozen": False})
     fields = {"optimizer": late.optimizer, "epochs": 3, "frozen_epochs": 1, "warmup_epochs": 0}
-    custom_check.check(replace(config, batchnorm_batch=8, **fields), str)
+    lines = []
+
+    custom_check.check(replace(config, batchnorm_batch=8, **fields), lines.append)
+
+    assert any(line.startswith("train_step='sam'") for line in lines)
