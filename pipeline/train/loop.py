@@ -191,7 +191,10 @@ class Loop:
                 session.progress()
             # Another call has to wait for those in flight, and perhaps to validate, before it can
             # save.
-            stop = session.over(saver.reserve() + calls.seconds + self._validation_seconds)
+            # The first one of all weights compiles too, for at least as long as the first of all.
+            compiling = self.seconds["compile"] if self._begins_program else 0.0
+            reserve = saver.reserve() + calls.seconds + self._validation_seconds
+            stop = session.over(reserve + compiling)
             if stop or self.out_of_patience:
                 break
         if newest := calls.last():  # no epoch ended with the last step
@@ -207,7 +210,7 @@ class Loop:
         weights, where some were frozen; it is waited for.
         """
         step, frozen = self.compiled, self.step < self.applied.frozen_steps
-        compiles = "compile" not in self.seconds or frozen != step.frozen
+        compiles = self._begins_program
         if compiles:
             step.frozen, begun = (
                 frozen,
@@ -277,6 +280,12 @@ class Loop:
             end = min(end, start + self.compiled.steps_per_call)
             yield start, end - start
             start = end
+
+    @property
+    def _begins_program(self) -> bool:
+        """Whether the next call is the first one of its program."""
+        frozen = self.step < self.applied.frozen_steps
+        return "compile" not in self.seconds or frozen != self.compiled.frozen
 
     @property
     def complete(self) -> bool:

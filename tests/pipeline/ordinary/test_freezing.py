@@ -16,6 +16,7 @@ from pipeline.models import architectures, weight_names
 from pipeline.models.backbones import BACKBONES, Backbone
 from pipeline.models.families import AROUND_ZERO
 from pipeline.train import checkpoint, custom_check, learning_rate, training
+from pipeline.train.session import Session
 from pipeline.train.step import Batch, TrainStep
 from tests.pipeline.rounding import EPS
 from workbench.plan import compiled_step
@@ -155,6 +156,24 @@ def test_a_run_that_unfreezes_resumes_there_to_the_bit(late, competition, tmp_pa
         f"From step {number + 1} on all weights train (frozen_epochs)",
     ]
     assert kept["step"] == number + 1
+
+
+def test_a_session_keeps_time_for_the_program_of_all_weights(late, competition, tmp_path):
+    """It is compiled in the middle of a session, which may be nearly over."""
+    kept = {}
+
+    class Watched(Session):
+        def over(self, reserve):
+            kept[loop.step] = reserve - loop.seconds["compile"]
+            return super().over(reserve)
+
+    run = training.Training(late, competition, tmp_path / "out", str)
+    run.prepare(None, custom_check.by_jax, fresh=False)
+    with run._keras_set_up(), Watched(None, tmp_path) as session:
+        loop = run._loop(0)
+        loop.run(run._origin(0), session, max_steps=None)
+
+    assert kept[loop.applied.frozen_steps] >= 0 > kept[1]
 
 
 def test_what_is_frozen_at_first_stays_to_the_bit_until_then(late, competition, tmp_path):
