@@ -91,7 +91,13 @@ print(trained.status, trained.manifest and trained.manifest["metrics"])
 
 # %% [markdown]
 # ## What was written
-# Each file with its sha256. `invoke pull` compares what it downloads with this list.
+# Each file with its sha256. `invoke pull` compares what it downloads with this list. Features of
+# `fit="linear"` serve this session alone and may take gigabytes, so they are removed.
 
 # %%
+import shutil
+
+from pipeline.train import frozen_features
+
+shutil.rmtree(output / frozen_features.FOLDER, ignore_errors=True)
 print(provenance.seal(output, trained.status))

@@ -42,3 +42,20 @@ def test_a_tpu_that_turns_out_to_be_a_cpu_stops_the_run_in_its_first_cell(tmp_pa
     assert (pushed, code) == (0, 1)
     assert "Asked for TpuV5E8" in shown and "verified" in shown
     assert '{"step"' not in version.log.text()
+
+
+def test_features_of_a_linear_model_stay_out_of_the_output(tmp_path):
+    """They may take gigabytes, and no later session reads them."""
+    text = (ROOT / "pipeline" / "configs" / "digits_mobilenet.py").read_text()
+    text = text.replace('name="digits_mobilenet"', 'name="quick", fit="linear"')
+    with opened(tmp_path, competitions=["digits"]) as world:
+        (world.project / "pipeline" / "configs" / "quick.py").write_text(text)
+        ended = [
+            world(*task.split(), config="quick") for task in ("push-train --yes", "watch", "pull")
+        ]
+        version = world.local.kernels.version("rehearsal/digits-train-tpu", 1)
+
+    assert [code for code, *_ in ended] == [0, 0, 0], ended
+    assert "Features of 1,197 of 1,197" in version.log.text()
+    (pulled,) = world.project.glob("runs/digits-train-tpu-v1")
+    assert (pulled / "artifact" / "manifest.json").is_file() and not (pulled / "features").exists()
