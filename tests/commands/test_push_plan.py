@@ -123,7 +123,7 @@ def test_a_plan_of_counted_rows_lies_beside_its_run(tmp_path, capsys, in_this_pr
 
     kept = pushed(tmp_path, 400)
 
-    said = "with 320 rows to train on in each of 5 folds (of the config's 400)"
+    said = "with 320 rows to train on in each of 5 folds (data.labelled=400)"
     assert said in capsys.readouterr().out
     (one,) = plan.from_json(json.loads(kept.read_bytes())).outlooks
     assert (one.runtime, one.precision) == ("gpu-t4x2", "float32")

@@ -166,6 +166,7 @@ def with_batch(config: Config, batch: int) -> Config:
 @contextmanager
 def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
     """Build a `pipeline.train.step.TrainStep` in a policy of Keras, which holds within the block.
+    That of a linear model of features trains its last layer: beside it the pass computes nothing.
 
     Args:
         mesh: of the devices, over which a batch splits.
@@ -179,15 +180,15 @@ def building(config: Config, policy: str, mesh: Any) -> Iterator[Any]:
     from pipeline.models import architectures
     from pipeline.train import learning_rate
     from pipeline.train.step import TrainStep
+    from workbench.plan import operation_counts
 
-    before = keras.config.dtype_policy()
+    config, before = operation_counts.planned(config), keras.config.dtype_policy()
     keras.config.set_dtype_policy(policy)
     try:
         architectures.seed(config.seed)
         applied = learning_rate.apply(config, 1000 * config.batch)
-        yield TrainStep(
-            config, applied, architectures.build(config, applied.batchnorm_momentum), mesh
-        )
+        model = operation_counts.network(config, applied.batchnorm_momentum)
+        yield TrainStep(config, applied, model, mesh)
     finally:
         keras.config.set_dtype_policy(before)
 

@@ -1,7 +1,7 @@
 """How much a config's network computes and keeps: parameters, and operations of an image."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,48 @@ class Counts:
 
 def passes(config: Config) -> int:
     """Return about how many predictions a training step computes as much as. What computes the
-    model more often, or less, says so here alone.
+    model more often, or less, says so here alone. A head is small.
     """
-    frozen = config.model_options.get("backbone_rate") == 0  # its head is small
+    frozen = config.model_options.get("backbone_rate") == 0 or config.fit == "linear"
     once = FORWARD if frozen else FORWARD + BACKWARD
     return 2 * once if config.train_step else once  # as one of two gradients (SAM), a guess
+
+
+def epochs(config: Config) -> float:
+    """Return how many epochs of whole steps take as long as a training, all folds counted.
+
+    >>> from dataclasses import replace
+    >>> from pipeline import config
+    >>> digits = replace(config.load("digits"), epochs=10)
+    >>> epochs(digits), epochs(replace(digits, folds=2, frozen_epochs=3))
+    (10.0, 16.0)
+    """
+    saved = config.frozen_epochs / config.epochs * BACKWARD / (FORWARD + BACKWARD)
+    return config.passes * (1 - saved)
+
+
+def planned(config: Config) -> Config:
+    """Return a config as it trains: for a linear model of features there is one epoch, and no
+    frozen one.
+    """
+    return replace(config, **config.with_epochs(1)) if config.fit == "linear" else config
+
+
+def network(config: Config, batchnorm_momentum: float = 0.99) -> Any:
+    """Return a config's model as its training computes it: for a linear model of features, only the
+    last layer trains.
+
+    Raises:
+        ConfigError: if the model does not take images of this size, or ends with no linear layer.
+    """
+    from pipeline.models import architectures
+    from pipeline.train import frozen_features
+
+    model = architectures.build(config, batchnorm_momentum)
+    if config.fit == "linear":
+        below, _ = frozen_features.parts(model, config)
+        below.trainable = False
+    return model
 
 
 def image_bytes(config: Config) -> float:
@@ -57,7 +94,7 @@ def of(config: Config) -> Counts:
 
     from pipeline.models import architectures, group_layers
 
-    model = architectures.build(config)
+    model = network(config)
     trainable, other = model.trainable_variables, model.non_trainable_variables
     struct: Any = jax.ShapeDtypeStruct
     shapes = [[struct(one.shape, one.dtype) for one in part] for part in (trainable, other)]

@@ -18,7 +18,7 @@ from workbench.plan import accelerators, compiled_step, laws, probe
 from workbench.plan.accelerators import CPU, RUNTIMES, Cost, precision
 from workbench.plan.compiled_step import Compiled
 from workbench.plan.laws import CALL, DECODES, VALIDATES, AffineLaw, Interval, Verdict
-from workbench.plan.operation_counts import Counts, image_bytes
+from workbench.plan.operation_counts import Counts, epochs, image_bytes
 from workbench.plan.probe import Run
 
 COMPILED, ESTIMATED, UNKNOWN = "compiled", "estimated", "unknown"  # of memory
@@ -82,9 +82,11 @@ class Work:
 
     def epoch(self, step: Interval, validating: float) -> Interval:
         """Return the seconds of an epoch, by those of a step and those of one that validates, as a
-        share of it. The step across an epoch's end counts in parts.
+        share of it. The step across an epoch's end counts in parts. Features of held-out images
+        are computed like others.
         """
         steps = self.images / self.config.batch
+        validating = 1.0 if self.config.fit == "linear" else validating
         return step.times(steps * (1 + validating * self.held_out / (1 - self.held_out)))
 
     def fixed(self, cores: int) -> float:
@@ -208,7 +210,8 @@ def told(plain: Outlook, work: Work, found: Compiled | None, why: str = "") -> O
     host = laws.verdict(config, runtime, work.images, need, decodes)
     # Where the host is slower, the accelerator waits for it.
     epoch = work.epoch(step.at_least(config.batch / host.have if host else 0.0), VALIDATES)
-    total = epoch.times(config.passes).plus(STARTS + COMPILES)
+    compiling = COMPILES * (2 if config.frozen_epochs else 1)
+    total = epoch.times(epochs(config)).plus(STARTS + compiling)
     micro, smaller = None, ""
     if fits is False and law:
         micro, smaller = _smaller(work, plain.share, part, core.memory, law)
@@ -240,7 +243,7 @@ def _here(work: Work, show: Callable[[str], None]) -> Outlook:
     host = Verdict(rate / max(alone, 1e-3), rate, own.waits)
     # Nothing is learned from held-out images, and they are read like others.
     epoch = work.epoch(step, 1 - (1 - VALIDATES) * alone)
-    total = epoch.times(config.passes).plus(2 * own.setup)
+    total = epoch.times(epochs(config)).plus((3 if config.frozen_epochs else 2) * own.setup)
     untimed = "decoding is not timed without --input DIR" * (again and files is None)
     waits = _waits(host, devices.cores(), config.data.noun)
     return Outlook(
@@ -253,7 +256,8 @@ def _here(work: Work, show: Callable[[str], None]) -> Outlook:
 
 def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval, str, str]:
     """Return the seconds of a step, what they rest on, and the runs that were seen."""
-    seen = probe.measured(work.given.runs, work.config, plain.runtime, plain.precision)
+    runs = () if work.config.fit == "linear" else work.given.runs  # these took steps
+    seen = probe.measured(runs, work.config, plain.runtime, plain.precision)
     if seen is not None:
         return seen[0], MEASURED, seen[1]
     core = RUNTIMES[plain.runtime].core

@@ -47,10 +47,10 @@ class Plan:
 
     Attributes:
         config: its name.
-        batch, epochs, folds: of the config.
+        fit, batch, epochs, frozen_epochs, folds: of the config.
         labelled: images. images: to train on, in each fold; images_basis: what both rest on.
         counts: of the network.
-        checkpoint: bytes of one.
+        checkpoint: bytes of one; 0: a linear model of features has none.
         decodes: images per second that one CPU decodes; decodes_basis: what this rests on.
         outlooks: of each runtime.
         inference: of the submission.
@@ -59,8 +59,10 @@ class Plan:
     """
 
     config: str
+    fit: str
     batch: int
     epochs: int
+    frozen_epochs: int
     folds: int
     labelled: int
     images: int
@@ -104,13 +106,16 @@ def make(
     Raises:
         ConfigError: if the model cannot be built.
     """
+    config = operation_counts.planned(config)
     made = compiled_step.kept("counts", config, lambda: asdict(operation_counts.of(config)))
     work = Work(config, Counts(**made), given)
     outlooks = tuple(outlook.of(name, work, show) for name in names)
     averaged = config.optimizer.ema_momentum is not None
     checkpoint = work.counts.state + 4.0 * work.counts.parameters * averaged
+    checkpoint = 0.0 if config.fit == "linear" else checkpoint
     return Plan(
-        config.name, config.batch, config.epochs, config.folds or 1,
+        config.name, config.fit, config.batch, config.epochs, config.frozen_epochs,
+        config.folds or 1,
         given.images, work.images, given.images_basis,
         work.counts, checkpoint, given.decodes, given.decodes_basis, outlooks, _inference(work),
         advice(outlooks, config.data.noun), config.data.noun,
@@ -151,7 +156,7 @@ def _inference(work: Work) -> Inference:
     core, cpus = runtime.core, runtime.cpus
     assert core is not None and cpus is not None  # noqa: S101 - Kaggle says both
     half = config.infer_precision != "float32" and not config.data.numbers
-    predictions = config.views * (config.folds or 1)
+    predictions = config.views * (1 if config.fit == "linear" else config.folds or 1)
     operations = predictions * work.counts.operations / passes(config) / runtime.cores
     files = config.data.kind in ("images", "tfrecords")
     reading = 1 / (work.given.decodes * cpus) if files else 0.0

@@ -101,7 +101,7 @@ def _counted(config: Config, given: Mapping[str, str]) -> Given:
     said, data = given["images"], config.data
     known = Given(ASSUMED_IMAGES, "assumed; --input DIR or --images N sets it")
     if data.labelled is not None:
-        known = Given(data.labelled, f"of the config's {data.labelled:,}")
+        known = Given(data.labelled, f"data.labelled={data.labelled}")
     if given["input"]:
         folder = Path(given["input"])
         refuse_missing_input(folder)

@@ -37,11 +37,20 @@ def about(made: Plan) -> list[str]:
     """Return what is to be trained, and what a run keeps."""
     noun, counts, disk = made.noun, made.counts, CHECKPOINTS * made.checkpoint
     limit = f", more than the {_short(MOST_BYTES)}B that Kaggle keeps"
+    each = f"{counts.parameters:,} parameters; a{'n' * (noun[0] in 'ei')} {noun[:-1]} takes"
+    each += f" {_short(counts.operations)} operations"
+    if made.fit == "linear":
+        return [
+            f"{made.config}: fit='linear', one pass over {made.labelled:,} {noun}"
+            f" ({made.images_basis}) in batches of {made.batch}, without gradients",
+            f"{each}. The linear models that follow are fitted by the CPU, which is not counted",
+            f"Inference on two T4: {_inference(made)}",
+        ]
+    frozen = f" ({made.frozen_epochs} frozen: a third of their time)" * bool(made.frozen_epochs)
     return [
-        f"{made.config}: batch {made.batch}, {made.epochs} epochs, {made.images:,} {noun}"
+        f"{made.config}: batch {made.batch}, {made.epochs} epochs{frozen}, {made.images:,} {noun}"
         f" to train on ({made.images_basis})",
-        f"{counts.parameters:,} parameters; a{'n' * (noun[0] in 'ei')} {noun[:-1]} takes"
-        f" {_short(counts.operations)} operations in training",
+        f"{each} in training",
         f"A checkpoint has {_short(made.checkpoint)}B, and those on the disk"
         f" {_short(disk)}B{limit * (disk > MOST_BYTES)}",
         f"Inference on two T4: {_inference(made)}",

@@ -513,3 +513,38 @@ def test_a_step_of_a_frozen_backbone_is_planned_as_a_third_of_one_that_trains_it
     trained, frozen = map(operation_counts.of, (mobile, replace(mobile, model_options=options)))
 
     assert trained.operations == 3 * frozen.operations and frozen.trainable < trained.trainable / 10
+
+
+def test_a_linear_model_of_features_is_planned_as_one_pass_without_gradients():
+    """Whatever its epochs; over all images, held out or not. One model of all folds infers."""
+    mobile = replace(load("digits_mobilenet"), precision="float32", frozen_epochs=2, folds=5)
+    linear = replace(mobile, fit="linear")
+
+    given = Given(1_000, "counted", 10**6, decodes=1e9)
+
+    trained, once = (plan.make(one, ["tpu-v5e-8"], given) for one in (mobile, linear))
+
+    assert trained.counts.operations == 3 * once.counts.operations
+    assert once.counts.state < trained.counts.state / 2 and not once.counts.normalizes
+    assert once.inference.total.usual < trained.inference.total.usual
+    (one,) = once.outlooks
+    assert one.epoch.usual == pytest.approx(1_000 / linear.batch * one.step.usual)
+    assert one.total.usual == one.epoch.usual + outlook.STARTS + outlook.COMPILES
+    said = "\n".join(plan_table.about(once))
+    assert "one pass over 1,000 images" in said and "epochs" not in said
+    assert "checkpoint" not in said
+
+
+def test_frozen_epochs_take_a_third_of_the_time_and_a_program_of_their_own():
+    """Memory is that of the steps that train all."""
+    mobile = replace(load("digits_mobilenet"), precision="float32")
+    late = replace(mobile, frozen_epochs=10)
+
+    whole, half = (on("tpu-v5e-8", config, step(1e9, 1e15)) for config in (mobile, late))
+
+    assert half.memory == whole.memory and half.epoch == whole.epoch
+    begins = outlook.STARTS + outlook.COMPILES
+    steps = (half.total.usual - begins - outlook.COMPILES) / (whole.total.usual - begins)
+    assert steps == pytest.approx((10 + 10 / 3) / 20)
+    made = plan.make(late, [], Given(1_000, "counted"))
+    assert "20 epochs (10 frozen: a third of their time)" in plan_table.about(made)[0]
