@@ -332,6 +332,7 @@ def predict(
     values, broken, done = _mean_prediction(artifact, len(test)), dict[str, str](), 0
     seen = views(artifact.config.data, artifact.config.views)
     pace = Pace(len(seen), len(test), end, sharing)
+    began = told = clock()
     for start, inputs, unread in test.blocks(forward.batch * len(forward.devices)):
         if pace.over():
             break
@@ -346,6 +347,11 @@ def predict(
         values[list(reasons)] = artifact.prior
         broken |= {test.ids[row]: why for row, why in reasons.items()}
         pace.block_ended(len(block))
+        now, config = clock(), artifact.config
+        if done < len(test) and now - told >= config.progress_seconds:
+            told, left = now, min((now - began) * (len(test) / done - 1), max(end - now, 0.0))
+            rows = f"{done:,} of {len(test):,} {config.data.noun}"
+            show(f"Predicted {rows}; about {left / 60:,.1f} min left")
         if pace.views != number:
             show(f"Time allows {pace.views} of {len(seen)} views from row {done:,} on")
     labels = tuple(artifact.target.best(values))

@@ -32,6 +32,7 @@ FOLDER, BLOCK = "features", 4096  # in the output; rows of a file there
 # How weak the penalty on the weights may be: scikit-learn's C, and 1 / alpha of a regression.
 STRENGTHS = tuple(10.0**power for power in range(-4, 2))
 TRIED_ON = 5000  # rows on which these are compared, of which a third judges
+SHOWN = 5.0  # seconds between two lines of progress
 STEPS, EXACT = 200, 1e-3  # of the solver, and how small a gradient ends it
 
 
@@ -118,7 +119,8 @@ def of(
         return features.astype("float32")
 
     compiled = jax.jit(forward, out_shardings=replicas.everywhere(mesh))
-    begun = time.monotonic()
+    begun = told = time.monotonic()
+    new = 0  # rows that were computed here
     for start in range(0, number, BLOCK):
         rows, path = np.arange(start, min(start + BLOCK, number)), folder / f"{start:09d}.npz"
         if (kept := _kept(path, len(rows), show)) is not None:
@@ -131,9 +133,14 @@ def of(
         for images, real in blocks(inputs, rows, batch):
             computed.append(np.asarray(compiled(weights, *replicas.put(mesh, images)))[:real])
             session.progress()
+            new, ready = new + real, start + sum(map(len, computed))
+            if (now := time.monotonic()) - told >= SHOWN:
+                told, left = now, (now - begun) / new * (number - ready) / 60
+                show(f"Features of {ready:,} of {number:,}; about {left:,.1f} min left")
         made.append(np.concatenate(computed))
         atomic_file.write(path, npz.to_bytes({"features": made[-1]}))
-        show(f"Features of {rows[-1] + 1:,} of {number:,}, {time.monotonic() - begun:.0f} s")
+    took = f"{new:,} computed in {time.monotonic() - begun:.0f} s"
+    show(f"Features of {number:,}: {took}, {number - new:,} computed before")
     return np.concatenate(made)
 
 

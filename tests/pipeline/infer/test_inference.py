@@ -195,6 +195,22 @@ def test_where_time_is_short_views_are_left_out_and_then_rows(
     assert rows(tmp_path / "submission.csv") == dict(zip(found.ids, found.labels, strict=True))
 
 
+def test_a_long_inference_shows_how_far_it_is_and_what_is_left(three, trained, tmp_path):
+    """At most as often as the config wants progress; the last rows need no such line."""
+    loaded, _ = three
+    lines: list[str] = []
+
+    for seconds in (0, 3600):
+        config = replace(loaded.config, progress_seconds=seconds)
+        inference.infer(loaded, trained[0], tmp_path, config=config, show=lines.append)
+
+    shown = [line for line in lines if line.startswith("Predicted")]
+    assert [line.split(" images")[0] for line in shown] == [
+        f"Predicted {done} of 21" for done in range(4, 21, 4)
+    ]
+    assert shown[2] == "Predicted 12 of 21 images; about 0.2 min left", shown
+
+
 # -- several views of an image
 
 

@@ -1,5 +1,6 @@
 """What a network gives is computed once, and a linear model of it is the last layer."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -45,6 +46,7 @@ def test_a_linear_model_goes_through_the_chain(linear, tmp_path):
 def test_features_are_computed_once(linear, tmp_path, monkeypatch):
     """Also where the session ends between two of their files."""
     monkeypatch.setattr(frozen_features, "BLOCK", 32)
+    monkeypatch.setattr(frozen_features, "SHOWN", 60)
     folder, out, lines = write_competition(tmp_path / "competition", train=80), tmp_path / "out", []
     whole = training.train(linear, folder, tmp_path / "whole", show=str)
     training.train(linear, folder, out, show=str)
@@ -55,11 +57,23 @@ def test_features_are_computed_once(linear, tmp_path, monkeypatch):
 
     again = training.train(linear, folder, out, show=lines.append)
 
-    assert len([line for line in lines if line.startswith("Features of")]) == 1
+    (line,) = [line for line in lines if line.startswith("Features of")]
+    assert line.startswith("Features of 80: 32 computed in") and line.endswith("48 computed before")
     assert again.manifest["metrics"] == whole.manifest["metrics"]
     other = replace(linear, model_options={"pool": "mean"})
     training.train(other, folder, out, show=str)
     assert len([*(out / frozen_features.FOLDER).iterdir()]) == 2
+
+
+def test_features_that_take_long_show_how_far_they_are(linear, tmp_path, monkeypatch):
+    monkeypatch.setattr(frozen_features, "SHOWN", 0)
+    folder, lines = write_competition(tmp_path / "competition", train=80), []
+
+    training.train(linear, folder, tmp_path / "out", show=lines.append)
+
+    shown = [line for line in lines if line.startswith("Features of")]
+    assert re.fullmatch(r"Features of 16 of 80; about \d+\.\d min left", shown[0])
+    assert shown[-2] == "Features of 80 of 80; about 0.0 min left"
 
 
 def columns(target, outputs, rows, seed):
