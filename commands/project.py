@@ -52,8 +52,8 @@ def load(
 
 
 def _datasets(settings: "Config") -> tuple[str, ...]:
-    """Return owner/slug of each dataset that `pretrained` reads: of any path but one on Kaggle. A
-    name without a slash is a path of this machine, which no dataset has.
+    """Return owner/slug of each dataset that `pretrained` reads, of any path but one on Kaggle; of
+    what can only be a path of this machine, that path.
     """
     from pipeline.config import rules
 
@@ -63,7 +63,9 @@ def _datasets(settings: "Config") -> tuple[str, ...]:
         if name not in ("", "imagenet", "none", *settings.kaggle_models)
         and not name.startswith(("hf:", "/kaggle/"))
     ]
-    return tuple(dict.fromkeys("/".join(path.split("/")[:2]) for path in paths))
+    local = ("/", "~", ".")
+    datasets = (path if path.startswith(local) else "/".join(path.split("/")[:2]) for path in paths)
+    return tuple(dict.fromkeys(datasets))
 
 
 def records(config: str, **more: Any) -> "Records":

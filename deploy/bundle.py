@@ -334,16 +334,17 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
     elif expect and not members:
         mounted = [of("artifact" if infers else "checkpoint")]
     for needs in project.needs if trains else ():
-        is_dataset = "/" in needs  # else a path of this machine: no name mounts it
+        is_dataset = re.fullmatch("[^/~.][^/]*/[^/]+", needs)  # else a path of this machine
         if not (is_dataset and any(f"{name}/".startswith(f"{needs}/") for name in listed)):
             metadata = f"kernels/{kernel}/kernel-metadata.json"
-            edit = f'Write "dataset_sources": ["{needs}"] into {metadata}. '
+            edit = f'For a dataset, write "dataset_sources": ["{needs}"] into {metadata}.\n'
             raise UsageError(
-                f"The config reads weights from the dataset {needs}, but {kernel} mounts"
-                f" {', '.join(listed) or 'no dataset'}; expected {needs}.\n"
-                f"{edit if is_dataset else ''}If pretrained of the config means a path of this"
-                " machine, make a dataset of it first, and name it as owner/slug/path; a model of"
-                " Kaggle is named as owner/model/framework/variation/version."
+                f"pretrained of the config begins with {needs}, which {kernel} does not mount; it"
+                f" mounts {', '.join(listed) or 'no dataset'}.\n{edit if is_dataset else ''}A path"
+                " of this machine is for trainings here. Name the model in pretrained, as"
+                " owner/model/framework/variation/version, and a rehearsal takes that folder for"
+                " it; or make it a dataset, and name that as owner/slug/path.\n"
+                "invoke dry-run --model owner/model/framework/variation/version=DIR"
             )
     mounted += listed
     networks = [*code.metadata["model_sources"], *(project.models if trains else ())]

@@ -178,9 +178,10 @@ def test_what_is_handed_over_and_what_is_one_s_own_is_mounted(
     ("datasets", "more", "said"),
     [
         # Else a machine would be waited for first; one that begins alike is another one.
-        ([f"{OWN}-small"], {"needs": [OWN]}, f"mounts {OWN}-small; expected {OWN}"),
+        ([f"{OWN}-small"], {"needs": [OWN]}, f"with {OWN}, .* it mounts {OWN}-small.\nFor a d"),
         # A folder of this machine is no dataset, though its name be that of an owner.
-        ([OWN], {"needs": [OWN.split("/")[0]]}, "expected [^/]*\nIf pretrained .* make a dataset"),
+        ([OWN], {"needs": [OWN.split("/")[0]]}, f"mounts {OWN}.\nA path of .*(.|\n)*--model owner"),
+        ([], {"needs": ["/home/ann/dinov3"]}, "mounts no dataset.\nA path of this machine"),
         # A training begins with a dataset on Kaggle alone.
         ([], {"first_stage": "runs/out/artifact"}, "(?s)owner/slug.*init_from in the config"),
         # What is no list of datasets is refused with the file in which it stands.
