@@ -329,9 +329,16 @@ def build(
     except Exception as error:
         file = custom_code.file(config) if custom else Path(__file__)
         takes = ", ".join([*inspect.signature(function).parameters][3:]) or "nothing"
+        why = f"{type(error).__name__}: {error}"
+        if function in ours.values():
+            names = "model_options" + " and drop_path" * bool(config.drop_path)
+            size = ", or data.height and data.width" * (config.model in backbones.BACKBONES)
+            raise ConfigError(
+                f"model={config.model!r} cannot be built: {why}.\n"
+                f"Correct {names} in the config, {options!r} (it takes {takes}){size}."
+            ) from error
         raise ConfigError(
-            f"{custom_code.described(config, 'model')}{place(error, file)} ended with"
-            f" {type(error).__name__}: {error}.\n"
+            f"{custom_code.described(config, 'model')}{place(error, file)} ended with {why}.\n"
             f"Correct model_options and drop_path, {options!r} (it takes {takes}), height and width"
             f" in the config, or the function in {file.name}, of (images, num_classes,"
             " batchnorm_momentum, options).\nFor outputs of another form set target='custom'"

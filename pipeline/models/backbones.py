@@ -85,11 +85,13 @@ class Frozen(NamedTuple):
         Raises:
             ValueError: if one of them cannot be, or they cannot be together.
         """
-        trains = batchnorm in ("auto", "frozen") if backbone_rate == 0 else 0 < backbone_rate <= 1
-        if batchnorm not in ("auto", "frozen", "groups") or not trains:
+        if batchnorm not in ("auto", "frozen", "groups"):
+            raise ValueError(f"batchnorm={batchnorm!r}; expected 'auto', 'frozen' or 'groups'")
+        if not isinstance(backbone_rate, int | float) or not 0 <= backbone_rate <= 1:
+            raise ValueError(f"backbone_rate={backbone_rate!r}; expected a number from 0 to 1")
+        if backbone_rate == 0 and batchnorm == "groups":
             raise ValueError(
-                f"batchnorm={batchnorm!r}, backbone_rate={backbone_rate}; expected 'auto', 'frozen'"
-                " or 'groups', and 0 to 1 (0 freezes what 'groups' trains)"
+                "backbone_rate=0 freezes what batchnorm='groups' trains; expected one of both"
             )
         frozen = batchnorm == "frozen" or (batchnorm == "auto" and not random)
         return cls(not backbone_rate, None if frozen else momentum)

@@ -60,7 +60,7 @@ def logits(
     if pool not in possible:
         raise ValueError(
             f"pool={pool!r} of outputs {tuple(outputs.shape)}; expected"
-            f" {' or '.join(map(repr, possible))}"
+            f" {', '.join(map(repr, possible))}"
         )
     if rank == 4:
         x = layers.Reshape((-1, x.shape[-1]), name=f"{NEW}positions")(x)

@@ -158,8 +158,15 @@ def _of_hugging_face(source: str, *, weights: bool) -> Path:
 
 def missing(source: str) -> ConfigError:
     """Return the error for a source whose weights are not here, with what to do."""
-    inputs = mounts.root() / "input"
+    inputs, alike = mounts.root() / "input", _alike(source)
     if not KAGGLE_MODEL.fullmatch(source):
+        if alike:
+            return ConfigError(
+                f"pretrained={source!r} cannot work: it is no folder, no file, and no whole name of"
+                " a model; expected owner/model/framework/variation/version.\nDid you mean this"
+                " one? Then write into the config, with the version that you want:\n"
+                f"pretrained='{alike}/1'"
+            )
         return ConfigError(
             f"pretrained={source!r} cannot work: no folder with {CONFIG}, and no .weights.h5 or"
             f" .safetensors file is there, nor in a mounted dataset. {mounts.listing(inputs)}.\n"
@@ -169,18 +176,29 @@ def missing(source: str) -> ConfigError:
             " dataset's folder a copy has to lie here, too, at the same path below this folder."
         )
     owner, model = source.split("/")[:2]
+    here = f"neither mounted below {inputs}/models nor in the cache of kagglehub"
+    download = f"python -c \"import kagglehub; kagglehub.model_download('{source}')\"\n"
+    if alike and not _known(source):
+        return ConfigError(
+            f"pretrained={source!r} is not here, {here}, and no well-known model.\nDownload it, if"
+            f" Kaggle has it:\n{download}Did you mean this one? Then write it into the config:\n"
+            f"pretrained='{alike}/{source.rpartition('/')[2]}'"
+        )
     random = f"python -m pipeline preset {source} --output DIR\n" if _known(source) else ""
-    alike = difflib.get_close_matches(source.rpartition("/")[0].lower(), KNOWN, n=1, cutoff=0.9)
-    meant = f" Did you mean {alike[0]}/{source.rpartition('/')[2]}?" if alike and not random else ""
     return ConfigError(
-        f"pretrained={source!r} is not here: neither mounted below {inputs}/models nor in the cache"
-        f" of kagglehub.{meant}\nAccept its licence on https://www.kaggle.com/models/{owner}/{model}."
+        f"pretrained={source!r} is not here: {here}.\nAccept its licence on https://www.kaggle.com/models/{owner}/{model}."
         " push-train then mounts it by itself. Here download it, or write random weights of a"
         " well-known one; with pretrained='DIR' a training here takes them:\n"
-        f"python -c \"import kagglehub; kagglehub.model_download('{source}')\"\n"
-        f"{random}"
+        f"{download}{random}"
         f"invoke dry-run --model {source}=DIR"
     )
+
+
+def _alike(source: str) -> str:
+    """Return the well-known model whose name, or its last part, a text is close to; "": none."""
+    names = {name.rpartition("/")[2]: name for name in KNOWN} | {name: name for name in KNOWN}
+    text = source.rpartition("/")[0] if KAGGLE_MODEL.fullmatch(source) else source
+    return next((names[one] for one in difflib.get_close_matches(text.lower(), names, 1, 0.9)), "")
 
 
 def find(source: str) -> Preset:
@@ -353,7 +371,7 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
         name: of the model.
 
     Raises:
-        ValueError: if the network takes no images of this size.
+        ConfigError: if the network takes no images of this size.
     """
     numbers = dict(preset.numbers)
     if shape is not None and preset.shape is not None:
@@ -362,10 +380,10 @@ def network(preset: Preset, shape: tuple[int, ...] | None, name: str) -> Any:
         if shape[0] % height or shape[1] % width or square:
             up = [side + -side % patch for side, patch in zip(shape, preset.patch, strict=False)]
             high, wide = [max(up)] * 2 if preset.family.square else up
-            raise ValueError(
-                f"{preset.kind} of this preset takes images of multiples of {height}x{width}"
-                f" pixels{square}, and not {shape[0]}x{shape[1]}; set data.height"
-                f" and data.width, as {high}x{wide}"
+            raise ConfigError(
+                f"{preset.kind} takes no images of {shape[0]}x{shape[1]} pixels; expected multiples"
+                f" of {height}x{width}{square}.\n"
+                f"Set data.height={high} and data.width={wide} in the config."
             )
         numbers |= {key: shape for key in SHAPES if key in numbers}
     return class_of(preset.kind).from_config({**numbers, "name": name})

@@ -160,7 +160,8 @@ def backbone(
         prepared: whether the images are what the network takes, and nothing is to be done.
 
     Raises:
-        ValueError: if `pretrained` has no such source, or the network takes no such images.
+        ConfigError: if the network takes no images of this size.
+        ValueError: if `pretrained` has no such source.
     """
     build = _building.get(NOTHING)
     given, source = build.networks, source or next(iter(build.networks), "")
@@ -229,20 +230,24 @@ def published(
         pool: of tokens or a map, as `heads.logits` takes it.
 
     Raises:
-        ValueError: if an argument cannot work, or it is not known what of the network's outputs
-            stands for an image.
+        ConfigError: if there is not one preset of a network of images, or it is not known which of
+            its outputs stands for an image.
+        ValueError: if an argument cannot work.
     """
     given = _building.get(NOTHING).networks
     if len(given) != 1:
-        raise ValueError(
-            f"pretrained has {len(given)} presets; expected one, as"
-            " pretrained='keras/dinov3/keras/dinov3_vit_small_lvd1689m/1'"
+        several = f"has {len(given)} presets" if given else "names no preset"
+        raise ConfigError(
+            f"model={NAME!r} cannot be built: pretrained {several}; expected one, a model of Kaggle"
+            " or a folder (docs/published-networks.md).\nWrite into the config, for example:\n"
+            "pretrained='keras/dinov3/keras/dinov3_vit_small_lvd1689m/1'"
         )
     frozen = Frozen.of(batchnorm, backbone_rate, batchnorm_momentum)
     preset = next(iter(given.values()))
     if preset.shape is None:
-        raise ValueError(
-            f"{preset.kind} takes no images; write a model's function (docs/published-networks.md)"
+        raise ConfigError(
+            f"model={NAME!r} cannot be built: {preset.kind} takes no images; expected a network of"
+            " images.\nTake another preset, or write a model's function (docs/text.md)."
         )
     momentum = frozen.batchnorm_momentum
     if images.dtype != "uint8":
@@ -250,10 +255,11 @@ def published(
     x = backbone(images, trainable=not frozen.all, batchnorm_momentum=momentum)
     family = preset.family
     if pool == "auto" and len(x.shape) == 3 and not family.token:
-        raise ValueError(
-            f"which of the outputs of {preset.kind}, {tuple(x.shape)}, stands for an image is not"
-            " known; set model_options={'pool': 'mean'}, 'gem' or 'attention', or write a model's"
-            " function with backbone(images) (docs/published-networks.md)"
+        raise ConfigError(
+            f"model={NAME!r} cannot be built: which of the outputs of {preset.kind},"
+            f" {tuple(x.shape)}, stands for an image is not known; expected model_options to say"
+            " how they are pooled, by 'mean', 'gem' or 'attention'.\nWrite into the config:\n"
+            "model_options={'pool': 'mean'}"
         )
     sides = zip(images.shape[1:3], preset.patch, strict=True)
     places = math.prod(side // patch for side, patch in sides)

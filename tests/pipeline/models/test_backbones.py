@@ -217,10 +217,14 @@ def test_a_file_that_cannot_be_is_refused_with_what_was_expected(small, tmp_path
     ("options", "said"),
     [
         ({"batchnorm": "off"}, "expected 'auto', 'frozen' or 'groups'"),
-        ({"batchnorm": "groups", "backbone_rate": 0.0}, "0 freezes what 'groups' trains"),
-        ({"backbone_rate": 1.5}, "0 to 1"),
-        ({"depth": 3}, "unexpected .*'depth'"),
-        ({"model": LEAST, "height": 31}, "at least 32x32"),
+        (
+            {"batchnorm": "groups", "backbone_rate": 0.0},
+            "freezes what batchnorm='groups' trains",
+        ),
+        ({"backbone_rate": 1.5}, "backbone_rate=1.5; expected a number from 0 to 1"),
+        ({"backbone_rate": "0.1"}, "backbone_rate='0.1'; expected a number from 0 to 1"),
+        ({"depth": 3}, r"unexpected .*'depth'(.|\n)*it takes .*dropout"),
+        ({"model": LEAST, "height": 31}, r"at least 32x32(.|\n)*data.height and data.width"),
         ({"pretrained": "imagenet"}, r"Config\(…, pretrained='imagenet'\)"),
     ],
 )

@@ -470,14 +470,27 @@ def test_the_mean_leaves_out_tokens_without_a_place(asked, tmp_path):
 
 def test_a_pooling_that_outputs_do_not_have_is_refused(asked, tmp_path):
     config = replace(asked, pretrained=preset(tmp_path, "EfficientNetBackbone"))
-    with pytest.raises(ConfigError, match=r"pool='token' of outputs .*; expected 'auto' or 'mean'"):
+    with pytest.raises(ConfigError, match=r"pool='token' of outputs .*; expected 'auto', 'mean'"):
         architectures.build(replace(config, model_options={"pool": "token"}))
 
 
 def test_images_that_its_patches_do_not_cover_are_refused(asked, tmp_path):
     config = replace(asked, pretrained=preset(tmp_path))
-    with pytest.raises(ConfigError, match=r"multiples of 8x8 pixels, and not 60x32; .* as 64x32"):
+    with pytest.raises(ConfigError, match=r"no images of 60x32 .*8x8.\nSet data.height=64"):
         architectures.build(replace(config, data=replace(config.data, height=60)))
+
+
+@pytest.mark.parametrize("options", [{"pool": "max"}, {"droput": 0.1}, {"dropout": 1.5}])
+def test_an_option_that_cannot_be_is_named_with_those_that_there_are(asked, tmp_path, options):
+    """Nothing else of a config is at fault, and no function of a person's own."""
+    config = replace(asked, pretrained=preset(tmp_path), model_options=options)
+    with pytest.raises(ConfigError) as caught:
+        architectures.build(config)
+
+    first, edit = str(caught.value).splitlines()
+    takes = "batchnorm, dropout, backbone_rate, pool"
+    assert first.startswith("model='published' cannot be built") and "line" not in first
+    assert edit == f"Correct model_options in the config, {options} (it takes {takes})."
 
 
 def test_random_weights_do_not_amplify_rounding(tmp_path):
@@ -496,8 +509,11 @@ def test_random_weights_do_not_amplify_rounding(tmp_path):
 @pytest.mark.parametrize(
     ("model", "pretrained", "said"),
     [
-        ("published", DINOV3.replace("lvd", "ldv"), f"Did you mean {DINOV3}"),
-        ("published", "", "pretrained has 0 presets"),
+        ("published", DINOV3.replace("lvd", "ldv"), f"Did you mean (.|\n)*pretrained='{DINOV3}'$"),
+        ("published", DINOV3[:-2], f"Did you mean (.|\n)*pretrained='{DINOV3}'$"),
+        ("published", DINOV3.split("/")[-2], f"Did you mean (.|\n)*pretrained='{DINOV3}'$"),
+        ("published", "", f"pretrained names no preset; (.|\n)*pretrained='{DINOV3}'$"),
+        ("published", (DINOV3, DINOV3[:-1] + "2"), "pretrained has 2 presets; expected one"),
         ("published", "imagenet", "it is for the networks of keras.applications"),
         ("published", "no/such", "no folder with config.json"),
         ("convnext_tiny", DINOV3, "For a preset set model='published'"),
