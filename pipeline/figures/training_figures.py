@@ -52,8 +52,9 @@ def of_training(
 def training_sample(
     examples: dataset.Examples, config: Config, output: Path, *, show: Callable[[str], None] = print
 ) -> list[Path]:
-    """Draw images.png: the first images of the first training batch, augmented, with their labels.
-    Where inputs are no images, or labels have a shape of their own, draw nothing.
+    """Draw images.png: the first images of the first training batch, augmented, with their labels;
+    for a linear model of features as they are. Where inputs are no images, or labels have a shape
+    of their own, draw nothing.
     """
     if not config.data.images or config.target == "custom":
         return []
@@ -63,9 +64,15 @@ def training_sample(
         pixels, labels = dataset.Batches(*given, batch=size, seed=config.seed).at(0)
         custom = custom_code.function(config, "augment")
         changes = Augmentation(config.data, config.seed, size, custom)
-        pixels, shares = map(np.asarray, jax.jit(changes.applied)(pixels, changes.draws(0)))
-        captions = targets.labels_of(examples.target, labels, np.arange(len(labels)))
-        if changes.mixes:  # the label of the greater share, which may be the neighbour's
+        captions, changed = (
+            targets.labels_of(examples.target, labels, np.arange(size)),
+            not config.fit,
+        )
+        if changed:
+            pixels, shares = map(np.asarray, jax.jit(changes.applied)(pixels, changes.draws(0)))
+        if (
+            changed and changes.mixes
+        ):  # the label of the greater share, which may be the neighbour's
             captions = [
                 f"{captions[place if share >= 0.5 else place ^ 1]} {max(share, 1 - share):.0%}"
                 for place, share in enumerate(shares)

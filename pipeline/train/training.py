@@ -146,6 +146,7 @@ class Training:
         seen: whether that run may have been trained on rows that are held out here.
         networks: those of `config.pretrained`, by source.
         pretrained: where published weights came from, for each source.
+        strength: of a linear model (`frozen_features.STRENGTHS`).
         seconds: of this call, by phase.
     """
 
@@ -154,6 +155,7 @@ class Training:
     seen: bool
     networks: published.Networks
     pretrained: list[dict[str, Any]]
+    strength: float
 
     def __init__(self, config: Config, folder: Path, output: Path, show: Show) -> None:
         self.config, self.folder, self.output, self.show = config, folder, output, show
@@ -363,6 +365,7 @@ class Training:
             weights = losses.row_weights(examples, config, every)
             rest = examples.labels, weights, examples.groups, strength
             linear = frozen_features.fit(config, features, *rest)
+        self.strength = linear.strength
         last.set_weights([linear.kernel, linear.bias])
         trained = artifact.weights_of(model)
         fitted = [replace(fold, weights=trained) for fold in fitted]
@@ -451,7 +454,7 @@ class Training:
             "networks": {name: each.to_json() for name, each in self.networks.items()},
             "init_from": fitted[0].record.init_from,
             "held_out": self.held_out,
-            "applied": asdict(self.applied[0]),
+            "applied": {"strength": self.strength} if config.fit else asdict(self.applied[0]),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "metric": self.metric.name,
             **measured,

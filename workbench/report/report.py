@@ -68,7 +68,7 @@ def _page(found: Results, output: Path, title: str | None) -> bytes:
         tiles=_tiles(found),
         lacks=_lacks(found, predictions),
         curves=_curves(found),
-        folds=_folds(found.manifest.get("folds") or []),
+        folds=_folds(found),
         predictions=predictions,
         throughput=_throughput(found),
         phases=_phases(found),
@@ -161,13 +161,14 @@ def _other_baseline(found: Results) -> list[str]:
 
 def _tiles(found: Results) -> list[tuple[str, object]]:
     seconds, rows = found.part("seconds").get("total"), found.validation
+    batch = found.part("applied").get("batch") or found.config.get("batch")
     tiles = (
         ("time", None if seconds is None else duration(seconds)),
         ("devices", found.manifest.get("devices")),
         ("precision", found.manifest.get("precision")),
         ("epochs", _epochs(found)),
         ("parameters", found.part("parameters").get("total")),
-        ("batch", found.part("applied").get("batch") or found.config.get("batch")),
+        ("fit", "linear, of features") if found.linear else ("batch", batch),
         ("validation rows", None if rows is None else len(rows)),
     )
     return [(name, _shown(value)) for name, value in tiles if value is not None]
@@ -233,12 +234,14 @@ def _curves(found: Results) -> list[tuple[str, Markup, str]]:
     return [*figures, ("Learning rate", charts.rate(histories), caption)]
 
 
-def _folds(folds: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]] | None:
+def _folds(found: Results) -> tuple[list[str], list[list[str]]] | None:
     """Return head and rows of the table of the manifest's folds, or None where it has none."""
+    folds: list[dict[str, Any]] = found.manifest.get("folds") or []
     if not folds:
         return None
     flat = pd.DataFrame([{**fold, **fold.get("metrics", {})} for fold in folds])
-    flat = flat.drop(columns="metrics", errors="ignore").iloc[:, :10]
+    hidden = ["metrics", "steps"] if found.linear else ["metrics"]
+    flat = flat.drop(columns=hidden, errors="ignore").iloc[:, :10]
     rows = [
         [str(place), *map(_shown, row)]
         for place, row in enumerate(flat.astype(object).to_numpy().tolist(), start=1)
@@ -307,9 +310,10 @@ def _origin(found: Results) -> list[tuple[str, Markup | str]]:
 
 def _tables(found: Results) -> dict[str, list[tuple[str, str]]]:
     """Return the rows of the tables of the manifest's details, by title."""
+    applied = "Linear model" if found.linear else "Learning rate and optimizer as applied"
     parts = {
         "Versions": "versions",
-        "Learning rate and optimizer as applied": "applied",
+        applied: "applied",
         "Measures in the manifest": "metrics",
         "Parameters": "parameters",
     }

@@ -87,6 +87,11 @@ class Results:
         return self.part("config")
 
     @property
+    def linear(self) -> bool:
+        """Whether it is a linear model of features, which has no epochs and no learning rate."""
+        return self.config.get("fit") == "linear"
+
+    @property
     def noun(self) -> str:
         """What the run's examples are called."""
         return called(str(self.config.get("data", {}).get("kind")))
@@ -121,11 +126,9 @@ def read(output: Path) -> Results:
         [path for place in places if (path := place / name).is_file()] for name in (HISTORY, LINES)
     )
     found.histories, found.lines = [*map(_history, histories)], [*map(_lines, lines)]
-    if not histories:
+    if not histories and not found.linear:
         found.missing[HISTORY] = "curves; the first row is written when an epoch has ended"
-        if complete and found.manifest["config"].get("fit"):
-            found.missing[HISTORY] = "curves: a linear model has no epochs"
-    if not lines:
+    if not lines and not found.linear:
         found.missing[LINES] = "throughput over the run"
     _read_validation(output, found)
     if (path := output / SUBMISSION).is_file():

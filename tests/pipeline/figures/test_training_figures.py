@@ -94,6 +94,20 @@ def test_a_mixture_is_shown_with_the_label_of_its_greater_share(tiny, tmp_path, 
     assert len(set(captions)) > 2
 
 
+def test_a_linear_model_of_features_sees_images_as_they_are(tiny, tmp_path, monkeypatch):
+    pixels = np.random.default_rng(0).integers(0, 256, (4, 8, 8, 1), np.uint8)
+    labels = np.arange(4, dtype=np.int32)
+    images = dataset.Examples(tuple("abcd"), pixels, labels, Target("classes", AWKWARD))
+    data, drawn = replace(tiny.data, mixup=1.0, crop_padding=3), []
+    monkeypatch.setattr(drawing, "grid", lambda *given: drawn.append(given))
+
+    training_figures.training_sample(images, replace(tiny, data=data, fit="linear"), tmp_path)
+
+    ((shown, captions, *_),) = drawn
+    places = [AWKWARD.index(caption) for caption in captions]
+    assert np.array_equal(shown, pixels[places])
+
+
 @pytest.mark.parametrize(
     ("values", "images"),
     [(np.full((4, 1), 1.0), True), (np.full((4, 4), 0.9), True), (np.full((4, 4), 0.25), False)],

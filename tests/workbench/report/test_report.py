@@ -214,6 +214,20 @@ def of_another_baseline(folder):
     run(folder, metric="accuracy", config={"name": "tiny", "baseline": baseline}, baseline=None)
 
 
+def test_a_linear_model_has_no_epochs_and_lacks_nothing(tmp_path):
+    config = {"name": "tiny", "fit": "linear", "epochs": 6, "batch": 16}
+    folds = [{"steps": 0, "validation_rows": 9, "metrics": {}}] * 2
+    run(tmp_path, config=config, applied={"strength": 0.1}, folds=folds)
+    for name in ("history.csv", "progress.jsonl"):
+        (tmp_path / name).unlink()
+
+    text = Page(report.write(tmp_path)).text
+
+    assert "no epochs and no learning rate" in text and "Linear model strength 0.1" in text
+    wrong = ("What this page lacks", "as applied", "Curves", " steps", "batch 16", "Warnings")
+    assert [words for words in wrong if words in text] == []
+
+
 @pytest.mark.parametrize(
     ("made", "facts"),
     [
