@@ -213,7 +213,9 @@ class Config(Checked):
         epochs: passes over the training images.
         frozen_epochs: passes at the start in which only new layers train, as the head; the
             published network trains from then on. A model without a published network freezes all
-            but its last layer with weights.
+            but its last layer with weights. Only weights stay: dropout, and a BatchNormalization
+            that trains later, compute as in any training, and its moving statistics move (by Keras'
+            `trainable = False` it would use them).
         warmup_epochs: passes in which the learning rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
         batchnorm_batch: images that BatchNorm normalizes together, and that a custom loss compares

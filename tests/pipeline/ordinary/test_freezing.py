@@ -177,7 +177,7 @@ def test_a_session_keeps_time_for_the_program_of_all_weights(late, competition, 
 
 
 def test_what_is_frozen_at_first_stays_to_the_bit_until_then(late, competition, tmp_path):
-    """Neither weight decay nor a moment moves it."""
+    """Neither weight decay nor a moment moves it; only BatchNormalization's statistics go on."""
     architectures.seed(late.seed)
     first = artifact.weights_of(architectures.build(late))
     number = learning_rate.apply(late, 88).frozen_steps
@@ -189,6 +189,7 @@ def test_what_is_frozen_at_first_stays_to_the_bit_until_then(late, competition, 
     changed = {name for name in weights if not np.array_equal(weights[name], first[name])}
     assert {weight_names.name(name) for name in changed} == {"dense/kernel", "dense/bias"}
     assert len(weights) == 6 and kept["step"] == number
+    assert kept["buffers/0 moving_mean"].all()  # it begins with 0
     inside = [name for name in kept if name.startswith("opt_state/") and "conv2d" in name]
     assert inside and not any(kept[name].any() for name in inside)
 
