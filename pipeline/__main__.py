@@ -27,15 +27,15 @@ EXAMPLES = """  python -m localkaggle export digits data/digits
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
 """
 
-IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: `describe` counts steps with it by default
+IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: of a config without `data.labelled`
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code (docs/dev/design.md)."""
     commands, run = Commands("python -m pipeline", str(__doc__), EXAMPLES), ("--input", "--output")
     describe = commands.add("describe", _describe, "--config")
-    images = f"training rows to count steps with (default: {IMAGES}, an assumption)"
-    describe.add_argument("--images", type=int, default=IMAGES, help=images)
+    images = "training rows to count steps with (default: data.labelled without held-out rows, or"
+    describe.add_argument("--images", type=int, help=f"{images} else {IMAGES}, an assumption)")
     commands.add("check", _check, "--config")
     blueprint = commands.add("blueprint", _blueprint, "--config", "--output")
     networks = "a blueprint: published networks are built from its numbers, as an artifact has them"
@@ -74,10 +74,16 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
     """Print parameters, shapes and learning rate."""
     backend.choose("jax", "tensorflow")
     config = config_module.load(options.config)
-    images, assumed = options.images, options.images == IMAGES
-    _refuse_below_1("--images", images)
-    if assumed:
-        counted = f"{images} training {config.data.noun}, an assumption; --images N sets it"
+    _refuse_below_1("--images", options.images)
+    images, labelled = options.images or IMAGES, config.data.labelled
+    assumed = options.images is None and labelled is None
+    if options.images is None:
+        why = "an assumption; data.labelled or --images N sets it"
+        if labelled is not None:
+            held_out = 1 / config.folds if config.folds else config.data.validation_fraction
+            images = max(round(labelled * (1 - held_out)), 1)
+            why = f"by data.labelled={labelled}; --images N sets another number"
+        counted = f"{images} training {config.data.noun}, {why}"
         print(f"Steps are counted with {counted}.", file=sys.stderr)
     from pipeline.models import architectures
     from pipeline.train import layer_rates, learning_rate

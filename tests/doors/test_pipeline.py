@@ -281,6 +281,19 @@ def test_describe_says_what_it_assumes(trained, images, assumed):
     assert json.loads(shown.splitlines()[-1])["images_assumed"] == bool(assumed)
 
 
+@pytest.mark.parametrize(("folds", "images"), [(None, 110), (5, 96)])
+def test_describe_counts_steps_by_the_labelled_rows_of_the_config(tmp_path, folds, images):
+    """Without those that are held out."""
+    config = write_config(tmp_path, data={"labelled": 120}, folds=folds)
+
+    code, shown, said = pipeline("describe", "--config", config, "--json")
+
+    found = json.loads(shown.splitlines()[-1])
+    assert (code, found["images"], found["images_assumed"]) == (0, images, False)
+    assert found["optimizer"]["total_steps"] == 8 * images // 16
+    assert f"{images} training images, by data.labelled=120; --images N" in said
+
+
 # What it refuses
 
 LONG = "n" * 300
