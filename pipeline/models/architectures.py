@@ -331,11 +331,11 @@ def build(
         takes = ", ".join([*inspect.signature(function).parameters][3:]) or "nothing"
         why = f"{type(error).__name__}: {error}"
         if function in ours.values():
-            names = "model_options" + " and drop_path" * bool(config.drop_path)
+            fields = "model_options" + " and drop_path" * bool(config.drop_path)
             size = ", or data.height and data.width" * (config.model in backbones.BACKBONES)
             raise ConfigError(
                 f"model={config.model!r} cannot be built: {why}.\n"
-                f"Correct {names} in the config, {options!r} (it takes {takes}){size}."
+                f"Correct {fields} in the config, {options!r} (it takes {takes}){size}."
             ) from error
         raise ConfigError(
             f"{custom_code.described(config, 'model')}{place(error, file)} ended with {why}.\n"

@@ -46,7 +46,7 @@ def about(made: Plan) -> list[str]:
             f"{each}. The linear models that follow are fitted by the CPU, which is not counted",
             f"Inference on two T4: {_inference(made)}",
         ]
-    frozen = f" ({made.frozen_epochs} frozen: a third of their time)" * bool(made.frozen_epochs)
+    frozen = f" ({made.frozen_epochs} frozen, at a third of the time)" * bool(made.frozen_epochs)
     return [
         f"{made.config}: batch {made.batch}, {made.epochs} epochs{frozen}, {made.images:,} {noun}"
         f" to train on ({made.images_basis})",

@@ -547,4 +547,4 @@ def test_frozen_epochs_take_a_third_of_the_time_and_a_program_of_their_own():
     steps = (half.total.usual - begins - outlook.COMPILES) / (whole.total.usual - begins)
     assert steps == pytest.approx((10 + 10 / 3) / 20)
     made = plan.make(late, [], Given(1_000, "counted"))
-    assert "20 epochs (10 frozen: a third of their time)" in plan_table.about(made)[0]
+    assert "20 epochs (10 frozen, at a third of the time)" in plan_table.about(made)[0]
