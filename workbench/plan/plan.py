@@ -47,7 +47,7 @@ class Plan:
 
     Attributes:
         config: its name.
-        fit, batch, epochs, frozen_epochs, folds: of the config.
+        batch, epochs, folds, fit, frozen_epochs: of the config.
         labelled: images. images: to train on, in each fold; images_basis: what both rest on.
         counts: of the network.
         checkpoint: bytes of one; 0: a linear model of features has none.
@@ -59,10 +59,8 @@ class Plan:
     """
 
     config: str
-    fit: str
     batch: int
     epochs: int
-    frozen_epochs: int
     folds: int
     labelled: int
     images: int
@@ -75,6 +73,8 @@ class Plan:
     inference: Inference
     advice: str
     noun: str = "images"
+    fit: str = ""
+    frozen_epochs: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan for `json.dumps`."""
@@ -114,11 +114,10 @@ def make(
     checkpoint = work.counts.state + 4.0 * work.counts.parameters * averaged
     checkpoint = 0.0 if config.fit == "linear" else checkpoint
     return Plan(
-        config.name, config.fit, config.batch, config.epochs, config.frozen_epochs,
-        config.folds or 1,
+        config.name, config.batch, config.epochs, config.folds or 1,
         given.images, work.images, given.images_basis,
         work.counts, checkpoint, given.decodes, given.decodes_basis, outlooks, _inference(work),
-        advice(outlooks, config.data.noun), config.data.noun,
+        advice(outlooks, config.data.noun), config.data.noun, config.fit, config.frozen_epochs,
     )  # fmt: skip
 
 

@@ -356,7 +356,7 @@ def test_a_run_stands_beside_its_plan_if_that_was_of_its_machine(tmp_path, runti
         total=Interval(120.0, 120.0, 120.0), time_basis="measured",
     )  # fmt: skip
     sizes, infers = (Counts(1, 1, 1.0), 1.0), Inference(None, None, None, None)
-    made = Plan("ants", "", 64, 3, 0, 1, 10, 9, "counted", *sizes, 1.0, "", (one,), infers, "Go.")
+    made = Plan("ants", 64, 3, 1, 10, 9, "counted", *sizes, 1.0, "", (one,), infers, "Go.")
     path = tmp_path / "plan.json" if shown else tmp_path.with_name(f"{tmp_path.name}-plan.json")
     path.write_text(json.dumps(made.to_json()))
 
