@@ -16,6 +16,7 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -170,7 +171,8 @@ def _members(
     for trained, weight in ensemble.best_first(artifacts, weights):
         each = replace(trained, config=_config(trained, config))
         members.append(Member(each, weight, read_test(folder, each.config, each.encoding)))
-        folds = f" of {each.config.folds} folds, averaged" if each.config.folds else ""
+        number = len(each.folds)  # of a linear model one, whatever the folds
+        folds = f" of {number} folds, averaged" if number > 1 else ""
         counts = f", counts {weight:.2f}" if len(artifacts) > 1 else ""
         show(
             f"Artifact {each.manifest['run_id']}: {each.config.name},"
@@ -351,7 +353,7 @@ def predict(
         if done < len(test) and now - told >= config.progress_seconds:
             told, left = now, min((now - began) * (len(test) / done - 1), max(end - now, 0.0))
             rows = f"{done:,} of {len(test):,} {config.data.noun}"
-            show(f"Predicted {rows}; about {left / 60:,.1f} min left")
+            show(f"Predicted {rows}, {timedelta(seconds=int(left))} to go")
         if pace.views != number:
             show(f"Time allows {pace.views} of {len(seen)} views from row {done:,} on")
     labels = tuple(artifact.target.best(values))

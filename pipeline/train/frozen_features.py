@@ -10,6 +10,7 @@ import hashlib
 import json
 import time
 from collections.abc import Callable
+from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -135,8 +136,8 @@ def of(
             session.progress()
             new, ready = new + real, start + sum(map(len, computed))
             if (now := time.monotonic()) - told >= SHOWN:
-                told, left = now, (now - begun) / new * (number - ready) / 60
-                show(f"Features of {ready:,} of {number:,}; about {left:,.1f} min left")
+                told, left = now, timedelta(seconds=int((now - begun) / new * (number - ready)))
+                show(f"Features of {ready:,} of {number:,}, {left} to go")
         made.append(np.concatenate(computed))
         atomic_file.write(path, npz.to_bytes({"features": made[-1]}))
     took = f"{new:,} computed in {time.monotonic() - begun:.0f} s"

@@ -208,7 +208,7 @@ def test_a_long_inference_shows_how_far_it_is_and_what_is_left(three, trained, t
     assert [line.split(" images")[0] for line in shown] == [
         f"Predicted {done} of 21" for done in range(4, 21, 4)
     ]
-    assert shown[2] == "Predicted 12 of 21 images; about 0.2 min left", shown
+    assert shown[2] == "Predicted 12 of 21 images, 0:00:13 to go"
 
 
 # -- several views of an image

@@ -39,7 +39,8 @@ def test_a_linear_model_goes_through_the_chain(linear, tmp_path):
     assert all(map(np.array_equal, [*only.values()][: len(published_ones)], published_ones))
     metrics = done.manifest["metrics"]
     assert 0 <= metrics["validation_accuracy"] <= 1 and len(done.manifest["folds"]) == 5
-    inference.infer(loaded, folder, tmp_path / "inferred", show=str)
+    inference.infer(loaded, folder, tmp_path / "inferred", show=lines.append)
+    assert not any("folds, averaged" in line for line in lines)
     assert (tmp_path / "inferred" / "submission.csv").is_file()
 
 
@@ -72,8 +73,8 @@ def test_features_that_take_long_show_how_far_they_are(linear, tmp_path, monkeyp
     training.train(linear, folder, tmp_path / "out", show=lines.append)
 
     shown = [line for line in lines if line.startswith("Features of")]
-    assert re.fullmatch(r"Features of 16 of 80; about \d+\.\d min left", shown[0])
-    assert shown[-2] == "Features of 80 of 80; about 0.0 min left"
+    assert re.fullmatch(r"Features of 16 of 80, 0:\d\d:\d\d to go", shown[0])
+    assert shown[-2] == "Features of 80 of 80, 0:00:00 to go"
 
 
 def columns(target, outputs, rows, seed):
