@@ -101,6 +101,21 @@ def key(config: Config, precision: str, origins: Any, data: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def passing(below: Any) -> Callable[[Any], np.ndarray]:
+    """Return the compiled pass of a network, as `parts` returns it: from images of one number to
+    float32 (n, features).
+    """
+    mesh, kinds = replicas.mesh(), (below.trainable_variables, below.non_trainable_variables)
+    weights = [[one.value for one in variables] for variables in kinds]
+
+    def forward(weights: Any, images: Any) -> Any:
+        features, _ = below.stateless_call(*weights, images, training=False)
+        return features.astype("float32")
+
+    compiled = jax.jit(forward, out_shardings=replicas.everywhere(mesh))
+    return lambda images: np.asarray(compiled(weights, *replicas.put(mesh, images)))
+
+
 def of(
     below: Any, inputs: Any, batch: int, folder: Path, session: Session, show: Callable[[str], None]
 ) -> np.ndarray | None:
@@ -111,15 +126,7 @@ def of(
         batch: inputs that the devices take at once.
         folder: keeps what is computed, so that the next session goes on.
     """
-    mesh, number, made = replicas.mesh(), len(inputs), []
-    kinds = below.trainable_variables, below.non_trainable_variables
-    weights = [[one.value for one in variables] for variables in kinds]
-
-    def forward(weights: Any, images: Any) -> Any:
-        features, _ = below.stateless_call(*weights, images, training=False)
-        return features.astype("float32")
-
-    compiled = jax.jit(forward, out_shardings=replicas.everywhere(mesh))
+    forward, number, made = passing(below), len(inputs), []
     begun = told = time.monotonic()
     new = 0  # rows that were computed here
     for start in range(0, number, BLOCK):
@@ -132,7 +139,7 @@ def of(
             return None
         computed = []
         for images, real in blocks(inputs, rows, batch):
-            computed.append(np.asarray(compiled(weights, *replicas.put(mesh, images)))[:real])
+            computed.append(forward(images)[:real])
             session.progress()
             new, ready = new + real, start + sum(map(len, computed))
             if (now := time.monotonic()) - told >= SHOWN:

@@ -1,9 +1,10 @@
 """How a config trains, and for how long: its fields, each with its reason.
 
-A TPU gets the recipe that public winning notebooks share: a pretrained backbone at a high
+A TPU gets the recipe that public winning notebooks share: a published network at a high
 resolution, five folds, warm-up and cosine, averaged weights, mixed images, mirrored views. A CPU
-gets the largest network that learns enough within the budget, by measured steps. Nothing here has
-run on a TPU: its speed is assumed (docs/facts.md).
+gets a linear model of a published network's features where weights are here, else the largest
+network that learns enough within the budget, by measured steps. Nothing here has run on a TPU: its
+speed is assumed (docs/facts.md).
 """
 
 import math
@@ -16,13 +17,16 @@ from pipeline.errors import ConfigError
 from pipeline.train.learning_rate import ADAM_STEPS_PER_EPOCH, LEAST_STEPS_PER_EPOCH
 from workbench import budget as budgets
 from workbench.budget import shown
+from workbench.inspect import published_networks
 from workbench.inspect.inputs import Reader
+from workbench.inspect.published_networks import FILLING, Published
 
 TPU, CPU = "tpu-v5e-8", "cpu"
 BUDGETS = {TPU: "2h", CPU: "8m"}  # by default
 
 BASE = 32  # images a step that the rates of the proposals are for
-TINY = 64  # pixels: larger images get a pretrained network, and these one from scratch
+TINY = 64  # pixels: larger images get a published network, and these one from scratch
+PICTURES = 96  # pixels: from here on it may be a transformer, or one whose features a CPU takes
 POSITIONS = 256  # pixels: in smaller images it matters where something is
 SIDES = (224, 288, 384)  # pixels, for pretrained networks
 ROUND = 32
@@ -36,21 +40,15 @@ PATIENCE = 8  # epochs without a better one, of 40: some tables are known by hea
 MOST_BYTES = 100e9  # of decoded images in the memory of a TPU's host
 ENOUGH_IMAGES = 240_000  # images that a network from scratch should see on a CPU, if there is time
 
-# Multiply-adds of a forward pass at 224 pixels, and ImageNet top-1: read 2026-11-22 in
-# arXiv:2201.03545 (table 1), google/automl's README and Keras' table of applications.
-BACKBONES = {
-    "convnext_tiny": (4.5e9, "ImageNet top-1 81.3 %"),
-    "efficientnetv2s": (2.9e9, "ImageNet top-1 83.9 % at 384 pixels"),
-    "efficientnetv2b3": (1.7e9, "ImageNet top-1 82.0 % at 300 pixels"),
-    "efficientnetv2b0": (0.72e9, "ImageNet top-1 78.7 %"),
-}
-
 # Of a TPU v5e-8: operations a second, the least share of them that networks reach (as `plan`
 # assumes), seconds of a step at least, and bytes a second that its host feeds.
 PEAK, REACHED, CALL, FEEDS = 8 * 197e12, 0.15, 2e-3, 96 * 1e9
 VALIDATES = 0.4  # time of an image without gradients, beside one with them
 AGAIN = 0.3  # of the setup, for each later fold, by what XLA kept (19 % measured)
 FILLED = 0.85  # of a budget that is planned: no machine is always equally fast
+LINEAR = 0.7  # of that, for the features of all rows; the rest is for the linear models
+TUNED = 10  # epochs, once somebody takes fit="linear" out of a config
+FASTEST = 1e12  # operations a second of a CPU, at most: what is slower even so is not measured
 
 
 @dataclass(frozen=True)
@@ -165,6 +163,7 @@ class Network:
         why: in words.
         enough, most: epochs that it needs, and after which more are of little use.
         batch: most images a step.
+        published: its weights; None: it begins with random ones.
     """
 
     model: str
@@ -175,6 +174,7 @@ class Network:
     enough: int = 30
     most: int = 200
     batch: int = 4 * BASE
+    published: Published | None = None
 
     def __str__(self) -> str:
         return ", ".join(f"{key}={value}" for key, value in self.options.items())
@@ -217,6 +217,9 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
     """
     from workbench.plan import probe
 
+    if config.fit == "linear":
+        found = probe.of_features(config, least_seconds)
+        return Speed(found.step / config.batch, setup=found.setup)
     found = probe.of_step(config, least_seconds)
     # The evaluation is another program, about half as large.
     return Speed(found.step / config.batch, setup=1.5 * found.setup)
@@ -257,6 +260,8 @@ def recipe(task: Task, plan: Plan, measure: Callable[[Config], Speed] = on_this_
     Args:
         measure: tells the speed of a network on this machine's CPU.
     """
+    if plan.machine == CPU and (found := _on_features(task, plan, measure)):
+        return found
     tried: list[tuple[Network, Speed]] = []  # the best first
     if task.data.kind == "table":
         network = for_table(task)
@@ -359,13 +364,55 @@ def for_tpu(task: Task) -> Iterator[Network]:
             fits = [s for s in SIDES if 3 * task.rows * s**2 <= MOST_BYTES and s <= max(size)]
             sides = sorted({*fits[-1:], SIDES[0]}, reverse=True)
             sizes = [_sized(data, size, side) for side in sides]
-        options = {"backbone_rate": 0.1, "dropout": 0.2}
         for sized in (replace(_shifted(each, 16), **mixing) for each in sizes):
-            for model, (at_224, accuracy) in BACKBONES.items():
-                why = f"pretrained ({accuracy}), as winning notebooks do; all but the head learns "
-                why += "at a tenth of the rate, so that little is forgotten"
-                operations = 2 * at_224 * sized.height * sized.width / SIDES[0] ** 2
-                yield Network(model, options, sized, operations, why, 8, most)
+            for one in published_networks.buildable():
+                odd = sized.height % one.patch or sized.width % one.patch
+                if not (one.is_transformer and (odd or max(size) < PICTURES)):
+                    yield _published(one, sized, enough=8, most=most)
+
+
+def _published(one: Published, data: Data, **limits: int) -> Network:
+    """Return a published network to fine-tune on images of a size."""
+    why = f"{one.pretrained} ({one.known}), as winning notebooks do; all but the head learns at a "
+    why += "tenth of the rate, so that little is forgotten"
+    if one.decay < 1:
+        why += f", and each block at {one.decay:g} of the rate of the one above it"
+    options = {"backbone_rate": 0.1, "dropout": 0.2}
+    operations = 2 * one.adds * data.height * data.width / SIDES[0] ** 2
+    batch = FILLING if one.fills else 4 * BASE
+    return Network(one.model, options, data, operations, why, batch=batch, published=one, **limits)
+
+
+def _on_features(task: Task, plan: Plan, measure: Callable[[Config], Speed]) -> Recipe | None:
+    """Return a linear model of the features of the largest published network whose weights are here
+    and that sees all images within the budget; None if there is none, or images are small.
+    """
+    size = task.size or (task.data.width, task.data.height)
+    if task.data.kind not in ("images", "tfrecords") or min(size) < PICTURES:
+        return None
+    sized = _sized(task.data, size, SIDES[0]) if task.size else task.data
+    best, image, room = None, 1 / FASTEST, FILLED * LINEAR * plan.seconds
+    for one in published_networks.at_hand():
+        network = replace(_published(one, _shifted(sized, 16)), batch=2 * BASE)
+        odd = sized.height % one.patch or sized.width % one.patch
+        if odd or task.rows * image * network.operations > room:
+            continue
+        config = replace(_config(task, network, task.folds[0], TUNED), fit="linear", views=1)
+        speed = measure(config)
+        image = speed.image / network.operations
+        if (seconds := speed.fixed(task, 1) + task.rows * speed.image) > room:
+            break
+        best = network, config, speed, seconds / LINEAR
+    if best is None:
+        return None
+    network, config, speed, seconds = best
+    reasons = _reasons(task, network, config)
+    text = in_budget(config.epochs, seconds, plan)
+    reasons["epochs"] = (
+        f"{text}, without any: fit='linear' takes one pass ({1 / speed.image:,.0f} images/s "
+        "measured here). They count once you take that line out, to fine-tune"
+    )
+    return Recipe(config, reasons, seconds)
 
 
 def _sized(data: Data, size: tuple[int, int], side: int) -> Data:
@@ -383,7 +430,7 @@ def _shifted(data: Data, part: int) -> Data:
 
 
 def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
-    data, pretrained = network.data, network.model in BACKBONES
+    data, published = network.data, network.published
     rows, moved, fields = task.split(folds)[0], 1, dict[str, Any]()
     if data.kind == "table":  # a rehearsal hides a fifth of the rows
         batch, times = batch_of(4 * rows // 5, network.batch, ADAM_STEPS_PER_EPOCH), 1.0
@@ -396,21 +443,27 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
         # Adam's scaled rate was not seen to hold for images: these are numbers for this batch.
         times = batch / BASE
         moved = 5 if max(data.height, data.width) <= TINY else 1
+        rate, decay = (1e-3 if published else 2e-3) * times**0.5, 0.05 * times**0.5
+        if published and published.decay < 1:  # as usual for it: at 256 rows, assumed of fewer
+            rate, decay = 1e-3 * (batch / FILLING) ** 0.5, 0.05
         numbers = {
-            "base_rate": round((1e-3 if pretrained else 2e-3) * times**0.5, 4),
+            "base_rate": round(rate, 5),
             "base_batch": batch,
-            "weight_decay": round(0.05 * times**0.5, 3),
+            "weight_decay": round(decay, 3),
             # Over the last thirtieth of the steps.
             "ema_momentum": round(
                 1 - 1 / min(max(epochs * rows / batch / 30, 10 / times), 5000 / times), 5
             ),
         }
         fields = {"batchnorm_batch": BASE} if batch > BASE else {}
+        if published:
+            numbers["layer_decay"] = published.decay
+            # The head begins at random, and would change what is published.
+            fields |= {"pretrained": published.pretrained, "frozen_epochs": int(epochs > 2)}
     return Config(
         **task.given,
         data=data,
         model=network.model,
-        pretrained="imagenet" if pretrained else "",
         model_options=network.options,
         optimizer=Optimizer(name="adamw", **numbers),
         batch=batch,
@@ -427,7 +480,7 @@ def _config(task: Task, network: Network, folds: int, epochs: int) -> Config:
 
 def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
     """Return the reasons for the fields of a training."""
-    data, optimizer = config.data, config.optimizer
+    data, optimizer, published = config.data, config.optimizer, network.published
     steps, why = LEAST_STEPS_PER_EPOCH, "BatchNorm statistics are unreliable"
     if data.kind == "table":
         steps, why = ADAM_STEPS_PER_EPOCH, "Adam's scaled rate was not seen to hold"
@@ -447,6 +500,16 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
         reasons["keep"] += "without a better one end a training, since more may learn by heart"
     if data.kind == "table":
         return reasons
+    if published:
+        size = f"{data.height}x{data.width} by resize={data.resize!r}"
+        reasons["resolution"] = f"{size}, as pictures, memory and budget have it"
+    if config.fit:
+        del reasons["batch"]
+        reasons["model"] = (
+            f"{config.model} {config.pretrained} ({published.known if published else ''}), whose "
+            "weights are on this machine: a linear model of its features, which are computed once"
+        )
+        return reasons
     flips = "no flips, since grey images are often writing"
     if data.flip:  # a flipped view that training never saw is refused
         flips = f"flips (if the pictures show writing: flip=False, views={config.views // 2})"
@@ -459,12 +522,37 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
         + (mixing if data.mixup else "nothing is mixed"),
         "views": f"{config.views} of each test image, by what training did to its images",
     }
-    if network.model in BACKBONES:
-        size = f"{data.height}x{data.width} by resize={data.resize!r}"
-        reasons["resolution"] = f"{size}, as pictures, memory and budget have it"
-        reasons["weights"] = (
-            'pretrained="imagenet": train-tpu downloads them where its internet is on (assumed, '
-            "not yet tried on Kaggle). Without internet mount the file as a dataset, or set "
-            '"none", which is far weaker (CONTRIBUTING.md). infer-gpu downloads nothing'
+    if published:
+        reasons["frozen_epochs"] = (
+            f"{config.frozen_epochs}: the new head trains alone first, so that its first steps do "
+            "not change what is published (arXiv:2202.10054)"
+        )
+        reasons["weights"] = _weights(published, config)
+    if published and published.fills and config.batch == FILLING:
+        small, large = published.fills
+        reasons["batch"] = (
+            f"{FILLING} rows a step: they take {small:g} GB of a TPU core's 16.9 at {SIDES[0]} "
+            f"pixels, {large:g} at {SIDES[-1]} (compiled for it; not yet run there)"
         )
     return reasons
+
+
+def _weights(published: Published, config: Config) -> str:
+    """Return where published weights come from, in words."""
+    text = f'pretrained="{published.pretrained}": '
+    if published.is_transformer:
+        owner, model, *_ = published.pretrained.split("/")
+        return text + (
+            f"accept its licence on kaggle.com/models/{owner}/{model}; push-train mounts it. A "
+            "rehearsal takes what kagglehub has downloaded here, else random weights of the same "
+            "shapes. infer-gpu downloads nothing"
+        )
+    text += (
+        "train-tpu downloads them where its internet is on (assumed, not yet tried on Kaggle). "
+        'Without internet mount the file as a dataset, or set "none", which is far weaker '
+        "(CONTRIBUTING.md). infer-gpu downloads nothing"
+    )
+    hub = any(one.is_transformer for one in published_networks.buildable())
+    if not hub and min(config.data.shape[:2]) >= PICTURES:
+        text += ". With KerasHub here a DINOv3 is proposed (docs/published-networks.md)"
+    return text

@@ -33,6 +33,7 @@ from workbench.plan.laws import AffineLaw, Interval
 SAMPLE = 128  # files of a competition, at most
 MOST_BROKEN = 0.1  # of them
 CALLS = 4  # that are timed, at least
+FEW = 16  # images whose features are computed at once: a large network takes a second for each
 LEAST = 4.0  # seconds that they take together: what else a machine does comes and goes
 MANIFEST = Path("artifact", "manifest.json")
 FIX = "Give the --output of a training that is complete, or a folder that `invoke pull` made."
@@ -106,6 +107,33 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
         jax.block_until_ready(report)  # type: ignore[no-untyped-call]
         seconds, waits = time.monotonic() - timed, calls.idle()
     return Probed(seconds / (made - ALONE) / several, waits, setup)
+
+
+def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
+    """Return what a batch takes whose features are computed (`Config.fit` "linear"), of random
+    images and weights. The arguments are those of `of_step`.
+    """
+    import keras
+
+    from pipeline.models import architectures
+    from pipeline.train import frozen_features
+
+    begun, policy, done = time.monotonic(), keras.config.dtype_policy(), 0
+    keras.config.set_dtype_policy(devices.precision(config.precision, devices.found()))
+    try:
+        forward = frozen_features.passing(
+            frozen_features.parts(architectures.build(config), config)[0]
+        )
+    finally:
+        keras.config.set_dtype_policy(policy)
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 256, (FEW, *config.data.shape), dtype=np.uint8)
+    forward(images)  # compiles
+    setup, timed = time.monotonic() - begun, time.monotonic()
+    while not done or time.monotonic() - timed < least_seconds:
+        forward(images)
+        done += FEW
+    return Probed((time.monotonic() - timed) / done * config.batch, 0.0, setup)
 
 
 def sample(paths: Paths, data: Data) -> tuple[Any, float]:
