@@ -11,6 +11,7 @@ from commands.project import in_a_process
 from deploy.errors import UsageError
 from deploy.project import KERNELS, Project
 
+BLOCKS = 2  # of a transformer with random weights: more take time, and tell nothing
 RANDOM = "random_weights.json"  # in a preset that `python -m pipeline preset` wrote
 CACHE = "KAGGLEHUB_CACHE"  # the variable by which kagglehub finds its files, and the model side too
 
@@ -57,7 +58,8 @@ def gather(
             continue  # nobody knows what it holds: the push says that it is missing
         if found is None:
             _write_random(name, place, python)
-            lines.append(f"{name} has random weights; for the published ones: --model {name}=DIR")
+            few = f"{name} has random weights, and {BLOCKS} blocks if it is a transformer"
+            lines.append(f"{few}; for the published ones: --model {name}=DIR")
         else:
             place.parent.mkdir(parents=True, exist_ok=True)
             place.symlink_to(found.resolve())
@@ -79,7 +81,8 @@ def _whole(preset: Path) -> bool:
 def _write_random(name: str, place: Path, python: str) -> None:
     """Write a preset with random weights; raise `UsageError` if none can be written."""
     show(f"Writing random weights in the shapes of {name}")
-    made = in_a_process("pipeline", "preset", name, "--output", str(place), python=python)
+    words = "--output", str(place), "--blocks", str(BLOCKS)
+    made = in_a_process("pipeline", "preset", name, *words, python=python)
     if "error" in made:
         raise UsageError(
             f"There are no files of the model {name}, and no random weights can stand for them:"

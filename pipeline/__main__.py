@@ -44,6 +44,8 @@ def main(arguments: list[str] | None = None) -> int:
     preset = commands.add("preset", _preset, "--output")
     source = "a model of Kaggle, as owner/model/framework/variation/version, or a preset's folder"
     preset.add_argument("source", help=source)
+    blocks = "blocks of a transformer, at most (default: all of them)"
+    preset.add_argument("--blocks", type=int, choices=range(1, 200), metavar="N", help=blocks)
     train = commands.add("train", _train, "--config", *run, resumes=True)
     train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
     several = "of several that train one model, each with its own part of a batch (docs/hosts.md)"
@@ -160,7 +162,7 @@ def _preset(options: argparse.Namespace) -> dict[str, Any]:
     backend.choose("jax", "tensorflow")
     from pipeline.models import presets
 
-    written = presets.write(options.source, options.output)
+    written = presets.write(options.source, options.output, options.blocks)
     show(
         f"{options.output}: {written['kind']} of {options.source} with random weights,"
         f" {written['parameters']:,} parameters"

@@ -11,7 +11,7 @@ import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -45,6 +45,7 @@ INSTALL = (
 # What of a preset's numbers follows from the run that builds it.
 OF_THE_RUN = ("dtype", "name", "trainable")
 SHAPES = ("image_shape", "input_shape")
+BLOCKS = "num_layers"  # of a transformer
 UNWRITTEN = ("num_features",)  # of EfficientNet, in presets of KerasHub 0.26 to 0.29
 
 
@@ -467,13 +468,14 @@ def _interpolated(positions: np.ndarray, before: Sequence[int], now: Sequence[in
     return np.concatenate([tokens, resized.reshape(*rest, -1, width)], axis=-2)
 
 
-def write(source: str, output: Path) -> dict[str, Any]:
+def write(source: str, output: Path, blocks: int | None = None) -> dict[str, Any]:
     """Write a preset with random weights, for a rehearsal: those of a seed, in the shapes of the
     published ones.
 
     Args:
         source: one of `KNOWN`, or what has a config.json here.
         output: the folder; it must not hold another preset.
+        blocks: of a transformer, at most; None: all.
 
     Returns:
         kind, parameters, source and the folder.
@@ -487,6 +489,8 @@ def write(source: str, output: Path) -> dict[str, Any]:
             f"{output} holds a preset already; expected a new folder.\nName another --output."
         )
     preset = find(source)
+    if blocks and (whole := preset.numbers.get(BLOCKS)):
+        preset = replace(preset, numbers={**preset.numbers, BLOCKS: min(blocks, whole)})
     keras.utils.set_random_seed(0)
     made = network(preset, None, "backbone")
     for layer in descendants(made):

@@ -396,7 +396,7 @@ def _size(found: pd.DataFrame, findings: Findings, *, complete: bool) -> dict[st
         way, height, width = "pad", max(height, width), max(height, width)
         why = f"proportions (width / height) go from {low:.2g} to {high:.2g}; zeros fill the rest"
     if factor < 1:
-        why += f", reduced to {SMALL} pixels, as a CPU can train on"
+        why += f", reduced to {SMALL} pixels, unless a published network takes more"
     text = f"{height}x{width}x{channels} (height x width x channels) by resize={way!r}: {why}"
     findings.chosen("size", f"{text}; {colours}")
     return {"height": height, "width": width, "channels": channels, "resize": way}

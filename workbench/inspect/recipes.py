@@ -484,6 +484,8 @@ def _reasons(task: Task, network: Network, config: Config) -> dict[str, str]:
     steps, why = LEAST_STEPS_PER_EPOCH, "BatchNorm statistics are unreliable"
     if data.kind == "table":
         steps, why = ADAM_STEPS_PER_EPOCH, "Adam's scaled rate was not seen to hold"
+    elif published:
+        why = "too few of them change the weights"
     reasons = {
         "model": f"{f'{network.model} {network}'.strip()}: {network.why}",
         "batch": f"{config.batch} rows a step: with under {steps} steps an epoch, {why}",

@@ -256,6 +256,13 @@ def test_random_weights_are_marked_and_the_same_again(asked, tmp_path):
         presets.write(source, Path(source))
 
 
+def test_random_weights_of_a_few_blocks_are_quick_to_rehearse(tmp_path):
+    presets.write(DINOV3, tmp_path / "few", blocks=1)
+
+    found = presets.find(str(tmp_path / "few"))
+    assert found.numbers == {**presets.find(DINOV3).numbers, "num_layers": 1}
+
+
 def save_file(arrays, path):
     """Write a .safetensors file, by its specification."""
     header, content = {"__metadata__": {"format": "pt"}}, b""
