@@ -197,9 +197,10 @@ def _plain_run(config: Config) -> Config:
     Raises:
         ConfigError: if it takes no steps.
     """
-    if config.fit == "linear":
+    if config.fit:
         raise ConfigError(
-            "fit='linear' has no learning rate to check; expected a config that takes steps.\n"
+            f"fit={config.fit!r} has no learning rate to check; expected a config that takes"
+            " steps.\n"
             "Leave fit out of the config."
         )
     return replace(

@@ -186,7 +186,9 @@ class Config(Checked):
             keras.applications, and nothing for others (docs/published-networks.md).
         fit: how weights are found: "" by steps along gradients; "linear" leaves the published
             network as it is, computes its features once, and fits a linear model to them
-            (`pipeline.train.frozen_features`): epochs, optimizer and augmentation do nothing.
+            (`pipeline.train.frozen_features`); "boosting" grows trees instead
+            (`pipeline.train.boosting`), of a table's columns with model="columns". Epochs,
+            optimizer and augmentation do nothing in both.
         loss: a custom function, or "focal" for classes and multilabel
             (`pipeline.evaluate.losses`); "" takes the usual one of the target.
         label_smoothing: of classes and multilabel: the share of each label that all labels get in
@@ -269,7 +271,7 @@ class Config(Checked):
     target: Annotated[str, choice(*TARGETS)] = "classes"
     # Its effect on the labels, their logarithm, is in the fingerprint of the data.
     metric: Annotated[str, rules.ANY_TEXT, FREE] = ""
-    fit: Annotated[str, choice("", "linear")] = ""
+    fit: Annotated[str, choice("", "linear", "boosting")] = ""
     loss: Function = ""
     label_smoothing: Annotated[float, number(0, 0.999), CLASSES, Only("loss", ("",))] = 0.0
     class_weights: Annotated[Weights, WEIGHTS, Only("target", ("classes", "ordinal"))] = ""
@@ -380,7 +382,7 @@ class Config(Checked):
     @property
     def passes(self) -> int:
         """How often a run goes over the training images, all folds counted."""
-        return 1 if self.fit == "linear" else self.epochs * (self.folds or 1)
+        return 1 if self.fit else self.epochs * (self.folds or 1)
 
     @property
     def compares_epochs(self) -> bool:

@@ -39,7 +39,7 @@ def of_training(
         kind = _manifest(output)["target"]["kind"]
     confusion = {"confusion": _confusion}
     judged = {"classes": confusion, "ordinal": confusion, "regression": {"predicted": _scatter}}
-    curves = {"curves": _curves} if config.fit != "linear" else {}  # which has no epochs
+    curves = {"curves": _curves} if not config.fit else {}  # which has no epochs
     pictures = {**curves, **judged.get(kind, {}), "time": _time}
     if status == "partial":
         pictures = {"curves": _curves} if _histories(output)[0].is_file() else {}

@@ -30,7 +30,7 @@ from pipeline.config import Config, Data, custom_code
 from pipeline.data import custom_readers
 from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, place
-from pipeline.models import backbones, published, weight_names
+from pipeline.models import backbones, published, trees, weight_names
 
 
 def small_cnn(
@@ -210,6 +210,14 @@ def tabular(
     return layers.Dense(num_classes, dtype="float32", name="logits")(x)
 
 
+def columns(features: Any, num_classes: int, batchnorm_momentum: float) -> Any:
+    """Return logits of one layer of a table's columns as they are, for `Config.fit`: numbers, which
+    ones are missing, and the place of each category among the most frequent ones.
+    """
+    del batchnorm_momentum
+    return layers.Dense(num_classes, dtype="float32", name="logits")(features)
+
+
 def _convolution(
     x: Any, channels: int, *, kernel: int, momentum: float, name: str, use_bias: bool = True
 ) -> Any:
@@ -253,7 +261,7 @@ def _add(x: Any, branch: Any, drop_path: float, name: str) -> Any:
 
 MODELS: dict[str, Callable[..., Any]] = {
     function.__name__: function
-    for function in (small_cnn, wide_resnet, strided_resnet, mlp, tabular)
+    for function in (small_cnn, wide_resnet, strided_resnet, mlp, tabular, columns)
 }
 
 
@@ -316,6 +324,8 @@ def build(
         if isinstance(given, keras.Model):  # as many write it
             given = given(prepared)
         logits, extra = parted(given)
+        if config.fit == "boosting":
+            logits = trees.boosted(logits)
         model = keras.Model(inputs, (logits, extra) if extra else logits, name=config.model)
         weight_names.keys(model)  # refuses weights that no artifact would hold
         published.refuse_unused(model, config)
@@ -383,6 +393,8 @@ def _inputs(config: Config, *, scaled: bool) -> tuple[Any, Any]:
     """
     data = config.data
     inputs = keras.Input(data.shape, dtype=data.dtype, name="relay_inputs")
+    if config.model == columns.__name__:
+        return inputs, inputs
     if data.kind == "table":
         return inputs, _joined_columns(data, inputs)
     if not scaled:

@@ -64,7 +64,7 @@ def check(config: Config, show: Callable[[str], None]) -> None:
         ConfigError: if one cannot work.
     """
     by_jax(config, show)
-    if not (custom_code.function(config, "train_step") or config.fit == "linear"):
+    if not (custom_code.function(config, "train_step") or config.fit):
         _ask(config, "model", _train_step, show)
     _ask(config, "model", _tensorflow, show)
 
@@ -72,7 +72,7 @@ def check(config: Config, show: Callable[[str], None]) -> None:
 def by_jax(config: Config, show: Callable[[str], None]) -> None:
     """Check what JAX shows alone, in seconds."""
     for field, question in QUESTIONS.items():
-        steps = field == "model" and config.fit != "linear"  # which has no gradient
+        steps = field == "model" and not config.fit  # which has no gradient
         if steps or (field != "model" and custom_code.function(config, field)):
             _ask(config, field, question, show)
 

@@ -1,5 +1,5 @@
 """Frozen features: the outputs of a network that stays as it is published, computed once, and a
-linear model of them in place of the last layer.
+linear model of them in place of the last layer. `pipeline.train.boosting` grows trees instead.
 
 `Config.fit="linear"` takes minutes where a fine-tuning takes hours, and is hard to beat with few
 examples. The linear model is the last layer's kernel and bias, so the artifact, the folds and the
@@ -9,11 +9,11 @@ inference are those of any run.
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import jax
 import keras
@@ -24,7 +24,7 @@ from formats import atomic_file, npz
 from pipeline.config import Config, custom_code
 from pipeline.data.row_gathering import blocks
 from pipeline.errors import ConfigError
-from pipeline.models import heads, published
+from pipeline.models import heads, published, trees
 from pipeline.models.backbones import BACKBONES
 from pipeline.runtime import replicas
 from pipeline.train.session import Session
@@ -35,6 +35,21 @@ STRENGTHS = tuple(10.0**power for power in range(-4, 2))
 TRIED_ON = 5000  # rows on which these are compared, of which a third judges
 SHOWN = 5.0  # seconds between two lines of progress
 STEPS, EXACT = 200, 1e-3  # of the solver, and how small a gradient ends it
+
+
+class Head(Protocol):
+    """What stands in place of a last layer."""
+
+    @property
+    def weights(self) -> Sequence[np.ndarray]:
+        """Those of the layer."""
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """Its numbers, for the manifest."""
+
+    def outputs(self, features: np.ndarray) -> np.ndarray:
+        """Return float32 (n, outputs) of float32 (n, features)."""
 
 
 class Linear(NamedTuple):
@@ -49,6 +64,16 @@ class Linear(NamedTuple):
     bias: np.ndarray
     strength: float
 
+    @property
+    def weights(self) -> Sequence[np.ndarray]:
+        """Those of the layer."""
+        return self.kernel, self.bias
+
+    @property
+    def described(self) -> dict[str, Any]:
+        """The strength."""
+        return {"strength": self.strength}
+
     def outputs(self, features: np.ndarray) -> np.ndarray:
         """Return float32 (n, outputs)."""
         return np.asarray(features @ self.kernel + self.bias)
@@ -61,25 +86,22 @@ def parts(model: Any, config: Config) -> tuple[Any, Any]:
         ConfigError: if that is no dense layer that could be a linear model, or what lies below it
             is not published.
     """
-    last = model.outputs[0]._keras_history.operation
-    linear = isinstance(last, keras.layers.Dense) and last.activation is keras.activations.linear
-    if not linear or not last.use_bias or len(last.input.shape) != 2:
-        raise ConfigError(
-            f"fit='linear' cannot work: the model ends with {type(last).__name__} {last.name!r};"
-            " expected a layers.Dense with a bias and without an activation, of (batch, features)."
-            "\nEnd the model with it, or leave fit out."
-        )
+    try:
+        last = trees.last_layer(model.outputs[0], config.fit)
+    except ValueError as error:
+        raise ConfigError(f"{error}.\nEnd the model with it, or leave fit out.") from error
     below = keras.Model(model.input, last.input)
     networks = [network for _, network in published.begun(model)]
     if config.model in BACKBONES:
         networks = [layer for layer in model.layers if not heads.is_new(layer)]
     known = {id(one) for network in networks for one in network.weights}
     new = [one.path for one in below.weights if id(one) not in known]
-    if new or not networks:
+    if new or not (networks or config.model == "columns"):
+        what = ", ".join(new[:2]) or "nothing"
         raise ConfigError(
-            f"fit='linear' cannot work: {', '.join(new[:3]) or 'nothing'} begins with no published"
-            " weights; expected published networks, and one dense layer above them.\nSet"
-            " pretrained, leave out new layers (as of pool='attention' or 'gem'), or leave fit out."
+            f"fit={config.fit!r} cannot work: {what} begins with no published weights; expected"
+            " published networks below one dense layer, or model='columns'.\nSet pretrained, leave"
+            " out new layers (as of pool='attention' or 'gem'), or leave fit out."
         )
     return below, last
 

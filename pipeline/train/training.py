@@ -31,6 +31,7 @@ from pipeline.runtime import backend, devices, processes
 from pipeline.runtime import provenance as provenance_module
 from pipeline.runtime.provenance import Provenance
 from pipeline.train import (
+    boosting,
     checkpoint,
     custom_check,
     frozen_features,
@@ -146,7 +147,7 @@ class Training:
         seen: whether that run may have been trained on rows that are held out here.
         networks: those of `config.pretrained`, by source.
         pretrained: where published weights came from, for each source.
-        strength: of a linear model (`frozen_features.STRENGTHS`).
+        head: that was found by `Config.fit`; its numbers, for the manifest.
         seconds: of this call, by phase.
     """
 
@@ -155,12 +156,13 @@ class Training:
     seen: bool
     networks: published.Networks
     pretrained: list[dict[str, Any]]
-    strength: float
+    head: dict[str, Any]
 
     def __init__(self, config: Config, folder: Path, output: Path, show: Show) -> None:
         self.config, self.folder, self.output, self.show = config, folder, output, show
         self.here = devices.found()
-        self.precision = devices.precision(config.precision, self.here, table=config.data.numbers)
+        exact = config.data.numbers or config.fit == "boosting"  # rounded, a row takes other ways
+        self.precision = devices.precision(config.precision, self.here, table=exact)
         self.places = [output / f"fold-{n + 1}" for n in range(config.folds or 0)] or [output]
         self.seconds = defaultdict[str, float](float)
 
@@ -176,7 +178,7 @@ class Training:
         self.networks = published.networks(config)
         published.require(config)  # fails now if it cannot be fetched, and not after hours
         custom_check.check_optimizer_of(config)
-        if config.fit == "linear":
+        if config.fit:
             frozen_features.parts(architectures.build(config, networks=self.networks), config)
         self.first = warm_start.find(config, self.places, fresh=fresh)
         if custom_code.functions(config):
@@ -229,7 +231,7 @@ class Training:
             listed = "; ".join(f"{name!r}: {why}" for name, why in [*broken.items()][:5])
             of_all = f"{len(broken)} of {len(examples) + len(broken)} images"
             show(f"Warning: {of_all} cannot be used and are left out: {listed}")
-        if config.fit == "linear":
+        if config.fit:
             return
         show(
             f"Learning rate: {applied.optimizer} {config.optimizer.base_rate:g}"
@@ -243,7 +245,7 @@ class Training:
         """Set an earlier run aside if this one is fresh; else refuse checkpoints that it would not
         read.
         """
-        linear = self.config.fit == "linear"
+        linear = bool(self.config.fit)
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
             if fresh:
@@ -261,7 +263,7 @@ class Training:
         """Train or resume each fold, one after the other; return None if the run stops early."""
         fitted: list[Fitted] = []
         with self._keras_set_up(), Session(self.config.session_hours, self.output) as session:
-            if self.config.fit == "linear":
+            if self.config.fit:
                 return self._fit_on_features(session)
             for number in range(len(self.pairs)):
                 # Folds that were complete before end no session: each session makes progress.
@@ -324,18 +326,21 @@ class Training:
         return Fitted(loop.record, loop.step, metrics, loop.final_weights(), outputs)
 
     def _fit_on_features(self, session: Session) -> list[Fitted] | None:
-        """Fit a linear model per fold to what the network gives; return None if the session ends
-        before that is computed.
+        """Fit a linear model or trees per fold to what the network gives, or to a table's columns;
+        return None if the session ends before that is computed.
         """
         config, examples, began = self.config, self.examples, time.monotonic()
+        columns = config.model == "columns"
+        of = "the columns" if columns else "its features, which stay as they are,"
+        what = "trees" if config.fit == "boosting" else "a linear model"
         self.show(
-            "fit='linear': the network stays as it is, and a linear model of its features is"
-            " fitted; epochs, optimizer, augmentation, keep and patience do nothing"
+            f"fit={config.fit!r}: {what} of {of} learn; epochs, optimizer, augmentation, keep and"
+            " patience do nothing"
         )
         architectures.seed(config.seed)
         model = architectures.build(config, networks=self.networks)
         self.pretrained = published.load(model, config, self.networks, self.show)
-        if not self.pretrained:  # as pretrained="none" says, or a rehearsal that has none here
+        if not (self.pretrained or columns):  # as "none" says, or a rehearsal without them
             self.show("Warning: the network has random weights; a score near chance is right")
         below, last = frozen_features.parts(model, config)
         key = frozen_features.key(config, self.precision, self.pretrained, examples.fingerprint)
@@ -346,31 +351,41 @@ class Training:
         self.seconds["features"] = time.monotonic() - began
         if features is None:
             return None
-        fitted, strength, run_id = list[Fitted](), None, new_run_id(config)
+        fitted, head, run_id = list[Fitted](), None, new_run_id(config)
         for number, (rows, held_out) in enumerate(self.pairs):
-            weights = losses.row_weights(examples, config, rows)
-            weights = None if weights is None else weights[rows]
-            groups = None if examples.groups is None else examples.groups[rows]
-            labels = examples.labels[rows]
-            linear = frozen_features.fit(config, features[rows], labels, weights, groups, strength)
-            strength = linear.strength
+            head = self._head(features, rows, head)
             record = Record(run_id, self._origin(number), micro_batch=GOLDEN_ROWS)
-            outputs = linear.outputs(features[held_out])
-            fitted.append(Fitted(record, 0, {}, {}, outputs))
-            self.show(f"Linear model of {len(rows):,} {config.data.noun}, strength {strength:g}")
+            fitted.append(Fitted(record, 0, {}, {}, head.outputs(features[held_out])))
+            found = ", ".join(f"{name} {value:,}" for name, value in head.described.items())
+            self.show(f"Learned from {len(rows):,} {config.data.noun}: {found}")
             session.progress()
         # One model of all rows predicts, so that inference passes the network once.
         if config.folds:
-            every = np.arange(len(examples))
-            weights = losses.row_weights(examples, config, every)
-            rest = examples.labels, weights, examples.groups, strength
-            linear = frozen_features.fit(config, features, *rest)
-        self.strength = linear.strength
-        last.set_weights([linear.kernel, linear.bias])
+            head = self._head(features, np.arange(len(examples)), head)
+        assert head is not None  # noqa: S101 - there is a fold
+        self.head = head.described
+        last.set_weights(list(head.weights))
         trained = artifact.weights_of(model)
         fitted = [replace(fold, weights=trained) for fold in fitted]
         self.seconds["train"] = time.monotonic() - began - self.seconds["features"]
         return fitted
+
+    def _head(
+        self, features: np.ndarray, rows: np.ndarray, before: frozen_features.Head | None
+    ) -> frozen_features.Head:
+        """Return the linear model or the trees of some rows.
+
+        Args:
+            before: of other rows, whose strength a linear model takes.
+        """
+        config, examples = self.config, self.examples
+        weights = losses.row_weights(examples, config, rows)
+        given = features[rows], examples.labels[rows], None if weights is None else weights[rows]
+        if config.fit == "boosting":
+            return boosting.fit(config, *given)
+        groups = None if examples.groups is None else examples.groups[rows]
+        strength = before.strength if isinstance(before, frozen_features.Linear) else None
+        return frozen_features.fit(config, *given, groups, strength)
 
     def _loop(self, number: int) -> Loop:
         """Return the loop of a fold, with the weights that it starts from."""
@@ -454,7 +469,7 @@ class Training:
             "networks": {name: each.to_json() for name, each in self.networks.items()},
             "init_from": fitted[0].record.init_from,
             "held_out": self.held_out,
-            "applied": {"strength": self.strength} if config.fit else asdict(self.applied[0]),
+            "applied": self.head if config.fit else asdict(self.applied[0]),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
             "metric": self.metric.name,
             **measured,

@@ -54,6 +54,7 @@ def run(folder: Path, given: Mapping[str, str], show: Show) -> dict[str, Any]:
         proposal.check(made.config, found, examples, lines)
         config = proposal.with_baseline(made.config, found, examples, lines)
         made = replace(made, config=config)
+        made = proposal.compared(made, found.contents.folder, examples, lines)
     except PipelineError as error:
         problem = error  # raised below, after the findings are shown
     text = config_file.text(found, made, given=bool(given["competition"]))

@@ -217,7 +217,7 @@ def on_this_cpu(config: Config, least_seconds: float = 1.0) -> Speed:
     """
     from workbench.plan import probe
 
-    if config.fit == "linear":
+    if config.fit:
         found = probe.of_features(config, least_seconds)
         return Speed(found.step / config.batch, setup=found.setup)
     found = probe.of_step(config, least_seconds)

@@ -37,7 +37,7 @@ def passes(config: Config) -> int:
     """Return about how many predictions a training step computes as much as. What computes the
     model more often, or less, says so here alone. A head is small.
     """
-    frozen = config.model_options.get("backbone_rate") == 0 or config.fit == "linear"
+    frozen = config.model_options.get("backbone_rate") == 0 or config.fit
     once = FORWARD if frozen else FORWARD + BACKWARD
     return 2 * once if config.train_step else once  # as one of two gradients (SAM), a guess
 
@@ -59,7 +59,7 @@ def planned(config: Config) -> Config:
     """Return a config as it trains: for a linear model of features there is one epoch, and no
     frozen one.
     """
-    return replace(config, **config.with_epochs(1)) if config.fit == "linear" else config
+    return replace(config, **config.with_epochs(1)) if config.fit else config
 
 
 def network(config: Config, batchnorm_momentum: float = 0.99) -> Any:
@@ -73,7 +73,7 @@ def network(config: Config, batchnorm_momentum: float = 0.99) -> Any:
     from pipeline.train import frozen_features
 
     model = architectures.build(config, batchnorm_momentum)
-    if config.fit == "linear":
+    if config.fit:
         below, _ = frozen_features.parts(model, config)
         below.trainable = False
     return model

@@ -86,7 +86,7 @@ class Work:
         are computed like others.
         """
         steps = self.images / self.config.batch
-        validating = 1.0 if self.config.fit == "linear" else validating
+        validating = 1.0 if self.config.fit else validating
         return step.times(steps * (1 + validating * self.held_out / (1 - self.held_out)))
 
     def fixed(self, cores: int) -> float:
@@ -256,7 +256,7 @@ def _here(work: Work, show: Callable[[str], None]) -> Outlook:
 
 def _step(plain: Outlook, work: Work, found: Compiled | None) -> tuple[Interval, str, str]:
     """Return the seconds of a step, what they rest on, and the runs that were seen."""
-    runs = () if work.config.fit == "linear" else work.given.runs  # these took steps
+    runs = () if work.config.fit else work.given.runs  # these took steps
     seen = probe.measured(runs, work.config, plain.runtime, plain.precision)
     if seen is not None:
         return seen[0], MEASURED, seen[1]

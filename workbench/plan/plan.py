@@ -112,7 +112,7 @@ def make(
     outlooks = tuple(outlook.of(name, work, show) for name in names)
     averaged = config.optimizer.ema_momentum is not None
     checkpoint = work.counts.state + 4.0 * work.counts.parameters * averaged
-    checkpoint = 0.0 if config.fit == "linear" else checkpoint
+    checkpoint = 0.0 if config.fit else checkpoint
     return Plan(
         config.name, config.batch, config.epochs, config.folds or 1,
         given.images, work.images, given.images_basis,
@@ -155,7 +155,7 @@ def _inference(work: Work) -> Inference:
     core, cpus = runtime.core, runtime.cpus
     assert core is not None and cpus is not None  # noqa: S101 - Kaggle says both
     half = config.infer_precision != "float32" and not config.data.numbers
-    predictions = config.views * (1 if config.fit == "linear" else config.folds or 1)
+    predictions = config.views * (1 if config.fit else config.folds or 1)
     operations = predictions * work.counts.operations / passes(config) / runtime.cores
     files = config.data.kind in ("images", "tfrecords")
     reading = 1 / (work.given.decodes * cpus) if files else 0.0

@@ -39,9 +39,9 @@ def about(made: Plan) -> list[str]:
     limit = f", more than the {_short(MOST_BYTES)}B that Kaggle keeps"
     each = f"{counts.parameters:,} parameters; a{'n' * (noun[0] in 'ei')} {noun[:-1]} takes"
     each += f" {_short(counts.operations)} operations"
-    if made.fit == "linear":
+    if made.fit:
         return [
-            f"{made.config}: fit='linear', one pass over {made.labelled:,} {noun}"
+            f"{made.config}: fit={made.fit!r}, one pass over {made.labelled:,} {noun}"
             f" ({made.images_basis}) in batches of {made.batch}, without gradients",
             f"{each}. The linear models that follow are fitted by the CPU, which is not counted",
             f"Inference on two T4: {_inference(made)}",

@@ -128,7 +128,7 @@ def plans(
     from pipeline.train import session
     from workbench.plan import probe  # imports JAX: seconds
 
-    if config.fit == "linear":
+    if config.fit:
         changes = {"epochs": 1, "warmup_epochs": min(config.warmup_epochs, 1), "frozen_epochs": 0}
         config = with_changes(config, changes)
     weights, lines = _weights(config, internet=internet)
@@ -137,7 +137,7 @@ def plans(
     slow = f"a step of {config.model} is slow here: this does the least; raise --budget"
     yield _scaled(whole, short, rows, tests, 0.0, Pace(1e9, 0.0), (*lines, slow))
     timed = with_changes(config, short)
-    step = probe.of_step(timed)
+    step = (probe.of_features if timed.fit else probe.of_step)(timed)
     pace = Pace(step.step / timed.batch, step.setup)
     compiling = pace.compile * (PROGRAMS + FOLD * ((timed.folds or 1) - 1))
     left = budget - session.age() - FIXED - compiling
@@ -280,8 +280,8 @@ def _scaled(
 
 def _images_per_epoch(config: Config, rows: int) -> float:
     """Return how many images an epoch of all folds trains on; validating one counts a part."""
-    if config.fit == "linear":
-        return rows * FORWARD
+    if config.fit:
+        return rows
     share, folds = config.data.validation_fraction, 1
     if config.folds:
         share, folds = 1 / config.folds, config.folds

@@ -222,12 +222,15 @@ def test_of_a_table_inspect_says_which_of_boosting_and_network_it_would_take(
     monkeypatch.setattr(proposal, "COMPARED_SECONDS", seconds)
     EMBEDDED["breast-cancer"]().write(tmp_path)
     found = inspection.inspect(tmp_path)
-    config = proposal.propose(found, "cancer", "cancer").config
-    short = replace(config, epochs=2, folds=2, warmup_epochs=1)
+    made = proposal.propose(found, "cancer", "cancer", findings=found.findings)
+    short = replace(made.config, epochs=2, folds=2, warmup_epochs=1)
 
     examples = proposal.read_examples(short, found)
-    proposal.with_baseline(short, found, examples, found.findings)
+    short = proposal.with_baseline(short, found, examples, found.findings)
+    made = proposal.compared(replace(made, config=short), tmp_path, examples, found.findings)
 
     (said,) = (line.text for line in found.findings if line.about == "boosting")
     assert verdict in said
-    assert ("The baseline is as good or better" in said) == (seconds > 0)
+    assert ("Boosting is proposed" in said) == (seconds > 0) == (made.config.fit == "boosting")
+    about = [line.about for line in found.findings if line.level == "chosen"]
+    assert ("epochs" in about) == (seconds == 0) and about.count("model") == 1

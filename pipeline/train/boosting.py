@@ -1,0 +1,119 @@
+"""Gradient boosting of a table's columns, or of the features of a published network.
+
+scikit-learn grows the trees (`HistGradientBoosting`), on histograms of 255 bins. They become the
+weights of a layer (`pipeline.models.trees`), so inference needs neither scikit-learn nor a pickle.
+"""
+
+from typing import Any
+
+import numpy as np
+from threadpoolctl import threadpool_limits  # type: ignore[import-untyped]
+
+from pipeline.config import Config
+from pipeline.errors import ConfigError
+from pipeline.models.trees import DEPTH, LEAVES, Numbers, iterations
+
+CHECKED = 1_000  # rows on which layer and library are compared
+CLOSE = 1e-4  # of the largest output: sums in float32 and float64
+UNSEEN = 0.5  # rows that a label counts for which has none
+
+
+def fit(
+    config: Config, features: np.ndarray, labels: np.ndarray, weights: np.ndarray | None
+) -> Numbers:
+    """Return the trees for some rows.
+
+    Args:
+        features: float32 (n, k).
+        labels: as the examples have them. weights: of rows; None: all count alike.
+
+    Raises:
+        ConfigError: if scikit-learn's trees have another form than this knows.
+    """
+    made = Numbers.blank(config.outputs)
+    if config.target == "classes":
+        _grow_classes(config, features, labels.astype(int).ravel(), weights, made)
+        return made
+    columns = labels.reshape(len(labels), -1)
+    if config.target == "ordinal":
+        columns = (labels.reshape(-1, 1) > np.arange(config.outputs)).astype(int)
+    for output, column in enumerate(columns.T):
+        if config.target == "regression":
+            _grow(config, features, column, weights, made, {0: output})
+        elif len(np.unique(column)) < 2:  # all have it, or none
+            made.first[output] = np.log((column.sum() + UNSEEN) / ((1 - column).sum() + UNSEEN))
+        else:
+            _grow(config, features, column.astype(int), weights, made, {0: output})
+    return made
+
+
+def _grow_classes(
+    config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, made: Numbers
+) -> None:
+    seen = np.unique(labels)
+    made.first[:] = np.log(UNSEEN / len(labels))
+    if len(seen) == 1:
+        made.first[seen] = 0.0
+    elif len(seen) == 2:  # one tree says how much more likely the second one is
+        made.first[seen] = 0.0
+        _grow(config, features, (labels == seen[1]).astype(int), weights, made, {0: seen[1]})
+    else:
+        places = np.searchsorted(seen, labels)
+        _grow(config, features, places, weights, made, dict(enumerate(seen)))
+
+
+def _grow(
+    config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, made: Numbers,
+    outputs: dict[int, Any],
+) -> None:  # fmt: skip
+    """Put the trees of a fit into `made`.
+
+    Args:
+        outputs: {number among the trees of one iteration: output}.
+    """
+    from sklearn import ensemble
+
+    kind = ensemble.HistGradientBoostingClassifier
+    if config.target == "regression":
+        kind = ensemble.HistGradientBoostingRegressor
+    limits = {"max_leaf_nodes": LEAVES, "max_depth": DEPTH, "random_state": config.seed}
+    model = kind(max_iter=iterations(config.outputs), **limits)
+    with threadpool_limits(1):  # threads of one fit wait for each other (docs/dev/findings.md)
+        model.fit(features, labels, weights)
+        some = features[:CHECKED]
+        regression = config.target == "regression"
+        wanted = model.predict(some) if regression else model.decision_function(some)
+    try:
+        for number, output in outputs.items():
+            made.first[output] = model._baseline_prediction.ravel()[number]
+            for iteration, grown in enumerate(model._predictors):
+                _put(grown[number].nodes, made, output, iteration)
+        places = list(outputs.values())
+        found = made.outputs(some)[:, places]
+        apart = np.abs(found - wanted.reshape(found.shape)).max() / np.abs(wanted).max()
+    except (AttributeError, IndexError, ValueError) as error:
+        apart = error
+    if not (isinstance(apart, float | np.floating) and apart <= CLOSE):
+        import sklearn
+
+        raise ConfigError(
+            f"fit='boosting' cannot work with scikit-learn {sklearn.__version__}, whose trees have"
+            f" another form ({apart}); expected one that was tested, 1.5 to 1.9.\n"
+            "pip install 'scikit-learn>=1.5,<2'"
+        )
+
+
+def _put(nodes: Any, made: Numbers, output: int, tree: int) -> None:
+    """Put the nodes of a tree of scikit-learn's, which no public name gives."""
+    count = len(nodes)
+    own = np.arange(count)
+    leaves = nodes["is_leaf"].astype(bool)
+    # Inputs are float32: the largest one that is not above the threshold keeps each on its side.
+    wide = nodes["num_threshold"]
+    narrow = wide.astype(np.float32)
+    narrow = np.where(narrow > wide, np.nextafter(narrow, np.float32(-np.inf)), narrow)
+    made.features[output, tree, :count] = np.where(leaves, 0, nodes["feature_idx"])
+    made.thresholds[output, tree, :count] = np.where(leaves, 0, narrow)
+    for side, name in enumerate(("left", "right")):
+        made.children[output, tree, :count, side] = np.where(leaves, own, nodes[name])
+    made.values[output, tree, :count] = np.where(leaves, nodes["value"], 0)
