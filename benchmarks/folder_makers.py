@@ -378,8 +378,10 @@ def _run_lengths(mask: Any) -> str:
     return " ".join(map(str, runs))
 
 
-def packages(folder: Path, draw: Generator) -> None:
-    """Summaries of Debian's packages, and the section of each."""
+def summaries() -> dict[str, str]:
+    """Return the section, of `SECTIONS`, of each summary of a Debian package that this machine's
+    lists have.
+    """
     listed = subprocess.run(
         ["apt-cache", "dumpavail"], capture_output=True, text=True, check=True
     ).stdout
@@ -392,7 +394,12 @@ def packages(folder: Path, draw: Generator) -> None:
             sections.setdefault(fields["Description"], section)
     if len(sections) < 8000:
         raise FileNotFoundError("apt-cache has no lists: apt-get update")
-    table = pd.DataFrame(sorted(sections.items()), columns=["summary", "section"])
+    return sections
+
+
+def packages(folder: Path, draw: Generator) -> None:
+    """Summaries of Debian's packages, and the section of each."""
+    table = pd.DataFrame(sorted(summaries().items()), columns=["summary", "section"])
     table = table.iloc[draw.permutation(len(table))[:8000]].reset_index(drop=True)
     train, test = _split(table, draw, 0.25)
     _number(train, test, "id", first=0)
