@@ -8,6 +8,7 @@ import pytest
 from scipy import special
 
 from pipeline import artifact
+from pipeline import config as configs
 from pipeline.errors import CheckpointError, ConfigError
 from pipeline.infer import inference
 from pipeline.models import architectures, presets
@@ -75,6 +76,64 @@ def test_features_that_take_long_show_how_far_they_are(linear, tmp_path, monkeyp
     shown = [line for line in lines if line.startswith("Features of")]
     assert re.fullmatch(r"Features of 16 of 80, 0:\d\d:\d\d to go", shown[0])
     assert shown[-2] == "Features of 80 of 80, 0:00:00 to go"
+
+
+# A text is eight tokens, and one of its two words says what it is.
+TEXTS = """
+import numpy as np
+from keras import layers
+from pipeline.config import Config, Data, Optimizer
+from pipeline.data.custom_readers import Rows
+from pipeline.models.published import backbone
+
+def read_texts(folder, config):
+    ids = [f"t{number}" for number in range(60)]
+    return Rows(ids, texts(ids), [f"kind {int(name[1:]) % 2}" for name in ids])
+
+def read_test(folder, config, ids, state):
+    return texts(ids)
+
+def texts(ids):
+    draw = [np.random.default_rng(int(name[1:])) for name in ids]
+    tokens = np.stack([each.integers(4, 20, 8) for each in draw]).astype(np.int32)
+    tokens[:, 3] = [2 + int(name[1:]) % 2 for name in ids]
+    return {"tokens": tokens, "mask": np.ones_like(tokens)}
+
+def mean(inputs, num_classes, batchnorm_momentum):
+    x = backbone({"token_ids": inputs["tokens"], "padding_mask": inputs["mask"]})
+    return layers.Dense(num_classes)(layers.GlobalAveragePooling1D()(x))
+
+CONFIG = Config(
+    name="texts", competition="texts", num_classes=2, batch=8, epochs=1, warmup_epochs=0,
+    folds=3, fit="linear",
+    data=Data(
+        kind="custom", custom_inputs={"tokens": ("int32", 8), "mask": ("int32", 8)},
+        label_column="label",
+    ),
+    read_training="read_texts", read_test="read_test", model="mean",
+    optimizer=Optimizer(name="adam", base_rate=1e-3, base_batch=8),
+)
+"""
+
+
+def test_texts_of_a_reader_of_ones_own_are_features_too(tmp_path, hub):
+    """Rows that it has not seen, from several inputs of whole numbers to the submission."""
+    path = tmp_path / "texts.py"
+    path.write_text(TEXTS)
+    ids = [f"t{number}" for number in range(60, 100)]
+    sample = "".join(f"{name},kind 0\n" for name in ids)
+    (tmp_path / "sample_submission.csv").write_text(f"id,label\n{sample}")
+    config = replace(configs.load(str(path)), pretrained=preset(tmp_path, "RobertaBackbone"))
+
+    training.train(config, tmp_path, tmp_path / "out", show=str)
+    loaded = artifact.load(tmp_path / "out" / "artifact")
+    inference.infer(loaded, tmp_path, tmp_path / "inferred", show=str)
+
+    given = (tmp_path / "inferred" / "submission.csv").read_text().splitlines()[1:]
+    right = [
+        line == f"{name},kind {int(name[1:]) % 2}" for name, line in zip(ids, given, strict=True)
+    ]
+    assert sum(right) >= 36
 
 
 def columns(target, outputs, rows, seed):
