@@ -89,18 +89,14 @@ def measured(subject: Subject) -> Rows:
         ]
         for name, taken in found.items()
     ]
-    title = f"{subject.title}, {subject.epochs} epochs, {subject.alone} of them of the head alone"
+    title = f"{subject.title}, {subject.epochs} epochs (fine-tuned: {subject.alone} of the head)"
+    rows_to_train = len(pd.read_csv(data / "train.csv"))
     note = (
-        f"{len(truth):,} of {len(truth) + labelled(data):,} rows are hidden, others by each seed."
-        " Minutes of this CPU, with start, compilation and inference."
+        f"{rows_to_train:,} rows in {truth.nunique()} classes to train, {len(truth):,} hidden;"
+        " others by each seed. Minutes of this CPU, start, compilation and inference counted."
     )
     columns = "variant", "hidden accuracy", "three seeds", "minutes"
     return Rows(title, columns, rows, note)
-
-
-def labelled(data: Path) -> int:
-    """Return the number of rows to train on."""
-    return len(pd.read_csv(data / "train.csv"))
 
 
 def written(subject: Subject, name: str, data: Path, truth: pd.Series, seed: int) -> Path:

@@ -110,7 +110,7 @@ CONFIG = Config(
 
 
 class Stamps:
-    """773 stamps in 12 folders.
+    """Stamps in the folders that have `LEAST` or more.
 
     Args:
         folder: gets the weights and the stamps.

@@ -174,7 +174,7 @@ CONFIG = Config(
 
 
 class Texts:
-    """3,000 summaries in ten sections.
+    """Summaries in `SECTIONS` sections of a seed, equally many in each.
 
     Args:
         folder: gets the weights and the vocabulary.
