@@ -3,11 +3,18 @@
 import sys
 import time
 
+import keras
+import numpy as np
 import pandas as pd
 import pytest
 
-from benchmarks import folders, measure
+from benchmarks import finetuning, folders, measure, weights
 from benchmarks.measure import Table
+from benchmarks.stamps import Stamps
+from benchmarks.texts import Texts
+from pipeline import config as configs
+from pipeline.config import custom_code
+from pipeline.models import weight_files
 
 
 def test_a_ratio_above_one_says_that_ours_is_faster():
@@ -107,3 +114,49 @@ def test_a_folder_has_the_same_bytes_each_time_and_no_labels_to_predict(tmp_path
     assert set(pd.read_csv(one / "test.csv").patient).isdisjoint(
         pd.read_csv(one / "train.csv").patient
     )
+
+
+@pytest.mark.parametrize("kind", [Stamps, Texts])
+def test_each_variant_of_a_fine_tuning_is_a_config(kind, tmp_path):
+    subject = object.__new__(kind)  # without its packages
+    subject.folder, truth = tmp_path, pd.Series(["games", "math"])
+    paths = [finetuning.written(subject, name, tmp_path, truth, 2) for name in finetuning.VARIANTS]
+
+    frozen, random, tuned, scratch = (configs.load(str(path)) for path in paths)
+
+    assert frozen.fit == random.fit == "linear" and not tuned.fit and not scratch.fit
+    assert frozen.pretrained == tuned.pretrained == str(tmp_path / weights.PUBLISHED)
+    assert random.pretrained == str(tmp_path / weights.RANDOM) and not scratch.pretrained
+    assert tuned.frozen_epochs == kind.alone and scratch.frozen_epochs == 0
+    assert tuned.epochs == scratch.epochs == kind.epochs and tuned.num_classes == 2
+    assert tuned.optimizer.layer_decay < 1 and scratch.optimizer.layer_decay == 1
+
+
+def test_a_text_is_split_as_bert_splits_it(tmp_path):
+    """Into the longest pieces that are known, in small letters without accents."""
+    subject = object.__new__(Texts)
+    subject.folder = tmp_path
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "font", "##s", "fon", "-"]
+    (tmp_path / "vocab.txt").write_text("\n".join(pieces))
+    (tmp_path / "train.csv").write_text(f"id,summary,label\n1,Fônts-font zzz,a\n2,{'font ' * 40},b")
+    path = finetuning.written(subject, "from scratch", tmp_path, pd.Series(["a", "b"]), 0)
+    config = configs.load(str(path))
+
+    rows = custom_code.function(config, "read_training")(tmp_path, config)
+
+    assert rows.inputs[0].tolist() == [2, 4, 5, 7, 4, 1, 3] + 17 * [0]
+    assert rows.inputs[1].tolist() == [2] + 22 * [4] + [3]
+
+
+def test_random_weights_have_the_shapes_of_published_ones(tmp_path):
+    given, path = np.ones((64, 32), np.float32), tmp_path / "given.safetensors"
+    norm = np.zeros(3, np.float32)
+    weights.write_safetensors(path, {"norm.weight": norm, "a.weight": given})
+    network = keras.Sequential([keras.Input((64,)), keras.layers.Dense(32, use_bias=False)])
+
+    drawn = weights.drawn(weights.shapes(path))
+
+    (read,) = weight_files.arrays(network, path, lambda _: "a.weight", torch=False)
+    assert np.array_equal(read, given)
+    assert drawn["a.weight"].std() == pytest.approx(0.25, rel=0.1)
+    assert drawn["a.weight"].shape == (64, 32) and drawn["norm.weight"].tolist() == [1, 1, 1]

@@ -78,7 +78,7 @@ def test_features_that_take_long_show_how_far_they_are(linear, tmp_path, monkeyp
     assert shown[-2] == "Features of 80 of 80, 0:00:00 to go"
 
 
-# A text is eight tokens, and one of its two words says what it is.
+# A text is six tokens of eight, and one of two words in it says what it is.
 TEXTS = """
 import numpy as np
 from keras import layers
@@ -97,11 +97,13 @@ def texts(ids):
     draw = [np.random.default_rng(int(name[1:])) for name in ids]
     tokens = np.stack([each.integers(4, 20, 8) for each in draw]).astype(np.int32)
     tokens[:, 3] = [2 + int(name[1:]) % 2 for name in ids]
-    return {"tokens": tokens, "mask": np.ones_like(tokens)}
+    tokens[:, 6:] = 1
+    return {"tokens": tokens, "mask": (tokens != 1).astype(np.int32)}
 
 def mean(inputs, num_classes, batchnorm_momentum):
     x = backbone({"token_ids": inputs["tokens"], "padding_mask": inputs["mask"]})
-    return layers.Dense(num_classes)(layers.GlobalAveragePooling1D()(x))
+    x = layers.GlobalAveragePooling1D()(x, mask=inputs["tokens"] != 1)
+    return layers.Dense(num_classes)(x)
 
 CONFIG = Config(
     name="texts", competition="texts", num_classes=2, batch=8, epochs=1, warmup_epochs=0,
