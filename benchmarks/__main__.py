@@ -14,7 +14,7 @@ import sys
 from collections.abc import Sequence
 
 SUBJECTS = ("feed", "jpeg", "inference", "loop", "starts")
-# 20 minutes; half an hour and keras-hub; two hours, and half an hour, with packages that they name;
+# 20 minutes; half an hour and keras-hub; two hours, and an hour, with packages that they name;
 # an NVIDIA GPU
 LONGER = ("plan", "published", "folders", "finetuning", "gpu")
 
