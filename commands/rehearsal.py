@@ -63,8 +63,8 @@ class Hosted:
     budget=f"how long a rehearsal of a folder may take on two cores, as 90s, {BUDGET} or 1h"
     f" (default {BUDGET}); it trains on less, and says on how much",
     full="train on all of a folder; a session ends after 9 hours, as on Kaggle",
-    dataset="OWNER/SLUG=DIR: a dataset that kernel-metadata.json lists, and the folder with its"
-    " files; repeat for another",
+    dataset="OWNER/SLUG=DIR: a dataset that the config or kernel-metadata.json names, and the"
+    " folder with its files; repeat for another",
     model="NAME=DIR: a model of Kaggle that the config or kernel-metadata.json names, and a folder"
     " with its files; repeat for another. Default, of the config's: the files that kagglehub"
     " downloaded here, or else random weights",

@@ -334,18 +334,18 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
     elif expect and not members:
         mounted = [of("artifact" if infers else "checkpoint")]
     for needs in project.needs if trains else ():
-        is_dataset = re.fullmatch("[^/~.][^/]*/[^/]+", needs)  # else a path of this machine
-        if not (is_dataset and any(f"{name}/".startswith(f"{needs}/") for name in listed)):
-            metadata = f"kernels/{kernel}/kernel-metadata.json"
-            edit = f'For a dataset, write "dataset_sources": ["{needs}"] into {metadata}.\n'
+        if not re.fullmatch("[^/~.][^/]*/[^/]+", needs):  # a path of this machine
             raise UsageError(
-                f"pretrained of the config begins with {needs}, which {kernel} does not mount; it"
-                f" mounts {', '.join(listed) or 'no dataset'}.\n{edit if is_dataset else ''}A path"
-                " of this machine is for trainings here. Name the model in pretrained, as"
-                " owner/model/framework/variation/version, and a rehearsal takes that folder for"
-                " it; or make it a dataset, and name that as owner/slug/path.\n"
+                f"pretrained of the config begins with {needs}, a path of this machine, which"
+                f" {kernel} cannot mount; expected a dataset, as owner/slug/path, or a model of"
+                " Kaggle, as owner/model/framework/variation/version.
+Name the model, and a"
+                " rehearsal takes that folder for it:
+"
                 "invoke dry-run --model owner/model/framework/variation/version=DIR"
             )
+        if not any(f"{name}/".startswith(f"{needs}/") for name in listed):  # nor a version of it
+            mounted.append(needs)
     mounted += listed
     networks = [*code.metadata["model_sources"], *(project.models if trains else ())]
     if trains and project.first_stage and not expect:  # a training that resumes has its weights

@@ -25,7 +25,7 @@ from deploy.errors import Denied, NotFound, SourceMissing, Unknown, Unverified, 
 from deploy.events import Note, Steps
 from deploy.journal import PUBLISH, Journal, Request, State
 from deploy.output import DATASET, FLAT, Manifest, Member, SavedProgress
-from deploy.project import INFER, Project
+from deploy.project import INFER, TRAIN, Project
 from deploy.records import Records
 from formats import checksums
 from formats.errors import writing
@@ -148,24 +148,24 @@ def require_current(
         )
 
 
-def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[list[str]]:
-    """Return the datasets that a kernel-metadata.json lists, once Kaggle shows them to this
-    account. Where it does not tell of one, a note says so.
+def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]:
+    """Return once Kaggle shows this account the datasets that a kernel-metadata.json lists, and in
+    a training those that `pretrained` names. Where it does not tell of one, a note says so.
 
     Raises:
         SourceMissing: if one is not there, or not for this account. Kaggle would start the run
             without it.
     """
     path = (project.kernels or project.root / "kernels") / kernel / "kernel-metadata.json"
-    listed: list[str] = bundle.read_metadata(path)["dataset_sources"]
-    for name in listed:
+    named = dict.fromkeys(project.needs, "pretrained of the config") if kernel == TRAIN else {}
+    named |= dict.fromkeys(bundle.read_metadata(path)["dataset_sources"], str(path))
+    for name, where in named.items():
         try:
-            _require_ready(kaggle, "/".join(name.split("/")[:2]), f"{path} mounts {name}")
+            _require_ready(kaggle, "/".join(name.split("/")[:2]), f"{where} names {name}")
         except errors.UNTOLD as error:
             if isinstance(error, Denied) and error.gate:
                 raise
             yield Note(f"Not known whether Kaggle has {name}: {str(error).splitlines()[0]}")
-    return listed
 
 
 def require_first_stage(kaggle: Kaggle, project: Project) -> None:

@@ -39,8 +39,9 @@ VALUES = {
     **dict.fromkeys(("title", "code_file"), ('".+"', "a text")),
     "dataset_sources": (
         rf'\[("{DATASET}"(, )?)*\]',
-        'a list of datasets by owner/slug, as ["keras/weights"]. Correct kernel-metadata.json; or'
-        " init_from in the config, after `invoke publish` of the training that it names",
+        'a list of datasets by owner/slug, as ["keras/weights"]. Correct kernel-metadata.json;'
+        " or in the config pretrained, or init_from, after `invoke publish` of the training that it"
+        " names",
     ),
     "model_sources": (
         rf'\[("{models.NAME}"(, )?)*\]',

@@ -220,7 +220,6 @@ def _read(application: str, source: str) -> list[list[np.ndarray]]:
             " as save_weights writes them (….weights.h5). Correct model, or the path.\n"
             "imagenet needs the internet. Turn it on for the train notebook (enable_internet, for"
             " an account whose phone is verified; invoke dry-run --internet), or mount the file:"
-            ' make a dataset of it, write "dataset_sources": ["owner/slug"] into'
-            ' kernels/train-tpu/kernel-metadata.json, and set pretrained="owner/slug/file".'
+            ' make a dataset of it, and set pretrained="owner/slug/file".'
         ) from error
     return [layer.get_weights() for layer in network.layers if layer.weights]

@@ -171,8 +171,7 @@ def missing(source: str) -> ConfigError:
         return ConfigError(
             f"pretrained={source!r} cannot work: no folder with {CONFIG}, and no .weights.h5 or"
             f" .safetensors file is there, nor in a mounted dataset. {mounts.listing(inputs)}.\n"
-            "Expected a path, owner/slug or owner/slug/path of a dataset (write it into"
-            ' "dataset_sources" of kernels/train-tpu/kernel-metadata.json), a model of Kaggle as'
+            "Expected a path, owner/slug or owner/slug/path of a dataset, a model of Kaggle as"
             " owner/model/framework/variation/version, or hf://owner/name. Correct pretrained. Of a"
             " dataset's folder a copy has to lie here, too, at the same path below this folder."
         )

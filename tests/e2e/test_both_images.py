@@ -172,9 +172,6 @@ def test_a_network_of_keras_applications_does_so_too(tmp_path):
     project, weights = copied(tmp_path), tmp_path / "weights"
     weights.mkdir()
     digest = by(TPU, project, "-c", CONVNEXT, weights)
-    path = project / "kernels/train-tpu/kernel-metadata.json"
-    mounts = {"dataset_sources": ["ann/convnext"]}
-    path.write_text(json.dumps(json.loads(path.read_text()) | mounts))
     config = write_config(tmp_path, "ann/convnext/tiny.weights.h5")
 
     manifest = rehearsed(project, config, "--dataset", f"ann/convnext={weights}")

@@ -160,8 +160,12 @@ TRAIN, INFER = "train-tpu", "infer-gpu"
         ([OWN], TRAIN, BEGUN | {"expect": RESUMED}, [CHECKPOINT, OWN], []),
         # A folder of this machine is on no Kaggle, and an inference needs none.
         ([], INFER, {"first_stage": "out"}, [ARTIFACT], []),
-        # What the training reads has to be mounted: any version of it will do.
+        # What the training reads is mounted by itself; a version that is listed will do, and a
+        # dataset that begins alike is another one.
+        ([], TRAIN, {"needs": [OWN]}, [OWN], []),
+        ([], INFER, {"needs": [OWN]}, [ARTIFACT], []),
         ([f"{OWN}/3"], TRAIN, {"needs": [OWN]}, [f"{OWN}/3"], []),
+        ([f"{OWN}-small"], TRAIN, {"needs": [OWN]}, [OWN, f"{OWN}-small"], []),
     ],
 )
 def test_what_is_handed_over_and_what_is_one_s_own_is_mounted(
@@ -177,13 +181,14 @@ def test_what_is_handed_over_and_what_is_one_s_own_is_mounted(
 @pytest.mark.parametrize(
     ("datasets", "more", "said"),
     [
-        # Else a machine would be waited for first; one that begins alike is another one.
-        ([f"{OWN}-small"], {"needs": [OWN]}, f"with {OWN}, .* it mounts {OWN}-small.\nFor a d"),
         # A folder of this machine is no dataset, though its name be that of an owner.
-        ([OWN], {"needs": [OWN.split("/")[0]]}, f"mounts {OWN}.\nA path of .*(.|\n)*--model owner"),
-        ([], {"needs": ["/home/ann/dinov3"]}, "mounts no dataset.\nA path of this machine"),
+        ([OWN], {"needs": [OWN.split("/")[0]]}, "a path of this machine(.|
+)*--model owner"),
+        ([], {"needs": ["/home/ann/dinov3"]}, "a path of this machine(.|
+)*--model owner"),
+        ([], {"needs": ["../weights"]}, "a path of this machine"),
         # A training begins with a dataset on Kaggle alone.
-        ([], {"first_stage": "runs/out/artifact"}, "(?s)owner/slug.*init_from in the config"),
+        ([], {"first_stage": "runs/out/artifact"}, "(?s)owner/slug.*in the config pretrained, or init_from"),
         # What is no list of datasets is refused with the file in which it stands.
         ("keras/weights", {}, r"(?s)(?=.*dataset_sources).*kernel-metadata\.json"),
         (["keras/../weights"], {}, r"(?s)(?=.*dataset_sources).*kernel-metadata\.json"),
