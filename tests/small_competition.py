@@ -15,6 +15,7 @@ from PIL import Image
 
 from pipeline import config as configs
 from pipeline.config import Config
+from tests.shipped import shipped
 
 CLASSES = ("10", "9", "A b", "ß")  # texts, whose sorted order is not their order as numbers
 
@@ -58,7 +59,7 @@ def tiny() -> Config:
     """Return a config for that competition which trains in a few seconds: of one layer, since that
     compiles soonest.
     """
-    digits = configs.load("digits")
+    digits = shipped("digits")
     return replace(
         digits,
         name="tiny",

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline import config as configs
+from tests.shipped import shipped
 from tests.small_competition import write_competition
 
 
@@ -16,7 +16,7 @@ def leaves(tmp_path: Path) -> Path:
     """
     network = {"model": "mlp", "model_options": {"width": 1024, "depth": 2, "dropout": 0.0}}
     names = {"name": "kinds", "competition": "four-kinds", "num_classes": 4}
-    config = replace(configs.load("digits"), epochs=1000, **names, **network)
+    config = replace(shipped("digits"), epochs=1000, **names, **network)
     (tmp_path / "kinds.py").write_text(
         f"from pipeline.config import from_json\nCONFIG = from_json({config.to_json()!r})\n"
     )

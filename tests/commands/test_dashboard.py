@@ -26,9 +26,11 @@ from localkaggle import faults
 from localkaggle.server import LocalKaggle
 from tests.faults.world import competition
 from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, push, soon
+from tests.shipped import there
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "rehearsal/digits-train-tpu/1"
+there("pipeline/configs/digits.py")
 WATCH = ("watch", "--run", RUN, "--config", "digits")
 LOSSES = (2.5, 1.5, 0.75, 0.5)
 

@@ -14,7 +14,7 @@ from deploy.bundle import Bundle, Code
 from deploy.calls import Quota
 from deploy.errors import UsageError
 from deploy.preview import Preview
-from pipeline import config as configs
+from tests.shipped import shipped
 from workbench import __main__ as command_line
 from workbench.plan import plan, plan_command
 from workbench.plan.accelerators import RUNTIMES, cost
@@ -84,7 +84,7 @@ def pushed(folder: Path, labelled: int | None, kernel: str = "train-tpu") -> Pat
     """Plan the push of a table on the pair of T4, as `push-train` does; return the plan that is
     kept for the report of its run.
     """
-    config = configs.load("breast_cancer")
+    config = shipped("breast_cancer")
     data = replace(config.data, labelled=labelled)
     config = replace(config, name="cancer", data=data, folds=5)
     path = folder / "cancer.py"

@@ -15,6 +15,7 @@ import pytest
 from commands import rehearsed_models
 from commands.project import load
 from commands.rehearsal import Hosted, default, explained, hosted_folder
+from deploy import init
 from deploy.errors import RunFailed, SourceMissing, UsageError
 from deploy.project import Project
 from localkaggle.server import LocalKaggle
@@ -32,10 +33,11 @@ MODEL = "keras/tiny/Keras/small/1"
 
 def test_a_folder_without_a_config_is_told_which_one_it_gets(capsys):
     """What it then lacks is said of that one."""
-    assert (default(""), default("my data")) == ("digits", "digits")
+    name = init.default_config(ROOT)
+    assert (default(""), default("my data")) == ("digits", name)
 
     (line,) = capsys.readouterr().out.splitlines()
-    assert "this takes digits" in line and "invoke inspect --input 'my data' --write NAME" in line
+    assert f"this takes {name}." in line and "invoke inspect --input 'my data' --write NAME" in line
 
 
 def hosted(folder: Path, budget: str = "") -> Hosted:

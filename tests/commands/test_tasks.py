@@ -29,14 +29,21 @@ from localkaggle.sessions.session import namespaces
 from tests.deploy.invoked import HANGS_AFTER, ROOT, Prompt, ended
 from tests.doors.given import copy_project
 from tests.faults.world import competition
+from tests.shipped import there
 
 TASKS = sorted(Collection.from_module(tasks).task_names)
 
 
 @pytest.fixture(scope="module")
-def prompt(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Prompt]:
-    """Return one process for commands in a copy of this project, whose records may change."""
-    with Prompt(copy_project(tmp_path_factory.mktemp("copy"))) as prompt:
+def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a copy of this project, whose records may change."""
+    return copy_project(tmp_path_factory.mktemp("copy"))
+
+
+@pytest.fixture(scope="module")
+def prompt(copy: Path) -> Iterator[Prompt]:
+    """Return one process for commands in that copy."""
+    with Prompt(copy) as prompt:
         yield prompt
 
 
@@ -88,6 +95,8 @@ ERRORS = [
 @pytest.mark.parametrize(("words", "code", "said"), ERRORS)
 def test_an_error_is_a_message_an_exit_code_and_a_json_object(prompt, words, code, said):
     """No traceback: the message says what to do, and is short."""
+    if words[-2] == "--config":
+        there(f"pipeline/configs/{words[-1]}.py")
     exit_code, shown, message = prompt(*words, "--json")
 
     told = json.loads(shown.splitlines()[-1])
@@ -164,13 +173,13 @@ def test_a_chain_without_quota_ends_with_7_and_the_time_of_the_next(prompt, loca
         (["dry-run"], "--minutes N"),
     ],
 )
-def test_a_task_ends_at_its_deadline_and_says_how_to_go_on(local, words, last):
+def test_a_task_ends_at_its_deadline_and_says_how_to_go_on(local, copy, words, last):
     """A byte now and then keeps a connection alive for ever; the system's timer ends it. In a
     process of its own: that may interrupt an import, and leave half a package.
     """
     local.faults.plan({0: "one byte a second"})
 
-    ((code, shown, _),) = ended([[*words, "--minutes", "0.03", "--json"]])
+    ((code, shown, _),) = ended([[*words, "--minutes", "0.03", "--json"]], copy)
 
     told = json.loads(shown.splitlines()[-1])["error"]
     assert code == 5 and told.startswith("This took longer than 0.03 minutes. ")

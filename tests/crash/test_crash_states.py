@@ -12,13 +12,13 @@ import numpy as np
 import pytest
 
 from pipeline import artifact
-from pipeline import config as configs
 from pipeline.data import samples
 from pipeline.data.labels import Target
 from pipeline.errors import ArtifactError, CheckpointError
 from pipeline.infer import submission
 from pipeline.train import checkpoint
 from tests.crash import disk
+from tests.shipped import shipped
 
 SAMPLED = 15  # states of each save in the default run
 CHECKPOINTS = "checkpoints"
@@ -121,7 +121,7 @@ class Artifact:
 
     def save(self, top: Path, run: str) -> None:
         """Save an artifact of that run."""
-        config = configs.load("digits")
+        config = shipped("digits")
         names = tuple(str(label) for label in range(config.num_classes))
         even = np.full((4, len(names)), 1 / len(names), np.float32)
         images = np.zeros((4, *config.data.shape), np.uint8)

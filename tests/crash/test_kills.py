@@ -15,6 +15,7 @@ from pipeline.data.labels import Target
 from pipeline.train import checkpoint, training
 from tests import forked
 from tests.e2e.test_worked_examples import FILES
+from tests.shipped import shipped
 
 IMAGES, BATCH = 800, 16  # 45 steps an epoch, 11 a call
 DYING_SECONDS = 0.4  # a life is killed within this time after its first checkpoint …
@@ -31,7 +32,7 @@ def train(folder, epochs, feed, custom="", precision="auto"):
         custom: a file of docs/custom-training.md, whose own model and optimizer are kept.
     """
     os.chdir(folder)  # where a custom log goes
-    digits = configs.load(custom or "digits")
+    digits = configs.load(custom) if custom else shipped("digits")
     config = replace(
         digits, batch=BATCH, batchnorm_batch=None, epochs=epochs, warmup_epochs=1,
         checkpoint_seconds=0, progress_seconds=0.05, feed=feed,

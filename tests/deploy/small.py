@@ -1,7 +1,6 @@
 """A small project: notebooks of plain Python that runs in seconds, and what a test does with it."""
 
 import json
-import shutil
 import subprocess
 from functools import partial
 from pathlib import Path
@@ -15,7 +14,6 @@ from deploy.project import Project
 from deploy.runs import Run
 from localkaggle.server import LocalKaggle
 from tests.deploy import steps
-from tests.deploy.invoked import ROOT
 
 HANDLE = "rehearsal/digits-train-tpu"
 QUICK = Pace(first=0.01, most=0.05, patience=60)
@@ -133,9 +131,3 @@ def ended(local: LocalKaggle, version: int = 1) -> None:
     """Wait for the end of a version of the training."""
     found = local.kernels.version(HANDLE, version)
     assert found is not None and found.done.wait(60)
-
-
-def copied(folder: Path) -> Path:
-    """Return a copy of this repository's code, in which nothing was run."""
-    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs")
-    return Path(shutil.copytree(ROOT, folder / "copy", ignore=ignored))

@@ -5,14 +5,14 @@ beside the competition of `write_competition`.
 import contextlib
 import io
 import runpy
-import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests.deploy.invoked import ROOT, Ended
+from tests.deploy.invoked import Ended
+from tests.shipped import copied
 
 FIELDS: Mapping[str, Any] = {
     "competition": "four-kinds",
@@ -99,5 +99,4 @@ def copy_project(folder: Path) -> Path:
     """Copy what a push needs of this project, and return the copy's folder: the developer's own
     records are left alone.
     """
-    ignored = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs", "benchmarks")
-    return Path(shutil.copytree(ROOT, folder / "kaggle-relay", ignore=ignored))
+    return copied(folder / "kaggle-relay", "benchmarks")

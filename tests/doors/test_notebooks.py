@@ -2,15 +2,16 @@
 
 import pytest
 
-from tests.deploy.invoked import ROOT
 from tests.doors.world import opened
+from tests.shipped import DIGITS, there
 
 pytestmark = pytest.mark.slow
 
 
 def test_images_that_a_cpu_session_decoded_are_those_of_their_files(tmp_path):
     """Where Kaggle mounts them, a training finds all of them; the same push again adopts it."""
-    text = (ROOT / "pipeline" / "configs" / "digits.py").read_text()
+    there("kernels/prepare-cpu/notebook.py")
+    text = DIGITS.read_text()
     for before, after in (
         ("height=8, width=8", 'height=66, width=66, resize="stretch"'),
         ('name="digits"', 'name="large"'),

@@ -16,6 +16,7 @@ import pytest
 
 from tests.deploy.invoked import ROOT
 from tests.doors.given import CUSTOM, pipeline, write_config
+from tests.shipped import DIGITS, there
 from tests.small_competition import CLASSES, write_competition
 
 STEPS = 44  # 8 epochs of 88 rows, 16 a step
@@ -258,6 +259,8 @@ def test_describe_prints_parameters_shapes_and_applied_numbers(monkeypatch):
         "keras.initializers.VarianceScaling.__call__", lambda self, shape, dtype: np.zeros(shape)
     )
 
+    there("pipeline/configs/cifar100_wrn.py")
+
     code, shown, _ = pipeline("describe", "--config", "cifar100_wrn", "--json")
 
     found = json.loads(shown.splitlines()[-1])
@@ -297,21 +300,21 @@ def test_describe_counts_steps_by_the_labelled_rows_of_the_config(tmp_path, fold
 # What it refuses
 
 LONG = "n" * 300
-TRAIN = "train --config digits --output out --input"
-INFER = "infer --config digits --output out --input . --artifact"
+TRAIN = f"train --config {DIGITS} --output out --input"
+INFER = f"infer --config {DIGITS} --output out --input . --artifact"
 
 
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [
-        ("describe --config digit", 2, " digits, "),
+        ("describe --config digit", 2, "there is no such config"),
         (f"{TRAIN} /nowhere", 2, "no such folder"),
         (f"{TRAIN} {__file__}", 2, "is a file. Expected a competition folder"),
         (f"{TRAIN} . --max-steps 0", 2, "--max-steps 0"),
         (f"{INFER} /nowhere", 2, "Expected one with manifest.json"),
         (f"{INFER} .", 1, "manifest.json"),
-        ("describe --config digits --images 0", 2, "--images 0"),
-        ("describe --config digits --images -5", 2, "--images -5"),
+        (f"describe --config {DIGITS} --images 0", 2, "--images 0"),
+        (f"describe --config {DIGITS} --images -5", 2, "--images -5"),
         (f"describe --config {LONG}.py", 2, "no such config"),
         (f"{TRAIN} {LONG}", 2, "no such folder"),
         (f"{INFER} {LONG}", 2, "no such fold"),

@@ -2,7 +2,6 @@
 
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -15,17 +14,16 @@ import pytest
 from deploy.client import Kaggle
 from deploy.connection import Pace
 from localkaggle.server import LocalKaggle
-from pipeline import config as configs
+from tests import shipped
 
 ROOT = Path(__file__).resolve().parents[2]
-LEFT_OUT = shutil.ignore_patterns(".*", "runs", "build", "tests", "docs", "__pycache__")
 PACE = Pace(first=0.05, most=0.4, patience=30)
 LEAST = 0.97  # what a first network reaches on the digits
 
 
 def copied(folder: Path) -> Path:
     """Copy the project, with fewer epochs of the digits, and leave the developer's own runs."""
-    project = Path(shutil.copytree(ROOT, folder / "project", ignore=LEFT_OUT))
+    project = shipped.copied(folder / "project")
     config = project / "pipeline/configs/digits.py"
     config.write_text(config.read_text().replace("epochs=40", "epochs=16"))
     return project
@@ -61,9 +59,9 @@ def given(project: Path, *words: object, **more: str) -> dict[str, Any]:
     return found
 
 
-def written(folder: Path, name: str, shipped: str = "digits", **values: Any) -> Path:
-    """Write a config like a shipped one, with another name and other values."""
-    made = {**configs.load(shipped).to_json(), "name": name, **values}
+def written(folder: Path, name: str, **values: Any) -> Path:
+    """Write a config like that of the digits, with another name and other values."""
+    made = {**shipped.shipped("digits").to_json(), "name": name, **values}
     path = folder / f"{name}.py"
     path.write_text(f"from pipeline.config import from_json\nCONFIG = from_json({made!r})\n")
     return path

@@ -6,12 +6,14 @@ import pytest
 
 from localkaggle.server import LocalKaggle
 from tests.e2e.project import copied, given
+from tests.shipped import there
 
 GRID = ("--pattern", "1", "--batch", "64", "--epochs", "2")
 
 
 @pytest.mark.slow
 def test_cells_of_both_machines_come_on_one_page_and_none_is_measured_twice(tmp_path):
+    there("kernels/bench/notebook.py")
     project = copied(tmp_path)
     with LocalKaggle(tmp_path / "kaggle", competitions=["digits"], offline=True) as local:
 

@@ -15,6 +15,7 @@ from pipeline import config as configs
 from pipeline.config import Optimizer
 from pipeline.models.families import FAMILIES, KNOWN, ONE_IMAGE_HAS
 from tests.e2e.project import ROOT, copied, variables
+from tests.shipped import shipped
 from workbench import image_check, image_environments
 from workbench.image_environments import GPU, TPU
 
@@ -114,7 +115,7 @@ def write_config(folder: Path, source: str) -> Path:
             code = code.replace(old, new)
         path.write_text(code)
         return path
-    digits = configs.load("digits")
+    digits = shipped("digits")
     network = "convnext_tiny" if source.endswith(".h5") else "published"
     value = replace(
         digits,

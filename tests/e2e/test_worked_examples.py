@@ -5,6 +5,7 @@ import re
 import pytest
 
 from tests.e2e.project import ROOT, copied, given
+from tests.shipped import there
 
 PAGE = (ROOT / "docs/custom-training.md").read_text(encoding="utf-8")
 FILES = dict(re.findall(r"```python\n# pipeline/configs/(\w+)\.py\n(.*?)```", PAGE, re.DOTALL))
@@ -17,6 +18,7 @@ LEAST = {"cells": 0.85, "reviews": 0.9, "digits_csv": 0.97, "orders": 0.85}
 @pytest.mark.parametrize("config", LEAST)
 def test_an_example_learns_what_its_page_is_about(config, tmp_path):
     """Segmentation by Dice, texts, pixels and several inputs by accuracy, on hidden rows."""
+    there(f"pipeline/configs/{config}.py")
     score = given(copied(tmp_path), "invoke", "dry-run", "--config", config)["score"]
 
     assert score >= LEAST[config]

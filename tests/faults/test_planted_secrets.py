@@ -19,7 +19,8 @@ from deploy import secrets
 from localkaggle.faults import instead
 from localkaggle.server import USER, LocalKaggle
 from tests.faults.matrix import CALLS
-from tests.faults.world import ROOT, competition
+from tests.faults.world import competition
+from tests.shipped import DIGITS, copied
 
 PULLED = "digits-train-tpu-v1"
 FRAGMENT = 12  # characters; a part of a secret of this length counts as the secret
@@ -102,8 +103,7 @@ def planted(tmp_path_factory, seed):
     """
     texts = {place: text for place, (text, _) in drawn(seed).items()}
     folder = tmp_path_factory.mktemp("planted")
-    left_out = shutil.ignore_patterns(".*", "__pycache__", "runs", "build", "tests", "docs")
-    project = shutil.copytree(ROOT, folder / "project", ignore=left_out)
+    project = copied(folder / "project")
     environment, printed, hosted = dict(os.environ), {}, [competition()]
 
     def run(name, *words, given=""):
@@ -171,7 +171,7 @@ def plant(project, texts):
 
 def clean(project, telling):
     """Remove them, and write a notebook that prints these when it runs, and holds them encoded."""
-    shutil.copy(ROOT / "pipeline/configs/digits.py", project / "pipeline/configs/digits.py")
+    shutil.copy(DIGITS, project / "pipeline/configs/digits.py")
     hidden = [text.encode().hex() for text in telling]
     (project / "kernels" / "train-tpu" / "notebook.py").write_text(TELLING.format(hidden=hidden))
 

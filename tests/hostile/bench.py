@@ -13,10 +13,10 @@ from pathlib import Path
 from unittest.mock import patch
 
 from localkaggle.competitions import EMBEDDED
-from pipeline import config as configs
 from pipeline.config import Config, custom_code
 from tests.hostile import judge
 from tests.hostile.judge import Fits, Said
+from tests.shipped import shipped
 
 Files = dict[str, bytes]
 SAMPLE = "sample_submission.csv"
@@ -75,7 +75,7 @@ def cut(slug: str) -> Mapping[str, bytes]:
 
 def config_of(name: str, *, epochs: int) -> Config:
     """Return the config of that name, changed so that training takes a second or two."""
-    own = configs.load(name)
+    own = shipped(name)
     return replace(
         own,
         epochs=epochs,

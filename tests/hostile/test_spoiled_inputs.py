@@ -42,7 +42,7 @@ FIELDS = {
     ],
 }
 FILE = """from dataclasses import replace
-from pipeline.configs.digits import CONFIG as digits
+from tests.configs.digits import CONFIG as digits
 CONFIG = {}
 """
 

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline import config as configs
 from pipeline.data import dataset
 from pipeline.models import architectures
 from pipeline.train import checkpoint, learning_rate
@@ -15,6 +14,7 @@ from pipeline.train.loop import Loop
 from pipeline.train.session import Session
 from tests.numerics import plain_training
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
+from tests.shipped import shipped
 
 IMAGES, BATCH, GROUP = 1010, 64, 8  # an epoch does not end with a step
 SAME = ("data", "precision", "devices", "code", "pretrained")
@@ -23,7 +23,7 @@ ORIGIN = {"config": {"name": "moved"}, **dict.fromkeys(SAME, "")}
 
 def settings(name, **change):
     """Return a config with everything in it that could depend on the number of devices."""
-    digits = configs.load("digits")
+    digits = shipped("digits")
     optimizer = {"sgd": {"base_rate": 0.01}, "adamw": {"weight_decay": 0.01}}[name]
     return replace(
         digits, name="moved", batch=BATCH, batchnorm_batch=GROUP, epochs=8, warmup_epochs=1,

@@ -7,7 +7,6 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline import config as configs
 from pipeline.augment.augmentation import Augmentation
 from pipeline.data.dataset import Batches
 from pipeline.models import architectures
@@ -16,6 +15,7 @@ from pipeline.train import learning_rate
 from pipeline.train.step import Batch, TrainStep
 from tests.numerics import plain_training
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
+from tests.shipped import shipped
 
 BATCH, GROUP, STEPS, ROWS = 32, 8, 50, 96
 OPTIMIZERS = {
@@ -41,7 +41,7 @@ def float64(monkeypatch):
 
 def settings(name):
     """Return a config in which images are moved and mirrored, and groups are parts of a batch."""
-    digits = configs.load("digits")
+    digits = shipped("digits")
     return replace(
         digits, batch=BATCH, batchnorm_batch=GROUP, model="plain", model_options={}, epochs=20,
         warmup_epochs=2, data=replace(digits.data, crop_padding=1, flip=True),

@@ -13,12 +13,12 @@ import keras
 import numpy as np
 import pytest
 
-from pipeline import config as configs
 from pipeline.config.rehearsal import with_changes
 from pipeline.models import architectures
 from pipeline.runtime import replicas
 from pipeline.train import learning_rate
 from pipeline.train.step import Batch, TrainStep
+from tests.shipped import shipped
 from workbench.rehearse import short_run
 
 ROWS, TESTS, BUDGET = 20_000, 2_000, 120.0
@@ -42,7 +42,7 @@ CONFIGS = {
 
 def tpu(data, **more):
     """Return a config for a TPU; no array of it depends on the size of the images."""
-    digits = configs.load("digits")
+    digits = shipped("digits")
     return replace(
         digits,
         data=replace(digits.data, height=64, width=64, resize="stretch", **data),

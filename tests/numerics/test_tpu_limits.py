@@ -7,6 +7,7 @@ import pytest
 
 from pipeline import config as configs
 from pipeline.config import config_files
+from tests.shipped import shipped
 from workbench.plan import compiled_step
 from workbench.plan.accelerators import RUNTIMES, V5E
 
@@ -38,7 +39,7 @@ def test_a_step_of_a_shipped_config_fits_into_a_core(name):
 
 def test_groups_of_batchnorm_and_images_on_the_cores_cost_no_waiting():
     """Cores wait for each other as often as with one group each, and gather no images."""
-    digits = configs.load("digits")
+    digits = shipped("digits")
     optimizer = replace(digits.optimizer, base_batch=1024)
     single = replace(digits, optimizer=optimizer, batch=1024, batchnorm_batch=128)
     grouped = replace(single, batchnorm_batch=64)

@@ -28,7 +28,7 @@ MOVES = 13, 30  # steps, within the second epoch and the fourth
 # No function of it has a corner, at which a last bit becomes a jump.
 CONFIG = """from dataclasses import replace
 import keras
-from pipeline.configs.digits import CONFIG as digits
+from tests.configs.digits import CONFIG as digits
 
 def smooth(images, num_classes, batchnorm_momentum):
     x = keras.layers.Flatten(name="flat")(images)

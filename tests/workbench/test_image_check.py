@@ -14,6 +14,7 @@ from pipeline import config as configs
 from pipeline.errors import ConfigError
 from pipeline.models.families import MEASURED
 from tests.doors.given import write_config
+from tests.shipped import shipped
 from workbench import image_check, image_environments
 from workbench.image_environments import GPU, IMAGES, TPU
 
@@ -190,7 +191,7 @@ def published(folder: Path, kind: str) -> configs.Config:
     value = {"class_name": kind, "registered_name": f"keras_hub>{kind}", "config": {}}
     (folder / "preset" / "config.json").write_text(json.dumps(value))
     network = {"model": "published", "model_options": {}}
-    return replace(configs.load("digits"), **network, pretrained=str(folder / "preset"))
+    return replace(shipped("digits"), **network, pretrained=str(folder / "preset"))
 
 
 def test_the_table_refuses_a_network_that_one_image_has(tmp_path):
@@ -226,4 +227,4 @@ def test_only_a_model_on_a_library_whose_versions_differ_is_compared(tmp_path, c
 
     assert image_check.concerns(configs.load(str(path))) == asked
     assert image_check.concerns(published(tmp_path, "ViTBackbone"))
-    assert not image_check.concerns(configs.load("digits_mobilenet"))
+    assert not image_check.concerns(shipped("digits_mobilenet"))

@@ -10,10 +10,10 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline import config as configs
 from pipeline.config import Baseline
 from pipeline.config.config_files import load
 from pipeline.evaluate import held_out_rows
+from tests.shipped import shipped
 from tests.workbench.inspect.test_inspection import IN_FOLDERS, put
 from workbench.__main__ import main
 from workbench.inspect import config_file, proposal
@@ -118,7 +118,7 @@ def test_a_config_without_a_floor_gets_one_with_the_import_that_it_needs():
         "from pipeline.config import Config, Data\n\nCONFIG = Config(\n    name='a',  # mine\n)\n"
     )
 
-    before = replace(configs.load("digits"), baseline=None)
+    before = replace(shipped("digits"), baseline=None)
 
     new = config_file.edited(text, before, {"metric": "rmsle", "baseline": baseline})
 
@@ -156,7 +156,7 @@ def test_a_config_that_is_made_in_another_way_is_left_alone(prices, written, tmp
 
 def test_scores_of_two_metrics_are_not_set_side_by_side():
     """One line says how to renew the baseline."""
-    line = held_out_rows.differing(replace(configs.load("diabetes"), metric="mae"))
+    line = held_out_rows.differing(replace(shipped("diabetes"), metric="mae"))
 
     assert "baseline is in rmse" in line and "metric is mae" in line
     assert line.endswith("invoke inspect --input DIR --metric mae --write diabetes")

@@ -7,12 +7,12 @@ import pandas as pd
 import pytest
 
 from localkaggle import competitions
-from pipeline import config as configs
 from pipeline.config import Config
 from pipeline.data import dataset
 from pipeline.data.dataset import read_test
 from pipeline.errors import ConfigError
 from tests.pipeline.handmade import with_data
+from tests.shipped import shipped
 from workbench.rehearse.hidden_test import HiddenTest
 
 
@@ -20,7 +20,7 @@ from workbench.rehearse.hidden_test import HiddenTest
 def orders(tmp_path: Path) -> tuple[Config, Path]:
     """Return the config of a picture and columns, whose reader is its own, and a folder for it."""
     competitions.EMBEDDED["orders"]().write(tmp_path / "orders")
-    return configs.load("orders"), tmp_path / "orders"
+    return shipped("orders"), tmp_path / "orders"
 
 
 def test_a_reader_finds_its_tables_separated_as_they_are_in_the_folder(orders, tmp_path):

@@ -8,11 +8,11 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from pipeline import config as configs
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError
 from pipeline.train import learning_rate, training
+from tests.shipped import shipped
 from workbench import loss_curves, scale_check
 from workbench.__main__ import main
 from workbench.loss_curves import Compared
@@ -87,7 +87,7 @@ GOOD, BAD = Compared(0.5, 9, 1.0, 1.0), Compared(40.0, 9, math.inf, 1.0)
     ],
 )
 def test_a_check_passes_only_if_it_could_have_failed_and_says_what_follows(scaled, unscaled, said):
-    digits = configs.load("digits")
+    digits = shipped("digits")
     optimizer = replace(digits.optimizer, name="sgd", base_batch=32)
     config = replace(digits, batch=256, optimizer=optimizer)
 
@@ -101,14 +101,14 @@ def test_a_check_passes_only_if_it_could_have_failed_and_says_what_follows(scale
 
 def test_a_config_is_checked_at_the_batch_that_it_scales_to():
     """One that scales nothing at 8 times."""
-    sgd = configs.load("digits_sgd")  # tuned at 8
+    sgd = shipped("digits_sgd")  # tuned at 8
 
     assert [scale_check.times(replace(sgd, batch=batch)) for batch in (32, 20, 8)] == [4, 2, 8]
 
 
 @pytest.mark.parametrize("name", ["sgd", "adamw"])
 def test_the_unscaled_arm_has_the_numbers_of_the_base_arm_at_the_large_batch(name):
-    digits = configs.load("digits")
+    digits = shipped("digits")
     more = {"name": name, "base_batch": 32, "ema_momentum": 0.99, "weight_decay": 1e-3}
     config = replace(digits, optimizer=replace(digits.optimizer, **more), folds=5, micro_batch=8)
     asked = replace(config, batch=256, batchnorm_batch=None)

@@ -17,9 +17,10 @@ from slugify import slugify
 
 from deploy import bundle, gate
 from deploy.errors import UsageError
-from deploy.project import PAIR, Project
+from deploy.project import KERNELS, PAIR, Project
 from tests.deploy.invoked import ROOT
 from tests.deploy.small import commit
+from tests.shipped import DIGITS, there
 
 ARTIFACT, CHECKPOINT, OWN = "ann/digits-artifact", "ann/digits-checkpoint", "keras/weights"
 BEGUN = {"first_stage": f"{ARTIFACT}/2"}
@@ -188,7 +189,11 @@ def test_what_is_handed_over_and_what_is_one_s_own_is_mounted(
 )*--model owner"),
         ([], {"needs": ["../weights"]}, "a path of this machine"),
         # A training begins with a dataset on Kaggle alone.
-        ([], {"first_stage": "runs/out/artifact"}, "(?s)owner/slug.*in the config pretrained, or init_from"),
+        (
+            [],
+            {"first_stage": "runs/out/artifact"},
+            "(?s)owner/slug.*in the config pretrained, or init_from",
+        ),
         # What is no list of datasets is refused with the file in which it stands.
         ("keras/weights", {}, r"(?s)(?=.*dataset_sources).*kernel-metadata\.json"),
         (["keras/../weights"], {}, r"(?s)(?=.*dataset_sources).*kernel-metadata\.json"),
@@ -301,10 +306,11 @@ def test_an_import_that_would_fail_on_kaggle_is_refused_at_home(root, text, mess
         build(root, config="mine")
 
 
-@pytest.mark.parametrize("kernel", ["train-tpu", "infer-gpu", "prepare-cpu", "bench"])
+@pytest.mark.parametrize("kernel", KERNELS)
 def test_all_that_a_bundle_imports_of_this_project_is_in_it(kernel, tmp_path):
     """A module that stays at home would be missed in the middle of a session."""
-    made = build(ROOT, kernel, builds=tmp_path)
+    there(f"kernels/{kernel}/notebook.py")
+    made = build(ROOT, kernel, builds=tmp_path, config=str(DIGITS))
     files, own = written(made), [text for text in sources(made) if "from pipeline" in text]
     modules = [text for name, text in files.items() if name.endswith(".py")]
 
@@ -313,8 +319,8 @@ def test_all_that_a_bundle_imports_of_this_project_is_in_it(kernel, tmp_path):
             if isinstance(node, ast.ImportFrom) and node.module and not node.level:
                 place = node.module.replace(".", "/")
                 ours = place.split("/")[0] in ("formats", "pipeline", "workbench", "deploy")
-                there = {f"{place}.py", f"{place}/__init__.py"} & files.keys()
-                assert there or not ours, f"{node.module} is not in the bundle"
+                found = {f"{place}.py", f"{place}/__init__.py"} & files.keys()
+                assert found or not ours, f"{node.module} is not in the bundle"
 
 
 KEY = "0123456789abcdef" * 2

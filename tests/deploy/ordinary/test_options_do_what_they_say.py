@@ -19,8 +19,8 @@ from commands import console
 from deploy import auth
 from deploy.journal import PUSH, Journal, Request, State
 from tests.deploy import invoked
-from tests.deploy.small import copied
 from tests.faults.world import competition
+from tests.shipped import DIGITS, copied, there
 
 # relay.toml names another config, or none, and then it is digits.
 CONFIG, RUN = "diabetes", "rehearsal/diabetes-infer-gpu/3"
@@ -52,7 +52,8 @@ PARSER = Parser(contexts=list(TASKS.values()))
 @pytest.fixture(scope="module")
 def copy(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return a copy of the project, which has no journal."""
-    return copied(tmp_path_factory.mktemp("options"))
+    there(f"pipeline/configs/{CONFIG}.py")
+    return copied(tmp_path_factory.mktemp("options") / "copy")
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +92,7 @@ def test_a_push_asks_for_credentials_and_for_yes_before_all_else(prompt, tmp_pat
     images that can be prepared, and a function of its own, which is checked before a push.
     """
     large, mine = tmp_path / "large.py", "def mine(labels, outputs):\n    return outputs.sum(1)\n"
-    text = (invoked.ROOT / "pipeline" / "configs" / "digits.py").read_text()
+    text = DIGITS.read_text()
     text = text.replace('"digits"', '"large"').replace("height=8, width=8", "height=96, width=96")
     large.write_text(text.replace("    epochs=", '    loss="mine",\n    epochs=') + f"\n\n{mine}")
     pushes = [words.format(large=large) for words in PUSHES]

@@ -1,5 +1,6 @@
 """A competition is begun: its folder is inspected, its rules are accepted, the tasks know it."""
 
+import shutil
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ from deploy import init
 from deploy.errors import UsageError
 from localkaggle.competitions import Competition, accuracy
 from pipeline.config import Config, config_files, load
+from tests.shipped import DIGITS
 from tests.small_competition import write_competition
 from workbench.inspect import command, config_file
 from workbench.options import INSPECT
@@ -25,8 +27,7 @@ def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     root = tmp_path / "project"
     folder = root / "pipeline" / "configs"
     folder.mkdir(parents=True)
-    for path in config_files.CONFIGS.glob("digits*.py"):
-        (folder / path.name).write_bytes(path.read_bytes())
+    shutil.copy(DIGITS, folder)
     monkeypatch.setattr(config_files, "CONFIGS", folder)
     monkeypatch.setattr(pipeline.configs, "__path__", [str(folder)])
     before = set(sys.modules)

@@ -12,7 +12,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image, ImageEnhance, ImageOps
 
-from pipeline import config as configs
 from pipeline.augment import rand_augment
 from pipeline.augment.augmentation import CHANGES, Augmentation
 from pipeline.config import Data
@@ -24,8 +23,9 @@ from pipeline.infer.views import views as views_of
 from pipeline.train.step import Examples, TrainStep
 from tests.pipeline.handmade import with_data
 from tests.pipeline.rounding import EPS
+from tests.shipped import shipped
 
-DIGITS = configs.load("digits")
+DIGITS = shipped("digits")
 RANDOM = np.random.default_rng(0)
 
 

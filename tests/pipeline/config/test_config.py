@@ -11,9 +11,11 @@ import pipeline.configs
 from pipeline.config import Baseline, Config, Data, Optimizer, config_files, from_json, load
 from pipeline.config.config_files import CONFIGS
 from pipeline.errors import ConfigError
+from tests.shipped import DIGITS as DIGITS_FILE
+from tests.shipped import shipped
 
 pytestmark = pytest.mark.quick
-DIGITS = load("digits")
+DIGITS = shipped("digits")
 NAMES = sorted(path.stem for path in CONFIGS.glob("[a-z]*.py"))
 
 UNUSUAL = replace(
@@ -184,7 +186,7 @@ def test_a_config_cannot_be_changed():
         DIGITS.model_options["width"] = 7  # type: ignore[index]
 
 
-SHIPPED = (CONFIGS / "digits.py").read_text()
+SHIPPED = DIGITS_FILE.read_text()
 
 
 def test_a_config_is_loaded_from_a_path(tmp_path: Path):

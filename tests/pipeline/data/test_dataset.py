@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from PIL import Image
 
-from pipeline import config as configs
 from pipeline.config import Config, Data
 from pipeline.data import dataset, image_arrays, image_files
 from pipeline.data.dataset import read_test
@@ -20,6 +19,7 @@ from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, DataError
 from pipeline.runtime import devices
 from tests.pipeline.handmade import with_data
+from tests.shipped import shipped
 from tests.small_competition import CLASSES, write_competition
 
 sizes = st.integers(1, 60)
@@ -186,7 +186,7 @@ def test_files_that_a_system_hides_are_no_images(competition, tiny):
 @pytest.mark.parametrize("value", ["", "x", "256"])
 def test_a_pixel_that_is_no_level_costs_one_row(tmp_path, value):
     """As an image file that cannot be decoded."""
-    config = with_data(configs.load("digits_csv"), height=2, width=2)
+    config = with_data(shipped("digits_csv"), height=2, width=2)
     rows = f"1,2,3,4\n5,{value},7,8\n9,10,11,12\n"
     (tmp_path / "test.csv").write_text(f"pixel0,pixel1,pixel2,pixel3\n{rows}")
     (tmp_path / "sample_submission.csv").write_text("ImageId,Label\n1,0\n2,0\n3,0\n")

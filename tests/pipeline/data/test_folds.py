@@ -20,7 +20,6 @@ from PIL import Image
 
 from formats import checksums
 from pipeline import artifact
-from pipeline import config as configs
 from pipeline.config import Config
 from pipeline.data import dataset, duplicates, folds
 from pipeline.data.dataset import Examples, read_test
@@ -32,9 +31,10 @@ from pipeline.models import architectures, weight_names
 from pipeline.train import training
 from tests.pipeline import rounding
 from tests.pipeline.handmade import with_data
+from tests.shipped import shipped
 from tests.small_competition import write_competition
 
-DIGITS = configs.load("digits")
+DIGITS = shipped("digits")
 COPIES, PATIENTS = {"group_duplicates": True}, {"group_column": "patient"}
 seeds = st.integers(0, 2**32 - 1)
 

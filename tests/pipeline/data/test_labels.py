@@ -13,15 +13,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from pipeline import config as configs
 from pipeline.config import Config
 from pipeline.data import labels as target
 from pipeline.data.labels import Target
 from pipeline.errors import DataError
 from tests.pipeline.handmade import with_data
 from tests.pipeline.rounding import EPS
+from tests.shipped import shipped
 
-DIGITS = configs.load("digits")
+DIGITS = shipped("digits")
 TABLE = Path("train.csv")
 
 logits = arrays.arrays(

@@ -12,12 +12,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from pipeline import config as configs
 from pipeline.config import Data
 from pipeline.data import csv_files, dataset, table_features
 from pipeline.data.table_features import Encoding
 from pipeline.errors import ConfigError, DataError
 from tests.pipeline.rounding import EPS
+from tests.shipped import shipped
 
 TABLE = Path("train.csv")
 PEOPLE = Data(
@@ -114,7 +114,7 @@ def test_a_test_table_may_have_the_columns_of_groups_and_weights(tmp_path):
     (tmp_path / "sample_submission.csv").write_text("id,label\nx,0\n")
     data = replace(IMAGES, id_column="id", group_column="patient", weight_column="sure")
 
-    test = dataset.read_test(tmp_path, replace(configs.load("digits_csv"), data=data))
+    test = dataset.read_test(tmp_path, replace(shipped("digits_csv"), data=data))
 
     assert test.inputs(np.array([0])).ravel().tolist() == [0, 1, 2, 3, 4, 5]
 

@@ -11,7 +11,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline import artifact
-from pipeline import config as configs
 from pipeline.__main__ import main
 from pipeline.config import Baseline
 from pipeline.data.dataset import Examples
@@ -19,6 +18,7 @@ from pipeline.data.labels import Target
 from pipeline.evaluate import held_out_rows, metrics
 from pipeline.evaluate.held_out_rows import HeldOutRows
 from pipeline.train import training
+from tests.shipped import shipped
 from workbench.report import report
 
 BASELINE = Baseline(model="a forest", metric="accuracy", score=0.8, error=0.02, rows=400)
@@ -67,7 +67,7 @@ def test_the_rows_that_it_is_most_wrong_about_are_kept_with_their_pictures(tmp_p
     found = np.where(labels[:, None] == [0, 1], sure[:, None], 1 - sure[:, None])
     images = np.arange(5, dtype=np.uint8)[:, None, None, None] * np.ones((1, 8, 6, 3), np.uint8)
     examples = Examples(tuple("abcde"), images, labels, Target("classes", ("x", "y")))
-    config = configs.load("digits")
+    config = shipped("digits")
 
     held_out_rows.write(HeldOutRows(config, examples, pairs, found), tmp_path)
 
@@ -91,7 +91,7 @@ def compared(right, baseline=BASELINE, rows=100, metric="accuracy") -> tuple[dic
     found = np.eye(2, dtype=np.float32)[np.where(np.arange(rows) < right, labels, 1 - labels)]
     ids, target = tuple(map(str, range(rows))), Target("classes", ("a", "b"))
     examples = Examples(ids, np.zeros((rows, 1)), labels, target)
-    config = replace(configs.load("digits"), num_classes=2, baseline=baseline, metric=metric)
+    config = replace(shipped("digits"), num_classes=2, baseline=baseline, metric=metric)
     lines: list[str] = []
     held_out = HeldOutRows(config, examples, [(np.arange(0), np.arange(rows))], found)
     part = held_out_rows.compare(held_out, lines.append)

@@ -16,9 +16,10 @@ from pipeline.data.labels import Target
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import losses
 from tests.pipeline.rounding import EPS
+from tests.shipped import shipped
 from tests.small_competition import write_competition
 
-DIGITS = configs.load("digits")
+DIGITS = shipped("digits")
 WIDTH, ROWS = 10, 6
 DRAW = np.random.default_rng(0)
 LOGITS = DRAW.standard_normal((ROWS, WIDTH), np.float32)

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipeline import config as configs
 from pipeline.data import samples
 from pipeline.data.labels import Target
 from pipeline.errors import SubmissionError
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
 from pipeline.infer.submission import Form
+from tests.shipped import shipped
 from workbench.rehearse import scoring
 
 IDS = ("001", "NA", "c,d", "ü", "1e5")
@@ -194,7 +194,7 @@ PRICE = Target("regression", ("price",), (0.0,), (1.0,))
 POINT = Target("regression", ("x", "y"), (0.0, 0.0), (1.0, 1.0))
 FATE = Target("classes", ("dead", "recovered"))
 GRADE = Target("ordinal", ("0", "1", "2"))
-DIGITS = configs.load("digits")
+DIGITS = shipped("digits")
 
 
 def form(target: Target, metric: str, sample: Path, *more) -> Form:

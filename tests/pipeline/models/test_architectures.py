@@ -13,9 +13,10 @@ from pipeline import config as configs
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
 from tests.pipeline.handmade import without_numbers
+from tests.shipped import shipped
 
-DIGITS = configs.load("digits")
-WRN = configs.load("cifar100_wrn")
+DIGITS = shipped("digits")
+WRN = shipped("cifar100_wrn")
 TOO_SMALL = replace(DIGITS.data, height=1, width=1)
 SMALL_WRN = replace(WRN, model_options={"k": 1, "n": 1, "kernel_size": 3}, num_classes=7)
 STRIDED = replace(
@@ -26,7 +27,7 @@ STRIDED = replace(
 )
 
 
-TABULAR = replace(configs.load("diabetes"), model="tabular", model_options={"width": 8})
+TABULAR = replace(shipped("diabetes"), model="tabular", model_options={"width": 8})
 
 
 @pytest.mark.parametrize(

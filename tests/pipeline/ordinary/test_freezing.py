@@ -9,7 +9,6 @@ import pytest
 from keras import layers
 
 from pipeline import artifact
-from pipeline import config as configs
 from pipeline.config import Data, Optimizer
 from pipeline.errors import ConfigError
 from pipeline.models import architectures, weight_names
@@ -19,6 +18,7 @@ from pipeline.train import checkpoint, custom_check, learning_rate, training
 from pipeline.train.session import Session
 from pipeline.train.step import Batch, TrainStep
 from tests.pipeline.rounding import EPS
+from tests.shipped import shipped
 from workbench.plan import compiled_step
 
 FROZEN = '''
@@ -77,7 +77,7 @@ def pretrained(monkeypatch):
     sgd = Optimizer(name="sgd", base_rate=0.1, momentum=0.0, base_batch=8, clip_norm=1e-3)
     data, batches = Data(height=32, width=32, channels=3), {"batch": 8, "batchnorm_batch": 8}
     options = {"backbone_rate": 0.0}
-    config = replace(configs.load("digits_mobilenet"), data=data, warmup_epochs=0, **batches)
+    config = replace(shipped("digits_mobilenet"), data=data, warmup_epochs=0, **batches)
     return replace(config, model="network", optimizer=sgd, model_options=options)
 
 

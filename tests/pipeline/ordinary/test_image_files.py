@@ -9,7 +9,6 @@ import pytest
 from PIL import Image
 
 from pipeline import artifact as artifact_module
-from pipeline import config as configs
 from pipeline.artifact import Artifact
 from pipeline.config import Config, Data
 from pipeline.data import dataset, image_arrays, image_decoding
@@ -18,6 +17,7 @@ from pipeline.errors import ArtifactError, DataError
 from pipeline.infer import check, inference
 from pipeline.train import training
 from tests.pipeline.handmade import with_data
+from tests.shipped import shipped
 from workbench.inspect import inspection
 
 LABELS = ("cat", "dog")
@@ -29,7 +29,7 @@ def settings(**data: object) -> Config:
     short = {"batch": 8, "epochs": 1, "warmup_epochs": 0, "batchnorm_batch": None, "views": 1}
     layout = Data(**{"height": 8, "width": 8, "channels": 1, **data})
     named = {"name": "files", "num_classes": 2, "data": layout, "progress_seconds": 0}
-    return replace(configs.load("digits"), **small, **short, **named)
+    return replace(shipped("digits"), **small, **short, **named)
 
 
 @pytest.fixture(scope="module")

@@ -8,15 +8,15 @@ import jax
 import keras
 import pytest
 
-from pipeline import config as configs
 from pipeline.models import architectures
 from pipeline.train import learning_rate
 from pipeline.train.step import TrainStep
+from tests.shipped import shipped
 from workbench.plan import compiled_step
 from workbench.plan.accelerators import RUNTIMES
 
-IMAGES = replace(configs.load("digits"), batch=16, batchnorm_batch=8)
-TABLE = configs.load("breast_cancer")
+IMAGES = replace(shipped("digits"), batch=16, batchnorm_batch=8)
+TABLE = shipped("breast_cancer")
 PRODUCT = r"(?:dot_general|convolution)\b.*?precision = \[(?:#stablehlo<precision )?(\w+)"
 
 

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from deploy.chain import Result
 from deploy.competition import Submission
 from deploy.runs import Run
-from pipeline import config as configs
 from pipeline.data import csv_files, dataset, samples, table_features
 from pipeline.data.dataset import read_test
 from pipeline.errors import DataError
 from pipeline.infer import submission
 from tests.pipeline.handmade import with_data
+from tests.shipped import shipped
 from workbench.inspect import inspection, proposal
 from workbench.rehearse.hidden_test import HiddenTest
 
@@ -135,7 +135,7 @@ def test_a_table_as_other_programs_write_it_is_read(tmp_path, content, rows):
 
 
 LAYOUT = with_data(
-    configs.load("breast_cancer"),
+    shipped("breast_cancer"),
     label_column="label",
     numeric_columns=("size", "age", "count"),
     categorical_columns=("port", "code", "sure"),
@@ -214,7 +214,7 @@ def test_a_parquet_folder_is_rehearsed(voyage, tmp_path):
 
 def test_a_parquet_table_holds_pixels_too_and_a_file_of_its_name_that_is_none_is_refused(tmp_path):
     pytest.importorskip("pyarrow", reason="pip install -e '.[parquet]'")
-    data, path = replace(configs.load("digits_csv").data, height=2, width=2), tmp_path / "x.parquet"
+    data, path = replace(shipped("digits_csv").data, height=2, width=2), tmp_path / "x.parquet"
     pd.DataFrame({"label": ["a"], **{f"p{n}": [n] for n in range(4)}}).to_parquet(path)
     assert table_features.pixels(path, data, ("label",))[0].ravel().tolist() == [0, 1, 2, 3]
 

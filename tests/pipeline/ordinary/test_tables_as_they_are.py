@@ -10,7 +10,6 @@ import pandas as pd
 import pytest
 
 from pipeline import artifact
-from pipeline import config as configs
 from pipeline.__main__ import main as model_side
 from pipeline.config import Baseline, Config, Data
 from pipeline.data import dataset, table_features
@@ -19,6 +18,7 @@ from pipeline.errors import ConfigError
 from pipeline.infer import inference
 from pipeline.train import progress_log, training
 from tests.pipeline.handmade import with_data
+from tests.shipped import shipped
 from workbench.__main__ import main
 from workbench.report import report
 
@@ -54,7 +54,7 @@ def diamonds(tmp_path_factory) -> tuple[Path, Path, Config, list[str]]:
         model="HistGradientBoosting", metric="rmse", score=900, error=90, rows=STONES
     )
     named = {"name": "stones", "competition": "stones", "metric": "rmsle"}
-    config = replace(configs.load("diabetes"), data=data, baseline=baseline, **model, **named)
+    config = replace(shipped("diabetes"), data=data, baseline=baseline, **model, **named)
     lines: list[str] = []
     training.train(config, folder, folder / "out", show=lines.append)
     return folder, folder / "out", config, lines

@@ -11,23 +11,24 @@ import pipeline.configs
 from localkaggle import competitions
 from pipeline import config as configs
 from pipeline.config import config_files, custom_code
-from pipeline.configs import orders
 from pipeline.data import dataset
 from pipeline.errors import CheckpointError, ConfigError, DataError
 from pipeline.evaluate import metrics
 from pipeline.models import architectures
 from pipeline.train import custom_check, training
 from tests.pipeline.handmade import without_numbers
+from tests.shipped import DIGITS as DIGITS_FILE
+from tests.shipped import shipped, there
 
 ROOT = Path(__file__).resolve().parents[3]
-ORDERS = Path(orders.__file__)
+ORDERS = there("pipeline/configs/orders.py")
 # The example of docs/custom-code.md, with the rest of the config as in that of digits.
 (EXAMPLE, *_) = re.findall(
     r"```python\n(.*?)```", (ROOT / "docs/custom-code.md").read_text(), re.DOTALL
 )
 REST = "    # and the rest, as in pipeline/configs/digits.py\n"
 FIELDS = ("competition", "num_classes", "data", "optimizer", "batch", "epochs")
-DIGITS = (ROOT / "pipeline/configs/digits.py").read_text().splitlines()
+DIGITS = DIGITS_FILE.read_text().splitlines()
 WHOLE = EXAMPLE.replace(REST, "\n".join(x for x in DIGITS if x.strip().startswith(FIELDS)) + "\n")
 
 LOGITS = 'layers.Dense(num_classes, dtype="float32")(x)'
@@ -167,7 +168,7 @@ def test_functions_that_are_not_those_of_the_training_are_refused(own):
         with pytest.raises(
             ConfigError, match=f"not those of the training.*{has}.*expected 0{{12}}"
         ):
-            custom_code.require(configs.load(name), "0" * 64)
+            custom_code.require(shipped(name), "0" * 64)
 
 
 def test_a_package_of_several_files_is_a_config(tmp_path, monkeypatch):

@@ -14,8 +14,9 @@ from pipeline.config.config import SCHEDULES
 from pipeline.train import learning_rate
 from pipeline.train.optimizer import optimizer
 from tests.pipeline.rounding import EPS
+from tests.shipped import shipped, there
 
-DIGITS = replace(load("digits"), batchnorm_batch=None)
+DIGITS = replace(shipped("digits"), batchnorm_batch=None)
 IMAGES = 50_000
 kappas = st.integers(1, 64)
 
@@ -99,7 +100,7 @@ def test_the_steps_hold_every_image_of_every_epoch(images, batch, epochs):
     ("config", "images", "said"),
     [
         (replace(DIGITS, batch=128 * 16), 10**6, "square-root rule"),
-        (replace(load("digits_sgd"), batch=16384), 10**7, "8192"),
+        (replace(shipped("digits_sgd"), batch=16384), 10**7, "8192"),
         (replace(DIGITS, batch=256, warmup_epochs=0), 10**6, "without a warm-up"),
         (replace(DIGITS, batch=128 * 9, epochs=5), 40_000, "steps in all"),
         (replace(DIGITS, batch=128 * 9), 4000, "BatchNorm statistics"),
@@ -114,6 +115,7 @@ def test_a_rule_that_is_left_behind_warns(config, images, said):
 @pytest.mark.parametrize("name", ["digits", "digits_csv", "diabetes", "breast_cancer"])
 def test_the_first_runs_of_a_newcomer_warn_of_nothing(name):
     """They come with the template, and score well: a warning there is a false one."""
+    there(f"pipeline/configs/{name}.py")
     config = load(name)
     table = competitions.EMBEDDED[config.competition]().training["train.csv"]
 

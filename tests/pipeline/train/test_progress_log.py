@@ -10,13 +10,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from formats.errors import DiskError
-from pipeline import config as configs
 from pipeline.train.progress_log import WORDS, Progress, in_words
+from tests.shipped import shipped
 
 
 def going_on(folder: Path, step: int) -> Progress:
     """Return the progress of a run that begins, or goes on, at a step."""
-    return Progress(folder, configs.load("digits"), step, 100, str, None)
+    return Progress(folder, shipped("digits"), step, 100, str, None)
 
 
 @pytest.fixture

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as some
 
-from pipeline import config as config_module
 from pipeline.errors import ConfigError
+from tests.shipped import shipped
 from workbench.benchmark import command, grid, images, measurement, training
 from workbench.benchmark.grid import FIT, GENERATOR, OURS, OWN, PATTERNS, Cell
 
@@ -54,13 +54,13 @@ def test_a_grid_has_each_cell_once_and_compares_both_ways_if_it_is_interrupted(n
 def test_an_option_that_cannot_work_is_named_with_the_edit(name, texts, said):
     for text in texts.split():
         with pytest.raises(ConfigError, match=rf"--{name} .*expected {said}(.|\n)*--{name} \d"):
-            command.read(config_module.load("digits"), {name: text})
+            command.read(shipped("digits"), {name: text})
 
 
 @pytest.fixture(scope="module")
 def small():
     """Return a network of three 1x1 convolutions, which compiles in a second."""
-    config = config_module.load("digits")
+    config = shipped("digits")
     return replace(
         config, model="wide_resnet", batch=BATCH,
         model_options={"k": 1, "n": 0, "kernel_size": 1}, folds=None, baseline=None,
@@ -202,7 +202,7 @@ def test_a_session_takes_the_cells_of_those_before_and_notes_when_none_is_left(
 
 def test_a_config_with_every_augmentation_trains_each_pattern():
     """One that `invoke inspect` proposes has ten views, which a pattern without any cannot have."""
-    config = config_module.load("cifar100_wrn")
+    config = shipped("cifar100_wrn")
     data = replace(config.data, crop_padding=5, flip=True, mixup=0.2, cutmix=1.0)
     proposed = replace(config, data=data, views=10, folds=5, warmup_epochs=config.epochs / 2)
 

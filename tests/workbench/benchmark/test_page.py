@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from pipeline import config as config_module
 from pipeline.errors import ConfigError
+from tests.shipped import shipped
 from workbench.benchmark import measurement, page
 from workbench.benchmark.grid import Cell, feeds
 from workbench.benchmark.images import Images, Part
@@ -115,7 +115,7 @@ def test_the_config_of_2018_computes_what_was_published():
     """So its rows are compared with those of 2018."""
     pixels = np.broadcast_to(np.uint8(0), (50_000, 32, 32, 3))
     part = Part(pixels, np.zeros(50_000, np.int32))
-    config = config_module.load("cifar100_wrn")
+    config = shipped("cifar100_wrn")
 
     assert measurement.work(config, Images(part, part, 100, True, "")) == page.WORK
 

@@ -15,12 +15,13 @@ from pipeline.config import Data, from_json
 from pipeline.data.dataset import Examples, read_training
 from pipeline.data.labels import Target
 from pipeline.errors import DataError
+from tests.shipped import shipped
 from tests.workbench.inspect.test_inspection import columns, pictures, png, put
 from workbench.__main__ import main
 from workbench.inspect import baseline, inspection, proposal
 
 RANDOM = np.random.default_rng(0)
-DIGITS = configs.load("digits")
+DIGITS = shipped("digits")
 
 
 def coloured(labels: np.ndarray) -> np.ndarray:

@@ -24,6 +24,7 @@ from pipeline.config import Config, Data
 from pipeline.data import dataset
 from pipeline.data.dataset import read_test
 from pipeline.errors import DataError, PipelineError, SubmissionError
+from tests.shipped import shipped
 from workbench.__main__ import main
 from workbench.inspect import config_file, inspection, page, proposal
 from workbench.inspect.inspection import Inspection
@@ -31,7 +32,10 @@ from workbench.inspect.tables import Given
 
 # The others have readers of their own.
 DESCRIBED = [
-    slug for slug in EMBEDDED if configs.load(slug.replace("-", "_")).data.kind != "custom"
+    slug
+    for slug in EMBEDDED
+    if (name := slug.replace("-", "_")) in configs.config_files.named_files()
+    and configs.load(name).data.kind != "custom"
 ]
 RANDOM = np.random.default_rng(0)
 SHAPE = "kind height width channels train_csv test_csv sample_submission id_column label_column"
@@ -157,7 +161,7 @@ def test_any_config_can_be_written_as_a_file(names):
     """Whatever its columns are called."""
     first, label, *numbers = names
     data = Data(kind="table", id_column=first, label_column=label, numeric_columns=tuple(numbers))
-    config = replace(configs.load("digits"), data=data)
+    config = replace(shipped("digits"), data=data)
 
     assert eval(config_file.literal(config), vars(configs)) == config  # noqa: S307 - our own text
 

@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from pipeline import config as configs
 from pipeline.config import Data
 from pipeline.data import dataset
 from pipeline.data.dataset import read_test
 from pipeline.errors import ConfigError, DataError
 from pipeline.evaluate import metrics
 from pipeline.infer import submission
+from tests.shipped import shipped
 from tests.workbench.inspect.test_inspection import csv, noise, pictures, png, proposed, put, table
 from tests.workbench.inspect.test_inspection import texts as lines
 from workbench.inspect import inspection
@@ -190,7 +190,7 @@ def test_images_of_an_array_without_a_table_are_counted(tmp_path):
     np.save(tmp_path / "test.npy", noise(5, 12, 12))
     data = Data(kind="arrays", height=12, width=12, channels=1, sample_submission=None)
 
-    tests = read_test(tmp_path, replace(configs.load("digits"), data=data))
+    tests = read_test(tmp_path, replace(shipped("digits"), data=data))
 
     assert (tests.ids, tests.source.shape) == (tuple("01234"), (5, 12, 12, 1))
 

@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipeline.config import Data, load
+from pipeline.config import Data
 from pipeline.errors import ConfigError
 from tests.doors.given import write_config
+from tests.shipped import shipped
 from workbench.__main__ import main
 from workbench.plan import compiled_step, laws, operation_counts, outlook, plan, plan_table, probe
 from workbench.plan.accelerators import RUNTIMES, cost, precision
@@ -164,7 +165,7 @@ def on(runtime, config, found, **more):
 
 def test_what_a_gpu_takes_is_a_guess_and_marked_as_one():
     """A TPU in its place may refuse what fits into a larger GPU; it says nothing of the weights."""
-    config, counts = load("cifar100_wrn"), Counts(10**8, 0, 1.0)  # weights of 400 MB
+    config, counts = shipped("cifar100_wrn"), Counts(10**8, 0, 1.0)  # weights of 400 MB
 
     taken = on("gpu-t4x2", config, step(4.4e9, 1e12), counts=counts)
     refused = on("colab-a100", config, step(34e9, refused="too large"), counts=counts)
@@ -178,7 +179,7 @@ def test_what_a_gpu_takes_is_a_guess_and_marked_as_one():
 
 
 def test_images_that_lie_on_the_cores_do_not_grow_with_the_batch():
-    config = replace(load("cifar100_wrn"), feed="device")
+    config = replace(shipped("cifar100_wrn"), feed="device")
 
     one = on("gpu-t4x2", config, step(4e6))
 
@@ -193,7 +194,7 @@ def test_images_that_lie_on_the_cores_do_not_grow_with_the_batch():
 def test_images_that_are_advised_fit_into_a_core(fixed, image, side):
     """Where not even one of these does."""
     core, data = RUNTIMES["gpu-t4x2"].core, Data(height=side, width=side, channels=3)
-    config = replace(load("cifar100_wrn"), data=data, feed="host")
+    config = replace(shipped("cifar100_wrn"), data=data, feed="host")
     counts = Counts(fixed // 4, 0, 1.0)
     found = step(counts.state + image * config.batch // 2)
 
@@ -362,7 +363,7 @@ def test_a_run_takes_the_place_of_what_is_assumed_and_is_named(tiny, tmp_path):
 
 @given(room=st.floats(1, 2000), groups=st.sampled_from([1, 2, 8]), size=st.sampled_from([16, 64]))
 def test_a_micro_batch_that_is_advised_has_whole_groups_and_fits(room, groups, size):
-    config = load("cifar100_wrn")
+    config = shipped("cifar100_wrn")
     optimizer = replace(config.optimizer, base_batch=2 * groups * size)
     config = replace(config, batch=2 * groups * size, batchnorm_batch=size, optimizer=optimizer)
     image = RUNTIMES["gpu-t4x2"].core.memory / room
@@ -378,7 +379,7 @@ def test_a_micro_batch_that_is_advised_has_whole_groups_and_fits(room, groups, s
 
 def test_a_network_without_batchnorm_gets_any_micro_batch_and_no_advice_on_its_groups():
     """A group of 256 rows does not fit into a core of 16 GB; 100 rows do."""
-    config = replace(load("cifar100_wrn"), batch=2048, batchnorm_batch=256)
+    config = replace(shipped("cifar100_wrn"), batch=2048, batchnorm_batch=256)
     found, own = step(256 * 1.6e8, refused="too large"), Counts(0, 0, 1.0, normalizes=False)
 
     one, other = (on("tpu-v5e-8", config, found, counts=each) for each in (own, Counts(0, 0, 1.0)))
@@ -388,7 +389,7 @@ def test_a_network_without_batchnorm_gets_any_micro_batch_and_no_advice_on_its_g
 
 
 def test_a_step_that_its_compiler_refuses_gets_smaller_micro_batches_though_it_seems_to_fit():
-    config = replace(load("cifar100_wrn"), batchnorm_batch=32)
+    config = replace(shipped("cifar100_wrn"), batchnorm_batch=32)
 
     one = on("tpu-v5e-8", config, step(2e10, refused="too large"))
 
@@ -476,7 +477,7 @@ def test_an_epoch_of_2018_follows_from_two_others():
 def test_images_of_224_pixels_take_49_times_the_memory_of_32_and_fit_nowhere():
     """5 GB became 250, and 4,000 hours, which nobody had estimated before the run."""
     data = Data(height=224, width=224, channels=3)
-    config = replace(load("cifar100_wrn"), data=data, epochs=100)
+    config = replace(shipped("cifar100_wrn"), data=data, epochs=100)
     one = on("colab-a100", config, step(49 * 5e9, 1e15))
 
     assert one.memory == pytest.approx(245e9) and one.fits is False
@@ -507,7 +508,7 @@ def test_folds_views_and_held_out_images_take_their_time(tiny):
 
 def test_a_step_of_a_frozen_backbone_is_planned_as_a_third_of_one_that_trains_it():
     """Nothing is computed backwards but its head, which is one layer."""
-    mobile = load("digits_mobilenet")
+    mobile = shipped("digits_mobilenet")
     options = dict(mobile.model_options) | {"backbone_rate": 0}
 
     trained, frozen = map(operation_counts.of, (mobile, replace(mobile, model_options=options)))

@@ -8,11 +8,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as some
 
-from pipeline import config as configs
 from pipeline.config import Config, rehearsal
 from pipeline.errors import PipelineError
 from pipeline.train import learning_rate, session
 from tests.pipeline.models.test_published import SIZES, hub, preset  # noqa: F401 - a fixture
+from tests.shipped import shipped
 from workbench.plan import probe
 from workbench.rehearse import short_run
 
@@ -54,7 +54,7 @@ def planned(config: Config, rows: int, tests: int, budget: float) -> short_run.P
 
 def test_a_run_that_fits_the_budget_is_rehearsed_whole(paced) -> None:
     """By what its first steps take; or what exceeds it is said."""
-    digits = configs.load("digits")
+    digits = shipped("digits")
     paced(2e-4, 5.0)
     assert planned(digits, 957, 500, 120.0) == short_run.Plan()
     assert "raise --budget" in planned(digits, 957, 500, 30.0).lines[0]
@@ -67,7 +67,7 @@ def test_a_run_that_fits_the_budget_is_rehearsed_whole(paced) -> None:
 @pytest.mark.parametrize("image", [1e-5, 1e-3, 0.05])
 def test_a_short_run_takes_the_time_that_is_left(paced, image) -> None:
     """Twice as slow a network sees half as many images, whatever they are divided into."""
-    config = large(configs.load("digits"))
+    config = large(shipped("digits"))
     paced(image, 5.0)
     plan = planned(config, 10**6, 1000, 600.0)
     assert plan.train is not None
@@ -78,7 +78,7 @@ def test_a_short_run_takes_the_time_that_is_left(paced, image) -> None:
 
 def test_where_the_first_steps_take_too_long_the_least_is_done() -> None:
     """It is said before they are timed, and counts where their process is ended."""
-    plan = next(short_run.plans(large(configs.load("digits")), 48_000, 10_000, 120.0))
+    plan = next(short_run.plans(large(shipped("digits")), 48_000, 10_000, 120.0))
     assert (plan.train, plan.tests) == (short_run.LEAST_ROWS, short_run.LEAST_TESTS)
     assert plan.changes["epochs"] == 1 and plan.changes["batch"] == 32
     assert "does the least; raise --budget" in plan.lines[0]
@@ -89,7 +89,7 @@ def test_where_the_first_steps_take_too_long_the_least_is_done() -> None:
 def test_learning_rate_and_groups_of_a_replica_stay(
     paced, rows: int, seconds: float, image: float
 ) -> None:
-    config = large(configs.load("digits"))
+    config = large(shipped("digits"))
     paced(image, 5.0)
     plan = planned(config, rows, 1000, seconds)
     short = rehearsal.with_changes(config, plan.changes)
@@ -102,7 +102,7 @@ def test_learning_rate_and_groups_of_a_replica_stay(
 
 
 def test_a_smaller_batch_splits_over_the_replicas(paced) -> None:
-    digits = configs.load("digits")
+    digits = shipped("digits")
     optimizer = replace(digits.optimizer, base_batch=400)
     config = replace(digits, batch=400, batchnorm_batch=None, optimizer=optimizer)
     paced(1.0, 5.0)
@@ -120,7 +120,7 @@ def test_a_process_that_is_killed_says_so(tmp_path: Path) -> None:
 
 
 def test_published_weights_that_no_session_can_fetch_are_random_and_it_says_so() -> None:
-    config = configs.load("digits_mobilenet")
+    config = shipped("digits_mobilenet")
     published = replace(config, pretrained="imagenet")
     plan, *_ = short_run.plans(published, 957, 500, 3600.0)
     assert plan.changes["pretrained"] == "none"
@@ -132,7 +132,7 @@ def test_published_weights_that_no_session_can_fetch_are_random_and_it_says_so()
 @pytest.mark.usefixtures("hub")
 def test_images_get_no_smaller_than_the_patches_of_a_network_cover(tmp_path: Path) -> None:
     numbers = {**SIZES["ViTBackbone"], "image_shape": [224, 224, 3], "patch_size": 16}
-    source, digits = preset(tmp_path, "ViTBackbone", numbers), configs.load("digits_mobilenet")
+    source, digits = preset(tmp_path, "ViTBackbone", numbers), shipped("digits_mobilenet")
     large = replace(digits.data, height=224, width=224)
     config = replace(digits, model="published", model_options={}, pretrained=source, data=large)
     plan = next(short_run.plans(config, 957, 500, 3600.0))
@@ -140,7 +140,7 @@ def test_images_get_no_smaller_than_the_patches_of_a_network_cover(tmp_path: Pat
 
 
 def test_a_session_says_each_change_and_kaggle_changes_nothing(monkeypatch, capsys) -> None:
-    digits = configs.load("digits")
+    digits = shipped("digits")
     assert rehearsal.shortened(digits) is digits
     assert not capsys.readouterr().out
     monkeypatch.setenv(rehearsal.VARIABLE, '{"epochs": 5, "data.height": 16}')
@@ -157,7 +157,7 @@ def test_a_session_that_is_shorter_than_others_bounds_both_limits(
     session, infer, expected, capsys
 ) -> None:
     """Kaggle would end it, and may keep nothing of it."""
-    whole = replace(configs.load("digits"), session_hours=session, infer_hours=infer)
+    whole = replace(shipped("digits"), session_hours=session, infer_hours=infer)
 
     found = rehearsal.shortened(whole, 7200)
 
