@@ -23,7 +23,7 @@ SLUG = "leaf-diseases-2026"
 
 @pytest.fixture
 def root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """Return a project whose pipeline/configs/ has those that ship, and gets those of a test."""
+    """Return a project whose pipeline/configs/ has one config, and gets those of a test."""
     root = tmp_path / "project"
     folder = root / "pipeline" / "configs"
     folder.mkdir(parents=True)
