@@ -26,12 +26,11 @@ from localkaggle import faults
 from localkaggle.server import LocalKaggle
 from tests.faults.world import competition
 from tests.localkaggle.pushed_notebooks import SECONDS_AT_MOST, Scripted, push, soon
-from tests.shipped import there
+from tests.shipped import DIGITS
 
 ROOT = Path(__file__).resolve().parents[2]
 RUN = "rehearsal/digits-train-tpu/1"
-there("pipeline/configs/digits.py")
-WATCH = ("watch", "--run", RUN, "--config", "digits")
+WATCH = ("watch", "--run", RUN, "--config", str(DIGITS))
 LOSSES = (2.5, 1.5, 0.75, 0.5)
 
 
@@ -167,7 +166,7 @@ def test_a_terminal_shows_a_screen_from_the_queue_to_the_end(world):
 
     shown = terminal.plain()
     assert "✓ complete" in shown and shown.count("Retrying for up to") == 1
-    assert shown.splitlines()[-1] == f"Next: invoke pull --run {RUN} --config digits"
+    assert shown.splitlines()[-1] == f"Next: invoke pull --run {RUN} --config {DIGITS}"
 
 
 def test_a_screen_that_is_interrupted_restores_the_terminal(world):

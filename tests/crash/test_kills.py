@@ -123,7 +123,7 @@ def test_a_run_of_custom_functions_that_is_killed_ends_with_the_bits_of_an_unbro
     name, tmp_path, seed
 ):
     file, draw = tmp_path / f"{name}.py", random.Random(seed)  # noqa: S311 - no secret
-    file.write_text(FILES[name])
+    file.write_text(FILES[name].replace("pipeline.configs", "tests.configs"))
     for folder, lives in ((tmp_path / "whole", 0), (tmp_path / "broken", 2)):
         folder.mkdir()
         for _ in range(lives):

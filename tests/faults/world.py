@@ -35,7 +35,7 @@ from localkaggle.services.datasets import Dataset, DatasetVersion
 from localkaggle.sessions.session import Session
 from tests.deploy import steps
 from tests.faults.recorded_session import SAMPLE, Recorded, write_artifact
-from tests.shipped import there
+from tests.shipped import DIGITS
 
 ROOT = Path(__file__).resolve().parents[2]
 # Where nothing fails, a client waits long enough for the slowest machine. Where a fault is planned,
@@ -85,8 +85,7 @@ class User:
     def project(self) -> Project:
         """The project, whose records are in the folder."""
         runs, build = self.folder / "runs", self.folder / "build"
-        there("pipeline/configs/digits.py")
-        words = ("digits", "digits", "dataset")
+        words = (str(DIGITS), "digits", "dataset")
         project = Project(ROOT, *words, runs, build, None, PATIENT_SECONDS)
         return replace(project, **self.changes)
 

@@ -10,15 +10,21 @@ import pytest
 from keras.src.utils import rng_utils
 
 from pipeline import config as configs
+from pipeline.config import Data
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
 from tests.pipeline.handmade import without_numbers
 from tests.shipped import shipped
 
 DIGITS = shipped("digits")
-WRN = shipped("cifar100_wrn")
 TOO_SMALL = replace(DIGITS.data, height=1, width=1)
-SMALL_WRN = replace(WRN, model_options={"k": 1, "n": 1, "kernel_size": 3}, num_classes=7)
+SMALL_WRN = replace(
+    DIGITS,
+    num_classes=7,
+    model="wide_resnet",
+    model_options={"k": 1, "n": 1, "kernel_size": 3},
+    data=replace(DIGITS.data, height=32, width=32, channels=3),
+)
 STRIDED = replace(
     DIGITS,
     model="strided_resnet",
@@ -27,7 +33,18 @@ STRIDED = replace(
 )
 
 
-TABULAR = replace(shipped("diabetes"), model="tabular", model_options={"width": 8})
+TABULAR = replace(
+    DIGITS,
+    model="tabular",
+    model_options={"width": 8},
+    data=Data(
+        kind="table",
+        label_column="kind",
+        numeric_columns=("age", "size"),
+        categorical_columns=("sex",),
+        most_categories=4,
+    ),
+)
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import jax
 import keras
 import pytest
 
+from pipeline.config import Data
 from pipeline.models import architectures
 from pipeline.train import learning_rate
 from pipeline.train.step import TrainStep
@@ -16,7 +17,13 @@ from workbench.plan import compiled_step
 from workbench.plan.accelerators import RUNTIMES
 
 IMAGES = replace(shipped("digits"), batch=16, batchnorm_batch=8)
-TABLE = shipped("breast_cancer")
+TABLE = replace(
+    IMAGES,
+    num_classes=2,
+    data=Data(kind="table", label_column="sick", numeric_columns=("age", "size")),
+    model="mlp",
+    model_options={"width": 32, "depth": 1},
+)
 PRODUCT = r"(?:dot_general|convolution)\b.*?precision = \[(?:#stablehlo<precision )?(\w+)"
 
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from deploy.chain import Result
 from deploy.competition import Submission
 from deploy.runs import Run
+from pipeline.config import Data
 from pipeline.data import csv_files, dataset, samples, table_features
 from pipeline.data.dataset import read_test
 from pipeline.errors import DataError
@@ -134,13 +135,19 @@ def test_a_table_as_other_programs_write_it_is_read(tmp_path, content, rows):
 # -- parquet
 
 
-LAYOUT = with_data(
-    shipped("breast_cancer"),
-    label_column="label",
-    numeric_columns=("size", "age", "count"),
-    categorical_columns=("port", "code", "sure"),
-    train_csv="train.parquet",
-    test_csv="test.parquet",
+LAYOUT = replace(
+    shipped("digits"),
+    num_classes=2,
+    data=Data(
+        kind="table",
+        label_column="label",
+        numeric_columns=("size", "age", "count"),
+        categorical_columns=("port", "code", "sure"),
+        train_csv="train.parquet",
+        test_csv="test.parquet",
+    ),
+    model="mlp",
+    model_options={"width": 32, "depth": 1},
 )
 
 

@@ -9,7 +9,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from localkaggle import competitions
-from pipeline.config import load
+from pipeline.config import Optimizer, load
 from pipeline.config.config import SCHEDULES
 from pipeline.train import learning_rate
 from pipeline.train.optimizer import optimizer
@@ -17,6 +17,7 @@ from tests.pipeline.rounding import EPS
 from tests.shipped import shipped, there
 
 DIGITS = replace(shipped("digits"), batchnorm_batch=None)
+SGD = Optimizer(name="sgd", base_rate=1e-3, base_batch=8)
 IMAGES = 50_000
 kappas = st.integers(1, 64)
 
@@ -100,7 +101,7 @@ def test_the_steps_hold_every_image_of_every_epoch(images, batch, epochs):
     ("config", "images", "said"),
     [
         (replace(DIGITS, batch=128 * 16), 10**6, "square-root rule"),
-        (replace(shipped("digits_sgd"), batch=16384), 10**7, "8192"),
+        (replace(DIGITS, optimizer=SGD, batch=16384), 10**7, "8192"),
         (replace(DIGITS, batch=256, warmup_epochs=0), 10**6, "without a warm-up"),
         (replace(DIGITS, batch=128 * 9, epochs=5), 40_000, "steps in all"),
         (replace(DIGITS, batch=128 * 9), 4000, "BatchNorm statistics"),
