@@ -9,7 +9,7 @@ from pathlib import Path
 from commands.console import show
 from commands.project import in_a_process
 from deploy.errors import UsageError
-from deploy.project import KERNELS, Project
+from deploy.project import Project
 
 BLOCKS = 2  # of a transformer with random weights: more take time, and tell nothing
 RANDOM = "random_weights.json"  # in a preset that `python -m pipeline preset` wrote
@@ -39,8 +39,7 @@ def gather(
         folders = dict(map(parse_published, given))
     except ValueError as error:
         raise UsageError(f"--model {error}.\nCorrect it.") from error
-    kernels = ours.kernels or ours.root / "kernels"
-    paths = [kernels / name / "kernel-metadata.json" for name in KERNELS]
+    paths = sorted((ours.kernels or ours.root / "kernels").glob("*/kernel-metadata.json"))
     listed = [name for path in paths for name in bundle.read_metadata(path)["model_sources"]]
     mounted = {name.lower(): name for name in (*listed, *ours.models)}
     if unknown := sorted(folders.keys() - mounted.keys()):

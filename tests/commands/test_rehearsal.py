@@ -5,6 +5,7 @@ hidden test set. tests/doors/test_dry_run.py runs one whole.
 import itertools
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -100,9 +101,13 @@ def test_what_a_config_begins_with_is_mounted(tmp_path, pretrained, models, need
 
 @pytest.fixture
 def gathered(tmp_path, monkeypatch):
-    """Return what gathers the files of `MODEL`; kagglehub has downloaded none."""
+    """Return what gathers the files of `MODEL`; kagglehub has downloaded none. The kernels that a
+    competitor can do without are deleted.
+    """
     monkeypatch.setenv("KAGGLEHUB_CACHE", str(tmp_path / "cache"))
-    ours = Project(ROOT, "tiny", SLUG, "dataset", tmp_path, tmp_path, models=[MODEL])
+    kernels = tmp_path / "kernels"
+    shutil.copytree(ROOT / "kernels" / "train-tpu", kernels / "train-tpu")
+    ours = Project(ROOT, "tiny", SLUG, "dataset", tmp_path, tmp_path, kernels, models=[MODEL])
 
     def gather(*given: str, python: str = sys.executable):
         return rehearsed_models.gather(ours, given, tmp_path / "home", python)
