@@ -95,7 +95,7 @@ ERRORS = [
 @pytest.mark.parametrize(("words", "code", "said"), ERRORS)
 def test_an_error_is_a_message_an_exit_code_and_a_json_object(prompt, words, code, said):
     """No traceback: the message says what to do, and is short."""
-    if words[-2] == "--config":
+    if "--config" in words:
         there(f"pipeline/configs/{words[-1]}.py")
     exit_code, shown, message = prompt(*words, "--json")
 
