@@ -478,7 +478,7 @@ def test_the_artifact_of_another_config_is_refused(trained, tmp_path):
     """Usage: the two arguments contradict each other."""
     folder, artifact = trained[0] / "competition", trained[1] / "artifact"
 
-    code, _, said = pipeline(*run_words("infer", "digits", folder, tmp_path, artifact))
+    code, _, said = pipeline(*run_words("infer", DIGITS, folder, tmp_path, artifact))
 
     assert code == 2
     assert "--config tiny" in said
