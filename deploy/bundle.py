@@ -338,10 +338,8 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
             raise UsageError(
                 f"pretrained of the config begins with {needs}, a path of this machine, which"
                 f" {kernel} cannot mount; expected a dataset, as owner/slug/path, or a model of"
-                " Kaggle, as owner/model/framework/variation/version.
-Name the model, and a"
-                " rehearsal takes that folder for it:
-"
+                " Kaggle, as owner/model/framework/variation/version.\nName the model, and a"
+                " rehearsal takes that folder for it:\n"
                 "invoke dry-run --model owner/model/framework/variation/version=DIR"
             )
         if not any(f"{name}/".startswith(f"{needs}/") for name in listed):  # nor a version of it

@@ -183,10 +183,8 @@ def test_what_is_handed_over_and_what_is_one_s_own_is_mounted(
     ("datasets", "more", "said"),
     [
         # A folder of this machine is no dataset, though its name be that of an owner.
-        ([OWN], {"needs": [OWN.split("/")[0]]}, "a path of this machine(.|
-)*--model owner"),
-        ([], {"needs": ["/home/ann/dinov3"]}, "a path of this machine(.|
-)*--model owner"),
+        ([OWN], {"needs": [OWN.split("/")[0]]}, "a path of this machine(.|\n)*--model owner"),
+        ([], {"needs": ["/home/ann/dinov3"]}, "a path of this machine(.|\n)*--model owner"),
         ([], {"needs": ["../weights"]}, "a path of this machine"),
         # A training begins with a dataset on Kaggle alone.
         (
