@@ -125,6 +125,7 @@ def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) ->
         sessions = (one.spent and one.spent.sessions) or 1
         done = f", in {sessions} sessions" * (sessions > 1)
         done += ", of which a part is done" if resumes else ""
+        done += ", or less, since images grow (progressive)" * bool(made["note"])
         show(f"plan        {plan_table.interval(one.total, shown)} in all{done}, with {rows}")
     else:
         show(

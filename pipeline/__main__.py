@@ -88,7 +88,7 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         counted = f"{images} training {config.data.noun}, {why}"
         print(f"Steps are counted with {counted}.", file=sys.stderr)
     from pipeline.models import architectures
-    from pipeline.train import layer_rates, learning_rate
+    from pipeline.train import layer_rates, learning_rate, phases
 
     applied = learning_rate.apply(config, images)
     built = architectures.build(config, applied.batchnorm_momentum)
@@ -101,6 +101,7 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
         "images": images,
         "images_assumed": assumed,
         "optimizer": asdict(applied),
+        "sizes": phases.described(config),
         "rates": layer_rates.described(architectures.build(config), config),
         "baseline": None if config.baseline is None else asdict(config.baseline),
     }

@@ -37,6 +37,9 @@ def way(config: Config) -> dict[str, str]:
         "train/feed.py": f"the batches of a call, on the devices (feed={config.feed})",
         "data/row_gathering.py": "the rows of a batch, copied by every core",
         "augment/augmentation.py": f"random changes: {', '.join(changes) or 'none of ours'}",
+        "train/phases.py": f"the size of images, at first {config.progressive} of their sides"
+        if config.progressive
+        else "",
         "models/backbones.py": f"the network {config.model}" if config.model in BACKBONES else "",
         "models/published.py": f"the networks of {config.pretrained!r}"
         if published.sources(config)

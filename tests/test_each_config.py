@@ -10,7 +10,6 @@ from pipeline.config.config_files import CONFIGS
 from pipeline.models import architectures
 from pipeline.train import custom_check
 from tests.deploy.invoked import ROOT
-from tests.pipeline.handmade import without_numbers
 
 NAMES = sorted(path.stem for path in CONFIGS.glob("[!_]*") if path.stem.isidentifier())
 pytestmark = [pytest.mark.quick, pytest.mark.parametrize("name", NAMES)]
@@ -20,7 +19,7 @@ def test_its_model_is_built_and_its_custom_functions_work(name):
     """With JAX; `python -m pipeline check` and each training compare TensorFlow, too."""
     config = configs.load(name)
 
-    with without_numbers():
+    with architectures.without_numbers():
         assert architectures.build(config).count_params()
     if custom_code.functions(config):
         custom_check.by_jax(config, print)

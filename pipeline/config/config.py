@@ -26,6 +26,12 @@ SCALINGS = ("linear", "sqrt", "none")
 MOST_BATCH = 2**20
 MOMENTUM = number(0, 0.999999)
 SHARE = number(0, 1, open_ends=True)
+SHARES = Rule(
+    lambda value: (
+        isinstance(value, tuple) and all(map(SHARE.allows, value)) and [*value] == sorted({*value})
+    ),
+    "shares of a side that rise, each above 0 and below 1, as (0.5, 0.75)",
+)
 NAME = text("[a-z][a-z0-9_]*", "its file's name: lower-case letters, digits and underscores")
 SLUG = text(
     "[A-Za-z0-9][A-Za-z0-9-]{2,99}",
@@ -218,6 +224,10 @@ class Config(Checked):
             but its last layer with weights. Only weights stay: dropout, and a BatchNormalization
             that trains later, compute as in any training, and its moving statistics move (by Keras'
             `trainable = False` it would use them).
+        progressive: shares of height and width that images have at first, as (0.5, 0.75): the
+            epochs are split into equal parts, one for each share and a last one of whole images.
+            Sides are rounded (`pipeline.train.phases.sizes`). Held-out rows and the test set always
+            have whole images.
         warmup_epochs: passes in which the learning rate rises from 0 to its peak.
         batchnorm_momentum: at the optimizer's `base_batch`; scaled like an average.
         batchnorm_batch: images that BatchNorm normalizes together, and that a custom loss compares
@@ -288,6 +298,7 @@ class Config(Checked):
     drop_path: Annotated[float, number(0, 0.95)] = 0.0
     warmup_epochs: Annotated[float, number(0, 10**6)] = 5.0
     frozen_epochs: Annotated[int, whole(0, 10**6)] = 0
+    progressive: Annotated[tuple[float, ...], SHARES] = ()
     batchnorm_momentum: Annotated[float, number(0, 1, open_ends=True)] = 0.99
     batchnorm_batch: Images = None
     micro_batch: Annotated[Images, FREE] = None
@@ -312,12 +323,16 @@ class Config(Checked):
         rises = self.warmup_epochs > 0 or self.optimizer.schedule != "one_cycle"
         expected = f"at most epochs={self.epochs}; with schedule='one_cycle' above 0, as 0.3 of it"
         yield "warmup_epochs", rises and self.warmup_epochs <= self.epochs, expected
-        own = ("loss", "train_step", "sampler", "init_from", "label_smoothing")
+        own = ("loss", "train_step", "sampler", "init_from", "label_smoothing", "progressive")
         too = [name for name in own if getattr(self, name)]
         too += ["target='custom'"] * (self.target == "custom")
         yield "fit", not (self.fit and too), f"'' with {', '.join(too)}: it takes no steps"
         fewer = not self.frozen_epochs or self.frozen_epochs < self.epochs
         yield "frozen_epochs", fewer, f"fewer than epochs={self.epochs}"
+        of_images = not self.progressive or self.data.images
+        yield "progressive", of_images, f"() with kind={self.data.kind!r}, without images"
+        fewer = len(self.progressive) < self.epochs
+        yield "progressive", fewer, f"fewer shares than epochs={self.epochs}"
         given = self.optimizer
         known = given.name in OPTIMIZERS or given.scaling or self.batch == given.base_batch
         expected = f"{' or '.join(map(repr, SCALINGS))}: {given.name} has no rule of its own to go"
@@ -385,6 +400,12 @@ class Config(Checked):
         return 1 if self.fit else self.epochs * (self.folds or 1)
 
     @property
+    def growing_epochs(self) -> tuple[int, ...]:
+        """The epochs after which `progressive` images become larger."""
+        parts = len(self.progressive) + 1
+        return tuple(self.epochs * part // parts for part in range(1, parts))
+
+    @property
     def compares_epochs(self) -> bool:
         """Whether each epoch is scored by the competition's metric."""
         return self.keep == "best" or self.patience is not None
@@ -401,18 +422,23 @@ class Config(Checked):
         return self.num_classes - (self.target == "ordinal")
 
     def with_epochs(self, epochs: int) -> dict[str, Any]:
-        """Return the fields of a run of fewer epochs, with its share of warm-up and frozen ones.
+        """Return the fields of a run of fewer epochs, with its share of warm-up and frozen ones,
+        and at most as many sizes as epochs.
 
         >>> from dataclasses import replace
         >>> from pipeline import config
         >>> digits = replace(config.load("digits"), epochs=20, warmup_epochs=1, frozen_epochs=6)
         >>> [digits.with_epochs(number)["frozen_epochs"] for number in (10, 3, 1)]
         [3, 1, 0]
+        >>> replace(digits, progressive=(0.5, 0.75)).with_epochs(2)["progressive"]
+        (0.5,)
         """
         share = epochs / self.epochs
-        changes = {"epochs": epochs, "warmup_epochs": self.warmup_epochs * share}
+        changes: dict[str, Any] = {"epochs": epochs, "warmup_epochs": self.warmup_epochs * share}
         if self.frozen_epochs:
             changes["frozen_epochs"] = min(math.ceil(self.frozen_epochs * share), epochs - 1)
+        if self.progressive:
+            changes["progressive"] = self.progressive[: epochs - 1]
         return changes
 
     def to_json(self) -> dict[str, Any]:

@@ -17,7 +17,8 @@ those of KerasHub in `pipeline.models.published`.
 import inspect
 import math
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,15 @@ from typing import Any
 import keras
 import numpy as np
 from keras import layers
+from keras.src.backend.common import global_state
 
 from pipeline.config import Config, Data, custom_code
 from pipeline.data import custom_readers
 from pipeline.data.row_gathering import padded
 from pipeline.errors import ConfigError, place
 from pipeline.models import backbones, published, trees, weight_names
+
+UNFILLED = "uninitialized_variables"  # the name of that list of Keras
 
 
 def small_cnn(
@@ -355,6 +359,19 @@ def build(
             " (docs/custom-code.md)."
         ) from error
     return model
+
+
+@contextmanager
+def without_numbers() -> Iterator[None]:
+    """A context in which models have names and shapes, and no weights are drawn, neither here nor
+    later: Keras keeps a list of variables that it fills at the next occasion.
+    """
+    waiting = [*(global_state.get_global_attribute(UNFILLED) or ())]
+    try:
+        with keras.StatelessScope(initialize_variables=False):
+            yield
+    finally:
+        global_state.set_global_attribute(UNFILLED, waiting)
 
 
 def count(model: Any) -> dict[str, int]:

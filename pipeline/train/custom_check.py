@@ -35,7 +35,7 @@ from pipeline.evaluate import losses, metrics
 from pipeline.infer import submission
 from pipeline.models import architectures, group_layers
 from pipeline.runtime import replicas
-from pipeline.train import layer_rates, learning_rate, optimizer
+from pipeline.train import layer_rates, learning_rate, optimizer, phases
 
 ROWS = 16
 # Rows of a batch that no axis of a model is a multiple of.
@@ -282,18 +282,20 @@ def _schedule(config: Config) -> str:
 
 
 def check_optimizer_of(config: Config) -> None:
-    """Refuse an optimizer that there is not, its arguments, and layers that have no rates.
+    """Refuse an optimizer that there is not, its arguments, layers that have no rates, and sizes
+    that the model does not take.
 
     Raises:
         ConfigError: with the edit.
     """
     plain = config.optimizer.name in OPTIMIZERS and not config.optimizer.layer_rates
-    if plain and not config.frozen_epochs:
+    if plain and not config.frozen_epochs and not config.progressive:
         return
     model, applied = architectures.build(config), learning_rate.apply(config, config.batch)
     optimizer.optimizer(config, applied, model.trainable_variables)
     layer_rates.factors(model, config)
     layer_rates.frozen(model, config)
+    phases.models(config, model)
 
 
 def _optimizer(config: Config) -> str:
@@ -559,6 +561,7 @@ def _stepped(
         rows = inputs(config), _labels(config), step.augmentation.draws(0)
         calls = [np.repeat(each[None], step.steps_per_call, axis=0) for each in rows]
         batches = Batch(*replicas.put(mesh, *calls, axis=1))
+        _refuse_smaller_images(step, state, batches)
 
         def after(arrays: dict[str, np.ndarray], state: Any) -> Any:
             state = step.layout.from_arrays(arrays, state)
@@ -581,6 +584,24 @@ def _stepped(
         return weights, before, nudged
     finally:
         keras.distribution.set_distribution(None)
+
+
+def _refuse_smaller_images(step: Any, state: Any, batches: Any) -> None:
+    """Trace the step for each size of `progressive` images."""
+    whole = step.phase
+    for size, model in enumerate(step.models[:-1]):
+        step.phase = whole._replace(size=size)
+        try:
+            step.lowered(state, (), batches)
+        except PipelineError:
+            raise
+        except Exception as error:
+            raise Wrong(
+                f"does not take images of {phases.shown(model.inputs[0].shape[1:])}, as progressive"
+                f" has them: {type(error).__name__}: {str(error)[:300]}\nCompute outputs by"
+                " step.compute, and take no size from the config; or leave progressive out."
+            ) from error
+    step.phase = whole
 
 
 def _length(arrays: list[np.ndarray], others: list[np.ndarray]) -> float:

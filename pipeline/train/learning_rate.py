@@ -72,6 +72,7 @@ class Applied:
         peak_rate: learning rate per step after the warm-up.
         warmup_steps: steps in which the learning rate rises linearly from 0; part of `total_steps`.
         frozen_steps: steps in which only what is new trains; part of `total_steps`.
+        growing_steps: steps after which images become larger, for each share of `progressive`.
         total_steps: steps of the whole run; the learning rate is 0 at their end.
         schedule: as the config says. decay_steps: of "constant", the last steps, in which it falls.
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
@@ -89,6 +90,7 @@ class Applied:
     peak_rate: float
     warmup_steps: int
     frozen_steps: int
+    growing_steps: tuple[int, ...]
     total_steps: int
     schedule: str
     decay_steps: int
@@ -166,6 +168,9 @@ def apply(config: Config, num_images: int) -> Applied:
         peak_rate=given.base_rate * {"linear": kappa, "sqrt": root}.get(scaling or "none", 1.0),
         warmup_steps=warmup_steps,
         frozen_steps=math.ceil(config.frozen_epochs * num_images / config.batch),
+        growing_steps=tuple(
+            math.ceil(epoch * num_images / config.batch) for epoch in config.growing_epochs
+        ),
         total_steps=total_steps,
         schedule=given.schedule,
         decay_steps=decay_steps,

@@ -27,7 +27,7 @@ from pipeline.errors import CheckpointError, DeviceError, DivergedError
 from pipeline.evaluate.held_out_rows import EpochScore
 from pipeline.models import weight_names
 from pipeline.runtime import devices, processes, replicas
-from pipeline.train import checkpoint
+from pipeline.train import checkpoint, phases
 from pipeline.train import feed as feeding
 from pipeline.train.learning_rate import Applied
 from pipeline.train.progress_log import Fold, Progress, Show
@@ -191,7 +191,7 @@ class Loop:
                 session.progress()
             # Another call has to wait for those in flight, and perhaps to validate, before it can
             # save.
-            # The first one of all weights compiles too, for at least as long as the first of all.
+            # The first one of each phase compiles too, for at least as long as the first of all.
             compiling = self.seconds["compile"] if self._begins_program else 0.0
             reserve = saver.reserve() + calls.seconds + self._validation_seconds
             stop = session.over(reserve + compiling)
@@ -206,19 +206,13 @@ class Loop:
         return stop
 
     def _call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make one call to the devices. The first one compiles, and so does the first one of all
-        weights, where some were frozen; it is waited for.
-        """
-        step, frozen = self.compiled, self.step < self.applied.frozen_steps
+        """Make one call to the devices. The first one of each phase compiles; it is waited for."""
+        step, phase = self.compiled, phases.of(self.applied, self.step)
         compiles = self._begins_program
         if compiles:
-            step.frozen, begun = (
-                frozen,
-                time.monotonic() if "compile" in self.seconds else self._started,
-            )
-            if frozen or self.applied.frozen_steps:
-                what = "what is new trains alone" if frozen else "all weights train"
-                self.show(f"From step {self.step + 1} on {what} (frozen_epochs)")
+            begun = time.monotonic() if "compile" in self.seconds else self._started
+            step.phase = phase
+            self._show_phase(phase)
             report = self._first_call(feed, batches, number)
             self.seconds["compile"] += time.monotonic() - begun
             self._progress.restart_clock(self.step + number)
@@ -229,6 +223,17 @@ class Loop:
         self.step += number
         self._calls.add(self.step, report, timed=not compiles)
         return report
+
+    def _show_phase(self, phase: phases.Phase) -> None:
+        said = []
+        if self.applied.frozen_steps:
+            what = "what is new trains alone" if phase.frozen else "all weights train"
+            said.append(f"{what} (frozen_epochs)")
+        if self.config.progressive:
+            size = self.compiled.models[phase.size].inputs[0].shape[1:]
+            said.append(f"images have {phases.shown(size)} (progressive)")
+        if said:
+            self.show(f"From step {self.step + 1} on {' and '.join(said)}")
 
     def _first_call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
         """Make a call that compiles, with smaller micro-batches until it fits."""
@@ -275,8 +280,6 @@ class Loop:
         while start < max_steps and not self.out_of_patience:
             images = (self._epoch(start) + 1) * len(self.batches)
             end = min(-(-images // self.config.batch), max_steps)
-            if start < self.applied.frozen_steps:
-                end = min(end, self.applied.frozen_steps)
             end = min(end, start + self.compiled.steps_per_call)
             yield start, end - start
             start = end
@@ -284,8 +287,8 @@ class Loop:
     @property
     def _begins_program(self) -> bool:
         """Whether the next call is the first one of its program."""
-        frozen = self.step < self.applied.frozen_steps
-        return "compile" not in self.seconds or frozen != self.compiled.frozen
+        phase = phases.of(self.applied, self.step)
+        return "compile" not in self.seconds or phase != self.compiled.phase
 
     @property
     def complete(self) -> bool:

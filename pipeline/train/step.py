@@ -37,10 +37,11 @@ from pipeline.errors import ConfigError
 from pipeline.evaluate import losses
 from pipeline.models import architectures, group_layers
 from pipeline.runtime import devices, replicas
-from pipeline.train import custom_check, layer_rates
+from pipeline.train import custom_check, layer_rates, phases
 from pipeline.train.learning_rate import Applied, schedule
 from pipeline.train.loss_scale import LossScale, all_finite
 from pipeline.train.optimizer import optimizer
+from pipeline.train.phases import Phase
 from pipeline.train.state import Arrays, StateLayout, Totals, TrainState
 
 # A step of fewer multiplications than this, on a replica, takes about a millisecond, and then the
@@ -140,13 +141,15 @@ class TrainStep:
         micro_batch: images per forward and backward pass on one replica: all of its share of the
             batch, or a part; the parts are added up.
         steps_per_call: the most steps of a call to the devices.
-        frozen: whether only what is new trains, in calls from now on (`applied.frozen_steps`).
+        phase: of calls from now on; at first that of all weights and whole images.
+        models: of each size of images (`phases.models`).
         losses: the names of several losses that are added up; () of one.
         together: images that the loss gets together; None: it is that of each by itself.
         evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
 
     Raises:
-        ConfigError: if the batch does not split as the config asks, or all or nothing is frozen.
+        ConfigError: if the batch does not split as the config asks, all or nothing is frozen, or
+            the model cannot take smaller images.
     """
 
     def __init__(self, config: Config, applied: Applied, model: Any, mesh: Any) -> None:
@@ -158,7 +161,9 @@ class TrainStep:
         self.layout = StateLayout(model, self.optimizer, ema=averages, losses=self.losses)
         self._schedule = schedule(config, applied)
         self._rate_factors = layer_rates.factors(model, config)
-        self.frozen, self._stays = False, layer_rates.frozen(model, config)
+        self._stays = layer_rates.frozen(model, config)
+        self.models = phases.models(config, model, applied.batchnorm_momentum)
+        self.phase = Phase(frozen=False, size=len(config.progressive))
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self.replicas, self._platform = mesh.size if mesh else 1, replicas.platform(mesh)
         self._group, self._share = applied.batchnorm_batch, per_replica(config, self.replicas)
@@ -173,11 +178,16 @@ class TrainStep:
         grouped = self._group if compares or group_layers.normalizes(model) else 1
         self._sizes = micro_batches(config, self.replicas, grouped)
         self.micro_batch = self._sizes[0]
-        self._programs: dict[bool, Any] = {}
+        self._programs: dict[Phase, Any] = {}
         self.steps_per_call = steps_per_call(config, applied, model, self._share)
         where = replicas.everywhere(mesh)
         self.evaluate = jax.jit(self._exact(self._evaluated), out_shardings=where)
         self.forward = jax.jit(self._exact(self._outputs), out_shardings=where)
+
+    @property
+    def _sized(self) -> Any:
+        """The model for the images of this phase."""
+        return self.models[self.phase.size]
 
     @property
     def smaller(self) -> list[int]:
@@ -202,9 +212,9 @@ class TrainStep:
             batches: of `steps_per_call` steps, each array with one axis more in front.
             number: at most that many.
         """
-        if self.frozen not in self._programs:
-            self._programs[self.frozen] = self.lowered(state, held, batches).compile()
-        program = self._programs[self.frozen]
+        if self.phase not in self._programs:
+            self._programs[self.phase] = self.lowered(state, held, batches).compile()
+        program = self._programs[self.phase]
         return program(state, held, batches, np.int32(number))  # type: ignore[no-any-return]
 
     def lowered(self, state: Any, held: Any, batches: Batch) -> Any:
@@ -257,7 +267,7 @@ class TrainStep:
         """
         params = state.params if params is None else params
         loss_fn = loss_fn or self.loss_fn
-        if self.frozen:
+        if self.phase.frozen:
             loss_fn = self._of_what_is_new(loss_fn)
         if not state.scale:
             grads, sums = self._over_the_batch(loss_fn, params, state, batch, held)
@@ -314,7 +324,7 @@ class TrainStep:
             new if factor is None else old + factor * (new - old)
             for old, new, factor in zip(state.params, params, self._shares(state.step), strict=True)
         ]
-        if self.frozen:
+        if self.phase.frozen:
             params = [
                 old if stays else new
                 for old, new, stays in zip(state.params, params, self._stays, strict=True)
@@ -361,7 +371,7 @@ class TrainStep:
         if self._rate_factors:
             shares = [None if factor == 1 else factor for factor in self._rate_factors]
         late = self.applied.frozen_steps
-        if late and not self.frozen and self.applied.optimizer in ("adam", "adamw"):
+        if late and not self.phase.frozen and self.applied.optimizer in ("adam", "adamw"):
             # A check of custom functions takes a step of all weights at once.
             seen = jnp.maximum(step + 1 - late, 1)
             own = self._adams_factor(seen) / self._adams_factor(step + 1)
@@ -429,6 +439,8 @@ class TrainStep:
         """Return the same over a replica's share, which begins at place `first`."""
         number = self._share // self.micro_batch
         examples = self._augmented(share, first + jnp.arange(self._share))
+        seen = phases.resized(examples.inputs, self._sized.inputs[0].shape)
+        examples = examples._replace(inputs=seen)
         if number == 1:
             return grad_fn(examples)
         parts = jax.tree.map(lambda a: a.reshape(number, -1, *a.shape[1:]), examples)
@@ -516,8 +528,8 @@ class TrainStep:
         groups = self.config.batch // self._group
         part = group_layers.MicroBatch(examples.places, self._group, groups, self._axis)
 
-        with group_layers.computing(self.model, part):
-            every, after, added = self.model.stateless_call(
+        with group_layers.computing(self._sized, part):
+            every, after, added = self._sized.stateless_call(
                 params, buffers, examples.inputs, training=training, return_losses=True
             )
         outputs, extra = _float32(every)

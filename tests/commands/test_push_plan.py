@@ -31,11 +31,13 @@ ONE = Outlook(
 )  # fmt: skip
 
 
-def judged(capsys, left=None, resumes=False, **changes):
+def judged(capsys, left=None, resumes=False, note="", **changes):
     """Return what is shown of a plan."""
     one = replace(ONE, **changes)
     sizes, infers = (Counts(1, 1, 1.0), 1.0), Inference(None, None, None, None)
-    made = Plan("ants", 64, 3, 1, 10, 9, "counted", *sizes, 1.0, "", (one,), infers, "Go.")
+    made = Plan(
+        "ants", 64, 3, 1, 10, 9, "counted", *sizes, 1.0, "", (one,), infers, "Go.", note=note
+    )
     push_plan.judge(made.to_json(), left, resumes=resumes)
     return capsys.readouterr().out
 
@@ -66,6 +68,10 @@ def test_what_would_be_regretted_is_a_warning(capsys, changes, left, said):
     assert ("of which a part is done" in first) == ("resumes" in changes)
     assert len(warnings) == bool(said)
     assert all(one.startswith("Warning: ") and said in one for one in warnings)
+
+
+def test_a_training_whose_images_grow_takes_less_than_its_plan(capsys):
+    assert "in all, or less, since images grow" in judged(capsys, note=plan.GROWS)
 
 
 @pytest.mark.parametrize(

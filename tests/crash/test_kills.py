@@ -23,12 +23,13 @@ STARTING_SHARE, STARTING_SECONDS = 0.15, 1.5  # … or, this share of them, afte
 SAVING_SHARE = 0.3  # … or, this share, as soon as it is seen to write one
 
 
-def train(folder, epochs, feed, custom="", precision="auto"):
+def train(folder, epochs, feed, custom="", precision="auto", progressive=()):
     """Train with AdamW, averages, BatchNorm, dropout, augmentation and micro-batches, and save each
     step.
 
     Args:
         precision: in float16 the first third of the epochs trains the last layer alone, too.
+        progressive: shares of 32 pixels, which a network of convolutions sees then.
         custom: a file of docs/custom-training.md, whose own model and optimizer are kept.
     """
     os.chdir(folder)  # where a custom log goes
@@ -47,7 +48,12 @@ def train(folder, epochs, feed, custom="", precision="auto"):
         )  # fmt: skip
     if precision != "auto":
         config = replace(config, precision=precision, frozen_epochs=epochs // 3)
-    pixels = np.random.default_rng(0).integers(0, 256, (IMAGES, 8, 8, 1), np.uint8)
+    if progressive:
+        data, options = replace(config.data, height=32, width=32), {"width": 4, "dropout": 0.3}
+        config = replace(config, data=data, model="strided_resnet", model_options=options)
+        config = replace(config, progressive=progressive)
+    shape = IMAGES, *config.data.shape
+    pixels = np.random.default_rng(0).integers(0, 256, shape, np.uint8)
     labels = np.arange(IMAGES, dtype=np.int32) % 10
     ids, target = tuple(map(str, range(IMAGES))), Target("classes", tuple("0123456789"))
     examples = Examples(ids, pixels, labels, target)
@@ -115,6 +121,30 @@ def test_a_run_that_is_killed_anywhere_ends_with_the_bits_of_an_unbroken_one(
     whole, *broken = map(digest, folders)
     assert broken == [whole] * runs
     assert runs < 4 or set(saving) == {True, False}
+
+
+@pytest.mark.slow
+def test_a_run_that_is_killed_at_each_size_of_its_images_ends_with_the_bits_of_an_unbroken_one(
+    tmp_path,
+):
+    """The sizes change after 90 and 180 of 270 steps."""
+    words = 6, "auto", "", "auto", (0.5, 0.75)
+    for name, kills in (("whole", ()), ("broken", (20, 110, 200))):
+        folder = tmp_path / name
+        folder.mkdir()
+        for kill in kills:
+            process = forked.begun(folder / "printed.txt", train, folder, *words)
+            while step(folder) < kill and process.is_alive():
+                time.sleep(0.01)
+            process.kill()
+            process.join()
+            assert process.exitcode == -9, (folder / "printed.txt").read_text()[-2000:]
+            assert kill <= step(folder) < kill + 70
+        last = forked.begun(folder / "printed.txt", train, folder, *words)
+        last.join()
+        assert last.exitcode == 0, (folder / "printed.txt").read_text()[-2000:]
+
+    assert digest(tmp_path / "broken") == digest(tmp_path / "whole")
 
 
 @pytest.mark.slow

@@ -1,16 +1,13 @@
 """A run made by hand: the files that a training leaves, with what a test wants in them."""
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import keras
 import numpy as np
 import pandas as pd
-from keras.src.backend.common import global_state
 
 from formats import checksums
 from pipeline.config import Config
@@ -30,16 +27,6 @@ AWKWARD = (
 def with_data(config: Config, **fields: Any) -> Config:
     """Return a config with these fields of its data changed."""
     return replace(config, data=replace(config.data, **fields))
-
-
-@contextmanager
-def without_numbers() -> Iterator[None]:
-    """A context in which models have names and shapes, and no weights are drawn: neither here nor
-    later, by the next that is built.
-    """
-    with keras.StatelessScope(initialize_variables=False):
-        yield
-    global_state.set_global_attribute("uninitialized_variables", [])
 
 
 def run(

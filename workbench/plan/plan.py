@@ -21,6 +21,7 @@ from workbench.plan.outlook import Given, Outlook, Work
 OFFERED = ("tpu-v5e-8", "gpu-t4x2")
 LONG = 7 * 24 * 3600.0  # seconds of a training that nobody should begin without a thought
 INFERS = "gpu-t4x2"  # the machine of infer-gpu
+GROWS = "Time: that of whole images in each epoch; with progressive it is less"
 STARTS = 90.0  # seconds of an inference: imports, compiling and the golden outputs (assumed)
 
 
@@ -56,6 +57,7 @@ class Plan:
         inference: of the submission.
         advice: in one sentence.
         noun: what its examples are called.
+        note: what the times leave out.
     """
 
     config: str
@@ -75,6 +77,7 @@ class Plan:
     noun: str = "images"
     fit: str = ""
     frozen_epochs: int = 0
+    note: str = ""
 
     def to_json(self) -> dict[str, Any]:
         """Return the plan for `json.dumps`."""
@@ -118,6 +121,7 @@ def make(
         given.images, work.images, given.images_basis,
         work.counts, checkpoint, given.decodes, given.decodes_basis, outlooks, _inference(work),
         advice(outlooks, config.data.noun), config.data.noun, config.fit, config.frozen_epochs,
+        GROWS if config.progressive else "",
     )  # fmt: skip
 
 

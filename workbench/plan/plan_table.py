@@ -75,7 +75,7 @@ def notes(made: Plan) -> list[str]:
                 f" {_short(step.traffic)}B of traffic with its memory,"
                 f" collectives: {across or 'none'}"
             )
-    return found
+    return [*found, *filter(None, [made.note])]
 
 
 def row(one: Outlook, images: int) -> tuple[str, ...]:

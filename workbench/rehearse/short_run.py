@@ -183,10 +183,11 @@ def _smaller_images(config: Config) -> dict[str, int]:
         try:
             short = with_changes(config, smaller)
             # These may take images of one size alone.
-            if custom_code.functions(config) or config.model == "published":
+            if custom_code.functions(config) or config.model == "published" or config.progressive:
                 from pipeline.models import architectures
+                from pipeline.train import phases
 
-                architectures.build(short)
+                phases.models(short, architectures.build(short))
         except ConfigError:
             break
         changes = smaller

@@ -89,6 +89,7 @@ BAD = [
             "loss": (3,),
             "class_weights": (2.0, {}, "even"),
             "folds": (1, 101),
+            "progressive": (0.5, (1.0,), (0.75, 0.5), (0.5, 0.5), ("0.5",)),
         },
     ),
     (
@@ -142,6 +143,9 @@ BAD = [
     (replace(DIGITS, loss="focal"), {"label_smoothing": (0.1,)}),
     (replace(TAGS, data=DATA, num_classes=3), {"class_weights": ("balanced",)}),
     (replace(DIGITS, data=TABLE, model="mlp", views=1), {"feed": ("files",)}),
+    (replace(DIGITS, data=TABLE, model="mlp", views=1), {"progressive": ((0.5,),)}),
+    (replace(DIGITS, epochs=2, warmup_epochs=1), {"progressive": ((0.25, 0.5),)}),
+    (replace(DIGITS, progressive=(0.5,)), {"fit": ("linear",)}),
 ]
 
 

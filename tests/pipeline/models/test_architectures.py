@@ -13,7 +13,6 @@ from pipeline import config as configs
 from pipeline.config import Data
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
-from tests.pipeline.handmade import without_numbers
 from tests.shipped import shipped
 
 DIGITS = shipped("digits")
@@ -57,7 +56,7 @@ def test_a_model_takes_its_inputs_and_gives_float32_logits(config):
     """
     keras.config.set_dtype_policy("mixed_bfloat16")
     try:
-        with without_numbers():  # no numbers are looked at
+        with architectures.without_numbers():  # no numbers are looked at
             first, built = (architectures.build(config, 0.8) for _ in range(2))
             images = keras.KerasTensor((2, *config.data.shape), config.data.dtype)
             found = built.compute_output_spec(images)
@@ -165,7 +164,7 @@ def test_a_square_of_pixels_becomes_one_pixel_with_all_their_values():
 
 def test_drop_path_drops_branches_more_and_more_often_with_depth():
     """The share of images that go without the branch grows linearly, to that of the config."""
-    with without_numbers():
+    with architectures.without_numbers():
         model = architectures.build(replace(SMALL_WRN, drop_path=0.3))
 
     rates = {layer.name: layer.rate for layer in model.layers if "drop_path" in layer.name}

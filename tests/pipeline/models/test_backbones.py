@@ -21,7 +21,6 @@ from pipeline.models.backbones import Backbone
 from pipeline.models.families import AROUND_ZERO
 from pipeline.train import training
 from tests.pipeline import rounding
-from tests.pipeline.handmade import without_numbers
 from tests.pipeline.train.test_train_step import after, apart, begun
 from tests.pipeline.train.test_train_step import rounding as by_rounding
 from tests.small_competition import write_competition
@@ -82,7 +81,7 @@ def test_a_backbone_is_all_of_its_application_and_the_same_when_built_again(name
         assert np.array_equal(pixels.offset, np.float32(backbone.pixels.offset))
         return [(weight_names.name(keys[id(one)]), tuple(one.shape)) for one in built.weights]
 
-    with without_numbers():  # names and shapes need no numbers
+    with architectures.without_numbers():  # names and shapes need no numbers
         found, again = named(), named()
         application = getattr(keras.applications, backbone.application)
         theirs = application(include_top=False, weights=None, input_shape=(32, 32, 3))

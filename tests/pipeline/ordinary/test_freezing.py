@@ -15,6 +15,7 @@ from pipeline.models import architectures, weight_names
 from pipeline.models.backbones import BACKBONES, Backbone
 from pipeline.models.families import AROUND_ZERO
 from pipeline.train import checkpoint, custom_check, learning_rate, training
+from pipeline.train.phases import Phase
 from pipeline.train.session import Session
 from pipeline.train.step import Batch, TrainStep
 from tests.pipeline.rounding import EPS
@@ -204,7 +205,8 @@ def test_a_frozen_epoch_computes_no_gradient_for_the_network(pretrained):
         step.augmentation.draws(0)[None],
     )  # fmt: skip
     costs = []
-    for step.frozen in (True, False):
+    for frozen in (True, False):
+        step.phase = Phase(frozen, 0)
         costs.append(step.lowered(state, (), batch).cost_analysis()["flops"])
 
     assert costs[0] < 0.45 * costs[1]
@@ -223,7 +225,7 @@ def test_adam_takes_no_larger_steps_where_it_begins_late(late):
     labels = random.integers(0, 4, (1, config.batch)).astype(np.int32)
     given = Batch(images, labels, step.augmentation.draws(0)[None])
     for number in range(41):
-        step.frozen = number < 40
+        step.phase = Phase(number < 40, 0)
         before = step.layout.to_arrays(state)
         state, report = step.train(state, (), given, 1)
     after = step.layout.to_arrays(state)

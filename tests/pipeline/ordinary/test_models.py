@@ -16,7 +16,6 @@ from pipeline.errors import ConfigError
 from pipeline.models import architectures, group_layers, weight_names
 from pipeline.train import custom_check, training
 from tests.pipeline import rounding
-from tests.pipeline.handmade import without_numbers
 
 MODELS = {
     "an encoder that is called twice": """
@@ -260,7 +259,7 @@ def made(images, num_classes, batchnorm_momentum):
 def test_each_weight_has_a_key_of_its_own_which_is_the_same_when_built_again(name, written):
     config = written(MODELS[name])
 
-    with without_numbers():
+    with architectures.without_numbers():
         ours, again = (weight_names.keys(architectures.build(config)) for _ in range(2))
 
     assert list(ours.values()) == list(again.values())
@@ -269,7 +268,7 @@ def test_each_weight_has_a_key_of_its_own_which_is_the_same_when_built_again(nam
 
 def test_places_are_the_same_under_every_keras(written):
     """CI runs this under both images' Keras; the places are those that either one gives."""
-    with without_numbers():
+    with architectures.without_numbers():
         keys = weight_names.keys(architectures.build(written(MODELS["a transformer block"])))
 
     assert list(keys.values())[2:6] == [

@@ -17,10 +17,9 @@ import pytest
 
 from localkaggle import competitions
 from pipeline import config as configs
-from pipeline.models import presets
+from pipeline.models import architectures, presets
 from pipeline.models.families import KNOWN
 from pipeline.train import training
-from tests.pipeline.handmade import without_numbers
 
 ROOT = Path(__file__).resolve().parents[3]
 hub = pytest.importorskip("keras_hub", reason="needs keras-hub: pip install -e '.[hub]'")
@@ -40,7 +39,7 @@ QUICK = {known.kind: name for name, known in reversed(KNOWN.items())}.values()
 )
 def test_a_well_known_network_has_the_published_number_of_parameters(name):
     known = KNOWN[name]
-    with without_numbers():
+    with architectures.without_numbers():
         made = presets.network(presets.find(f"{name}/1"), None, "backbone")
 
     assert sum(math.prod(one.shape) for one in made.weights) == known.parameters

@@ -16,7 +16,6 @@ from pipeline.errors import CheckpointError, ConfigError, DataError
 from pipeline.evaluate import metrics
 from pipeline.models import architectures
 from pipeline.train import custom_check, training
-from tests.pipeline.handmade import without_numbers
 from tests.shipped import DIGITS as DIGITS_FILE
 from tests.shipped import shipped
 
@@ -145,7 +144,7 @@ def test_what_can_work_is_not_refused(own):
     )
 
     assert metrics.of(config).greater_is_better
-    with without_numbers():
+    with architectures.without_numbers():
         assert architectures.build(replace(config, model_options={"other": 1})).count_params()
 
 

@@ -8,7 +8,6 @@ import pytest
 from pipeline.config import Data
 from pipeline.models import architectures, weight_names
 from pipeline.train import layer_rates
-from tests.pipeline.handmade import without_numbers
 from tests.pipeline.models.test_published import PATCHES, SIZES, asked, custom, hub, preset
 
 __all__ = ["asked", "hub"]
@@ -89,7 +88,7 @@ def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
     """The head keeps its learning rate; two layers are two parts."""
     optimizer = replace(tiny.optimizer, layer_decay=0.5)
     config = replace(tiny, model_options={"width": 2, "depth": depth}, optimizer=optimizer)
-    with without_numbers():
+    with architectures.without_numbers():
         model = architectures.build(config)
 
     factors = layer_rates.factors(model, config)
@@ -105,7 +104,7 @@ def test_layer_decay_falls_by_twelfths_from_the_head_to_the_input(tiny, depth):
 
 def test_layer_decay_takes_the_parts_of_a_layer_as_one_and_looks_into_a_model_within(tiny):
     inner = keras.Input((4, 6))
-    with without_numbers():
+    with architectures.without_numbers():
         x = keras.layers.MultiHeadAttention(2, 3, name="attention")(inner, inner)
         x = keras.Model(inner, keras.layers.Dense(5, name="inside")(x), name="within")(inner)
         model = keras.Model(inner, keras.layers.Dense(2, name="head")(x))

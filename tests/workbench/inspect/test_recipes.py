@@ -9,7 +9,6 @@ from hypothesis import strategies as st
 
 from pipeline.config import Config, Data
 from pipeline.models import architectures, backbones
-from tests.pipeline.handmade import without_numbers
 from workbench.inspect import recipes
 from workbench.inspect.recipes import CPU, TPU, Plan, Speed, Task
 
@@ -93,7 +92,7 @@ def test_networks_for_a_cpu_grow_and_can_be_built():
     assert len(networks) == 4
     assert sorted(networks, key=lambda each: each.operations) == networks
     config = recipes.recipe(given, Plan(CPU, 480), speeds(1e-2, 5.0)).config
-    with without_numbers():
+    with architectures.without_numbers():
         assert architectures.count(architectures.build(config))["trainable"] > 10_000
 
 

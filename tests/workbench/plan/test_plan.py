@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from pipeline.config import Data
 from pipeline.errors import ConfigError
 from tests.doors.given import write_config
+from tests.pipeline.handmade import with_data
 from tests.shipped import shipped
 from workbench.__main__ import main
 from workbench.plan import compiled_step, laws, operation_counts, outlook, plan, plan_table, probe
@@ -491,6 +492,14 @@ def test_a_checkpoint_is_as_large_as_what_a_training_keeps(tiny):
 
     assert plain.checkpoint == plain.counts.state
     assert more.checkpoint == more.counts.state + 4 * more.counts.parameters
+
+
+def test_the_time_of_images_that_grow_is_an_upper_bound_and_said_to_be_one(tiny):
+    growing = replace(with_data(tiny, height=16, width=16), progressive=(0.5,))
+
+    plain, less = (plan.make(one, [], Given(100, "counted")) for one in (tiny, growing))
+
+    assert plan.GROWS in plan_table.lines(less) and plan.GROWS not in plan_table.lines(plain)
 
 
 def test_folds_views_and_held_out_images_take_their_time(tiny):
