@@ -8,6 +8,7 @@ import jax
 import keras
 import numpy as np
 import pytest
+from PIL import Image
 
 from pipeline.__main__ import main
 from pipeline.augment.augmentation import Augmentation
@@ -65,7 +66,8 @@ class Begun:
             keras.distribution.set_distribution(None)
         if count == 1:
             self.state = jax.device_put(self.state, jax.devices()[0])
-        self.start, self.step.phase = self.step.layout.to_arrays(self.state), phase
+        self.start = self.step.layout.to_arrays(self.state)
+        self.step.phase = phase or self.step.phase
 
     def batch(self, images, labels):
         """Return what a call takes."""
@@ -105,6 +107,20 @@ def test_a_step_of_a_share_is_that_of_a_config_of_this_size_on_augmented_and_res
     assert apart(Begun(growing, WHOLE).after(images, labels), wanted) > 10 * allowed
 
 
+@pytest.mark.parametrize("size", [(8, 8), (24, 12)])
+def test_images_are_resized_as_pillow_does_it(size):
+    random = np.random.default_rng(0)
+    images = random.integers(0, 256, (4, 32, 32, 3), np.uint8)
+
+    found = np.asarray(phases.resized(images, (None, *size, 3))).astype(int)
+
+    wanted = [
+        Image.fromarray(each).resize(size[::-1], Image.Resampling.BILINEAR) for each in images
+    ]
+    apart = found - np.stack(list(map(np.asarray, wanted)))
+    assert np.abs(apart).max() <= 1 and abs(apart.mean()) < 0.2
+
+
 @pytest.mark.parametrize(("count", "micro"), [(2, None), (1, 8)])
 def test_replicas_and_micro_batches_of_smaller_images_add_up_to_the_batch(growing, count, micro):
     wanted, allowed = rounding(Begun(growing, SMALL), *drawn(growing))
@@ -116,7 +132,7 @@ def test_replicas_and_micro_batches_of_smaller_images_add_up_to_the_batch(growin
 
 def test_a_step_of_smaller_images_computes_less(growing):
     costs = []
-    for phase in (SMALL, WHOLE):
+    for phase in (SMALL, None):  # None: as a plan compiles it
         begun = Begun(growing, phase)
         lowered = begun.step.lowered(begun.state, (), begun.batch(*drawn(growing)))
         costs.append(lowered.cost_analysis()["flops"])
