@@ -47,7 +47,7 @@ def test_a_tpu_that_turns_out_to_be_a_cpu_stops_the_run_in_its_first_cell(tmp_pa
 
 def test_features_of_a_linear_model_stay_out_of_the_output(tmp_path):
     """They may take gigabytes, and no later session reads them."""
-    text = (ROOT / "pipeline" / "configs" / "digits_mobilenet.py").read_text()
+    text = there("pipeline/configs/digits_mobilenet.py").read_text()
     text = text.replace('name="digits_mobilenet"', 'name="quick", fit="linear"')
     with opened(tmp_path, competitions=["digits"]) as world:
         (world.project / "pipeline" / "configs" / "quick.py").write_text(text)

@@ -11,12 +11,12 @@ from sklearn import ensemble
 
 from localkaggle import competitions
 from pipeline import artifact
-from pipeline import config as configs
 from pipeline.errors import ConfigError
 from pipeline.infer import inference
 from pipeline.models import trees
 from pipeline.train import boosting, training
 from tests.pipeline.models.test_published import asked, hub, preset
+from tests.shipped import shipped
 from tests.small_competition import write_competition
 
 __all__ = ["asked", "hub"]
@@ -101,7 +101,7 @@ def test_a_value_on_a_threshold_stays_on_its_side():
 @pytest.fixture
 def table(tmp_path):
     """The embedded table, and a config that boosts its columns."""
-    config = configs.load("breast_cancer")
+    config = shipped("breast_cancer")
     competitions.EMBEDDED[config.competition]().write(tmp_path / "table")
     fields = {"model": "columns", "model_options": {}, "fit": "boosting", "folds": 2}
     return tmp_path / "table", replace(config, keep="last", patience=None, **fields)

@@ -527,7 +527,7 @@ def test_a_step_of_a_frozen_backbone_is_planned_as_a_third_of_one_that_trains_it
 
 def test_a_linear_model_of_features_is_planned_as_one_pass_without_gradients():
     """Whatever its epochs; over all images, held out or not. One model of all folds infers."""
-    mobile = replace(load("digits_mobilenet"), precision="float32", frozen_epochs=2, folds=5)
+    mobile = replace(shipped("digits_mobilenet"), precision="float32", frozen_epochs=2, folds=5)
     linear = replace(mobile, fit="linear")
 
     given = Given(1_000, "counted", 10**6, decodes=1e9)
@@ -547,7 +547,7 @@ def test_a_linear_model_of_features_is_planned_as_one_pass_without_gradients():
 
 def test_frozen_epochs_take_a_third_of_the_time_and_a_program_of_their_own():
     """Memory is that of the steps that train all."""
-    mobile = replace(load("digits_mobilenet"), precision="float32")
+    mobile = replace(shipped("digits_mobilenet"), precision="float32")
     late = replace(mobile, frozen_epochs=10)
 
     whole, half = (on("tpu-v5e-8", config, step(1e9, 1e15)) for config in (mobile, late))

@@ -104,7 +104,7 @@ def test_learning_rate_and_groups_of_a_replica_stay(
 @pytest.mark.parametrize(("share", "height"), [(0.85, 192), (0.75, 48)])
 def test_images_that_grow_are_rehearsed_at_sizes_that_grow(paced, share, height) -> None:
     """0.85 of 96 pixels would be rounded to 96."""
-    config = large(configs.load("digits"))
+    config = large(shipped("digits"))
     config = replace(config, data=replace(config.data, height=192, width=192), progressive=(share,))
     paced(1e-4, 5.0)
     changes = planned(config, 3000, 1000, 600.0).changes
