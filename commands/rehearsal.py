@@ -2,6 +2,7 @@
 user's own, in one command, or step by step against a local Kaggle that hosts the folder.
 """
 
+import json
 import os
 import re
 import shlex
@@ -19,7 +20,8 @@ from commands.console import ROOT, TWO_WEEKS, Result, new_folder, number, show, 
 from commands.telling import Telling
 from deploy.errors import Detached, RelayError, UsageError
 from deploy.events import Ask, Event, completed
-from deploy.project import INFER, TRAIN, Project
+from deploy.project import INFER, REHEARSAL, TRAIN, Project
+from formats import atomic_file
 from formats.errors import DiskError, writing
 
 if TYPE_CHECKING:
@@ -128,10 +130,24 @@ def dry_run(
             f" wrote is in {runs}\nTo start over, run the same command again."
         ) from None
     end = project.show_result(result, config, hosted.folder.about if hosted.folder else "")
+    note = {"error": _error(result, hosted, runs), "seconds": end["seconds"]}
+    atomic_file.write(runs / REHEARSAL, json.dumps(note).encode())
     size = sum(path.lstat().st_size for path in runs.rglob("*"))
     if size > 5 * 10**8:  # bytes that are worth a line
         show(f"files       {size / 1e9:.1f} GB; to remove them: rm -r {shlex.quote(str(runs))}")
     return end
+
+
+def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
+    """Return the standard error of a rehearsal's score over its hidden rows; None: not known."""
+    if hosted.folder is not None:
+        return hosted.folder.test.scored.error if hosted.folder.test.scored else None
+    from localkaggle import competitions
+
+    rerun = runs / "kaggle" / "sessions" / f"rerun-{result.submission.ref}" / "working"
+    scored = result.inferred if result.submission.uploaded else rerun
+    (slug,) = hosted.options["competitions"]
+    return competitions.EMBEDDED[slug]().standard_error(scored / "submission.csv")
 
 
 def default(folder: str) -> str:

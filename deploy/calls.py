@@ -180,6 +180,7 @@ class Scored:
     status: Word = called("status", "PENDING")
     description: str = ""
     public_score: str = ""
+    private_score: str = ""
     error: str = called("errorDescription", "")
 
 

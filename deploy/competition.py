@@ -209,7 +209,8 @@ def submit(
             ref = yield from attempt.sent(token)
         request = journal.record(request, State.VERSION, number=ref)
         scored = yield from attempt.scored(ref)
-        journal.record(request, State.ENDED, status=scored.status, score=_score(scored))
+        scores = {"score": _score(scored), "private": _number(scored.private_score)}
+        journal.record(request, State.ENDED, status=scored.status, **scores)
         if scored.status == FAILED:
             raise RunFailed(attempt.failure(scored))
         return Submission(ref, _score(scored), about.takes_files)
@@ -501,8 +502,13 @@ def _counts(made: Scored | None) -> bool:
 
 def _score(made: Scored) -> float | None:
     """Return the public score of a submission; None: it is not there yet, or hidden."""
+    return _number(made.public_score)
+
+
+def _number(text: str) -> float | None:
+    """Return a finite number; None for any other text."""
     with suppress(ValueError):
-        score = float(made.public_score)
+        score = float(text)
         return score if math.isfinite(score) else None
     return None
 

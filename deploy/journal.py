@@ -25,7 +25,7 @@ from deploy.locks import locked
 from deploy.secrets import redact
 from formats.errors import DiskError, writing
 
-FORMAT = 4  # of the file; goes up when columns or states change
+FORMAT = 5  # of the file; goes up when columns or states change
 PUSH, PUBLISH, SUBMIT = "push", "publish", "submit"  # kinds of requests
 
 
@@ -64,8 +64,8 @@ class Request:
         base, route: of a training: the version that it resumes from, and how that one is mounted.
         step, left: how far a run got, once that is known.
         run_id, weights_sha256: of what is published.
-        kernel_version, sha256, score: of a submission: the version that is scored, the sha256 of
-            its file, and its public score as a number; None: none.
+        kernel_version, sha256: of a submission: the version that is scored, and its file's sha256.
+        score, private: its public and its private score as numbers; None: none.
         at: when it was intended, in UTC.
         server: the address of the Kaggle.
         why: the first line of the error that ended the command.
@@ -96,6 +96,7 @@ class Request:
     kernel_version: int = 0
     sha256: str = ""
     score: float | None = None
+    private: float | None = None
     id: int = 0
     at: str = ""
     server: str = ""

@@ -4,12 +4,16 @@ import csv
 import io
 import sys
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+
+import numpy as np
 
 Files = Mapping[str, bytes]
 Columns = Mapping[str, Mapping[str, str]]
 """{column: {id: value}}: a table without its ids. Values are text, as in the file."""
+RESAMPLES = 100
 
 
 class ScoringError(Exception):
@@ -73,6 +77,32 @@ class Competition:
         Raises:
             ScoringError: if columns, rows, ids or values are not those that the sample asks for.
         """
+        return self.score(self._read(submission), self.solution)
+
+    def standard_error(self, submission: Path) -> float:
+        """Return the standard deviation of a submission's score over resamples of the hidden rows,
+        drawn with replacement. A resample without a score is skipped.
+
+        Raises:
+            ScoringError: as `judge` does.
+        """
+        tables, random = (self._read(submission), self.solution), np.random.default_rng(0)
+        ids, scores = list(next(iter(self.solution.values()))), list[float]()
+        for _ in range(RESAMPLES):
+            drawn = random.integers(len(ids), size=len(ids)).tolist()
+            given, solution = (
+                {
+                    column: {str(row): values[ids[place]] for row, place in enumerate(drawn)}
+                    for column, values in table.items()
+                }
+                for table in tables
+            )
+            with suppress(ScoringError, ZeroDivisionError):  # AUC of a single class
+                scores.append(self.score(given, solution))
+        return float(np.std(scores))
+
+    def _read(self, submission: Path) -> Columns:
+        """Return the columns of a submission; raise `ScoringError` as `judge` does."""
         header = next(csv.reader(io.StringIO(self.hidden_test[self.sample].decode())))
         csv.field_size_limit(sys.maxsize)  # a mask has more characters
         try:
@@ -103,4 +133,4 @@ class Competition:
             takes_none = any(not value.strip() for value in self.solution[column].values())
             if not takes_none and any(not value.strip() for value in values.values()):
                 raise ScoringError("Submission contains null values")
-        return self.score(given, self.solution)
+        return given

@@ -264,8 +264,27 @@ def differing(config: Config) -> str:
     )
 
 
-def compare(held_out: HeldOutRows, show: Callable[[str], None]) -> dict[str, Any] | None:
+def standard_error(held_out: HeldOutRows) -> float | None:
+    """Return the standard error of the run's score by the competition's metric, over its held-out
+    rows; None where the metric has no value.
+    """
+    rows = held_out.rows
+    truth, predictions = held_out.truth(rows), held_out.predictions[rows]
+    try:
+        return metrics.standard_error(
+            held_out.metric, truth, predictions, held_out.config.seed, metrics.LEAST_RESAMPLES
+        )
+    except PipelineError:
+        return None  # `metrics_of` says why
+
+
+def compare(
+    held_out: HeldOutRows, error: float | None, show: Callable[[str], None]
+) -> dict[str, Any] | None:
     """Return the manifest's "baseline", and show in one line how the run compares with it.
+
+    Args:
+        error: as `standard_error` returns it.
 
     Returns:
         The baseline's own fields; `network` and `network_error`: score and standard error of the
@@ -273,17 +292,12 @@ def compare(held_out: HeldOutRows, show: Callable[[str], None]) -> dict[str, Any
         or with one in another metric, or where the metric has no value.
     """
     config, rows, metric = held_out.config, held_out.rows, held_out.metric
-    truth, predictions = held_out.truth(rows), held_out.predictions[rows]
     baseline, other = config.baseline, differing(config)
     if other:
         show(other)
-    if baseline is None or other:
+    if baseline is None or other or error is None:
         return None
-    try:
-        score = metric(truth, predictions)
-        error = metrics.standard_error(metric, truth, predictions, config.seed)
-    except PipelineError:
-        return None  # `metrics_of` says why
+    score = metric(held_out.truth(rows), held_out.predictions[rows])
     words = beside(baseline, metric, score, error)
     below = (score - baseline.score) * metric.sign < 0
     line = (

@@ -215,12 +215,18 @@ def best(config: Config, truth: np.ndarray) -> np.ndarray:
     return truth.clip(SURE, 1 - SURE) if config.target == "multilabel" else truth
 
 
-def standard_error(metric: Metric, truth: np.ndarray, predicted: np.ndarray, seed: int) -> float:
+def standard_error(
+    metric: Metric,
+    truth: np.ndarray,
+    predicted: np.ndarray,
+    seed: int,
+    most: int = MOST_RESAMPLES,
+) -> float:
     """Return the standard deviation of the metric's value over resamples of the rows, drawn with
     replacement: Efron's bootstrap (1979).
 
-    There are 1000 resamples, fewer (to 100) for more than 10,000 values; those for which the metric
-    has no value are skipped.
+    There are `most` resamples, fewer (to 100) for more than 10,000 values; those for which the
+    metric has no value are skipped.
 
     Raises:
         DataError: as the metric itself does.
@@ -233,7 +239,7 @@ def standard_error(metric: Metric, truth: np.ndarray, predicted: np.ndarray, see
     whole = metric(truth, predicted)
     truth, predicted = metric.arguments(truth, predicted)
     random, rows = np.random.default_rng(seed), len(truth)
-    count = min(max(RESAMPLED_VALUES // predicted.size, LEAST_RESAMPLES), MOST_RESAMPLES)
+    count = min(max(RESAMPLED_VALUES // predicted.size, LEAST_RESAMPLES), most)
     draws = (random.integers(rows, size=rows) for _ in range(count))
     values = [metric.score(truth[draw], predicted[draw]) for draw in draws]
     return float(np.std([value for value in values if math.isfinite(value)] or [whole]))

@@ -452,7 +452,8 @@ class Training:
         steps_and_metrics = [(fold.steps, fold.metrics) for fold in fitted]
         measured = held_out_rows.metrics_of(held_out, steps_and_metrics, self.show)
         lines = list[str]()
-        baseline = held_out_rows.compare(held_out, lines.append)
+        error = held_out_rows.standard_error(held_out)
+        baseline = held_out_rows.compare(held_out, error, lines.append)
         self.seconds["final evaluation"] += time.monotonic() - begun
         self.seconds["total"] = time.monotonic() - started
         details = {
@@ -471,7 +472,10 @@ class Training:
             "held_out": self.held_out,
             "applied": self.head if config.fit else asdict(self.applied[0]),
             "seconds": {name: round(value, 3) for name, value in self.seconds.items()},
+            "earlier_seconds": round(sum(fold.record.seconds for fold in fitted), 3),
             "metric": self.metric.name,
+            "greater_is_better": self.metric.greater_is_better,
+            "error": error,
             **measured,
             "baseline": baseline,
         }

@@ -15,7 +15,7 @@ from pipeline.__main__ import main
 from pipeline.config import Baseline
 from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
-from pipeline.evaluate import held_out_rows, metrics
+from pipeline.evaluate import held_out_rows
 from pipeline.evaluate.held_out_rows import HeldOutRows
 from pipeline.train import training
 from tests.shipped import shipped
@@ -80,11 +80,6 @@ def test_the_rows_that_it_is_most_wrong_about_are_kept_with_their_pictures(tmp_p
 # The baseline
 
 
-@pytest.fixture
-def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "MOST_RESAMPLES", 100)
-
-
 def compared(right, baseline=BASELINE, rows=100, metric="accuracy") -> tuple[dict | None, str]:
     """Return the manifest's part and the line of a run with so many right rows."""
     labels = np.arange(rows, dtype=np.int32) % 2
@@ -94,7 +89,7 @@ def compared(right, baseline=BASELINE, rows=100, metric="accuracy") -> tuple[dic
     config = replace(shipped("digits"), num_classes=2, baseline=baseline, metric=metric)
     lines: list[str] = []
     held_out = HeldOutRows(config, examples, [(np.arange(0), np.arange(rows))], found)
-    part = held_out_rows.compare(held_out, lines.append)
+    part = held_out_rows.compare(held_out, held_out_rows.standard_error(held_out), lines.append)
     return part, "\n".join(lines)
 
 
@@ -106,7 +101,7 @@ def compared(right, baseline=BASELINE, rows=100, metric="accuracy") -> tuple[dic
         (60, "Warning: below the baseline by "),
     ],
 )
-def test_a_run_says_on_which_side_of_the_baseline_it_is(few_resamples, right, said):
+def test_a_run_says_on_which_side_of_the_baseline_it_is(right, said):
     part, line = compared(right)
 
     assert said in line and "a forest has 0.8 ± 0.02" in line
@@ -115,7 +110,7 @@ def test_a_run_says_on_which_side_of_the_baseline_it_is(few_resamples, right, sa
     assert part["network_error"] == pytest.approx((right * (100 - right) / 1e6) ** 0.5, rel=0.15)
 
 
-def test_a_floor_of_another_metric_or_without_a_value_loses_no_training(few_resamples):
+def test_a_floor_of_another_metric_or_without_a_value_loses_no_training():
     """And of a metric that falls, less is better."""
     auc = replace(BASELINE, metric="auc")
 
@@ -139,7 +134,7 @@ def assert_it_has_the_numbers_of(manifest, page):
 
 
 def test_the_last_line_the_manifest_the_report_and_describe_show_the_baseline(
-    few_resamples, competition, tiny, written_config, tmp_path, capsys
+    competition, tiny, written_config, tmp_path, capsys
 ):
     """A baseline that nothing can reach, which came while the run rested."""
     lines: list[str] = []
