@@ -7,11 +7,11 @@ an error. The word behind a task may be its config: invoke push-train leaves
 
 from invoke.collection import Collection
 
-from commands import doctor, kaggle, local, rehearsal
+from commands import doctor, kaggle, local, rehearsal, runs
 from commands.console import read_words
 
 namespace = Collection()
-for module in (doctor, kaggle, local, rehearsal):
+for module in (doctor, kaggle, local, rehearsal, runs):
     for task in Collection.from_module(module).tasks.values():
         namespace.add_task(task)
 read_words(namespace)

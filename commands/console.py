@@ -215,8 +215,8 @@ def about(config: str, message: str) -> str:
 
 
 def read_words(collection: Collection) -> None:
-    """Take the word behind a task for its config, and end with exit code 2 and a message if invoke
-    was given what its tasks do not take.
+    """Take the word behind a task for its config, or words for its runs, and end with exit code 2
+    and a message if invoke was given what its tasks do not take.
 
     invoke itself ends with 1 then. And it takes its own options behind a task too, where most have
     no effect: a task without --config would run as if it had not been given. Here --help alone
@@ -241,20 +241,24 @@ def read_words(collection: Collection) -> None:
         except ParseError as error:
             unknown = re.fullmatch(r"No idea what '(.*)' is!", str(error))
             word = unknown[1] if unknown else ""
-            if not _names_config(word, error.context):
+            if not (option := _option_of(word, error.context)):
                 said = _in_words(error, word, [each.name or "" for each in contexts])
                 _end(USAGE, said, as_json="--json" in words)
-            words.insert(words.index(word), "--config")
+            bare = (at for at, one in enumerate(words) if one == word and words[at - 1] != option)
+            words.insert(next(bare), option)
 
 
-def _names_config(word: str, context: ParserContext | None) -> bool:
-    """Return whether a word that nothing takes names the config of its task."""
+def _option_of(word: str, context: ParserContext | None) -> str:
+    """Return the option of its task that a word which nothing takes is for; "" if none is."""
     from pipeline.config import config_files
 
-    if context is None or not context.name or "--config" not in context.flags:
-        return False
+    if context is None or not context.name or word[:1] in ("", "-"):
+        return ""
+    if "--run" in context.flags and context.args["run"].kind is list:
+        return "--run"
     named = word in config_files.named_files() or word.endswith(".py")
-    return named and context.args["config"].raw_value is None
+    free = "--config" in context.flags and context.args["config"].raw_value is None
+    return "--config" if named and free else ""
 
 
 def _in_words(error: ParseError, word: str, names: list[str]) -> str:

@@ -188,6 +188,28 @@ def scatter(labels: np.ndarray, predictions: np.ndarray) -> Markup:
     return chart.svg
 
 
+def score_line(
+    numbers: np.ndarray, marks: Sequence[str], line: tuple[float, float], name: str
+) -> Markup:
+    """Draw given against local scores, with their errors, and a line.
+
+    Args:
+        numbers: local scores, given ones, the errors of both, float (4, n).
+        marks: a number for each run that is off the line; "" for any other.
+        line: slope and intercept.
+        name: of the given scores.
+    """
+    ends = np.array([numbers[0].min(), numbers[0].max()])
+    with _drawn(f"{name} against local score, and a line", "local score", LARGE) as chart:
+        for mark, (x, y, x_error, y_error) in zip(marks, numbers.T, strict=True):
+            look: dict[str, Any] = {"color": HELD if mark else TRAIN, "elinewidth": 0.8}
+            chart.axis.errorbar(x, y, y_error, x_error, "o", **look)
+            chart.axis.annotate(mark, (x, y), (6, 6), textcoords="offset points", weight="bold")
+        chart.axis.plot(ends, line[0] * ends + line[1], color=RULE, lw=1.4)
+        chart.axis.set_ylabel(f"{name} score")
+    return chart.svg
+
+
 def histogram(values: np.ndarray, below: str = "value", *, zero: bool = False) -> Markup:
     """Draw how many rows have about which value.
 

@@ -1,0 +1,106 @@
+"""The task that shows the experiments of a competition: what was trained, and how it scored."""
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from commands.console import ROOT, Result, show, task
+from deploy.errors import UsageError
+
+if TYPE_CHECKING:
+    from workbench.experiments.experiment import Row
+
+
+@task(
+    iterable=("run",),
+    run="a run to compare: its number in the table, owner/slug/version or folder; the folder of a"
+    " training elsewhere is added to the table. --run may be left out",
+    competition="its slug; default: that of the config in relay.toml, or the only one with runs",
+    page="HTML file to write, with plots",
+    csv="CSV file to write",
+)
+def runs(
+    run: Sequence[str] | None = None, competition: str = "", page: str = "", csv: str = ""
+) -> Result:
+    """Show the experiments of a competition: changes, scores, and which scores to believe.
+
+    Example: invoke runs --page runs.html
+    """
+    from workbench.experiments import experiment, table
+
+    words = list(run or ())
+    if len(words) > 2 and not all(map(os.path.isdir, words)):
+        raise UsageError(f"{len(words)} runs are named; expected two to compare.\ninvoke runs A B")
+    known = _in_runs()
+    there = {Path(row["folder"]).resolve() for row in known}
+    folders = [Path(word) for word in words if Path(word, experiment.MANIFEST).is_file()]
+    added = [experiment.read(folder) for folder in folders if folder.resolve() not in there]
+    slug = competition or _competition(added or known)
+    rows = experiment.in_order([row for row in (*known, *added) if row["competition"] == slug])
+    if not rows:
+        others = ", ".join(sorted({row["competition"] for row in known})) or "none at all"
+        raise UsageError(
+            f"There is no complete training of {slug} in runs/; there is {others}.\n"
+            "invoke runs --competition NAME"
+        )
+    pair = [_named(word, rows) for word in words]
+    lines = table.score_lines(rows)
+    if added or len(pair) != 2:
+        show(f"{slug} by {rows[-1]['metric']}, the newest last")
+        warnings = [f"Warning: {text}" for line in lines for text in line.warnings()]
+        for text in (*table.lines(rows), *map(str, lines), *warnings):
+            show(text)
+    for text in table.side_by_side(*pair) if len(pair) == 2 else ():
+        show(text)
+    plain = [{name: row[name] for name in row if name != "manifest"} for row in rows]
+    for path, write, what in ((page, table.write_page, rows), (csv, table.write_csv, plain)):
+        if path:
+            write(Path(path), what)
+            show(f"wrote {path}")
+    by = experiment.score_differences(*pair) if len(pair) == 2 else {}
+    fitted = {line.name: line.values() for line in lines}
+    return {"competition": slug, "runs": plain, "lines": fitted, "differences": by}
+
+
+def _in_runs() -> "list[Row]":
+    """Return the trainings in runs/, by what both sides know of them."""
+    from deploy import experiments
+    from pipeline.errors import ConfigError
+    from workbench.experiments import experiment
+
+    rows = list["Row"]()
+    for folder, known in experiments.found(ROOT / "runs", show).items():
+        try:
+            row = experiment.read(folder)
+        except ConfigError as error:
+            show(f"Warning: left out: {str(error).splitlines()[0]}")
+            continue
+        spent = {"quota_hours": row["minutes"] / 60} if known.pop("accelerator", "") else {}
+        rows.append({**row, **known, **spent})
+    return rows
+
+
+def _competition(rows: "Sequence[Row]") -> str:
+    """Return the competition of the default config, or the only one with runs."""
+    from deploy import init
+    from pipeline import config as configs
+
+    names = {str(row["competition"]) for row in rows}
+    default = configs.load(init.default_config(ROOT)).competition
+    return names.pop() if len(names) == 1 else default
+
+
+def _named(word: str, rows: "Sequence[Row]") -> "Row":
+    """Return the experiment that a word names."""
+    place = Path(word).resolve()
+    for row in reversed(rows):  # several rehearsals have runs of one name
+        folder = Path(row["folder"]).resolve()
+        if word in (str(row["number"]), row["run_id"], row["run"]):
+            return row
+        if place in (folder, folder.parent):
+            return row
+    raise UsageError(
+        f"{word!r} is no run of the table; expected a number from 1 to {len(rows)},"
+        " owner/slug/version, or the folder of a complete training.\ninvoke runs"
+    )

@@ -1,0 +1,79 @@
+"""The trainings that lie in `runs/`, with the scores that Kaggle or a rehearsal gave them.
+
+Reads  pulled folders, folders of rehearsals and of trainings at home, and the journal beside each
+Gives  for the folder of each artifact what the Kaggle side knows, by the names that
+`workbench.experiments` has
+
+A submission belongs to a training if the inference that wrote its file expected the training's
+weights, and the file has the sha256 that was submitted.
+"""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from deploy import auth, output, runs
+from deploy.journal import SUBMIT, Journal, Request
+from deploy.output import ARTIFACT, BUNDLE, OUTPUTS, SUBMISSION
+from deploy.project import REHEARSAL
+from formats.errors import KnownError
+from formats.sealed_folder import MANIFEST
+
+JOURNAL = "journal.sqlite"
+
+
+def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any]]:
+    """Return what is known of each training in `runs/`, by the folder of its output. Of two copies,
+    as a pull sets one aside, the first is taken.
+
+    Args:
+        show: takes a warning for a journal that cannot be read: its scores are not known.
+    """
+    every = dict[str, tuple[Path, dict[str, Any]]]()
+    for home in (folder, *sorted(path.parent for path in folder.glob(f"*/{JOURNAL}"))):
+        try:
+            scored = {weights: row for row, weights in sorted(_scored(home), key=_age)}
+        except KnownError as error:
+            show(f"Warning: no scores from {home}: {str(error).splitlines()[0]}")
+            scored = {}
+        for path in sorted(home.glob(f"*/{ARTIFACT}/{MANIFEST}")):
+            weights = str(output.json_object(path).get("weights_sha256"))
+            known = _known(path.parents[1], scored.get(weights))
+            every.setdefault(weights, (path.parents[1], known))
+    return dict(every.values())
+
+
+def _known(folder: Path, scored: Request | None) -> dict[str, Any]:
+    """Return what is known of a training beside its artifact."""
+    note = output.noted(folder)
+    if note is None:  # trained here
+        return {}
+    handle, _, version = note.run.rpartition("/")
+    if note.server != auth.SITE:
+        rehearsal = output.json_object(folder.parent / REHEARSAL)
+        place = "dry run" if (folder.parent / JOURNAL).is_file() else f"local v{version}"
+        given = {"hidden": scored.score, "hidden_error": rehearsal.get("error")} if scored else {}
+        return {"run": note.run, "place": place, **given}
+    kind = runs.accelerator(handle, output.of_bundle(folder, "machine_shape"))
+    given = {"public": scored.score, "private": scored.private} if scored else {}
+    return {"run": note.run, "place": f"{kind} v{version}", "accelerator": kind, **given}
+
+
+def _scored(home: Path) -> Iterator[tuple[Request, str]]:
+    """Yield each scored submission, and the sha256 of the weights that it was made with."""
+    for path in home.glob(f"*/{BUNDLE}"):
+        note, expect = output.noted(path.parent), output.json_object(path).get("expect") or {}
+        files = output.json_object(path.parent / OUTPUTS).get("files") or {}
+        if note and "weights_sha256" in expect and SUBMISSION in files:
+            run = runs.parse(note.run)
+            where = {"handle": run.handle, "kernel_version": run.version}
+            rows = Journal(home / JOURNAL, note.server).requests(SUBMIT, **where)
+            # A command that follows a submission sends no file; it notes the same number.
+            sent = {row.number for row in rows if row.sha256 == files[SUBMISSION]["sha256"]}
+            for row in rows:
+                if row.number in sent and row.score is not None:
+                    yield row, expect["weights_sha256"]
+
+
+def _age(scored: tuple[Request, str]) -> int:
+    return scored[0].id

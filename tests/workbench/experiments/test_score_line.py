@@ -1,0 +1,92 @@
+"""The line of local against given scores names a leak, and seldom what chance does."""
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from workbench.experiments import score_line
+
+LOCAL_ERROR, GIVEN_ERROR = 0.007, 0.010
+
+
+def rows(local: Any, given: Any, *, errors: bool = True) -> list[dict[str, Any]]:
+    """Return runs with these scores."""
+    return [
+        {
+            "number": number,
+            "config": "leaves",
+            "metric": "accuracy",
+            "local": float(x),
+            "local_error": LOCAL_ERROR if errors else None,
+            "hidden": float(y),
+            "hidden_error": GIVEN_ERROR if errors else None,
+            "manifest": {"greater_is_better": True},
+        }
+        for number, (x, y) in enumerate(zip(local, given, strict=True), start=1)
+    ]
+
+
+def drawn(random: np.random.Generator, count: int, spread: float) -> tuple[np.ndarray, np.ndarray]:
+    """Return local and given scores of runs whose true scores are `spread` apart."""
+    true = 0.8 + spread * random.random(count)
+    noise = random.normal(0, 1, (2, count))
+    return true + LOCAL_ERROR * noise[0], true - 0.01 + GIVEN_ERROR * noise[1]
+
+
+@pytest.mark.parametrize("errors", [True, False])
+@pytest.mark.parametrize("spread", [0.0, 0.02, 0.1])
+def test_chance_is_seldom_named_and_a_leak_mostly(errors, spread):
+    """Of 100 tables of 12 runs at most 5 name a run without a leak; at least 80 name the one that
+    promises 0.08 too much, 6.5 standard errors.
+    """
+    random, alarms, found = np.random.default_rng(0), 0, 0
+    for _ in range(100):
+        local, given = drawn(random, 12, spread)
+        honest = score_line.fit(rows(local, given, errors=errors), "hidden")
+        local[4] = given[4] + 0.01 + 0.08
+        leaky = score_line.fit(rows(local, given, errors=errors), "hidden")
+        alarms += bool(honest.off.any())
+        found += bool(leaky.off[4])
+
+    assert alarms <= 5 and found >= 80
+
+
+def test_two_seeds_of_one_leak_do_not_hide_each_other():
+    local, given = drawn(np.random.default_rng(1), 12, 0.1)
+    local[:2] = given[:2] + 0.11
+
+    assert score_line.fit(rows(local, given), "hidden").off.tolist() == [True] * 2 + [False] * 10
+
+
+def test_the_slope_is_1_unless_the_runs_show_another():
+    """A loss falls where an accuracy rises."""
+    local = np.linspace(0.6, 0.9, 20)
+
+    near = score_line.fit(rows(local, 0.95 * local), "hidden")
+    steep = score_line.fit(rows(local, 2 - 1.5 * local), "hidden")
+
+    assert (near.slope, near.off.any()) == (1.0, False)
+    assert steep.slope == pytest.approx(-1.5, rel=0.05) and not steep.off.any()
+
+
+def test_a_better_run_than_all_before_is_not_blamed():
+    """Its score is far from the others', and both of its scores rose."""
+    local, given = drawn(np.random.default_rng(2), 12, 0.01)
+    local[0], given[0] = 0.95, 0.935
+
+    assert not score_line.fit(rows(local, given), "hidden").off.any()
+
+
+def test_runs_by_another_metric_are_left_out():
+    made = rows([0.7, 0.8, 0.9, 0.95], [0.69, 0.79, 0.89, 0.94])
+    made[0]["metric"] = "log_loss"
+
+    assert score_line.fit(made, "hidden").values()["runs"] == [2, 3, 4]
+
+
+@pytest.mark.parametrize("scores", [[0.9, 0.8], [0.9, 0.9, 0.9], []])
+def test_there_is_no_line_through_too_few_or_equal_scores(scores):
+    made = [*rows(scores, scores), *rows([0.5], [0.5])[: not scores]]
+
+    assert score_line.fit(made, "hidden") is None

@@ -1,0 +1,154 @@
+"""An experiment: a complete training as a row of a table, by the manifest of its artifact.
+
+In   the folder of a training
+Out  a `Row`, which the Kaggle side's scores complete; what each changed of its parent
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from formats import checksums, npz
+from pipeline.errors import ConfigError, DataError
+from pipeline.evaluate import metrics
+
+Row = Mapping[str, Any]
+"""What is known of a training, None where it is unknown: `number` in the table; `run`, as
+owner/slug/version; `run_id`; `folder`; `place`, where it ran; `when`, in UTC; `competition`,
+`config`, `commit`, `folds`, `metric`; the scores `baseline`, `local`, `hidden` (of a rehearsal),
+`public` and `private`, some with a standard error (`local_error`); `quota_hours`, `minutes`;
+`parent`, the number of the run that it is compared with; `changes`, {field: (before, after)}; and
+the `manifest`."""
+MANIFEST = Path("artifact", "manifest.json")
+NO_CHANGE = ("name", "baseline")  # fields that change nothing of a training
+SCORES = ("local", "hidden", "public", "private")
+RESAMPLES = 200
+
+
+def read(folder: Path) -> dict[str, Any]:
+    """Return the `Row` of a training, as far as it knows.
+
+    Raises:
+        ConfigError: if the folder holds no artifact of this version of the project.
+    """
+    path = folder / MANIFEST
+    try:
+        manifest = checksums.opened(path.read_bytes())
+        config, metric, commit = manifest["config"], manifest["metric"], manifest["git_commit"]
+        day, clock = manifest["run_id"].split("-")[-3:-1]
+        seconds = manifest["seconds"]["total"] + manifest["earlier_seconds"]
+        return {
+            "run": "",
+            "run_id": manifest["run_id"],
+            "folder": str(folder),
+            "place": folder.resolve().name,
+            "when": f"{day[:4]}-{day[4:6]}-{day[6:]} {clock[:2]}:{clock[2:4]}",
+            "competition": config["competition"],
+            "config": config["name"],
+            "commit": f"{commit[:8]}{'+' * manifest['git_dirty']}" if commit else None,
+            "folds": config["folds"] or 1,
+            "metric": metric,
+            "baseline": (manifest["baseline"] or {}).get("score"),
+            "local": manifest["metrics"].get(f"validation_{metric}"),
+            "local_error": manifest["error"],
+            **dict.fromkeys(("hidden", "hidden_error", "public", "private", "quota_hours")),
+            "minutes": seconds / 60,
+            "manifest": manifest,
+        }
+    except (OSError, ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
+        raise ConfigError(
+            f"{path} is no manifest that this version writes: {type(error).__name__}:"
+            f" {str(error)[:200]}.\nExpected the folder of a complete training: the --output of"
+            " `python -m pipeline train`, or what `invoke pull` made."
+        ) from error
+
+
+def in_order(found: Sequence[Row]) -> list[Row]:
+    """Return experiments, the newest last, with their numbers, parents and changes.
+
+    The parent is the run whose weights it began with, or else the one before.
+    """
+    done, numbers = list[Row](), dict[str, int]()
+    for number, row in enumerate(sorted(found, key=lambda row: (row["when"], row["run_id"])), 1):
+        first = (row["manifest"].get("init_from") or {}).get("run_id")
+        parent = numbers.get(str(first), number - 1) or None
+        changes = differences(done[parent - 1], row) if parent else {}
+        done.append({"number": number, **row, "parent": parent, "changes": changes})
+        numbers[row["run_id"]] = number
+    return done
+
+
+def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
+    """Return the fields in which two configs differ, and whether the custom code does."""
+    first, second = (
+        _flat(row["manifest"]["config"]) | {"custom code": row["manifest"]["custom_code"][:8]}
+        for row in (one, other)
+    )
+    pairs = {name: (first.get(name), second.get(name)) for name in first | second}
+    return {name: pair for name, pair in pairs.items() if pair[0] != pair[1]}
+
+
+def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields of a config; of a field with fields, by "data.flip"."""
+    flat = dict[str, Any]()
+    for name, value in config.items():
+        if name not in NO_CHANGE:
+            inner = _flat(value) if isinstance(value, dict) else None
+            flat |= {f"{name}.{key}": one for key, one in inner.items()} if inner else {name: value}
+    return flat
+
+
+def in_words(changes: Mapping[str, tuple[Any, Any]]) -> str:
+    """Return changes for a person.
+
+    >>> in_words({"epochs": (2, 4), "data.white": (None, 4095)})
+    'epochs 2 → 4, data.white – → 4095'
+    """
+    return ", ".join(f"{name} {shown(one)} → {shown(two)}" for name, (one, two) in changes.items())
+
+
+def shown(value: Any, most: int = 40) -> str:
+    """Return a field's value for a person, in at most so many characters."""
+    text = value if isinstance(value, str) else json.dumps(value)
+    return "–" if value in (None, "") else text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | None]]:
+    """Return by how much the second one's scores are greater, and the standard error of that, by
+    the name of the score; without those that are unknown, or of two metrics.
+    """
+    found = dict[str, tuple[float, float | None]]()
+    for name in SCORES:
+        first, second = one[name], other[name]
+        if first is not None and second is not None:
+            errors = [row.get(f"{name}_error") for row in (one, other)]
+            error = None if None in errors else math.hypot(*filter(None, errors))
+            found[name] = second - first, error
+    if one["metric"] != other["metric"]:
+        found.pop("local", None)
+    elif "local" in found and (paired := _paired_error(one, other)) is not None:
+        found["local"] = found["local"][0], paired
+    return found
+
+
+def _paired_error(one: Row, other: Row) -> float | None:
+    """Return the standard error of the difference over resamples of the rows that both held out,
+    which is less than that of different rows; None where they differ, or for a custom metric.
+    """
+    first, second = one["manifest"], other["manifest"]
+    if first["held_out"] != second["held_out"]:
+        return None
+    with suppress(OSError, ValueError, KeyError, ConfigError, DataError):
+        metric = metrics.find(one["metric"], first["config"]["target"])
+        files = [npz.read(Path(row["folder"], "validation.npz")) for row in (one, other)]
+        truth, _ = (arrays.pop("truth") for arrays in files)
+        random, predicted = np.random.default_rng(0), [*files[0].values(), *files[1].values()]
+        draws = (random.integers(len(truth), size=len(truth)) for _ in range(RESAMPLES))
+        pairs = [[metric(truth[draw], each[draw]) for each in predicted] for draw in draws]
+        return float(np.std(np.diff(pairs)))
+    return None

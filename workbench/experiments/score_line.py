@@ -1,0 +1,141 @@
+"""The line of local against given scores, and the runs that stand off it.
+
+Both scores are of one metric, so the line has the slope 1, a gain at home is a gain there, unless
+the runs show another slope. Its height is fitted in any case.
+
+A run stands off if it is more than `FAR` standard errors from the line. That error is what the
+errors of both scores explain, or how far the other runs lie from the line, whichever is larger,
+and what is not known of the line itself. Errors alone would blame a run for the chance of its seed;
+distances alone would blame one of a few runs that agree by chance. A run that is far off does not
+count for the line that it is measured by: rounds of a fit leave it out, from the median gap on.
+
+Of 8 to 30 random runs without a leak, 1 to 5 tables in a hundred name one.
+"""
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from scipy.special import stdtrit  # type: ignore[import-untyped]
+
+from workbench.experiments.experiment import Row
+
+FEWEST, ENOUGH = 3, 5  # runs for a line, and to say which of them are off it
+FAR, TAIL = 3.0, 0.99865  # standard errors, and the share of a normal distribution below that
+NORMAL = 1.4826  # a normal distribution's standard deviation over its median distance
+ROUNDS = 10
+TINY = 1e-9  # rounding
+
+
+@dataclass(frozen=True)
+class ScoreLine:
+    """A line through local and given scores.
+
+    Attributes:
+        name: of the given scores: hidden or public.
+        rows: of the n runs that have both.
+        numbers: local scores, given ones, the errors of both (0 where unknown), float (4, n).
+        correlation: of all runs, by numpy.corrcoef.
+        slope, intercept: of the line.
+        errors: standard error of each run's distance from the line, float (n,).
+        off: which runs stand off it, bool (n,).
+    """
+
+    name: str
+    rows: Sequence[Row]
+    numbers: np.ndarray
+    correlation: float
+    slope: float
+    intercept: float
+    errors: np.ndarray
+    off: np.ndarray
+
+    def __str__(self) -> str:
+        """Return how many runs agree how well, and the line, in words."""
+        slope = "" if self.slope == 1 else f"{self.slope:.2f} × "
+        sign, without = "-+"[self.intercept >= 0], ""
+        if self.off.any():
+            others = np.corrcoef(self.numbers[:2, ~self.off])[0, 1]
+            without = f" ({others:.2f} without what is off the line)"
+        return (
+            f"local against {self.name}: {len(self.rows)} runs, correlation {self.correlation:.2f}"
+            f"{without}; line: {self.name} = {slope}local {sign} {abs(self.intercept):.2g}"
+        )
+
+    def values(self) -> dict[str, Any]:
+        """Return it as plain values, for --json."""
+        every = [row["number"] for row in self.rows]
+        names = ("correlation", "slope", "intercept")
+        off = [number for number, off in zip(every, self.off, strict=True) if off]
+        return {"runs": every, "off": off, **{name: getattr(self, name) for name in names}}
+
+    @property
+    def drawn(self) -> tuple[np.ndarray, list[str], tuple[float, float], str]:
+        """What `workbench.pages.charts.score_line` draws."""
+        off = set(self.values()["off"])
+        marks = [str(row["number"]) * (row["number"] in off) for row in self.rows]
+        return self.numbers, marks, (self.slope, self.intercept), self.name
+
+    def warnings(self) -> Iterator[str]:
+        """Yield what is off the line, and by how much."""
+        for place in np.flatnonzero(self.off).tolist():
+            row, (local, given, *_) = self.rows[place], self.numbers[:, place].tolist()
+            expected = self.slope * local + self.intercept
+            far = abs(given - expected) / self.errors[place]
+            promised = (given < expected) == row["manifest"]["greater_is_better"]
+            leak = " Its local score is too good: look for a data leak." * promised
+            yield (
+                f"run {row['number']} ({row['config']}) is off the line: {self.name} {given:.4g},"
+                f" expected {expected:.4g} ({far:.1f} standard errors).{leak}"
+            )
+
+
+def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
+    """Return the line through the runs that have a local score by the newest one's metric and a
+    score of this name; None for fewer than `FEWEST`, or if all have one score.
+    """
+    metric, keys = rows[-1]["metric"], ("local", name, "local_error", f"{name}_error")
+    rows = [
+        row for row in rows if row["metric"] == metric and None not in (row["local"], row[name])
+    ]
+    numbers = np.array([[row.get(key) or 0.0 for row in rows] for key in keys], float)
+    x, y, local_error, given_error = numbers
+    if len(rows) < FEWEST or not np.ptp(x) or not np.ptp(y):
+        return None
+    slope, expected = 1.0, x + np.median(y - x)
+    distances = np.abs(y - expected)
+    scatter = NORMAL * np.median(distances) or math.sqrt((distances**2).mean())
+    own = np.maximum(np.hypot(given_error, local_error), scatter)
+    for _ in range(ROUNDS):
+        near = distances <= FAR * own
+        near = near if near.sum() >= FEWEST else np.ones(len(x), bool)
+        count, middle, variance = int(near.sum()), x[near].mean(), (own[near] ** 2).mean()
+        slope, unsure = _slope(x[near], y[near], local_error[near], variance)
+        intercept = y[near].mean() - slope * middle
+        distances = np.abs(y - slope * x - intercept)
+        scatter = math.sqrt((distances[near] ** 2).sum() / (count - 2))
+        # Where an error is unknown, few distances say little: Student's quantile for a normal one.
+        student = np.where(local_error * given_error > 0, 1, stdtrit(count - 2, TAIL) / FAR)
+        own = np.maximum(np.hypot(given_error, slope * local_error), scatter * student)
+    errors = np.sqrt(own**2 + variance / count + (unsure * (x - middle)) ** 2) + TINY * np.ptp(y)
+    off = (distances > FAR * errors) & (len(x) >= ENOUGH)
+    correlation = float(np.corrcoef(x, y)[0, 1])
+    return ScoreLine(name, rows, numbers, correlation, slope, float(intercept), errors, off)
+
+
+def _slope(
+    x: np.ndarray, y: np.ndarray, errors: np.ndarray, variance: float
+) -> tuple[float, float]:
+    """Return the slope of a line and its standard error: 1 and 0, unless that is more than `FAR`
+    errors from the slope by least squares, from which the errors of x are taken out: they flatten
+    it (regression dilution).
+    """
+    apart = x - x.mean()
+    spread = (apart**2).sum()
+    true = spread - (errors**2).sum()
+    if true <= 0:
+        return 1.0, 0.0
+    slope, error = float((apart * y).sum() / true), math.sqrt(variance * spread) / true
+    return (slope, error) if abs(slope - 1) > FAR * error + TINY else (1.0, 0.0)
