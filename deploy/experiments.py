@@ -38,12 +38,12 @@ def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any
             scored = {}
         for path in sorted(home.glob(f"*/{ARTIFACT}/{MANIFEST}")):
             weights = str(output.json_object(path).get("weights_sha256"))
-            known = _known(path.parents[1], scored.get(weights))
+            known = _known(path.parents[1], scored.get(weights), dry_run=home != folder)
             every.setdefault(weights, (path.parents[1], known))
     return dict(every.values())
 
 
-def _known(folder: Path, scored: Request | None) -> dict[str, Any]:
+def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, Any]:
     """Return what is known of a training beside its artifact."""
     note = output.noted(folder)
     if note is None:  # trained here
@@ -51,7 +51,7 @@ def _known(folder: Path, scored: Request | None) -> dict[str, Any]:
     handle, _, version = note.run.rpartition("/")
     if note.server != auth.SITE:
         rehearsal = output.json_object(folder.parent / REHEARSAL)
-        place = "dry run" if (folder.parent / JOURNAL).is_file() else f"local v{version}"
+        place = "dry run" if dry_run else f"rehearsed v{version}"
         given = {"hidden": scored.score, "hidden_error": rehearsal.get("error")} if scored else {}
         return {"run": note.run, "place": place, **given}
     kind = runs.accelerator(handle, output.of_bundle(folder, "machine_shape"))

@@ -163,7 +163,7 @@ def test_a_row_has_at_most_100_columns(world):
     lines = world.typed()[1].splitlines()
 
     assert max(map(len, lines)) <= 100
-    assert "private" in lines[1] and "0.8834" in lines[3]
+    assert "private" in lines[1] and "0.8834" in lines[3] and "digits_longlonglong" in lines[3]
 
 
 def test_the_correlation_is_numpys(world):

@@ -305,6 +305,16 @@ def test_a_hidden_score_ends_the_wait_as_a_success(kaggle, submit, scores, recor
     assert (row.state, row.status, row.score) == (State.ENDED, "COMPLETE", None)
 
 
+@pytest.mark.parametrize(("told", "kept"), [("0.981", 0.981), ("", None)])
+def test_the_journal_keeps_the_private_score_once_it_is_shown(submit, scores, records, told, kept):
+    scores.always("GetSubmission", SCORED | {"privateScore": told})
+
+    submit()
+
+    row = records.journal.last(SUBMIT)
+    assert (row.score, row.private) == (0.987, kept)
+
+
 # What is agreed to
 
 

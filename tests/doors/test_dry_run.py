@@ -166,6 +166,19 @@ def test_no_session_keeps_a_hidden_label(dry_run):
     assert all(0 < len(ids) <= LABELLED - HIDDEN for ids in labelled)
 
 
+def test_the_table_of_runs_has_its_scores_with_their_errors(dry_run):
+    """Of the local score, and of the one on hidden rows."""
+    words = [sys.executable, "-m", "invoke", "runs", "--json"]
+    said = subprocess.run(words, cwd=dry_run.project, capture_output=True, text=True, check=True)
+
+    (row,) = json.loads(said.stdout.splitlines()[-1])["runs"]
+    assert (row["place"], row["competition"]) == ("dry run", "four-kinds")
+    assert row["hidden"] == dry_run.told["score"] and 0 < row["minutes"] < 10
+    shown = re.search(r"accuracy [\d.]+ ± ([\d.]+) of", dry_run.said)
+    assert shown is not None and row["hidden_error"] == pytest.approx(float(shown[1]), rel=0.1)
+    assert row["local"] > 0.5 and row["local_error"] < 0.2
+
+
 def test_a_push_knows_what_was_rehearsed(dry_run):
     known = json.loads((dry_run.project / "runs" / "rehearsed.json").read_bytes())
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from localkaggle.competitions import EMBEDDED, NAMES, Competition, ScoringError, rmse
+from localkaggle.competitions import EMBEDDED, NAMES, Competition, ScoringError, accuracy, rmse
 
 PAIR = Competition(
     slug="pair",
@@ -139,3 +139,22 @@ def test_each_malformed_submission_is_refused_in_words_of_its_own(text, tmp_path
         PAIR.judge(path)
     path.write_text("id,far,near\nb,3,2\na,2,5\n")  # off by one, and by two
     assert PAIR.judge(path) == pytest.approx((1 + 2) / 2)
+
+
+@pytest.mark.parametrize("slug", NAMES)
+def test_the_standard_error_of_a_score_is_that_of_other_rows(made, slug, tmp_path):
+    """Of a share of right rows it is known. Half of the predictions are the truth, half those of
+    the next row.
+    """
+    competition = made[slug]
+    header, *sample = rows(competition.hidden_test[competition.sample])
+    truth = [[competition.solution[name][row[0]] for name in header[1:]] for row in sample]
+    given = [truth[place + place % 2 * (place + 1 < len(truth))] for place in range(len(truth))]
+    table = [header, *([row[0], *values] for row, values in zip(sample, given, strict=True))]
+    file = write(tmp_path / "submission.csv", table)
+
+    score, error = competition.judge(file), competition.standard_error(file)
+
+    assert 0 < error < 0.2 * abs(score)
+    if competition.score is accuracy:
+        assert error == pytest.approx((score * (1 - score) / len(sample)) ** 0.5, rel=0.25)

@@ -53,15 +53,15 @@ class ScoreLine:
     off: np.ndarray
 
     def __str__(self) -> str:
-        """Return how many runs agree how well, and the line, in words."""
+        """Return the line, and how many runs agree how well, in words."""
         slope = "" if self.slope == 1 else f"{self.slope:.2f} × "
         sign, without = "-+"[self.intercept >= 0], ""
         if self.off.any():
             others = np.corrcoef(self.numbers[:2, ~self.off])[0, 1]
             without = f" ({others:.2f} without what is off the line)"
         return (
-            f"local against {self.name}: {len(self.rows)} runs, correlation {self.correlation:.2f}"
-            f"{without}; line: {self.name} = {slope}local {sign} {abs(self.intercept):.2g}"
+            f"{self.name} = {slope}local {sign} {abs(self.intercept):.2g} by {len(self.rows)} runs;"
+            f" correlation {self.correlation:.2f}{without}"
         )
 
     def values(self) -> dict[str, Any]:

@@ -26,10 +26,10 @@ def score(value: float | None, error: float | None) -> str:
     """Return a score with as many digits as its standard error has; "" where it is unknown.
 
     >>> score(0.98151, 0.00623), score(2459.1, 159.9), score(0.98, None), score(None, None)
-    ('0.9815 ± 0.0062', '2459 ± 160', '0.98', '')
+    ('0.9815 ± 0.0062', '2459 ± 160', '0.9800', '')
     """
     if value is None or not error:
-        return "" if value is None else f"{value:.4g}"
+        return "" if value is None else f"{value:#.4g}".rstrip(".")
     digits = max(1 - math.floor(math.log10(error)), 0)
     return f"{value:.{digits}f} ± {error:.{digits}f}"
 
@@ -53,8 +53,9 @@ def lines(rows: Sequence[Row]) -> list[str]:
             break
     made = [head]
     for line, row in zip(body, rows, strict=True):
-        changes = textwrap.wrap(_changes(row), WIDTH - len(INDENT))
-        made += [line, *(f"{INDENT}{part}" for part in changes)]
+        changes = _changes(row).replace(" → ", "\xa0→\xa0")  # where no line breaks
+        parts = textwrap.wrap(changes, WIDTH - len(INDENT))
+        made += [line, *(f"{INDENT}{part}".replace("\xa0", " ") for part in parts)]
     return made
 
 
@@ -112,7 +113,7 @@ def write_page(path: Path, rows: Sequence[Row]) -> None:
         DiskError: if it cannot be written.
     """
     from workbench.pages import charts
-    from workbench.pages.html import render
+    from workbench.pages.html import quoted, render
 
     names, competition, made = _filled(rows), rows[-1]["competition"], score_lines(rows)
     content = render(
@@ -122,8 +123,9 @@ def write_page(path: Path, rows: Sequence[Row]) -> None:
         tiles=[(f"correlation with {line.name}", f"{line.correlation:.2f}") for line in made],
         off=[text for line in made for text in line.warnings()],
         plots=[(charts.score_line(*line.drawn), str(line)) for line in made],
-        columns=[*(HEADS.get(name, name) for name in names), "changes"],
-        rows=[[*(_cell(row, name) for name in names), _changes(row)] for row in rows],
-        numbers=[place for place, name in enumerate(names) if name not in TEXTS],
+        columns=[HEADS.get(name, name) for name in names],
+        rows=[[_cell(row, name) for name in names] for row in rows],
+        numbers=[place for place, name in enumerate(names) if name not in ("number", *TEXTS)],
+        changes=[(str(row["number"]), quoted(_changes(row), 2000)) for row in rows[1:]],
     )
     atomic_file.write(path, content)

@@ -152,4 +152,6 @@ def test_the_last_line_the_manifest_the_report_and_describe_show_the_baseline(
     assert made.config.baseline == config.baseline and made.manifest["baseline"]["below"]
     assert "This run is below its baseline" in page and "a forest, out of fold" in page
     assert told["baseline"]["score"] == 2.0
+    assert made.manifest["error"] == made.manifest["baseline"]["network_error"]
+    assert made.manifest["earlier_seconds"] > 0  # those of the session before
     assert_it_has_the_numbers_of(made.manifest, page)
