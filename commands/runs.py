@@ -14,8 +14,9 @@ if TYPE_CHECKING:
 
 @task(
     iterable=("run",),
-    run="a run to compare: its number in the table, owner/slug/version or folder; the folder of a"
-    " training elsewhere is added to the table. --run may be left out",
+    run="a run to compare with another, or with its parent: its number in the table,"
+    " owner/slug/version or folder; the folder of a training elsewhere is added to the table. --run"
+    " may be left out",
     competition="its slug; default: that of the config in relay.toml, or the only one with runs",
     page="HTML file to write, with plots",
     csv="CSV file to write",
@@ -39,12 +40,12 @@ def runs(
     slug = competition or _competition(added or known)
     rows = experiment.in_order([row for row in (*known, *added) if row["competition"] == slug])
     if not rows:
-        others = ", ".join(sorted({row["competition"] for row in known})) or "none at all"
-        raise UsageError(
-            f"There is no complete training of {slug} in runs/; there is {others}.\n"
-            "invoke runs --competition NAME"
-        )
+        others = sorted({row["competition"] for row in known})
+        advice = f"invoke runs --competition {others[0]}" if others else "invoke dry-run"
+        raise UsageError(f"There is no complete training of {slug} in runs/.\n{advice}")
     pair = [_named(word, rows) for word in words]
+    if len(pair) == 1 and not added:  # beside its parent
+        pair.insert(0, rows[(pair[0]["parent"] or pair[0]["number"]) - 1])
     lines = table.score_lines(rows)
     if added or len(pair) != 2:
         show(f"{slug} by {rows[-1]['metric']}, the newest last")

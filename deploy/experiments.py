@@ -32,14 +32,16 @@ def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any
     every = dict[str, tuple[Path, dict[str, Any]]]()
     for home in (folder, *sorted(path.parent for path in folder.glob(f"*/{JOURNAL}"))):
         try:
-            scored = {weights: row for row, weights in sorted(_scored(home), key=_age)}
+            by_age = sorted(_scored(home), key=lambda scored: scored[0].id)
+            scored = {weights: row for row, weights in by_age}
         except KnownError as error:
             show(f"Warning: no scores from {home}: {str(error).splitlines()[0]}")
             scored = {}
         for path in sorted(home.glob(f"*/{ARTIFACT}/{MANIFEST}")):
-            weights = str(output.json_object(path).get("weights_sha256"))
-            known = _known(path.parents[1], scored.get(weights), dry_run=home != folder)
-            every.setdefault(weights, (path.parents[1], known))
+            manifest = output.json_object(path)
+            given = scored.get(str(manifest.get("weights_sha256")))
+            known = _known(path.parents[1], given, dry_run=home != folder)
+            every.setdefault(str(manifest.get("run_id")), (path.parents[1], known))
     return dict(every.values())
 
 
@@ -73,7 +75,3 @@ def _scored(home: Path) -> Iterator[tuple[Request, str]]:
             for row in rows:
                 if row.number in sent and row.score is not None:
                     yield row, expect["weights_sha256"]
-
-
-def _age(scored: tuple[Request, str]) -> int:
-    return scored[0].id

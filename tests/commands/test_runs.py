@@ -258,6 +258,26 @@ def test_two_runs_stand_side_by_side_with_the_error_of_the_difference(world):
     assert "seed" not in shown and "+0.050 ± 0.0" in shown
 
 
+def test_one_run_stands_beside_its_parent(world):
+    world.rehearsal(0.90, 0.88)
+    world.rehearsal(0.95, 0.93, epochs=9)
+    world.rehearsal(0.91, 0.90)
+
+    assert world.typed(2)[1] == world.typed(1, 2)[1]
+
+
+def test_a_run_is_there_once_and_one_with_equal_weights_beside_it(world):
+    """A pull sets an older copy aside; the same config and seed give the same weights."""
+    equal = {"weights_sha256": "d" * 64}
+    world.rehearsal(0.90, 0.88, manifest=equal)
+    world.rehearsal(0.90, 0.88, manifest=equal)
+    pulled = world.runs / "digits-train-tpu-v1"
+    world.training(pulled, 0.91)
+    shutil.copytree(pulled, pulled.with_name("digits-train-tpu-v1-aside-1"))
+
+    assert [row["hidden"] for row in world.read()["runs"]] == [0.88, 0.88, None]
+
+
 def test_a_training_elsewhere_is_added_by_its_folder(world, tmp_path):
     world.rehearsal(0.90, 0.88)
     world.training(tmp_path / "out", 0.91)
