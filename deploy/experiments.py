@@ -66,12 +66,13 @@ def _scored(home: Path) -> Iterator[tuple[Request, str]]:
     for path in home.glob(f"*/{BUNDLE}"):
         note, expect = output.noted(path.parent), output.json_object(path).get("expect") or {}
         files = output.json_object(path.parent / OUTPUTS).get("files") or {}
-        if note and "weights_sha256" in expect and SUBMISSION in files:
+        is_there = SUBMISSION in files and (home / JOURNAL).is_file()
+        if note and "weights_sha256" in expect and is_there:
             run = runs.parse(note.run)
             where = {"handle": run.handle, "kernel_version": run.version}
             rows = Journal(home / JOURNAL, note.server).requests(SUBMIT, **where)
             # A command that follows a submission sends no file; it notes the same number.
             sent = {row.number for row in rows if row.sha256 == files[SUBMISSION]["sha256"]}
             for row in rows:
-                if row.number in sent and row.score is not None:
+                if row.number in sent and (row.score, row.private) != (None, None):
                     yield row, expect["weights_sha256"]

@@ -43,7 +43,7 @@ def read(folder: Path) -> dict[str, Any]:
         day, clock = manifest["run_id"].split("-")[-3:-1]
         seconds = manifest["seconds"]["total"] + manifest["earlier_seconds"]
         return {
-            "run": "",
+            "run": None,
             "run_id": manifest["run_id"],
             "folder": str(folder),
             "place": folder.resolve().name,
