@@ -136,7 +136,8 @@ def world(copied: tuple[Path, Prompt]) -> Iterator[World]:
 
 def test_the_table_shows_what_each_rehearsal_changed_and_how_it_scored(world):
     world.rehearsal(0.9, 0.88)
-    world.rehearsal(0.92, 0.89, seed=1, folds=3)
+    momentum = configs.Optimizer(name="sgd", base_rate=0.004, base_batch=128)
+    world.rehearsal(0.92, 0.89, name="digits_folds", folds=3, optimizer=momentum)
 
     code, shown, said = world.typed()
 
@@ -148,7 +149,7 @@ def test_the_table_shows_what_each_rehearsal_changed_and_how_it_scored(world):
         "1 2026-11-29 00:01 dry run digits abcdef01 1 0.900 ± 0.015 0.880 ± 0.015 1.5"
     )
     assert "0.920 ± 0.014  0.890 ± 0.014" in second
-    assert changes.strip() == "folds – → 3, seed 0 → 1"
+    assert changes.strip() == "folds – → 3, optimizer.name adam → sgd"
 
 
 def test_a_row_has_at_most_100_columns(world):

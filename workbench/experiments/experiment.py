@@ -86,7 +86,8 @@ def in_order(found: Sequence[Row]) -> list[Row]:
 def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
     """Return the fields in which two configs differ, and whether the custom code does."""
     first, second = (
-        _flat(row["manifest"]["config"]) | {"custom code": row["manifest"]["custom_code"][:8]}
+        _flat({**row["manifest"]["config"], **dict.fromkeys(NO_CHANGE)})
+        | {"custom code": row["manifest"]["custom_code"][:8]}
         for row in (one, other)
     )
     pairs = {name: (first.get(name), second.get(name)) for name in first | second}
@@ -97,9 +98,10 @@ def _flat(config: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of a config; of a field with fields, by "data.flip"."""
     flat = dict[str, Any]()
     for name, value in config.items():
-        if name not in NO_CHANGE:
-            inner = _flat(value) if isinstance(value, dict) else None
-            flat |= {f"{name}.{key}": one for key, one in inner.items()} if inner else {name: value}
+        if isinstance(value, dict):
+            flat |= {f"{name}.{key}": inner for key, inner in _flat(value).items()}
+        else:
+            flat[name] = value
     return flat
 
 

@@ -4,12 +4,13 @@ Both scores are of one metric, so the line has the slope 1, a gain at home is a 
 the runs show another slope. Its height is fitted in any case.
 
 A run stands off if it is more than `FAR` standard errors from the line. That error is what the
-errors of both scores explain, or how far the other runs lie from the line, whichever is larger,
-and what is not known of the line itself. Errors alone would blame a run for the chance of its seed;
+errors of both scores explain, more if the other runs lie farther from the line than theirs do, and
+what is not known of the line itself. Errors alone would blame a run for the chance of its seed;
 distances alone would blame one of a few runs that agree by chance. A run that is far off does not
 count for the line that it is measured by: rounds of a fit leave it out, from the median gap on.
 
-Of 8 to 30 random runs without a leak, 1 to 5 tables in a hundred name one.
+Of 8 to 30 random runs without a leak, 1 to 6 tables in a hundred name one; where errors are
+unknown, as those of public scores, up to 10.
 """
 
 import math
@@ -36,7 +37,7 @@ class ScoreLine:
     Attributes:
         name: of the given scores: hidden or public.
         rows: of the n runs that have both.
-        numbers: local scores, given ones, the errors of both (0 where unknown), float (4, n).
+        numbers: local scores, given ones, the errors of both (NaN: unknown), float (4, n).
         correlation: of all runs, by numpy.corrcoef.
         slope, intercept: of the line.
         errors: standard error of each run's distance from the line, float (n,).
@@ -76,7 +77,7 @@ class ScoreLine:
         """What `workbench.pages.charts.score_line` draws."""
         off = set(self.values()["off"])
         marks = [str(row["number"]) * (row["number"] in off) for row in self.rows]
-        return self.numbers, marks, (self.slope, self.intercept), self.name
+        return np.nan_to_num(self.numbers), marks, (self.slope, self.intercept), self.name
 
     def warnings(self) -> Iterator[str]:
         """Yield what is off the line, and by how much."""
@@ -100,42 +101,57 @@ def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
     rows = [
         row for row in rows if row["metric"] == metric and None not in (row["local"], row[name])
     ]
-    numbers = np.array([[row.get(key) or 0.0 for row in rows] for key in keys], float)
-    x, y, local_error, given_error = numbers
+    numbers = np.array([[row.get(key) for row in rows] for key in keys], float)  # NaN of None
+    x, y = numbers[:2]
     if len(rows) < FEWEST or not np.ptp(x) or not np.ptp(y):
         return None
-    slope, expected = 1.0, x + np.median(y - x)
-    distances = np.abs(y - expected)
-    scatter = NORMAL * np.median(distances) or math.sqrt((distances**2).mean())
-    own = np.maximum(np.hypot(given_error, local_error), scatter)
+    known = np.isfinite(numbers[2:]).all(axis=0)
+    slope, distances = 1.0, np.abs(y - x - np.median(y - x))
+    own = _explained(numbers, slope)
+    ratio = NORMAL * np.median(distances / own) or math.sqrt(((distances / own) ** 2).mean())
+    own = own * np.maximum(ratio, known)
     for _ in range(ROUNDS):
         near = distances <= FAR * own
         near = near if near.sum() >= FEWEST else np.ones(len(x), bool)
-        count, middle, variance = int(near.sum()), x[near].mean(), (own[near] ** 2).mean()
-        slope, unsure = _slope(x[near], y[near], local_error[near], variance)
-        intercept = y[near].mean() - slope * middle
+        own = _explained(numbers, slope)
+        weights, left, least = near / own**2, int(near.sum()) - 2, float(known.all())
+        middle, scale = np.average(x, weights=weights), max(ratio, least)
+        slope, unsure = _slope(numbers, x - middle, weights, scale)
+        intercept = np.average(y, weights=weights) - slope * middle
         distances = np.abs(y - slope * x - intercept)
-        scatter = math.sqrt((distances[near] ** 2).sum() / (count - 2))
+        own = _explained(numbers, slope)
+        ratio = math.sqrt((near * (distances / own) ** 2).sum() / left)
         # Where an error is unknown, few distances say little: Student's quantile for a normal one.
-        student = np.where(local_error * given_error > 0, 1, stdtrit(count - 2, TAIL) / FAR)
-        own = np.maximum(np.hypot(given_error, slope * local_error), scatter * student)
-    errors = np.sqrt(own**2 + variance / count + (unsure * (x - middle)) ** 2) + TINY * np.ptp(y)
+        own = own * np.maximum(ratio * np.where(known, 1, stdtrit(left, TAIL) / FAR), known)
+    line = scale**2 / weights.sum() + (unsure * (x - middle)) ** 2
+    errors = np.sqrt(own**2 + line) + TINY * np.ptp(y)
     off = (distances > FAR * errors) & (len(x) >= ENOUGH)
     correlation = float(np.corrcoef(x, y)[0, 1])
     return ScoreLine(name, rows, numbers, correlation, slope, float(intercept), errors, off)
 
 
+def _explained(numbers: np.ndarray, slope: float) -> np.ndarray:
+    """Return how far the errors of both scores may take a run from the line, float (n,).
+
+    Where one is unknown, all count alike. The resamples of a perfect score are perfect, too, so
+    each counts at least half as much as is usual.
+    """
+    found = np.hypot(numbers[3], slope * numbers[2])
+    usual = (float(np.nanmedian(found)) if np.isfinite(found).any() else 0.0) or 1.0
+    return np.asarray(np.maximum(np.nan_to_num(found, nan=usual), usual / 2))
+
+
 def _slope(
-    x: np.ndarray, y: np.ndarray, errors: np.ndarray, variance: float
+    numbers: np.ndarray, apart: np.ndarray, weights: np.ndarray, scale: float
 ) -> tuple[float, float]:
     """Return the slope of a line and its standard error: 1 and 0, unless that is more than `FAR`
-    errors from the slope by least squares, from which the errors of x are taken out: they flatten
-    it (regression dilution).
+    errors from the slope by least squares, from which the errors of local scores are taken out:
+    they flatten it (regression dilution).
     """
-    apart = x - x.mean()
-    spread = (apart**2).sum()
-    true = spread - (errors**2).sum()
+    spread = (weights * apart**2).sum()
+    true = spread - (weights * np.nan_to_num(numbers[2]) ** 2).sum()
     if true <= 0:
         return 1.0, 0.0
-    slope, error = float((apart * y).sum() / true), math.sqrt(variance * spread) / true
+    slope = float((weights * apart * numbers[1]).sum() / true)
+    error = float(scale * math.sqrt(spread) / true)
     return (slope, error) if abs(slope - 1) > FAR * error + TINY else (1.0, 0.0)
