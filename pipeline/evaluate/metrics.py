@@ -216,11 +216,7 @@ def best(config: Config, truth: np.ndarray) -> np.ndarray:
 
 
 def standard_error(
-    metric: Metric,
-    truth: np.ndarray,
-    predicted: np.ndarray,
-    seed: int,
-    most: int = MOST_RESAMPLES,
+    metric: Metric, truth: np.ndarray, predicted: np.ndarray, seed: int, most: int = MOST_RESAMPLES
 ) -> float:
     """Return the standard deviation of the metric's value over resamples of the rows, drawn with
     replacement: Efron's bootstrap (1979).

@@ -53,8 +53,8 @@ def lines(rows: Sequence[Row]) -> list[str]:
             break
     made = [head]
     for line, row in zip(body, rows, strict=True):
-        changes = _changes(row).replace(" → ", "\xa0→\xa0")  # where no line breaks
-        parts = textwrap.wrap(changes, WIDTH - len(INDENT))
+        whole = _changes(row).replace(" ", "\xa0").replace(",\xa0", ", ")  # lines break between
+        parts = textwrap.wrap(whole, WIDTH - len(INDENT))
         made += [line, *(f"{INDENT}{part}".replace("\xa0", " ") for part in parts)]
     return made
 
