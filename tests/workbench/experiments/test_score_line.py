@@ -72,6 +72,26 @@ def test_the_leak_of_thirteen_measured_runs_is_named_and_no_other():
     assert line.correlation == np.corrcoef(local, given)[0, 1]
 
 
+def test_a_run_is_measured_by_its_own_errors():
+    """Of equal distances from the line, that of 100 rows is chance, and that of 3,000 is not."""
+    local = np.linspace(0.7, 0.9, 12)
+    noise = np.array([0.02, -0.03, 0.05, -0.04, 0.03, -0.03, *[0.003, -0.003] * 3])
+    noise[[0, 11]] = -0.06
+    made = rows(local, local + noise)
+    made = [row | {"local_error": 0.04 if at < 6 else 0.005} for at, row in enumerate(made)]
+
+    assert score_line.fit(made, "hidden").values()["off"] == [12]
+
+
+def test_a_perfect_score_is_not_taken_for_certain():
+    """All its resamples are perfect, so its errors are 0."""
+    local = np.linspace(0.8, 0.95, 8)
+    made = rows([*local, 1.0], [*(local - 0.02 + np.tile([0.004, -0.004], 4)), 1.0])
+    made[-1] |= {"local_error": 0.0, "hidden_error": 0.0}
+
+    assert not score_line.fit(made, "hidden").off.any()
+
+
 def test_two_seeds_of_one_leak_do_not_hide_each_other():
     local, given = drawn(np.random.default_rng(1), 12, 0.1)
     local[:2] = given[:2] + 0.11
