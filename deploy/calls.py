@@ -319,6 +319,7 @@ DATASET_FILE = Call(DATASETS, "DownloadDataset", requests.Response)
 MODEL_FILES = Call(MODELS, "ListModelInstanceVersionFiles", Page)
 
 GET_COMPETITION = Call(COMPETITIONS, "GetCompetition", Competition)
+COMPETITION_FILES = Call(COMPETITIONS, "DownloadDataFiles", requests.Response)
 COMPETITION_FILE = Call(COMPETITIONS, "DownloadDataFile", requests.Response)
 SUBMISSION_LIMITS = Call(COMPETITIONS, "GetSubmissionLimits", Limits)
 START_SUBMISSION_UPLOAD = Call(COMPETITIONS, "StartSubmissionUpload", Place)

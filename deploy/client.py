@@ -339,6 +339,12 @@ class Kaggle(Connection):
         ask = partial(self._send, calls.COMPETITION_FILE, about)
         self._transferred(what, Download(path, self._show, None, ask))
 
+    def download_competition(self, competition: str, path: Path, note: Path) -> None:
+        """Download all files of the competition as one archive. `note`: as in `Transfer`."""
+        what = f"download the files of the competition {competition}"
+        ask = partial(self._send, calls.COMPETITION_FILES, {"competition_name": competition})
+        self._transferred(what, Download(path, self._show, note, ask, copies=2))
+
     def submit_code(
         self, competition: str, handle: str, version: int, *, file_name: str, description: str
     ) -> int:

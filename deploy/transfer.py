@@ -19,6 +19,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -27,6 +28,7 @@ import requests
 from requests.adapters import HTTPAdapter
 
 from deploy.errors import BadAnswer
+from formats import archives
 from formats.errors import writing
 
 # So little is lost where a connection breaks: of a chunk that is not complete nothing is kept.
@@ -113,6 +115,7 @@ class Transfer(ABC):
             of an upload; {}: it begins at the start.
         furthest: the place, in bytes, that it reached.
         at: when it got there, by the monotonic clock.
+        begun: where this process found it, in bytes, and when; None: nothing has moved.
     """
 
     path: Path
@@ -121,6 +124,7 @@ class Transfer(ABC):
     known: dict[str, str] = field(default_factory=dict, init=False)
     furthest: int = field(default=0, init=False)
     at: float = field(default_factory=time.monotonic, init=False)
+    begun: tuple[int, float] | None = field(default=None, init=False)
     _shown: float = field(default_factory=time.monotonic, init=False)
 
     def __post_init__(self) -> None:
@@ -151,11 +155,15 @@ class Transfer(ABC):
     def reached(self, place: int, total: int | None) -> None:
         """Note that the transfer is at this place now."""
         now = time.monotonic()
+        self.begun = self.begun or (place, now)
         if place > self.furthest:
             self.furthest, self.at = place, now
         if total and now >= self._shown + SHOWN_SECONDS:
             self._shown = now
-            self.show(f"{self.path.name}: {place / 1e6:,.0f} of {total / 1e6:,.0f} MB")
+            start, since = self.begun
+            left = (total - place) * (now - since) / (place - start) if place > start else None
+            to_go = "" if left is None else f", {timedelta(seconds=round(left))} to go"
+            self.show(f"{self.path.name}: {place / 1e6:,.0f} of {total / 1e6:,.0f} MB{to_go}")
 
 
 @dataclass
@@ -164,9 +172,11 @@ class Download(Transfer):
 
     Attributes:
         ask: asks for it.
+        copies: of the file that the disk has to take: 2 of an archive that is unpacked beside it.
     """
 
     ask: Ask
+    copies: int = 1
 
     @property
     def part(self) -> Path:
@@ -231,6 +241,7 @@ class Download(Transfer):
                 # A weak tag does not tell whether bytes are equal.
                 self.keep({"tag": tag} if tag.startswith('"') else {})
             total = int(size[1]) if size else None
+            archives.require_space(self.part.parent, (total or 0) * self.copies - have, name)
             with self.part.open("r+b" if have else "wb") as file:
                 file.truncate(have)
                 file.seek(have)

@@ -12,7 +12,8 @@ class Hosted(Mapping[str, Competition]):
     """{slug: Competition}. Iteration makes none.
 
     Args:
-        folder: gets `<slug>/visible` and `<slug>/hidden`, without a label of a hidden test set.
+        folder: gets `<slug>/visible` and `<slug>/hidden`, without a label of a hidden test set, and
+            `<slug>/archive.zip`.
         competitions: slugs of embedded ones, built later, or `Competition`s, written at once.
     """
 
@@ -40,6 +41,21 @@ class Hosted(Mapping[str, Competition]):
                     competition.write(place / name, hidden=is_hidden)
                 (place / "whole").touch()
         return place / ("hidden" if hidden else "visible")
+
+    def archive(self, slug: str) -> Path:
+        """Return the archive of what everybody sees; always the same, so that a download of it can
+        be resumed.
+
+        Raises:
+            KeyError: if there is no such competition.
+        """
+        folder = self.folder(slug)
+        path = folder.with_name("archive.zip")
+        with self._lock:
+            if not path.exists():
+                made = shutil.make_archive(str(folder.with_name("new")), "zip", folder)
+                Path(made).replace(path)
+        return path
 
     def __getitem__(self, slug: str) -> Competition:
         given = self._given[slug]

@@ -7,7 +7,6 @@ Kaggle's own names (kaggle.com/code-competition-debugging, as public pages copy 
 """
 
 import math
-import shutil
 import threading
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -110,8 +109,7 @@ class Submissions:
 
     def DownloadDataFiles(self, request: Any, user: str) -> Path:
         """Lead to an archive of all files."""
-        folder = self._site.competitions.folder(self._competition(request).slug)
-        return Path(shutil.make_archive(str(self._site.storage.fresh()), "zip", folder))
+        return self._site.competitions.archive(self._competition(request).slug)
 
     # Submissions
 

@@ -3,6 +3,7 @@
 import gzip
 import json
 import random
+import re
 import resource
 import subprocess
 import sys
@@ -118,6 +119,15 @@ def test_a_download_that_breaks_goes_on_from_there(site, tmp_path):
     assert site.wire.down <= SIZE + site.others + breaks * RECEIVED_BYTES
     names = {output.NOTE, "outputs.json", "weights.npz", "small-kernel.log"}
     assert {path.name for path in folder.iterdir()} == names
+
+
+def test_a_long_download_says_how_far_it_is_and_how_long_it_takes(site, skip, tmp_path):
+    site.wire.passed = every(1_000_000, site, lambda: skip(20))
+
+    site.client.download(site.address(), tmp_path / "x")
+
+    said = r"x: [12] of 3 MB, 0:\d\d:\d\d to go"
+    assert [line for line in site.shown if re.fullmatch(said, line)], site.shown
 
 
 @pytest.mark.parametrize("breaks_after", [BREAKS_AFTER, RECEIVED_BYTES // 2])

@@ -1,0 +1,191 @@
+"""A competition's files come as one archive, and become a folder: complete, or not at all."""
+
+import gzip
+import io
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import pytest
+
+from deploy import download
+from formats import archives
+from formats.errors import DiskError
+from localkaggle.competitions import Competition, accuracy
+from tests.deploy.small import connect
+from tests.localkaggle.archived import archived, zipped
+
+SLUG = "small-files"
+TABLE, PICTURE = b"id,label\n1,a\n", bytes(range(256)) * 300
+
+
+def tarred(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def below(folder: Path) -> dict[str, bytes]:
+    paths = (path for path in folder.rglob("*") if path.is_file() and path.name != archives.NOTE)
+    return {path.relative_to(folder).as_posix(): path.read_bytes() for path in paths}
+
+
+def unpacked(tmp_path: Path, files: Mapping[str, bytes], shown: list[str]) -> dict[str, bytes]:
+    """Return the files of data/small-files, once an archive of these is unpacked."""
+    path = tmp_path / f"{SLUG}.zip"
+    path.write_bytes(zipped(files.items()))
+    download.unpack(path, tmp_path / SLUG, shown.append)
+    return below(tmp_path / SLUG)
+
+
+TWO = {"1.jpg": b"1", "2.jpg": b"2"}
+
+
+@pytest.mark.parametrize(
+    ("name", "held", "made"),
+    [
+        ("train.csv.zip", {"train.csv": TABLE}, ["train.csv"]),
+        ("train.zip", {"train.csv": TABLE}, ["train.csv"]),
+        ("train.csv.zip", {"train_v2.csv": TABLE}, ["train_v2.csv"]),
+        ("train.zip", TWO, ["train/1.jpg", "train/2.jpg"]),
+        ("test.zip", {"test/1.jpg": b"1"}, ["test/1.jpg"]),
+        ("test.zip", {"1.jpg": b"1"}, ["test/1.jpg"]),
+        ("test.zip", {"jpg/1.jpg": b"1"}, ["test/jpg/1.jpg"]),
+        ("train.zip", {"train/1.jpg": b"1", "__MACOSX/train/._1.jpg": b""}, ["train/1.jpg"]),
+        ("deep/train.zip", {"train\\1.jpg": b"1"}, ["deep/train/1.jpg"]),
+        ("both.zip", {"train.zip": zipped(TWO.items())}, ["both/train/1.jpg", "both/train/2.jpg"]),
+    ],
+)
+def test_an_archive_is_unpacked_where_a_person_would_unpack_it(tmp_path, shown, name, held, made):
+    files = unpacked(tmp_path, {name: zipped(held.items()), "read.me": b"?"}, shown)
+
+    assert sorted(files) == sorted([*made, "read.me"])
+
+
+def test_tars_and_gzipped_tables_are_unpacked_too(tmp_path, shown):
+    files = {"train.tar.gz": tarred(TWO), "train.csv.gz": gzip.compress(TABLE), "a.nii.gz": b"x"}
+
+    made = unpacked(tmp_path, files, shown)
+
+    assert made == {"train/1.jpg": b"1", "train/2.jpg": b"2", "train.csv": TABLE, "a.nii.gz": b"x"}
+
+
+@pytest.mark.parametrize("path", ["../evil", "/evil", "train/../../evil", "..\\evil"])
+@pytest.mark.parametrize("make", [lambda files: zipped(files.items()), tarred], ids=["zip", "tar"])
+def test_no_path_of_an_archive_leads_out_of_the_folder(tmp_path, shown, path, make):
+    """Of an archive in the archive that is said, and all else is unpacked."""
+    name = "train.zip" if make is not tarred else "train.tgz"
+    inner = make({"1.jpg": b"1", path: b"evil"})
+
+    made = unpacked(tmp_path, {name: inner, "train.csv": TABLE}, shown)
+
+    assert made == {name: inner, "train.csv": TABLE}
+    assert "leads out of the folder" in shown[0] and "stays packed" in shown[0]
+    (other := tmp_path / "other").mkdir()
+    with pytest.raises(archives.ArchiveError, match="leads out"):
+        unpacked(other, {path: b"evil"}, shown)
+    assert not list(tmp_path.rglob("*evil*"))
+
+
+@pytest.mark.parametrize("ours", [True, False])
+def test_a_damaged_archive_leaves_no_folder(tmp_path, shown, ours):
+    """One that was downloaded here is removed; the user's own stays."""
+    folder = tmp_path / SLUG
+    path = tmp_path / f"{SLUG}.download/{SLUG}.zip" if ours else tmp_path / f"{SLUG}.zip"
+    path.parent.mkdir(exist_ok=True)
+    content = bytearray(zipped([("a.csv", TABLE), ("train.bin", PICTURE)]))
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert download.archive(folder) == path
+
+    with pytest.raises(archives.ArchiveError, match="cannot be unpacked"):
+        download.unpack(path, folder, shown.append)
+
+    assert path.exists() != ours and not folder.exists()
+
+
+def test_an_archive_whose_contents_are_there_stays_packed(tmp_path, shown):
+    files = {"train.csv": TABLE, "train.csv.zip": zipped([("train.csv", b"older")])}
+
+    assert unpacked(tmp_path, files, shown) == files
+    assert shown == ["train.csv.zip stays packed: train.csv is there already"]
+
+
+def test_examples_that_are_archives_stay_packed(tmp_path, shown):
+    files = {f"train/{n}.zip": zipped(TWO.items()) for n in range(archives.MOST + 1)}
+
+    assert unpacked(tmp_path, files, shown) == files
+
+
+def test_what_was_unpacked_can_be_packed_again(tmp_path, shown):
+    """As a rehearsal shows it to a session, which then finds in the archives what it needs."""
+    inner = zipped([("train.csv", TABLE), ("more/x.csv", TABLE)])
+    files = {"train.zip": zipped(TWO.items()), "test.csv.zip": zipped([("test.csv", TABLE)])}
+    made = unpacked(tmp_path, {**files, "all.zip": inner, "read.me": b"?"}, shown)
+    folder = tmp_path / SLUG
+
+    archives.pack(folder, archives.packed_in(folder))
+
+    packed = {path.name for path in folder.iterdir()} - {archives.NOTE}
+    assert packed == {"train.zip", "test.csv.zip", "all.zip", "read.me"}
+    held = archives.holding(folder, ["train", "all/more/*.csv", "sample.csv", "read.me"])
+    assert sorted(path.name for path in held) == ["all.zip", "train.zip"]
+    archives.unpack_below(folder, shown.append)
+    assert below(folder) == made
+
+
+def test_a_download_needs_twice_its_archive_on_the_disk(host, tmp_path, monkeypatch):
+    """Before a byte of it is written."""
+    site = host(competitions=[competition()])
+    size = site.competitions.archive(SLUG).stat().st_size
+    free = shutil.disk_usage(tmp_path)._replace(free=2 * size - 1)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: free)
+
+    with pytest.raises(DiskError, match=r"GB are free.\nFree some space"):
+        download.fetch(connect(), SLUG, tmp_path / "data" / SLUG)
+
+    assert list((tmp_path / "data").rglob("*.*")) == [tmp_path / "data" / f"{SLUG}.download"]
+
+
+def test_kaggles_own_client_downloads_and_lists_the_files(host, tmp_path):
+    site = host(competitions=[competition()])
+
+    def kaggle(*words: str) -> str:
+        code = "import sys; from kaggle.cli import main; main()"
+        command = [sys.executable, "-c", code, "competitions", *words]
+        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    kaggle("download", SLUG, "-p", "data")
+    listed = kaggle("files", SLUG, "-v").splitlines()
+
+    path = tmp_path / "data" / f"{SLUG}.zip"
+    assert path.read_bytes() == site.competitions.archive(SLUG).read_bytes()
+    names = [line.split(",")[0] for line in listed if ".zip" in line]
+    assert names == ["sample_submission.csv.zip", "test.zip", "train.csv.zip", "train.zip"]
+    download.unpack(path, tmp_path / "data" / SLUG, print)
+    assert below(tmp_path / "data" / SLUG) == {
+        "sample_submission.csv": TABLE,
+        "train.csv": TABLE,
+        **{f"{part}/{n}.jpg": PICTURE for part in ("train", "test") for n in (1, 2)},
+    }
+
+
+def competition() -> Competition:
+    train, test = (
+        {f"{part}/{n}.jpg": PICTURE for n in (1, 2)} | table
+        for part, table in (
+            ("train", {"train.csv": TABLE}),
+            ("test", {"sample_submission.csv": TABLE}),
+        )
+    )
+    answers = {"label": {"1": "a"}}
+    return archived(Competition(SLUG, "Small", train, test, test, answers, accuracy))
