@@ -128,11 +128,27 @@ def _settings(root: Path) -> dict[str, Any]:
     )
 
 
-def _with_default(path: Path, config: str) -> str:
-    """Return the text of relay.toml with this default; all else in it stays."""
-    line, before = f'config = "{config}"', path.read_text("utf-8") if path.exists() else ""
+def named(root: Path) -> str:
+    """Return the config that relay.toml names, "" if none. Raises `UsageError` as `slug` does."""
+    return str(_settings(root).get("config", ""))
+
+
+def remember(root: Path, config: str) -> bool:
+    """Make a config the default of the tasks, and return whether it was not before. All else in
+    relay.toml stays.
+
+    Raises:
+        UsageError: if relay.toml cannot be read.
+        DiskError: if it cannot be written.
+    """
+    if config == named(root):
+        return False
+    path, line = root / FILE, f'config = "{config}"'
+    before = path.read_text("utf-8") if path.exists() else ""
     text, found = LINE.subn(line, before, count=1)
-    return text if found else f"{HEAD}\n{line}\n\n{before}".rstrip("\n") + "\n"
+    text = text if found else f"{HEAD}\n{line}\n\n{before}".rstrip("\n") + "\n"
+    atomic_file.write(path, text.encode())
+    return True
 
 
 # The competition
@@ -174,19 +190,21 @@ def begin(
             other error.
         DiskError: if the files cannot be written.
     """
-    competition = in_address(competition, show)
-    _require_slug(competition)
-    before, stem = _settings(root).get("config"), slug(root, competition) or competition
-    name = _chosen(configs, competition, config, before)
+    competition = require_slug(competition, "invoke init --competition SLUG", show)
+    stem = slug(root, competition) or competition
+    name = chosen(configs, competition, config, named(root))
     owner, about, unchecked = _ask_kaggle(competition, show)
     if not name:
-        raise _without_config(competition, hours)
-    known, text = configs[name], _with_default(root / FILE, name)
+        raise UsageError(
+            f"No config is for the competition {competition!r}; expected one that `invoke inspect`"
+            " writes for its data. To download and describe them:\n"
+            f"invoke start {competition}"
+        )
+    known = configs[name]
     added: dict[str, Any] = {"competition": competition} if known.assumed else {}
     added |= {"infer_hours": hours} if hours not in (None, known.hours) else {}
     path = put(name, added)
-    if name != before:
-        atomic_file.write(root / FILE, text.encode())
+    remembered = remember(root, name)
     fields = " and ".join(f"{field}={value!r}" for field, value in added.items())
     show(f"Put {fields} into {path}" if added else f"Nothing was changed in {path}")
     show(f"{root / FILE} names {name} as the default")
@@ -202,7 +220,7 @@ def begin(
         "path": str(path),
         "competition": competition,
         "added": added,
-        "remembered": name != before,
+        "remembered": remembered,
         "handles": handles,
         "unchecked": unchecked,
     }
@@ -224,19 +242,41 @@ def in_address(competition: str, show: Callable[[str], None] = lambda line: None
     return page[1]
 
 
-def _require_slug(competition: str) -> None:
+def require_slug(
+    competition: str, command: str, show: Callable[[str], None] = lambda line: None
+) -> str:
+    """Return the slug of a competition; what was given may be an address of one of its pages.
+
+    Args:
+        command: that takes one.
+        show: is given a line if it was an address.
+
+    Raises:
+        UsageError: if it cannot be one.
+    """
+    competition = in_address(competition, show)
     if not SLUG.fullmatch(competition):
         given = f"{competition[:80]!r} is not a slug" if competition else "is missing"
         raise UsageError(
             f"--competition {given}; expected the last part of its address, capitals as there:"
-            " letters, digits and hyphens.\ninvoke init --competition SLUG"
+            f" letters, digits and hyphens.\n{command}"
         )
+    return competition
 
 
-def _chosen(
-    configs: Mapping[str, Stated], competition: str, config: str, default: str | None
+def chosen(
+    configs: Mapping[str, Stated], competition: str, config: str = "", default: str = ""
 ) -> str:
-    """Return the config that is for a competition, or can be; "" if there is none."""
+    """Return the config that is for a competition, or can be; "" if there is none.
+
+    Args:
+        configs: those to choose from, by name.
+        config: that was named; "": none.
+        default: is taken of several, else the one that is called like the competition.
+
+    Raises:
+        UsageError: if the named one is for another competition, or none of several is the default.
+    """
     if config:
         said = configs.get(config)
         if said and (said.competition == competition or said.assumed):
@@ -248,8 +288,9 @@ def _chosen(
         )
     fitting = [name for name, said in configs.items() if said.competition == competition]
     fitting = fitting or [name for name, said in configs.items() if said.assumed]
-    if default in fitting:
-        return str(default)
+    for name in (default, competition.lower().replace("-", "_")):
+        if name in fitting:
+            return name
     if len(fitting) > 1:
         raise UsageError(
             f"Several configs can be for the competition {competition!r}: {', '.join(fitting)};"
@@ -257,21 +298,6 @@ def _chosen(
             f"invoke init --competition {competition} --config {fitting[0]}"
         )
     return "".join(fitting)
-
-
-def _without_config(competition: str, hours: float | None) -> UsageError:
-    """Return the error that has the commands which make a config."""
-    name = competition.lower().replace("-", "_")
-    name = name if NAME.fullmatch(name) else f"c_{name}"
-    data, given = f"data/{competition}", "" if hours is None else f" --infer-hours {hours:g}"
-    return UsageError(
-        f"No config is for the competition {competition!r}; expected one that `invoke inspect`"
-        " writes for its data. Download and describe them, then give this command again:\n"
-        f"kaggle competitions download {competition} -p data\n"
-        f"unzip -q {data}.zip -d {data}\n"
-        f"invoke inspect --input {data} --write {name} --competition {competition}\n"
-        f"invoke init --competition {competition}{given}"
-    )
 
 
 def _ask_kaggle(

@@ -20,9 +20,11 @@ import tarfile
 import time
 import zipfile
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from fnmatch import fnmatch
 from functools import partial
+from itertools import islice
 from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
@@ -34,6 +36,7 @@ GZIPPED = tuple(f"{ending}.gz" for ending in TABLES)
 NOTE = ".packed.json"  # in an unpacked folder: {archive: what it held}, in the order of unpacking
 LEVELS = 3  # of archives in archives, and of folders that are searched for them
 MOST = 50  # archives in one folder; more are examples, each in an archive of its own
+FIRST = 20  # entries of a folder: if no archive is among them, it is no folder of archives
 PIECE = 1 << 20
 SHOWN_SECONDS = 10.0
 DAMAGED = (
@@ -184,26 +187,22 @@ def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
     """
     done, left = dict[str, list[str]](), set[Path]()
     for _ in range(LEVELS):
-        found = [path for path in find(folder) if path not in left]
-        for path in found:
-            below, held = path.parent.relative_to(folder), list[str]()
+        for path in [path for path in find(folder) if path not in left]:
             try:
-                held = roots(path)
-                if any((path.parent / root).exists() for root in held):
-                    show(f"{path.name} stays packed: {', '.join(held[:3])} is there already")
-                    left.add(path)
-                    continue
-                unpack(path, path.parent, show)
+                held = [path.parent / root for root in roots(path)]
             except ArchiveError as error:
-                for root in held:
-                    _remove(path.parent / root)
                 show(f"Warning: {str(error).splitlines()[0]}. It stays packed")
                 left.add(path)
                 continue
-            done[(below / path.name).as_posix()] = [(below / root).as_posix() for root in held]
-            path.unlink()
-        if not found:
-            break
+            if there := [root for root in held if root.exists()]:
+                show(f"{path.name} stays packed: {there[0].name} is there already")
+                left.add(path)
+            elif _unpacked(path, show):
+                below = [root.relative_to(folder).as_posix() for root in held]
+                done[path.relative_to(folder).as_posix()] = below
+                path.unlink()
+            else:
+                left.add(path)
     return done
 
 
@@ -221,29 +220,92 @@ def find(folder: Path, levels: int = LEVELS) -> list[Path]:
     return found
 
 
-def holding(folder: Path, names: Iterable[str]) -> list[Path]:
+def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
     """Return the archives in a folder that hold one of these paths, where only an archive does.
 
     Args:
-        names: paths below the folder, or patterns of them.
+        names: paths below the folder, or patterns of them; None: whatever an archive holds.
+    """
+    if names is None:
+        return [path for path in find(folder) if _holds(folder, path, None)]
+    found = dict[Path, None]()
+    for wanted in map(PurePosixPath, names):
+        places = list(wanted.parents)
+        if any(folder.glob(str(wanted))):  # a hundred thousand pictures need no look at each
+            first = islice(os.scandir(folder / wanted), FIRST) if (folder / wanted).is_dir() else ()
+            places = [wanted] if any(is_archive(entry.name) for entry in first) else []
+        for place in places:
+            near = find(folder / place, levels=1) if (folder / place).is_dir() else []
+            found |= {path: None for path in near if _holds(folder, path, wanted)}
+    return list(found)
+
+
+def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
+    """Return whether an archive alone holds a path below a folder; None: anything."""
+    try:
+        held = [
+            PurePosixPath((archive.parent / root).relative_to(folder)) for root in roots(archive)
+        ]
+    except ArchiveError:
+        return False
+    if any((folder / root).exists() for root in held):
+        return False
+    return wanted is None or any(
+        wanted in root.parents or root in wanted.parents or fnmatch(str(root), str(wanted))
+        for root in held
+    )
+
+
+def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show) -> Path:
+    """Return a folder in which these paths are unpacked: the given one, which stays as it is, if no
+    archive holds one of them; else a new one, with links to all that is no such archive.
+
+    Args:
+        names: as in `holding`.
+        place: the new folder.
+        show: is given lines.
 
     Raises:
-        ArchiveError: if an archive cannot be read.
+        DiskError: if what is unpacked does not fit on the disk.
     """
-    found = dict[Path, None]()
-    for name in names:
-        path = PurePosixPath(name)
-        there = any(folder.glob(name))
-        places = [path] if there else list(path.parents)  # a folder may hold nothing but archives
-        for place in places:
-            if not (folder / place).is_dir():
-                continue
-            for archive in find(folder / place, levels=1):
-                held = [place / root for root in roots(archive)]
-                wanted = any(path in (root, *root.parents) or root in path.parents for root in held)
-                if wanted and not any((folder / root).exists() for root in held):
-                    found[archive] = None
-    return list(found)
+    if not holding(folder, names):
+        return folder
+    done = []
+    _link(folder, place)
+    while held := holding(place, names):
+        for path in held:
+            for parent in reversed(path.relative_to(place).parents):
+                if (place / parent).is_symlink():
+                    (place / parent).unlink()
+                    _link(folder / parent, place / parent)
+            if _unpacked(path, show):
+                done.append(path.relative_to(place).as_posix())
+            path.unlink()
+    show(f"Unpacked {', '.join(done) or 'nothing'} into {place}")
+    return place
+
+
+def _unpacked(archive: Path, show: Show) -> bool:
+    """Put the contents of an archive in their place, whole or not at all, and return whether they
+    are there.
+    """
+    held = roots(archive)
+    try:
+        unpack(archive, archive.parent, show)
+    except ArchiveError as error:
+        for root in held:
+            _remove(archive.parent / root)
+        show(f"Warning: {str(error).splitlines()[0]}. It stays packed")
+        return False
+    return True
+
+
+def _link(folder: Path, place: Path) -> None:
+    """Make a new folder of links to all that is in a folder."""
+    with writing(place):
+        place.mkdir(parents=True)
+        for path in folder.iterdir():
+            (place / path.name).symlink_to(path.resolve())
 
 
 def pack(folder: Path, packed: Packed) -> None:

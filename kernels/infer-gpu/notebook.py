@@ -38,7 +38,10 @@ origin = provenance.from_bundle(Path("bundle.json"))
 settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
 inputs = mounts.root() / "input"
 models, weights = ensemble.mounted(inputs, origin.expect)
-folder = mounts.competition(inputs, settings.competition, settings.data.sample_submission)
+data = settings.data
+folder = mounts.competition(
+    inputs, settings.competition, data.sample_submission, data.files("test")
+)
 
 # %% [markdown]
 # ## Predictions

@@ -27,7 +27,10 @@ from pipeline.runtime import mounts, provenance
 origin = provenance.from_bundle(Path("bundle.json"))
 settings = rehearsal.shortened(config.load(origin.config), origin.session_seconds)
 inputs = mounts.root() / "input"
-folder = mounts.competition(inputs, settings.competition, settings.data.sample_submission)
+data = settings.data
+folder = mounts.competition(
+    inputs, settings.competition, data.sample_submission, data.files("train")
+)
 
 # %% [markdown]
 # ## Decode

@@ -36,8 +36,9 @@ published.require(settings)  # or says that the internet is off, or what is not 
 # %%
 from pipeline.runtime import mounts
 
+inputs, data = mounts.root() / "input", settings.data
 folder = mounts.competition(
-    mounts.root() / "input", settings.competition, settings.data.sample_submission
+    inputs, settings.competition, data.sample_submission, data.files("train")
 )
 output = Path.cwd()
 print(config.to_text(settings))
@@ -52,7 +53,7 @@ from IPython.display import Image, display
 from pipeline.data import dataset
 from pipeline.figures import training_figures
 
-prepared = mounts.prepared(mounts.root() / "input")  # what prepare-cpu has decoded, if it ran
+prepared = mounts.prepared(inputs)  # what prepare-cpu has decoded, if it ran
 examples = dataset.read_training(folder, settings, show=print, prepared=prepared)
 for picture in training_figures.training_sample(examples, settings, output):
     display(Image(str(picture)))
@@ -64,7 +65,7 @@ for picture in training_figures.training_sample(examples, settings, output):
 # %%
 from pipeline.train import checkpoint
 
-checkpoint.restore(origin.expect, mounts.root() / "input", output)
+checkpoint.restore(origin.expect, inputs, output)
 
 # %% [markdown]
 # ## Training

@@ -227,6 +227,21 @@ class Data(Checked):
                 yield name, column not in seen, f"another column than {seen.get(column)}"
                 seen[column] = name
 
+    def files(self, part: str) -> tuple[str, ...] | None:
+        """The paths of what a session reads of the competition, or patterns of them; None: any, by
+        a custom reader.
+
+        Args:
+            part: "train" or "test".
+        """
+        if self.kind == "custom":
+            return None
+        kinds = {"images": "images", "arrays": "array", "tfrecords": "records"}
+        fields = (f"{part}_csv", f"{part}_{kinds.get(self.kind, 'csv')}")
+        return tuple(
+            name for field in fields for name in rules.as_tuple(getattr(self, field) or ())
+        )
+
     @property
     def labels(self) -> tuple[str, ...]:
         """The label columns, one or several."""

@@ -9,12 +9,14 @@ the first of them counts.
 
 import json
 import os
+import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from formats import archives
 from formats.checksums import sha256
 from pipeline.errors import ArtifactError, CheckpointError, DataError
 
@@ -43,19 +45,29 @@ def listing(folder: Path, most: int = 30) -> str:
     return f"{folder} holds: {', '.join(sorted(names[:most])) or 'nothing'}{more}"
 
 
-def competition(inputs: Path, slug: str, marker: str | None) -> Path:
+def competition(
+    inputs: Path, slug: str, marker: str | None, needs: tuple[str, ...] | None = ()
+) -> Path:
     """Return the competition's folder under `inputs`: its name is `slug`, and it holds `marker`, if
-    one is given.
+    one is given. What only an archive in it holds is unpacked, since Kaggle mounts archives as they
+    are: then it is a folder of the session's scratch, with links to all else.
+
+    Args:
+        needs: paths that are read there, or patterns of them; None: any.
 
     Raises:
         DataError: if there is none.
+        DiskError: if what is unpacked does not fit on the disk.
     """
     folders = [path for path in (inputs / "competitions" / slug, inputs / slug) if path.is_dir()]
     if not folders:
         raise DataError(_not_mounted(inputs, f"the competition {slug!r}"))
+    names = None if needs is None else [*needs, *([marker] if marker else [])]
     for folder in folders:
-        if marker is None or (folder / marker).is_file():
-            return folder
+        packed = marker is not None and archives.holding(folder, [marker])
+        if marker is None or packed or (folder / marker).is_file():
+            place = Path(tempfile.mkdtemp(prefix="unpacked-")) / slug
+            return archives.beside(folder, names, place, print)
     raise DataError(
         f"The folder of the competition {slug!r} has no {marker}: {listing(folders[0])}.\n"
         f"Add {slug} to the notebook's inputs (competition_sources), or correct competition and"

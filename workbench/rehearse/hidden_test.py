@@ -15,6 +15,7 @@ from typing import NamedTuple
 import numpy as np
 import pandas as pd
 
+from formats import archives
 from formats.errors import writing
 from pipeline.config import Config, Data, custom_code
 from pipeline.config.rules import as_tuple
@@ -229,6 +230,7 @@ class HiddenTest:
 
     def write(self, out: Path, *, hidden: bool = False) -> None:
         """Write what a session sees: with the visible test set, or, in a scored rerun, the hidden.
+        What came in archives is in archives, as Kaggle mounts it.
 
         Raises:
             DiskError: if it cannot be written.
@@ -262,6 +264,7 @@ class HiddenTest:
             sample = self._own.head(len(self.test_ids))
         if data.sample_submission is not None:
             _write(sample, out / data.sample_submission)
+        archives.pack(out, archives.packed_in(self._folder))
 
     def _others(self) -> set[str]:
         """Return the files that sessions get as they are, relative to the folder: all that hold no

@@ -93,19 +93,14 @@ def test_a_competition_is_inspected_and_then_begun(root, site, proposed, shown):
 
 
 def test_a_competition_is_begun_before_its_data_are_there(root, site, proposed, shown):
-    """Kaggle is asked all the same. The commands that are named lead to the end."""
+    """Kaggle is asked all the same. The command that is named downloads and describes them."""
 
     with pytest.raises(UsageError) as caught:
         begin(root, show=shown.append)
 
     assert f"The competition {SLUG} exists, and its rules are accepted" in shown
     assert not (root / init.FILE).exists()
-    download, unpack, describe, last = str(caught.value).splitlines()[1:]
-    assert download == f"kaggle competitions download {SLUG} -p data"
-    assert unpack == f"unzip -q data/{SLUG}.zip -d data/{SLUG}"
-    assert describe.startswith(f"invoke inspect --input data/{SLUG} --write leaf_diseases_2026")
-    assert describe.endswith(f" --competition {SLUG}")
-    assert last == f"invoke init --competition {SLUG}"
+    assert str(caught.value).splitlines()[-1] == f"invoke start {SLUG}"
     write(root, proposed, "leaf_diseases_2026")
     assert begin(root)["config"] == init.default_config(root) == "leaf_diseases_2026"
 

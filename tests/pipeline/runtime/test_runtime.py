@@ -2,6 +2,7 @@
 
 import json
 import socket
+import zipfile
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,6 +10,7 @@ import jax
 import pytest
 
 from pipeline.__main__ import main
+from pipeline.data import image_files
 from pipeline.errors import ArtifactError, ConfigError, DataError, DeviceError
 from pipeline.runtime import backend, devices, mounts, provenance
 
@@ -93,6 +95,40 @@ def test_what_is_mounted_is_found_under_each_layout_and_under_both_at_once(
     put(tmp_path / "both" / flat / name, R1)
     newer = put(tmp_path / "both" / new / name, R1)
     assert find(tmp_path / "both") == newer
+
+
+@pytest.mark.parametrize(
+    ("needs", "unpacked"),
+    [
+        (("train.csv", "train"), {"train.csv", "train/1.png", SAMPLE}),
+        (("train*.csv", "test"), {"train.csv", SAMPLE}),
+        (None, {"train.csv", "train/1.png", "more/notes/a.txt", SAMPLE}),
+        (("more/notes",), {"more/notes/a.txt", SAMPLE}),
+    ],
+)
+def test_what_only_an_archive_holds_is_unpacked_beside_the_mount(tmp_path, capsys, needs, unpacked):
+    """The competition's folder is read-only, and archives that nothing reads stay packed."""
+    folder = put(tmp_path / "competitions/leaves" / "read.me")
+    put(folder / "more" / "other.txt")
+    for name, held in (
+        ("train.csv.zip", "train.csv"),
+        ("train.zip", "1.png"),
+        ("more/notes.zip", "a.txt"),
+        (f"{SAMPLE}.zip", SAMPLE),
+    ):
+        with zipfile.ZipFile(folder / name, "w") as archive:
+            archive.writestr(held, "x")
+    before = sorted(folder.rglob("*"))
+
+    found = mounts.competition(tmp_path, "leaves", SAMPLE, needs)
+
+    names = {f"{inside / name}" for inside, files in image_files.walk(found) for name in files}
+    assert {name for name in names if not name.endswith(".zip")} == {
+        *unpacked, "read.me", "more/other.txt"
+    }  # fmt: skip
+    assert sorted(folder.rglob("*")) == before and found.name == "leaves"
+    said = capsys.readouterr().out.splitlines()
+    assert [line.startswith("Unpacked ") and f"{SAMPLE}.zip" in line for line in said] == [True]
 
 
 def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
