@@ -32,6 +32,7 @@ from deploy.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[1]
 USAGE, DEADLINE, CTRL_C = 2, 5, 130  # exit codes
+BEGIN = ("start", "init")  # tasks of a competition
 TWO_WEEKS = 60 * 24 * 14  # minutes
 COMMAND = re.compile(r"(?:^|(?<=: ))invoke ([a-z-]+)(?: [^\s`]+)*$", re.MULTILINE)
 NOTHING_LOST = "Nothing is lost: run the same command again, or look first:\ninvoke status"
@@ -215,7 +216,7 @@ def about(config: str, message: str) -> str:
 
 
 def read_words(collection: Collection) -> None:
-    """Take the word behind a task for its config, or words for its runs, and end with exit code 2
+    """Take the words behind a task for its competition, config or runs, and end with exit code 2
     and a message if invoke was given what its tasks do not take.
 
     invoke itself ends with 1 then. And it takes its own options behind a task too, where most have
@@ -249,16 +250,20 @@ def read_words(collection: Collection) -> None:
 
 
 def _option_of(word: str, context: ParserContext | None) -> str:
-    """Return the option of its task that a word which nothing takes is for; "" if none is."""
+    """Return the option of its task that a word which nothing takes is for; "" if none is.
+
+    It is a run, or the competition of a task that begins one, or else the config.
+    """
     from pipeline.config import config_files
 
     if context is None or not context.name or word[:1] in ("", "-"):
         return ""
     if "--run" in context.flags and context.args["run"].kind is list:
         return "--run"
-    named = word in config_files.named_files() or word.endswith(".py")
-    free = "--config" in context.flags and context.args["config"].raw_value is None
-    return "--config" if named and free else ""
+    option = "competition" if context.name in BEGIN else "config"
+    known = context.name in BEGIN or word in config_files.named_files() or word.endswith(".py")
+    free = option in context.args and context.args[option].raw_value is None
+    return f"--{option}" if known and free else ""
 
 
 def _in_words(error: ParseError, word: str, names: list[str]) -> str:

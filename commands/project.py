@@ -130,22 +130,31 @@ def check_custom_code(config: str, artifact: Path | None = None) -> None:
 
 
 def in_a_process(
-    module: str, *words: str, quiet: bool = True, python: str = sys.executable
+    module: str,
+    *words: str,
+    quiet: bool = True,
+    python: str = sys.executable,
+    seconds: float | None = None,
 ) -> dict[str, Any]:
     """Return what `python -m … --json` prints in a process of its own, which chooses its own
     backend: its result, or {"error", "exit_code"}.
 
     Args:
         quiet: nobody sees what it says meanwhile.
+        seconds: after which it is stopped, which is an error; None: never.
     """
-    done = subprocess.run(  # noqa: S603 - our own words
-        [python, "-m", module, *words, "--json"],
-        cwd=ROOT,
-        env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE if quiet else None,
-        text=True,
-    )
+    try:
+        done = subprocess.run(  # noqa: S603 - our own words
+            [python, "-m", module, *words, "--json"],
+            cwd=ROOT,
+            env={name: value for name, value in os.environ.items() if name != "KERAS_BACKEND"},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE if quiet else None,
+            text=True,
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return {"error": f"it takes longer than {seconds:.0f} s", "exit_code": 5}
     try:
         return dict(json.loads(done.stdout.splitlines()[-1]))
     except (ValueError, LookupError):

@@ -45,10 +45,12 @@ class PushPlan:
                 or the image that infers cannot build the model.
         """
         if costs is not None and costs.built.kernel == TRAIN:
-            if costs.built.metadata["machine_shape"] == SHAPES[TPU]:  # else one image does both
+            shape = costs.built.metadata["machine_shape"]
+            if shape == SHAPES[TPU]:  # else one image does both
                 code = costs.built.code.sha256
                 other_image.require(self._config, code, self._runs, self._agreed)
-            self._made = self._plan(costs.built.metadata["machine_shape"])
+            runtime = next((name for name, held in SHAPES.items() if held == shape), TPU)
+            self._made = planned(self._config, runtime, self._runs)
             if self._made is not None:
                 judge(self._made, costs.hours_left, resumes="step" in costs.built.expect)
 
@@ -62,37 +64,44 @@ class PushPlan:
             path = plan_command.beside(self._runs / output.folder_name(parse(run)))
             atomic_file.write(path, (json.dumps(self._made, indent=1) + "\n").encode())
 
-    def _plan(self, shape: str) -> dict[str, Any] | None:
-        """Return the plan, made by a process of its own, since a compiler cannot be interrupted;
-        None, and a word about it, where it fails: a push needs none. Its `images_basis` is "" where
-        the config does not say how many examples there are: of what it says then, the fit alone is
-        known.
 
-        Raises:
-            UsageError: if the config cannot work.
-        """
-        from pipeline import config as configs
-        from workbench.plan import probe
+def planned(
+    config: str, runtime: str, runs: Path = ROOT / "runs", seconds: float | None = None
+) -> dict[str, Any] | None:
+    """Return the plan of a training, made by a process of its own, since a compiler cannot be
+    interrupted; None, and a word about it, where it fails: a push needs none. Its `images_basis` is
+    "" where the config does not say how many examples there are: of what it says then, the fit
+    alone is known.
 
-        config = self._config
-        if config.endswith(".py"):
-            config = str(Path(config).resolve())
-        runtime = next((name for name, held in SHAPES.items() if held == shape), TPU)
-        words = ["plan", "--config", config, "--for", runtime]
-        runs = [str(one.folder) for one in probe.pulled(self._runs)]
-        words += ["--probe", ",".join(runs)] if runs else []
-        uncounted = configs.load(config).data.labelled is None
-        if uncounted:
-            words += ["--images", "1"]
-            show("Checking whether a step fits; a large network takes minutes")
-        # What it says meanwhile is for people.
-        made = in_a_process("workbench", *words, quiet=uncounted)
-        if made.get("exit_code") == UsageError.exit_code:  # the config cannot work anywhere
-            raise UsageError(made["error"])
-        if "error" in made:
-            show(f"Warning: there is no plan: {made['error']}")
-            return None
-        return made | {"images_basis": "" if uncounted else made["images_basis"]}
+    Args:
+        config: as --config names it.
+        runtime: that trains.
+        runs: where pulled runs lie.
+        seconds: after which it counts as failed; None: never.
+
+    Raises:
+        UsageError: if the config cannot work.
+    """
+    from pipeline import config as configs
+    from workbench.plan import probe
+
+    config = str(Path(config).resolve()) if config.endswith(".py") else config
+    words = ["plan", "--config", config, "--for", runtime]
+    found = [str(one.folder) for one in probe.pulled(runs)]
+    words += ["--probe", ",".join(found)] if found else []
+    uncounted = configs.load(config).data.labelled is None
+    if uncounted:
+        words += ["--images", "1"]
+        show("Checking whether a step fits; a large network takes minutes")
+    # What it says meanwhile is for people.
+    quiet = uncounted or seconds is not None
+    made = in_a_process("workbench", *words, quiet=quiet, seconds=seconds)
+    if made.get("exit_code") == UsageError.exit_code:  # the config cannot work anywhere
+        raise UsageError(made["error"])
+    if "error" in made:
+        show(f"Warning: there is no plan: {made['error']}")
+        return None
+    return made | {"images_basis": "" if uncounted else made["images_basis"]}
 
 
 def judge(made: dict[str, Any], left: float | None, *, resumes: bool = False) -> None:

@@ -2,6 +2,7 @@
 user's own, in one command, or step by step against a local Kaggle that hosts the folder.
 """
 
+import hashlib
 import json
 import os
 import re
@@ -93,7 +94,7 @@ def dry_run(
     """
     from localkaggle.services.datasets import parse_published
 
-    config, runs = config or default(input), new_folder("dry-run")
+    config = config or default(input)
     asked = {option.partition("_")[0].upper(): path for option, path in pythons.items() if path}
     python = {machine: interpreter(machine, path) for machine, path in asked.items()}
     if (full and budget) or ((full or budget) and not input):
@@ -105,36 +106,65 @@ def dry_run(
         datasets = dict(parse_published(text) for text in dataset or ())
     except ValueError as error:
         raise UsageError(f"--dataset {error}.\nCorrect it.") from error
+    budget = "" if full else budget or BUDGET
+    mounts = {"datasets": datasets, "python": python}
+    return rehearse(config, input, budget, internet=internet, models=model or (), **mounts)
+
+
+def rehearse(
+    config: str,
+    folder: str = "",
+    budget: str = BUDGET,
+    *,
+    internet: bool = False,
+    models: Sequence[str] = (),
+    **options: Any,
+) -> Result:
+    """Rehearse the chain, show its score, and keep what was rehearsed in its folder.
+
+    Args:
+        folder: a competition's; "": the embedded one that the config is for.
+        budget: how long it may take; "": train on all of the folder.
+        models: NAME=DIR of each model of Kaggle that was given.
+        options: of the local Kaggle: "datasets", and "python" by machine.
+
+    Returns:
+        The values of the chain's result, "about" the score of a folder, and the "folder" of what
+        was written.
+    """
+    runs = new_folder("dry-run")
     try:
         # --minutes is the deadline of all waits together.
         ours = project.load(config, runs, runs / "build", deadline_seconds=TWO_WEEKS * 60.0)
-        trains = python.get("TPU", sys.executable)
-        models, lines = rehearsed_models.gather(ours, model or (), runs / "kagglehub", trains)
+        trains = options.get("python", {}).get("TPU", sys.executable)
+        found, lines = rehearsed_models.gather(ours, models, runs / "kagglehub", trains)
         project.check_custom_code(config)
-        if input:
-            hosted = hosted_folder(config, input, "" if full else budget or BUDGET, internet)
+        if folder:
+            hosted = hosted_folder(config, folder, budget, internet)
         else:
             again = f"invoke dry-run --config {shlex.quote(config)}"
             project.require_embedded(ours.competition, again)
             hosted = Hosted({"competitions": [ours.competition]}, project.checker(config))
         hosted = replace(hosted, lines=(*hosted.lines, *lines))
-        if any((folder / rehearsed_models.RANDOM).is_file() for folder in models.values()):
+        if any((path / rehearsed_models.RANDOM).is_file() for path in found.values()):
             # Beginning with random weights, it may learn one prediction for all rows.
             hosted = replace(hosted, check=project.checker(config, constant=True))
-        mounts = {"datasets": datasets, "models": models}
-        result = _rehearse(ours, hosted, {**mounts, "offline": not internet, "python": python})
+        what = _what(ours, folder)
+        result = _rehearse(ours, hosted, {**options, "models": found, "offline": not internet})
     # A second interruption may come while the server stops.
     except (KeyboardInterrupt, Detached):
         raise Detached(
             "Interrupted. A rehearsal cannot be resumed: its Kaggle server has stopped. What it"
             f" wrote is in {runs}\nTo start over, run the same command again."
         ) from None
-    end = project.show_result(result, config, hosted.folder.about if hosted.folder else "")
-    note = {"error": _error(result, hosted, runs), "seconds": end["seconds"]}
-    atomic_file.write(runs / REHEARSAL, json.dumps(note).encode())
+    about = hosted.folder.about if hosted.folder else ""
+    end = project.show_result(result, config, about)
     size = sum(path.lstat().st_size for path in runs.rglob("*"))
     if size > 5 * 10**8:  # bytes that are worth a line
         show(f"files       {size / 1e9:.1f} GB; to remove them: rm -r {shlex.quote(str(runs))}")
+    end |= {"about": about, "folder": str(runs)}
+    kept = {**end, "error": _error(result, hosted, runs), "rehearsed": what}
+    atomic_file.write(runs / REHEARSAL, json.dumps(kept, indent=1).encode())
     return end
 
 
@@ -148,6 +178,32 @@ def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
     scored = result.inferred if result.submission.uploaded else rerun
     (slug,) = hosted.options["competitions"]
     return competitions.EMBEDDED[slug]().standard_error(scored / "submission.csv")
+
+
+def recorded(config: str, folder: str = "") -> Result | None:
+    """Return what `rehearse` returned for this config, as it stands, and this folder; None: they
+    were not rehearsed.
+    """
+    what = _what(project.load(config), folder)
+    for path in sorted((ROOT / "runs").glob(f"dry-run-*/{REHEARSAL}"), reverse=True):
+        found: Result = json.loads(path.read_bytes())
+        if found["rehearsed"] == what:
+            return found
+    return None
+
+
+def _what(ours: Project, folder: str) -> dict[str, str]:
+    """Return what a rehearsal is of: code and config as they stand, and the files of a folder."""
+    from deploy import bundle
+    from pipeline.data import image_files
+
+    digest, root = hashlib.sha256(), Path(folder)
+    for inside, names in image_files.walk(root) if folder else ():
+        for path in (root / inside / name for name in names):
+            about = path.stat()
+            digest.update(f"{path} {about.st_size} {about.st_mtime_ns}\n".encode())
+    code = bundle.read(ours, TRAIN).sha256
+    return {"code": code, "input": str(root.resolve()) * bool(folder), "files": digest.hexdigest()}
 
 
 def default(folder: str) -> str:

@@ -273,15 +273,12 @@ class _Attempt:
         about = yield from require(self.kaggle, competition)
         with tempfile.TemporaryDirectory(prefix="relay-sample-") as folder:
             path = Path(folder) / Path(sample).name if sample else None
-            try:
-                if sample and path:
-                    self.kaggle.download_competition_file(competition, sample, path)
-            except NotFound as error:
+            if sample and path and not self._has(sample, path):
                 raise UsageError(
                     f"The competition {competition} has no file {sample}.\nSet"
                     f" data.sample_submission in the config {self.project.name} to its name there,"
                     " or to None if it has none."
-                ) from error
+                )
             try:
                 check(self.inferred / FILE, path)
             except KnownError as error:
@@ -294,6 +291,16 @@ class _Attempt:
                     f" with them:\n{self.project.command('push-infer --again')}"
                 ) from error
         return about
+
+    def _has(self, sample: str, path: Path) -> bool:
+        """Download the sample to a path, also out of an archive that is called like it; return
+        whether there is one.
+        """
+        for name in (sample, f"{sample}.zip", str(Path(sample).with_suffix(".zip"))):
+            with suppress(NotFound):
+                self.kaggle.download_competition_file(self.project.competition, name, path)
+                return True
+        return False
 
     def made_before(self, before: Request | None) -> Scored | None:
         """Return a submission of this run that Kaggle has, or None.

@@ -20,6 +20,7 @@ from pipeline.infer import submission
 from tests.deploy.between import RESET
 from tests.deploy.sending import done, trained
 from tests.deploy.services import records_in, scores_all
+from tests.localkaggle.archived import zipped
 
 RUN = Run("ann/digits-infer-gpu", 3, "", "b1")
 COMMAND = f"invoke submit --run {RUN}"
@@ -111,6 +112,19 @@ def test_a_sample_that_kaggle_has_replaced_asks_for_another_inference(submit, sc
     assert "sample_submission.csv" in said and "relay-sample" not in said
     assert said.endswith("\ninvoke push-infer --again --config digits")
     assert records.journal.last(SUBMIT).state == State.NOT_SENT
+
+
+@pytest.mark.parametrize("name", ["sample_submission.csv.zip", "sample_submission.zip"])
+def test_a_sample_that_is_in_an_archive_is_compared_too(submit, scores, name):
+    """As the session finds it there."""
+    url = scores.serve(name, zipped([("sample_submission.csv", b"id,label\n1,0\n2,0\n")]))
+    missing = [(404, {"code": 404, "message": "Not found"})] * name.count("sample_submission")
+    if name.count(".") == 1:
+        missing *= 2
+    scores.say("DownloadDataFile", [*missing, (302, {}, {"Location": url})])
+
+    with pytest.raises(errors.UsageError, match="invoke push-infer --again"):
+        submit(submission.check)
 
 
 def test_a_competition_without_a_sample_is_asked_for_none(kaggle, scores, file, shown, tmp_path):

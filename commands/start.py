@@ -1,0 +1,183 @@
+"""The task that goes from a competition to a score of the whole chain, one step after the other.
+
+What is done is not done again, so the same command goes on wherever it was interrupted.
+"""
+
+import itertools
+import json
+import os
+import shlex
+from pathlib import Path
+
+from commands import push_plan, rehearsal
+from commands.console import ROOT, Result, show, task
+from commands.project import in_a_process
+from commands.telling import Telling
+from deploy.errors import Detached
+from formats import atomic_file
+from formats.errors import KnownError
+from workbench.options import INSPECT
+
+EMBEDDED = "digits"
+PLAN, PLAN_SECONDS = "plan.json", 60.0  # beside what was rehearsed; a large network compiles longer
+AGAIN = "The same command goes on from there"
+
+
+@task(
+    24 * 60,
+    advice=f"{AGAIN}, with more time:\n--minutes N",
+    minutes="timeout in minutes (default: a day)",
+    competition="its address, or the last part of that; default, without --input: the embedded"
+    " digits, which need no account",
+    input="a competition's folder that is here already; without a competition Kaggle is not asked",
+    metric=INSPECT["metric"],
+)
+def start(competition: str = "", input: str = "", metric: str = "") -> Result:
+    """Download a competition, describe it, and rehearse the whole chain to a score; resumes.
+
+    Example: invoke start leaf-diseases
+    """
+    from deploy import init
+
+    slug = init.require_slug(competition, "invoke start SLUG", show) if competition else ""
+    words = [*([slug] if slug else []), *(["--input", input] if input else [])]
+    again = shlex.join(["invoke", "start", *words])
+    try:
+        folder, config = Path(input or os.path.relpath(ROOT / "data" / slug)), EMBEDDED
+        if slug and not input:
+            _download(slug, folder)
+        elif slug and not _begun(slug):
+            _enter(slug)
+        if slug or input:
+            config = _describe(slug, folder, metric)
+        end = _rehearse(config, str(folder) if words else "")
+        made = _plan(config, Path(end["folder"]))
+    except KeyboardInterrupt:
+        raise Detached(f"Interrupted. {AGAIN}:\n{again}") from None
+    following = "invoke relay" if slug else "invoke start SLUG"
+    if slug:
+        show("To train on Kaggle's TPU, infer and submit; it asks before it spends anything:")
+    elif input:
+        following = "invoke init --competition SLUG"
+        show("To begin the competition on Kaggle, by the last part of its address:")
+    else:
+        show("For a competition on Kaggle, by the last part of its address:")
+    show(following)
+    return {**end, "competition": slug, "plan": made, "next": following}
+
+
+def _step(number: int, name: str, text: str) -> None:
+    show(f"{number}/5 {name:10}{text}")
+
+
+def _begun(slug: str) -> bool:
+    """Return whether the config that relay.toml names is for a competition."""
+    from deploy import init
+    from workbench.inspect import config_file
+
+    said = config_file.stated().get(init.named(ROOT))
+    return said is not None and said.competition == slug
+
+
+def _enter(slug: str) -> Telling:
+    """Log in, and see that the rules are accepted."""
+    from deploy import competition as competitions
+
+    telling = Telling()
+    about = telling.run(competitions.require, slug)
+    who, what = telling.kaggle.username, competitions.in_words(about)
+    _step(1, "log in", f"as {who}; the rules of {slug} are accepted; it {what}")
+    return telling
+
+
+def _download(slug: str, folder: Path) -> None:
+    """Bring the files of a competition into a folder, unless they are there."""
+    from deploy import download
+
+    if folder.is_dir():
+        _step(1, "log in", "not needed: the files are here")
+        _step(2, "download", f"done before: {folder}")
+        return
+    path = download.archive(folder)
+    if path is None:
+        path = download.fetch(_enter(slug).kaggle, slug, folder)
+    else:
+        _step(1, "log in", f"not needed: {path} is here")
+    size = path.stat().st_size
+    download.unpack(path, folder, show)
+    _step(2, "download", f"{size / 1e6:,.1f} MB, unpacked into {folder}")
+
+
+def _describe(slug: str, folder: Path, metric: str) -> str:
+    """Return the config of a competition or folder, written if there is none, and make it the
+    default.
+    """
+    from deploy import init
+    from pipeline import config as configs
+    from pipeline.command_line import refuse_missing_input
+    from pipeline.config import config_files
+    from workbench.inspect import config_file
+
+    refuse_missing_input(folder)
+    usual, assumed = config_file.names(folder, None, slug)
+    default, files = init.named(ROOT), config_files.named_files()
+    # A folder's name is no slug: a config that somebody else wrote may have the same one.
+    own = {
+        name: init.Stated(*said)
+        for name, said in config_file.stated().items()
+        if said.competition == assumed and (slug or said.assumed or name == default)
+    }
+    name = init.chosen(own, assumed, default=default)
+    described = name and metric in ("", configs.load(name).metric)
+    if not described:
+        free = itertools.chain([usual], (f"{usual}_{place}" for place in itertools.count(2)))
+        name = name or next(each for each in free if each not in files)
+        words = ["--write", name, *(["--metric", metric] if metric else [])]
+        words += ["--competition", slug] if slug and name not in files else []
+        show(f"Inspecting {folder}, to write the config {name}")
+        made = in_a_process("workbench", "inspect", str(folder), *words)
+        if "error" in made:
+            raise _known(made)
+        for line in made["findings"]:
+            if line["level"] in ("unknown", "warning"):
+                show(f"{line['level']:9}{line['about']:18}{line['text']}")
+    before = "done before: " if not init.remember(ROOT, name) and described else ""
+    path = os.path.relpath(config_files.named_files()[name])
+    _step(3, "config", f"{before}{path}, the default of all tasks by relay.toml")
+    return name
+
+
+def _known(made: Result) -> KnownError:
+    """Return the error of a process."""
+    error = KnownError(made["error"])
+    error.exit_code = made["exit_code"]
+    return error
+
+
+def _rehearse(config: str, folder: str) -> Result:
+    """Rehearse a folder, or the embedded competition, unless that was done; show the score."""
+    from pipeline import config as configs
+    from pipeline.config import rules
+
+    found, before = rehearsal.recorded(config, folder), "done before: "
+    if found is None:
+        before = ""
+        published = "imagenet" in rules.as_tuple(configs.load(config).pretrained)
+        found = rehearsal.rehearse(config, folder, internet=published)
+    about = found["about"] or f"score {found['score']} on the hidden test set"
+    _step(4, "rehearse", f"{before}{about}")
+    return found
+
+
+def _plan(config: str, runs: Path) -> Result | None:
+    """Show what the training takes on a TPU, and keep it beside what was rehearsed."""
+    kept = runs / PLAN
+    if kept.is_file():
+        made: Result | None = json.loads(kept.read_bytes())
+    else:
+        made = push_plan.planned(config, push_plan.TPU, seconds=PLAN_SECONDS)
+        atomic_file.write(kept, json.dumps(made).encode())
+    _step(5, "plan", "of the training on Kaggle's TPU v5e-8")
+    if made is not None:
+        push_plan.judge(made, None)
+    return made

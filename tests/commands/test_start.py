@@ -1,0 +1,188 @@
+"""`invoke start` goes from a slug to a score, and does each step once."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections import Counter
+from functools import partial
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from localkaggle.competitions import EMBEDDED, NAMES, Competition
+from localkaggle.facts import Facts
+from localkaggle.server import LocalKaggle
+from tests.doors.world import World, opened
+from tests.e2e.made_folders import LAYOUTS, goods, images
+from tests.e2e.project import by_jax, copied, given, variables
+from tests.localkaggle.archived import archived, of_folder
+
+FOLDERS = {"signs": lambda folder: images(folder, 5, LAYOUTS["signs"]), "goods": goods}
+ONCE = Counter(GetCompetition=1, DownloadDataFiles=1, storage=1)  # requests of a whole start
+CHUNK = 1 << 16
+BALLAST = Random(1).randbytes(3_000_000)  # noqa: S311 - guards nothing
+
+
+def hosted(name: str) -> Competition:
+    """Return a competition whose files come in archives."""
+    return archived(EMBEDDED[name]()) if name in EMBEDDED else of_folder(name, FOLDERS[name])
+
+
+def started(world: World, *words: str) -> tuple[int, str, Counter[str]]:
+    """Return how `invoke start` with these words ends: its code, its output, and its requests."""
+    before = len(world.local.faults.seen)
+    code, shown, said = world.prompt("start", *words)
+    return code, shown + said, Counter(world.local.faults.seen[before:])
+
+
+def test_who_is_not_logged_in_is_told_how(tmp_path, monkeypatch):
+    with opened(tmp_path, competitions=[]) as world:
+        for name in ("KAGGLE_USERNAME", "KAGGLE_KEY"):
+            monkeypatch.delenv(name)
+        code, said, asked = started(world, "digits")
+
+    assert (code, asked) == (3, {}) and "kaggle auth login" in said
+    assert not (world.project / "data").exists()
+
+
+@pytest.mark.parametrize(
+    ("slug", "code", "last"),
+    [
+        ("small", 3, "https://www.kaggle.com/competitions/small/rules"),
+        ("https://www.kaggle.com/c/small/data", 3, "https://www.kaggle.com/competitions/small/ru"),
+        ("another", 2, "https://www.kaggle.com/competitions/<slug>"),
+        ("../small", 2, "invoke start SLUG"),
+    ],
+)
+def test_rules_that_are_not_accepted_and_a_wrong_slug_stop_it(tmp_path, slug, code, last):
+    host = {"competitions": [of_folder("small", Path.mkdir)], "facts": Facts(gate="rules")}
+    with opened(tmp_path, **host) as world:
+        found, said, _ = started(world, slug)
+
+    assert found == code and last in said.splitlines()[-1]
+    assert not (world.project / "data").exists()
+
+
+def test_what_was_downloaded_is_not_asked_for_again(tmp_path):
+    """The folder has nothing that could be trained on, so each start ends there."""
+
+    def write(folder: Path) -> None:
+        folder.mkdir(parents=True)
+        (folder / "read.me").write_text("?")
+
+    with opened(tmp_path, competitions=[of_folder("small", write)]) as world:
+        ends = [started(world, "small", "--json") for _ in range(2)]
+
+    assert [(code, asked) for code, _, asked in ends] == [(1, ONCE), (1, {})]
+    assert "2/5 download  0.0 MB, unpacked into" in ends[0][1]
+    assert "2/5 download  done before" in ends[1][1]
+    assert "expected tables (.csv) or images" in ends[1][1]
+    assert (world.project / "data/small/read.me").is_file()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [*NAMES, *FOLDERS])
+def test_one_command_leads_from_a_slug_to_a_score(name, tmp_path):
+    """Its files come in archives, and a session finds them in archives, too."""
+    project = by_jax(copied(tmp_path))
+    with LocalKaggle(tmp_path / "kaggle", competitions=[hosted(name)]) as local:
+        start = partial(given, project, "invoke", "start", name, **local.environment)
+        ends = [start(), start()]
+        assert Counter(local.faults.seen) == ONCE
+
+    logs = (project / "runs").rglob("*train-tpu-v1/*.log")
+    assert all("Unpacked " in path.read_text() for path in logs)
+    first, second = ends
+    assert isinstance(first["score"], float) and first["next"] == "invoke relay"
+    assert {**second, "rehearsed": None} == {**first, "rehearsed": None}
+
+
+@pytest.mark.slow
+def test_a_folder_at_hand_needs_no_account_and_no_slug(tmp_path):
+    project, folder = by_jax(copied(tmp_path)), tmp_path / "digits"
+    FOLDERS["signs"](folder)
+
+    mine = given(project, "invoke", "start", "--input", folder)
+    embedded = given(project, "invoke", "start")
+
+    # A config that ships has the name of the folder, and is for something else.
+    assert (project / "relay.toml").read_text().endswith('config = "digits_2"\n')
+    assert mine["next"] == "invoke init --competition SLUG" and mine["score"] > 0
+    assert embedded["next"] == "invoke start SLUG" and embedded["score"] > 0.9
+
+
+INSTANTS: tuple[int | str, ...] = (
+    *(100_000, 1_000_000, 2_500_000),  # bytes that were downloaded
+    *("Inspecting", "2/5", "3/5", "Started a local Kaggle", "RUNNING", "4/5", "5/5"),
+)
+
+
+@pytest.mark.slow
+def test_it_goes_on_wherever_it_was_killed(tmp_path):
+    """Each start begins where the last one was killed, by SIGKILL or by Ctrl-C: nothing is asked,
+    downloaded or written twice, and nothing is pushed.
+    """
+
+    def write(folder: Path) -> None:
+        FOLDERS["signs"](folder)
+        (folder / "notes.bin").write_bytes(BALLAST)
+
+    project = by_jax(copied(tmp_path))
+    competitions = [of_folder("signs", write)]
+    ends, written = [], dict[Path, int]()
+    with LocalKaggle(tmp_path / "kaggle", competitions=competitions) as local:
+        size = local.competitions.archive("signs").stat().st_size
+        for place, instant in enumerate((*INSTANTS, "")):
+            said, code = killed(project, local, instant, (signal.SIGKILL, signal.SIGINT)[place % 2])
+            ends.append((instant, code, said))
+            configs = [project / "relay.toml", project / "pipeline/configs/signs.py"]
+            for path in configs:
+                if path.is_file():
+                    now = path.stat().st_mtime_ns
+                    assert written.setdefault(path, now) == now, "written twice"
+        seen, down = Counter(local.faults.seen), local.wire.down
+
+    last = ends[-1]
+    assert last[1] == 0 and last[2].splitlines()[-1] == "invoke relay", ends
+    assert all(code in (-signal.SIGKILL, 130, 0) for _, code, _ in ends)
+    # Each start that was killed in the download asked again for the rest.
+    assert set(seen) == set(ONCE) and max(seen.values()) <= 4
+    assert size <= down <= size + 4 * CHUNK
+    assert len(list((project / "runs").glob("dry-run-*/rehearsal.json"))) == 1
+    assert not list((project / "data").glob("*.download"))
+
+
+def killed(project: Path, local: LocalKaggle, instant: int | str, sent: int) -> tuple[str, int]:
+    """Start, send a signal at an instant (a number of bytes that passed, or a text that was shown),
+    and return what was shown and the exit code.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "invoke", "start", "signs"],
+        cwd=project,
+        env=variables(project, **local.environment),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+
+    def strike() -> None:
+        if process.poll() is None:
+            # Ctrl-C reaches each process of the terminal.
+            (os.killpg if sent == signal.SIGINT else os.kill)(process.pid, sent)
+
+    if isinstance(instant, int):
+        local.wire.passed = lambda: strike() if local.wire.down >= instant else None
+    said = ""
+    assert process.stdout is not None
+    for line in process.stdout:
+        said += line
+        if isinstance(instant, str) and instant and instant in line:
+            strike()
+            break
+    said += process.stdout.read()
+    local.wire.passed = lambda: None
+    return said, process.wait(600)
