@@ -117,13 +117,17 @@ def _opened(archive: Path) -> Iterator[list[Member]]:
 
 
 def _members(found: Iterable[tuple[str, int, Callable[[], Any]]]) -> list[Member]:
-    """Return files with safe paths, without what macOS adds; raise `ValueError` for another."""
+    """Return files with safe paths, without what macOS adds, and notes that are not ours.
+
+    Raises:
+        ValueError: for a path that leads out of the folder.
+    """
     members = []
     for name, size, read in found:
         path = PurePosixPath(name.replace("\\", "/"))
         if path.is_absolute() or ".." in path.parts or not path.parts:
             raise ValueError(f"the path {name[:200]!r} in it leads out of the folder")
-        if path.parts[0] != "__MACOSX" and not path.name.startswith("._"):
+        if path.parts[0] != "__MACOSX" and not path.name.startswith("._") and path.name != NOTE:
             members.append(Member(path, size, read))
     return members
 
@@ -328,9 +332,21 @@ def pack(folder: Path, packed: Packed) -> None:
 
 
 def packed_in(folder: Path) -> Packed:
-    """Return what `unpack_below` unpacked into a folder, as its note says; {} without one."""
+    """Return what `unpack_below` unpacked into a folder, as its note says; {} without one.
+
+    Raises:
+        ArchiveError: if the note is not one of `unpack_below`, or names something outside.
+    """
     note = folder / NOTE
-    return dict(json.loads(note.read_text("utf-8"))) if note.is_file() else {}
+    try:
+        packed: Packed = json.loads(note.read_text("utf-8"))
+        paths = [path for name, held in packed.items() for path in (name, *held)]
+        _members((path, 0, note.open) for path in paths)
+    except FileNotFoundError:
+        return {}
+    except (ValueError, TypeError, AttributeError) as error:
+        raise ArchiveError(f"{note} cannot be read: {error}.\nRemove it.") from error
+    return packed
 
 
 def require_space(folder: Path, size: int, what: str) -> None:

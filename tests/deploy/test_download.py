@@ -6,17 +6,21 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import time
 from collections.abc import Mapping
+from concurrent.futures import Future
 from pathlib import Path
+from random import Random
 
 import pytest
 
 from deploy import download
+from deploy.transfer import PARTIAL, RECEIVED_BYTES
 from formats import archives
 from formats.errors import DiskError
 from localkaggle.competitions import Competition, accuracy
 from tests.deploy.small import connect
-from tests.localkaggle.archived import archived, zipped
+from tests.localkaggle.archived import archived, of_folder, zipped
 
 SLUG = "small-files"
 TABLE, PICTURE = b"id,label\n1,a\n", bytes(range(256)) * 300
@@ -64,7 +68,9 @@ TWO = {"1.jpg": b"1", "2.jpg": b"2"}
     ],
 )
 def test_an_archive_is_unpacked_where_a_person_would_unpack_it(tmp_path, shown, name, held, made):
-    files = unpacked(tmp_path, {name: zipped(held.items()), "read.me": b"?"}, shown)
+    files = {name: zipped(held.items()), "read.me": b"?", archives.NOTE: b'{"x": ["../y"]}'}
+
+    files = unpacked(tmp_path, files, shown)
 
     assert sorted(files) == sorted([*made, "read.me"])
 
@@ -139,6 +145,51 @@ def test_what_was_unpacked_can_be_packed_again(tmp_path, shown):
     assert sorted(path.name for path in held) == ["all.zip", "train.zip"]
     archives.unpack_below(folder, shown.append)
     assert below(folder) == made
+
+
+FETCH = """
+import sys
+from pathlib import Path
+from deploy import download
+from tests.deploy.small import connect
+download.fetch(connect(), "small-files", Path(sys.argv[1]))
+"""
+
+
+def test_a_download_that_is_killed_goes_on_where_it_was(host, tmp_path):
+    """SIGKILL while it receives: the next process asks for the rest alone."""
+    noise = Random(1).randbytes(2_000_000)  # noqa: S311 - guards nothing
+    site = host(competitions=[of_folder(SLUG, lambda folder: written(folder, noise))])
+    size, folder = site.competitions.archive(SLUG).stat().st_size, tmp_path / "data" / SLUG
+    part = folder.with_name(f"{SLUG}.download") / f"{SLUG}.zip{PARTIAL}"
+    child: Future[subprocess.Popen[bytes]] = Future()
+
+    def passed() -> None:
+        if site.wire.down >= size // 2 and (process := child.result(60)).poll() is None:
+            while not part.is_file() or part.stat().st_size < site.wire.down - RECEIVED_BYTES:
+                time.sleep(0.01)  # what is in the buffers of the connection has not come yet
+            process.kill()
+            process.wait()
+
+    site.wire.passed = passed
+    command = [sys.executable, "-c", FETCH, str(folder)]
+    child.set_result(subprocess.Popen(command))
+    assert child.result().wait() == -9 and download.archive(folder) is None
+    site.wire.passed = lambda: None
+
+    path = download.fetch(connect(), SLUG, folder)
+
+    assert path == download.archive(folder)
+    assert path.read_bytes() == site.competitions.archive(SLUG).read_bytes()
+    assert size < site.wire.down <= size + 2 * RECEIVED_BYTES
+    download.unpack(path, folder, print)
+    assert below(folder) == {"noise.bin": noise}
+    assert [each.name for each in folder.parent.iterdir()] == [SLUG]
+
+
+def written(folder: Path, noise: bytes) -> None:
+    folder.mkdir(parents=True)
+    (folder / "noise.bin").write_bytes(noise)
 
 
 def test_a_download_needs_twice_its_archive_on_the_disk(host, tmp_path, monkeypatch):

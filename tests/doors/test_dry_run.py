@@ -7,6 +7,7 @@ import csv
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 from dataclasses import dataclass, replace
@@ -184,6 +185,35 @@ def test_a_push_knows_what_was_rehearsed(dry_run):
 
     assert len(known) == 2  # train-tpu and infer-gpu
     assert all("epochs" in how for how in known.values())
+
+
+RECORDED = """
+import sys
+from commands import rehearsal
+for folder in sys.argv[2:]:
+    print(bool(rehearsal.recorded(sys.argv[1], folder)))
+"""
+
+
+def test_a_rehearsal_is_recorded_for_the_code_and_the_folder_that_it_was_of(dry_run, tmp_path):
+    """By which `invoke start` does not rehearse again."""
+    config, folder = dry_run.project.parent / "tiny.py", dry_run.project.parent / "four kinds"
+    edited = config.read_text()
+    shutil.copytree(folder, tmp_path / "four kinds")
+
+    def recorded() -> list[str]:
+        words = [config, folder, tmp_path / "four kinds", ""]
+        command = [sys.executable, "-c", RECORDED, *map(str, words)]
+        done = subprocess.run(command, cwd=dry_run.project, capture_output=True, text=True)
+        return done.stdout.split() or [done.stderr]
+
+    before = recorded()
+    config.write_text(edited.removesuffix(EDIT))
+    after = recorded()
+    config.write_text(edited)
+
+    assert (before, after) == (["False"] * 3, ["True", "False", "False"])
+    assert dry_run.told["about"] in dry_run.said and Path(dry_run.told["folder"]).is_dir()
 
 
 @pytest.mark.slow

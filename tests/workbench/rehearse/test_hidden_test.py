@@ -1,5 +1,6 @@
 """A rehearsal hides labelled rows: sessions get everything else, and the score is the metric's."""
 
+import json
 import math
 import shutil
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ import pandas as pd
 import pytest
 from PIL import Image
 
+from formats import archives
 from pipeline.config import Baseline, Config
 from pipeline.data import dataset, samples, tfrecords
 from pipeline.data.dataset import read_test
@@ -165,6 +167,28 @@ def test_files_behind_links_are_those_of_the_folder(competition, tiny, tmp_path)
     hidden = HiddenTest(tiny, competition)
     hidden.write(tmp_path / "seen")
     assert len(dataset.read_training(tmp_path / "seen", tiny)) == len(hidden.train)
+
+
+def test_what_came_in_archives_is_in_archives(competition, tiny, tmp_path):
+    """As Kaggle mounts it; the hidden test set, too. The user's own files stay as they are."""
+    held = {"train.zip": ["train"], "test.zip": ["test"], "train.csv.zip": ["train.csv"]}
+    (competition / archives.NOTE).write_text(json.dumps(held))
+    before = sorted(competition.rglob("*"))
+    HiddenTest(tiny, competition).write(tmp_path / "rerun", hidden=True)
+
+    names = sorted(path.name for path in (tmp_path / "rerun").iterdir())
+    found = archives.beside(tmp_path / "rerun", ["train.csv", "train"], tmp_path / "in", print)
+    assert names == ["sample_submission.csv", "test.zip", "train.csv.zip", "train.zip"]
+    assert len(dataset.read_training(found, tiny)) > 60 and not (found / "test").exists()
+    assert sorted(competition.rglob("*")) == before
+
+
+def test_a_note_of_archives_outside_the_folder_is_refused(competition, tiny, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (competition / archives.NOTE).write_text(json.dumps({"a.zip": ["../mine"]}))
+    with pytest.raises(archives.ArchiveError, match="leads out of the folder"):
+        HiddenTest(tiny, competition).write(tmp_path / "seen")
+    assert (tmp_path / "mine").is_dir()
 
 
 def test_a_file_that_the_config_writes_otherwise_is_not_overwritten(competition, tiny, tmp_path):
