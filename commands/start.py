@@ -8,6 +8,7 @@ import json
 import os
 import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from commands import push_plan, rehearsal
 from commands.console import ROOT, Result, show, task
@@ -17,6 +18,9 @@ from deploy.errors import Detached
 from formats import atomic_file
 from formats.errors import KnownError
 from workbench.options import INSPECT
+
+if TYPE_CHECKING:
+    from deploy.client import Kaggle
 
 EMBEDDED = "digits"
 PLAN, PLAN_SECONDS = "plan.json", 60.0  # beside what was rehearsed; a large network compiles longer
@@ -46,10 +50,13 @@ def start(competition: str = "", input: str = "", metric: str = "") -> Result:
         folder, config = Path(input or os.path.relpath(ROOT / "data" / slug)), EMBEDDED
         if slug and not input:
             _download(slug, folder)
-        elif slug and not _begun(slug):
+        else:
             _enter(slug)
+            _step(2, "download", f"not needed: {input or 'the digits are embedded'}")
         if slug or input:
             config = _describe(slug, folder, metric)
+        else:
+            _step(3, "config", f"pipeline/configs/{EMBEDDED}.py")
         end = _rehearse(config, str(folder) if words else "")
         made = _plan(config, Path(end["folder"]))
     except KeyboardInterrupt:
@@ -70,24 +77,29 @@ def _step(number: int, name: str, text: str) -> None:
     show(f"{number}/5 {name:10}{text}")
 
 
-def _begun(slug: str) -> bool:
-    """Return whether the config that relay.toml names is for a competition."""
+def _enter(slug: str) -> None:
+    """See that the rules of the competition of a folder at hand are accepted, if one was named."""
     from deploy import init
     from workbench.inspect import config_file
 
-    said = config_file.stated().get(init.named(ROOT))
-    return said is not None and said.competition == slug
+    begun = config_file.stated().get(init.named(ROOT))
+    if not slug:
+        _step(1, "log in", "not needed: no competition was named")
+    elif begun is not None and begun.competition == slug:
+        _step(1, "log in", f"done before: relay.toml names a config of {slug}")
+    else:
+        _log_in(slug)
 
 
-def _enter(slug: str) -> Telling:
-    """Log in, and see that the rules are accepted."""
+def _log_in(slug: str) -> "Kaggle":
+    """Return a connection, of an account that has accepted the rules of a competition."""
     from deploy import competition as competitions
 
     telling = Telling()
     about = telling.run(competitions.require, slug)
     who, what = telling.kaggle.username, competitions.in_words(about)
     _step(1, "log in", f"as {who}; the rules of {slug} are accepted; it {what}")
-    return telling
+    return telling.kaggle
 
 
 def _download(slug: str, folder: Path) -> None:
@@ -100,7 +112,7 @@ def _download(slug: str, folder: Path) -> None:
         return
     path = download.archive(folder)
     if path is None:
-        path = download.fetch(_enter(slug).kaggle, slug, folder)
+        path = download.fetch(_log_in(slug), slug, folder)
     else:
         _step(1, "log in", f"not needed: {path} is here")
     size = path.stat().st_size
@@ -137,7 +149,10 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
         show(f"Inspecting {folder}, to write the config {name}")
         made = in_a_process("workbench", "inspect", str(folder), *words)
         if "error" in made:
-            raise _known(made)
+            command = shlex.join(["invoke", "inspect", "--input", str(folder), *words])
+            error = KnownError(f"{made['error']}\nWith other options, then start again:\n{command}")
+            error.exit_code = made["exit_code"]
+            raise error
         for line in made["findings"]:
             if line["level"] in ("unknown", "warning"):
                 show(f"{line['level']:9}{line['about']:18}{line['text']}")
@@ -145,13 +160,6 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
     path = os.path.relpath(config_files.named_files()[name])
     _step(3, "config", f"{before}{path}, the default of all tasks by relay.toml")
     return name
-
-
-def _known(made: Result) -> KnownError:
-    """Return the error of a process."""
-    error = KnownError(made["error"])
-    error.exit_code = made["exit_code"]
-    return error
 
 
 def _rehearse(config: str, folder: str) -> Result:
