@@ -156,6 +156,10 @@ def test_it_goes_on_wherever_it_was_killed(tmp_path):
     assert not list((project / "data").glob("*.download"))
 
 
+def came(part: Path) -> int:
+    return part.stat().st_size if part.is_file() else 0
+
+
 def killed(project: Path, local: LocalKaggle, instant: int | str, sent: int) -> tuple[str, int]:
     """Start, send a signal at an instant (a number of bytes that passed, or a text that was shown),
     and return what was shown and the exit code.
@@ -177,11 +181,12 @@ def killed(project: Path, local: LocalKaggle, instant: int | str, sent: int) -> 
             (os.killpg if sent == signal.SIGINT else os.kill)(process.pid, sent)
 
     part = project / "data/signs.download/signs.zip.relay-part"
+    lost = local.wire.down - came(part)  # when others were killed
 
     def passed() -> None:
         if isinstance(instant, int) and local.wire.down >= instant and process.poll() is None:
             # What is in the buffers of the connection has not come yet.
-            while not part.is_file() or part.stat().st_size < local.wire.down - 2 * CHUNK:
+            while came(part) < local.wire.down - lost - 2 * CHUNK:
                 time.sleep(0.01)
             strike()
             process.wait(60)

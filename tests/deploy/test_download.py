@@ -68,9 +68,7 @@ TWO = {"1.jpg": b"1", "2.jpg": b"2"}
     ],
 )
 def test_an_archive_is_unpacked_where_a_person_would_unpack_it(tmp_path, shown, name, held, made):
-    files = {name: zipped(held.items()), "read.me": b"?", archives.NOTE: b'{"x": ["../y"]}'}
-
-    files = unpacked(tmp_path, files, shown)
+    files = unpacked(tmp_path, {name: zipped(held.items()), "read.me": b"?"}, shown)
 
     assert sorted(files) == sorted([*made, "read.me"])
 
@@ -119,8 +117,10 @@ def test_a_damaged_archive_leaves_no_folder(tmp_path, shown, ours):
 
 def test_an_archive_whose_contents_are_there_stays_packed(tmp_path, shown):
     files = {"train.csv": TABLE, "train.csv.zip": zipped([("train.csv", b"older")])}
+    theirs = {archives.NOTE: b'{"x.zip": ["train.csv"]}'}  # of another folder
 
-    assert unpacked(tmp_path, files, shown) == files
+    assert unpacked(tmp_path, {**files, **theirs}, shown) == files
+    assert not archives.packed_in(tmp_path / SLUG)
     assert shown == ["train.csv.zip stays packed: train.csv is there already"]
 
 
