@@ -17,7 +17,6 @@ from commands.telling import Telling
 from deploy.errors import Detached
 from formats import atomic_file
 from formats.errors import KnownError
-from workbench.options import INSPECT
 
 if TYPE_CHECKING:
     from deploy.client import Kaggle
@@ -34,7 +33,8 @@ AGAIN = "The same command goes on from there"
     competition="its address, or the last part of that; default, without --input: the embedded"
     " digits, which need no account",
     input="a competition's folder that is here already; without a competition Kaggle is not asked",
-    metric=INSPECT["metric"],
+    metric="the competition's metric, in which the baseline is measured; in a config that exists it"
+    " is renewed",
 )
 def start(competition: str = "", input: str = "", metric: str = "") -> Result:
     """Download a competition, describe it, and rehearse the whole chain to a score; resumes.

@@ -282,7 +282,8 @@ def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show)
                 if (place / parent).is_symlink():
                     (place / parent).unlink()
                     _link(folder / parent, place / parent)
-            if _unpacked(path, show):
+            # One before it may have held the same.
+            if _holds(place, path, None) and _unpacked(path, show):
                 done.append(path.relative_to(place).as_posix())
             path.unlink()
     show(f"Unpacked {', '.join(done) or 'nothing'} into {place}")

@@ -41,6 +41,7 @@ LONG = (
     "localkaggle/sessions/test_session.py",
     "faults/test_known_failures.py",
     "pipeline/data/test_folds.py",
+    "commands/test_start.py",
     "pipeline/train/test_session.py",
     "pipeline/train/test_train_step.py",
     "pipeline/ordinary/test_models.py",
