@@ -127,7 +127,7 @@ def beats(score: Score, baseline: dict[str, Any] | None, metric: str, target: st
 
 def shown(score: Score) -> str:
     """Return a score in words."""
-    return f"{score.value:.4g} of {score.rows:,} rows" if score else "no row predicted"
+    return f"{score.value:.4g} of {score.rows:,} rows" if score else "not scored here"
 
 
 def invoked(*words: str) -> tuple[dict[str, Any], str]:
@@ -154,7 +154,7 @@ def refusal(command: str, result: dict[str, Any]) -> str:
 
 def scored(ran: dict[str, Any], metric: str, truth: pd.DataFrame) -> Score:
     """Return the score of a dry run's submission by the labels that no command saw."""
-    if "error" in ran:
+    if "error" in ran or metric not in SCORES:
         return None
     given = pd.read_csv(ran["submission"], dtype={0: str}, index_col=0)
     both = truth.index.intersection(given.index)  # a short rehearsal predicts fewer rows

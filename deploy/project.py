@@ -10,9 +10,7 @@ from deploy.errors import UsageError
 # Kaggle's name of each machine that a training may ask for, by the runtime's name in `invoke plan`.
 PAIR = "gpu-t4x2"
 SHAPES = {"tpu-v5e-8": "TpuV5E8", PAIR: "NvidiaTeslaT4"}
-REHEARSAL = (
-    "rehearsal.json"  # in the folder of a dry run: its score, the error, and what was rehearsed
-)
+REHEARSAL = "rehearsal.json"  # in the folder of a dry run: its score, and of what
 DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and the session itself
 
 

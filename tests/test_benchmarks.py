@@ -57,7 +57,7 @@ def test_a_script_replaces_its_own_section_alone(tmp_path, monkeypatch, capsys):
         ("qwk", [0, 1, 2], [0.2, 1.4, 1.6], "1 of 3 rows"),
         ("rmsle", [0, 0, 0], [-5, 0, 0], "0 of 3 rows"),
         ("accuracy", [0, 1, 1], ["0", "1", "0"], "0.6667 of 3 rows"),
-        ("log_loss", [0, 1, 1], [0.5, 0.5, 0.5], "no log_loss here"),
+        ("log_loss", [0, 1, 1], [0.5, 0.5, 0.5], "not scored here"),
     ],
 )
 def test_a_submission_is_scored_by_the_hidden_truth_by_id(tmp_path, metric, truth, given, score):
@@ -66,7 +66,7 @@ def test_a_submission_is_scored_by_the_hidden_truth_by_id(tmp_path, metric, trut
     pd.DataFrame({"id": ids[::-1], "y": given[::-1]}).to_csv(path, index=False)
     hidden = pd.DataFrame({"y": truth}, index=ids)
 
-    assert folders.scored({"submission": path}, metric, hidden) == score
+    assert folders.shown(folders.scored({"submission": path}, metric, hidden)) == score
 
 
 def test_a_short_rehearsal_is_scored_by_the_rows_that_it_predicts(tmp_path):
@@ -74,9 +74,18 @@ def test_a_short_rehearsal_is_scored_by_the_rows_that_it_predicts(tmp_path):
     path.write_text("id,y\nb,1\n")
     hidden = pd.DataFrame({"y": [0, 1]}, index=["a", "b"])
 
-    assert folders.scored({"submission": path}, "accuracy", hidden) == "1 of 1 rows"
+    assert folders.scored({"submission": path}, "accuracy", hidden) == (1, 1)
     elsewhere = hidden.set_axis(["c", "d"])
-    assert folders.scored({"submission": path}, "accuracy", elsewhere) == "no row predicted"
+    assert folders.scored({"submission": path}, "accuracy", elsewhere) is None
+
+
+@pytest.mark.parametrize(("metric", "score", "better"), [("rmse", 4.0, True), ("auc", 0.4, False)])
+def test_a_score_is_compared_with_the_baseline_by_its_metric(metric, score, better):
+    """Where it does not beat it, the whole training is tried, too."""
+    target = "regression" if metric == "rmse" else "classes"
+    baseline = {"score": 5.0 if metric == "rmse" else 0.5}
+
+    assert folders.beats(folders.Scored(score, 9), baseline, metric, target) == better
 
 
 def test_rows_of_folders_that_are_not_run_again_stay_and_are_named(tmp_path, monkeypatch, capsys):

@@ -89,7 +89,7 @@ def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path):
         (("ann/vit/a.weights.h5", MODEL, "ann/vit/b.weights.h5"), (MODEL,), ("ann/vit",)),
         ("none", (), ()),
         # A push refuses these: Kaggle does not have them.
-        ("/home/ann/preset", (), ("/home",)),
+        ("/home/ann/preset", (), ("/home/ann/preset",)),
         (("preset", "net.weights.h5"), (), ("preset", "net.weights.h5")),
     ],
 )

@@ -14,6 +14,7 @@ from tests.deploy import steps
 from tests.deploy.small import HANDLE, connect
 from tests.deploy.trainer import Script
 from tests.faults.world import CHAIN, competition, temporary
+from tests.shipped import DIGITS
 
 
 def test_one_command_goes_from_the_push_to_the_score():
@@ -59,7 +60,7 @@ def test_the_status_names_the_command_that_comes_next():
     train, infer = (f"rehearsal/digits-{kernel}/1" for kernel in (TRAIN, INFER))
     words = [f"pull --run {train}"] * 2 + ["publish", "push-infer"]
     words += [f"pull --run {infer}"] * 2 + [f"submit --run {infer}"]
-    assert told == [*(f"invoke {each} --config digits" for each in words), None]
+    assert told == [*(f"invoke {each} --config {DIGITS}" for each in words), None]
 
 
 @pytest.fixture
