@@ -2,7 +2,8 @@
 
     python docs/pictures/terminal.py docs/pictures/start.svg invoke start
 
-The picture is of a real run. Lines that the command redraws appear as they were at the end.
+The picture is of a real run. Lines that the command redraws appear as they were at the end, and the
+folder in which it ran as a dot.
 """
 
 import os
@@ -30,7 +31,8 @@ def main() -> int:
 
     os.environ["COLUMNS"] = str(WIDTH)
     status = pty.spawn(command, read)
-    lines = printed.decode().replace("\r\n", "\n").split("\n")
+    text = printed.decode().replace("\r\n", "\n").replace(str(Path.cwd()), ".")
+    lines = text.split("\n")
     shown = [line.rstrip("\r").rpartition("\r")[2] for line in lines]
     console = Console(record=True, width=WIDTH, file=StringIO(), force_terminal=True)
     console.print(Text(f"$ {shlex.join(command)}", style="bold"))
