@@ -363,9 +363,9 @@ def test_inference_may_not_ask_for_the_internet(good):
 def test_all_reasons_are_named_at_once(good):
     """One edit round instead of three."""
     notebook, metadata = good
-    notebook["cells"][1]["source"] = "x" * 900_000
+    notebook["cells"][1]["source"] = "x" * 960_000
 
-    with pytest.raises(UsageError, match=r"(?s)language is.*900,000"):
+    with pytest.raises(UsageError, match=r"(?s)language is.*960,000"):
         check(notebook, {**metadata, "language": "r"})
 
 
