@@ -245,7 +245,12 @@ def read_words(collection: Collection) -> None:
             if not (option := _option_of(word, error.context)):
                 said = _in_words(error, word, [each.name or "" for each in contexts])
                 _end(USAGE, said, as_json="--json" in words)
-            bare = (at for at, one in enumerate(words) if one == word and words[at - 1] != option)
+            flags = error.context.flags if error.context else {}
+            bare = (
+                at
+                for at, one in enumerate(words)
+                if one == word and not (words[at - 1] in flags and flags[words[at - 1]].takes_value)
+            )
             words.insert(next(bare), option)
 
 

@@ -188,7 +188,7 @@ def recorded(config: str, folder: str = "") -> Result | None:
     for path in sorted((ROOT / "runs").glob(f"dry-run-*/{REHEARSAL}"), reverse=True):
         found: Result = json.loads(path.read_bytes())
         if found["rehearsed"] == what:
-            return found
+            return {**found, "folder": str(path.parent)}
     return None
 
 

@@ -14,14 +14,15 @@ from commands import push_plan, rehearsal
 from commands.console import ROOT, Result, show, task
 from commands.project import in_a_process
 from commands.telling import Telling
-from deploy.errors import Detached
+from deploy.errors import Detached, UsageError
 from formats import atomic_file
-from formats.errors import KnownError
+from formats.errors import KnownError, writing
 
 if TYPE_CHECKING:
     from deploy.client import Kaggle
 
 EMBEDDED = "digits"
+STARTED = ROOT / "runs" / "started.json"  # the config of each folder that was described
 PLAN, PLAN_SECONDS = "plan.json", 60.0  # beside what was rehearsed; a large network compiles longer
 AGAIN = "The same command goes on from there"
 
@@ -43,8 +44,14 @@ def start(competition: str = "", input: str = "", metric: str = "") -> Result:
     """
     from deploy import init
 
+    if not input and os.sep in competition and Path(competition).is_dir():
+        raise UsageError(
+            f"{competition} is a folder; expected the last part of a competition's address.\n"
+            f"{shlex.join(['invoke', 'start', '--input', competition])}"
+        )
     slug = init.require_slug(competition, "invoke start SLUG", show) if competition else ""
     words = [*([slug] if slug else []), *(["--input", input] if input else [])]
+    words += ["--metric", metric] if metric else []
     again = shlex.join(["invoke", "start", *words])
     try:
         folder, config = Path(input or os.path.relpath(ROOT / "data" / slug)), EMBEDDED
@@ -57,7 +64,7 @@ def start(competition: str = "", input: str = "", metric: str = "") -> Result:
             config = _describe(slug, folder, metric)
         else:
             _step(3, "config", f"pipeline/configs/{EMBEDDED}.py")
-        end = _rehearse(config, str(folder) if words else "")
+        end = _rehearse(config, str(folder.resolve()) if slug or input else "")
         made = _plan(config, Path(end["folder"]))
     except KeyboardInterrupt:
         raise Detached(f"Interrupted. {AGAIN}:\n{again}") from None
@@ -106,7 +113,7 @@ def _download(slug: str, folder: Path) -> None:
     """Bring the files of a competition into a folder, unless they are there."""
     from deploy import download
 
-    if folder.is_dir():
+    if folder.is_dir() and any(folder.iterdir()):
         _step(1, "log in", "not needed: the files are here")
         _step(2, "download", f"done before: {folder}")
         return
@@ -133,13 +140,17 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
     refuse_missing_input(folder)
     usual, assumed = config_file.names(folder, None, slug)
     default, files = init.named(ROOT), config_files.named_files()
-    # A folder's name is no slug: a config that somebody else wrote may have the same one.
+    place, started = str(folder.resolve()), _started()
+    # A folder's name is no slug: a config of somebody else, or of a folder elsewhere, may have it.
+    others = {name for path, name in started.items() if path != place} | {config_file.UNNAMED}
     own = {
         name: init.Stated(*said)
         for name, said in config_file.stated().items()
-        if said.competition == assumed and (slug or said.assumed or name == default)
+        if said.competition == assumed
+        and (slug or (name not in others and (said.assumed or name == default)))
     }
-    name = init.chosen(own, assumed, default=default)
+    name = started.get(place, "") if not slug else ""
+    name = name if name in files else init.chosen(own, assumed, default=default)
     described = name and metric in ("", configs.load(name).metric)
     if not described:
         free = itertools.chain([usual], (f"{usual}_{place}" for place in itertools.count(2)))
@@ -147,19 +158,32 @@ def _describe(slug: str, folder: Path, metric: str) -> str:
         words = ["--write", name, *(["--metric", metric] if metric else [])]
         words += ["--competition", slug] if slug and name not in files else []
         show(f"Inspecting {folder}, to write the config {name}")
-        made = in_a_process("workbench", "inspect", str(folder), *words)
+        made = in_a_process("workbench", "inspect", place, *words)
         if "error" in made:
-            command = shlex.join(["invoke", "inspect", "--input", str(folder), *words])
-            error = KnownError(f"{made['error']}\nWith other options, then start again:\n{command}")
+            command = shlex.join(["invoke", "inspect", "--input", place, *words])
+            advice = "Give it with the option that helps, then start again"
+            error = KnownError(f"{made['error']}\n{advice}:\n{command}")
             error.exit_code = made["exit_code"]
             raise error
         for line in made["findings"]:
             if line["level"] in ("unknown", "warning"):
                 show(f"{line['level']:9}{line['about']:18}{line['text']}")
+    if started.get(place) != name:
+        with writing(STARTED):
+            STARTED.parent.mkdir(exist_ok=True)
+            atomic_file.write(STARTED, json.dumps({**started, place: name}, indent=1).encode())
     before = "done before: " if not init.remember(ROOT, name) and described else ""
     path = os.path.relpath(config_files.named_files()[name])
     _step(3, "config", f"{before}{path}, the default of all tasks by relay.toml")
     return name
+
+
+def _started() -> dict[str, str]:
+    """Return the config that was written for each folder, by its whole path."""
+    if not STARTED.is_file():
+        return {}
+    kept: dict[str, str] = json.loads(STARTED.read_bytes())
+    return kept
 
 
 def _rehearse(config: str, folder: str) -> Result:
@@ -184,8 +208,10 @@ def _plan(config: str, runs: Path) -> Result | None:
         made: Result | None = json.loads(kept.read_bytes())
     else:
         made = push_plan.planned(config, push_plan.TPU, seconds=PLAN_SECONDS)
-        atomic_file.write(kept, json.dumps(made).encode())
-    _step(5, "plan", "of the training on Kaggle's TPU v5e-8")
+        if made is not None:
+            atomic_file.write(kept, json.dumps(made).encode())
+    late = f"not made within {PLAN_SECONDS:.0f} s: invoke plan --config {config} makes it"
+    _step(5, "plan", late if made is None else "of the training on Kaggle's TPU v5e-8")
     if made is not None:
         push_plan.judge(made, None)
     return made

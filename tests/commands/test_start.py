@@ -12,6 +12,8 @@ from random import Random
 
 import pytest
 
+from commands import start
+from deploy.errors import UsageError
 from localkaggle.competitions import EMBEDDED, NAMES, Competition
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
@@ -112,6 +114,40 @@ def test_a_folder_at_hand_needs_no_account_and_no_slug(tmp_path):
     assert (project / "relay.toml").read_text().endswith('config = "digits_2"\n')
     assert mine["next"] == "invoke init --competition SLUG" and mine["score"] > 0
     assert embedded["next"] == "invoke start SLUG" and embedded["score"] > 0.9
+
+
+@pytest.mark.slow  # it inspects three times
+def test_each_folder_keeps_its_config_also_under_a_slug(tmp_path):
+    """Many folders are called alike, and `invoke init` puts the slug into a config."""
+    project = by_jax(copied(tmp_path))
+    code = """
+import sys
+from pathlib import Path
+from commands.start import _describe
+from workbench.inspect import config_file
+one, two = map(Path, sys.argv[1:])
+names = [_describe("", folder, "") for folder in (one, two)]
+config_file.put(names[0], {"competition": "leaf-diseases"})
+print("names", *names, _describe("", one, ""), _describe("leaf-diseases", one, ""))
+"""
+    for name in ("one", "two"):
+        FOLDERS["goods"](tmp_path / name / "data")
+
+    words = [sys.executable, "-c", code, tmp_path / "one/data", tmp_path / "two/data"]
+    done = subprocess.run(words, cwd=project, capture_output=True, text=True)
+
+    assert done.returncode == 0, done.stderr
+    *_, last = (line for line in done.stdout.splitlines() if line.startswith("names"))
+    _, one, two, again, begun = last.split()
+    assert one == again == begun != two
+
+
+def test_a_folder_in_place_of_a_slug_is_said_with_its_option(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "data" / "leaves").mkdir(parents=True)
+
+    with pytest.raises(UsageError, match="invoke start --input data/leaves"):
+        start.start.body.__wrapped__("data/leaves")
 
 
 INSTANTS: tuple[int | str, ...] = (
