@@ -326,6 +326,9 @@ class Config(Checked):
         own = ("loss", "train_step", "sampler", "init_from", "label_smoothing", "progressive")
         too = [name for name in own if getattr(self, name)]
         too += ["target='custom'"] * (self.target == "custom")
+        columns = self.model == "columns"
+        expected = "another, or a table with fit='boosting' or 'linear', which it is for"
+        yield "model", not columns or bool(self.fit and self.data.kind == "table"), expected
         yield "fit", not (self.fit and too), f"'' with {', '.join(too)}: it takes no steps"
         fewer = not self.frozen_epochs or self.frozen_epochs < self.epochs
         yield "frozen_epochs", fewer, f"fewer than epochs={self.epochs}"
@@ -398,6 +401,13 @@ class Config(Checked):
     def passes(self) -> int:
         """How often a run goes over the training images, all folds counted."""
         return 1 if self.fit else self.epochs * (self.folds or 1)
+
+    @property
+    def exact(self) -> bool:
+        """Whether inputs or features must not be rounded: through trees a row would take another
+        way.
+        """
+        return self.data.numbers or self.fit == "boosting"
 
     @property
     def growing_epochs(self) -> tuple[int, ...]:

@@ -77,20 +77,23 @@ def _grow(
     if config.target == "regression":
         kind = ensemble.HistGradientBoostingRegressor
     limits = {"max_leaf_nodes": LEAVES, "max_depth": DEPTH, "random_state": config.seed}
-    model = kind(max_iter=iterations(config.outputs), **limits)
+    # Stopping early would hold out rows by chance, whatever their groups.
+    model = kind(max_iter=iterations(config.outputs), early_stopping=False, **limits)
     with threadpool_limits(1):  # threads of one fit wait for each other (docs/dev/findings.md)
         model.fit(features, labels, weights)
         some = features[:CHECKED]
         regression = config.target == "regression"
         wanted = model.predict(some) if regression else model.decision_function(some)
+    ordered = np.sort(features, axis=0)
     try:
         for number, output in outputs.items():
             made.first[output] = model._baseline_prediction.ravel()[number]
             for iteration, grown in enumerate(model._predictors):
-                _put(grown[number].nodes, made, output, iteration)
+                _put(grown[number].nodes, ordered, made, output, iteration)
         places = list(outputs.values())
-        found = made.outputs(some)[:, places]
-        apart = np.abs(found - wanted.reshape(found.shape)).max() / np.abs(wanted).max()
+        found = Numbers(*(each[places] for each in made)).outputs(some)
+        largest = max(np.abs(wanted).max(), 1.0)
+        apart = np.abs(found - wanted.reshape(found.shape)).max() / largest
     except (AttributeError, IndexError, ValueError) as error:
         apart = error
     if not (isinstance(apart, float | np.floating) and apart <= CLOSE):
@@ -103,13 +106,24 @@ def _grow(
         )
 
 
-def _put(nodes: Any, made: Numbers, output: int, tree: int) -> None:
-    """Put the nodes of a tree of scikit-learn's, which no public name gives."""
+def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int) -> None:
+    """Put the nodes of a tree of scikit-learn's, which no public name gives.
+
+    A threshold may be the value of a row, which another device computes a little larger. So it
+    moves halfway to the next value.
+
+    Args:
+        ordered: the values of each feature, from the least.
+    """
     count = len(nodes)
     own = np.arange(count)
     leaves = nodes["is_leaf"].astype(bool)
+    wide = nodes["num_threshold"].copy()
+    for node in np.flatnonzero(~leaves):
+        column = ordered[:, nodes["feature_idx"][node]]
+        place = min(max(np.searchsorted(column, wide[node], side="right"), 1), len(column) - 1)
+        wide[node] = (float(column[place - 1]) + float(column[place])) / 2
     # Inputs are float32: the largest one that is not above the threshold keeps each on its side.
-    wide = nodes["num_threshold"]
     narrow = wide.astype(np.float32)
     narrow = np.where(narrow > wide, np.nextafter(narrow, np.float32(-np.inf)), narrow)
     made.features[output, tree, :count] = np.where(leaves, 0, nodes["feature_idx"])

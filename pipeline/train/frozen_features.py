@@ -26,7 +26,7 @@ from pipeline.data.row_gathering import blocks
 from pipeline.errors import ConfigError
 from pipeline.models import heads, published, trees
 from pipeline.models.backbones import BACKBONES
-from pipeline.runtime import replicas
+from pipeline.runtime import devices, replicas
 from pipeline.train.session import Session
 
 FOLDER, BLOCK = "features", 4096  # in the output; rows of a file there
@@ -127,11 +127,14 @@ def passing(below: Any) -> Callable[[Any], np.ndarray]:
     """Return the compiled pass of a network, as `parts` returns it: from images of one number to
     float32 (n, features).
     """
+    # As in every other program of a precision: by itself a TPU rounds float32 to bfloat16.
+    multiplied = devices.matmul_precision(keras.config.dtype_policy().name)
     mesh, kinds = replicas.mesh(), (below.trainable_variables, below.non_trainable_variables)
     weights = [[one.value for one in variables] for variables in kinds]
 
     def forward(weights: Any, images: Any) -> Any:
-        features, _ = below.stateless_call(*weights, images, training=False)
+        with jax.default_matmul_precision(multiplied):
+            features, _ = below.stateless_call(*weights, images, training=False)
         return features.astype("float32")
 
     compiled = jax.jit(forward, out_shardings=replicas.everywhere(mesh))

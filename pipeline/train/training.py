@@ -161,8 +161,7 @@ class Training:
     def __init__(self, config: Config, folder: Path, output: Path, show: Show) -> None:
         self.config, self.folder, self.output, self.show = config, folder, output, show
         self.here = devices.found()
-        exact = config.data.numbers or config.fit == "boosting"  # rounded, a row takes other ways
-        self.precision = devices.precision(config.precision, self.here, table=exact)
+        self.precision = devices.precision(config.precision, self.here, table=config.exact)
         self.places = [output / f"fold-{n + 1}" for n in range(config.folds or 0)] or [output]
         self.seconds = defaultdict[str, float](float)
 
@@ -177,7 +176,8 @@ class Training:
         self.metric = metrics.of(config)
         self.networks = published.networks(config)
         published.require(config)  # fails now if it cannot be fetched, and not after hours
-        custom_check.check_optimizer_of(config)
+        if not config.fit:
+            custom_check.check_optimizer_of(config)
         if config.fit:
             frozen_features.parts(architectures.build(config, networks=self.networks), config)
         self.first = warm_start.find(config, self.places, fresh=fresh)
@@ -352,6 +352,7 @@ class Training:
         if features is None:
             return None
         fitted, head, run_id = list[Fitted](), None, new_run_id(config)
+        begun = time.monotonic()
         for number, (rows, held_out) in enumerate(self.pairs):
             head = self._head(features, rows, head)
             record = Record(run_id, self._origin(number), micro_batch=GOLDEN_ROWS)
@@ -359,6 +360,9 @@ class Training:
             found = ", ".join(f"{name} {value:,}" for name, value in head.described.items())
             self.show(f"Learned from {len(rows):,} {config.data.noun}: {found}")
             session.progress()
+            if why := session.over((time.monotonic() - begun) / (number + 1)):
+                self.show(f"Stopped after a fold: {why}. The same command begins the folds again.")
+                return None
         # One model of all rows predicts, so that inference passes the network once.
         if config.folds:
             head = self._head(features, np.arange(len(examples)), head)

@@ -251,7 +251,8 @@ def _boosting(made: Proposal, findings: Findings) -> Proposal:
     """Return the proposal with boosting in place of the network."""
     replaced = ("model", "batch", "epochs", "keep")
     findings[:] = [line for line in findings if line.about not in replaced]
-    text = "columns, fit='boosting': up to 100 trees for each output, in place of a network"
+    text = "columns, fit='boosting': up to 100 trees for each output, in place of a network; a "
+    text += "category counts as its place among the most frequent ones"
     findings.chosen("model", text)
     config = replace(
         made.config,

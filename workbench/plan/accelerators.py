@@ -149,7 +149,7 @@ def precision(config: Config, core: Accelerator | None) -> str:
     """
     if config.precision != "auto":
         return config.precision
-    if core is None or config.data.numbers:
+    if core is None or config.exact:
         return "float32"
     return "mixed_bfloat16" if core.bfloat16 else "mixed_float16"
 

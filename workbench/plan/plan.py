@@ -158,7 +158,7 @@ def _inference(work: Work) -> Inference:
     config, runtime, images = work.config, RUNTIMES[INFERS], work.given.test_images
     core, cpus = runtime.core, runtime.cpus
     assert core is not None and cpus is not None  # noqa: S101 - Kaggle says both
-    half = config.infer_precision != "float32" and not config.data.numbers
+    half = config.infer_precision != "float32" and not config.exact
     predictions = config.views * (1 if config.fit else config.folds or 1)
     operations = predictions * work.counts.operations / passes(config) / runtime.cores
     files = config.data.kind in ("images", "tfrecords")

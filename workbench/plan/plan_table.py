@@ -43,7 +43,7 @@ def about(made: Plan) -> list[str]:
         return [
             f"{made.config}: fit={made.fit!r}, one pass over {made.labelled:,} {noun}"
             f" ({made.images_basis}) in batches of {made.batch}, without gradients",
-            f"{each}. The linear models that follow are fitted by the CPU, which is not counted",
+            f"{each}. The CPU then fits linear models or trees, which is not counted",
             f"Inference on two T4: {_inference(made)}",
         ]
     frozen = f" ({made.frozen_epochs} frozen, at a third of the time)" * bool(made.frozen_epochs)

@@ -168,7 +168,7 @@ def _tiles(found: Results) -> list[tuple[str, object]]:
         ("precision", found.manifest.get("precision")),
         ("epochs", _epochs(found)),
         ("parameters", found.part("parameters").get("total")),
-        ("fit", "linear, of features") if found.linear else ("batch", batch),
+        ("fit", found.fit) if found.fit else ("batch", batch),
         ("validation rows", None if rows is None else len(rows)),
     )
     return [(name, _shown(value)) for name, value in tiles if value is not None]
@@ -240,7 +240,7 @@ def _folds(found: Results) -> tuple[list[str], list[list[str]]] | None:
     if not folds:
         return None
     flat = pd.DataFrame([{**fold, **fold.get("metrics", {})} for fold in folds])
-    hidden = ["metrics", "steps"] if found.linear else ["metrics"]
+    hidden = ["metrics", "steps"] if found.fit else ["metrics"]
     flat = flat.drop(columns=hidden, errors="ignore").iloc[:, :10]
     rows = [
         [str(place), *map(_shown, row)]
@@ -310,7 +310,7 @@ def _origin(found: Results) -> list[tuple[str, Markup | str]]:
 
 def _tables(found: Results) -> dict[str, list[tuple[str, str]]]:
     """Return the rows of the tables of the manifest's details, by title."""
-    applied = "Linear model" if found.linear else "Learning rate and optimizer as applied"
+    applied = "What was fitted" if found.fit else "Learning rate and optimizer as applied"
     parts = {
         "Versions": "versions",
         applied: "applied",

@@ -87,9 +87,9 @@ class Results:
         return self.part("config")
 
     @property
-    def linear(self) -> bool:
-        """Whether it is a linear model of features, which has no epochs and no learning rate."""
-        return self.config.get("fit") == "linear"
+    def fit(self) -> str:
+        """As `Config.fit`: a model that is no network has no epochs and no learning rate."""
+        return str(self.config.get("fit") or "")
 
     @property
     def noun(self) -> str:
@@ -126,9 +126,9 @@ def read(output: Path) -> Results:
         [path for place in places if (path := place / name).is_file()] for name in (HISTORY, LINES)
     )
     found.histories, found.lines = [*map(_history, histories)], [*map(_lines, lines)]
-    if not histories and not found.linear:
+    if not histories and not found.fit:
         found.missing[HISTORY] = "curves; the first row is written when an epoch has ended"
-    if not lines and not found.linear:
+    if not lines and not found.fit:
         found.missing[LINES] = "throughput over the run"
     _read_validation(output, found)
     if (path := output / SUBMISSION).is_file():

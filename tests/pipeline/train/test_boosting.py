@@ -24,7 +24,8 @@ LIMITS = {"max_leaf_nodes": trees.LEAVES, "max_depth": trees.DEPTH, "random_stat
 
 
 def rows(number: int, seed: int = 0) -> np.ndarray:
-    return np.random.default_rng(seed).normal(size=(number, 5)).astype(np.float32)
+    """Return values of a grid of fewer than 255, so that thresholds lie between two of them."""
+    return np.random.default_rng(seed).normal(size=(number, 5)).round(1).astype(np.float32)
 
 
 def asks(target: str, outputs: int):
@@ -85,6 +86,36 @@ def test_labels_without_rows_are_unlikely(labels):
     others = np.setdiff1d(np.arange(4), labels)
     shares = np.exp(found) / np.exp(found).sum(axis=1, keepdims=True)
     assert shares[:, others].max() < 0.05 and set(found.argmax(axis=1)) <= set(labels)
+
+
+def test_no_threshold_is_the_value_of_a_row():
+    """Another device computes such a row a little larger, and it would go the other way."""
+    seen = np.random.default_rng(0).normal(size=(2_000, 3)).astype(np.float32)
+    labels = np.random.default_rng(1).integers(0, 2, 2_000)
+
+    found = boosting.fit(asks("classes", 2), seen, labels, None)
+
+    for nudge in (1 - 1e-7, 1 + 1e-7):
+        moved = np.nextafter(seen * np.float32(nudge), seen)
+        assert np.array_equal(found.outputs(moved), found.outputs(seen))
+    assert (found.thresholds != 0).sum() > 1_000
+
+
+@pytest.mark.parametrize(
+    ("target", "labels"),
+    [
+        ("classes", np.arange(60) % 2),  # too few rows for a split
+        ("regression", np.zeros((60, 1), np.float32)),
+        ("classes", np.array([1] + [0] * 10_999)),  # more rows than those from which it stops early
+    ],
+)
+def test_what_cannot_be_split_has_trees_that_say_nothing(target, labels):
+    seen = np.random.default_rng(0).normal(size=(len(labels), 2)).astype(np.float32)
+    outputs = 2 if target == "classes" else 1
+
+    found = boosting.fit(asks(target, outputs), seen, labels, None).outputs(seen)
+
+    assert np.isfinite(found).all()
 
 
 def test_a_value_on_a_threshold_stays_on_its_side():
@@ -154,6 +185,12 @@ def test_the_features_of_a_published_network_can_be_boosted(asked, hub, tmp_path
 
     assert done.manifest["applied"]["trees"] > 0
     assert done.manifest["metrics"]["validation_accuracy"] >= 0.5
+
+
+def test_columns_are_for_a_table_that_is_fitted(tiny):
+    for fields in ({}, {"fit": "boosting"}):
+        with pytest.raises(ConfigError, match="a table with fit='boosting'"):
+            replace(tiny, model="columns", model_options={}, **fields)
 
 
 def test_layers_that_would_stay_random_are_refused(tiny, tmp_path):

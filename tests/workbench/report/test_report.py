@@ -223,7 +223,7 @@ def test_a_linear_model_has_no_epochs_and_lacks_nothing(tmp_path):
 
     text = Page(report.write(tmp_path)).text
 
-    assert "no epochs and no learning rate" in text and "Linear model strength 0.1" in text
+    assert "no epochs and no learning rate" in text and "What was fitted strength 0.1" in text
     wrong = ("What this page lacks", "as applied", "Curves", " steps", "batch 16", "Warnings")
     assert [words for words in wrong if words in text] == []
 
