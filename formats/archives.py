@@ -30,6 +30,11 @@ from typing import Any, NamedTuple
 
 from formats.errors import DiskError, KnownError, writing
 
+try:
+    from lzma import LZMAError
+except ImportError:  # a Python that was built without it opens no such archive
+    LZMAError = EOFError  # type: ignore[assignment, misc]
+
 ZIP, TARS = ".zip", (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 TABLES = (".csv", ".tsv", ".json", ".parquet", ".txt")
 GZIPPED = tuple(f"{ending}.gz" for ending in TABLES)
@@ -39,10 +44,8 @@ MOST = 50  # archives in one folder; more are examples, each in an archive of it
 FIRST = 20  # entries of a folder: if no archive is among them, it is no folder of archives
 PIECE = 1 << 20
 SHOWN_SECONDS = 10.0
-DAMAGED = (
-    *(zipfile.BadZipFile, tarfile.TarError, gzip.BadGzipFile, zlib.error, EOFError),
-    *(NotImplementedError, RuntimeError, ValueError),  # of a method or a password, or a name
-)
+DAMAGED = zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError
+REFUSED = RuntimeError, ValueError  # of a method or a password; of a name
 Show = Callable[[str], None]
 Packed = Mapping[str, list[str]]
 """{path of an archive: the paths of what it held at its top}, below the competition's folder."""
@@ -50,6 +53,10 @@ Packed = Mapping[str, list[str]]
 
 class ArchiveError(KnownError):
     """An archive is damaged, or holds what may not be unpacked."""
+
+
+class DamagedError(ArchiveError):
+    """The bytes of an archive are not those that were packed; another download may have them."""
 
 
 class Member(NamedTuple):
@@ -84,8 +91,11 @@ def _stem(name: str) -> str:
 
 
 @contextmanager
-def _opened(archive: Path) -> Iterator[list[Member]]:
+def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
     """Yield the files in an archive.
+
+    Args:
+        whole: afterwards, read it to its end, where a compressed TAR has its checksum.
 
     Raises:
         ArchiveError: if it cannot be read, or a path in it leads out of the folder.
@@ -106,14 +116,29 @@ def _opened(archive: Path) -> Iterator[list[Member]]:
                 yield _members(
                     (each.name, each.size, partial(tar.extractfile, each)) for each in files
                 )
+                while whole and tar.fileobj and tar.fileobj.read(PIECE):
+                    pass
         else:
             path = PurePosixPath(_stem(archive.name))
             yield [Member(path, 0, partial(gzip.GzipFile, archive))]
-    except DAMAGED as error:
-        raise ArchiveError(
-            f"{archive} cannot be unpacked: {error}; expected a whole archive, without a password,"
+    except (*DAMAGED, *REFUSED, OSError) as error:
+        if isinstance(error, OSError) and error.errno is not None:
+            raise  # of the disk; those of gzip and bz2 have no number
+        kind = ArchiveError if isinstance(error, REFUSED) else DamagedError
+        why = _first_line(error) or "it ends too early"
+        raise kind(
+            f"{archive} cannot be unpacked: {why}; expected a whole archive, without a password,"
             " whose files all lie below one folder.\nDownload it again, or unpack it yourself."
         ) from error
+
+
+def _first_line(error: Exception) -> str:
+    """Return the first line of a message, to be followed by more words.
+
+    >>> _first_line(ValueError("It cannot be opened:\\n- method gz"))
+    'It cannot be opened'
+    """
+    return str(error).partition("\n")[0].rstrip(" .:")
 
 
 def _members(found: Iterable[tuple[str, int, Callable[[], Any]]]) -> list[Member]:
@@ -163,7 +188,7 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
         ArchiveError: if it is damaged; a part of its files is there then.
         DiskError: if its files do not fit on the disk, or cannot be written.
     """
-    with _opened(archive) as members:
+    with _opened(archive, whole=True) as members:
         prefix = _prefix(archive, members) if prefix is None else prefix
         require_space(folder, sum(member.size for member in members), archive.name)
         shown = time.monotonic()
@@ -195,7 +220,7 @@ def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
             try:
                 held = [path.parent / root for root in roots(path)]
             except ArchiveError as error:
-                show(f"Warning: {str(error).splitlines()[0]}. It stays packed")
+                show(f"Warning: {_first_line(error)}. It stays packed")
                 left.add(path)
                 continue
             if there := [root for root in held if root.exists()]:
@@ -235,7 +260,8 @@ def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
     found = dict[Path, None]()
     for wanted in map(PurePosixPath, names):
         places = list(wanted.parents)
-        if any(folder.glob(str(wanted))):  # a hundred thousand pictures need no look at each
+        # "." is there, and no pattern. A hundred thousand pictures need no look at each.
+        if not wanted.parts or any(folder.glob(str(wanted))):
             first = islice(os.scandir(folder / wanted), FIRST) if (folder / wanted).is_dir() else ()
             places = [wanted] if any(is_archive(entry.name) for entry in first) else []
         for place in places:
@@ -300,7 +326,7 @@ def _unpacked(archive: Path, show: Show) -> bool:
     except ArchiveError as error:
         for root in held:
             _remove(archive.parent / root)
-        show(f"Warning: {str(error).splitlines()[0]}. It stays packed")
+        show(f"Warning: {_first_line(error)}. It stays packed")
         return False
     return True
 
@@ -323,11 +349,13 @@ def pack(folder: Path, packed: Packed) -> None:
         path = folder / name
         path = path.with_name(f"{_stem(path.name)}{ZIP}")
         files = [file for root in held for file in _files(folder / root)]
-        if not files:
+        if not files or path in files:  # x.tar that held x.zip
             continue
-        with writing(path), zipfile.ZipFile(path, "w", strict_timestamps=False) as archive:
-            for file in files:
-                archive.write(file, file.relative_to(path.parent))
+        with writing(path):
+            path.unlink(missing_ok=True)  # it may be a link to a file of the user
+            with zipfile.ZipFile(path, "w", strict_timestamps=False) as archive:
+                for file in files:
+                    archive.write(file, file.relative_to(path.parent))
         for root in held:
             _remove(folder / root)
 

@@ -7,14 +7,18 @@ import subprocess
 import sys
 import tarfile
 import time
+import zipfile
 from collections.abc import Mapping
 from concurrent.futures import Future
 from pathlib import Path
 from random import Random
+from typing import Literal
 
 import pytest
 
 from deploy import download
+from deploy.errors import Busy
+from deploy.locks import locked
 from deploy.transfer import PARTIAL, RECEIVED_BYTES
 from formats import archives
 from formats.errors import DiskError
@@ -26,9 +30,9 @@ SLUG = "small-files"
 TABLE, PICTURE = b"id,label\n1,a\n", bytes(range(256)) * 300
 
 
-def tarred(files: Mapping[str, bytes]) -> bytes:
+def tarred(files: Mapping[str, bytes], mode: Literal["w:gz", "w:xz", "w:bz2"] = "w:gz") -> bytes:
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:
         for name, content in files.items():
             info = tarfile.TarInfo(name)
             info.size = len(content)
@@ -115,6 +119,91 @@ def test_a_damaged_archive_leaves_no_folder(tmp_path, shown, ours):
     assert path.exists() != ours and not folder.exists()
 
 
+def broken(content: bytes, at: int) -> bytes:
+    """Return an archive with one other byte; `at` from the end if it is negative."""
+    changed = bytearray(content)
+    changed[at] ^= 0xFF
+    return bytes(changed)
+
+
+def bzipped() -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_BZIP2) as archive:
+        archive.writestr("1.jpg", NOISE)
+    return buffer.getvalue()
+
+
+NOISE = Random(1).randbytes(300_000)  # noqa: S311 - guards nothing
+BROKEN = {
+    "xz.tar.xz": broken(tarred({"1.jpg": NOISE, "2.jpg": b"2"}, "w:xz"), 150_000),
+    "bz.tar.bz2": broken(tarred({"1.jpg": NOISE, "2.jpg": b"2"}, "w:bz2"), 150_000),
+    "bz.zip": broken(bzipped(), 45),
+    "checksum.tar.gz": broken(tarred(TWO), -8),
+    "checksum.csv.gz": broken(gzip.compress(TABLE), -8),
+    "nothing.tar": b"x" * 2000,
+    "short.tar.gz": tarred({"1.jpg": NOISE})[:200_000],
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_a_damaged_archive_in_the_archive_stays_packed_with_one_sentence(tmp_path, shown, name):
+    files = {name: BROKEN[name], "train.csv": TABLE}
+
+    assert unpacked(tmp_path, files, shown) == files
+    (said,) = shown
+    assert "cannot be unpacked: " in said and said.endswith("below one folder. It stays packed")
+    assert ":;" not in said and ".;" not in said and ": ;" not in said
+
+
+def test_an_archive_of_ours_that_may_not_be_unpacked_stays(tmp_path, shown):
+    """The same bytes would be downloaded again."""
+    path = tmp_path / f"{SLUG}.download" / f"{SLUG}.zip"
+    path.parent.mkdir()
+    path.write_bytes(zipped([("../evil", b"evil")]))
+
+    with pytest.raises(archives.ArchiveError, match=r"leads out(?s:.*)put its files into") as said:
+        download.unpack(path, tmp_path / SLUG, shown.append)
+
+    assert [each.name for each in path.parent.iterdir()] == [path.name]
+    assert "removed" not in str(said.value) and not (tmp_path / SLUG).exists()
+
+
+def test_a_second_process_neither_downloads_nor_unpacks_meanwhile(host, tmp_path, shown):
+    site = host(competitions=[competition()])
+    folder = tmp_path / "data" / SLUG
+    path = download.fetch(connect(), SLUG, folder)
+    with locked(folder.with_name(f"{SLUG}.download.lock"), ""):
+        with pytest.raises(
+            Busy, match=r"Another process downloads or unpacks .*small-files"
+        ) as said:
+            download.unpack(path, folder, shown.append)
+        with pytest.raises(Busy):
+            download.fetch(connect(), SLUG, folder)
+    assert said.value.exit_code == 7 and not folder.exists()
+
+    came = site.wire.down
+    assert download.fetch(connect(), SLUG, folder) == path and site.wire.down == came
+    download.unpack(path, folder, shown.append)
+    download.unpack(path, folder, shown.append)  # whose archive is gone meanwhile
+    with pytest.raises(Busy, match="Run the same command again"):
+        download.fetch(connect(), SLUG, folder)
+    assert [each.name for each in folder.parent.iterdir()] == [SLUG]
+
+
+def test_what_is_done_is_not_empty_and_has_nothing_around_it(tmp_path, shown):
+    folder, around = tmp_path / SLUG, tmp_path / f"{SLUG}.download"
+    assert not download.done(folder)
+    folder.mkdir()
+    assert not download.done(folder)
+
+    unpacked(tmp_path, {"train.csv": TABLE}, shown)  # into the empty folder
+    around.mkdir()  # of a process that was killed after its last rename
+    (tmp_path / f"{SLUG}.download.lock").touch()
+
+    assert download.done(folder) and below(folder) == {"train.csv": TABLE}
+    assert sorted(each.name for each in tmp_path.iterdir()) == [SLUG, f"{SLUG}.zip"]
+
+
 def test_an_archive_whose_contents_are_there_stays_packed(tmp_path, shown):
     files = {"train.csv": TABLE, "train.csv.zip": zipped([("train.csv", b"older")])}
     theirs = {archives.NOTE: b'{"x.zip": ["train.csv"]}'}  # of another folder
@@ -143,6 +232,30 @@ def test_what_was_unpacked_can_be_packed_again(tmp_path, shown):
     assert packed == {"train.zip", "test.csv.zip", "all.zip", "read.me"}
     held = archives.holding(folder, ["train", "all/more/*.csv", "sample.csv", "read.me"])
     assert sorted(path.name for path in held) == ["all.zip", "train.zip"]
+    archives.unpack_below(folder, shown.append)
+    assert below(folder) == made
+
+
+def test_packing_changes_no_file_that_a_link_leads_to(tmp_path, shown):
+    unpacked(tmp_path, {"train.zip": zipped(TWO.items())}, shown)
+    folder, mine = tmp_path / SLUG, tmp_path / "mine.zip"
+    mine.write_bytes(b"the user's")
+    (folder / "train.zip").hardlink_to(mine)
+
+    archives.pack(folder, archives.packed_in(folder))
+
+    assert mine.read_bytes() == b"the user's"
+    assert zipfile.ZipFile(folder / "train.zip").namelist() == ["train/1.jpg", "train/2.jpg"]
+
+
+def test_an_archive_that_held_one_of_its_name_is_packed_again(tmp_path, shown):
+    files = {"train.tar.gz": tarred({"train.zip": zipped(TWO.items())})}
+    made = unpacked(tmp_path, files, shown)
+    folder = tmp_path / SLUG
+
+    archives.pack(folder, archives.packed_in(folder))
+
+    assert list(below(folder)) == ["train.zip"]
     archives.unpack_below(folder, shown.append)
     assert below(folder) == made
 

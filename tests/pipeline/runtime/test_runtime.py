@@ -131,6 +131,21 @@ def test_what_only_an_archive_holds_is_unpacked_beside_the_mount(tmp_path, capsy
     assert [line.startswith("Unpacked ") and f"{SAMPLE}.zip" in line for line in said] == [True]
 
 
+def test_images_at_the_top_of_the_folder_are_there(tmp_path, capsys):
+    """`inspect` then writes train_images=".", which is no pattern of `glob`."""
+    folder = put(tmp_path / "competitions/leaves" / "1.png")
+    put(folder / SAMPLE)
+    needs = ("train.csv", ".")
+    assert mounts.competition(tmp_path, "leaves", SAMPLE, needs) == folder
+
+    with zipfile.ZipFile(folder / "train.csv.zip", "w") as archive:
+        archive.writestr("train.csv", "x")
+    found = mounts.competition(tmp_path, "leaves", SAMPLE, needs)
+
+    assert found != folder and (found / "1.png").is_file() and (found / "train.csv").is_file()
+    assert len(capsys.readouterr().out.splitlines()) == 1
+
+
 def test_a_missing_competition_is_answered_with_what_is_there(tmp_path):
     """A listing saves a session that would only look around."""
     put(tmp_path / "competitions" / "other" / SAMPLE)
