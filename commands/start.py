@@ -113,7 +113,7 @@ def _download(slug: str, folder: Path) -> None:
     """Bring the files of a competition into a folder, unless they are there."""
     from deploy import download
 
-    if folder.is_dir() and any(folder.iterdir()):
+    if download.done(folder):
         _step(1, "log in", "not needed: the files are here")
         _step(2, "download", f"done before: {folder}")
         return
