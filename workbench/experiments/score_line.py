@@ -1,7 +1,7 @@
 """The line of local against given scores, and the runs that stand off it.
 
 Both scores are of one metric, so the line has the slope 1, a gain at home is a gain there, unless
-the runs show another slope. Its height is fitted in any case.
+the runs show another slope above 0. Its height is fitted in any case.
 
 A run stands off if it is more than `FAR` standard errors from the line. That error is what the
 errors of both scores explain, more if the other runs lie farther from the line than theirs do, and
@@ -11,6 +11,9 @@ count for the line that it is measured by: rounds of a fit leave it out, from th
 
 Of 8 to 30 random runs without a leak, 1 to 6 tables in a hundred name one; where errors are
 unknown, as those of public scores, up to 10.
+
+If, without the runs that are off, given scores fall where local ones rise, and by more than chance,
+a warning says that local scores do not predict them.
 """
 
 import math
@@ -24,6 +27,7 @@ from scipy.special import stdtrit  # type: ignore[import-untyped]
 from workbench.experiments.experiment import Row
 
 FEWEST, ENOUGH = 3, 5  # runs for a line, and to say which of them are off it
+ENOUGH_WITHOUT_ERRORS = 6
 FAR, TAIL = 3.0, 0.99865  # standard errors, and the share of a normal distribution below that
 NORMAL = 1.4826  # a normal distribution's standard deviation over its median distance
 ROUNDS = 10
@@ -42,6 +46,7 @@ class ScoreLine:
         slope, intercept: of the line.
         errors: standard error of each run's distance from the line, float (n,).
         off: which runs stand off it, bool (n,).
+        opposed: whether given scores fall where local ones rise, by more than chance.
     """
 
     name: str
@@ -52,13 +57,15 @@ class ScoreLine:
     intercept: float
     errors: np.ndarray
     off: np.ndarray
+    opposed: bool
 
     def __str__(self) -> str:
         """Return the line, and how many runs agree how well, in words."""
         slope = "" if self.slope == 1 else f"{self.slope:.2f} × "
         sign, without = "-+"[self.intercept >= 0], ""
-        if self.off.any():
-            others = np.corrcoef(self.numbers[:2, ~self.off])[0, 1]
+        rest = self.numbers[:2, ~self.off]
+        if self.off.any() and np.ptp(rest, axis=1).all():
+            others = np.corrcoef(rest)[0, 1]
             without = f" ({others:.2f} without what is off the line)"
         return (
             f"{self.name} = {slope}local {sign} {abs(self.intercept):.2g} by {len(self.rows)} runs;"
@@ -81,6 +88,11 @@ class ScoreLine:
 
     def warnings(self) -> Iterator[str]:
         """Yield what is off the line, and by how much."""
+        if self.opposed:
+            yield (
+                f"local scores do not predict these: {self.name} falls where local rises, by"
+                f" {len(self.rows)} runs."
+            )
         for place in np.flatnonzero(self.off).tolist():
             row, (local, given, *_) = self.rows[place], self.numbers[:, place].tolist()
             expected = self.slope * local + self.intercept
@@ -106,28 +118,47 @@ def fit(rows: Sequence[Row], name: str) -> ScoreLine | None:
     if len(rows) < FEWEST or not np.ptp(x) or not np.ptp(y):
         return None
     known = np.isfinite(numbers[2:]).all(axis=0)
-    slope, distances = 1.0, np.abs(y - x - np.median(y - x))
+    once, share = _once(numbers, every=bool(known.all()))
+    tiny = TINY * np.ptp(y)
+    slope, distances = 1.0, np.abs(y - x - np.median((y - x)[once]))
     own = _explained(numbers, slope)
-    ratio = NORMAL * np.median(distances / own) or math.sqrt(((distances / own) ** 2).mean())
+    apart = (distances / own)[once if known.all() else once[distances[once] > tiny]]
+    ratio = NORMAL * float(np.median(apart)) if len(apart) else 0.0
     own = own * np.maximum(ratio, known)
     for _ in range(ROUNDS):
-        near = distances <= FAR * own
-        near = near if near.sum() >= FEWEST else np.ones(len(x), bool)
+        near = distances <= FAR * own + tiny
+        near = near if round((near * share).sum()) >= FEWEST else np.ones(len(x), bool)
         own = _explained(numbers, slope)
-        weights, left, least = near / own**2, int(near.sum()) - 2, float(known.all())
+        counted, least = near * share, float(known.all())
+        weights, left = counted / own**2, max(round(counted.sum()) - 2, 1)
         middle, scale = np.average(x, weights=weights), max(ratio, least)
         slope, unsure = _slope(numbers, x - middle, weights, scale)
         intercept = np.average(y, weights=weights) - slope * middle
         distances = np.abs(y - slope * x - intercept)
         own = _explained(numbers, slope)
-        ratio = math.sqrt((near * (distances / own) ** 2).sum() / left)
+        ratio = math.sqrt((counted * (distances / own) ** 2).sum() / left)
         # Where an error is unknown, few distances say little: Student's quantile for a normal one.
         own = own * np.maximum(ratio * np.where(known, 1, stdtrit(left, TAIL) / FAR), known)
     line = scale**2 / weights.sum() + (unsure * (x - middle)) ** 2
-    errors = np.sqrt(own**2 + line) + TINY * np.ptp(y)
-    off = (distances > FAR * errors) & (len(x) >= ENOUGH)
+    errors = np.sqrt(own**2 + line) + tiny
+    enough = ENOUGH if known.all() else ENOUGH_WITHOUT_ERRORS
+    off = (distances > FAR * errors) & (len(once) >= enough)
     correlation = float(np.corrcoef(x, y)[0, 1])
-    return ScoreLine(name, rows, numbers, correlation, slope, float(intercept), errors, off)
+    opposed = _opposed(numbers[:2, ~off], _explained(numbers, 1.0)[~off] ** -2, least)
+    found = slope, float(intercept), errors, off, opposed
+    return ScoreLine(name, rows, numbers, correlation, *found)
+
+
+def _once(numbers: np.ndarray, *, every: bool) -> tuple[np.ndarray, np.ndarray]:
+    """Return the places of the runs that count, and the share by which each run does, float (n,):
+    every run, or equal ones once together, as their distances are no measure of chance.
+    """
+    if every:
+        return np.arange(numbers.shape[1]), np.ones(numbers.shape[1])
+    _, first, same, counts = np.unique(
+        np.nan_to_num(numbers), axis=1, return_index=True, return_inverse=True, return_counts=True
+    )
+    return first, 1 / counts[same.reshape(-1)]
 
 
 def _explained(numbers: np.ndarray, slope: float) -> np.ndarray:
@@ -146,7 +177,8 @@ def _slope(
 ) -> tuple[float, float]:
     """Return the slope of a line and its standard error: 1 and 0, unless that is more than `FAR`
     errors from the slope by least squares, from which the errors of local scores are taken out:
-    they flatten it (regression dilution).
+    they flatten it (regression dilution). A slope that is not above 0 is that of a leak, or of
+    scores that have nothing to do with each other, and is not taken.
     """
     spread = (weights * apart**2).sum()
     true = spread - (weights * np.nan_to_num(numbers[2]) ** 2).sum()
@@ -154,4 +186,22 @@ def _slope(
         return 1.0, 0.0
     slope = float((weights * apart * numbers[1]).sum() / true)
     error = float(scale * math.sqrt(spread) / true)
-    return (slope, error) if abs(slope - 1) > FAR * error + TINY else (1.0, 0.0)
+    taken = slope > 0 and abs(slope - 1) > FAR * error + TINY
+    return (slope, error) if taken else (1.0, 0.0)
+
+
+def _opposed(scores: np.ndarray, weights: np.ndarray, least: float) -> bool:
+    """Return whether given scores fall where local ones rise, by more than chance.
+
+    Args:
+        scores: of both kinds, float (2, n).
+        weights: one over each run's squared error, float (n,).
+        least: the least that the runs' distances are taken for, in those errors.
+    """
+    if scores.shape[1] < FEWEST or not np.ptp(scores[0]):
+        return False
+    x, y = scores - np.average(scores, axis=1, weights=weights)[:, None]
+    spread, left = (weights * x**2).sum(), len(x) - 2
+    slope = (weights * x * y).sum() / spread
+    error = max(math.sqrt((weights * (y - slope * x) ** 2).sum() / left), least)
+    return bool(slope < -float(stdtrit(left, TAIL)) * error / math.sqrt(spread) - TINY)

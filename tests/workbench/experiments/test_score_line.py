@@ -100,14 +100,61 @@ def test_two_seeds_of_one_leak_do_not_hide_each_other():
 
 
 def test_the_slope_is_1_unless_the_runs_show_another():
-    """A loss falls where an accuracy rises."""
     local = np.linspace(0.6, 0.9, 20)
 
     near = score_line.fit(rows(local, 0.95 * local), "hidden")
-    steep = score_line.fit(rows(local, 2 - 1.5 * local), "hidden")
+    steep = score_line.fit(rows(local, 1.5 * local - 0.4), "hidden")
 
     assert (near.slope, near.off.any()) == (1.0, False)
-    assert steep.slope == pytest.approx(-1.5, rel=0.05) and not steep.off.any()
+    assert steep.slope == pytest.approx(1.5, rel=0.05) and not steep.off.any()
+
+
+@pytest.mark.parametrize("errors", [True, False])
+def test_scores_that_fall_where_local_ones_rise_are_said_to_be_no_use(errors):
+    local = np.linspace(0.6, 0.9, 20)
+
+    line = score_line.fit(rows(local, 2 - 1.5 * local, errors=errors), "hidden")
+
+    assert line.slope == 1
+    assert "local scores do not predict these" in next(line.warnings())
+
+
+@pytest.mark.parametrize("others", [[0.94] * 4, [0.94, 0.942, 0.939, 0.941]])
+def test_one_leak_among_few_public_scores_makes_no_slope(others):
+    """Nothing says how far chance takes a run; that the scores oppose each other is said."""
+    local = [0.9, 0.9, 0.9, 0.9 if others[1] == 0.94 else 0.902, 0.99]
+
+    line = score_line.fit(rows(local, [*others, 0.7], errors=False), "hidden")
+
+    (text,) = line.warnings()
+    assert line.slope == 1 and not line.off.any()
+    assert text.startswith("local scores do not predict these")
+
+
+def test_scores_without_relation_are_seldom_said_to_oppose_each_other():
+    random = np.random.default_rng(3)
+    drawings = [drawn(random, count, 0.0) for count in (3, 5, 8, 12) for _ in range(50)]
+
+    for errors in (True, False):
+        lines = [score_line.fit(rows(*each, errors=errors), "hidden") for each in drawings]
+        assert sum(line.opposed for line in lines) <= 4
+
+
+def test_a_leak_among_exact_reruns_is_named():
+    """More than half of the runs have one gap, so their median distance is 0."""
+    line = score_line.fit(rows([0.95] * 4 + [0.97, 1.0], [0.94] * 4 + [0.958, 0.6]), "hidden")
+
+    assert line.values()["off"] == [6]
+
+
+def test_exact_reruns_are_no_measure_of_chance():
+    """Where errors are unknown, the other runs are, and a leak among these is named."""
+    one = rows([0.95] * 20 + [0.97], [0.94] * 20 + [0.956], errors=False)
+    others = [0.97, 0.96, 0.94, 0.92, 0.93], [0.958, 0.951, 0.928, 0.911, 0.919]
+    leak = rows([0.95] * 8 + others[0] + [1.0], [0.94] * 8 + others[1] + [0.6], errors=False)
+
+    assert not score_line.fit(one, "hidden").off.any()
+    assert score_line.fit(leak, "hidden").values()["off"] == [14]
 
 
 def test_a_better_run_than_all_before_is_not_blamed():
