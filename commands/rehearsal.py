@@ -4,6 +4,7 @@ user's own, in one command, or step by step against a local Kaggle that hosts th
 
 import hashlib
 import json
+import math
 import os
 import re
 import shlex
@@ -171,13 +172,15 @@ def rehearse(
 def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
     """Return the standard error of a rehearsal's score over its hidden rows; None: not known."""
     if hosted.folder is not None:
-        return hosted.folder.test.scored.error if hosted.folder.test.scored else None
+        error = hosted.folder.test.scored.error if hosted.folder.test.scored else None
+        return error if error is not None and math.isfinite(error) else None
     from localkaggle import competitions
 
     rerun = runs / "kaggle" / "sessions" / f"rerun-{result.submission.ref}" / "working"
     scored = result.inferred if result.submission.uploaded else rerun
     (slug,) = hosted.options["competitions"]
-    return competitions.EMBEDDED[slug]().standard_error(scored / "submission.csv")
+    error = competitions.EMBEDDED[slug]().standard_error(scored / "submission.csv")
+    return error if math.isfinite(error) else None
 
 
 def recorded(config: str, folder: str = "") -> Result | None:

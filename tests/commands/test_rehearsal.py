@@ -3,22 +3,26 @@ hidden test set. tests/doors/test_dry_run.py runs one whole.
 """
 
 import itertools
+import math
 import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from commands import rehearsed_models
+from commands import rehearsal, rehearsed_models
 from commands.project import load
 from commands.rehearsal import Hosted, default, explained, hosted_folder
 from deploy import init
 from deploy.errors import RunFailed, SourceMissing, UsageError
 from deploy.project import Project
+from localkaggle import competitions
 from localkaggle.server import LocalKaggle
 from localkaggle.sessions import session
 from pipeline.errors import ConfigError, SubmissionError
@@ -64,6 +68,19 @@ def test_without_namespaces_it_says_that_labels_are_in_sight_and_links_no_file(
     images = list((tmp_path / "seen").rglob("*.png"))
     assert IN_SIGHT in found.lines
     assert images and all(path.stat().st_nlink == 1 for path in images)
+
+
+@pytest.mark.parametrize(("error", "kept"), [(math.nan, None), (math.inf, None), (0.02, 0.02)])
+def test_a_standard_error_that_is_no_number_is_not_recorded(error, kept, monkeypatch, tmp_path):
+    """No resample of an AUC may have both classes."""
+    of_folder = SimpleNamespace(test=SimpleNamespace(scored=SimpleNamespace(error=error)))
+    embedded = SimpleNamespace(standard_error=lambda path: error)
+    monkeypatch.setattr(competitions, "EMBEDDED", {"made": lambda: embedded})
+    result = SimpleNamespace(submission=SimpleNamespace(ref=1, uploaded=True), inferred=tmp_path)
+    ours = Hosted({"competitions": ["made"]}, lambda *_: 0)
+
+    assert rehearsal._error(None, replace(ours, folder=of_folder), tmp_path) == kept
+    assert rehearsal._error(result, ours, tmp_path) == kept
 
 
 def test_a_failed_rehearsal_sends_nobody_to_kaggle(tmp_path):
