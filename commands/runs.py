@@ -1,7 +1,7 @@
 """The task that shows the experiments of a competition: what was trained, and how it scored."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -43,14 +43,17 @@ def runs(
         others = sorted({row["competition"] for row in known})
         advice = f"invoke runs --competition {others[0]}" if others else "invoke dry-run"
         raise UsageError(f"There is no complete training of {slug} in runs/.\n{advice}")
-    pair = [_named(word, rows) for word in words]
+    pair, alone = [_named(word, rows, {row["competition"] for row in known}) for word in words], ""
     if len(pair) == 1 and not added:  # beside its parent
-        pair.insert(0, rows[(pair[0]["parent"] or pair[0]["number"]) - 1])
+        if parent := pair[0]["parent"]:
+            pair.insert(0, rows[parent - 1])
+        else:
+            alone = f"run {pair[0]['number']} has no parent to be compared with: it is the first"
     lines = table.score_lines(rows)
     if added or len(pair) != 2:
         show(f"{slug} by {rows[-1]['metric']}, the newest last")
         warnings = [f"Warning: {text}" for line in lines for text in line.warnings()]
-        for text in (*table.lines(rows), *map(str, lines), *warnings):
+        for text in (*table.lines(rows), *map(str, lines), *warnings, *filter(None, [alone])):
             show(text)
     for text in table.side_by_side(*pair) if len(pair) == 2 else ():
         show(text)
@@ -77,23 +80,27 @@ def _in_runs() -> "list[Row]":
         except ConfigError as error:
             show(f"Warning: left out: {str(error).splitlines()[0]}")
             continue
-        spent = {"quota_hours": row["minutes"] / 60} if known.pop("accelerator", "") else {}
-        rows.append({**row, **known, **spent})
+        if kind := known.pop("accelerator", ""):
+            # "TPU v3" would be a generation of TPUs.
+            known["place"] = f"{kind} #{known['run'].rpartition('/')[2]}"
+            known["quota_hours"] = row["minutes"] / 60
+        rows.append({**row, **known})
     return rows
 
 
 def _competition(rows: "Sequence[Row]") -> str:
-    """Return the competition of the default config, or the only one with runs."""
+    """Return the only competition with runs, or else that of the default config."""
     from deploy import init
     from pipeline import config as configs
 
     names = {str(row["competition"]) for row in rows}
-    default = configs.load(init.default_config(ROOT)).competition
-    return names.pop() if len(names) == 1 else default
+    if len(names) == 1:
+        return names.pop()
+    return configs.load(init.default_config(ROOT)).competition
 
 
-def _named(word: str, rows: "Sequence[Row]") -> "Row":
-    """Return the experiment that a word names."""
+def _named(word: str, rows: "Sequence[Row]", competitions: Container[str]) -> "Row":
+    """Return the experiment that a word names; for the advice: the competitions with runs."""
     place = Path(word).resolve()
     for row in reversed(rows):  # several rehearsals have runs of one name
         folder = Path(row["folder"]).resolve()
@@ -101,7 +108,8 @@ def _named(word: str, rows: "Sequence[Row]") -> "Row":
             return row
         if place in (folder, folder.parent):
             return row
+    only = f" --competition {word}" if word in competitions else ""
     raise UsageError(
         f"{word!r} is no run of the table; expected a number from 1 to {len(rows)},"
-        " owner/slug/version, or the folder of a complete training.\ninvoke runs"
+        f" owner/slug/version, or the folder of a complete training.\ninvoke runs{only}"
     )

@@ -204,7 +204,7 @@ def test_scores_of_kaggle_are_public_and_private_and_training_there_takes_quota(
     (row,) = world.read()["runs"]
 
     assert (row["public"], row["private"], row["hidden"]) == (0.89, 0.88, None)
-    assert (row["place"], row["run"]) == ("TPU v3", "ann/digits-train-tpu/3")
+    assert (row["place"], row["run"]) == ("TPU #3", "ann/digits-train-tpu/3")
     assert (row["quota_hours"], row["minutes"]) == (pytest.approx(1.5 / 60), 1.5)
 
 
@@ -267,6 +267,48 @@ def test_one_run_stands_beside_its_parent(world):
     assert world.typed(2)[1] == world.typed(1, 2)[1]
 
 
+def test_a_run_without_a_parent_is_not_compared_with_itself(world):
+    world.rehearsal(0.90, 0.88)
+    world.rehearsal(0.95, 0.93, epochs=9)
+
+    shown = world.typed(1)[1].splitlines()
+
+    assert shown[:-1] == world.typed()[1].splitlines()
+    assert shown[-1] == "run 1 has no parent to be compared with: it is the first"
+    assert world.read(1)["differences"] == {}
+
+
+def test_scores_of_two_metrics_are_not_subtracted(world):
+    world.rehearsal(0.90, 0.88)
+    loss = {"metric": "log_loss", "metrics": {"validation_log_loss": 0.3}}
+    world.rehearsal(0.90, 0.31, manifest=loss)
+
+    assert world.read(1, 2)["differences"] == {}
+
+
+@pytest.mark.parametrize("error", [math.nan, math.inf])
+def test_an_error_that_is_no_number_is_blank(world, error):
+    world.rehearsal(0.90, 0.88)
+    home = world.rehearsal(0.95, 0.93).parent
+    (home / "rehearsal.json").write_text(json.dumps({"error": error}))
+
+    code, shown, _ = world.typed()
+
+    assert code == 0 and "0.9300" in shown and "0.880 ± 0.015" in shown
+    assert world.typed(1, 2)[0] == 0
+
+
+def test_runs_within_a_minute_stand_by_their_second(world):
+    """A name does not decide, and the later one finds the run that it began with."""
+    first, second = "z-20261129-000101-abcdef", "a-20261129-000102-abcdef"
+    world.rehearsal(0.90, 0.88, manifest={"run_id": first})
+    world.rehearsal(0.91, 0.88, manifest={"run_id": second, "init_from": {"run_id": first}})
+
+    found = world.read()["runs"]
+
+    assert [(row["run_id"], row["parent"]) for row in found] == [(first, None), (second, 1)]
+
+
 def test_a_run_is_there_once_and_one_with_equal_weights_beside_it(world):
     """A pull sets an older copy aside; the same config and seed give the same weights."""
     equal = {"weights_sha256": "d" * 64}
@@ -310,6 +352,25 @@ def test_the_competition_is_that_of_relay_toml_or_the_only_one(world):
     assert (alone, world.read()["competition"]) == ("leaves", "diabetes")
     assert world.read("--competition", "leaves")["competition"] == "leaves"
     assert world.typed("--competition", "cats")[0] == 2
+
+
+def test_a_default_config_that_does_not_load_matters_only_where_it_decides(world):
+    world.rehearsal(0.90, 0.88, competition="leaves")
+    world.relay.write_text('config = "gone"\n')
+    alone = world.read()["competition"]
+    world.rehearsal(0.90, 0.88, competition="diabetes")
+
+    code, _, said = world.typed()
+
+    assert (alone, code) == ("leaves", 2) and "'gone'" in said
+    assert world.read("--competition", "leaves")["competition"] == "leaves"
+
+
+def test_a_competition_in_place_of_a_run_is_told_its_option(world):
+    world.rehearsal(0.90, 0.88)
+
+    assert world.typed("digits")[2].rstrip().endswith("invoke runs --competition digits")
+    assert world.typed("cats")[2].rstrip().endswith("invoke runs")
 
 
 @pytest.mark.parametrize(

@@ -74,13 +74,19 @@ def in_order(found: Sequence[Row]) -> list[Row]:
     The parent is the run whose weights it began with, or else the one before.
     """
     done, numbers = list[Row](), dict[str, int]()
-    for number, row in enumerate(sorted(found, key=lambda row: (row["when"], row["run_id"])), 1):
+    for number, row in enumerate(sorted(found, key=_began), 1):
         first = (row["manifest"].get("init_from") or {}).get("run_id")
         parent = numbers.get(str(first), number - 1) or None
         changes = differences(done[parent - 1], row) if parent else {}
         done.append({"number": number, **row, "parent": parent, "changes": changes})
         numbers[row["run_id"]] = number
     return done
+
+
+def _began(row: Row) -> tuple[str, str, str]:
+    """Return day and clock of a run, to the second; at last its name."""
+    day, clock = row["run_id"].split("-")[-3:-1]
+    return day, clock, row["run_id"]
 
 
 def differences(one: Row, other: Row) -> dict[str, tuple[Any, Any]]:
@@ -132,7 +138,8 @@ def score_differences(one: Row, other: Row) -> dict[str, tuple[float, float | No
             error = None if None in errors else math.hypot(*filter(None, errors))
             found[name] = second - first, error
     if one["metric"] != other["metric"]:
-        found.pop("local", None)
+        for name in ("local", "hidden"):
+            found.pop(name, None)
     elif "local" in found and (paired := _paired_error(one, other)) is not None:
         found["local"] = found["local"][0], paired
     return found

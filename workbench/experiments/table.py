@@ -23,12 +23,13 @@ INDENT = 5 * " "
 
 
 def score(value: float | None, error: float | None) -> str:
-    """Return a score with as many digits as its standard error has; "" where it is unknown.
+    """Return a score with as many digits as its standard error has; "" where it is unknown. An
+    error that is no number is left out.
 
     >>> score(0.98151, 0.00623), score(2459.1, 159.9), score(0.98, None), score(None, None)
     ('0.9815 ± 0.0062', '2459 ± 160', '0.9800', '')
     """
-    if value is None or not error:
+    if value is None or not error or not math.isfinite(error):
         return "" if value is None else f"{value:#.4g}".rstrip(".")
     digits = max(1 - math.floor(math.log10(error)), 0)
     return f"{value:.{digits}f} ± {error:.{digits}f}"
