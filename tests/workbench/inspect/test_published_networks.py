@@ -2,22 +2,21 @@
 its weights lie on this machine.
 """
 
-import importlib.util
 import json
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
 from pipeline.config import Config, Data
 from pipeline.models import presets
 from pipeline.train import training
+from tests.pipeline.models.test_published import hub
 from tests.small_competition import write_competition
 from workbench.inspect import published_networks, recipes
 from workbench.inspect.recipes import CPU, TPU, Plan, Speed, Task
 
-STANDIN = Path(__file__).resolve().parents[2] / "standin"
+__all__ = ["hub"]
 LARGE, BASE, SMALL = (published_networks.DINOV3.format(name) for name in ("large", "base", "small"))
 GIVEN = {
     "name": "leaves", "competition": "leaves", "num_classes": 4, "target": "classes", "metric": "",
@@ -34,16 +33,6 @@ def photographs(rows: int, side: int = 500) -> Task:
 
 def arrays(rows: int, side: int) -> Task:
     return Task(GIVEN, Data(height=side, width=side, channels=3), rows, rows // 4)
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """KerasHub, or what stands in for it."""
-    if importlib.util.find_spec("keras_hub") is None:
-        monkeypatch.syspath_prepend(str(STANDIN))
-    yield
-    if str(STANDIN) in str(getattr(sys.modules.get("keras_hub"), "__file__", "")):
-        del sys.modules["keras_hub"]
 
 
 @pytest.fixture
