@@ -120,7 +120,7 @@ class Stamps:
 
     name, config = "stamps", CONFIG.replace("$side", str(SIDE))
     title = f"EfficientNet-Lite0 at {SIDE} pixels on stamps of Tux Paint"
-    epochs, alone = 20, 2  # of a training; of the head alone, in a fine-tuning
+    epochs, alone = 4, 1  # of a training; of the head alone, in a fine-tuning
     fine, scratch = "layer_decay=0.9", "layer_decay=1.0"  # rates
     simple = "random forest on thumbnails of 12x12"
 
