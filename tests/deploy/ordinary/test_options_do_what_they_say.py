@@ -99,13 +99,13 @@ def test_a_push_asks_for_credentials_and_for_yes_before_all_else(prompt, tmp_pat
 
     for words in pushes:
         code, shown, said = prompt(*words.split())
-        assert (code, shown) == (3, ""), words
         assert said.startswith("No Kaggle credentials were found"), words
+        assert (code, shown) == (3, ""), words
     local = host()
     for words in pushes:
         code, shown, said = prompt(*words.split())
-        assert (code, shown) == (2, ""), words
         assert said.startswith("There is no terminal to ask") and "Add --yes." in said, words
+        assert (code, shown) == (2, ""), words
     assert local.journal == []
 
 
