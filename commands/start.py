@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 EMBEDDED = "digits"
 STARTED = ROOT / "runs" / "started.json"  # the config of each folder that was described
 PLAN, PLAN_SECONDS = "plan.json", 60.0  # beside what was rehearsed; a large network compiles longer
+# One file stands for all: they have one host.
+WEIGHTS = (
+    "https://storage.googleapis.com/tensorflow/keras-applications/"
+    "efficientnet_v2/efficientnetv2-b0_notop.h5"
+)
+REACHED_WITHIN = 10.0  # seconds
 AGAIN = "The same command goes on from there"
 
 
@@ -195,10 +201,25 @@ def _rehearse(config: str, folder: str) -> Result:
     if found is None:
         before = ""
         published = "imagenet" in rules.as_tuple(configs.load(config).pretrained)
-        found = rehearsal.rehearse(config, folder, internet=published)
+        internet = published and can_fetch_weights()
+        found = rehearsal.rehearse(config, folder, internet=internet)
     about = found["about"] or f"score {found['score']} on the hidden test set"
     _step(4, "rehearse", f"{before}{about}")
     return found
+
+
+def can_fetch_weights(address: str = WEIGHTS) -> bool:
+    """Return whether this machine can download the weights of Keras' applications; say if not."""
+    import requests
+
+    try:
+        answer = requests.head(address, timeout=REACHED_WITHIN)
+        why = "" if answer.ok else f"{answer.status_code} {answer.reason}"
+    except requests.RequestException as error:
+        why = type(error).__name__
+    if why:
+        show(f"{address} cannot be fetched here: {why}")
+    return not why
 
 
 def _plan(config: str, runs: Path) -> Result | None:

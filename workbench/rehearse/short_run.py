@@ -158,7 +158,8 @@ def _weights(config: Config, *, internet: bool) -> tuple[dict[str, Any], tuple[s
     if config.model_options.get("batchnorm", "auto") == "auto":
         changes["model_options.batchnorm"] = "frozen"  # as with the published ones
     return changes, (
-        f"{config.model} starts with random weights: to fetch the published ones, pass --internet",
+        f"{config.model} starts with random weights; invoke dry-run --internet fetches the"
+        " published ones",
     )
 
 
