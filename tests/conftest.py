@@ -55,7 +55,6 @@ if "PYTEST_XDIST_WORKER" not in os.environ:  # a worker has it from the process 
 if "--live" in sys.argv:
     os.environ["RELAY_LIVE"] = "1"  # a worker has it from the process that started it
 LIVE = os.environ.get("RELAY_LIVE") == "1"
-CURRENT = "PYTEST_CURRENT_TEST"  # pytest sets it in each step of a test
 PROXIES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 if not LIVE:
     for name in list(os.environ):
@@ -171,16 +170,7 @@ def pytest_unconfigure() -> None:
 
 
 @pytest.fixture(autouse=True)
-def same_environment() -> Iterator[None]:
-    """Fail a test that leaves other variables behind: they would log in the next one."""
-    before = {**os.environ, CURRENT: ""}
-    yield
-    changed = before.items() ^ {**os.environ, CURRENT: ""}.items()
-    assert not changed, f"variables that were left changed: {sorted({name for name, _ in changed})}"
-
-
-@pytest.fixture(autouse=True)
-def nothing_known(same_environment: None, monkeypatch: pytest.MonkeyPatch) -> None:
+def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget after each test with what it signed in: the same letters may mean something else in
     the next.
     """
