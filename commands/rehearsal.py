@@ -173,14 +173,14 @@ def _error(result: "chain.Result", hosted: Hosted, runs: Path) -> float | None:
     """Return the standard error of a rehearsal's score over its hidden rows; None: not known."""
     if hosted.folder is not None:
         error = hosted.folder.test.scored.error if hosted.folder.test.scored else None
-        return error if error is not None and math.isfinite(error) else None
-    from localkaggle import competitions
+    else:
+        from localkaggle import competitions
 
-    rerun = runs / "kaggle" / "sessions" / f"rerun-{result.submission.ref}" / "working"
-    scored = result.inferred if result.submission.uploaded else rerun
-    (slug,) = hosted.options["competitions"]
-    error = competitions.EMBEDDED[slug]().standard_error(scored / "submission.csv")
-    return error if math.isfinite(error) else None
+        rerun = runs / "kaggle" / "sessions" / f"rerun-{result.submission.ref}" / "working"
+        scored = result.inferred if result.submission.uploaded else rerun
+        (slug,) = hosted.options["competitions"]
+        error = competitions.EMBEDDED[slug]().standard_error(scored / "submission.csv")
+    return error if error is not None and math.isfinite(error) else None
 
 
 def recorded(config: str, folder: str = "") -> Result | None:

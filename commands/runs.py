@@ -80,9 +80,7 @@ def _in_runs() -> "list[Row]":
         except ConfigError as error:
             show(f"Warning: left out: {str(error).splitlines()[0]}")
             continue
-        if kind := known.pop("accelerator", ""):
-            # "TPU v3" would be a generation of TPUs.
-            known["place"] = f"{kind} #{known['run'].rpartition('/')[2]}"
+        if known.pop("accelerator", ""):
             known["quota_hours"] = row["minutes"] / 60
         rows.append({**row, **known})
     return rows

@@ -58,7 +58,8 @@ def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, 
         return {"run": note.run, "place": place, **given}
     kind = runs.accelerator(handle, output.of_bundle(folder, "machine_shape"))
     given = {"public": scored.score, "private": scored.private} if scored else {}
-    return {"run": note.run, "place": f"{kind} v{version}", "accelerator": kind, **given}
+    # "TPU v3" would be a generation of TPUs.
+    return {"run": note.run, "place": f"{kind} #{version}", "accelerator": kind, **given}
 
 
 def _scored(home: Path) -> Iterator[tuple[Request, str]]:

@@ -6,6 +6,7 @@ counts devices once).
 """
 
 import gc
+import importlib.util
 import os
 import secrets
 import shutil
@@ -22,6 +23,7 @@ from hypothesis import HealthCheck, settings
 pytest_plugins = ["tests.small_competition"]
 ROOT = Path(__file__).resolve().parents[1]
 GUARD = Path(__file__).resolve().parent / "guard"
+STANDIN = Path(__file__).resolve().parent / "standin"
 HOME = Path(tempfile.mkdtemp(prefix="relay-tests-"))
 VIOLATIONS = HOME / "network-violations.txt"
 # The port 9 of this machine answers nobody: what escapes to a real address through a proxy fails at
@@ -169,8 +171,34 @@ def pytest_unconfigure() -> None:
     shutil.rmtree(HOME, ignore_errors=True)
 
 
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Let a test import KerasHub, or what stands in for it."""
+    if importlib.util.find_spec("keras_hub") is None:
+        monkeypatch.syspath_prepend(str(STANDIN))
+    yield
+    if str(STANDIN) in str(getattr(sys.modules.get("keras_hub"), "__file__", "")):
+        del sys.modules["keras_hub"]
+
+
 @pytest.fixture(autouse=True)
-def nothing_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def no_login_left() -> Iterator[None]:
+    """Fail a test that leaves other credentials, or another home: they log in the next one."""
+    before = _login()
+    yield
+    assert _login() == before, "a test left other variables of Kaggle, or another HOME"
+
+
+def _login() -> dict[str, str]:
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith("KAGGLE") or name == "HOME"
+    }
+
+
+@pytest.fixture(autouse=True)
+def nothing_known(no_login_left: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Forget after each test with what it signed in: the same letters may mean something else in
     the next.
     """

@@ -123,7 +123,7 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
     )
 
 
-def precision(wanted: str, here: Devices, *, table: bool = False) -> str:
+def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
     """Return the Keras dtype policy for training.
 
     "auto" is bfloat16 where the hardware computes it: a TPU does, and an NVIDIA GPU from compute
@@ -133,11 +133,11 @@ def precision(wanted: str, here: Devices, *, table: bool = False) -> str:
     too few for the columns of a table.
 
     Args:
-        table: the inputs are the numbers of a table.
+        exact: as `Config.exact`.
     """
     if wanted != "auto":
         return wanted
-    if table or here.platform == "cpu":
+    if exact or here.platform == "cpu":
         return "float32"
     if here.platform == "gpu":
         import jax

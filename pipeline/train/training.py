@@ -161,7 +161,7 @@ class Training:
     def __init__(self, config: Config, folder: Path, output: Path, show: Show) -> None:
         self.config, self.folder, self.output, self.show = config, folder, output, show
         self.here = devices.found()
-        self.precision = devices.precision(config.precision, self.here, table=config.exact)
+        self.precision = devices.precision(config.precision, self.here, exact=config.exact)
         self.places = [output / f"fold-{n + 1}" for n in range(config.folds or 0)] or [output]
         self.seconds = defaultdict[str, float](float)
 
@@ -176,10 +176,10 @@ class Training:
         self.metric = metrics.of(config)
         self.networks = published.networks(config)
         published.require(config)  # fails now if it cannot be fetched, and not after hours
-        if not config.fit:
-            custom_check.check_optimizer_of(config)
         if config.fit:
             frozen_features.parts(architectures.build(config, networks=self.networks), config)
+        else:
+            custom_check.check_optimizer_of(config)
         self.first = warm_start.find(config, self.places, fresh=fresh)
         if custom_code.functions(config):
             check(config, self.show)

@@ -231,7 +231,7 @@ def told(plain: Outlook, work: Work, found: Compiled | None, why: str = "") -> O
 def _here(work: Work, show: Callable[[str], None]) -> Outlook:
     """Return the outlook of this machine's CPU: memory by XLA's plan, time by a probe."""
     config, count = work.config, devices.found().count
-    policy = devices.precision(config.precision, devices.found(), table=config.exact)
+    policy = devices.precision(config.precision, devices.found(), exact=config.exact)
     left = float(devices.memory_left())
     memory, computing = compiled_step.for_this_cpu(config, count, policy, work.on_devices)
     again = laws.decodes_each_epoch(config, work.images, left)

@@ -74,7 +74,7 @@ def of_step(config: Config, least_seconds: float = 1.0, files: Any = None) -> Pr
     from pipeline.train.loop import ALONE, CallQueue
 
     begun, here = time.monotonic(), devices.found()
-    policy = devices.precision(config.precision, here, table=config.exact)
+    policy = devices.precision(config.precision, here, exact=config.exact)
     if files is None:
         draw, high = np.random.default_rng(0), 2 if config.data.numbers else 256
         form = 2 * config.batch, *config.data.shape
@@ -120,7 +120,7 @@ def of_features(config: Config, least_seconds: float = 1.0) -> Probed:
 
     begun, policy, done = time.monotonic(), keras.config.dtype_policy(), 0
     keras.config.set_dtype_policy(
-        devices.precision(config.precision, devices.found(), table=config.exact)
+        devices.precision(config.precision, devices.found(), exact=config.exact)
     )
     try:
         forward = frozen_features.passing(

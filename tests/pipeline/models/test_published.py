@@ -3,7 +3,6 @@
 Where KerasHub is not installed, tests/standin takes its place.
 """
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -29,7 +28,6 @@ from tests.doors.given import pipeline
 from tests.small_competition import write_competition
 
 pytestmark = pytest.mark.usefixtures("hub")
-STANDIN = Path(__file__).resolve().parents[2] / "standin"
 DINOV3 = "keras/dinov3/keras/dinov3_vit_small_lvd1689m/1"
 PATCHES = {
     "patch_size": 8, "num_layers": 1, "num_heads": 2, "hidden_dim": 16, "image_shape": [32, 32, 3],
@@ -55,16 +53,6 @@ SIZES = {
         "intermediate_dim": 16, "max_sequence_length": 8,
     },
 }  # fmt: skip
-
-
-@pytest.fixture
-def hub(monkeypatch):
-    """KerasHub, or what stands in for it."""
-    if importlib.util.find_spec("keras_hub") is None:
-        monkeypatch.syspath_prepend(str(STANDIN))
-    yield
-    if str(STANDIN) in str(getattr(sys.modules.get("keras_hub"), "__file__", "")):
-        del sys.modules["keras_hub"]
 
 
 def preset(folder, kind="DINOV3Backbone", numbers=None):

@@ -15,11 +15,11 @@ from pipeline.errors import ConfigError
 from pipeline.infer import inference
 from pipeline.models import trees
 from pipeline.train import boosting, training
-from tests.pipeline.models.test_published import asked, hub, preset
+from tests.pipeline.models.test_published import asked, preset
 from tests.shipped import shipped
 from tests.small_competition import write_competition
 
-__all__ = ["asked", "hub"]
+__all__ = ["asked"]
 LIMITS = {"max_leaf_nodes": trees.LEAVES, "max_depth": trees.DEPTH, "random_state": 0}
 
 

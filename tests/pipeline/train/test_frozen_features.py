@@ -13,10 +13,10 @@ from pipeline.errors import CheckpointError, ConfigError
 from pipeline.infer import inference
 from pipeline.models import architectures, presets
 from pipeline.train import frozen_features, training
-from tests.pipeline.models.test_published import asked, custom, hub, preset
+from tests.pipeline.models.test_published import asked, custom, preset
 from tests.small_competition import write_competition
 
-__all__ = ["asked", "hub"]
+__all__ = ["asked"]
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ import pytest
 from pipeline.config import Data
 from pipeline.models import architectures, weight_names
 from pipeline.train import layer_rates
-from tests.pipeline.models.test_published import PATCHES, SIZES, asked, custom, hub, preset
+from tests.pipeline.models.test_published import PATCHES, SIZES, asked, custom, preset
 
-__all__ = ["asked", "hub"]
+__all__ = ["asked"]
 DECAY = 0.5
 
 

@@ -22,7 +22,7 @@ from pipeline.train import checkpoint, custom_check, learning_rate, phases, trai
 from pipeline.train.phases import Phase
 from pipeline.train.step import Batch, TrainStep
 from tests.pipeline.handmade import with_data
-from tests.pipeline.models.test_published import SIZES, hub, preset  # noqa: F401 - a fixture
+from tests.pipeline.models.test_published import SIZES, preset
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
 
 SMALL, WHOLE = Phase(frozen=False, size=0), Phase(frozen=False, size=1)

@@ -11,12 +11,10 @@ import pytest
 from pipeline.config import Config, Data
 from pipeline.models import presets
 from pipeline.train import training
-from tests.pipeline.models.test_published import hub
 from tests.small_competition import write_competition
 from workbench.inspect import published_networks, recipes
 from workbench.inspect.recipes import CPU, TPU, Plan, Speed, Task
 
-__all__ = ["hub"]
 LARGE, BASE, SMALL = (published_networks.DINOV3.format(name) for name in ("large", "base", "small"))
 GIVEN = {
     "name": "leaves", "competition": "leaves", "num_classes": 4, "target": "classes", "metric": "",

@@ -11,7 +11,7 @@ from hypothesis import strategies as some
 from pipeline.config import Config, rehearsal
 from pipeline.errors import PipelineError
 from pipeline.train import learning_rate, session
-from tests.pipeline.models.test_published import SIZES, hub, preset  # noqa: F401 - a fixture
+from tests.pipeline.models.test_published import SIZES, preset
 from tests.shipped import shipped
 from workbench.plan import probe
 from workbench.rehearse import short_run
