@@ -4,8 +4,8 @@
     python -m benchmarks plan gpu     # those named
 
 Each subject runs in a process of its own and replaces its own section as a whole, so a figure
-cannot be edited or measured alone (`python -m benchmarks.folders NAME` keeps other rows, and says
-so). Run it on a machine that does nothing else.
+cannot be edited or measured alone (`benchmarks.folders NAME` and `benchmarks.finetuning --only
+NAME` keep other rows, and say so). Run it on a machine that does nothing else.
 """
 
 import argparse

@@ -15,7 +15,6 @@ is written anew. The runs stay in runs/.
 
 import argparse
 import json
-import re
 import subprocess
 import sys
 import tempfile
@@ -197,9 +196,7 @@ SCORES: dict[str, Callable[[Any, Any], float]] = {
 
 def written() -> dict[str, Sequence[str]]:
     """Return the rows that the page has, by folder."""
-    page = measure.PAGE.read_text() if measure.PAGE.exists() else ""
-    lines = page.partition("<!-- folders -->")[2].partition("<!-- ")[0].splitlines()
-    rows = [re.split(r" ?\| ?", line)[1:-1] for line in lines if line.startswith("| ")]
+    rows = measure.rows_before("folders", "inspect").values()
     return {name: row for row in rows if (name := row[0].partition(":")[0]) in FOLDERS}
 
 

@@ -2,6 +2,7 @@
 
 import sys
 import time
+from pathlib import Path
 
 import keras
 import numpy as np
@@ -9,7 +10,7 @@ import pandas as pd
 import pytest
 
 from benchmarks import finetuning, folders, measure, weights
-from benchmarks.measure import Table
+from benchmarks.measure import Rows, Table
 from benchmarks.stamps import Stamps
 from benchmarks.texts import Texts
 from pipeline import config as configs
@@ -139,6 +140,35 @@ def test_each_variant_of_a_fine_tuning_is_a_config(kind, tmp_path):
     assert tuned.frozen_epochs == kind.alone and scratch.frozen_epochs == 0
     assert tuned.epochs == scratch.epochs == kind.epochs and tuned.num_classes == 2
     assert tuned.optimizer.layer_decay < 1 and scratch.optimizer.layer_decay == 1
+
+
+def test_rows_of_a_fine_tuning_that_are_not_measured_again_stay(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(measure, "PAGE", tmp_path / "benchmarks.md")
+    subject = object.__new__(Texts)
+    monkeypatch.setattr(Texts, "competition", lambda self, seed: words(tmp_path / str(seed)))
+    names = [*finetuning.VARIANTS, finetuning.PROPOSED, *Texts.simple]
+    tables = [
+        Rows(title, ("variant", "accuracy", "seeds", "minutes"), [[name, *row] for name in names])
+        for title, row in (("Another network", "123"), (Texts.title, "456"))
+    ]
+    measure.write("finetuning", "Fine-tuning", tables, time.perf_counter())
+
+    table = finetuning.measured(subject, "TF-IDF")
+
+    assert [row[0] for row in table.rows] == names
+    assert all(row[1:] == ["4", "5", "6"] for row in table.rows[:-1])
+    assert table.rows[-1][1:3] == ["1.000", "1.000 1.000 1.000"]
+    assert table.note.endswith(f"From an earlier run: {'; '.join(names[:-1])}.")
+
+
+def words(folder: Path) -> tuple[Path, pd.Series]:
+    """Write a folder in which one word tells the label; return it and the labels to predict."""
+    folder.mkdir()
+    truth = pd.Series(["a", "b"] * 4, [f"p{number}" for number in range(8)], name="label")
+    rows = pd.DataFrame({"summary": truth.map({"a": "font", "b": "game"}), "label": truth})
+    for part in ("train", "test"):
+        rows.to_csv(folder / f"{part}.csv", index_label="id")
+    return folder, truth
 
 
 def test_a_text_is_split_as_bert_splits_it(tmp_path):
