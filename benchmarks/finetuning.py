@@ -101,8 +101,8 @@ def measured(subject: Subject, only: str) -> Rows:
         f"{rows_to_train:,} rows in {truth.nunique()} classes to train, {len(truth):,} hidden;"
         " others by each seed. Minutes of this CPU, start, compilation and inference counted."
     )
-    if kept := [name for name in names if name not in found]:
-        note += f" From an earlier run: {'; '.join(kept)}."
+    if len(found) < len(names):
+        note += f" From an earlier run: all rows{' but ' if found else ''}{'; '.join(found)}."
     columns = "variant", "hidden accuracy", "three seeds", "minutes"
     return Rows(title, columns, [rows[name] for name in names], note)
 

@@ -158,7 +158,7 @@ def test_rows_of_a_fine_tuning_that_are_not_measured_again_stay(tmp_path, monkey
     assert [row[0] for row in table.rows] == names
     assert all(row[1:] == ["4", "5", "6"] for row in table.rows[:-1])
     assert table.rows[-1][1:3] == ["1.000", "1.000 1.000 1.000"]
-    assert table.note.endswith(f"From an earlier run: {'; '.join(names[:-1])}.")
+    assert table.note.endswith(f"From an earlier run: all rows but {names[-1]}.")
 
 
 def words(folder: Path) -> tuple[Path, pd.Series]:
