@@ -287,8 +287,9 @@ def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
 
 
 def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show) -> Path:
-    """Return a folder in which these paths are unpacked: the given one, which stays as it is, if no
-    archive holds one of them; else a new one, with links to all that is no such archive.
+    """Return a folder in which these paths are unpacked: the folder itself if no archive holds one
+    of them, otherwise a new folder with links to everything in it. The archives are linked too,
+    since a custom reader may open them itself.
 
     Args:
         names: as in `holding`.
@@ -300,9 +301,10 @@ def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show)
     """
     if not holding(folder, names):
         return folder
-    done = []
+    done, tried = [], set[Path]()
     _link(folder, place)
-    while held := holding(place, names):
+    while held := [path for path in holding(place, names) if path not in tried]:
+        tried.update(held)
         for path in held:
             for parent in reversed(path.relative_to(place).parents):
                 if (place / parent).is_symlink():
@@ -311,7 +313,8 @@ def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show)
             # One before it may have held the same.
             if _holds(place, path, None) and _unpacked(path, show):
                 done.append(path.relative_to(place).as_posix())
-            path.unlink()
+                if not path.is_symlink():  # it came out of another archive
+                    path.unlink()
     show(f"Unpacked {', '.join(done) or 'nothing'} into {place}")
     return place
 

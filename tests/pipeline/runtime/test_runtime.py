@@ -127,6 +127,7 @@ def test_what_only_an_archive_holds_is_unpacked_beside_the_mount(tmp_path, capsy
         *unpacked, "read.me", "more/other.txt"
     }  # fmt: skip
     assert sorted(folder.rglob("*")) == before and found.name == "leaves"
+    assert zipfile.is_zipfile(found / "train.zip")  # for a reader that opens it itself
     said = capsys.readouterr().out.splitlines()
     assert [line.startswith("Unpacked ") and f"{SAMPLE}.zip" in line for line in said] == [True]
 
