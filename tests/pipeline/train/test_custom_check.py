@@ -25,7 +25,7 @@ ORDERS = ROOT / "pipeline/configs/orders.py"
 (EXAMPLE, *_) = re.findall(
     r"```python\n(.*?)```", (ROOT / "docs/custom-code.md").read_text(), re.DOTALL
 )
-REST = "    # and the rest, as in pipeline/configs/digits.py\n"
+REST = "    # the rest as in pipeline/configs/digits.py\n"
 FIELDS = ("competition", "num_classes", "data", "optimizer", "batch", "epochs")
 DIGITS = DIGITS_FILE.read_text().splitlines()
 WHOLE = EXAMPLE.replace(REST, "\n".join(x for x in DIGITS if x.strip().startswith(FIELDS)) + "\n")
