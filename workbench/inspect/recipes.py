@@ -552,7 +552,7 @@ def _weights(published: Published, config: Config) -> str:
     text += (
         "train-tpu downloads them where its internet is on (assumed, not yet tried on Kaggle). "
         'Without internet mount the file as a dataset, or set "none", which is far weaker '
-        "(CONTRIBUTING.md). infer-gpu downloads nothing"
+        "(docs/published-networks.md). infer-gpu downloads nothing"
     )
     hub = any(one.is_transformer for one in published_networks.buildable())
     if not hub and min(config.data.shape[:2]) >= PICTURES:
