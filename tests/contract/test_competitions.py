@@ -8,7 +8,7 @@ from deploy.errors import Refused
 from tests.contract.conftest import scored, spends
 
 SAMPLE = "sample_submission.csv"
-SUBMITTED = pytest.mark.fact("A submission is counted at once, listed first with what was said of")
+SUBMITTED = pytest.mark.fact("A submission counts at once, is listed first with its description")
 
 # Where a machine has no namespaces, inputs are links.
 COPIES = f"""
@@ -28,7 +28,7 @@ def ran(site) -> str:
     return handle
 
 
-@pytest.mark.fact("`GetCompetition` tells `isKernelsSubmissionsOnly`, `userHasEntered`")
+@pytest.mark.fact("`GetCompetition` returns `isKernelsSubmissionsOnly`, `userHasEntered`")
 @pytest.mark.parametrize("files", [True, False])
 def test_a_competition_says_what_it_takes_and_until_when(site, files):
     about = site.kaggle.competition(site.competition(files=files))
@@ -37,7 +37,7 @@ def test_a_competition_says_what_it_takes_and_until_when(site, files):
     assert about.daily > 0 and isinstance(about.ends, datetime)
 
 
-@pytest.mark.fact("Who has not accepted the rules gets 403")
+@pytest.mark.fact("Before the rules are accepted, Kaggle answers 403")
 def test_who_takes_part_gets_its_files(site, tmp_path):
     slug = site.competition(files=True)
 
@@ -45,7 +45,7 @@ def test_who_takes_part_gets_its_files(site, tmp_path):
     assert (tmp_path / SAMPLE).read_text().startswith("ImageId,Label\n")
 
 
-@pytest.mark.fact("Kaggle answers 403 for what does not exist, too")
+@pytest.mark.fact("Kaggle also answers 403 if something does not exist")
 def test_a_competition_that_does_not_exist_is_refused(site):
     with pytest.raises(Refused):
         site.kaggle.competition("relay-contract-missing")
@@ -93,7 +93,7 @@ def test_a_notebook_is_scored_on_what_its_rerun_writes(site, ran):
     assert site.kaggle.kernel_log(ran, 1) == log
 
 
-@pytest.mark.fact("A competition for files refuses a notebook.")
+@pytest.mark.fact("A competition that takes files refuses a notebook.")
 def test_a_competition_for_files_takes_no_notebook(site, ran):
     spends("submission")
 

@@ -7,7 +7,7 @@ from deploy import calls
 from deploy.errors import Refused
 
 pytestmark = pytest.mark.fact(
-    "A dataset is current once it is READY, with the files that were sent for that version"
+    "A dataset version is current once it is READY, with exactly the files that were sent"
 )
 
 
@@ -44,14 +44,14 @@ def test_an_own_dataset_is_listed(site, data):
     assert data in [one.handle for one in site.kaggle.own_datasets()]
 
 
-@pytest.mark.fact("Kaggle answers 403 for what does not exist, too")
+@pytest.mark.fact("Kaggle also answers 403 if something does not exist")
 def test_what_does_not_exist_is_absent(site, data):
     assert site.kaggle.dataset(site.name("missing")) is None
     with pytest.raises(Refused):
         site.kaggle.dataset_files(data, 9)
 
 
-@pytest.mark.fact("The title of a dataset has 6 to 50 letters, and an address is given once")
+@pytest.mark.fact("A dataset's title has 6 to 50 characters, and its address is unique")
 @pytest.mark.parametrize(("is_new", "title"), [(False, "Another title"), (True, "short")])
 def test_a_dataset_that_cannot_be_made_is_refused_inside_a_success(
     site, data, is_new, title, tmp_path
@@ -75,7 +75,9 @@ def test_a_deleted_dataset_is_gone(site, tmp_path):
     assert handle not in [one.handle for one in site.kaggle.own_datasets()]
 
 
-@pytest.mark.fact("The storage answers 308 to a part of an upload, says by Range how much it has")
+@pytest.mark.fact(
+    "The storage answers 308 to a part of an upload, reports by Range how much it has"
+)
 def test_an_upload_goes_on_where_it_was_cut(site):
     size = 2 * 256 * 1024  # the storage keeps whole pieces of 256 KiB
     content = bytes(size)

@@ -10,8 +10,8 @@ from deploy.calls import SAVE
 from deploy.errors import CredentialError, Denied, NotFound, Refused
 from tests.contract.conftest import Site, spends, told
 
-ABSENT = pytest.mark.fact("Kaggle answers 403 for what does not exist, too")
-RUNS = pytest.mark.fact("A run says COMPLETE, or ERROR with the reason; its log is JSON")
+ABSENT = pytest.mark.fact("Kaggle also answers 403 if something does not exist")
+RUNS = pytest.mark.fact("A run ends as COMPLETE, or as ERROR with the reason; its log is JSON")
 # Tells what it finds, and leaves files.
 TELLS = """
 import glob, json, os, pathlib
@@ -76,7 +76,7 @@ def saved(site) -> str:
     return handle
 
 
-@pytest.mark.fact("The versions of a notebook are counted from 1; one that is only saved")
+@pytest.mark.fact("A notebook's versions are numbered from 1; one that is only saved")
 def test_a_version_that_is_only_saved_says_so(site, saved):
     assert [site.kaggle.kernel_status(saved, number).name for number in (1, 2)] == [
         "NEW_SCRIPT",
@@ -84,7 +84,7 @@ def test_a_version_that_is_only_saved_says_so(site, saved):
     ]
 
 
-@pytest.mark.fact("A version keeps its source and its settings; without a number the newest is")
+@pytest.mark.fact("A version keeps its source and its settings; without a number, the newest is")
 def test_a_version_keeps_its_source_and_settings(site, saved):
     newest, first = site.kaggle.get_kernel(saved), site.kaggle.get_kernel(saved, 1)
 
@@ -94,16 +94,14 @@ def test_a_version_keeps_its_source_and_settings(site, saved):
     assert (newest.asks["is_private"], newest.asks["enable_internet"]) == (True, False)
 
 
-@pytest.mark.fact("One's own notebooks are listed with their newest version, the one that ran last")
+@pytest.mark.fact("Your own notebooks are listed with their newest version")
 def test_own_notebooks_are_listed(site, saved, run):
     listed = [(one.handle, one.version) for one in site.kaggle.own_kernels()]
 
     assert {(saved, 2), (run.handle, 1)} <= {*listed}
 
 
-@pytest.mark.fact(
-    "A new notebook's address is its title in small letters, with - between the words"
-)
+@pytest.mark.fact("A new notebook's address is its title in lowercase, with - between the words")
 def test_the_title_of_a_new_notebook_gives_its_address(site):
     asked = site.name("asked")
     titled = asked.replace("asked", "titled")
@@ -124,7 +122,7 @@ def test_what_does_not_exist_is_absent(site, saved):
     assert site.kaggle.get_kernel(site.name("missing")) is None
 
 
-@pytest.mark.fact("refused sources are only printed, model sources not even that")
+@pytest.mark.fact("refused sources are only printed, and refused models not even that")
 def test_sources_that_do_not_exist_are_named_and_the_push_goes_on(site):
     missing = site.name("missing")
     asked = {
@@ -168,7 +166,7 @@ def test_a_deleted_notebook_is_gone_and_its_address_is_free(site):
     assert site.push(handle, "1", execution=SAVE).version == 1
 
 
-@pytest.mark.fact("A wrong key is answered by 401.")
+@pytest.mark.fact("A wrong key gives 401.")
 def test_a_wrong_key_opens_nothing(site, monkeypatch):
     for name in ("KAGGLE_API_TOKEN", "KAGGLE_API_V1_TOKEN"):
         monkeypatch.delenv(name, raising=False)
@@ -190,7 +188,7 @@ def test_the_quota_says_what_is_left_and_when_it_returns(site):
 
 @RUNS
 @pytest.mark.fact(
-    "A notebook is run by papermill in place, kernel `python3`, cwd `/kaggle/working`"
+    "papermill runs a notebook in place, with kernel `python3` and cwd `/kaggle/working`"
 )
 @pytest.mark.fact(
     "Inputs are mounted at `/kaggle/input/{competitions/<slug>, datasets/<owner>/<slug>"
@@ -205,7 +203,7 @@ def test_a_notebook_runs_in_its_output_and_finds_its_sources(run):
 
 
 @RUNS
-@pytest.mark.fact("A stream of a log is cut by the load balancer")
+@pytest.mark.fact("The load balancer cuts a log stream")
 def test_a_log_can_be_followed_to_its_end(site, run):
     followed = "".join(text for _, text in site.kaggle.follow_log(run.handle, 1))
 
@@ -219,15 +217,15 @@ def test_a_run_that_throws_says_why_and_leaves_what_it_had_written(site, failed)
     assert "never" not in failed.lines and "kept.txt" in failed.files
 
 
-@pytest.mark.fact("Folders in the output stay folders.")
-@pytest.mark.fact("Whether an output lists hidden and empty files, and serves each file unchanged")
+@pytest.mark.fact("Folders in an output are kept.")
+@pytest.mark.fact("It is unknown whether an output lists hidden and empty files")
 def test_an_output_is_served_unchanged(site, run, tmp_path):
     site.kaggle.download(run.files["deep/two.bin"], tmp_path / "two.bin")
 
     assert (tmp_path / "two.bin").read_bytes() == bytes(range(256))
 
 
-@pytest.mark.fact("Its signed address sends the rest of a file (Range, 206), answers HEAD by 404")
+@pytest.mark.fact("Its signed URL serves the rest of a file (Range, 206), answers HEAD with 404")
 def test_a_signed_address_sends_the_rest_of_a_file(run):
     url = run.files["deep/two.bin"]
 
