@@ -1,6 +1,7 @@
-"""The calls that are made of Kaggle, and what it answers.
+"""Kaggle's API: the calls that we make, and the answers as dataclasses.
 
-Kaggle omits what is 0, false, "" or empty: a field without a default is one that cannot be that.
+Kaggle omits values that are 0, false, "" or empty, so only a field that cannot be any of them has
+no default.
 """
 
 import importlib
@@ -18,12 +19,12 @@ from deploy.transfer import Place
 
 T = TypeVar("T")
 
-# Fields of kernel-metadata.json that GetKernel returns.
+# The fields of kernel-metadata.json that GetKernel returns.
 ASKED = ("enable_internet", "is_private", "machine_shape")
 SOURCES = ("dataset_sources", "competition_sources", "kernel_sources", "model_sources")
-# What may stand before owner/slug or a competition's slug, where Kaggle shows addresses.
+# A prefix that Kaggle may put before owner/slug, or before a competition's slug.
 ADDRESS = re.compile(r"^(?:(?:datasets|code|models)/(?=[^/]+/)|(?:competitions|c)/)")
-RUN, SAVE = "SAVE_AND_RUN_ALL", "QUICK_SAVE"  # what becomes of a push, in Kaggle's words
+RUN, SAVE = "SAVE_AND_RUN_ALL", "QUICK_SAVE"  # what a push does, in Kaggle's words
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Saved:
     """Kaggle's answer to a push.
 
     Attributes:
-        version: of the kernel; 0 if Kaggle gave none.
-        url: of its page.
-        error: Kaggle's words; "": none.
+        version: the kernel's new version; 0 if Kaggle gave none.
+        url: the kernel's page.
+        error: in Kaggle's words; "" without an error.
     """
 
     version: int = called("versionNumber", 0)
@@ -48,7 +49,7 @@ class Saved:
 
     @property
     def handle(self) -> str:
-        """owner/slug of the kernel, as Kaggle says; "": it does not.
+        """The kernel's owner/slug in Kaggle's answer; "" if it has none.
 
         >>> Saved(ref="https://www.kaggle.com/code/ann/digits-train-tpu").handle
         'ann/digits-train-tpu'
@@ -59,13 +60,13 @@ class Saved:
 
     @property
     def invalid(self) -> Mapping[str, tuple[str, ...]]:
-        """The sources that Kaggle did not accept, by kind. The run starts without them."""
+        """The sources that Kaggle rejected, by kind. The run starts without them."""
         return {kind: getattr(self, f"invalid_{kind}") for kind in ("tags", *SOURCES)}
 
 
 @dataclass(frozen=True)
 class KernelStatus:
-    """The state of a kernel version in Kaggle's word, and Kaggle's message about a failure."""
+    """The status of a kernel version, and Kaggle's message about a failure."""
 
     name: Word = called("status", "QUEUED")
     failure: str = called("failureMessage", "")
@@ -73,23 +74,19 @@ class KernelStatus:
 
 @dataclass(frozen=True)
 class OwnKernel:
-    """A kernel of ours as their list has it: the number of its newest version, and its machine.
+    """One of our kernels in the list of them.
 
     Attributes:
-        version: 0: it has none yet, or the list does not say; there is no such version to ask for.
-        machine_shape: Kaggle's name of the machine; "": unknown.
+        version: the newest one; 0 if it has none yet, or the list does not say.
     """
 
     handle: str = called("ref", "")
     version: int = called("currentVersionNumber", 0)
-    machine_shape: str = ""
-    tpu: bool = called("enableTpu", False)
-    gpu: bool = called("enableGpu", False)
 
 
 @dataclass(frozen=True)
 class Source:
-    """A version of a kernel: its number, its text, and fields of kernel-metadata.json."""
+    """A version of a kernel: its number, its notebook, and fields of kernel-metadata.json."""
 
     version: int = called("metadata.currentVersionNumber")
     text: str = called("blob.source", "")
@@ -103,24 +100,23 @@ class Source:
 
     @property
     def asks(self) -> Mapping[str, Any]:
-        """Those fields by their names."""
+        """The fields of kernel-metadata.json by name."""
         sources = {
-            name: tuple(ADDRESS.sub("", source) for source in getattr(self, name))
+            name: tuple(spelled(ADDRESS.sub("", source)) for source in getattr(self, name))
             for name in SOURCES
         }
-        sources["model_sources"] = tuple(map(spelled, sources["model_sources"]))
         return {name: getattr(self, name) for name in ASKED} | sources
 
 
 @dataclass(frozen=True)
 class Quota:
-    """Accelerator time of this week, in seconds; None: unknown.
+    """Accelerator time of this week, in seconds; None where Kaggle does not say.
 
     Attributes:
-        gpu_allowed, tpu_allowed: that a week has.
-        gpu_used, tpu_used: of them.
-        gpu_reserved, tpu_reserved: of those left, that running sessions may still take.
-        gpu_paid, tpu_paid: whether the account pays for what it uses beyond the week's quota.
+        gpu_allowed, tpu_allowed: the week's quota.
+        gpu_used, tpu_used: what was used of it.
+        gpu_reserved, tpu_reserved: what running sessions may still use.
+        gpu_paid, tpu_paid: whether the account pays for time beyond the quota.
         renewed: when the next week begins, in UTC.
     """
 
@@ -136,7 +132,7 @@ class Quota:
 
     @property
     def gpu_seconds(self) -> float | None:
-        """Seconds left on GPUs: allowed and not used, as `kaggle quota` prints."""
+        """Seconds left on GPUs, as `kaggle quota` prints."""
         return None if self.gpu_allowed is None else max(0.0, self.gpu_allowed - self.gpu_used)
 
     @property
@@ -146,14 +142,14 @@ class Quota:
 
     @property
     def reserved(self) -> Mapping[str, float]:
-        """The seconds that are reserved, by "GPU" and "TPU"."""
+        """The reserved seconds by "GPU" and "TPU", without zeros."""
         reserved = {"GPU": self.gpu_reserved, "TPU": self.tpu_reserved}
         return {name: seconds for name, seconds in reserved.items() if seconds}
 
     @property
     def paid(self) -> tuple[str, ...]:
-        """The accelerators of which the account pays for more: "GPU" and "TPU"."""
-        return (*(("GPU",) if self.gpu_paid else ()), *(("TPU",) if self.tpu_paid else ()))
+        """The accelerators for which the account pays beyond the quota: "GPU" and "TPU"."""
+        return tuple(name for name in ("GPU", "TPU") if getattr(self, f"{name.lower()}_paid"))
 
 
 @dataclass(frozen=True)
@@ -167,14 +163,14 @@ class Dataset:
 
 @dataclass(frozen=True)
 class Done:
-    """The answer to a change of a dataset or a kernel, or how far a dataset is."""
+    """The answer to a change of a dataset or kernel, or the status of a dataset."""
 
     status: Word = called("status", "NOT_YET_PERSISTED")
 
 
 @dataclass(frozen=True)
 class Scored:
-    """One submission, by its number. Scores are Kaggle's texts, empty while unknown."""
+    """A submission by its number. The scores are Kaggle's texts, "" while unknown."""
 
     ref: int
     status: Word = called("status", "PENDING")
@@ -189,11 +185,11 @@ class Competition:
     """A competition, as Kaggle describes it to this account.
 
     Attributes:
-        id: Kaggle's number of it. An answer without one describes none.
+        id: Kaggle's number. An answer without one is no competition.
         entered: whether this account accepted the rules.
-        closed: whether it takes no submissions.
-        daily: submissions a day and team; 0: Kaggle does not say.
-        ends: until when it runs, in UTC; None: Kaggle does not say.
+        closed: whether submissions are disabled.
+        daily: submissions per day and team; 0 if Kaggle does not say.
+        ends: the deadline in UTC; None if Kaggle does not say.
     """
 
     id: int
@@ -205,17 +201,17 @@ class Competition:
 
     @property
     def takes_files(self) -> bool:
-        """Whether a submission is an uploaded file; otherwise it is a notebook."""
+        """Whether a submission is an uploaded file, and not a notebook."""
         return not self.is_kernels_submissions_only
 
 
 @dataclass(frozen=True)
 class Limits:
-    """Submissions made today and in total, and how many are allowed now; zeros if our team is not
-    known yet.
+    """The submissions made today and in total, and how many are allowed now; all 0 if Kaggle does
+    not know our team yet.
 
     Attributes:
-        by_total: whether that is what the competition still allows in all, and not today.
+        by_total: whether the total limits them, and not the day.
     """
 
     today: int = called("numToday", 0)
@@ -225,15 +221,15 @@ class Limits:
 
     @property
     def next(self) -> str:
-        """When there is another one, if none is allowed now."""
+        """When the next one is allowed, if none is allowed now."""
         if self.by_total:
-            return "The competition allows no more in all: no later day brings another."
-        return "There is another one after midnight UTC."
+            return "The competition limits the total, so no more will be allowed."
+        return "The next one is allowed after midnight UTC."
 
 
 @dataclass(frozen=True)
 class ListedFile:
-    """A file of a list. `url`: of a run's output, signed, at which it is for some minutes."""
+    """A file in a list. `url`: the signed address of a run's output, valid for some minutes."""
 
     name: str = ""
     file_name: str = ""
@@ -243,8 +239,8 @@ class ListedFile:
 
 @dataclass(frozen=True)
 class Page:
-    """A page of a list; `next_page_token` asks for the next one, "" is the end. That of a run's
-    output has its log, too, as Kaggle stores it.
+    """A page of a list. `next_page_token` asks for the next page; "" on the last one. A list of a
+    run's output also has the run's log, as Kaggle stores it.
     """
 
     files: tuple[ListedFile, ...] = ()
@@ -258,11 +254,11 @@ class Page:
 
 @dataclass(frozen=True)
 class Call(Generic[T]):
-    """A call of Kaggle.
+    """A call of Kaggle's API.
 
     Attributes:
         service, method: its name.
-        answer: the type of what comes; `requests.Response` for a file.
+        answer: the type of the answer; `requests.Response` for a file.
     """
 
     service: str
@@ -270,7 +266,7 @@ class Call(Generic[T]):
     answer: type[T]
 
     def request(self, values: Mapping[str, Any]) -> Any:
-        """Return kagglesdk's request, with the values that are not None."""
+        """Return kagglesdk's request with the values that are not None."""
         folder, _, name = self.service.partition(".")
         module = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
         # Imported late: a task that does not connect starts without the client.
@@ -280,18 +276,18 @@ class Call(Generic[T]):
         return kind.from_dict(given)
 
     def prepare_from(self, response: requests.Response) -> dict[str, Any]:
-        """Return the JSON of an answer; kagglesdk calls this of what is to be read.
+        """Return the JSON object of an answer. kagglesdk calls this method.
 
         Raises:
-            HTTPError: for an error inside a success, unless the answer has a field for it.
-            Malformed: if it is no object.
+            HTTPError: for an error in a 200, unless the answer has a field for it.
+            Malformed: if it is not an object.
         """
         value = response.json()
         if not isinstance(value, dict):
             raise Malformed(f"{type(value).__name__} in place of an object")
-        said = value.get("error") or value.get("errorMessage")
-        if isinstance(said, dict) or (said and self.answer is not Saved):
-            raise requests.HTTPError("an error inside a success", response=response)
+        error = value.get("error") or value.get("errorMessage")
+        if isinstance(error, dict) or (error and self.answer is not Saved):
+            raise requests.HTTPError("an error in a 200", response=response)
         return value
 
 

@@ -1,7 +1,7 @@
-"""The client: what Kaggle is asked about kernels, datasets and competitions.
+"""The client: one method per call of Kaggle's API.
 
-A call about a run names its version. Without it Kaggle answers for the latest, whoever made that.
-A missing or unknown answer never looks like success.
+A call about a run names its version; otherwise Kaggle would answer for the latest one, whoever made
+that. A missing or unknown answer never looks like a success.
 """
 
 import copy
@@ -23,7 +23,7 @@ from deploy.transfer import Download
 
 T = TypeVar("T")
 
-EMPTY_LOOKS = 3  # before a kernel counts as one without a version
+EMPTY_LOOKS = 3  # before a kernel counts as one without versions
 SETTINGS = ("language", "kernel_type", "enable_gpu", "enable_tpu", *ASKED)
 
 
@@ -40,8 +40,8 @@ class Kaggle(Connection):
         Args:
             metadata: as in kernel-metadata.json.
             text: the notebook.
-            timeout_seconds: after which Kaggle ends the session.
-            execution: RUN or SAVE; "" leaves it to Kaggle.
+            timeout_seconds: when Kaggle ends the session.
+            execution: RUN or SAVE.
         """
         sources = {name.replace("_", "_data_"): metadata.get(name) or None for name in SOURCES}
         values = {
@@ -49,19 +49,19 @@ class Kaggle(Connection):
             "new_title": metadata["title"],
             "text": text,
             "session_timeout_seconds": timeout_seconds,
-            "kernel_execution_type": execution or None,
+            "kernel_execution_type": execution,
             **{name: metadata[name] for name in SETTINGS},
             **sources,
         }
         return self._write(f"push {metadata['id']}", calls.SAVE_KERNEL, values)
 
     def kernel_status(self, handle: str, version: int) -> calls.KernelStatus:
-        """Return the state of a version.
+        """Return the status of a version.
 
         Raises:
-            NotFound: if there is no such version; also if Kaggle answers 403 of a kernel that would
-                be ours, and our list lacks it, or has it with fewer versions.
-            Unknown: if Kaggle answers 403, and the list has it or is not shown, either.
+            NotFound: if there is no such version. A 403 also means that if the kernel would be
+                ours, and the list of our kernels lacks it or has fewer versions.
+            Unknown: if Kaggle answers 403, and the list has that version or is not available.
         """
         what = f"ask for the status of {handle} version {version}"
         ask = partial(self._read, what, calls.KERNEL_STATUS, _kernel(handle, version))
@@ -71,8 +71,8 @@ class Kaggle(Connection):
         """Return the output of a version, from all pages, and its log.
 
         Returns:
-            {name: signed address}, and the log as Kaggle stores it. The names are the server's:
-            validate them before use.
+            {name: signed address}, and the log as Kaggle stores it. Validate the names before use:
+            they come from the network.
         """
         what = f"list the output of {handle} version {version}"
         pages = list(self._pages(what, calls.KERNEL_OUTPUT, _kernel(handle, version)))
@@ -80,21 +80,21 @@ class Kaggle(Connection):
         return {file.file_name: file.url for page in pages for file in page.files}, log
 
     def kernel_log(self, handle: str, version: int) -> list[str]:
-        """Return the lines of a version's log, as far as Kaggle has them."""
+        """Return the lines of a version's log that Kaggle has."""
         what = f"read the log of {handle} version {version}"
         about = {**_kernel(handle, version), "page_size": 1}
         return log_lines(self._read(what, calls.KERNEL_OUTPUT, about).log)
 
     def follow_log(self, handle: str, version: int) -> Iterator[tuple[str, str]]:
-        """Yield (stream, text) of a version's log as it is written, from its beginning.
+        """Yield (stream, text) of a version's log from its beginning, as the run writes it.
 
-        It ends with the run or the connection, and never retries.
+        It ends with the run or the connection. It does not retry.
 
         Raises:
             requests.RequestException, ValueError: if the connection breaks.
         """
-        session, site = copy.copy(self._session), self._http._endpoint  # another thread follows
-        within = "v1" if "//api." in site else "api/v1"  # only the site has a host for calls alone
+        session, site = copy.copy(self._session), self._http._endpoint  # used in another thread
+        within = "v1" if "//api." in site else "api/v1"  # only the site has a separate API host
         with session.get(
             f"{site}/{within}/kernels/logs/stream/{handle}",
             params={"versionLabel": f"v{version}"},
@@ -106,7 +106,7 @@ class Kaggle(Connection):
             if not answer.headers.get("Content-Type", "").startswith("text/event-stream"):
                 yield from log_pieces(answer.content.decode("utf-8", "replace"))
                 return
-            # No other line ends: a log may hold them, as U+2028.
+            # A log may contain other line ends, such as U+2028.
             for line in answer.iter_lines(chunk_size=None, delimiter=b"\n"):
                 name, _, data = line.decode("utf-8", "replace").partition(":")
                 if name == "data" and data.strip() == "END_OF_LOG":
@@ -118,8 +118,8 @@ class Kaggle(Connection):
         """Return a version of our kernel, by default the current one; None if it does not exist.
 
         Raises:
-            Refused: if the kernel has no version, so that no call about it works.
-            Unknown: if Kaggle does not tell.
+            Refused: if the kernel has no versions, so no call about it works.
+            Unknown: if Kaggle does not say whether it exists.
         """
         looks = itertools.count(1)
 
@@ -139,46 +139,43 @@ class Kaggle(Connection):
         return None
 
     def _has_no_status(self, handle: str) -> bool:
-        """Return whether Kaggle answers 404 when it is asked how the newest version stands."""
+        """Return whether Kaggle answers 404 about the status of the newest version."""
         try:
             self._send(calls.KERNEL_STATUS, _kernel(handle, None))
         except UNREADABLE as error:
-            return failures.code(error) == 404  # else it has some status, or nobody knows
+            return failures.code(error) == 404
         return False
 
-    def own_kernels(self, patience: float | None = None) -> Iterator[calls.OwnKernel]:
+    def own_kernels(self) -> Iterator[calls.OwnKernel]:
         """Yield all our kernels, the one that ran last first. One may have no version yet.
 
-        Args:
-            patience: seconds to retry one page; by default a part of the pace's: this list may fail
-                for days.
+        The list may fail for days, so it is retried for a short time only.
         """
         kinds = dict.fromkeys(("language", "kernel_type", "output_type"), "all")
-        # Kaggle was seen to answer larger pages by 500.
+        # Kaggle has answered larger pages with 500.
         about = {"page_size": 20, "group": "PROFILE", "sort_by": "DATE_RUN", **kinds}
-        patience = self.pace.most if patience is None else patience
-        pages = self._pages("list your notebooks", calls.LIST_KERNELS, about, patience)
+        pages = self._pages("list your notebooks", calls.LIST_KERNELS, about, self.pace.most)
         return (kernel for page in pages for kernel in page.kernels if "/" in kernel.handle)
 
     def quota(self, patience: float | None = None) -> calls.Quota:
-        """Return the accelerator time of this week.
+        """Return this week's accelerator time.
 
         Args:
-            patience: seconds to retry; by default those of the pace.
+            patience: seconds to retry; by default the pace's.
         """
         return self._read("ask for the quota", calls.QUOTA, {}, patience)
 
     def download(
         self, url: str, path: Path, renew: Callable[[], str] = str, note: Path | None = None
     ) -> None:
-        """Download a signed address of `kernel_output`.
+        """Download a file from a signed address of `kernel_output`.
 
         Args:
-            renew: returns another address of the file when this one has ended; "" if there is none.
+            renew: returns a new address of the file when this one has expired; "" without one.
             note: as in `Transfer`.
 
         Raises:
-            Expired: if the address is not valid, and `renew` has no valid one.
+            Expired: if the address is not valid, and `renew` returns no valid one.
         """
 
         def ask(headers: Mapping[str, str]) -> requests.Response:
@@ -193,16 +190,16 @@ class Kaggle(Connection):
         self._transferred(f"download {path.name}", Download(path, self._show, note, ask))
 
     def delete_kernel(self, handle: str) -> None:
-        """Delete our kernel with all of its versions. Sent once; may raise `Ambiguous`."""
+        """Delete our kernel with all its versions. Sent once; may raise `Ambiguous`."""
         self._write(f"delete {handle}", calls.DELETE_KERNEL, _kernel(handle, None))
 
     # Datasets: upload files, make a version of them, read it back
 
     def dataset(self, handle: str) -> calls.Dataset | None:
-        """Return what Kaggle knows of our dataset, or None if it does not exist.
+        """Return our dataset, or None if it does not exist.
 
         Raises:
-            Unknown: if Kaggle does not tell.
+            Unknown: if Kaggle does not say whether it exists.
         """
         what = f"look at the dataset {handle}"
         with suppress(errors.NotFound):
@@ -217,7 +214,7 @@ class Kaggle(Connection):
         return (dataset for page in pages for dataset in page.datasets if dataset.handle)
 
     def dataset_status(self, handle: str) -> str:
-        """Return the state of the current version, READY at the end."""
+        """Return the status of the current version; READY at the end."""
         what = f"ask for the status of the dataset {handle}"
         return self._read(what, calls.DATASET_STATUS, _dataset(handle)).status
 
@@ -231,7 +228,7 @@ class Kaggle(Connection):
     def download_dataset_file(
         self, handle: str, version: int, name: str, path: Path, note: Path | None = None
     ) -> None:
-        """Download one file of a version to `path`. `note`: as in `Transfer`."""
+        """Download a file of a version to `path`. `note`: as in `Transfer`."""
         what = f"download {name} of {handle} version {version}"
         about = {**_dataset(handle), "dataset_version_number": version, "file_name": name}
         ask = partial(self._send, calls.DATASET_FILE, about)
@@ -240,7 +237,7 @@ class Kaggle(Connection):
     def upload(self, path: Path, note: Path | None = None) -> str:
         """Upload a file and return its token for `create_dataset`.
 
-        An upload is retried, since nothing refers to it yet. `note`: as in `_upload`.
+        It is retried, since nothing refers to an upload yet. `note`: as in `_upload`.
         """
         about = {"type": "DATASET", "name": path.name}
         return self._upload(path, calls.START_UPLOAD, about, note)
@@ -262,29 +259,31 @@ class Kaggle(Connection):
         self._write(f"create the dataset {handle}", calls.CREATE_DATASET, values)
 
     def create_dataset_version(self, handle: str, *, notes: str, tokens: Sequence[str]) -> None:
-        """Add a version made of exactly these uploaded files. Sent once; may raise `Ambiguous`."""
+        """Add a version of exactly these uploaded files. Sent once; may raise `Ambiguous`."""
         what = f"add a version to the dataset {handle}"
         body = {"versionNotes": notes, "files": [{"token": token} for token in tokens]}
-        # The official client's own wrapper retries this call, and so makes two versions.
+        # The official client retries this call, and so may make two versions.
         self._write(what, calls.CREATE_DATASET_VERSION, {**_dataset(handle), "body": body})
 
     def delete_dataset(self, handle: str) -> None:
-        """Delete our dataset with all of its versions. Sent once; may raise `Ambiguous`."""
+        """Delete our dataset with all its versions. Sent once; may raise `Ambiguous`."""
         self._write(f"delete the dataset {handle}", calls.DELETE_DATASET, _dataset(handle))
 
     def _ours(self, kind: str, handle: str, ask: Callable[[], T], version: int = 0) -> T:
-        """Ask for something that may be ours. Kaggle answers 403, even to the owner, for what does
-        not exist, and for what these credentials may not see: the list of what is ours tells.
+        """Ask for something that may be ours.
+
+        Kaggle answers 403, even to the owner, for what does not exist and for what these
+        credentials may not see. The list of what we own tells them apart.
 
         Args:
             kind: "notebook" or "dataset".
-            ask: asks for it.
-            version: of it that is asked for.
+            ask: makes the call.
+            version: the version that it asks for.
 
         Raises:
             NotFound: if it does not exist.
-            Unknown: if it may be there: the list has it, or is not shown, either.
-            Denied: if it is somebody else's, or if Kaggle names what a person has to do first.
+            Unknown: if it may exist: the list has it, or is not available.
+            Denied: if it is somebody else's, or Kaggle names what a person has to do first.
         """
         try:
             return ask()
@@ -293,7 +292,7 @@ class Kaggle(Connection):
                 raise
             listed = self.own_kernels if kind == "notebook" else self.own_datasets
             found: bool | None = None
-            with suppress(*errors.UNTOLD):  # such a list shows nothing
+            with suppress(*errors.UNTOLD):
                 found = any(
                     one.handle.lower() == handle.lower()
                     and (not one.version or one.version >= version)
@@ -302,9 +301,9 @@ class Kaggle(Connection):
             if found is not False:
                 raise failures.unknown(kind, handle, error, found) from error
             heading, _, _ = str(error).partition("\n")
-            raise errors.NotFound(f"{heading}\nThe list of your {kind}s lacks it, too.") from error
+            raise errors.NotFound(f"{heading}\nThe list of your {kind}s lacks it too.") from error
 
-    # Models: those that a notebook mounts
+    # Models: look at one that a notebook mounts
 
     def look_at_model(self, name: str) -> None:
         """Ask for the files of a model's version.
@@ -313,7 +312,7 @@ class Kaggle(Connection):
             name: owner/model/framework/variation/version, the framework as Kaggle writes it.
 
         Raises:
-            NotFound, Denied: if Kaggle does not show it to this account.
+            NotFound, Denied: if this account cannot see it.
         """
         owner, model, framework, variation, version = name.split("/")
         about = {
@@ -328,12 +327,12 @@ class Kaggle(Connection):
     # Competitions: read the files, submit, read the scores
 
     def competition(self, name: str) -> calls.Competition:
-        """Return what Kaggle says of a competition."""
+        """Return a competition as this account sees it."""
         what = f"look at the competition {name}"
         return self._read(what, calls.GET_COMPETITION, {"competition_name": name})
 
     def download_competition_file(self, competition: str, name: str, path: Path) -> None:
-        """Download one file of the competition to `path`."""
+        """Download a file of the competition to `path`."""
         what = f"download {name} of the competition {competition}"
         about = {"competition_name": competition, "file_name": name}
         ask = partial(self._send, calls.COMPETITION_FILE, about)
@@ -365,7 +364,7 @@ class Kaggle(Connection):
         return self._write(what, calls.SUBMIT_CODE, values).ref
 
     def upload_submission(self, competition: str, path: Path) -> str:
-        """Upload a file and return its token for `submit_file`. It is no submission yet."""
+        """Upload a file and return its token for `submit_file`. This submits nothing yet."""
         about = {"competition_name": competition, "file_name": path.name}
         return self._upload(path, calls.START_SUBMISSION_UPLOAD, about)
 
@@ -386,21 +385,21 @@ class Kaggle(Connection):
         return self._read(f"look at submission {ref}", calls.GET_SUBMISSION, {"ref": ref})
 
     def list_submissions(self, competition: str) -> list[calls.Scored]:
-        """Return our team's latest submissions, newest first: up to 100, those of weeks."""
+        """Return our team's latest 100 submissions, newest first."""
         what = f"list the submissions to {competition}"
         about = {"competition_name": competition, "page_size": 100}
         return [*self._read(what, calls.LIST_SUBMISSIONS, about).submissions]
 
     def submission_limits(self, competition: str) -> calls.Limits:
-        """Return how many submissions are left; all zeros if our team is not known yet."""
+        """Return how many submissions are left; all 0 if Kaggle does not know our team yet."""
         what = f"ask for the submission limits of {competition}"
         return self._read(what, calls.SUBMISSION_LIMITS, {"competition_name": competition})
 
 
 def _kernel(handle: str, version: int | None) -> dict[str, Any]:
-    """Return the fields of a request about a version; None: the latest."""
+    """Return the fields of a request about a version; None for the latest."""
     owner, slug = handle.split("/")
-    # The real server does not find a bare number.
+    # Kaggle does not find a bare number.
     label = f"v{version}" if version is not None else None
     return {"user_name": owner, "kernel_slug": slug, "version_label": label}
 

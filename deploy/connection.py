@@ -1,9 +1,9 @@
-"""How Kaggle is asked, whatever the call is.
+"""How calls to Kaggle are sent and retried.
 
-A question is retried with full jitter for at most `pace.patience` seconds, where that can help; a
-transfer for as long after its last byte. A call that changes something is sent once. If its answer
-is lost it raises `Ambiguous`, and the caller looks what is there before it concludes. An error of
-our own code is neither: it is raised as it is.
+A read is retried with full jitter for at most `pace.patience` seconds if a retry can help; a
+transfer for that long after its last byte. A call that changes something is sent once. If its
+answer is lost, it raises `Ambiguous`, and the caller checks what exists. Errors of our own code are
+raised as they are.
 """
 
 import json
@@ -26,28 +26,27 @@ from deploy.transfer import Place, Transfer, Upload
 from formats.errors import DiskError
 
 T = TypeVar("T")
-Values = Mapping[str, Any]  # of a request, by the names that kagglesdk gives them; None: left out
+Values = Mapping[str, Any]  # a request's values by kagglesdk's names; None is omitted
 
-# What is raised without an answer, or for one that cannot be read: a page in place of JSON, or JSON
-# that is not what it should be.
+# Raised if no answer came, or one that cannot be read: a page in place of JSON, or unexpected JSON.
 UNREADABLE = (requests.RequestException, json.JSONDecodeError, Malformed)
-# Seconds to retry until Kaggle has answered once: a machine without a network is told soon.
+# Seconds to retry until Kaggle has answered once, so that a machine that is offline learns it soon.
 FIRST_PATIENCE = 10.0
-ODD_AT_MOST = 3  # answers in a row that are not what they should be
+ODD_AT_MOST = 3  # malformed answers in a row
 
 
 @dataclass(frozen=True)
 class Pace:
-    """How patiently Kaggle is asked, in seconds.
+    """Waiting times, in seconds.
 
     Attributes:
         first: between two polls, at the start.
         most: between two polls, in the long run.
-        patience: how long an unanswered question is retried.
-        listed: how long Kaggle may take to list what a finished run wrote.
-        settled: how long a pulled run waits for its submission: Kaggle may store the output later
-            than it lists it.
-        hidden: how long a submission may be complete and show no score.
+        patience: how long a read without an answer is retried.
+        listed: how long Kaggle may take to list the output of a finished run.
+        settled: how long to wait between pulling a run and submitting it: Kaggle may store the
+            output later than it lists it.
+        hidden: how long a submission may be complete without a score.
     """
 
     first: float
@@ -59,17 +58,17 @@ class Pace:
 
     @property
     def stable(self) -> float:
-        """How long an answer has to stay the same where Kaggle may not mean it at once."""
+        """How long a status has to stay the same before it counts, where Kaggle may be early."""
         return self.most / 2
 
     @property
     def unseen(self) -> float:
-        """How long calls may not know of a version that was just pushed: two minutes."""
+        """How long calls may not find a version that was just pushed: two minutes."""
         return 2 * self.most
 
     @property
     def unstarted(self) -> float:
-        """How long a version that was just pushed may be called saved only: ten minutes."""
+        """How long a version that was just pushed may have the status of a draft: ten minutes."""
         return 2 * self.patience
 
 
@@ -78,15 +77,15 @@ LOOPBACK = Pace(first=0.5, most=2, patience=15, listed=30, hidden=10)
 
 
 class Polls:
-    """Polls whose pauses grow while the answers stay the same.
+    """Polls with pauses that grow while the answers stay the same.
 
     Args:
-        end: until when to poll, by `time.monotonic`.
+        end: when to stop, by `time.monotonic`.
 
     Attributes:
         pause: seconds until the next poll.
-        count: of the pauses so far.
-        changed_at: when the last change was seen, by the same clock.
+        count: the number of pauses so far.
+        changed_at: when the answer last changed, by the same clock.
     """
 
     def __init__(self, pace: Pace, end: float) -> None:
@@ -95,7 +94,7 @@ class Polls:
         self._pace, self._end, self._state = pace, end, ""
 
     def changed(self, state: str) -> bool:
-        """Return whether this state is a new one: then the next poll comes soon."""
+        """Return whether this state is new. If so, the next poll comes soon."""
         if state == self._state:
             return False
         self._state, self.pause, self.changed_at = state, self._pace.first, time.monotonic()
@@ -105,7 +104,7 @@ class Polls:
         """Wait until the next poll.
 
         Raises:
-            DeadlinePassed: with the message `late`, if that would be after the end.
+            DeadlinePassed: with the message `late`, if the next poll would be after the end.
         """
         if time.monotonic() + self.pause > self._end:
             raise errors.DeadlinePassed(late)
@@ -118,8 +117,8 @@ class Connection:
     """A logged-in connection. Its arguments are those of `connect`.
 
     Attributes:
-        username: the owner of what is ours.
-        signed_by: "key" or "token": what each call is signed with.
+        username: of the account that is logged in.
+        signed_by: "key" or "token": what signs each call.
         answered: whether Kaggle has answered at all.
     """
 
@@ -134,8 +133,7 @@ class Connection:
             raise known or errors.Unreachable(failures.unanswered("log in", error)) from error
         is_local = transfer.is_loopback(self._http._endpoint)
         self.pace, self._show = pace or (LOOPBACK if is_local else REMOTE), show
-        # A private part: kagglesdk has no other way to give a download its headers, or to follow a
-        # log.
+        # Private: kagglesdk has no other way to set the headers of a download, or to follow a log.
         self._session: requests.Session = self._http._session
         self._anonymous = transfer.guarded(requests.Session(), timeouts)  # for signed addresses
         self._anonymous.auth = lambda request: request  # else requests would read ~/.netrc
@@ -153,40 +151,43 @@ class Connection:
         """Return a connection with the credentials that the official client would use.
 
         Args:
-            pace: by default that of the address, Kaggle's or this machine's.
+            pace: by default `REMOTE`, or `LOOPBACK` for a local Kaggle.
             timeouts: seconds to connect, and between two bytes.
-            show: is given a line before this machine waits for Kaggle: that may take minutes.
+            show: called with a line before a wait for Kaggle that may take minutes.
 
         Raises:
-            CredentialError: without credentials, or with ones that Kaggle does not know.
-            Unreachable: if Kaggle had to be asked and did not answer.
+            CredentialError: without credentials, or with invalid ones.
+            Unreachable: if Kaggle has to check them and does not answer.
         """
         return cls(pace, timeouts, show)
 
     def _read(self, what: str, call: Call[T], values: Values, patience: float | None = None) -> T:
-        """Ask a question, and retry failures that pass.
+        """Read something, and retry temporary failures.
 
         Args:
             what: the call in words, after "Could not".
             values: of the request.
-            patience: seconds to retry; by default those of the pace.
+            patience: seconds to retry; by default the pace's.
 
         Raises:
-            BadAnswer: if Kaggle's answers, several in a row, are not what they should be.
+            BadAnswer: after several malformed answers in a row.
             Limited: if Kaggle still answers 429.
-            Unreachable: if there is none, or no retry can help.
+            Unreachable: if no answer comes.
         """
         return self._retried(what, partial(self._send, call, values), patience)
 
     def _write(self, what: str, call: Call[T], values: Values) -> T:
-        """Send once. Raises `Ambiguous` if no readable answer came: it may have happened; and
-        `Unreachable` if there was no connection.
+        """Change something: send the call once.
+
+        Raises:
+            Ambiguous: if no readable answer came, so the change may have happened.
+            Unreachable: if there was no connection.
         """
         try:
             return self._send(call, values)
         except UNREADABLE as error:
-            if told := failures.error_for(what, error):
-                raise told from error
+            if known := failures.error_for(what, error):
+                raise known from error
             why = failures.unanswered(what, error)
             if failures.was_sent(error):
                 raise errors.Ambiguous(f"{why}\n{failures.LOOK}") from error
@@ -205,7 +206,7 @@ class Connection:
                 return
             before, token = token, page.next_page_token
         raise errors.BadAnswer(
-            f"Could not {what}: Kaggle repeats the pages.\nTry again in a minute."
+            f"Could not {what}: Kaggle repeats the page before.\nTry again in a minute."
         )
 
     def _retried(
@@ -215,16 +216,15 @@ class Connection:
         patience: float | None = None,
         moved: Transfer | None = None,
     ) -> T:
-        """Try, and retry failures that pass. Full jitter keeps many watchers apart.
+        """Try, and retry temporary failures with full jitter.
 
         Args:
-            moved: the file that is moved. Patience begins again with each byte that it gets
-                further.
+            moved: the file that is transferred. Patience starts again with each new byte.
 
         Raises:
             BadAnswer, Limited, Unreachable: as `_read`.
         """
-        began, ceiling, odd, told = time.monotonic(), self.pace.first / 5, 0, False
+        began, ceiling, odd, shown = time.monotonic(), self.pace.first / 5, 0, False
         while True:
             try:
                 return attempt()
@@ -245,9 +245,9 @@ class Connection:
                 if left <= 0:
                     limited = known and errors.Limited(str(known))
                     raise limited or errors.Unreachable(why) from error
-                if not told:
+                if not shown:
                     self._show(f"{why.splitlines()[0]} Retrying for up to {longest:.0f} s.")
-                told = True
+                shown = True
                 pause = failures.retry_after(error)
                 if pause is None:
                     pause = random.uniform(0, ceiling)  # noqa: S311 - spreads load, guards nothing
@@ -262,13 +262,13 @@ class Connection:
         *,
         renew: bool = True,
     ) -> T:
-        """Send a call once, and return what its answer says.
+        """Send a call once, and return its answer.
 
-        A call that is answered by 401 has done nothing: it is sent again with a new access token,
-        if the old one has ended.
+        A 401 means that the call did nothing, so it is sent again with a new access token if the
+        old one has expired.
 
         Args:
-            headers: beside those of the session; they follow a redirect.
+            headers: added to those of the session, also after a redirect.
         """
         from kagglesdk.common.types.http_redirect import HttpRedirect
 
@@ -296,12 +296,12 @@ class Connection:
     def _upload(
         self, path: Path, call: Call[Place], values: Values, note: Path | None = None
     ) -> str:
-        """Upload a file and return its token. It goes on where a connection broke.
+        """Upload a file and return its token. A broken connection is resumed.
 
         Args:
-            call: asks for the token and the address of an upload.
-            note: where both are kept, for this user alone, in case that this process is killed. Its
-                name has to be that of these bytes, on this Kaggle.
+            call: returns the token and the address of an upload.
+            note: a file that keeps both, for this user alone, in case this process is killed. Its
+                name must identify these bytes and this Kaggle.
         """
         size, changed = path.stat().st_size, int(path.stat().st_mtime)
         about = {**values, "content_length": size, "last_modified_epoch_seconds": changed}
@@ -310,12 +310,12 @@ class Connection:
         return self._transferred(f"upload {path.name}", upload)
 
     def _transferred(self, what: str, file: Transfer) -> str:
-        """Transfer a file, and go on where a connection broke. Return an upload's token.
+        """Transfer a file, and resume where a connection broke. Return an upload's token.
 
         Raises:
-            Expired: if the storage refuses a new address, too.
-            Unreachable: if no byte moved for as long as the pace is patient. With a note, what came
-                is of use to the next process.
+            Expired: if the storage refuses a new address too.
+            Unreachable: if no byte moved during the pace's patience. With a note, the next process
+                resumes the transfer.
         """
         try:
             with suppress(errors.Expired):

@@ -1,4 +1,4 @@
-"""What Kaggle answers, read: JSON as plain frozen values, by dataclasses; and the log of a run."""
+"""Kaggle's answers: JSON as frozen dataclasses, and the log of a run."""
 
 import json
 import re
@@ -8,25 +8,25 @@ from datetime import UTC, datetime
 from types import UnionType
 from typing import Any, NewType, get_args, get_origin
 
-# What Python raises for a value, as a row of an answer or a file, that is not what it should be.
+# What Python raises for malformed values in an answer or a file.
 MALFORMED = (ValueError, TypeError, KeyError, AttributeError, OverflowError)
-Word = NewType("Word", str)  # of an enumeration, as NOT_YET; Kaggle may write notYet
+Word = NewType("Word", str)  # of an enumeration, such as NOT_YET; Kaggle may write notYet
 DURATION = re.compile(r"(\d{1,12}(?:\.\d{1,9})?)s")
 
 
 class Malformed(ValueError):
-    """Kaggle's answer, or a part of it, is not what it should be."""
+    """Kaggle's answer, or a part of it, does not have the expected form."""
 
 
 def called(name: str, default: Any = MISSING) -> Any:
-    """Return a dataclass's field that has this name in the JSON, as `blob.source` for the source
-    within a blob. Others have their own name there: `versionNumber` for `version_number`.
+    """Return a dataclass field with this name in the JSON, such as `blob.source` for the source
+    within a blob. Other fields have their own name in camel case.
     """
     return field(default=default, metadata={"json": name})
 
 
 def camel_case(name: str) -> str:
-    """Return a name as JSON has it.
+    """Return a name in camel case, as in the JSON.
 
     >>> camel_case("version_number")
     'versionNumber'
@@ -35,15 +35,14 @@ def camel_case(name: str) -> str:
 
 
 def decoded(kind: Any, value: object, name: str = "the answer") -> Any:
-    """Return a part of a JSON as a value of a type.
+    """Return a JSON value as a value of a type.
 
-    null and "" mean that a field was omitted; fields that the type does not have are ignored.
+    null and "" count as an omitted field; fields that the type does not have are ignored.
 
     Args:
         kind: a dataclass, `tuple[X, ...]`, `X | None`, `str`, `int`, `bool`, a `datetime` (UTC), a
-            `float` (seconds, as "1.5s"), or a `Word`.
-        value: the part.
-        name: of the part, for the error.
+            `float` (seconds, such as "1.5s"), or a `Word`.
+        name: of the value, for the error.
 
     Raises:
         Malformed: if it is of another type, or lacks a field without a default.
@@ -63,8 +62,8 @@ def decoded(kind: Any, value: object, name: str = "the answer") -> Any:
         with suppress(ValueError, OverflowError):
             moment = datetime.fromisoformat(value.removesuffix("Z"))
             return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
-    if type(value) is not kind:  # not isinstance: true is no number
-        # Without the value, which may hold a signed address.
+    if type(value) is not kind:  # not isinstance, by which true is an int
+        # The value is not shown: it may hold a signed address.
         wanted = getattr(kind, "__name__", kind)
         raise Malformed(f"{name}: {type(value).__name__} in place of {wanted}")
     return value
@@ -80,14 +79,14 @@ def _with_fields(kind: Any, value: dict[str, object], name: str) -> Any:
         if inner.get(key) not in (None, ""):
             found[one.name] = decoded(one.type, inner[key], key)
         elif one.default is MISSING:
-            said = value.get("message")  # Kaggle's own words, as of a submission without a number
+            said = value.get("message")  # for example, why a submission has no number
             raise Malformed(f"{name} has no {key}{f'; it says: {said}' if said else ''}")
     return kind(**found)
 
 
 def log_pieces(log: str) -> list[tuple[str, str]]:
-    """Return (stream, text) of each piece of a run's log, which Kaggle stores as a JSON array that
-    it may cut anywhere. What is no such array is one piece.
+    """Return (stream, text) of each piece of a run's log: a JSON array, which Kaggle may cut
+    anywhere. Any other text is returned as one piece.
 
     >>> log_pieces('[{"stream_name":"stdout","time":0.5,"data":"a b"}]')
     [('stdout', 'a b')]
@@ -108,6 +107,6 @@ def log_lines(log: str) -> list[str]:
     ['one line']
     """
     whole = "".join(data for _, data in log_pieces(log))
-    # A piece may end inside a character. Its halves are joined; a single half is replaced.
+    # A piece may end inside a character. Two halves are joined; a single one is replaced.
     text = whole.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     return re.sub(r"\r\n?", "\n", text).removesuffix("\n").split("\n") if text else []

@@ -6,9 +6,8 @@ Gives  a `Preview`, or a refusal of what cannot work
 
 import json
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from typing import Any
 
 from deploy import bundle
@@ -17,18 +16,17 @@ from deploy.calls import ASKED, SOURCES, Quota, Source
 from deploy.client import Kaggle
 from deploy.decoding import MALFORMED
 from deploy.errors import UNTOLD, NoQuota, NoSlot, NotFound
-from deploy.journal import Request
 from deploy.models import pages
 from deploy.project import BENCH, INFER, KERNELS, PAIR, TRAIN, Project
 from deploy.push import started
 from deploy.records import Records, run_of
-from deploy.runs import Run, accelerator
+from deploy.runs import accelerator
 
 WRITES, IDENTITY = "%%writefile ", "bundle.json"
 RUNNING = ("QUEUED", "RUNNING")
 AT_A_TIME = {"TPU": 1, "GPU": 2, "CPU": 5}  # sessions, by Kaggle's limits
 INFER_AT_MOST = 12 * 3600 - 60  # seconds, below Kaggle's cap for a GPU
-LOOK_BACK = 10  # pushes of which Kaggle is asked whether they still run
+LOOK_BACK = 10  # the newest pushes, whose runs may still be active
 
 
 @dataclass(frozen=True)
@@ -36,19 +34,17 @@ class Preview:
     """What a push would do.
 
     Attributes:
-        built: what is pushed.
-        version: the current one, as far as is known; 0 before the first.
-        changes: what differs from the current version: the files, "notebook" for the rest of the
+        built: the bundle to push.
+        version: the current version, as far as it is known; 0 before the first push.
+        changes: what differs from the current version: files, "notebook" for the rest of the
             code, and settings with their values.
-        accelerator: "TPU" or "GPU"; "CPU" if none is asked for.
+        accelerator: "TPU", "GPU" or "CPU".
         quota: of this week.
-        active: our runs on that accelerator that have not ended: those of the journal, and of the
-            newest of our other notebooks.
-        beside: runs of this notebook on another accelerator that have not ended.
-        not_asked: why it is not known what else runs; "" if it is.
-        rehearsed: how code and config were rehearsed as they stand, or that they never were and
-            the command that does so.
-        most: seconds that the session would ask for if there were quota enough.
+        active: the runs pushed from here that have not ended on that accelerator.
+        beside: runs of this notebook that have not ended on another accelerator.
+        unknown: why Kaggle did not report whether a run has ended; "" if it did.
+        rehearsed: how this code and config were rehearsed, or the command that rehearses them.
+        most: the seconds that the session would get with enough quota.
     """
 
     built: Bundle
@@ -58,32 +54,32 @@ class Preview:
     quota: Quota
     active: Sequence[str]
     beside: Sequence[str]
-    not_asked: str
+    unknown: str
     rehearsed: str
     most: int
 
     @property
     def hours_left(self) -> float | None:
-        """Hours of that accelerator that are left this week; None if Kaggle does not say."""
+        """Hours left this week on that accelerator; None if Kaggle does not say."""
         left = {"TPU": self.quota.tpu_seconds, "GPU": self.quota.gpu_seconds}.get(self.accelerator)
         return None if left is None else left / 3600
 
     @property
     def hours_reserved(self) -> float:
-        """Those of `hours_left` that sessions which run may still take."""
+        """The part of `hours_left` that running sessions may still use."""
         return self.quota.reserved.get(self.accelerator, 0.0) / 3600
 
     @property
     def paid(self) -> bool:
-        """Whether the account pays for what it uses beyond the week's quota."""
+        """Whether the account pays for time beyond the week's quota."""
         return self.accelerator in self.quota.paid
 
     @property
     def seconds(self) -> int:
-        """How long a session to ask for: `most`, or what is left of the quota.
+        """The length of the session to request: `most`, or what is left of the quota.
 
-        Kaggle may refuse a session that could take more. Whether it counts what others reserve, if
-        that is all, its answer tells.
+        Kaggle may refuse a session that could take more than that. If all of it is reserved, the
+        request is for all of it, and Kaggle decides.
         """
         if self.hours_left is None or self.paid:
             return self.most
@@ -91,7 +87,7 @@ class Preview:
         return max(1, min(self.most, int(3600 * (free if free > 0 else self.hours_left))))
 
     def lines(self) -> list[str]:
-        """Return it as lines for a person."""
+        """Return the preview as lines for a person."""
         changes = [f"changes     {change}" for change in self.changes]
         if self.version and not changes:
             changes = [f"changes     nothing that is known of version {self.version}"]
@@ -104,8 +100,8 @@ class Preview:
                 for name in self.built.metadata["model_sources"]
             ),
             *(f"active      {run}" for run in self.active),
-            *(f"beside      {run}: it keeps its place and costs quota, too" for run in self.beside),
-            *([f"not asked   what else runs: {self.not_asked}"] if self.not_asked else []),
+            *(f"beside      {run}: it keeps its place and uses quota too" for run in self.beside),
+            *([f"unknown     what else runs: {self.unknown}"] if self.unknown else []),
             *changes,
         ]
 
@@ -115,11 +111,11 @@ class Preview:
         hours = self.hours_left
         left = "unknown" if hours is None else f"{hours:.1f} hours are left this week"
         if self.hours_reserved:
-            left += f", {self.hours_reserved:.1f} of them reserved by what runs"
+            left += f", {self.hours_reserved:.1f} of them reserved by running sessions"
         if self.paid:
-            left += "; beyond them Kaggle charges this account"
+            left += "; Kaggle charges this account for more"
         if self.seconds < self.most:
-            left += ", so the session asks for no more, and the run saves before their end"
+            left += "; the session asks for no more, and the run saves before they end"
         return left
 
 
@@ -135,10 +131,10 @@ def look(
     """Return what pushing a bundle would do.
 
     Args:
-        current: the current version of its kernel; None: there is none, or it is not known.
-        version: its number; 0: there is none.
-        again: push although Kaggle calls as many sessions active as it allows: of one that has
-            ended it may say so for ever.
+        current: the current version of its kernel; None if there is none, or it is unknown.
+        version: its number; 0 if there is none.
+        again: push even if as many sessions are active as Kaggle allows: it may report a session
+            that has ended as active for ever.
 
     Raises:
         NoQuota: if no time is left this week and the account does not pay for more.
@@ -150,7 +146,7 @@ def look(
     try:
         quota = kaggle.quota()
     except UNTOLD:
-        quota = Quota(None, None)  # it may be pushed all the same
+        quota = Quota(None, None)  # the push may work all the same
     rehearse = f"{project.command('dry-run')}, with --input DIR for a folder"
     if built.kernel == BENCH:
         words = f"--config {shlex.quote(project.config)} --output bench"
@@ -182,7 +178,7 @@ def _require_quota(made: Preview, project: Project) -> None:
         when = f"The week's quota returns at {at:%Y-%m-%d %H:%M} UTC."
     if made.accelerator == "TPU" and made.built.kernel == TRAIN:
         command = replace(project, runtime=PAIR).command("push-train")
-        instead = f"\nOr train on the pair of T4, which has a quota of its own:\n{command}"
+        instead = f"\nOr train on two T4 GPUs, which have their own quota:\n{command}"
     raise NoQuota(
         f"No {made.accelerator} time is left this week; {made.built.handle} needs some.\n"
         f"{when}{instead}"
@@ -198,73 +194,42 @@ def _require_slot(made: Preview, project: Project) -> None:
         f" active: {', '.join(active)}.\n"
         f"Wait for its end:\n{project.command(f'watch --run {active[0]}')}\n"
         f"Or stop it on its page: https://www.kaggle.com/code/{active[0].rpartition('/')[0]}\n"
-        "If it has ended and Kaggle calls it active for ever, push all the same:\n"
+        "If it has ended and Kaggle still reports it as active, push anyway:\n"
         f"{project.command(f'{KERNELS[made.built.kernel].task} --again')}"
     )
-
-
-# What runs already
 
 
 def _active(
     kaggle: Kaggle, records: Records, handle: str, wanted: str
 ) -> tuple[list[str], list[str], str]:
-    """Return our runs that have not ended on the accelerator that is `wanted`, those of the same
-    notebook on another one, and why it is not known what else runs, or "".
+    """Return the runs pushed from here that have not ended on the accelerator `wanted`, those of
+    the same notebook on another one, and why others are unknown, or "".
+
+    Kaggle itself refuses a push while a session that was started elsewhere takes the last slot.
     """
-    active, beside, asked, untold = list[str](), list[str](), set[str](), ""
-    try:
-        for run, ran_on, row in _newest(kaggle, records):
-            if str(run) in asked or (ran_on != wanted and run.handle != handle):
-                continue
-            asked.add(str(run))
-            try:
-                runs = _runs(kaggle, records, run, row)
-            except UNTOLD as error:
-                untold = str(error).splitlines()[0]
-                continue
-            if runs:
-                (active if ran_on == wanted else beside).append(str(run))
-    except UNTOLD as error:  # of the list
-        untold = str(error).splitlines()[0]
-    return active, beside, untold
-
-
-def _runs(kaggle: Kaggle, records: Records, run: Run, row: Request | None) -> bool:
-    """Return whether a run has not ended."""
-    if row is not None and row.status == "COMPLETE":
-        return False
-    try:
-        status: str = kaggle.kernel_status(run.handle, run.version).name
-    except NotFound:  # it is gone, or never ran
-        return False
-    if row is not None:
-        status = started(kaggle, row, status)
-    elif records.stored_by_refusal(run.handle, status):
-        return False
-    return status in RUNNING
-
-
-def _newest(kaggle: Kaggle, records: Records) -> Iterator[tuple[Run, str, Request | None]]:
-    """Yield the newest runs that were pushed from here, and then those of our newest notebooks,
-    which may have been started elsewhere; each with its accelerator, and our push.
-    """
-    yield from (
-        (run, run.accelerator, row) for row in records.made()[:LOOK_BACK] for run in [run_of(row)]
-    )
-    for kernel in islice(kaggle.own_kernels(kaggle.pace.first), LOOK_BACK):
-        usual = "TPU" if kernel.tpu else "GPU" if kernel.gpu else "CPU"
-        shape = kernel.machine_shape
-        if kernel.version:
-            run = Run(kernel.handle, kernel.version)
-            yield run, accelerator(kernel.handle, shape) if shape else usual, None
+    active, beside, unknown = dict[str, None](), dict[str, None](), ""
+    for row in records.made()[:LOOK_BACK]:
+        run = run_of(row)
+        elsewhere = run.accelerator != wanted
+        if row.status == "COMPLETE" or (elsewhere and run.handle != handle):
+            continue
+        try:
+            status = started(kaggle, row, kaggle.kernel_status(run.handle, run.version).name)
+        except NotFound:  # it was deleted, or never ran
+            continue
+        except UNTOLD as error:
+            unknown = str(error).splitlines()[0]
+            continue
+        if status in RUNNING:
+            (beside if elsewhere else active)[str(run)] = None
+    return [*active], [*beside], unknown
 
 
 # What would change
 
 
 def _changes(current: Source, built: Bundle) -> list[str]:
-    """Return what differs from the current version: files by their names, settings and sources with
+    """Return what differs from the current version: files by name, settings and sources with
     their values.
     """
     old, new = _parts(current.text), _parts(built.text)
@@ -279,8 +244,9 @@ def _changes(current: Source, built: Bundle) -> list[str]:
 
 
 def _parts(text: str) -> dict[str, Any]:
-    """Return {file or "notebook": source} of a bundle, and what it "expects" of what it mounts; one
-    "notebook" if it is none of ours: it may have been edited on Kaggle.
+    """Return {file or "notebook": source} of a bundle, and what it "expects" of what it mounts.
+
+    A notebook that is not one of ours is one part: it may have been edited on Kaggle.
     """
     try:
         sources = ["".join(cell["source"]) for cell in json.loads(text)["cells"]]
@@ -293,7 +259,7 @@ def _parts(text: str) -> dict[str, Any]:
         else:
             rest.append(source)
     try:
-        told = json.loads(parts.pop(IDENTITY, "{}"))["expect"] or None
+        expected = json.loads(parts.pop(IDENTITY, "{}"))["expect"] or None
     except (*MALFORMED, RecursionError):
-        told = None
-    return {**parts, "notebook": rest, "the model or checkpoint": told}
+        expected = None
+    return {**parts, "notebook": rest, "the model or checkpoint": expected}

@@ -1,10 +1,10 @@
-"""Downloads from and uploads to the addresses that Kaggle names: complete files, or none.
+"""Downloads and uploads of whole files, from and to the addresses that Kaggle names.
 
-Both go on where a connection broke, or a process was killed. Uploads follow Google's resumable
-protocol: the storage tells how many bytes it has, and the rest is sent from there.
+Both resume where a connection broke or a process was killed. Uploads follow Google's resumable
+protocol: the storage reports how many bytes it has, and the rest is sent.
 
-Every connection of the Kaggle side goes through `Guard`. The official client has no timeouts
-(measured: it waits for ever), and follows redirects to any host over plain HTTP.
+Every connection goes through `Guard`. The official client has no timeouts (measured: it waits for
+ever), and follows redirects to any host over plain HTTP.
 """
 
 import io
@@ -31,7 +31,7 @@ from deploy.errors import BadAnswer
 from formats import archives
 from formats.errors import writing
 
-# So little is lost where a connection breaks: of a chunk that is not complete nothing is kept.
+# A broken connection loses a chunk at most: an incomplete one is not kept.
 RECEIVED_BYTES = 1 << 16
 SHOWN_SECONDS = 10.0  # between two lines about one transfer
 PARTIAL = ".relay-part"  # the suffix of an incomplete download; no output may have it
@@ -51,7 +51,7 @@ def is_loopback(url: str) -> bool:
 
 
 class Guard(HTTPAdapter):
-    """Gives each request timeouts, and refuses unsafe addresses.
+    """Sets timeouts for each request, and refuses unsafe addresses.
 
     Args:
         timeouts: seconds to connect, and between two bytes.
@@ -64,10 +64,10 @@ class Guard(HTTPAdapter):
     def send(  # type: ignore[override]  # the base class names its defaults
         self, request: requests.PreparedRequest, **kwargs: Any
     ) -> requests.Response:
-        """Send. Raises `BadAnswer` for an address, or redirect, that is neither https nor local."""
+        """Send. Raises `BadAnswer` for an address or redirect that is neither https nor local."""
         parts = urlsplit(request.url or "")
         if parts.scheme != "https" and not is_loopback(request.url or ""):
-            raise BadAnswer(  # without the rest of a signed address, which is a key
+            raise BadAnswer(  # without the rest of a signed address, which is a secret
                 f"Kaggle's answer points at {parts.scheme}://{parts.hostname}; expected https, or"
                 " an address of this machine. Nothing was transferred.\n"
                 "Check the proxy settings of this machine and try again."
@@ -75,7 +75,7 @@ class Guard(HTTPAdapter):
         kwargs["timeout"] = kwargs.get("timeout") or self.timeouts
         try:
             answer = super().send(request, **kwargs)
-            urlsplit(answer.headers.get("Location", ""))  # requests fails to follow some texts
+            urlsplit(answer.headers.get("Location", ""))  # requests crashes on invalid addresses
         except (OSError, ValueError) as error:
             if isinstance(error, requests.RequestException):
                 raise
@@ -91,12 +91,12 @@ def guarded(session: requests.Session, timeouts: tuple[float, float]) -> request
 
 
 Ask = Callable[[Mapping[str, str]], requests.Response]
-"""Asks for a file with these headers beside its own, and returns the streamed answer."""
+"""Requests a file with these extra headers, and returns the streamed answer."""
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where Kaggle takes a file: the token that names it then, and the address, which is a key."""
+    """Where to upload a file: the token that names it afterwards, and the signed address."""
 
     token: str
     create_url: str
@@ -104,18 +104,18 @@ class Place:
 
 @dataclass
 class Transfer(ABC):
-    """One file on its way, over all of its connections; a long one says now and then how far it is.
+    """The transfer of a file, over one connection after the other.
 
     Attributes:
         path: of the file on this machine.
-        show: is given a line at most every `SHOWN_SECONDS`.
-        note: a file that keeps `known` for a later process, for this user alone; None: only this
-            one has to know. That of a download stays beside the complete file.
-        known: what the transfer goes on with: the ETag of what a part is a part of, or the `Place`
-            of an upload; {}: it begins at the start.
-        furthest: the place, in bytes, that it reached.
+        show: called with a line about the progress at most every `SHOWN_SECONDS`.
+        note: a file that keeps `known` for a later process, for this user alone; None keeps it in
+            this process only. A download's note stays beside the complete file.
+        known: what the transfer resumes from: the ETag of a partial download, or the `Place` of an
+            upload; {} starts at the beginning.
+        furthest: the last byte that it reached.
         at: when it got there, by the monotonic clock.
-        begun: where this process found it, in bytes, and when; None: nothing has moved.
+        begun: the byte where this process started, and when; None if nothing has moved.
     """
 
     path: Path
@@ -129,11 +129,11 @@ class Transfer(ABC):
 
     def __post_init__(self) -> None:
         if self.note is not None:
-            with suppress(OSError, ValueError):  # there is none that can be used
+            with suppress(OSError, ValueError):  # missing or corrupt
                 self.known = json.loads(self.note.read_text("utf-8"))
 
     def keep(self, known: dict[str, str]) -> None:
-        """Go on with this from now on. Raises `DiskError`."""
+        """Resume from this from now on. Raises `DiskError`."""
         self.known = known
         if self.note is None:
             return
@@ -141,19 +141,19 @@ class Transfer(ABC):
             self.note.unlink(missing_ok=True)
             if known:
                 self.note.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-                self.note.touch(mode=0o600)  # before there is a key in it
+                self.note.touch(mode=0o600)  # before it holds a signed address
                 self.note.write_text(json.dumps(known), encoding="utf-8")
 
     def forget(self) -> None:
-        """Begin anew with the next attempt."""
+        """Start at the beginning with the next attempt."""
         self.keep({})
 
     @abstractmethod
     def attempt(self) -> str:
-        """Transfer the file, from where the last attempt stopped."""
+        """Transfer the file from where the last attempt stopped."""
 
     def reached(self, place: int, total: int | None) -> None:
-        """Note that the transfer is at this place now."""
+        """Note the place that the transfer has reached, in bytes."""
         now = time.monotonic()
         self.begun = self.begun or (place, now)
         if place > self.furthest:
@@ -168,11 +168,11 @@ class Transfer(ABC):
 
 @dataclass
 class Download(Transfer):
-    """One file on its way to `path`.
+    """The download of a file to `path`.
 
     Attributes:
-        ask: asks for it.
-        copies: of the file that the disk has to take: 2 of an archive that is unpacked beside it.
+        ask: requests it.
+        copies: how often the file must fit on the disk: 2 for an archive that will be unpacked.
     """
 
     ask: Ask
@@ -180,24 +180,23 @@ class Download(Transfer):
 
     @property
     def part(self) -> Path:
-        """Where the bytes are until all of them came."""
+        """The file that holds the bytes until the download is complete."""
         return self.path.with_name(self.path.name + PARTIAL)
 
     def forget(self) -> None:
-        """Remove what came, so that the next attempt begins at the start."""
+        """Remove what was downloaded, so that the next attempt starts at the beginning."""
         self.part.unlink(missing_ok=True)
         super().forget()
 
     def attempt(self) -> str:
-        """Download the file, complete or not at all, and go on where an earlier attempt stopped.
+        """Download the whole file, and resume where an earlier attempt stopped.
 
-        Bytes that came earlier are used only if the storage still has the file that they are of, by
-        its ETag; otherwise all of it is fetched.
+        Earlier bytes are used only if the storage still has the same file, by its ETag.
 
         Raises:
             requests.RequestException: if the connection breaks, bytes are missing, or a web page
-                came in place of the file. Another attempt goes on, or begins anew.
-            BadAnswer: if it is an archive that does not unpack to this file alone.
+                came in place of the file. Another attempt resumes, or starts again.
+            BadAnswer: if it is an archive that does not contain this file alone.
             DiskError: if the disk is full or cannot be written.
         """
         name = self.path.name
@@ -206,20 +205,20 @@ class Download(Transfer):
             address = self._receive()
             zipped = address.endswith(".zip") and not name.endswith(".zip")
             if zipped and zipfile.is_zipfile(self.part):  # Kaggle may always compress a file
-                self.keep({})  # first: it is of the archive
+                self.keep({})  # first, since the note is about the archive
                 _unzip(self.part, name)
             self.part.replace(self.path)
             return ""
 
     def _receive(self) -> str:
-        """Bring the rest of the file into its part, and return the path of its address."""
+        """Download the rest of the file into its part, and return the path of its address."""
         name, have = self.path.name, 0
         if self.known and self.path.is_file() and not self.part.exists():
             self.path.replace(self.part)  # complete, by a process that was killed later
-        # A compressed transfer would hide the announced size.
+        # A compressed transfer would hide the size.
         headers = {"Accept-Encoding": "identity"}
         if self.known and self.part.exists() and self.part.stat().st_size > 1:
-            # From the last byte: of a complete file, too, it tells whether that is still the same.
+            # From the last byte, so that a complete file is checked by its ETag too.
             have = self.part.stat().st_size - 1
             headers |= {"Range": f"bytes={have}-", "If-Range": self.known["tag"]}
         with self.ask(headers) as answer:
@@ -231,14 +230,14 @@ class Download(Transfer):
                 size = re.fullmatch(rf"bytes {have}-\d+/(\d+)", told.get("Content-Range", ""))
                 if size is None or told.get("ETag", self.known["tag"]) != self.known["tag"]:
                     self.forget()
-                    raise requests.ConnectionError(f"{name}: got another part than was asked for")
+                    raise requests.ConnectionError(f"{name}: got a different part")
             else:
-                self.forget()  # first: what came is not of this file
+                self.forget()  # first, since the earlier bytes are not this file's
                 have, tag = 0, told.get("ETag", "")
                 size = re.fullmatch(r"(\d+)", told.get("Content-Length", ""))
                 if told.get("Content-Encoding", "identity") != "identity":
                     tag, size = "", None  # its bytes are not those of the storage
-                # A weak tag does not tell whether bytes are equal.
+                # A weak tag does not prove that bytes are equal.
                 self.keep({"tag": tag} if tag.startswith('"') else {})
             total = int(size[1]) if size else None
             archives.require_space(self.part.parent, (total or 0) * self.copies - have, name)
@@ -247,7 +246,7 @@ class Download(Transfer):
                 file.seek(have)
                 for chunk in answer.iter_content(RECEIVED_BYTES):
                     have += file.write(chunk)
-                    file.flush()  # a process that is killed keeps what came
+                    file.flush()  # so that a killed process keeps them
                     self.reached(have, total)
             if total not in (None, have):
                 raise requests.ConnectionError(f"{name}: got {have} of {total} bytes")
@@ -255,7 +254,7 @@ class Download(Transfer):
 
 
 def _unzip(part: Path, name: str) -> None:
-    """Replace an archive by its only member, which has this name."""
+    """Replace an archive by its only member, which must have this name."""
     plain = part.with_name(part.name + ".plain")
     try:
         with zipfile.ZipFile(part) as archive:
@@ -276,10 +275,10 @@ def _unzip(part: Path, name: str) -> None:
 
 @dataclass
 class Upload(Transfer):
-    """One file on its way to Kaggle.
+    """The upload of a file.
 
     Attributes:
-        session: without auth.
+        session: without credentials.
         announce: asks Kaggle for the place of an upload.
     """
 
@@ -287,10 +286,10 @@ class Upload(Transfer):
     announce: Callable[[], Place]
 
     def attempt(self) -> str:
-        """Send what the storage lacks of the file, and return the upload's token.
+        """Send the bytes that the storage lacks, and return the upload's token.
 
         Raises:
-            requests.RequestException: if it fails. It may go on: nothing refers to it yet.
+            requests.RequestException: if it fails. Another attempt resumes it.
         """
         size, start = self.path.stat().st_size, 0
         if self.known:
@@ -301,7 +300,7 @@ class Upload(Transfer):
                 found = re.fullmatch(r"bytes=0-(\d+)", answer.headers.get("Range", ""))
                 start = min(int(found[1]) + 1, size) if found else 0
             elif answer.status_code >= 500 or answer.status_code in (408, 429):
-                raise requests.HTTPError("the storage does not tell what came", response=answer)
+                raise requests.HTTPError("the storage gives no position", response=answer)
             else:
                 self.forget()  # as the storage did
         if not self.known:
@@ -320,7 +319,7 @@ class Upload(Transfer):
 
 
 class _Sent(io.FileIO):
-    """A file that is read to be sent, from a place on."""
+    """A file that is read from a place on, to be sent."""
 
     def __init__(self, upload: Upload, start: int, size: int) -> None:
         super().__init__(upload.path)
@@ -328,6 +327,6 @@ class _Sent(io.FileIO):
         self._upload, self._size = upload, size
 
     def read(self, size: int | None = -1, /) -> bytes:
-        """Return the next bytes; they have been sent when the next are asked for."""
+        """Return the next bytes. The bytes before them have been sent by now."""
         self._upload.reached(self.tell(), self._size)
         return super().read(size)

@@ -8,7 +8,7 @@ import requests
 
 from deploy.calls import SAVE
 from deploy.errors import CredentialError, Denied, NotFound, Refused
-from tests.contract.conftest import Site, spends, told
+from tests.contract.conftest import Site, told
 
 ABSENT = pytest.mark.fact("Kaggle also answers 403 if something does not exist")
 RUNS = pytest.mark.fact("A run ends as COMPLETE, or as ERROR with the reason; its log is JSON")
@@ -233,19 +233,3 @@ def test_a_signed_address_sends_the_rest_of_a_file(run):
 
     assert (rest.status_code, rest.content) == (206, bytes(range(250, 256)))
     assert requests.head(url, timeout=60).status_code == 404
-
-
-@pytest.mark.slow
-@pytest.mark.fact("The TPU is v5e-8 (`TpuV5E8`): 8 chips of 16 GB.")
-@pytest.mark.parametrize(
-    ("kind", "shape", "devices"), [("tpu", "TpuV5E8", 8), ("gpu", "NvidiaTeslaT4", 2)]
-)
-def test_a_machine_has_its_devices(site, kind, shape, devices):
-    spends(kind)
-    handle = site.name(kind)
-
-    site.push(handle, "import jax", "print(jax.device_count())", machine_shape=shape)
-
-    assert site.ended(handle) == "COMPLETE"
-    assert str(devices) in site.kaggle.kernel_log(handle, 1)
-    assert site.kaggle.get_kernel(handle).asks["machine_shape"] == shape

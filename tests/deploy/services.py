@@ -12,7 +12,7 @@ from deploy.project import Project
 from deploy.records import Records
 from deploy.runs import Run
 from tests.deploy.between import Between
-from tests.deploy.sending import done
+from tests.deploy.steps import done
 
 GONE = (404, {"code": 404, "message": "Not found"})
 FILES = ("manifest.json", "weights.npz")
@@ -29,7 +29,7 @@ def published(
 ) -> DatasetVersion:
     """Publish an artifact, and note what is shown."""
     records = records_in(artifact.parent, deadline_seconds=seconds)
-    return done(datasets.artifact(kaggle, records, artifact.parent), shown)
+    return done(datasets.artifact(kaggle, records, artifact.parent), shown.append)
 
 
 def submitted(
@@ -42,7 +42,7 @@ def submitted(
     """
     check = check or (lambda given, sample: None)
     records = records_in(file.parent, **changes)
-    return done(competition.submit(kaggle, records, run, file.parent, check), shown)
+    return done(competition.submit(kaggle, records, run, file.parent, check), shown.append)
 
 
 def at(version: int) -> dict[str, Any]:

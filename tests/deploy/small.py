@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from deploy import output
 from deploy.client import Kaggle
 from deploy.connection import Pace
 from deploy.journal import Journal, Request, State
@@ -14,6 +15,7 @@ from deploy.project import Project
 from deploy.runs import Run
 from localkaggle.server import LocalKaggle
 from tests.deploy import steps
+from tests.faults.recorded_session import write_artifact
 
 HANDLE = "rehearsal/digits-train-tpu"
 QUICK = Pace(first=0.01, most=0.05, patience=60)
@@ -113,6 +115,15 @@ def commit(root: Path) -> None:
 def push(kaggle: Kaggle, ours: Project, kernel: str = TRAINING, **more: Any) -> Run:
     """Push the project's training, and show nothing."""
     return steps.pushed(kaggle, ours, kernel, **more)
+
+
+def trained(ours: Project, version: int = 1, weights: bytes = b"weights") -> tuple[Run, Path]:
+    """Return a training, and a folder with what a pull of it would have left."""
+    run = Run(HANDLE, version, "", f"b{version}")
+    folder = ours.runs / output.folder_name(run)
+    write_artifact(folder / output.ARTIFACT, run.bundle_sha256, {"weights.npz": weights})
+    (folder / output.BUNDLE).write_text(json.dumps({"bundle_sha256": run.bundle_sha256}))
+    return run, folder
 
 
 def recorded(journal: Journal, request: Request, number: int, **ended: Any) -> Request:

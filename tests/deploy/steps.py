@@ -32,7 +32,7 @@ def done(steps: Steps[T], show: Show = silent, agree: Agree | None = None) -> T:
 
     Args:
         show: is given each line.
-        agree: is given what would be spent, and raises to stop.
+        agree: is given what would be spent, and returns False or raises to stop.
     """
 
     def tell(event: Event) -> bool | None:
@@ -42,9 +42,7 @@ def done(steps: Steps[T], show: Show = silent, agree: Agree | None = None) -> T:
             case Status():
                 show(in_a_line(event))
             case Ask(lines, _, preview):
-                if agree is not None:
-                    agree(preview or lines)
-                return True
+                return agree is None or agree(preview or lines) is not False
         return None
 
     return completed(steps, tell)

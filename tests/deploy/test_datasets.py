@@ -17,9 +17,9 @@ from deploy.output import Checkpoint, SavedProgress
 from deploy.records import Records
 from formats import checksums
 from tests.deploy.between import RESET
-from tests.deploy.sending import done
 from tests.deploy.services import GONE, at, published, records_in, returns, takes_all
-from tests.deploy.small import connect, recorded
+from tests.deploy.small import connect
+from tests.deploy.steps import done
 from tests.faults.recorded_session import write_artifact
 
 KEY = f"KGAT_{'1f' * 16}"
@@ -66,18 +66,6 @@ def test_a_first_version_is_created_private(publish, server, absent):
     assert server.count("CreateDatasetVersion") == 0
 
 
-@pytest.mark.parametrize("trouble", [(500, b""), (429, {"code": 429}), RESET])
-def test_trouble_is_not_taken_for_a_free_name(kaggle, publish, server, trouble):
-    """The official client takes any error for "the slug is free"."""
-    kaggle.pace = Pace(first=0.01, most=0.05, patience=0.1)
-    server.always("GetDataset", trouble)
-
-    with pytest.raises(Unreachable):
-        publish()
-
-    assert server.count("CreateDataset") == server.count("StartBlobUpload") == 0
-
-
 def test_a_version_counts_once_it_has_stayed_ready(kaggle, publish, server, shown):
     """Reports say that it is not mounted at once; and an answer may be a replica's, with an older
     one after it.
@@ -99,18 +87,6 @@ def test_what_an_earlier_call_may_have_made_is_waited_for(publish, server, recor
 
     assert publish().version == 2
     assert server.count("CreateDatasetVersion") == 0
-
-
-def test_what_was_published_is_waited_for_where_kaggle_shows_the_version_before_it(
-    publish, server, records
-):
-    """The same command again; a replica may be behind."""
-    published = Request(PUBLISH, "digits", "ann/digits-artifact", run_id="r1")
-    recorded(records.journal, published, 2, status="READY")
-    server.say("GetDataset", then(at(2), at(1), at(1)))
-
-    assert publish().version == 2
-    assert server.count("StartBlobUpload") == 0
 
 
 def test_a_call_whose_answer_was_lost_is_looked_for_and_not_made_again(publish, server, records):
@@ -258,7 +234,7 @@ def test_an_artifact_of_another_competition_is_not_published(
     letters = replace(records.project, competition="letters", handoff="kernel")
 
     with pytest.raises(UsageError, match="trained for the competition digits; the") as raised:
-        done(datasets.artifact(kaggle, Records(letters), tmp_path), [])
+        done(datasets.artifact(kaggle, Records(letters), tmp_path))
 
     assert str(raised.value).endswith("invoke push-train --config digits")
     assert server.count("StartBlobUpload") == 0
@@ -273,7 +249,7 @@ def test_what_a_session_saved_is_published_flat_for_the_next(host, records, tmp_
     sha256 = checksums.sha256(state)
     progress = SavedProgress([Checkpoint("", name, 40, 0, "r1", "")], {f"{name}/state.npz": sha256})
 
-    done(datasets.checkpoint(connect(), records, tmp_path / "pulled", progress), [])
+    done(datasets.checkpoint(connect(), records, tmp_path / "pulled", progress))
 
     (version,) = local.datasets.datasets["rehearsal/digits-checkpoint"].versions
     held = {path.name: path.read_bytes() for path in version.folder.iterdir()}

@@ -236,30 +236,6 @@ def test_what_was_unpacked_can_be_packed_again(tmp_path, shown):
     assert below(folder) == made
 
 
-def test_packing_changes_no_file_that_a_link_leads_to(tmp_path, shown):
-    unpacked(tmp_path, {"train.zip": zipped(TWO.items())}, shown)
-    folder, mine = tmp_path / SLUG, tmp_path / "mine.zip"
-    mine.write_bytes(b"the user's")
-    (folder / "train.zip").hardlink_to(mine)
-
-    archives.pack(folder, archives.packed_in(folder))
-
-    assert mine.read_bytes() == b"the user's"
-    assert zipfile.ZipFile(folder / "train.zip").namelist() == ["train/1.jpg", "train/2.jpg"]
-
-
-def test_an_archive_that_held_one_of_its_name_is_packed_again(tmp_path, shown):
-    files = {"train.tar.gz": tarred({"train.zip": zipped(TWO.items())})}
-    made = unpacked(tmp_path, files, shown)
-    folder = tmp_path / SLUG
-
-    archives.pack(folder, archives.packed_in(folder))
-
-    assert list(below(folder)) == ["train.zip"]
-    archives.unpack_below(folder, shown.append)
-    assert below(folder) == made
-
-
 FETCH = """
 import sys
 from pathlib import Path

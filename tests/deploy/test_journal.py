@@ -69,14 +69,6 @@ def test_an_answer_leads_where_it_proves_something_and_nowhere_else(state):
         assert now.before == (0 if expected == "sent" else None)
 
 
-def test_what_an_error_says_stays_until_kaggle_tells_better():
-    lost = failed(replace(WORDS, state=State.SENT), TimeUp())
-    made = after(lost, State.VERSION, number=1, url="u")
-
-    assert (lost.why, made.why, made.url) == ("TimeUp", "", "u")
-    assert failed(made, errors.Refused("no\nmore")).why == "no"
-
-
 @pytest.mark.parametrize("error", PROOFS + NO_PROOFS)
 def test_an_error_after_the_call_is_a_refusal_only_if_it_proves_that_nothing_was_made(error):
     now = failed(replace(WORDS, state=State.SENT), error)

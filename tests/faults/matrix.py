@@ -10,7 +10,6 @@ _PUSH = {
     "GetKernel",
     "GetCompetition",
     "GetAcceleratorQuotaStatistics",
-    "ListKernels",
     "SaveKernel",
 }
 _SEND = {"GetDatasetStatus", "GetDataset", "StartBlobUpload", "upload", "ListDatasetFiles"}

@@ -106,12 +106,6 @@ def test_names_that_do_not_fit_together_are_refused_or_all_taken(kaggles, names)
     assert isinstance(got, str) or got == dict.fromkeys(names, GOOD)
 
 
-@pytest.mark.parametrize("odd", ODD, ids=repr)
-def test_a_list_or_an_address_of_another_type_is_refused(kaggles, odd):
-    assert isinstance(kaggles.pull([{"fileName": "x", "url": odd}]), str)
-    assert isinstance(kaggles.pull([[odd]]), str) and isinstance(kaggles.pull(odd), str)
-
-
 def listed(kaggles, name):
     """Such a file is refused, or taken by that name."""
     return kaggles.pull_files({name: GOOD}), {name: GOOD}

@@ -6,7 +6,7 @@ import pytest
 
 from deploy import calls
 from deploy.decoding import camel_case
-from deploy.errors import BadAnswer, Denied, NoQuota, Unreachable
+from deploy.errors import BadAnswer
 
 COMPETITION, QUOTA = "GetCompetition", "GetAcceleratorQuotaStatistics"
 QUESTIONS = {
@@ -77,20 +77,3 @@ def test_a_state_is_a_word_however_it_is_written(kaggle, between):
     found = [kaggle.kernel_status("ann/x-train-tpu", 1).name for _ in said]
 
     assert found == ["COMPLETE", "CANCEL_ACKNOWLEDGED", "NOT_COMPLETE", "QUEUED"]
-
-
-@pytest.mark.parametrize(
-    ("answer", "kind"),
-    [
-        ({"error": {"code": 403, "message": "Not yours"}}, Denied),
-        ({"error": "Maximum weekly TPU quota of 20.00 hours reached."}, NoQuota),
-        ({"error": {"code": 500, "message": "Internal"}}, Unreachable),
-    ],
-)
-def test_an_error_inside_a_success_is_an_error(kaggle, between, answer, kind):
-    between.always("DeleteDataset", answer)
-
-    with pytest.raises(kind, match="delete the dataset ann/data"):
-        kaggle.delete_dataset("ann/data")
-
-    assert between.count("DeleteDataset") == 1

@@ -107,14 +107,6 @@ def test_the_kaggle_side_starts_without_the_client():
     assert not {"kaggle", "kagglesdk", "jupytext"} & set(imported)
 
 
-def test_a_page_of_a_proxy_in_place_of_a_login_is_the_network_s_fault(between, monkeypatch):
-    monkeypatch.setenv("KAGGLE_API_TOKEN", "KGAT_token")
-    between.say("IntrospectToken", [(200, b"<html>a login page</html>")])
-
-    with pytest.raises(Unreachable, match="Could not log in"):
-        Kaggle.connect()
-
-
 def test_a_client_that_keras_hub_broke_is_named_first_with_the_command(tmp_path: Path):
     folder = tmp_path / "kagglesdk-0.1.28.dist-info"
     folder.mkdir()

@@ -3,7 +3,6 @@
 import signal
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from contextlib import suppress
 
@@ -21,17 +20,6 @@ def python_own_ctrl_c() -> Iterator[None]:
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
-
-
-def test_ctrl_c_ends_a_task_whose_clean_up_waits_for_a_lock_that_nobody_gives_back():
-    lock = threading.Lock()
-    with pytest.raises(KeyboardInterrupt), limit(60, "too long"):
-        lock.acquire()
-        try:
-            signal.raise_signal(signal.SIGINT)
-        finally:
-            got = lock.acquire(timeout=20)
-            raise AssertionError(f"nothing came; got the lock: {got}")
 
 
 @pytest.mark.parametrize("handler", [signal.default_int_handler, signal.SIG_IGN])

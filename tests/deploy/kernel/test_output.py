@@ -1,10 +1,8 @@
 """A pull brings all that a run wrote, verified, or nothing."""
 
 import hashlib
-import io
 import json
 import re
-import zipfile
 from dataclasses import replace
 
 import pytest
@@ -12,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy import events, failures, output
-from deploy.errors import BadAnswer, Busy, Denied, RunFailed, Unverified
+from deploy.errors import BadAnswer, Denied, RunFailed, Unverified
 from deploy.runs import Run
 from formats import checksums
 
@@ -137,17 +135,6 @@ def begun(kaggle, between, into):
     return steps
 
 
-def test_a_pull_that_lives_is_not_taken_for_a_killed_one(kaggle, pull, between, tmp_path):
-    """Two terminals pull the same run: the second one waits for its end."""
-    first = begun(kaggle, between, tmp_path)
-
-    with pytest.raises(Busy, match="run the same command again"):
-        pull(RUN)
-
-    folder = events.completed(first, print)
-    assert list(tmp_path.iterdir()) == [folder] and pull(RUN) == folder
-
-
 def test_ctrl_c_keeps_what_came_for_the_next_pull(kaggle, pull, between, tmp_path, shown):
     """But for files that are not of this run."""
     first = begun(kaggle, between, tmp_path)
@@ -189,17 +176,6 @@ def test_what_is_not_what_the_run_wrote_is_not_kept(pull, between, tmp_path, fil
         pull(into="into")
 
     assert set(tmp_path.rglob("*")) <= {tmp_path / "into"}
-
-
-def test_a_file_that_comes_as_an_archive_is_unpacked(pull, between):
-    """Kaggle compresses as it likes."""
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("x.csv", b"id\n" * 1000)
-    url = between.serve("x.csv.zip", buffer.getvalue())
-    between.say(LIST, [{"files": [{"fileName": "x.csv", "url": url}]}])
-
-    assert (pull(RUN) / "x.csv").read_bytes() == b"id\n" * 1000
 
 
 @given(st.text())

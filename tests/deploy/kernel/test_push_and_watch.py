@@ -18,7 +18,6 @@ from deploy.errors import (
     NotFound,
     Refused,
     RunFailed,
-    Unknown,
 )
 from deploy.events import completed
 from deploy.journal import PUSH, Request
@@ -214,33 +213,6 @@ def test_progress_is_shown_rather_than_what_libraries_say(watch, between, shown)
     assert (look.left, look.allowed) == (72_000, 72_000)
 
 
-def test_a_busy_log_asks_for_the_status_no_more_often_than_a_quiet_one(
-    watch, between, kaggle, monkeypatch
-):
-    """Once a minute in the long run; and a pipe gets a line of progress every five minutes."""
-    kaggle.pace, now = Pace(first=5, most=60, patience=300), [0.0]
-
-    class Busy(watching.Log):
-        def _follow(self):
-            """Follow nothing."""
-
-    def sleep(seconds):
-        now[0] += seconds
-        logs[0].progress.append({"step": now[0]})
-
-    logs = [Busy(kaggle, RUN)]
-    monkeypatch.setattr(watching, "Log", lambda *_: logs[0])
-    clock = SimpleNamespace(monotonic=lambda: now[0], sleep=sleep)
-    monkeypatch.setattr(watching, "time", clock)
-    states_ = ({"status": "RUNNING" if now[0] < 600 else "COMPLETE"} for _ in itertools.count())
-    between.say(STATUS, states_)
-
-    seen = watch(deadline_seconds=1200)
-
-    assert between.count(STATUS) == 16
-    assert sum(not status.often for status in seen) <= 6 < len(seen)
-
-
 def test_a_run_that_is_not_there_is_not_said_to_continue(watch, between, shown):
     """It is refused at once, since nobody has just pushed it."""
     between.always(STATUS, (403, {"code": 403, "message": "Permission denied"}))
@@ -251,16 +223,6 @@ def test_a_run_that_is_not_there_is_not_said_to_continue(watch, between, shown):
         watch(Run(HANDLE, 9))
 
     assert "continues" not in str(caught.value) and not shown
-
-
-def test_a_run_is_not_said_to_be_missing_while_its_notebook_is_not_shown(watch, between):
-    """Exit code 3: by its list it is there, and a 403 says nothing of its versions."""
-    denied = 403, {"code": 403, "message": "Permission denied"}
-    between.always(STATUS, denied)
-    between.always("ListKernels", {"kernels": [{"ref": HANDLE, "currentVersionNumber": 9}]})
-
-    with pytest.raises(Unknown, match=r"(?s)says nothing of it.*The run continues"):
-        watch(Run(HANDLE, 9))
 
 
 def test_waiting_for_a_machine_and_running_have_their_own_limits(watch, between, monkeypatch):

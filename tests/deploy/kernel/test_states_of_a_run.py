@@ -7,7 +7,6 @@ has decided what it means.
 
 import itertools
 import json
-from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -15,10 +14,9 @@ from kagglesdk.competitions.types.submission_status import SubmissionStatus
 from kagglesdk.datasets.types.dataset_enums import DatabundleVersionStatus
 from kagglesdk.kernels.types.kernels_enums import KernelWorkerStatus
 
-from deploy import output, push, watch
+from deploy import output, watch
 from deploy.connection import Pace
 from deploy.errors import BadAnswer, DeadlinePassed, RunFailed, Unreachable
-from deploy.records import Records
 from deploy.runs import Run
 from tests.deploy import steps
 from tests.deploy.services import GONE, at, published, records_in, scores_all, submitted, takes_all
@@ -109,25 +107,6 @@ def test_watch_and_pull_know_what_a_word_means(kaggle, between, tmp_path, answer
     assert outcome == (WAITS if end == WAITS else SUCCESS)
     there = [path.name for path in tmp_path.iterdir() if path.name.endswith("-v2")]
     assert there == ["digits-infer-gpu-v2"] * (outcome == SUCCESS)
-
-
-@answers(KERNEL)
-def test_a_bundle_that_is_there_is_pushed_again_only_after_a_failure(
-    kaggle, between, built, ours, answer, end
-):
-    """A second session is one too many, and cannot be stopped. Without a source it is no run."""
-    metadata = {"currentVersionNumber": 7, "competitionDataSources": ["digits"]}
-    between.always("GetKernel", {"metadata": metadata, "blob": {"source": built.sha256}})
-    between.always(STATUS, (200, answer))
-
-    found = []
-    current = kaggle.get_kernel(built.handle)
-    ended(lambda: found.append(push.holding(kaggle, Records(ours), built, current)))
-
-    stopping = answer.get("status") == "CANCEL_REQUESTED"  # it will not be a success
-    assert (found == [None]) == (end not in (SUCCESS, WAITS) or stopping)
-    lacking = replace(current, competition_sources=())
-    assert push.holding(kaggle, Records(ours), built, lacking) is None
 
 
 @answers(DATASET)

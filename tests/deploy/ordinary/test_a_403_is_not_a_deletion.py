@@ -10,7 +10,6 @@ import pytest
 from deploy.errors import Ambiguous, RelayError, Unknown
 from deploy.journal import PUSH, State
 from deploy.project import Project
-from deploy.push import status_of
 from deploy.records import Records
 from localkaggle.facts import Facts
 from localkaggle.server import LocalKaggle
@@ -157,29 +156,6 @@ def test_a_notebook_that_is_new_or_was_deleted_is_pushed_without_ceremony(
     assert any("the version was deleted" in line for line in shown)
 
 
-def test_a_notebook_that_was_made_again_has_fewer_versions(complete, ours):
-    """The list shows that ours is gone, although the name is there."""
-    local, kaggle, _ = complete
-    deny(local, "GetKernelSessionStatus")
-    (row,) = Records(ours).journal.requests(PUSH)
-
-    assert status_of(kaggle, replace(row, number=2)) is None
-    with pytest.raises(Unknown):
-        status_of(kaggle, row)
-
-
-def test_a_notebook_that_was_just_pushed_may_be_missing_from_the_list(start, ours):
-    """For some seconds calls do not know it; it is not gone."""
-    local, kaggle = start(script := Script(v1="waits"), missing="403", versions_seconds=0.3)
-    kaggle.pace = replace(QUICK, most=2.0)
-    local.faults.say("SaveKernel", ["reset after"])
-
-    first, second = push(kaggle, ours), push(kaggle, ours)
-
-    script.released.set()
-    assert first == second and outcomes(local, ours) == (1, False)
-
-
 def test_a_push_without_an_answer_is_looked_for_as_long_as_its_version_may_be_hidden(start, ours):
     """Also by the next command: the one that pushed was killed, or had no time left."""
     local, kaggle = start(Script(v1="complete"), missing="404", versions_seconds=1.0)
@@ -189,21 +165,3 @@ def test_a_push_without_an_answer_is_looked_for_as_long_as_its_version_may_be_hi
     kaggle.pace = replace(QUICK, most=3.0)
 
     assert push(kaggle, ours).version == sent(local) == 1
-
-
-@pytest.mark.parametrize("denied", [("GetKernel",), ("GetKernel", "ListKernels")])
-def test_a_notebook_of_another_machine_that_is_not_shown_is_pushed_by_again_alone(
-    complete, ours, denied
-):
-    """The journal here knows nothing of it; the list may have it."""
-    local, kaggle, _ = complete
-    kaggle.pace = replace(QUICK, patience=0.1)
-    deny(local, *denied)
-    other = replace(ours, runs=ours.root / "other runs")
-
-    with pytest.raises(Unknown, match="push-train --again"):
-        push(kaggle, other)
-
-    assert sent(local) == 1
-    push(kaggle, other, again=True)
-    assert sent(local) == 2

@@ -60,14 +60,6 @@ def test_a_model_that_is_not_there_ends_a_push_before_its_session(live, ours):
     assert (told.value.exit_code, sent(local)) == (2, 0)
 
 
-def test_where_kaggle_does_not_tell_of_a_model_it_is_pushed_with_a_note(live, ours, shown):
-    local, kaggle = live
-    local.faults.say("ListModelInstanceVersionFiles", ["400"])
-
-    assert push(kaggle, ours, show=shown.append).version == 1
-    assert any(line.startswith(f"Not known whether Kaggle has the model {NAME}") for line in shown)
-
-
 def test_a_token_that_may_not_ask_for_a_model_pushes_it_with_a_note(live, ours, shown):
     """The note names the causes, and the page."""
     local, kaggle = live

@@ -2,21 +2,20 @@
 
 import json
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from deploy import output
 from deploy.client import Kaggle
 from deploy.connection import Pace
 from deploy.project import Project
 from deploy.runs import Run
 from localkaggle.server import LocalKaggle
-from tests.deploy.small import HANDLE, connect, metadata, write_kernel
-from tests.faults.recorded_session import write_artifact
+from tests.deploy import small
+from tests.deploy.small import connect, metadata, write_kernel
 
 FOR_EVER = 3600.0
-Trained = Callable[..., tuple[Run, Path]]
 
 
 def with_kernel(project: Project, kernel: str) -> Project:
@@ -41,14 +40,6 @@ def live(local: LocalKaggle) -> Kaggle:
 
 
 @pytest.fixture
-def trained(ours: Project) -> Trained:
+def trained(ours: Project) -> Callable[..., tuple[Run, Path]]:
     """Return what makes the run of a training, and writes what a pull of it would have left."""
-
-    def made(version: int = 1, weights: bytes = b"weights", by: str = "") -> tuple[Run, Path]:
-        run = Run(HANDLE, version, "", f"b{version}")
-        folder = ours.runs / output.folder_name(run)
-        write_artifact(folder / "artifact", by or run.bundle_sha256, {"weights.npz": weights})
-        (folder / "bundle.json").write_text(json.dumps({"bundle_sha256": by or f"b{version}"}))
-        return run, folder
-
-    return made
+    return partial(small.trained, ours)

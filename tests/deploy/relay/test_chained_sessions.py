@@ -123,7 +123,7 @@ def test_what_waits_for_the_other_machine_is_resumed_beside_it(
     run, _ = one(kaggle, on_the_pair, show=shown.append, agreed=True)
 
     script.released.set()
-    assert f"beside      {waiting}: it keeps its place and costs quota, too" in shown
+    assert f"beside      {waiting}: it keeps its place and uses quota too" in shown
     assert (waiting.version, run.version, script.sources[3]) == (2, 3, OWN)
 
 
@@ -186,18 +186,6 @@ def test_two_sessions_that_get_no_further_are_the_last(start, train, shown, ends
     assert script.sources[4] == DATASET
 
 
-def test_a_session_in_vain_counts_whichever_command_began_it(start, ours, train, one):
-    """A command that was killed has not forgotten."""
-    local, kaggle = start(Script(v2="fails", v3="fails"))
-    one(kaggle)
-
-    one(kaggle)
-    with pytest.raises(RunFailed, match="2 sessions in a row got no further"):
-        train(kaggle)
-
-    assert len(statuses(local)) == 3
-
-
 def test_again_resumes_although_kaggle_does_not_tell_of_a_lost_push(start, ours, one, shown):
     """The command that the lost push names must not begin at step 0."""
     local, kaggle = start(script := Script())
@@ -228,18 +216,6 @@ def test_a_pull_in_another_window_does_not_end_a_chain(start, ours, train, shown
 
     train(kaggle, show=release)
     assert any(line.startswith("Another process works in") for line in shown)
-
-
-def test_a_session_that_found_its_source_missing_is_pushed_again_as_it_was(start, train):
-    """Kaggle may mount a new source in the second run only: the other route would be as new."""
-    local, kaggle = start(script := Script(v2="unmounted"))
-
-    train(kaggle)
-
-    _, missed, again, _ = (
-        version.request.text for version in local.kernels.kernels[HANDLE].versions
-    )
-    assert missed == again and list(script.sources.values()) == [[], OWN, OWN, OWN]
 
 
 def test_a_session_that_leaves_nothing_to_go_on_with_is_the_last(start, train):
@@ -330,21 +306,6 @@ def test_what_another_config_trained_since_is_not_taken_for_its_own(start, ours,
     train(kaggle)
 
     assert script.sources == {1: [], 2: [], 3: DATASET, 4: OWN}
-
-
-def test_a_session_whose_answer_was_lost_is_resumed_from(start, ours):
-    """The next push asks what came of it."""
-    local, kaggle = start(script := Script())
-    local.faults.say("SaveKernel", ["reset after"])
-    local.faults.say("GetKernel", itertools.chain([None], itertools.repeat("403")))
-    with pytest.raises(Ambiguous):
-        push(kaggle, ours)
-    local.faults.plan({})
-    assert local.kernels.version(HANDLE, 1).done.wait(60)
-
-    assert push(kaggle, ours).version == 2
-
-    assert local.kernels.version(HANDLE, 2).done.wait(60) and script.sources[2] == OWN
 
 
 def test_fresh_begins_again(start, ours, one):

@@ -9,7 +9,7 @@ import pytest
 
 from deploy import status
 from deploy.errors import RunFailed, SourcesRefused
-from deploy.journal import PUSH, Request, State
+from deploy.journal import PUSH, State
 from deploy.project import PREPARE, TRAIN
 from deploy.records import Records
 from tests.deploy import steps
@@ -120,14 +120,6 @@ def test_one_404_loses_no_images(push, ours, local, preparer, how):
     assert all(row.is_made for row in Records(ours).journal.requests(PUSH))
 
 
-def test_what_a_killed_session_decoded_is_decoded_again(push, preparer):
-    """Kaggle mounts no output of a version that failed."""
-    preparer.done = {1: 2}
-
-    assert [push(), push()] == [1, 2]
-    assert preparer.sources[PREPARE, 2] == []
-
-
 def test_a_training_mounts_a_complete_preparation_and_no_other(push, ours, shown, preparer):
     """Of its own images; a later one that was killed hides none."""
     without = push(TRAIN)
@@ -146,16 +138,6 @@ def test_a_training_mounts_a_complete_preparation_and_no_other(push, ours, shown
     assert any("is partial, 3 of 4 shards. To prepare: invoke push-prepare" in it for it in shown)
     assert any("has decoded them" in line for line in shown)
     assert any("of other images" in line for line in shown)
-
-
-def test_a_training_that_was_pushed_stays_the_one_whatever_is_prepared_later(push, ours):
-    """A preparation changes no weights."""
-    push(), push(), push(TRAIN)
-    journal = Records(ours).journal
-    made = Request(PUSH, "digits", HANDLE, kernel=PREPARE, decoding="of other images")
-    journal.record(journal.intend(made), State.VERSION, number=2)  # and now it would mount none
-
-    assert push(TRAIN) == 1
 
 
 def test_a_training_whose_sources_kaggle_refused_goes_without_the_next_time(

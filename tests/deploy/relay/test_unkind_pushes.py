@@ -64,15 +64,6 @@ def test_a_notebook_without_a_version_is_named_with_both_ways_out(site, ours):
     assert str(push(kaggle, ours)) == f"{HANDLE}/1"
 
 
-def test_one_error_about_a_notebook_that_is_not_there_is_no_such_notebook(site, ours):
-    """A blip: Kaggle answers 404 about the status of what does not exist, too."""
-    local, kaggle = site()
-    local.faults.say("GetKernel", ["500", "500", None, "500", "500"])
-    local.faults.say("GetKernelSessionStatus", ["404"] * 4)
-
-    assert push(kaggle, ours).version == 1
-
-
 # A push that was refused, and stored its source
 
 

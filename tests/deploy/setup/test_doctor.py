@@ -197,17 +197,6 @@ def test_no_secret_is_shown_where_kaggle_repeats_it(server, whole, monkeypatch, 
     assert not [secret for secret in (*held, KEY) if secret in told]
 
 
-def test_an_environment_that_the_client_would_ignore_ends_all_asking(server, whole, monkeypatch):
-    """TEST is an address of Kaggle's own."""
-    monkeypatch.setenv("KAGGLE_API_ENVIRONMENT", "TEST")
-
-    rows = examine(whole)
-
-    assert server.seen == [] and code(rows) == 2
-    assert rows["client"].fix == "Unset it."
-    assert verdicts(rows) == {"client": FAIL, **skips("login", *ASKING)}
-
-
 def test_a_config_that_cannot_be_loaded_hides_no_other_row(server, whole):
     """One learns of the credentials in the same run."""
 

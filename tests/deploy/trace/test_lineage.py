@@ -137,19 +137,6 @@ def test_a_pulled_submission_that_is_not_what_the_run_wrote_is_not_believed(ours
         lineage.trace(ours, submission)
 
 
-def test_a_file_is_its_own_folder_s_and_not_the_newest_push_s(ours, submission):
-    """The same bundle may be pushed again, and its second run scored otherwise; nor does a `submit`
-    without quota hide a score.
-    """
-    ours.journal.intend(Request(SUBMIT, "digits", HANDLE, kernel_version=3))
-    scored(ours.journal, 4, 78, 0.11)
-    other = inferred(ours.project.runs / "digits-infer-gpu-v4", "id,label\n1,9\n")
-
-    for path, version, score in ((submission, 3, "0.99"), (other, 4, "0.11")):
-        told = traced(ours, path)
-        assert (told["infer run"], told["score"]) == (f"{HANDLE}/{version}", score)
-
-
 def test_a_training_is_known_by_its_weights_and_a_dataset_by_its_time(ours, submission):
     """A run id may be trained with again, and what was published later was not inferred with."""
     trained(ours.project.runs / "digits-train-tpu-v1", "d" * 64)
