@@ -1,11 +1,11 @@
-"""Who we are on Kaggle, and which Kaggle we speak to.
+"""Who we are on Kaggle, and which Kaggle we talk to.
 
-Who can use `kaggle` needs nothing else: `look` reads the same places in the same order, and says
-what is wrong with files that `kaggle` passes over in silence. Its library kagglesdk then logs in.
-`import kaggle` itself would do so, print a page of help where it finds nothing, and wait for ever
-where the server hangs. Neither has a public way to set a timeout, or to renew a login; so private
-parts of kagglesdk are used, and no other versions are taken than those in `NEEDS`. Each secret goes
-to deploy/secrets.py, which keeps it out of what is shown.
+Credentials that work for `kaggle` work here: `look` reads the same places in the same order, and
+reports broken files that `kaggle` skips silently. Its library kagglesdk then logs in. `import
+kaggle` would log in by itself, print a page of help without credentials, and wait for ever for a
+server that hangs. Neither has a public way to set a timeout or to renew a login, so we use private
+parts of kagglesdk, and only the versions in `NEEDS`. deploy/secrets.py keeps each secret out of the
+output.
 """
 
 import contextlib
@@ -44,10 +44,10 @@ HOW = (
 )
 NOTHING = "No Kaggle credentials were found"
 LOGIN_ENDED = (
-    "Kaggle does not take the login of this machine any more: it has expired, or was revoked.\n"
-    "Expected one that gives new access tokens. Log in again:\nkaggle auth login --force"
+    "Kaggle no longer accepts the login of this machine: it has expired, or was revoked.\n"
+    "Expected a valid login. Log in again:\nkaggle auth login --force"
 )
-LEAST = timedelta(hours=1)  # that an access token should last when a command starts
+LEAST = timedelta(hours=1)  # for which an access token must be valid when a command starts
 Renew = Callable[[], None]
 Problem = tuple[str, str]  # what is wrong, and the fix
 
@@ -57,10 +57,10 @@ class Source:
     """A place with credentials.
 
     Attributes:
-        name: for a message.
+        name: for messages.
         kind: "token", "key" or "login".
-        secret: the token or key; a login has others.
-        path: of a token's file; None: it is in a variable.
+        secret: the token or key; "" for a login.
+        path: of a token's file; None if it is in a variable.
     """
 
     name: str
@@ -75,14 +75,12 @@ class Found:
 
     Attributes:
         sources: in the client's order; it uses the first.
-        problems: of places that look like credentials but are not.
-        files: those that hold a secret, used or not.
-        username: of the key; a token names nobody.
+        problems: with places that should hold credentials.
+        username: of the key; a token has none.
     """
 
     sources: list[Source] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
-    files: list[Path] = field(default_factory=list)
     username: str = ""
 
 
@@ -90,15 +88,15 @@ class Found:
 
 
 def look() -> Found:
-    """Return what the client would find now. All secrets are hidden from now on."""
+    """Return what the client would find now. From now on `secrets` redacts it."""
     found, home = Found(), Path.home() / ".kaggle"
-    given = os.environ.get("KAGGLE_API_TOKEN", "").strip()
+    variable = os.environ.get("KAGGLE_API_TOKEN", "").strip()
     files = {f"~/.kaggle/{name}": home / name for name in ("access_token", "access_token.txt")}
-    if os.path.exists(given):  # noqa: PTH110 - Path.exists raises for a name as long as a token
-        files = {"KAGGLE_API_TOKEN": Path(given), **files}
-    elif given:
-        secrets.know(given)
-        found.sources.append(Source("KAGGLE_API_TOKEN", "token", given))
+    if os.path.exists(variable):  # noqa: PTH110 - Path.exists raises for a name as long as a token
+        files = {"KAGGLE_API_TOKEN": Path(variable), **files}
+    elif variable:
+        secrets.know(variable)
+        found.sources.append(Source("KAGGLE_API_TOKEN", "token", variable))
     for name, path in files.items():
         if token := _text(found, path):
             found.sources.append(Source(name, "token", token, path))
@@ -115,27 +113,27 @@ def look() -> Found:
 
 
 def _look_for_key(found: Found) -> None:
-    """Look for a name and a key: each from its variable, or else from kaggle.json."""
+    """Look for a username and a key: each from its variable, or else from kaggle.json."""
     path = config_folder() / "kaggle.json"
     file = _object(found, path)
     name, key = (os.environ.get(f"KAGGLE_{x.upper()}", file.get(x)) for x in ("username", "key"))
     found.username = name if isinstance(name, str) else ""
     for secret in (file.get("key"), key):
         secrets.know(secret, found.username)
-    given = [name for name in ("KAGGLE_USERNAME", "KAGGLE_KEY") if name in os.environ]
-    places = " and ".join([*given, "kaggle.json"][:2])
+    variables = [name for name in ("KAGGLE_USERNAME", "KAGGLE_KEY") if name in os.environ]
+    places = " and ".join([*variables, "kaggle.json"][:2])
     if str(key).startswith(TOKEN):
-        fix = f"Put it into ~/.kaggle/access_token, and remove it there; or {NEW_TOKEN}"
+        fix = f"Move it to ~/.kaggle/access_token, or {NEW_TOKEN}"
         found.problems.append((f"{places}: the key in it is a token", fix))
     elif found.username and key:
         found.sources.append(Source(places, "key", str(key)))
-    elif given or file:
+    elif variables or file:
         what = f"{places}: there is no {'key' if found.username else 'username'}"
-        found.problems.append((what, f"Give both, or remove it, and {NEW_TOKEN}"))
+        found.problems.append((what, f"Set both, or remove it, and {NEW_TOKEN}"))
 
 
 def _object(found: Found, path: Path) -> dict[str, Any]:
-    """Return what a JSON file holds; {} without one, or with a problem."""
+    """Return the object in a JSON file; {} without one. Note a problem with it."""
     with contextlib.suppress(ValueError):
         if isinstance(value := json.loads(_text(found, path) or "{}"), dict):
             return value
@@ -145,7 +143,7 @@ def _object(found: Found, path: Path) -> dict[str, Any]:
 
 
 def _text(found: Found, path: Path) -> str:
-    """Return what a file holds; "" without one, or with a problem."""
+    """Return the text of a file; "" without one. Note a problem with it."""
     try:
         text = path.read_text(encoding="utf-8-sig").strip()  # Windows may write a byte order mark
     except (FileNotFoundError, NotADirectoryError):
@@ -155,27 +153,26 @@ def _text(found: Found, path: Path) -> str:
         found.problems.append((f"{path} cannot be read: {why}", "Fix the file, or remove it."))
         return ""
     secrets.know(text)
-    found.files.append(path)
     return text
 
 
 def config_folder() -> Path:
     """Return where the client looks for kaggle.json."""
-    usual, given = Path.home() / ".kaggle", os.environ.get("KAGGLE_CONFIG_DIR")
-    if given or usual.exists() or not sys.platform.startswith("linux"):
-        return Path(given or usual)
+    usual, variable = Path.home() / ".kaggle", os.environ.get("KAGGLE_CONFIG_DIR")
+    if variable or usual.exists() or not sys.platform.startswith("linux"):
+        return Path(variable or usual)
     return Path(os.environ.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "kaggle"
 
 
-# Which Kaggle, and what changes the way to it
+# Which Kaggle, and the proxies on the way to it
 
 
 def environment() -> str:
     """Return "PROD" or "LOCALHOST".
 
     Raises:
-        UsageError: for any other KAGGLE_API_ENVIRONMENT: it may be a slip, or name a site of
-            Kaggle's own.
+        UsageError: for any other KAGGLE_API_ENVIRONMENT: it may be a typo, or one of Kaggle's
+            internal sites.
     """
     value = os.environ.get("KAGGLE_API_ENVIRONMENT", "PROD")
     if value in ("PROD", "LOCALHOST"):
@@ -186,12 +183,12 @@ def environment() -> str:
 
 
 def address() -> str:
-    """Return the site's address, or host:port of a local Kaggle; never with credentials.
+    """Return the site's address, or host:port of a local Kaggle, without credentials.
 
-    A local Kaggle is the proxy for http://localhost, so the proxy distinguishes two of them.
+    A local Kaggle is the proxy for http://localhost, so the proxy tells two of them apart.
 
     Raises:
-        UsageError: for any other KAGGLE_API_ENVIRONMENT than `environment` returns.
+        UsageError: as `environment` does.
     """
     return SITE if environment() == "PROD" else _proxy("http://localhost") or "localhost"
 
@@ -217,12 +214,11 @@ def _host(address: str) -> str:
 
 
 def require() -> Found:
-    """Return the credentials of this machine, or refuse to begin what needs them; Kaggle is not
-    asked.
+    """Return the credentials of this machine, without asking Kaggle.
 
     Raises:
-        UsageError: if the client cannot be imported.
-        CredentialError: if there are no credentials on this machine, or none that can be read.
+        UsageError: if the client cannot be used.
+        CredentialError: if there are no credentials, or none that can be read.
     """
     require_client()
     found = look()
@@ -232,41 +228,38 @@ def require() -> Found:
 
 
 def require_client() -> dict[str, str]:
-    """Refuse a client that is missing, or that the pins of another package have broken.
+    """Return the versions of the client and its dependencies.
 
-    The installed versions tell. Nothing is imported, so nobody is logged in.
-
-    Returns:
-        The versions of the client and of what it needs.
+    Nothing is imported, since that would log in.
 
     Raises:
-        UsageError: if it is not one of those that were tested.
+        UsageError: if one is missing, or not a version that was tested: another package's pins may
+            have changed it.
     """
     versions, wrong = {}, []
     for need in map(Requirement, NEEDS):
         try:
-            there = versions[need.name] = importlib.metadata.version(need.name)
+            installed = versions[need.name] = importlib.metadata.version(need.name)
         except importlib.metadata.PackageNotFoundError:
             wrong.append(f"{need.name} is not installed")
         else:
-            if there not in need.specifier:
-                wrong.append(f"{need} is expected, and {there} is installed")
+            if installed not in need.specifier:
+                wrong.append(f"{need} is expected, and {installed} is installed")
     if wrong:
         raise UsageError(f"The Kaggle client cannot be used: {'; '.join(wrong)}. Run:\n{INSTALL}")
     return versions
 
 
 def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
-    """Return kagglesdk's HTTP client with credentials and timeouts, the user's name, and a renewal.
+    """Return kagglesdk's HTTP client with credentials and timeouts, the username, and a renewal.
 
-    That gives the client a new access token. It is None for a token or key, which cannot be
-    renewed, and raises `CredentialError` if the login has ended.
+    The renewal gets a new access token, or raises `CredentialError` if the login has expired. It is
+    None for a token or key, which cannot be renewed.
 
     Raises:
-        CredentialError: if there are no credentials, or they cannot be read, or Kaggle does not
-            know them.
-        UsageError: if the client is missing or too old, or KAGGLE_API_ENVIRONMENT is another.
-        requests.RequestException: if Kaggle had to be asked and did not answer.
+        CredentialError: if there are no credentials, or they cannot be read, or are not valid.
+        UsageError: if the client cannot be used, or KAGGLE_API_ENVIRONMENT is wrong.
+        requests.RequestException: if Kaggle has to check them and does not answer.
     """
     environment()
     found = require()
@@ -276,7 +269,7 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
         client = _client(timeouts, first.secret)
         if name := _named(client, first.secret):
             return client.http_client(), name, None
-    for source in (first, *others):  # of an ended token, as `kaggle` does
+    for source in (first, *others):  # after an expired token, as `kaggle` does
         if source.kind == "key":
             http = _client(timeouts).http_client()
             http._session.auth = (found.username, source.secret)
@@ -287,10 +280,10 @@ def log_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew | None]:
 
 
 def _client(timeouts: tuple[float, float], token: str = "") -> Any:
-    """Return a client that signs with a token; without one it signs nothing."""
+    """Return a client that signs its calls with a token, or does not sign them without one."""
     from kagglesdk import KaggleClient
 
-    client = KaggleClient(api_token=token)  # for None it would look for one
+    client = KaggleClient(api_token=token)  # None would make it look for one
     http = client.http_client()
     http._init_session()
     if not token:
@@ -300,7 +293,7 @@ def _client(timeouts: tuple[float, float], token: str = "") -> Any:
 
 
 def _named(client: Any, token: str) -> str:
-    """Return whose token it is; "" if Kaggle does not know it."""
+    """Return the owner of a token; "" if Kaggle does not know the token."""
     from kagglesdk.security.types.oauth_service import IntrospectTokenRequest
 
     request = IntrospectTokenRequest()
@@ -308,17 +301,17 @@ def _named(client: Any, token: str) -> str:
     try:
         answer = client.security.oauth_client.introspect_token(request)
     except requests.HTTPError as error:
-        if error.response.status_code not in (400, 401, 403, 404):  # it signs this very call
+        if error.response.status_code not in (400, 401, 403, 404):  # the token signs this call too
             raise
         return ""
     return str(answer.username) if answer.active else ""
 
 
 def _logged_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew]:
-    """Return what `log_in` does, by the login in the browser; with a new access token if due."""
+    """Return what `log_in` does for a login in the browser, with a new access token if due."""
     from kagglesdk import KaggleCredentials
 
-    # It signs nothing: an access token that has ended would be refused.
+    # An unsigned client: an expired access token would be refused.
     login = KaggleCredentials.load(client=_client(timeouts))
     http = _client(timeouts).http_client()
 
@@ -342,17 +335,17 @@ def _logged_in(timeouts: tuple[float, float]) -> tuple[Any, str, Renew]:
 
 
 def unusable(found: Found) -> CredentialError:
-    """Return the error for a client that found nothing usable: broken files differ from none."""
+    """Return the error for credentials that are missing, broken or expired."""
     if found.sources:
         first = found.sources[0]
         if first.kind == "login":
             return CredentialError(LOGIN_ENDED)
-        said = f"Kaggle does not know the token in {first.name}: it has expired, or was revoked."
-        return CredentialError(f"{said}\n{without(first)}, and {NEW_TOKEN}")
+        why = f"Kaggle does not know the token in {first.name}: it has expired, or was revoked."
+        return CredentialError(f"{why}\n{without(first)}, and {NEW_TOKEN}")
     broken = "; ".join(what for what, _ in found.problems)
-    said = f"The Kaggle credentials cannot be used: {broken}" if broken else NOTHING
+    why = f"The Kaggle credentials cannot be used: {broken}" if broken else NOTHING
     fixes = dict.fromkeys(fix for _, fix in found.problems)
-    return CredentialError("\n".join([f"{said}.", *fixes, HOW]))
+    return CredentialError("\n".join([f"{why}.", *fixes, HOW]))
 
 
 def without(source: Source) -> str:

@@ -1,10 +1,10 @@
-"""Build a bundle: one notebook with the package inside it, and its kernel-metadata.json.
+"""Builds a bundle: a notebook with the package inside it, and its kernel-metadata.json.
 
-Comes in: kernels/<kernel>/notebook.py and kernel-metadata.json, and what travels: formats/ and
-pipeline/ whole, a run's config, and what that imports. Goes out: <builds>/<kernel>/<kernel>.ipynb
-and kernel-metadata.json.
+Reads  kernels/<kernel>/notebook.py and kernel-metadata.json; formats/ and pipeline/ whole; a run's
+       config and what it imports
+Writes <builds>/<kernel>/<kernel>.ipynb and kernel-metadata.json
 
-Code and notebook are one version, so that they always match. The same commit gives the same bytes.
+The notebook contains the code, so the two always match. The same commit gives the same bytes.
 """
 
 import ast
@@ -27,11 +27,7 @@ from formats import atomic_file
 
 SLUG_AT_MOST = 50  # characters, Kaggle's limit
 REHEARSED = "rehearsed.json"
-# What a kernel-metadata.json may list, with an example.
-LISTED = {
-    "dataset_sources": "keras/weights",
-    "model_sources": models.EXAMPLE,
-}
+LISTED = ("dataset_sources", "model_sources")  # what a kernel-metadata.json may list
 
 WHOLE = ("formats", "pipeline")
 # What the notebook of a kernel needs beside these.
@@ -45,11 +41,11 @@ MORE = {
     )
 }
 CONFIGS = "pipeline/configs"
-# These stay at home: they speak to Kaggle, or stand in for it.
+# Packages that do not travel.
 HOME = frozenset({"commands", "deploy", "localkaggle", "benchmarks", "tasks", "tests", "workbench"})
 
 HIDDEN = {"jupyter": {"source_hidden": True}, "_kg_hide-input": True}
-# What is in the working directory becomes output, which Kaggle lists and every pull downloads.
+# The package is not written to the working directory, which becomes the run's output.
 ENTER = """import os
 import sys
 import tempfile
@@ -68,14 +64,14 @@ NOTEBOOK = {
 
 @dataclass(frozen=True)
 class Code:
-    """What a kernel runs, whoever pushes it: read once, and built into a bundle once.
+    """The code of a kernel, whoever pushes it.
 
     Attributes:
         identity: kernel, config, competition, and the options of a benchmark.
-        modules: {path: text} of what the notebook writes before its own cells.
+        modules: {path: text} of the files that the notebook writes before its own cells.
         cells: of notebook.py.
-        metadata: of kernel-metadata.json, as it is in kernels/.
-        git_dirty: the files that travel differ from those of `git_commit`, or there is no commit.
+        metadata: of kernel-metadata.json in kernels/.
+        git_dirty: whether the files that travel differ from `git_commit`, or there is no commit.
     """
 
     identity: Mapping[str, Any]
@@ -87,12 +83,12 @@ class Code:
 
     @property
     def kernel(self) -> str:
-        """A folder of kernels/."""
+        """Its folder in kernels/."""
         return str(self.identity["kernel"])
 
     @cached_property
     def sha256(self) -> str:
-        """Of code, config and sources, the same for every owner, artifact and machine."""
+        """The sha256 of code, config and sources, whatever the owner, artifact and machine."""
         metadata = {k: v for k, v in self.metadata.items() if k not in gate.machine("")}
         parts = {"modules": self.modules, "cells": self.cells, "metadata": metadata}
         return _sha256({**self.identity, **parts})
@@ -100,16 +96,16 @@ class Code:
 
 @dataclass(frozen=True)
 class Inputs:
-    """What a run accepts, and what it mounts beside what the project says.
+    """The inputs of a run, beside those of the project.
 
     Attributes:
         expect: {"run_id", "weights_sha256"} of the artifact; {"members"} of an ensemble
             (`deploy.output.expected`); or what a training resumes from
-            (`deploy.output.SavedProgress.expect`), empty for a new one.
-        handoff: where the expected files come from: a "dataset", or the output of a "kernel"; "":
-            as the project says.
-        handles: {kernel: its address}, where that is not `address`'s; no part of the sha256.
-        kernel_sources: whose output is mounted, too.
+            (`deploy.output.SavedProgress.expect`), {} for a new one.
+        handoff: where the expected files come from: a "dataset", or the output of a "kernel"; ""
+            for the project's `handoff`.
+        handles: {kernel: its address} where it is not `address`'s; not part of the sha256.
+        kernel_sources: other kernels whose output is mounted.
     """
 
     expect: Mapping[str, Any] = field(default_factory=dict)
@@ -120,15 +116,15 @@ class Inputs:
 
 @dataclass(frozen=True)
 class Bundle:
-    """What `build` made.
+    """A bundle.
 
     Attributes:
         folder: of the two files.
-        code: that it holds.
+        code: the code in it.
         metadata: as in kernel-metadata.json.
         expect: as in `Inputs`.
-        session_seconds: of a session that is shorter than others, which the notebook has to know;
-            no part of the sha256.
+        session_seconds: the length of a shortened session, which the notebook has to know; not
+            part of the sha256.
     """
 
     folder: Path
@@ -139,7 +135,7 @@ class Bundle:
 
     @property
     def kernel(self) -> str:
-        """A folder of kernels/."""
+        """Its folder in kernels/."""
         return self.code.kernel
 
     @property
@@ -149,7 +145,7 @@ class Bundle:
 
     @property
     def notebook(self) -> Path:
-        """The notebook's file. A push sends `text`, not what the file holds by then."""
+        """The notebook's file. A push sends `text`, whatever the file contains by then."""
         return self.folder / f"{self.kernel}.ipynb"
 
     @property
@@ -159,7 +155,7 @@ class Bundle:
 
     @cached_property
     def sha256(self) -> str:
-        """Of all that decides what the run does, and its owner; address and commit are no part."""
+        """The sha256 of everything that the run does, and its owner, without address and commit."""
         named = {**self.metadata, "id": self.handle.partition("/")[0], "title": ""}
         return _sha256({"code": self.code.sha256, "expect": self.expect, "metadata": named})
 
@@ -168,11 +164,11 @@ class Bundle:
         """The notebook."""
         from nbformat.v4 import new_code_cell, new_markdown_cell
 
-        told = {
+        described = {
             **self.code.identity,
             "machine_shape": self.metadata.get("machine_shape", ""),
             "expect": self.expect,
-            # The last cell writes outputs.json, so a pull without it is not whole.
+            # Whether the last cell writes outputs.json, without which a pull is not complete.
             "sealed": any("provenance.seal(" in cell["source"] for cell in self.code.cells),
             "git_commit": self.code.git_commit,
             "git_dirty": self.code.git_dirty,
@@ -190,7 +186,7 @@ class Bundle:
             ENTER.format(folders=folders),
             *(f"%%writefile {path}\n{text}" for path, text in self.code.modules.items()),
             "os.chdir(working)",
-            f"%%writefile bundle.json\n{json.dumps(told, indent=2, sort_keys=True)}",
+            f"%%writefile bundle.json\n{json.dumps(described, indent=2, sort_keys=True)}",
         ]
         cells = [new_code_cell(source, metadata=HIDDEN) for source in hidden]
         cells = [new_markdown_cell(about), *cells, *self.code.cells]
@@ -204,11 +200,11 @@ def _sha256(value: Mapping[str, Any]) -> str:
 
 
 def address(owner: str, competition: str, what: str) -> str:
-    """Return `<owner>/<competition>-<what>`, of a notebook or a dataset of ours, its slug cut to
-    Kaggle's 50 characters. Of a notebook, `Records.handle` knows where Kaggle gave another.
+    """Return `<owner>/<competition>-<what>`, the address of a notebook or dataset of ours, its slug
+    cut to Kaggle's 50 characters. `Records.handle` knows if Kaggle gave a notebook another one.
 
     Args:
-        what: a kernel, as "train-tpu"; of a dataset "artifact", "checkpoint" or `member`.
+        what: a kernel, such as "train-tpu"; for a dataset "artifact", "checkpoint" or `member`.
 
     >>> address("ann", "digits", "train-tpu")
     'ann/digits-train-tpu'
@@ -223,7 +219,7 @@ def address(owner: str, competition: str, what: str) -> str:
 
 
 def member(weights_sha256: str) -> str:
-    """Return what the address of the dataset of a member ends with: each has its own.
+    """Return the end of the address of a member's dataset: each member has its own.
 
     >>> member("0123456789abcdef")
     'member-01234567'
@@ -232,7 +228,7 @@ def member(weights_sha256: str) -> str:
 
 
 def title(handle: str) -> str:
-    """Return the title whose slug is that of the handle: Kaggle makes the address from the title.
+    """Return the title from which Kaggle makes this address.
 
     >>> title("ann/digits-train-tpu")
     'Digits Train Tpu'
@@ -241,12 +237,12 @@ def title(handle: str) -> str:
 
 
 def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
-    """Read what a kernel runs.
+    """Read the code of a kernel.
 
     Args:
-        kernel: a folder of kernels/, as train-tpu.
-        others: names of configs that travel, too, as those of an ensemble. Of one that is gone the
-            artifact says all; only its own functions would be missed.
+        kernel: a folder of kernels/, such as train-tpu.
+        others: names of more configs that travel, such as those of an ensemble. One that no longer
+            exists is left out: the artifact has its values.
 
     Raises:
         UsageError: if there is no such kernel, or a file cannot travel.
@@ -268,7 +264,7 @@ def read(project: Project, kernel: str, others: Iterable[str] = ()) -> Code:
     identity = {"kernel": kernel, "config": name, "competition": project.competition}
     return Code(
         {**identity, "options": dict(project.options)},
-        # %%writefile refuses an empty cell, and ends each file with a newline.
+        # %%writefile refuses an empty cell, and adds a newline to each file.
         {place: path.read_text("utf-8").rstrip("\n") or "# empty" for place, path in files.items()},
         [{**cell, "id": ""} for cell in jupytext.read(notebook, fmt="py:percent").cells],
         read_metadata(described),
@@ -291,33 +287,32 @@ def build(project: Project, code: Code, inputs: Inputs, owner: str) -> Bundle:
     offline = not code.kernel.startswith("train") and code.kernel != BENCH
     gate.check(made.text, metadata, offline=offline)
     atomic_file.write(made.notebook, made.text.encode())
-    told = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
-    atomic_file.write(made.folder / "kernel-metadata.json", told.encode())
+    described = json.dumps(metadata, indent=2, sort_keys=True) + "\n"
+    atomic_file.write(made.folder / "kernel-metadata.json", described.encode())
     return made
 
 
 def read_metadata(path: Path) -> dict[str, Any]:
-    """Return what a kernel-metadata.json holds, with lists of its sources.
+    """Return the content of a kernel-metadata.json, with lists of its sources.
 
     Raises:
-        UsageError: if it is no JSON object, a source is no list of texts, or it sets what the
+        UsageError: if it is not a JSON object, a source is not a list of texts, or it sets what the
             bundler adds.
     """
     try:
         metadata = {**{kind: [] for kind in LISTED}, **json.loads(path.read_bytes())}
     except (ValueError, TypeError) as error:
-        raise UsageError(f"{path} is no JSON object: {error}.\nCorrect it there.") from error
-    for kind, example in LISTED.items():
-        listed = metadata[kind]
-        if not isinstance(listed, list) or {*map(type, listed)} - {str}:
-            raise UsageError(f'{path}: {kind} is no list of names, as ["{example}"]. Correct it.')
+        raise UsageError(f"{path} is not a JSON object: {error}.\nCorrect it there.") from error
+    for kind in LISTED:
+        if not isinstance(metadata[kind], list) or {*map(type, metadata[kind])} - {str}:
+            raise UsageError(f"{path}: {kind} is not a list of names in quotes.\nCorrect it there.")
     if wrong := sorted({"id", "title", "competition_sources", "kernel_sources"} & metadata.keys()):
         raise UsageError(f"{path} sets {', '.join(wrong)}, which the bundler adds.\nRemove them.")
     return metadata
 
 
 def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict[str, Any]:
-    """Return the metadata with address, machine, and all that is mounted."""
+    """Return the metadata with address, machine, and everything that is mounted."""
     kernel, expect, listed = code.kernel, inputs.expect, code.metadata["dataset_sources"]
     of = partial(address, owner, project.competition)
     handle = inputs.handles.get(kernel, of(kernel))
@@ -327,7 +322,7 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
     if expect and (inputs.handoff or project.handoff) == "kernel":
         if members:
             raise UsageError(
-                "handoff='kernel' cannot carry several models: a kernel's output is that of its"
+                "handoff='kernel' cannot hand over several models: a kernel's output is that of its"
                 " last run.\nSet handoff='dataset' in the config, then publish the members."
             )
         outputs.insert(0, inputs.handles.get(TRAIN, of(TRAIN)) if infers else handle)
@@ -336,10 +331,10 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
     for needs in project.needs if trains else ():
         if not re.fullmatch("[^/~.][^/]*/[^/]+", needs):  # a path of this machine
             raise UsageError(
-                f"pretrained of the config begins with {needs}, a path of this machine, which"
-                f" {kernel} cannot mount; expected a dataset, as owner/slug/path, or a model of"
-                " Kaggle, as owner/model/framework/variation/version.\nName the model, and a"
-                " rehearsal takes that folder for it:\n"
+                f"pretrained in the config begins with {needs}, a path of this machine, which"
+                f" {kernel} cannot mount; expected a file in a dataset, owner/slug/path, or one of"
+                " Kaggle's models, owner/model/framework/variation/version.\nName the model, and"
+                " rehearse with that folder in its place:\n"
                 "invoke dry-run --model owner/model/framework/variation/version=DIR"
             )
         if not any(f"{name}/".startswith(f"{needs}/") for name in listed):  # nor a version of it
@@ -363,19 +358,19 @@ def _completed(project: Project, code: Code, inputs: Inputs, owner: str) -> dict
 
 
 def configs(root: Path) -> dict[str, Path]:
-    """Return the files of the configs in pipeline/configs/ by name; of a package __init__.py."""
+    """Return the files of the configs in pipeline/configs/ by name; for a package __init__.py."""
     files = {path.stem: path for path in (root / CONFIGS).glob("[!_.]*.py")}
     packages = {path.parent.name: path for path in (root / CONFIGS).glob("[!_.]*/__init__.py")}
     return dict(sorted({**files, **packages}.items()))
 
 
 def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[str, Path]:
-    """Return {path in the bundle: file} of all that a kernel's bundle carries, in their order.
+    """Return {path in the bundle: file} of all files in a kernel's bundle, sorted.
 
     Files are parsed, never run.
 
     Args:
-        configs: the file of each config that travels, by its name; of a package __init__.py.
+        configs: the file of each config that travels, by name; for a package __init__.py.
 
     Raises:
         UsageError: if a config is not Python, or imports a module that stays at home.
@@ -390,7 +385,7 @@ def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[st
     unread: dict[str, Path] = {}
     for config in configs.values():
         own = {config.name: config}
-        if config.name == "__init__.py":  # all files travel, also one that nothing imports
+        if config.name == "__init__.py":  # all its files travel, even if nothing imports them
             own = _sources(config.parents[1], f"{config.parent.name}/**/*.py")
         unread |= {f"{CONFIGS}/{place}": path for place, path in own.items()}
     while unread:
@@ -402,8 +397,8 @@ def _travelling(root: Path, kernel: str, configs: Mapping[str, Path]) -> dict[st
 
 
 def _imported(root: Path, place: str, path: Path) -> dict[str, Path]:
-    """Return {path in the bundle: file} of what a file that lies at `place` in the bundle imports
-    of this project.
+    """Return {path in the bundle: file} of this project's modules that a file at `place` in the
+    bundle imports.
     """
     package, names = place.rpartition("/")[0].replace("/", "."), set()
     try:
@@ -413,28 +408,28 @@ def _imported(root: Path, place: str, path: Path) -> dict[str, Path]:
             elif isinstance(node, ast.ImportFrom):
                 module = resolve_name("." * node.level + (node.module or ""), package)
                 names |= {f"{module}.{alias.name}" for alias in node.names}
-    except (SyntaxError, ValueError, ImportError) as error:  # not UTF-8, or .. beyond the root
+    except (SyntaxError, ValueError, ImportError) as error:  # also not UTF-8, or .. beyond the root
         raise UsageError(f"{path} is not Python: {error}.\nFix it, then build again.") from error
     for name in names:
         if name.partition(".")[0] in HOME:
             raise UsageError(
-                f"{path} imports {name}, which stays at home. Move what it needs into pipeline/, or"
-                " remove that import."
+                f"{path} imports {name}, which does not travel to Kaggle.\nMove what it needs into"
+                " pipeline/, or remove the import."
             )
-    # With the packages around each of them. Others are installed, or of the standard library.
+    # Each with its parent packages. Other modules are installed, or in the standard library.
     folders = {each for name in names for each in accumulate(name.split("."), "{}/{}".format)}
     files = {f"{folder}{end}" for folder in folders for end in (".py", "/__init__.py")}
     return {file: root / file for file in files if (root / file).is_file()}
 
 
 def _sources(root: Path, pattern: str) -> dict[str, Path]:
-    """Return {path below the root: file} of the files that a pattern names, but for hidden ones."""
+    """Return {path below the root: file} of the files that match a pattern, except hidden ones."""
     found = {path.relative_to(root).as_posix(): path for path in sorted(root.glob(pattern))}
     return {place: path for place, path in found.items() if "/." not in f"/{place}"}
 
 
 def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
-    """Return the commit, and whether what travels differs from it; ("", True) without git."""
+    """Return the commit, and whether the files differ from it; ("", True) without git."""
 
     def git(*words: str) -> "subprocess.CompletedProcess[str]":
         command = ["git", "--no-optional-locks", "-C", str(root), *words]
@@ -451,12 +446,12 @@ def _commit(root: Path, paths: Iterable[Path]) -> tuple[str, bool]:
 
 
 def remember_rehearsal(runs: Path, code_sha256: str, how: str) -> None:
-    """Note that a bundle went through a rehearsal.
+    """Note that a bundle was rehearsed.
 
     Args:
-        runs: folder of the journal.
-        code_sha256: of the bundle that ran; the files it was built from may have changed since.
-        how: in words: when, and what it left out.
+        runs: the journal's folder.
+        code_sha256: of the bundle that ran; its files may have changed since.
+        how: in words: when, and what was left out.
 
     Raises:
         DiskError: if it cannot be written.
@@ -466,7 +461,7 @@ def remember_rehearsal(runs: Path, code_sha256: str, how: str) -> None:
 
 
 def how_rehearsed(runs: Path, bundle: Bundle) -> str:
-    """Return how the code and the config of a bundle were rehearsed; "" if not as they stand."""
+    """Return how a bundle's code and config were rehearsed; "" if they were not as they stand."""
     return _rehearsals(runs).get(bundle.code.sha256, "")
 
 

@@ -1,10 +1,10 @@
-"""The one way through: train until done → publish → infer → submit; each task is a part of it.
+"""The whole chain: train until done → publish → infer → submit. Each task is a part of it.
 
-Reads  a project, and the journal of what was made before
+Reads  a project and its journal
 Gives  the steps that `invoke` runs, as generators of events
 
-Each step takes what the one before it made from the journal, by version, so the chain can be
-stopped and resumed anywhere. Killed at any moment, the same command resumes.
+Each step takes the result of the one before from the journal, by version. So whenever the chain is
+stopped or killed, the same command resumes it.
 """
 
 import time
@@ -36,13 +36,13 @@ from deploy.records import Records, run_of
 from deploy.runs import Run
 from deploy.sessions import Next
 
-TRIES = 2  # sessions in a row that may get no further
-ONCE_MORE = "Pushing the same again, once: Kaggle may mount a new source in the second run only."
+TRIES = 2  # sessions in a row without progress
+ONCE_MORE = "Pushing the same again, once: Kaggle may mount a new source only in the second run."
 
 
 @dataclass(frozen=True)
 class Model:
-    """What an inference accepts: a pulled artifact, or the members of an ensemble."""
+    """The model of an inference: a pulled artifact, or the members of an ensemble."""
 
     artifact: Path | None = None
     members: Sequence[Member] = ()
@@ -53,7 +53,7 @@ NO_MODEL = Model()
 
 @dataclass(frozen=True)
 class CompleteTraining:
-    """A complete training. `sessions`: how many versions this command has watched."""
+    """A complete training. `sessions`: the number of versions that this command watched."""
 
     run: Run
     folder: Path
@@ -62,7 +62,7 @@ class CompleteTraining:
 
 @dataclass(frozen=True)
 class Result:
-    """What the chain made. `dataset` is None if the train kernel's output was mounted instead."""
+    """The chain's result. `dataset` is None if the train kernel's output was mounted instead."""
 
     train: Run
     dataset: DatasetVersion | None
@@ -73,7 +73,7 @@ class Result:
     seconds: float
 
     def values(self) -> dict[str, Any]:
-        """Return it for `json.dumps`. `rows`: of the submission, without its header."""
+        """Return it for `json.dumps`. `rows`: of the submission, without the header."""
         file = self.inferred / competition.FILE
         pictures = sorted([*self.trained.glob("*.png"), *self.inferred.glob("*.png")])
         return {
@@ -94,8 +94,8 @@ class Result:
 def run(
     kaggle: Kaggle, records: Records, check: Check, *, fresh: bool = False, now: bool = False
 ) -> Steps[Result]:
-    """Run the whole chain. Each step raises as it says; the same command resumes where it stopped,
-    and so do the single tasks.
+    """Run the whole chain. Each step raises its own errors; the same command resumes where it
+    stopped, and so do the single tasks.
 
     Args:
         check, now: as in `competition.submit`.
@@ -163,9 +163,7 @@ def push_kernel(
         Detached: if a person did not agree.
     """
     project, journal = records.project, records.journal
-    with journal.locked() as warning:
-        if warning:
-            yield Note(warning)
+    with journal.locked():
         how = {"again": again, "fresh": fresh, "agreed": agreed}
         try:
             return (yield from _push(kaggle, records, kernel, model, **how))

@@ -1,14 +1,13 @@
-"""A competition: what it takes, whether its rules were accepted, and the submission of a run.
+"""A competition: its rules, what it takes, and the submission of a run.
 
-Reads  what Kaggle says of the competition, and what a run wrote, checked against its sample
-Gives  a `Competition`, or an error that says where the rules are; a `Submission` with its score
+Reads  the competition on Kaggle, and a run's submission.csv, which is checked against the sample
+Gives  a `Competition`, or an error with the address of its rules; a `Submission` with its score
 
-Kaggle says whether this account accepted the rules, and what the competition takes: a notebook,
-which it runs again on the hidden test set, or a file. Then the pulled submission.csv is uploaded. A
-submission is spent only after the file was checked and the user has agreed, and only once: its
-description names the run, so an earlier or unanswered submission of the same run is found again.
-After one that failed, which was spent too, another is only by `again`. A pulled file that was
-changed is refused: it is not what the run wrote.
+A competition takes a notebook, which Kaggle runs again on the hidden test set, or a file: then the
+pulled submission.csv is uploaded. A submission is spent only after the file was checked and the
+user has agreed, and only once: its description names the run, so an earlier submission of the same
+run is found, also if its answer was lost. After a failed submission, which was spent too, another
+one needs `again`. A pulled file that was changed is refused.
 """
 
 import csv
@@ -43,31 +42,31 @@ FILE = "submission.csv"
 FAILED = "ERROR"  # Kaggle's word for a submission without a score
 DECLINED = "Nothing was submitted."
 LOOKS = 3  # at the list, for a submission whose answer was lost
-NAMED = "[run "  # begins the part of a description that names the run
-# What helps against a refusal, by Kaggle's words.
+NAMED = "[run "  # starts the part of a description that names the run
+# What helps after a refusal, by Kaggle's words.
 REFUSALS = {
-    "minutes exceeds .* max of 0": "This competition takes no notebook with that machine. Ask for"
+    "minutes exceeds .* max of 0": "This competition takes no notebook with that machine. Choose"
     " another one in kernels/infer-gpu/kernel-metadata.json, and push again:\n{push}",
-    "minutes exceeds": "Write that maximum, in hours, into the config, as infer_hours=9, and push"
-    " again:\n{push}",
-    "could not find provided notebook": "Kaggle does not offer this version for a submission. A new"
-    " version of the same notebook helps; then watch, pull and submit that one:\n{push} --again",
+    "minutes exceeds": "Write that maximum in hours into the config, for example infer_hours=9, and"
+    " push again:\n{push}",
+    "could not find provided notebook": "Kaggle does not offer this version for a submission. Push"
+    " a new version of the same notebook, then watch, pull and submit it:\n{push} --again",
     "submission allowance": "Try again after midnight UTC:\n{submit}",
-    "being processed": "Try again once the submission before has its score:\n{submit}",
+    "being processed": "Try again once the submission before it has its score:\n{submit}",
 }
-# Kaggle's list of what it says when the rerun fails, with the usual cause and the edit.
+# Kaggle's words for a failed rerun, with the usual cause and the edit.
 CAUSES = {
-    "timeout": "The hidden test set takes longer than the notebook may. Predict in larger batches,"
-    " or with a smaller model.",
-    "threw exception": "Something that holds for the public files does not for the hidden ones, as"
-    " a number of rows. Read all of it from the mounted files, then rehearse it:\n{rehearse}",
+    "timeout": "The hidden test set takes too long. Predict in larger batches, or with a smaller"
+    " model.",
+    "threw exception": "The code assumes something that is not true of the hidden files, such as a"
+    " number of rows. Read it from the mounted files, then rehearse it:\n{rehearse}",
     "exceeded allowed compute": "Memory or disk ran out on the hidden test set. Predict in smaller"
-    " batches, and keep nothing.",
+    " batches, and write no other files.",
     "csv not found": "The rerun wrote no submission.csv. Write it on every path through the"
     " notebook.",
-    "scoring error": "The rows, ids or types of the rerun's file are not those of the hidden"
-    " sample. Take them from the mounted sample_submission.csv, never from the public one.",
-    "kaggle error": "Something failed at Kaggle's end: the same run may get a score later.",
+    "scoring error": "The rows, ids or types of the rerun's file differ from the hidden sample."
+    " Take them from the mounted sample_submission.csv, never from the public one.",
+    "kaggle error": "Something failed at Kaggle: the same run may get a score later.",
     "": "Look at the submission on kaggle.com.",
 }
 
@@ -77,7 +76,7 @@ class Submission:
     """A scored submission.
 
     Attributes:
-        score: the public one; None: the competition hides it.
+        score: the public score; None if the competition hides it.
         uploaded: whether the file was submitted, and not the notebook.
     """
 
@@ -89,26 +88,26 @@ class Submission:
         return "complete, score hidden" if self.score is None else f"score {self.score}"
 
 
-# What Kaggle says of a competition
+# A competition and its rules
 
 
 def rules_address(competition: str) -> str:
-    """Return the page on which the rules are accepted."""
+    """Return the page where the rules are accepted."""
     return f"https://www.kaggle.com/competitions/{competition}/rules"
 
 
 def look(kaggle: Kaggle, competition: str) -> Competition:
-    """Return what Kaggle says of a competition that this account takes part in.
+    """Return a competition that this account has entered.
 
     Raises:
-        UsageError: if Kaggle knows no such competition.
-        Denied: if this account has not accepted its rules, or Kaggle does not show it.
+        UsageError: if there is no such competition.
+        Denied: if this account has not accepted its rules, or cannot see it.
     """
     try:
         found = kaggle.competition(competition)
     except NotFound as error:
         raise UsageError(
-            f"Kaggle knows no competition {competition!r}.\nCorrect the slug, the last part of its"
+            f"Kaggle has no competition {competition!r}.\nCorrect the slug, the last part of its"
             " address: https://www.kaggle.com/competitions/<slug>"
         ) from error
     except Denied as error:
@@ -116,7 +115,7 @@ def look(kaggle: Kaggle, competition: str) -> Competition:
             raise  # the account lacks something else, such as a verified phone
         found = None
     if found is None or not found.entered:
-        # The page of the rules tells of one that takes nobody new.
+        # The page of the rules shows whether it takes nobody new.
         raise Denied(
             f"This account has not entered the competition {competition!r}, or may not see it.\n"
             f"Accept its rules at {rules_address(competition)}, or correct the slug; then run the"
@@ -131,22 +130,24 @@ def require(kaggle: Kaggle, competition: str) -> Steps[Competition]:
     if found.closed:
         yield Note(f"Warning: {competition} takes no submissions now, so a run cannot be scored.")
     elif found.ends is not None and found.ends < datetime.now(UTC):
-        ended = f"{competition} ended on {_day(found.ends)}"
-        yield Note(f"Warning: {ended}; a score counts for nothing.")
+        yield Note(
+            f"Warning: {competition} ended on {_day(found.ends)}; scores no longer count for the"
+            " leaderboard."
+        )
     return found
 
 
 def in_words(found: Competition) -> str:
-    """Return what a competition takes and until when, for a person."""
+    """Return what a competition takes and when it ends, for a person."""
     parts = [f"takes {'uploaded files' if found.takes_files else 'notebooks'}"]
     if found.daily:
-        parts.append(f"{found.daily} submissions a day")
+        parts.append(f"{found.daily} submissions per day")
     if found.ends is not None:
         parts.append(f"ends on {_day(found.ends)}")
     return ", ".join(parts)
 
 
-def _day(moment: datetime | None) -> str:
+def _day(moment: datetime) -> str:
     return f"{moment:%Y-%m-%d %H:%M} UTC"
 
 
@@ -163,27 +164,27 @@ def submit(
     now: bool = False,
     again: bool = False,
 ) -> Steps[Submission]:
-    """Submit what a run wrote, record it, and return its score.
+    """Submit a run, record it, and return its score.
 
     Args:
         inferred: the pulled folder of the run.
-        check: is called with its submission.csv and the competition's sample, None if it has none,
+        check: called with its submission.csv and the competition's sample, None if it has none,
             before anything is spent; raises to stop.
         now: submit at once, without the wait of some minutes after the pull.
-        again: submit also if a submission of this run failed before, whyever. One that did not fail
-            is followed all the same.
+        again: submit even if a submission of this run failed before. One that did not fail is
+            followed anyway.
 
     Raises:
-        Unverified: if the file was pulled, and is not what the run wrote.
-        UsageError: if there is no submission.csv, the check stops it, or a secret seems to be in
-            the config's name.
-        Detached: if the user declines what would be spent, or presses Ctrl-C.
+        Unverified: if the pulled file is not what the run wrote.
+        UsageError: if there is no submission.csv, the check stops it, or the config's name seems to
+            contain a secret.
+        Detached: if the user declines, or presses Ctrl-C.
         NoQuota: if no submission is left today.
         Refused, CredentialError: if Kaggle refuses, or the rules are not accepted.
-        RunFailed: if the scored rerun failed, now or before; with Kaggle's word for it, its usual
-            cause, and the edit.
+        RunFailed: if the scored rerun failed, now or before; with Kaggle's words, the usual cause,
+            and the edit.
         DeadlinePassed: if there is no score in time; the same command follows this submission.
-        Ambiguous: if no answer came, and the submission is not in the list either.
+        Ambiguous: if no answer came, and the list does not have the submission either.
     """
     journal, project = records.journal, records.project
     attempt = _Attempt(kaggle, project, run, inferred, project.command(f"submit --run {run}"))
@@ -197,7 +198,7 @@ def submit(
         failed = attempt.failed_before(made, again=again)
         if made is None or failed:
             token = yield from attempt.agreed(about, failed, now=now)
-            # Another command may have submitted while this one asked or waited.
+            # Another command may have submitted while this one waited.
             made, when = attempt.in_list(), "meanwhile"
             failed = attempt.failed_before(made, again=again)
         if made is not None and not failed:
@@ -217,38 +218,38 @@ def submit(
 
 
 def last_sent(records: Records, run: Run) -> Request | None:
-    """Return the last submission of a run that Kaggle has, as far as the journal knows, or None."""
+    """Return the last submission of a run that was made, by the journal, or None."""
     entries = records.journal.requests(SUBMIT, handle=run.handle, kernel_version=run.version)
     return next((entry for entry in entries if entry.is_made or entry.is_open), None)
 
 
 def underway(records: Records, named: str) -> bool:
-    """Return whether the journal has a submission of a run that is not known to have failed.
+    """Return whether the journal has a submission of a run that has not failed as far as is known.
 
     Args:
-        named: the run; "": the last inference that was pushed from here.
+        named: the run; "" for the last inference that was pushed from here.
     """
     try:
         last = last_sent(records, records.find_run(named, INFER))
-    except UsageError:  # told later, by what needs the run
+    except UsageError:  # raised later, where the run is needed
         return False
     return last is not None and last.status != FAILED
 
 
 def rows(submission: Path) -> int:
-    """Return how many rows a submission.csv has below its header."""
-    csv.field_size_limit(sys.maxsize)  # a mask has more characters
+    """Return the number of rows of a submission.csv, without its header."""
+    csv.field_size_limit(sys.maxsize)  # a mask is longer than the default
     with submission.open(encoding="utf-8", newline="") as lines:
         return sum(1 for row in csv.reader(lines) if row) - 1
 
 
 @dataclass(frozen=True)
 class _Attempt:
-    """An attempt to have a run scored.
+    """An attempt to submit a run.
 
     Attributes:
         inferred: the pulled folder of the run.
-        command: that submits this run, or follows its submission.
+        command: submits this run, or follows its submission.
     """
 
     kaggle: Kaggle
@@ -258,10 +259,7 @@ class _Attempt:
     command: str
 
     def checked(self, check: Check) -> Steps[Competition]:
-        """Return what Kaggle says of the competition, once its sample of today lets the file pass.
-
-        A run that kept no list of what it wrote is the user's own.
-        """
+        """Check the file against the competition's current sample; return the competition."""
         if not (self.inferred / FILE).is_file():
             raise UsageError(
                 f"{self.inferred / FILE} is missing; expected the pulled output of an inference.\n"
@@ -277,25 +275,23 @@ class _Attempt:
                 raise UsageError(
                     f"The competition {competition} has no file {sample}.\nSet"
                     f" data.sample_submission in the config {self.project.name} to its name there,"
-                    " or to None if it has none."
+                    " or to None without one."
                 )
             try:
                 check(self.inferred / FILE, path)
             except KnownError as error:
                 if error.exit_code != 1:
-                    raise  # it says nothing of the submission
+                    raise  # it is not about the submission
                 where = f"{sample} of the competition {competition}"
-                said = str(error).replace(str(path), where) if path else str(error)
+                why = str(error).replace(str(path), where) if path else str(error)
                 raise UsageError(
-                    f"{said}\nIf Kaggle's files have changed since the inference ran, run it again"
+                    f"{why}\nIf Kaggle's files have changed since the inference ran, run it again"
                     f" with them:\n{self.project.command('push-infer --again')}"
                 ) from error
         return about
 
     def _has(self, sample: str, path: Path) -> bool:
-        """Download the sample to a path, also out of an archive that is called like it; return
-        whether there is one.
-        """
+        """Download the sample to a path, or an archive of it; return whether it exists."""
         for name in (sample, f"{sample}.zip", str(Path(sample).with_suffix(".zip"))):
             with suppress(NotFound):
                 self.kaggle.download_competition_file(self.project.competition, name, path)
@@ -306,7 +302,7 @@ class _Attempt:
         """Return a submission of this run that Kaggle has, or None.
 
         Args:
-            before: the last one that the journal has.
+            before: the last one in the journal.
         """
         made = None
         if before is not None and before.number:
@@ -317,10 +313,10 @@ class _Attempt:
         return self.in_list(LOOKS if before is not None and before.is_open else 1) or made
 
     def in_list(self, looks: int = 1) -> Scored | None:
-        """Return a submission of this run that did not fail, or else the last that did, or None.
+        """Return a submission of this run that did not fail, or the last that did, or None.
 
         Args:
-            looks: at Kaggle's list, which may show it late.
+            looks: at Kaggle's list, which may have it late.
         """
         made = None
         for again in range(looks):
@@ -340,7 +336,7 @@ class _Attempt:
         """Return in words that a submission of this run failed; "" if none did.
 
         Raises:
-            RunFailed: if it failed, and nobody said `again`.
+            RunFailed: if it failed, without `again`.
         """
         if made is None or _counts(made):
             return ""
@@ -352,11 +348,11 @@ class _Attempt:
         return f"submission {made.ref} of this run failed: {_reason(made)}"
 
     def agreed(self, about: Competition, failed: str, *, now: bool) -> Steps[str]:
-        """Return the token of the uploaded file, or "" for a notebook, once the user has agreed to
-        spend a submission, and Kaggle has stored what is submitted.
+        """Ask the user, and wait until Kaggle has stored the output. Return the token of the
+        uploaded file, or "" for a notebook.
 
         Args:
-            failed: the last submission of this run that failed, in words; "": there is none.
+            failed: an earlier failed submission of this run, in words, or "".
             now: as in `submit`.
         """
         file, competition = self.inferred / FILE, self.project.competition
@@ -379,7 +375,7 @@ class _Attempt:
         return ""
 
     def _left(self, about: Competition) -> str:
-        """Return how many submissions are left, in words; raise unless this one can be made now."""
+        """Return in words how many submissions are left; raise if none can be made now."""
         competition = self.project.competition
         if about.closed:
             raise Refused(
@@ -388,7 +384,7 @@ class _Attempt:
             )
         limits = self.kaggle.submission_limits(competition)
         if (limits.today, limits.total, limits.allowed_now) == (0, 0, 0):
-            return "Kaggle knows no team of yours there: have you accepted its rules?"
+            return "Kaggle does not know your team there: have you accepted its rules?"
         if limits.allowed_now < 1:
             none = (
                 f"No submission to {competition} is left now ({limits.today} today, {limits.total}"
@@ -398,7 +394,7 @@ class _Attempt:
         return f"submissions left {'in all' if limits.by_total else 'today'}: {limits.allowed_now}"
 
     def _stored(self) -> Steps[None]:
-        """Wait until Kaggle has surely stored the output: a submission before it is lost."""
+        """Wait until Kaggle has certainly stored the output: an earlier submission is lost."""
         note, settled = output.noted(self.inferred), self.kaggle.pace.settled
         pulled = datetime.fromisoformat(note.at) if note else datetime.now(UTC)
         left = min(settled - (datetime.now(UTC) - pulled).total_seconds(), settled)
@@ -413,7 +409,7 @@ class _Attempt:
         """Submit, and return the number of the submission.
 
         Args:
-            token: of the uploaded file; "": the notebook is submitted.
+            token: of the uploaded file; "" for a notebook.
         """
         run, competition = self.run, self.project.competition
         words = f"{self.project.name} {NAMED}{run}]"
@@ -432,12 +428,12 @@ class _Attempt:
             return ref
         except errors.Ambiguous:
             made = None
-            time.sleep(self.kaggle.pace.first)  # the list may lag
-            with suppress(RelayError):  # it says nothing of the submission
+            time.sleep(self.kaggle.pace.first)  # the list may be late
+            with suppress(RelayError):  # it is not about the submission
                 made = self.in_list(LOOKS)
             if made is None or not _counts(made):
                 raise
-            yield Note(f"The answer was lost, and the submission is there: {made.ref}.")
+            yield Note(f"The answer was lost, but the submission is there: {made.ref}.")
             return made.ref
         except (NoQuota, Refused) as error:
             heading = str(error).splitlines()[0]
@@ -447,7 +443,7 @@ class _Attempt:
             raise type(error)(f"{heading}\n{advice}") from error
 
     def _advice(self, known: Mapping[str, str], said: str) -> str:
-        """Return what helps by Kaggle's words, from a table; "" if that is not known."""
+        """Return what helps, by Kaggle's words and a table; "" if that is unknown."""
         advice = (text for words, text in known.items() if re.search(words, said, re.IGNORECASE))
         return next(advice, "").format(
             push=self.project.command("push-infer"),
@@ -456,7 +452,7 @@ class _Attempt:
         )
 
     def scored(self, ref: int) -> Steps[Scored]:
-        """Follow a submission, and return what Kaggle says of it at its end."""
+        """Follow a submission to its end, and return it."""
         kaggle, seconds = self.kaggle, self.project.deadline_seconds
         polls = Polls(kaggle.pace, time.monotonic() + seconds)
         attach = f"To follow submission {ref} again, without spending another:\n{self.command}"
@@ -466,8 +462,8 @@ class _Attempt:
                 if polls.changed(now.status):
                     yield Note(f"submission {ref} of {self.run}: {now.status}")
                 hidden = time.monotonic() - polls.changed_at >= kaggle.pace.hidden
-                told = hidden or _score(now) is not None
-                if now.status == FAILED or (now.status == "COMPLETE" and told):
+                is_final = hidden or _score(now) is not None
+                if now.status == FAILED or (now.status == "COMPLETE" and is_final):
                     return now
                 polls.wait(
                     f"Submission {ref} of {self.run} is {now.status}, score {now.public_score!r},"
@@ -480,26 +476,26 @@ class _Attempt:
             raise
 
     def failure(self, made: Scored) -> str:
-        """Return that a submission failed, with Kaggle's word, its usual cause, and the edit."""
-        said = _reason(made)
-        cause = self._advice(CAUSES, said)
-        return f"Submission {made.ref} of {self.run} failed: {said}\nExpected a score. {cause}"
+        """Return the message about a failed submission: Kaggle's words, the cause and the edit."""
+        reason = _reason(made)
+        cause = self._advice(CAUSES, reason)
+        return f"Submission {made.ref} of {self.run} failed: {reason}\nExpected a score. {cause}"
 
 
 def _validation(project: Project, inferred: Path) -> str:
-    """Return the validation score of each model that an inference accepted, as the trainings that
-    were pulled say; "" if none does.
+    """Return the validation score of each model of an inference, from the pulled trainings; "" if
+    none has one.
     """
     expect = output.json_object(inferred / output.BUNDLE).get("expect") or {}
     wanted = [one.get("weights_sha256") for one in expect.get("members") or [expect]]
-    told = {}
+    scores = {}
     for path in project.runs.glob(f"*/{output.ARTIFACT}/{MANIFEST}"):
         manifest = output.json_object(path)
         name, metrics = manifest.get("metric"), manifest.get("metrics") or {}
         score = metrics.get(f"validation_{name}")
         if isinstance(score, int | float):
-            told[manifest.get("weights_sha256")] = f"{name} {score:.4f}"
-    return ", ".join(told[weights] for weights in wanted if weights in told)
+            scores[manifest.get("weights_sha256")] = f"{name} {score:.4f}"
+    return ", ".join(scores[weights] for weights in wanted if weights in scores)
 
 
 def _counts(made: Scored | None) -> bool:
@@ -508,7 +504,7 @@ def _counts(made: Scored | None) -> bool:
 
 
 def _score(made: Scored) -> float | None:
-    """Return the public score of a submission; None: it is not there yet, or hidden."""
+    """Return the public score of a submission; None if it is not there yet, or hidden."""
     return _number(made.public_score)
 
 
@@ -521,5 +517,5 @@ def _number(text: str) -> float | None:
 
 
 def _reason(made: Scored) -> str:
-    """Return why Kaggle says that a submission failed."""
+    """Return Kaggle's reason for a failed submission."""
     return failures.plain(made.error).strip() or "no reason was given"

@@ -1,11 +1,11 @@
-"""Datasets: publish what a training made, and require what a run mounts.
+"""Datasets: publishes artifacts and checkpoints, and checks what a run mounts.
 
-Reads  a verified artifact, or what a training saved, where its own output cannot be mounted
-Gives  a `DatasetVersion` that can be mounted, once every file was downloaded and compared; or a
-       refusal before anything is sent
+Reads  a verified artifact, or the checkpoint of a training whose output cannot be mounted
+Gives  a `DatasetVersion` whose files were all downloaded and compared, or a refusal before anything
+       is sent
 
-The official client may upload bytes of an earlier, failed run, may drop a file, and may make two
-versions of one call. So the files are uploaded from a fresh folder, the call is sent once, and the
+The official client may upload bytes from an earlier failed run, may drop a file, and may make two
+versions with one call. So files are uploaded from a fresh folder, the call is sent once, and the
 result is downloaded and compared.
 """
 
@@ -31,20 +31,20 @@ from formats import checksums
 from formats.errors import writing
 from formats.sealed_folder import MANIFEST
 
-FILES_AT_MOST = 200  # a checkpoint of several folds has a few each
-TEXT_AT_MOST = 50 * 10**6  # bytes of a file that is searched; no text of an artifact is as large
+FILES_AT_MOST = 200  # a checkpoint has a few per fold
+TEXT_AT_MOST = 50 * 10**6  # bytes of a file that is searched for secrets
 LOST = 12  # polls for the version of a call whose answer was lost
-READS = 4  # of a file that came back with other bytes
+READS = 4  # downloads of a file that differs
 NOT_THERE, ENDED = "NOT_THERE_YET", ("READY", "FAILED", "DELETED")
 LATER = "Kaggle may need longer. To keep waiting:\ninvoke publish"
 WITHOUT = 'For the weights of one model, handoff="kernel" in the config needs no dataset.'
-# In the folder that a publish works in; no "artifact", which would be found as a pulled one.
+# Folders of a publish. The name "artifact" would look like that of a pulled run.
 STAGING, UPLOADS = "staged", "uploads"
 
 
 @dataclass(frozen=True)
 class DatasetVersion:
-    """One version of a dataset. `files`: {name: bytes}."""
+    """A version of a dataset. `files`: {name: bytes}."""
 
     handle: str
     version: int
@@ -55,11 +55,11 @@ class DatasetVersion:
 
 
 def artifact(kaggle: Kaggle, records: Records, trained: Path) -> Steps[DatasetVersion]:
-    """Publish the artifact that a training wrote, from its pulled folder.
+    """Publish the artifact in the pulled folder of a training.
 
     Raises:
-        UsageError: if the training is partial; if the artifact is another competition's; or if its
-            dataset would replace what the run began with.
+        UsageError: if the training is partial, the artifact is for a different competition, or its
+            dataset would replace what the run started from.
         Others: as `_published` does.
     """
     project, folder = records.project, trained / output.ARTIFACT
@@ -72,7 +72,7 @@ def artifact(kaggle: Kaggle, records: Records, trained: Path) -> Steps[DatasetVe
 def members(
     kaggle: Kaggle, records: Records, ensemble: Sequence[Member]
 ) -> Steps[list[DatasetVersion]]:
-    """Publish each member of an ensemble in a dataset of its own, named after its weights.
+    """Publish each member of an ensemble in its own dataset, named after its weights.
 
     Raises as `_published` does.
     """
@@ -86,9 +86,8 @@ def members(
 def checkpoint(
     kaggle: Kaggle, records: Records, folder: Path, progress: SavedProgress
 ) -> Steps[None]:
-    """Publish what the next session takes of this pulled folder. Raises as `_published` does.
-
-    The files are flat there, since Kaggle's datasets have no folders here.
+    """Publish the files of a pulled folder that the next session needs, under flat names, since an
+    upload to a dataset has no folders. Raises as `_published` does.
     """
     handle = bundle.address(kaggle.username, records.project.competition, "checkpoint")
     wanted, run_id = progress.expect(DATASET)["files"], progress.newest.run_id
@@ -113,7 +112,7 @@ def checkpoint(
 
 
 def require_complete(project: Project, folder: Path) -> None:
-    """Raise `UsageError` if this pulled folder is that of a partial training, without artifact."""
+    """Raise `UsageError` if a pulled folder is from a partial training, without an artifact."""
     found = output.saved_progress(folder)
     if found is not None and not found.complete:
         there = project.trained_on(output.of_bundle(folder, "machine_shape"))
@@ -126,16 +125,15 @@ def require_complete(project: Project, folder: Path) -> None:
 def require_current(
     kaggle: Kaggle, records: Records, artifact: Path, member: Member | None = None
 ) -> None:
-    """Raise `UsageError` unless this artifact is what we published last, and the current version.
-
-    Kaggle mounts the newest version.
+    """Raise `UsageError` unless we published this artifact last, and it is the current version,
+    which is the one that Kaggle mounts.
 
     Args:
-        member: of an ensemble, whose artifact it is; None: it is that of the competition.
+        member: the member of an ensemble that it belongs to; None for the competition's artifact.
     """
     run_id, handle = output.manifest(artifact).run_id, _handle(kaggle, records.project, member)
     of = f" --ensemble {shlex.quote(str(member.file))}" if member is not None else ""
-    # A publish that sent nothing, or was refused, hides none before it.
+    # A publish that sent nothing, or was refused, does not hide the one before it.
     rows = records.journal.requests(PUBLISH, handle=handle)
     last = next((row for row in rows if row.is_made or row.is_open), None)
     version = _shown_version(kaggle, handle)
@@ -149,15 +147,15 @@ def require_current(
 
 
 def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]:
-    """Return once Kaggle shows this account the datasets that a kernel-metadata.json lists, and in
-    a training those that `pretrained` names. Where it does not tell of one, a note says so.
+    """Check that this account can see the datasets that a kernel-metadata.json lists, and those in
+    `pretrained` for a training. If Kaggle does not say, a note reports it.
 
     Raises:
-        SourceMissing: if one is not there, or not for this account. Kaggle would start the run
-            without it.
+        SourceMissing: if one does not exist, or is not shared with this account. Kaggle would start
+            the run without it.
     """
     path = (project.kernels or project.root / "kernels") / kernel / "kernel-metadata.json"
-    named = dict.fromkeys(project.needs, "pretrained of the config") if kernel == TRAIN else {}
+    named = dict.fromkeys(project.needs, "pretrained in the config") if kernel == TRAIN else {}
     named |= dict.fromkeys(bundle.read_metadata(path)["dataset_sources"], str(path))
     for name, where in named.items():
         try:
@@ -165,37 +163,37 @@ def require_shared(kaggle: Kaggle, project: Project, kernel: str) -> Steps[None]
         except errors.UNTOLD as error:
             if isinstance(error, Denied) and error.gate:
                 raise
-            yield Note(f"Not known whether Kaggle has {name}: {str(error).splitlines()[0]}")
+            yield Note(f"Unknown whether Kaggle has {name}: {str(error).splitlines()[0]}")
 
 
 def require_first_stage(kaggle: Kaggle, project: Project) -> None:
-    """Raise `UsageError` unless Kaggle has what `init_from` names, and this config keeps it."""
+    """Raise `UsageError` unless Kaggle has what `init_from` names, and no publish replaces it."""
     if not project.first_stage:
         return
     owner, slug, *pinned = project.first_stage.split("/")  # the bundle is built: that is its form
     handle, named = f"{owner}/{slug}", f"init_from={project.first_stage!r} in the config"
-    current = _require_ready(kaggle, handle, f"{named} {project.name} begins with it")
+    current = _require_ready(kaggle, handle, f"{named} {project.name} starts from it")
     try:
         kaggle.dataset_files(handle, int(pinned[0]) if pinned else current)
     except (NotFound, Denied) as error:
         raise SourceMissing(
             f"{named} {project.name}: {handle} has no version {pinned[0] if pinned else current}."
-            f'\nWrite init_from="{handle}/{current}", the current one, or another one that it has.'
+            f'\nWrite init_from="{handle}/{current}", the current one, or another existing one.'
         ) from error
     if project.handoff == "dataset":  # this training will be published
         refuse_overwriting(kaggle, project)
 
 
 def refuse_overwriting(kaggle: Kaggle, project: Project) -> None:
-    """Raise `UsageError` if a publish of this config makes the next version of what its `init_from`
-    names without a version: the next run would begin with its own weights.
+    """Raise `UsageError` if `init_from` names the dataset that this config publishes to, without a
+    version: the next run would start from its own weights.
     """
     handle = _handle(kaggle, project)
     if project.first_stage == handle and (current := _shown_version(kaggle, handle)):
         raise UsageError(
-            f"init_from={handle!r} names no version, and `invoke publish` makes the next one: a"
-            " later run would begin with this one's own weights.\nWrite the version that this run"
-            f' begins with, init_from="{handle}/{current}", into the config {project.name}.'
+            f"init_from={handle!r} names no version, and `invoke publish` adds one: a later run"
+            " would start from this one's weights.\nWrite the version that this run starts from,"
+            f' init_from="{handle}/{current}", into the config {project.name}.'
         )
 
 
@@ -206,7 +204,7 @@ def _handle(kaggle: Kaggle, project: Project, member: Member | None = None) -> s
 
 
 def _require_ready(kaggle: Kaggle, handle: str, why: str) -> int:
-    """Return the current version of a dataset. Raises `SourceMissing` if Kaggle shows none."""
+    """Return the current version of a dataset. Raises `SourceMissing` if there is none."""
     version = _shown_version(kaggle, handle)
     if not version:
         raise SourceMissing(
@@ -217,10 +215,10 @@ def _require_ready(kaggle: Kaggle, handle: str, why: str) -> int:
 
 
 def _shown_version(kaggle: Kaggle, handle: str) -> int:
-    """Return the current version of a dataset; 0 if Kaggle shows this account none that is ready.
+    """Return the current version of a dataset; 0 if this account sees none that is ready.
 
     Raises:
-        Unknown: if it is ours, and may be there.
+        Unknown: if it is ours, and may exist.
         Denied: if Kaggle names what a person has to do first.
     """
     try:
@@ -228,7 +226,7 @@ def _shown_version(kaggle: Kaggle, handle: str) -> int:
     except Denied as error:
         if isinstance(error, Unknown) or error.gate:
             raise
-        return 0  # somebody else's, and not for us
+        return 0  # somebody else's, and not shared
     return now.version if now is not None else 0
 
 
@@ -240,29 +238,27 @@ def _published(
 ) -> Steps[DatasetVersion]:
     """Publish files as the next version of a dataset, or find them in the current one.
 
-    If this is killed, or loses Kaggle, its folder in `runs` stays, and the next publish in the same
-    dataset sends and fetches only what is missing.
+    If this is killed or loses Kaggle, its folder in `runs` stays, and the next publish to the same
+    dataset transfers only what is missing.
 
     Args:
-        name: by which the journal knows what is published; the run id of an artifact.
-        files: {name: its path, or its bytes}, with a manifest.json; each is verified first.
+        name: the name in the journal; for an artifact its run id.
+        files: {name: its path, or its bytes}, with a manifest.json. Each is verified first.
 
     Raises:
-        UsageError: if it has folders or too many files, or a secret seems to be in one of its
-            texts; or if the dataset is public, or was made for something else. Nothing is sent
-            then.
-        Unverified: if the artifact is not what its manifest says, or what came back is not what was
-            sent.
+        UsageError: if there are folders or too many files, or a text seems to contain a secret; or
+            if the dataset is public, or was made for something else. Nothing is sent then.
+        Unverified: if the artifact does not match its manifest, or a file came back different.
         Refused: if Kaggle refuses, or somebody else adds versions at the same time.
         DeadlinePassed: if it is not ready in time; the same command resumes.
         Ambiguous: if the call's answer was lost and no version has appeared.
-        Unreachable: if Kaggle cannot be reached, or gives files of other sizes than it lists.
+        Unreachable: if Kaggle does not answer, or sends files of other sizes than it lists.
     """
     project, journal = records.project, records.journal
     rows = journal.requests(PUBLISH, handle=handle)
     last = next((row for row in rows if row.before is not None), None)
-    # A version was made, or may have been: if it is not seen yet, that asks for no other. One of
-    # another run that is ready was seen.
+    # Whether a version was made, or may have been, that is not visible yet. The ready version of a
+    # different run has been visible.
     awaited = last is not None and (
         last.is_open or (last.is_made and (last.state != State.ENDED or last.run_id == name))
     )
@@ -278,7 +274,7 @@ def _published(
         version = yield from ours.current(last.before if last is not None and awaited else None)
         if version and (yield from ours.is_in(version, known=last is not None)):
             request = journal.record(request, State.VERSION, number=version)
-            yield Note(f"{handle} version {version} holds this artifact already; nothing was sent.")
+            yield Note(f"{handle} version {version} has this artifact already; nothing was sent.")
         else:
             notes = f"run_id={found.run_id} sha256={found.weights_sha256}"
             request = yield from ours.send(journal, request, version, notes)
@@ -289,12 +285,12 @@ def _published(
 
 @dataclass(frozen=True)
 class _Upload:
-    """A folder on its way to be the next version of a dataset.
+    """A folder that becomes the next version of a dataset.
 
     Attributes:
         handle: owner/slug of the dataset.
-        staging: the folder, in the one that a publish works in.
-        end: until when Kaggle may take, by `time.monotonic`.
+        staging: the folder.
+        end: the deadline, by `time.monotonic`.
     """
 
     kaggle: Kaggle
@@ -309,14 +305,14 @@ class _Upload:
 
     @property
     def sizes(self) -> dict[str, int]:
-        """{name: bytes} of the files, in the order of their names."""
+        """{name: bytes} of the files, sorted by name."""
         return {path.name: path.stat().st_size for path in sorted(self.staging.iterdir())}
 
     def stage(self, files: Mapping[str, Path | bytes]) -> Manifest:
-        """Copy the files to the folder, where nothing else changes them; return their manifest."""
+        """Copy the files to the folder, and return their manifest."""
         if len(files) > FILES_AT_MOST or any("/" in name for name in files):
             raise UsageError(
-                f"{self.handle} was to get {len(files)} files, or folders; expected at most"
+                f"{self.handle} should get {len(files)} files or folders; expected at most"
                 f" {FILES_AT_MOST} files, flat: Kaggle skips folders.\nPack them into one file."
             )
         with writing(self.staging):
@@ -330,17 +326,17 @@ class _Upload:
         found = output.manifest(self.staging)
         gate.check_text("a file's name", "\n".join(files))
         for name, size in self.sizes.items():
-            with suppress(UnicodeDecodeError):  # numbers
+            with suppress(UnicodeDecodeError):  # not a text
                 if size <= TEXT_AT_MOST:
                     gate.check_text(name, (self.staging / name).read_text(encoding="utf-8"))
         return found
 
     def current(self, sent_after: int | None) -> Steps[int | None]:
-        """Return the current version once no other is processed; None without a dataset.
+        """Return the current version once none is being processed; None without a dataset.
 
         Args:
-            sent_after: the version before a call that may have been made, which is waited for;
-                None: there was none.
+            sent_after: the version before a call that may have been made and is waited for; None
+                if there was no such call.
         """
         polls = Polls(self.kaggle.pace, self.end)
         while True:
@@ -356,11 +352,11 @@ class _Upload:
             polls.wait(f"{self.handle} is at {seen}; expected READY.\n{LATER}")
 
     def _look(self) -> tuple[int | None, str]:
-        """Return the current version, None without a dataset; and the status, which was asked for
-        first: a version that is ready by then is in the number.
+        """Return the current version, None without a dataset, and the status. The status is read
+        first, so the number is not older.
         """
         status = NOT_THERE
-        with suppress(NotFound, Denied):  # it may not find a new dataset for some seconds
+        with suppress(NotFound, Denied):  # Kaggle may not find a new dataset for some seconds
             status = self.kaggle.dataset_status(self.handle)
         now = self.kaggle.dataset(self.handle)
         if now is not None and not now.is_private:
@@ -371,16 +367,16 @@ class _Upload:
         return (now.version if now is not None else None), status
 
     def is_in(self, version: int, *, known: bool) -> Steps[bool]:
-        """Return whether a version has these files: its manifest names each by its sha256.
+        """Return whether a version has these files, by the sha256 in its manifest.
 
         The notes do not count: the first version of a dataset has none, and notes can be edited.
 
         Args:
-            known: whether this dataset is ours, also without a manifest.
+            known: whether this dataset is ours even without a manifest.
 
         Raises:
-            NotFound: if it has a manifest, by its list of files, and does not give it.
-            UsageError: if it has other files, and none, unless this dataset is `known`.
+            NotFound: if it lists a manifest that cannot be downloaded.
+            UsageError: if it has other files and no manifest, and is not `known`.
         """
         try:
             if not self._returns(version, self.staging / MANIFEST):
@@ -395,20 +391,20 @@ class _Upload:
                 raise
             if listed and not known:
                 raise UsageError(
-                    f"{self.handle} version {version} holds {', '.join(sorted(listed)[:5])}, and no"
+                    f"{self.handle} version {version} has {', '.join(sorted(listed)[:5])}, and no"
                     f" {MANIFEST}: it is not ours, and would be replaced.\nSave its files, delete"
                     f" it at {self.page}, and run the same command again. {WITHOUT}"
                 ) from None
-            return False  # a part of it was published there, and not its manifest
+            return False  # only a part was published
         return True
 
     def send(
         self, journal: Journal, request: Request, version: int | None, notes: str
     ) -> Steps[Request]:
-        """Make the next version, and return its request, once every byte was compared.
+        """Make the next version, compare every byte, and return its request.
 
         Args:
-            version: the current one; None: there is no dataset.
+            version: the current one; None if there is no dataset.
             notes: of the version.
         """
         sizes, before = self.sizes, version or 0
@@ -430,12 +426,12 @@ class _Upload:
             heading = str(error).splitlines()[0]
             if version is None and failures.IN_USE.search(heading):
                 raise type(error)(
-                    f"{heading}\nAnother dataset or notebook of that name is there: {self.page}\n"
+                    f"{heading}\nAnother dataset or notebook has that name: {self.page}\n"
                     f"Delete it by hand, and publish again. {WITHOUT}"
                 ) from error
             if version is not None and isinstance(error, Denied) and not error.gate:
                 raise Denied(
-                    f"{heading}\nKaggle also answers so while it still processes the version"
+                    f"{heading}\nKaggle also answers this while it still processes the version"
                     f" before. Publish again in some minutes.\n{failures.CAUSES}"
                 ) from error
             raise
@@ -446,15 +442,15 @@ class _Upload:
         return request
 
     def _ready(self, expected: int) -> Steps[None]:
-        """Return when the current version is the expected one, ready, and lists the files that were
-        sent; and has been so for `kaggle.pace.stable` seconds, since it is not mounted at once.
+        """Wait until the current version is the expected one, is ready, lists the files, and has
+        done so for `kaggle.pace.stable` seconds, since Kaggle does not mount it at once.
 
-        Their sizes are left to the comparison of the bytes: Kaggle may count otherwise.
+        Sizes are not compared: Kaggle may count them differently.
         """
         polls, names = Polls(self.kaggle.pace, self.end), self.sizes.keys()
         why = (
-            f"Kaggle may say why at {self.page}: it makes none where no room is left for your"
-            " private datasets."
+            f"Kaggle may say why at {self.page}; it makes none if your private datasets have used"
+            " up your storage."
         )
         while True:
             (version, status), listed = self._look(), dict[str, int]()
@@ -464,7 +460,7 @@ class _Upload:
             if (version or 0) > expected:
                 raise errors.Refused(
                     f"{self.handle} is at version {version}; expected {expected}.\nSomebody else"
-                    " adds versions, or a call counted twice: look there, then publish again."
+                    " adds versions, or a call counted twice. Look there, then publish again."
                 )
             if status in ("FAILED", "DELETED"):
                 raise errors.RunFailed(
@@ -473,7 +469,7 @@ class _Upload:
                 )
             whole = listed.keys() == names
             seen = f"not there yet. {why}" if version is None else f"version {version} {status}"
-            seen += ": Kaggle may mount it later; waiting until it stays so" if whole else ""
+            seen += ": waiting until it stays so, since Kaggle may mount it later" if whole else ""
             if polls.changed(seen):
                 yield Note(f"{self.handle}  {seen}")
             if whole and time.monotonic() >= polls.changed_at + self.kaggle.pace.stable:
@@ -481,7 +477,7 @@ class _Upload:
             polls.wait(f"{self.handle} is at {seen}; expected {expected}, READY.\n{LATER}")
 
     def _compare(self, version: int) -> None:
-        """Download every file of a version; raise `Unverified` if one has other bytes."""
+        """Download every file of a version; raise `Unverified` if one differs."""
         for sent in sorted(self.staging.iterdir()):
             if not self._returns(version, sent):
                 raise Unverified(
@@ -490,29 +486,29 @@ class _Upload:
                 )
 
     def _returns(self, version: int, sent: Path) -> bool:
-        """Download a version's file of the name of `sent`, and return whether it is the same.
+        """Download a version's file with the name of `sent`, and return whether it is the same.
 
-        Other bytes lead to another version, so they are read several times: a wrong answer does not
-        stay, and raises `Unreachable` if Kaggle lists the file with the size of ours.
+        A different file leads to another version, so it is downloaded several times. An answer of
+        the wrong size raises `Unreachable` if Kaggle lists the file with our size.
         """
         folder, digest = self.staging.parent / f"version-{version}", checksums.sha256(sent)
         path, note = folder / "files" / sent.name, folder / "notes" / sent.name
         for _ in range(READS):
             self.kaggle.download_dataset_file(self.handle, version, sent.name, path, note)
-            note.unlink(missing_ok=True)  # another read fetches all of it again
+            note.unlink(missing_ok=True)  # so that another download fetches all of it
             if checksums.sha256(path) == digest:
                 path.unlink()
                 return True
         came, size = path.stat().st_size, sent.stat().st_size
         if came != size == self.kaggle.dataset_files(self.handle, version).get(sent.name):
             raise errors.Unreachable(
-                f"Kaggle gave {came:,} bytes for {sent.name} of {self.handle} version {version};"
+                f"Kaggle sent {came:,} bytes for {sent.name} of {self.handle} version {version};"
                 f" expected {size:,}, as it lists.\nRun the same command again later. {WITHOUT}"
             )
         return False
 
     def _upload_note(self, path: Path) -> Path:
-        """Return where the upload of a file is noted: by its bytes, for this account alone."""
+        """Return the note of a file's upload: one for its bytes and this account."""
         digest = checksums.sha256(path)
         key = f"{auth.address()} {self.kaggle.username} {path.name} {digest}"
         return self.staging.parent / UPLOADS / hashlib.sha256(key.encode()).hexdigest()

@@ -1,11 +1,11 @@
-"""A deadline for a task, even while it waits for a byte that never comes.
+"""A deadline for a task, even if it waits for a byte that never comes.
 
-A connection's timeout counts from byte to byte: a server that sends one a second holds a caller
-for ever (measured). So a timer of the operating system interrupts the main thread, wherever it is.
+A connection's timeout counts from byte to byte, so a server that sends one per second holds a
+caller for ever (measured). So a timer of the operating system interrupts the main thread.
 
-Ctrl-C needs the same timer. An interruption may come after a lock is acquired and before the block
-that releases it, as in Python's own queue. The clean-up then waits for that lock for ever, even at
-the end of the process (both seen: one of 50 interruptions of a pull, in urllib3's pool).
+Ctrl-C needs the same timer. An interruption may come between acquiring a lock and entering the
+block that releases it, for example in Python's own queue. The clean-up then waits for that lock for
+ever, even at the end of the process (seen in one of 50 interruptions of a pull, in urllib3's pool).
 """
 
 import signal
@@ -17,18 +17,18 @@ from types import FrameType
 from deploy.errors import DeadlinePassed
 
 AGAIN_SECONDS = 3.0  # until another interruption, if the first was swallowed or clean-up is slow
-AFTER_CTRL_C_SECONDS = 0.5  # a person waits for this one
+AFTER_CTRL_C_SECONDS = 0.5  # shorter, since a person is waiting
 
 
 class TimeUp(BaseException):
-    """The deadline. Not an `Exception`, so that no handler takes it for an answer of Kaggle."""
+    """The deadline. Not an `Exception`, so that no handler mistakes it for Kaggle's answer."""
 
 
 @contextmanager
 def limit(seconds: float, message: str) -> Iterator[None]:
-    """Raise `DeadlinePassed` if the body takes longer; end it at Ctrl-C, whatever it waits for.
+    """Raise `DeadlinePassed` if the body takes too long; also end it at Ctrl-C.
 
-    Outside the main thread the body runs without a deadline.
+    There is no deadline outside the main thread.
 
     Args:
         seconds: until the deadline.
@@ -56,7 +56,7 @@ def limit(seconds: float, message: str) -> Iterator[None]:
         raise KeyboardInterrupt
 
     before = signal.signal(signal.SIGALRM, ring)
-    # Another handler is not ours to replace: Ctrl-C may have to be ignored.
+    # Another handler is not replaced: Ctrl-C may have to be ignored.
     ours = signal.getsignal(signal.SIGINT) is signal.default_int_handler
     if ours:
         signal.signal(signal.SIGINT, press)

@@ -1,9 +1,9 @@
-"""Whether everything is in place for a relay, row by row, before anything is spent.
+"""Checks whether everything is in place for a relay, before anything is spent.
 
-Reads  this machine, the project, and what Kaggle answers to questions; changes nothing there
-Gives  one `Check` a row: what was found, and the edit that fixes it
+Reads  this machine, the project and Kaggle; changes nothing there
+Gives  one `Check` per row: what was found, and the edit that fixes it
 
-A row that cannot be checked says why, and hides no other. No row holds a secret.
+A row that cannot be checked says why, and does not hide the others. No row contains a secret.
 """
 
 import platform
@@ -25,19 +25,19 @@ from formats.errors import DiskError
 
 PASS, WARN, FAIL, SKIP = "PASS", "WARN", "FAIL", "SKIP"
 FREE_BYTES = 2 * 10**9
-# What an inference would accept, so that its notebook can be built before there is a training.
+# A model for an inference, so that its notebook can be built before there is a training.
 EXPECT = {"run_id": "doctor", "weights_sha256": "0" * 64}
 
 
 @dataclass(frozen=True)
 class Check:
-    """One row.
+    """A row.
 
     Attributes:
         verdict: PASS, WARN, FAIL, or SKIP if it could not be checked.
-        found: what there is.
+        found: what was found.
         fix: the edit; "" if none is needed.
-        exit_code: of a FAIL, as in docs/dev/design.md; 0 for all others.
+        exit_code: of a FAIL, as in docs/dev/design.md; otherwise 0.
     """
 
     verdict: str
@@ -54,7 +54,7 @@ class Check:
 def exit_code(rows: Sequence[Check]) -> int:
     """Return the exit code of all rows.
 
-    It is 0 without a FAIL; else 3 for credentials or permission, 6 for no answer, 2 for the rest.
+    It is 0 without a FAIL; otherwise 3 for credentials or permission, 6 for no answer, or 2.
 
     >>> exit_code([Check(FAIL, "full", "", 8), Check(FAIL, "not accepted", "", 3)])
     3
@@ -70,12 +70,12 @@ def examine(
     show: Callable[[str], None] = lambda line: None,
     pace: Pace = init.PACE,
 ) -> list[Check]:
-    """Return all rows, in the order in which one would fix them; show each as soon as it is there.
+    """Return all rows, in the order in which one would fix them; show each as soon as it is known.
 
     Args:
         root: of the repository.
         project: returns the project; an error that it raises becomes a row.
-        pace: how patiently Kaggle is asked.
+        pace: of the connection.
     """
     state = _State(root, project, pace)
     for name, (needs, look) in ROWS.items():
@@ -87,7 +87,7 @@ def examine(
 
 @dataclass
 class _State:
-    """What rows hand on to each other: what one of them sets is there if its row passed."""
+    """What the rows share. An attribute without a default is set by a row that passed."""
 
     root: Path
     open: Callable[[], Project]
@@ -99,16 +99,16 @@ class _State:
     quota: Quota = field(init=False)
 
 
-# What was found, and how to fix it: "" makes the row a PASS. An error makes it a FAIL.
+# What was found, and how to fix it; "" for a PASS. An error is a FAIL.
 Row = tuple[str, str]
 
 
 class _NotChecked(Exception):
-    """Why a row says nothing."""
+    """Why a row could not be checked."""
 
 
 def _check(state: _State, needs: Sequence[str], look: Callable[[_State], Row]) -> Check:
-    """Return a row, and let nothing that goes wrong in it reach the next one."""
+    """Return a row, whatever goes wrong in it."""
     rows = state.rows
     missing = next((need for need in needs if rows[need].verdict in (FAIL, SKIP)), "")
     silent = any(row.exit_code == Unreachable.exit_code for row in rows.values())
@@ -122,7 +122,7 @@ def _check(state: _State, needs: Sequence[str], look: Callable[[_State], Row]) -
         return Check(SKIP, str(error))
     except Exception as error:
         code, text = getattr(error, "exit_code", None), str(error)
-        if not isinstance(code, int):  # the model side's errors have one, too
+        if not isinstance(code, int):  # the model side's errors have one too
             code, text = 2, f"this check failed: {type(error).__name__}: {error}\nReport it."
         found, _, fix = text.partition("\n")
         return Check(FAIL, found, fix, code)
@@ -136,7 +136,7 @@ def _client(state: _State) -> Row:
     where = "a Kaggle on this machine" if auth.environment() == "LOCALHOST" else "kaggle.com"
     versions = {"Python": platform.python_version(), **auth.require_client()}
     found = ", ".join(f"{name} {version}" for name, version in versions.items())
-    return f"{found}; it talks to {where}; proxies: {auth.proxies()}", ""
+    return f"{found}; connects to {where}; proxies: {auth.proxies()}", ""
 
 
 def _credentials(state: _State) -> Row:
@@ -167,39 +167,38 @@ def _login(state: _State) -> Row:
     first = state.credentials.sources[0]
     state.kaggle = Kaggle.connect(pace=state.pace, timeouts=init.TIMEOUTS)
     try:
-        state.quota = state.kaggle.quota()  # until now nobody has checked the name and key
+        state.quota = state.kaggle.quota()  # the first call that checks name and key
     except (Denied, Refused):
-        state.quota = Quota(None, None)  # logged in; only this question is refused
+        state.quota = Quota(None, None)  # logged in; only this call is refused
     by_key = state.kaggle.signed_by == "key"
     found = f"{state.kaggle.username}, by {'the key' if by_key else 'a token'}"
     if first.kind == "token" and by_key:
-        found += f"; Kaggle does not know the token in {first.name}, which `kaggle` would send"
+        found += f"; Kaggle does not know the token in {first.name}, which `kaggle` would use"
         return found, auth.without(first)
     return found, ""
 
 
 def _quota(state: _State) -> Row:
-    quota, told, fix = state.quota, [], ""
+    quota, hours, fix = state.quota, [], ""
     for name, left in (("TPU", quota.tpu_seconds), ("GPU", quota.gpu_seconds)):
-        told.append(f"{name} unknown" if left is None else f"{name} {left / 3600:.1f} hours")
+        hours.append(f"{name} unknown" if left is None else f"{name} {left / 3600:.1f} hours")
         if left is not None and left < 60 and name not in quota.paid:
-            fix = f"Wait: nothing can be pushed to the {name} until the week's end."
-    paid = f"; beyond it Kaggle charges for {' and '.join(quota.paid)}" if quota.paid else ""
-    return f"{', '.join(told)} left this week{paid}", fix
+            fix = f"Wait: nothing can be pushed to the {name} until the end of the week."
+    paid = f"; Kaggle charges for more {' and '.join(quota.paid)} time" if quota.paid else ""
+    return f"{', '.join(hours)} left this week{paid}", fix
 
 
 def _competition(state: _State) -> Row:
-    slug, told = state.project.competition, list[Event]()
+    slug, events = state.project.competition, list[Event]()
     try:
-        about = completed(competition.require(state.kaggle, slug), told.append)
+        about = completed(competition.require(state.kaggle, slug), events.append)
     except (UsageError, Denied) as error:
         if state.project.config != init.REHEARSED or (state.root / init.FILE).exists():
             raise
-        said = str(error).splitlines()[0]
-        why = f"no competition was begun: invoke init --competition SLUG ({said})"
-        raise _NotChecked(why) from None
-    found = f"{slug} is there, and its rules are accepted; it {competition.in_words(about)}"
-    notes = [event.text.removesuffix(".") for event in told if isinstance(event, Note)]
+        why = str(error).splitlines()[0]
+        raise _NotChecked(f"no competition yet: invoke init --competition SLUG ({why})") from None
+    found = f"{slug} exists, and its rules are accepted; it {competition.in_words(about)}"
+    notes = [event.text.removesuffix(".") for event in events if isinstance(event, Note)]
     return ". ".join([found, *notes]), ""
 
 
@@ -226,7 +225,7 @@ def _notebooks(state: _State) -> Row:
     return ", ".join(found), ""
 
 
-# In the order in which one would fix them: the rows that each of them needs, and what looks.
+# In the order in which one would fix them: the rows that each row needs, and its check.
 ROWS: Mapping[str, tuple[Sequence[str], Callable[[_State], Row]]] = {
     "client": ((), _client),
     "credentials": ((), _credentials),

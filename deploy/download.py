@@ -1,11 +1,11 @@
-"""The files of a competition on this machine: one archive from Kaggle, unpacked.
+"""A competition's files: downloads them as one archive, and unpacks it.
 
-Reads  the archive that Kaggle makes of a competition's files; or the one that `kaggle competitions
-       download SLUG -p data` left, data/SLUG.zip
+Reads  Kaggle's archive of a competition's files, or data/SLUG.zip, which
+       `kaggle competitions download SLUG -p data` writes
 Gives  data/SLUG, complete or not at all
 
-Meanwhile everything is in data/SLUG.download: what came of the archive, so that the next process
-downloads the rest; the whole archive; and the files that are unpacked already. The lock
+Until it is complete, everything is in data/SLUG.download: the part of the archive that was
+downloaded, which the next process resumes; the archive; and the unpacked files. The lock
 data/SLUG.download.lock lets one process at a time work there.
 """
 
@@ -23,13 +23,13 @@ from deploy.locks import locked
 from formats import archives
 from formats.errors import writing
 
-AROUND = ".download"  # the suffix of the folder that holds what is not complete
+AROUND = ".download"  # the suffix of the folder for what is not complete
 
 
 def done(folder: Path) -> bool:
-    """Return whether a competition's files are there; an empty folder has none.
+    """Return whether a competition's files are there; an empty folder does not count.
 
-    What a process left around them that was killed at its very end is removed.
+    Leftovers of a process that was killed at the very end are removed.
     """
     if not folder.is_dir() or not any(folder.iterdir()):
         return False
@@ -40,10 +40,10 @@ def done(folder: Path) -> bool:
 
 
 def archive(folder: Path) -> Path | None:
-    """Return the whole archive of a competition's files, ours or the user's; None: there is none.
+    """Return the complete archive of a competition's files, ours or the user's, or None.
 
     Args:
-        folder: that gets the files, data/SLUG.
+        folder: where the files go, data/SLUG.
     """
     places = _own(folder), folder.with_name(f"{folder.name}.zip")
     return next((path for path in places if zipfile.is_zipfile(path)), None)
@@ -53,41 +53,39 @@ def fetch(kaggle: Kaggle, competition: str, folder: Path) -> Path:
     """Download the archive of a competition's files, or the rest of it, and return its path.
 
     Raises:
-        Busy: if another process downloads or unpacks them, or has done so meanwhile.
+        Busy: if another process downloads or unpacks them, or has just done so.
         DiskError: if the archive and its files do not fit on the disk.
         Denied: if the rules are not accepted.
-        Unreachable: if Kaggle does not answer; what came stays.
+        Unreachable: if Kaggle does not answer. The download can be resumed.
     """
     path = _own(folder)
     with _alone(folder):
         if done(folder):
             raise Busy(
-                f"Another process has brought the files of {competition} into {folder} meanwhile.\n"
+                f"Another process has just downloaded the files of {competition} to {folder}.\n"
                 "Run the same command again, which uses them."
             )
-        if not zipfile.is_zipfile(path):  # of a process that was alone before
+        if not zipfile.is_zipfile(path):  # another process may have completed it
             kaggle.download_competition(competition, path, note=path.with_name("note.json"))
     return path
 
 
 def unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
-    """Unpack an archive of a competition's files into a new folder, with the archives in it, unless
-    another process has done so meanwhile.
+    """Unpack an archive of a competition's files, and the archives in it, into a new folder, unless
+    another process has done so.
 
-    Each file is compared with its checksum. An archive of ours is removed.
+    Each file is compared with its checksum. An archive that we downloaded is removed.
 
     Args:
-        show: is given lines.
+        show: called with lines.
 
     Raises:
-        ArchiveError: if it holds what may not be unpacked, or is damaged; then one of ours is
-            removed.
+        ArchiveError: if it is damaged, or contains something that may not be unpacked. A damaged
+            archive that we downloaded is removed.
         Busy: if another process downloads or unpacks it.
         DiskError: if the files do not fit on the disk.
     """
-    with _alone(folder) as warning:
-        if warning:
-            show(f"Warning: {warning}")
+    with _alone(folder):
         if not done(folder):
             _unpack(path, folder, show)
 
@@ -106,38 +104,31 @@ def _unpack(path: Path, folder: Path, show: Callable[[str], None]) -> None:
         if isinstance(error, archives.DamagedError):
             shutil.rmtree(around)
             after = "It is removed: the same command downloads it again."
-        else:  # it would come again as it is
+        else:  # another download would be the same
             shutil.rmtree(files)
-            after = f"To unpack it yourself, put its files into {folder}; then run the same command"
-            after += " again."
+            after = f"Put its files into {folder} yourself, and run the same command again."
         raise type(error)(f"{error}\n{after}") from error
     with writing(folder):
         if packed:
             (files / archives.NOTE).write_text(json.dumps(packed, indent=1), encoding="utf-8")
-        os.sync()  # the files have to be there if their folder is
-        if folder.is_dir():  # it is empty; Windows renames to no folder that is there
-            folder.rmdir()
-        files.rename(folder)
-    shutil.rmtree(around, ignore_errors=True)  # else `done` does
+        os.sync()  # so that the files exist if their folder does
+        files.rename(folder)  # which may exist, empty
+    shutil.rmtree(around, ignore_errors=True)  # otherwise `done` does it
 
 
 @contextmanager
-def _alone(folder: Path) -> Iterator[str]:
-    """Let no other process download or unpack the same files meanwhile; give a warning, or "".
-
-    Raises:
-        Busy: if another process does.
-    """
+def _alone(folder: Path) -> Iterator[None]:
+    """Keep other processes from downloading or unpacking the same files; they raise `Busy`."""
     lock = _lock(folder)
     busy = (
-        f"Another process downloads or unpacks the files that come into {folder}.\n"
+        f"Another process downloads or unpacks the files for {folder}.\n"
         "Wait until it is done, then run the same command again, which uses them."
     )
     with writing(lock):
         lock.parent.mkdir(parents=True, exist_ok=True)
-    with locked(lock, busy) as warning:
+    with locked(lock, busy):
         try:
-            yield warning
+            yield
         finally:
             lock.unlink(missing_ok=True)
 
@@ -147,5 +138,5 @@ def _lock(folder: Path) -> Path:
 
 
 def _own(folder: Path) -> Path:
-    """Return where the archive goes that is downloaded here."""
+    """Return the path of the archive that we download."""
     return folder.with_name(f"{folder.name}{AROUND}") / f"{folder.name}.zip"

@@ -1,4 +1,4 @@
-"""The errors of the Kaggle side. Each class has the exit code that docs/dev/design.md gives it.
+"""The errors of the Kaggle side. docs/dev/design.md explains their exit codes.
 
 A message says what happened, what was expected, and what to type now.
 """
@@ -15,9 +15,9 @@ class RunFailed(RelayError):
 
 
 class NotMounted(RunFailed):
-    """The notebook found a source missing. Kaggle may mount it in the next run of the same."""
+    """The notebook did not find one of its sources. Kaggle may mount it in the next run."""
 
-    words = "Kaggle has not mounted"  # those of pipeline/runtime/mounts.py
+    words = "Kaggle has not mounted"  # as in pipeline/runtime/mounts.py
 
 
 class Unverified(RunFailed):
@@ -31,7 +31,7 @@ class UsageError(RelayError):
 
 
 class SourceMissing(UsageError):
-    """Kaggle has no such dataset or model. `kinds`: as those of `SourcesRefused`."""
+    """Kaggle has no such dataset or model. `kinds`: as in `SourcesRefused`."""
 
     def __init__(self, message: str, kinds: tuple[str, ...] = ("dataset_sources",)) -> None:
         super().__init__(message)
@@ -45,10 +45,10 @@ class CredentialError(RelayError):
 
 
 class Denied(CredentialError):
-    """Kaggle answered 403. It also does so for things that do not exist.
+    """Kaggle answered 403, as it also does for what does not exist.
 
     Args:
-        gate: what a person has to do on Kaggle's site, if Kaggle's own words name it; else "".
+        gate: what a person has to do on kaggle.com, if Kaggle names it; otherwise "".
     """
 
     def __init__(self, message: str, gate: str = "") -> None:
@@ -57,10 +57,10 @@ class Denied(CredentialError):
 
 
 class Unknown(Denied):
-    """Kaggle answered 403 about something of ours: whether it exists is unknown.
+    """Kaggle answered 403 about something of ours, so it is unknown whether it exists.
 
     Args:
-        page: its address on Kaggle's site.
+        page: its address on kaggle.com.
     """
 
     def __init__(self, message: str, page: str) -> None:
@@ -82,8 +82,8 @@ class SourcesRefused(Refused):
     """Kaggle started the run without one of its sources.
 
     Args:
-        version: of that run; 0 if Kaggle gave none.
-        kinds: of the missing sources, as in kernel-metadata.json.
+        version: the run's version; 0 if Kaggle gave none.
+        kinds: the kinds of the missing sources, as in kernel-metadata.json.
     """
 
     def __init__(self, message: str, version: int = 0, kinds: tuple[str, ...] = ()) -> None:
@@ -92,7 +92,7 @@ class SourcesRefused(Refused):
 
 
 class BadAnswer(Refused):
-    """Kaggle's answer lacks a field, or holds an unsafe name or address."""
+    """Kaggle's answer lacks a field, or has an unsafe name or address."""
 
 
 class DeadlinePassed(RelayError):
@@ -102,13 +102,13 @@ class DeadlinePassed(RelayError):
 
 
 class Unreachable(RelayError):
-    """Kaggle did not answer. What happened there is unknown."""
+    """Kaggle did not answer."""
 
     exit_code = 6
 
 
 class Ambiguous(Unreachable):
-    """A call that changes something got no answer. It may have taken effect."""
+    """A call that changes something got no answer, and may have taken effect."""
 
 
 class Expired(Unreachable):
@@ -116,15 +116,13 @@ class Expired(Unreachable):
 
 
 class Limited(Unreachable):
-    """Kaggle answered 429 for as long as we ask: nothing is known of what was asked about. The same
-    call may succeed later.
-    """
+    """Kaggle answered 429 for as long as we retried. The same call may succeed later."""
 
     exit_code = 7
 
 
 class NoQuota(RelayError):
-    """No quota or no free slot. The same call may succeed later."""
+    """There is no quota left, or no free slot. The same call may succeed later."""
 
     exit_code = 7
 
@@ -134,7 +132,7 @@ class NoSlot(NoQuota):
 
 
 class Busy(RelayError):
-    """Another process pushes, pulls or publishes the same. The same call may succeed later."""
+    """Another process pushes, pulls or publishes the same. The same command may succeed later."""
 
     exit_code = 7
 
@@ -145,5 +143,5 @@ class Detached(RelayError):
     exit_code = 130
 
 
-# How a question ends that Kaggle does not answer. A login that has ended is more than that.
+# What a read raises if Kaggle does not answer it. An expired login is not among them.
 UNTOLD = (Denied, Refused, NoQuota, Unreachable)

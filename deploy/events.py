@@ -1,6 +1,6 @@
-"""What steps tell while they work: a generator yields events, and whoever runs it shows them.
+"""The events of steps: a step is a generator that yields them, and its caller shows them.
 
-A step never prints and never asks by itself. The answer to an `Ask` is sent back into it.
+A step never prints or asks by itself. The answer to an `Ask` is sent back into it.
 """
 
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -22,20 +22,20 @@ class Note:
 
 @dataclass(frozen=True)
 class Status:
-    """What a watch knows of a run at one moment.
+    """The state of a run that is watched.
 
     Attributes:
         run: owner/slug/version.
-        status: Kaggle's name for it.
+        status: Kaggle's status.
         seconds: since the run was pushed, or else since the watch began.
-        ran_seconds: since the run was first seen running; None: not yet.
-        words: the last line of its log that says something to a person.
+        ran_seconds: since the run was first seen running; None before that.
+        words: the last line of its log that is text for people.
         progress: its lines of progress, the oldest first.
         accelerator: "TPU", "GPU" or "CPU".
-        left, allowed: seconds of this week's quota for it, as the watch began; None: unknown.
+        left, allowed: seconds of this week's quota when the watch began; None if unknown.
         pushed: whether `seconds` counts from the push.
-        often: whether only its progress has changed, soon after another one: a screen shows it,
-            and a pipe does not.
+        often: whether only the progress has changed since a recent status: a screen shows it, a
+            pipe does not.
     """
 
     run: str
@@ -62,19 +62,19 @@ class Status:
 
     @property
     def seconds_ahead(self) -> float | None:
-        """How long the run still expects to take; None: unknown."""
+        """The seconds that the run expects to need; None if unknown."""
         eta = self.newest.get("eta_seconds")
         return float(eta) if isinstance(eta, (int, float)) and 0 <= eta < ETA_AT_MOST else None
 
 
 @dataclass(frozen=True)
 class Ask:
-    """What would be spent, and the question whether to. True is sent back, or False.
+    """The question whether to spend something. True or False is sent back.
 
     Attributes:
-        lines: of what would be spent, for a person.
-        question: to a person.
-        preview: the `Preview` of a push; None: it is a submission.
+        lines: what would be spent, for a person.
+        question: for a person.
+        preview: the `Preview` of a push; None for a submission.
     """
 
     lines: Sequence[str]
@@ -95,9 +95,9 @@ Tell = Callable[[Event], bool | None]
 
 
 def completed(steps: Steps[T], tell: Tell) -> T:
-    """Run steps to their end, give each event to `tell`, and return what they return.
+    """Run steps to their end, pass each event to `tell`, and return what they return.
 
-    An error in `tell`, as Ctrl-C, is raised in the steps, where they wait.
+    An error in `tell`, such as Ctrl-C, is raised in the steps where they wait.
 
     >>> def greet():
     ...     yield Note("hello")

@@ -1,10 +1,10 @@
-"""The trainings that lie in `runs/`, with the scores that Kaggle or a rehearsal gave them.
+"""The trainings in `runs/`, with their scores on Kaggle or in a rehearsal.
 
-Reads  pulled folders, folders of rehearsals and of trainings at home, and the journal beside each
-Gives  for the folder of each artifact what the Kaggle side knows, by the names that
-`workbench.experiments` has
+Reads  pulled folders, folders of rehearsals and of trainings at home, and the journals next to them
+Gives  for each artifact's folder what the Kaggle side knows, by the names in
+       `workbench.experiments`
 
-A submission belongs to a training if the inference that wrote its file expected the training's
+A submission belongs to a training if the inference that wrote the file expected the training's
 weights, and the file has the sha256 that was submitted.
 """
 
@@ -23,11 +23,11 @@ JOURNAL = "journal.sqlite"
 
 
 def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any]]:
-    """Return what is known of each training in `runs/`, by the folder of its output. Of two copies,
-    as a pull sets one aside, the first is taken.
+    """Return what is known about each training in `runs/`, by the folder of its output. If there
+    are copies, such as folders that a pull set aside, the first one counts.
 
     Args:
-        show: takes a warning for a journal that cannot be read: its scores are not known.
+        show: called with a warning for a journal that cannot be read.
     """
     every = dict[str, tuple[Path, dict[str, Any]]]()
     for home in (folder, *sorted(path.parent for path in folder.glob(f"*/{JOURNAL}"))):
@@ -46,7 +46,7 @@ def found(folder: Path, show: Callable[[str], None]) -> dict[Path, dict[str, Any
 
 
 def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, Any]:
-    """Return what is known of a training beside its artifact."""
+    """Return what is known about a training beside its artifact."""
     note = output.noted(folder)
     if note is None:  # trained here
         return {}
@@ -58,12 +58,12 @@ def _known(folder: Path, scored: Request | None, *, dry_run: bool) -> dict[str, 
         return {"run": note.run, "place": place, **given}
     kind = runs.accelerator(handle, output.of_bundle(folder, "machine_shape"))
     given = {"public": scored.score, "private": scored.private} if scored else {}
-    # "TPU v3" would be a generation of TPUs.
+    # Not "TPU v3", which is a generation of TPUs.
     return {"run": note.run, "place": f"{kind} #{version}", "accelerator": kind, **given}
 
 
 def _scored(home: Path) -> Iterator[tuple[Request, str]]:
-    """Yield each scored submission, and the sha256 of the weights that it was made with."""
+    """Yield each scored submission, and the sha256 of its weights."""
     for path in home.glob(f"*/{BUNDLE}"):
         note, expect = output.noted(path.parent), output.json_object(path).get("expect") or {}
         files = output.json_object(path.parent / OUTPUTS).get("files") or {}
@@ -72,7 +72,7 @@ def _scored(home: Path) -> Iterator[tuple[Request, str]]:
             run = runs.parse(note.run)
             where = {"handle": run.handle, "kernel_version": run.version}
             rows = Journal(home / JOURNAL, note.server).requests(SUBMIT, **where)
-            # A command that follows a submission sends no file; it notes the same number.
+            # A command that follows a submission sends no file, and has the same number.
             sent = {row.number for row in rows if row.sha256 == files[SUBMISSION]["sha256"]}
             for row in rows:
                 if row.number in sent and (row.score, row.private) != (None, None):

@@ -1,4 +1,4 @@
-"""What an exception of the Kaggle client means for us: one of our errors, with its message.
+"""Translates exceptions of the Kaggle client into our errors, with their messages.
 
 The client's own texts do not help: it calls an expired login "a wrong kernel slug".
 """
@@ -20,7 +20,7 @@ LOOK = (
 )
 IN_USE = re.compile(r"title .{0,200}already in use", re.IGNORECASE)  # of a dataset or a notebook
 OTHER_ADDRESS = (
-    "let the addresses begin with another name, by these lines of relay.toml:\n"
+    "start the addresses with another name, by these lines in relay.toml:\n"
     '[slugs]\nCOMPETITION = "ANOTHER-NAME"'
 )
 SETTINGS = "https://www.kaggle.com/settings"
@@ -33,7 +33,7 @@ DENIED = (
     " rules.\nCheck name, owner and rules on kaggle.com, and who is logged in:\ninvoke doctor"
 )
 SLOTS = (
-    "A slot is free once a run ends, and no call can end one. To stop one:"
+    "A slot is free when a run ends, and no call can stop one. To stop one by hand:"
     ' "View Active Events" at the bottom left of https://www.kaggle.com\n'
     "Then run the same command again."
 )
@@ -41,20 +41,20 @@ LICENCE = (
     "This account has not accepted the licence of a model that the notebook mounts. Accept it on"
     " the model's page."
 )
-# Why Kaggle may answer 403 about what is there, and is ours.
+# Why Kaggle may answer 403 about something of ours.
 CAUSES = (
     "Once an account has an OAuth token, Kaggle may refuse its key: remove kaggle.json,"
     " KAGGLE_USERNAME and KAGGLE_KEY. A token may be limited: make one without limits at"
     f" {SETTINGS}. To see which one is used:\ninvoke doctor"
 )
 
-# How the storage answers about an address that has expired: files are got or put, and every call to
-# Kaggle is posted. 400 may also be about the file that is put.
+# The storage's codes for an expired address, by method; calls to Kaggle are POST. A PUT may get a
+# 400 about its file.
 STORAGE = {"GET": (400, 401, 403, 404, 410), "PUT": (401, 403, 404, 410)}
 
 
-# What an account has not done, by Kaggle's words for it, and where a person does it. No call can.
-# Both words stand near each other: one alone may be a competition's title.
+# What only a person can do on kaggle.com, by Kaggle's words for it. Both words have to be near each
+# other: one alone may be in a competition's title.
 DONE, THING = r"verif\w*|solved?|completed?", r"phone|identity|persona|(?:re)?captcha"
 GATES = {
     rf"\b(?:{DONE})\b[^.]{{0,40}}\b(?:{THING})\b|\b(?:{THING})\b[^.]{{0,40}}\b(?:{DONE})\b": (
@@ -66,8 +66,8 @@ GATES = {
 }
 SLOT = r"maximum .{0,60}session|session count"
 QUOTA = r"quota|submission allowance|submissions? being processed"
-# How Kaggle refuses: its code (None: any), a pattern of what it says, the error, and what to do.
-# The first that fits counts.
+# Kaggle's refusals: code (None for any), a pattern of the message, the error, and what to do. The
+# first match counts.
 REFUSALS: tuple[tuple[int | None, str, type[errors.RelayError], str], ...] = (
     (401, "", errors.CredentialError, f"The credentials expired or are wrong.\n{auth.HOW}"),
     (404, "", errors.NotFound, "Expected it to exist. Check its name on kaggle.com."),
@@ -76,46 +76,46 @@ REFUSALS: tuple[tuple[int | None, str, type[errors.RelayError], str], ...] = (
     (None, SLOT, errors.NoSlot, SLOTS),
     (None, QUOTA, errors.NoQuota, "Try again later. To see the hours left:\ninvoke status"),
     (429, "", errors.NoQuota, "Kaggle limits how often it is asked. Try again later."),
-    (None, "", errors.Refused, "Correct what it says, and try again."),
+    (None, "", errors.Refused, "Correct it, and try again."),
 )
-# Errors before there is a connection, by their names and texts.
+# Errors without a connection, by their names and texts.
 UNMADE = "NewConnectionError|NameResolutionError|ConnectTimeout|CERTIFICATE_VERIFY_FAILED"
-# Why no answer came: a pattern of where was asked, "site" or "local", and of the names and texts of
-# the errors; what happened; what should have come, and what to do. The first that fits counts.
+# Why no answer came: a pattern of "site" or "local" followed by the names and texts of the errors;
+# what happened; what was expected, and what to do. The first match counts.
 REASONS = (
     (
         "^local .*ConnectionRefusedError",
-        "nothing answers at {host}, where http_proxy and KAGGLE_API_ENVIRONMENT lead",
-        "a local Kaggle that runs. Start it with the --folder that it had:\n"
+        "nothing answers at {host}, the local Kaggle in http_proxy and KAGGLE_API_ENVIRONMENT",
+        "a running local Kaggle. Start it with the same --folder:\n"
         "invoke serve --input DIR --folder DIR\npython -m localkaggle serve --folder DIR\n"
         "Paste what it prints into this shell; for kaggle.com, open a new one",
     ),
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "this machine does not trust the certificate that came ({detail})",
-        "that of Kaggle. If a company's proxy opens connections, name a PEM file with the"
-        " certificate of its authority:\nexport REQUESTS_CA_BUNDLE=/path/to/authority.pem\n"
+        "this machine does not trust the server's certificate ({detail})",
+        "Kaggle's. If your company's proxy decrypts connections, name a PEM file with its"
+        " certificate:\nexport REQUESTS_CA_BUNDLE=/path/to/authority.pem\n"
         "If this machine's clock is wrong, set it",
     ),
     (
         "^(?!.*ProxyError).*gaierror",
         "{host} cannot be looked up: this machine is offline, or its network blocks that name",
-        "a network that lets {host} through, or a proxy. {proxies}",
+        "a network that allows {host}, or a proxy. {proxies}",
     ),
     (
         "Malformed",
-        "Kaggle's answer is not what this project expects ({detail})",
-        "an answer as before. If it stays so, get a newer version of this project",
+        "Kaggle's answer does not have the expected form ({detail})",
+        "an answer as before. If this stays so, get a newer version of this project",
     ),
     (
         "",
         "{host} gave no usable answer ({how})",
-        "one within the time allowed. Check whether it can be reached, or a proxy answers in its"
-        " place. {proxies}. Correct https_proxy or REQUESTS_CA_BUNDLE, or name {host} in no_proxy",
+        "one in time. Check whether it can be reached, or a proxy answers in its place."
+        " {proxies}. Correct https_proxy or REQUESTS_CA_BUNDLE, or name {host} in no_proxy",
     ),
 )
-# Sequences that a terminal obeys (an endless one is cut after 200 characters), control characters,
-# and those that change the direction of writing.
+# Terminal sequences (200 characters at most), control characters, and those that change the
+# direction of writing.
 CONTROL = re.compile(
     r"\x1b\[[0-?]{0,200}[ -/]{0,200}[@-~]|\x1b\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)?"
     r"|[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u202a-\u202e\u2066-\u2069]"
@@ -123,12 +123,12 @@ CONTROL = re.compile(
 
 
 def plain(text: str) -> str:
-    """Return the text without terminal controls and secrets; newlines and tabs stay.
+    """Return the text without terminal controls and secrets; newlines and tabs are kept.
 
     >>> plain("\\x1b[31mred\\x1b[0m")
     'red'
     """
-    # Callers cut it afterwards: a part of a key would not be recognized.
+    # Callers cut it afterwards, since a part of a secret would not be recognized.
     return redact(CONTROL.sub("", text))
 
 
@@ -155,11 +155,11 @@ def error_for(what: str, error: Exception) -> errors.RelayError | None:
 
     Args:
         what: the call in words, after "Could not".
-        error: the client's exception, with the answer that it carries.
+        error: the client's exception, with the answer.
     """
     number, said = code(error), _said(error)
     if number is None or number >= 500 or number == 408:
-        return None  # a request that took too long may have happened
+        return None  # the request may have happened
     answer = f"{number or ''} {said}".strip()
     request = getattr(getattr(error, "response", None), "request", None)
     if number in STORAGE.get(getattr(request, "method", ""), ()):
@@ -172,30 +172,30 @@ def error_for(what: str, error: Exception) -> errors.RelayError | None:
 
 
 def unknown(kind: str, handle: str, denied: errors.Denied, listed: bool | None) -> errors.Unknown:
-    """Return the error for a 403 about something of ours that may be there.
+    """Return the error for a 403 about something of ours that may exist.
 
     Args:
         kind: "notebook" or "dataset".
-        listed: whether the list of what is ours has it; None: that list is not shown, either.
+        listed: whether the list of our notebooks or datasets has it; None if it is not available.
     """
-    why = "is not shown, either" if listed is None else "has it"
+    why = "is not available either" if listed is None else "has it"
     page = f"https://www.kaggle.com/{'code' if kind == 'notebook' else 'datasets'}/{handle}"
     return errors.Unknown(
-        f"{str(denied).splitlines()[0]}\n{handle} is yours, and the list of your {kind}s {why}:"
-        f" this 403 says nothing of it.\n{CAUSES}\nTo see it yourself: {page}",
+        f"{str(denied).splitlines()[0]}\n{handle} is yours, and the list of your {kind}s {why}, so"
+        f" this 403 does not mean that it is gone.\n{CAUSES}\nIts page: {page}",
         page,
     )
 
 
 def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> str:
-    """Return what helps if Kaggle answers 500 to each push; "" for another answer, or none.
+    """Return what helps if Kaggle answers each push with 500; "" for any other error.
 
     Kaggle does so for ever if a dataset was deleted and made again under its name (kaggle-cli,
     issue 187), and may do so if the first push of a kernel was refused.
 
     Args:
         datasets: that the push mounts.
-        first: the kernel, if it has no version; else "".
+        first: the kernel if it has no version; otherwise "".
     """
     if code(lost.__cause__ or lost) != 500:
         return ""
@@ -213,10 +213,10 @@ def lost_push_advice(lost: Exception, datasets: Sequence[str], first: str) -> st
 
 
 def without_version(handle: str, heading: str = "") -> str:
-    """Return the message about a kernel of which Kaggle keeps the address and no version.
+    """Return the message about a kernel that has an address on Kaggle but no version.
 
     Args:
-        heading: its first line; by default that of a kernel that is known to be one.
+        heading: its first line; by default for a kernel that is known to be in that state.
     """
     heading = heading or f"Kaggle has {handle} without a version: its first push was refused."
     return (
@@ -226,15 +226,15 @@ def without_version(handle: str, heading: str = "") -> str:
 
 
 def retry_after(error: Exception) -> float | None:
-    """Return the seconds that Kaggle asks to wait, 120 at most; None if it names none."""
+    """Return the seconds that Kaggle asks us to wait, 120 at most; None if it names none."""
     response = getattr(error, "response", None)
     text = response.headers.get("Retry-After", "") if response is not None else ""
     return min(float(text), RETRY_AFTER_AT_MOST) if text.isdecimal() else None
 
 
 def code(error: BaseException) -> int | None:
-    """Return the HTTP code of Kaggle's answer, or that of an error inside a success, 0 if it has
-    none; None: there is no answer, or no error in it.
+    """Return the HTTP code of Kaggle's answer, or that of an error in a 200, 0 if it has none; None
+    without an answer, or without an error in it.
     """
     status = getattr(getattr(error, "response", None), "status_code", 0)
     inside = _body(error).get("code", 0 if _words(error) else None)
@@ -243,7 +243,7 @@ def code(error: BaseException) -> int | None:
 
 
 def _body(error: BaseException) -> dict[str, Any]:
-    """Return what Kaggle says of an error, as JSON; {} if it says nothing."""
+    """Return the JSON of an error answer, or {}."""
     try:
         body = error.response.json()  # type: ignore[attr-defined]  # what has none is caught
         return dict(body["error"] if isinstance(body.get("error"), dict) else body)
@@ -258,13 +258,13 @@ def _words(error: BaseException) -> str:
 
 
 def _said(error: BaseException) -> str:
-    """Return Kaggle's own words: one line, safe for a terminal."""
+    """Return Kaggle's words in one line, safe for a terminal."""
     text = _words(error) or getattr(getattr(error, "response", None), "reason", "") or ""
     return " ".join(plain(text).split())[:500].rstrip(".")
 
 
 def _chain(error: object) -> Iterator[BaseException]:
-    """Yield an error and those that it was made of: requests hides what happened in them."""
+    """Yield an error and the errors inside it, where requests hides what happened."""
     while isinstance(error, BaseException):
         yield error
         inner = (getattr(error, "reason", None), *error.args, error.__cause__)
@@ -272,12 +272,12 @@ def _chain(error: object) -> Iterator[BaseException]:
 
 
 def was_sent(error: Exception) -> bool:
-    """Return whether a call that got no answer may have reached Kaggle: a connection was made."""
+    """Return whether a call without an answer may have reached Kaggle, by a connection."""
     return not re.search(UNMADE, " ".join(f"{type(one).__name__}: {one}" for one in _chain(error)))
 
 
 def unanswered(what: str, error: Exception) -> str:
-    """Return the message about a call without a readable answer: why none came, and what to do."""
+    """Return the message about a call without a readable answer: why, and what to do."""
     number, address, chain = code(error), auth.address(), list(_chain(error))
     asked = "site" if address == auth.SITE else "local"
     text = " ".join([asked, *(f"{type(one).__name__}: {one}" for one in chain)])

@@ -1,7 +1,7 @@
-"""The gate: what must be true of a bundle, or of a text, before it may leave this machine.
+"""The gate: checks a bundle or a text before it leaves this machine.
 
-It raises one `UsageError` that names every problem at once. Kaggle's client checks almost none of
-this, and Kaggle answers most of it with a run on the wrong machine.
+One `UsageError` names all problems. Kaggle's client checks almost none of them, and most of them
+end in a run on the wrong machine.
 """
 
 import json
@@ -13,16 +13,16 @@ from deploy import models
 from deploy.errors import UsageError
 from deploy.secrets import ALLOWED, find, redact
 
-REVOKE = f"Remove it, and revoke it; if it is no secret, end its line with  # {ALLOWED}"
+REVOKE = f"Remove it, and revoke it; if it is not a secret, end its line with  # {ALLOWED}"
 BYTES_AT_MOST = 960_000  # Kaggle refuses 1 MB
 SHAPES = (
     *("TpuV5E8", "TpuV6E8", "NvidiaTeslaT4", "NvidiaL4", "NvidiaL4X1"),
     *("NvidiaTeslaA100", "NvidiaH100", "NvidiaRtxPro6000"),
 )
-BOOLEAN = ("true|false", "true or false, written out: Kaggle's defaults are not those of its page")
-# A dataset, or one version of it.
+BOOLEAN = ("true|false", "true or false, since Kaggle's defaults are not those that it documents")
+# A dataset, or a version of it.
 DATASET = r"[A-Za-z0-9][A-Za-z0-9_-]{1,49}/[a-z0-9][a-z0-9-]{1,99}(/[1-9][0-9]{0,8})?"
-# Of each key of kernel-metadata.json what its JSON may be, as a pattern, and in words.
+# The JSON that each key of kernel-metadata.json may have, as a pattern and in words.
 VALUES = {
     "id": (
         r'"[A-Za-z0-9_-]{1,50}/(?=[a-z0-9-]{5,50}")[a-z0-9]+(-[a-z0-9]+)*"',
@@ -39,15 +39,14 @@ VALUES = {
     **dict.fromkeys(("title", "code_file"), ('".+"', "a text")),
     "dataset_sources": (
         rf'\[("{DATASET}"(, )?)*\]',
-        'a list of datasets by owner/slug, as ["keras/weights"]. Correct kernel-metadata.json;'
-        " or in the config pretrained, or init_from, after `invoke publish` of the training that it"
-        " names",
+        'a list of datasets as owner/slug, such as ["keras/weights"]. Correct kernel-metadata.json;'
+        " or in the config pretrained, or init_from, after you have published that training",
     ),
     "model_sources": (
         rf'\[("{models.NAME}"(, )?)*\]',
-        f'a list of models by owner/model/framework/variation/version, as ["{models.EXAMPLE}"]; a'
-        f" framework is one of {', '.join(models.FRAMEWORKS)}. Correct pretrained in the config, or"
-        " kernel-metadata.json",
+        "a list of models as owner/model/framework/variation/version, such as"
+        f' ["{models.EXAMPLE}"]; a framework is one of {", ".join(models.FRAMEWORKS)}. Correct'
+        " pretrained in the config, or kernel-metadata.json",
     ),
 }
 SOURCES = {f"{kind}_sources" for kind in ("competition", "kernel")}
@@ -58,8 +57,8 @@ def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
 
     Args:
         text: of the notebook; each cell's source is one text, as Kaggle expects.
-        metadata: the keys of kernel-metadata.json.
-        offline: the kernel is scored without the internet, so it must not ask for it.
+        metadata: the content of kernel-metadata.json.
+        offline: whether the kernel is scored without the internet, and so must not ask for it.
     """
     notebook, size = json.loads(text), len(text.encode())
     problems = [*_of_metadata(metadata, offline)]
@@ -72,11 +71,11 @@ def check(text: str, metadata: Mapping[str, Any], *, offline: bool) -> None:
         for line, kind in find(part).items()
     )
     if problems:
-        # They quote what they refuse, which may be a key.
+        # They quote what they refuse, which may be a secret.
         listed = "\n".join(f"  - {_quotable(problem)}" for problem in problems)
         raise UsageError(
             f"Nothing was sent. The bundle {_quotable(str(metadata.get('id')))} may not be pushed:"
-            f"\n{listed}\nCorrect each of these, and give the same command again."
+            f"\n{listed}\nCorrect each of these, and run the same command again."
         )
 
 
@@ -87,20 +86,20 @@ def check_text(what: str, text: str) -> None:
         listed = "\n".join(f"  - {kind}, line {line}" for line, kind in found.items())
         raise UsageError(
             f"Nothing was sent. A secret seems to be in {_quotable(what)}:\n{listed}\n"
-            f"Expected none: what is sent stays there, and may be shared later. {REVOKE}"
+            f"Expected none: Kaggle keeps what is sent, and it may be shared later. {REVOKE}"
         )
 
 
 def _quotable(text: str) -> str:
-    """Return a text without its secrets; an ellipsis if it has one that `redact` does not know."""
+    """Return a text without secrets, or an ellipsis if `redact` does not find all of them."""
     shown = redact(text)
     return "…" if find(shown) else shown
 
 
 def _of_metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
     for key in sorted(metadata.keys() - VALUES.keys() - SOURCES):
-        pins = " It silently makes a TPU run a CPU run." if key.startswith("docker") else ""
-        yield f"kernel-metadata.json has the key {key!r}, which nothing may set.{pins} Remove it"
+        pins = " It silently turns a TPU run into a CPU run." if key.startswith("docker") else ""
+        yield f"kernel-metadata.json has the key {key!r}, which must not be set.{pins} Remove it"
     for key, (pattern, expected) in VALUES.items():
         value = json.dumps(metadata.get(key))
         if not re.fullmatch(pattern, value):
@@ -109,7 +108,7 @@ def _of_metadata(metadata: Mapping[str, Any], offline: bool) -> Iterator[str]:
     if not asked.items() <= metadata.items():
         yield f"enable_tpu and enable_gpu do not fit machine_shape {asked['machine_shape']!r}"
     if offline and metadata.get("enable_internet") is not False:
-        yield "enable_internet is not false; a code competition refuses a notebook that has it"
+        yield "enable_internet is not false; a code competition refuses such a notebook"
 
 
 def machine(shape: str) -> dict[str, Any]:
@@ -125,13 +124,12 @@ def machine(shape: str) -> dict[str, Any]:
 def _sent_texts(
     notebook: Mapping[str, Any], metadata: Mapping[str, Any]
 ) -> Iterator[tuple[str, str]]:
-    """Yield (where it is, text) of all that a push sends."""
+    """Yield (where it is, text) of everything that a push sends."""
     parts = {"the notebook": {**notebook, "cells": []}, "kernel-metadata.json": metadata}
     for place, cell in enumerate(notebook["cells"], start=1):
-        # Quotable before it is cut: a part of a key would not be recognized.
+        # Redacted before it is cut, since a part of a secret would not be recognized.
         where = f"cell {place} ({_quotable(cell['source'].partition(chr(10))[0])[:60]})"
         yield where, cell["source"]
-        parts[where] = {**cell, "source": ""}
+        parts[f"the metadata of {where}"] = {**cell, "source": ""}
     for where, part in parts.items():
-        for key, value in part.items():
-            yield f"{where}, {_quotable(key)}", f"{key}: {json.dumps(value, ensure_ascii=False)}"
+        yield where, json.dumps(part, ensure_ascii=False, indent=1)

@@ -1,11 +1,11 @@
-"""Begin a competition: make its config the default of the tasks, and check what Kaggle says of it.
+"""Starts a competition: checks it on Kaggle, and makes its config the default of the tasks.
 
-Reads  what the configs in pipeline/configs/ say, and what Kaggle says of the competition
-Gives  relay.toml, which names the default config of the tasks. Its table [slugs] may say what the
-       addresses of a competition's notebooks begin with, if not with its own slug
+Reads  the configs in pipeline/configs/, and the competition on Kaggle
+Gives  relay.toml, which names the default config of the tasks. Its table [slugs] may set the start
+       of the addresses of a competition's notebooks, in place of its slug
 
-`invoke inspect` alone writes configs. Into one that exists go the competition's slug, where it was
-assumed, and the hours that were given. The same command again changes nothing.
+Only `invoke inspect` writes configs. This adds to an existing one the competition's slug if it was
+assumed, and the hours on the command line. Running it again changes nothing.
 """
 
 import re
@@ -27,25 +27,25 @@ from deploy.runs import parse
 from formats import atomic_file
 
 FILE = "relay.toml"
-REHEARSED = "digits"  # the config of the tasks until a competition is begun
+REHEARSED = "digits"  # the config of the tasks until a competition is started
 NAME = re.compile(r"[a-z][a-z0-9_]{0,79}")
-SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}")  # as "leash-BELKA"; its mount keeps the case
+SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9-]{2,99}")  # such as "leash-BELKA", also where it mounts
 PAGE = re.compile(r"(?:https?://)?(?:www\.)?kaggle\.com/(?:competitions|c)/([^/?#]+).*", re.I)
-ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,}")  # Kaggle finds no new notebook that begins otherwise
+ADDRESS = re.compile(r"[a-z][a-z0-9-]{2,}")  # Kaggle does not find a new notebook at any other
 PACE = Pace(first=1, most=5, patience=15)
 TIMEOUTS = (5.0, 20.0)  # seconds to connect, and between two bytes
-MOST_HOURS = 12  # that Kaggle gives a notebook with a GPU
+MOST_HOURS = 12  # Kaggle's limit for a notebook with a GPU
 LINE = re.compile(r"""^config[ \t]*=[ \t]*(["']).*?\1""", re.MULTILINE)
-HEAD = "# The config of every task that is given no --config. Written by: invoke init"
+HEAD = "# The config of every task without --config. Written by: invoke init"
 
 
 class Stated(NamedTuple):
-    """What a config says.
+    """The values of a config.
 
     Attributes:
-        competition: its slug.
-        assumed: nobody gave the slug; `invoke inspect` took the name of a folder.
-        hours: that the competition gives a notebook with a GPU; None: it says nothing of it.
+        competition: the slug.
+        assumed: whether `invoke inspect` took the slug from the name of a folder.
+        hours: the competition's limit for a notebook with a GPU; None if it is not set.
     """
 
     competition: str
@@ -57,11 +57,10 @@ class Stated(NamedTuple):
 
 
 def default_config(root: Path) -> str:
-    """Return the default config of the tasks: that of relay.toml, or "digits" if it names none.
+    """Return the default config of the tasks: that in relay.toml, or "digits".
 
     Raises:
-        UsageError: if the file cannot be read, holds something else, or names a config that does
-            not exist.
+        UsageError: if the file cannot be read, is invalid, or names a config that does not exist.
     """
     name, names = str(_settings(root).get("config", REHEARSED)), bundle.configs(root)
     if name in names or name == REHEARSED:
@@ -73,9 +72,9 @@ def default_config(root: Path) -> str:
 
 
 def slug(root: Path, competition: str) -> str:
-    """Return what the addresses of a competition's notebooks begin with; "": its own slug.
+    """Return the start of the addresses of a competition's notebooks; "" for its own slug.
 
-    Kaggle finds no new notebook whose address begins with a digit.
+    Kaggle does not find a new notebook whose address begins with a digit.
 
     Raises:
         UsageError: if relay.toml cannot be read, or Kaggle would not find such an address.
@@ -84,19 +83,19 @@ def slug(root: Path, competition: str) -> str:
     name = _settings(root).get("slugs", {}).get(competition, usual)
     if name != "" and (not isinstance(name, str) or not ADDRESS.fullmatch(name)):
         raise UsageError(
-            f"{root / FILE} says {competition} = {name!r}; expected 3 or more lower-case letters,"
-            " digits and hyphens, a letter first: Kaggle finds no other new notebook.\n"
-            f'Correct that line, as {competition} = "{with_letter(competition)}"'
+            f"{root / FILE} has {competition} = {name!r}; expected 3 or more lower-case letters,"
+            " digits and hyphens, a letter first: Kaggle does not find other new notebooks.\n"
+            f'Correct that line, for example: {competition} = "{with_letter(competition)}"'
         )
     return str(name)
 
 
 def config_of(root: Path, run: str) -> str:
-    """Return the config in pipeline/configs/ with which a run was pushed, as the journal has it; ""
-    if it has none, or no run is named.
+    """Return the config in pipeline/configs/ of a run in the journal; "" if there is none, or no
+    run is named.
 
     Raises:
-        DiskError: if there is a journal that cannot be read.
+        DiskError: if the journal cannot be read.
     """
     journal = root / "runs" / "journal.sqlite"
     if not run or not journal.is_file():
@@ -104,37 +103,37 @@ def config_of(root: Path, run: str) -> str:
     try:
         named = parse(run)
     except UsageError:
-        return ""  # `report` takes a folder, too; of anything else the task says it
+        return ""  # `report` also takes a folder; the task reports anything else
     row = Journal(journal).last(PUSH, handle=named.handle, number=named.version)
     return str(row.config) if row and row.config in bundle.configs(root) else ""
 
 
 def _settings(root: Path) -> dict[str, Any]:
-    """Return what relay.toml holds: "config", "slugs", both or nothing."""
+    """Return the content of relay.toml: "config", "slugs", both or nothing."""
     path = root / FILE
     try:
         value = tomllib.loads(path.read_text(encoding="utf-8"))
         known = value.keys() <= {"config", "slugs"} and isinstance(value.get("slugs", {}), dict)
         if known and NAME.fullmatch(value.get("config", REHEARSED)):
             return value
-        why = f"it holds {value}"
+        why = f"it contains {value}"
     except FileNotFoundError:
         return {}
-    except (OSError, ValueError, TypeError) as error:  # what is not UTF-8, or not TOML
+    except (OSError, ValueError, TypeError) as error:  # also not UTF-8, or not TOML
         why = str(error)
     raise UsageError(
-        f'{path} cannot be used: {why}; expected one line, config = "NAME", and perhaps a table'
+        f'{path} cannot be used: {why}; expected one line, config = "NAME", and at most a table'
         " [slugs].\nCorrect it, or remove the file."
     )
 
 
 def named(root: Path) -> str:
-    """Return the config that relay.toml names, "" if none. Raises `UsageError` as `slug` does."""
+    """Return the config in relay.toml, or "". Raises `UsageError` as `slug` does."""
     return str(_settings(root).get("config", ""))
 
 
 def remember(root: Path, config: str) -> bool:
-    """Make a config the default of the tasks, and return whether it was not before. All else in
+    """Make a config the default of the tasks, and return whether that changed anything. The rest of
     relay.toml stays.
 
     Raises:
@@ -164,30 +163,28 @@ def begin(
     hours: float | None = None,
     show: Callable[[str], None] = lambda line: None,
 ) -> dict[str, Any]:
-    """Make the config of a competition the default, and say what will be used on Kaggle.
+    """Make the config of a competition the default, and show the addresses on Kaggle.
 
     Args:
         root: of the repository.
-        competition: Kaggle's slug, or an address of one of its pages.
+        competition: Kaggle's slug, or the address of one of its pages.
         configs: in pipeline/configs/, by name.
-        put: puts fields into the file of the config of that name, and returns the file.
-        config: which of them; default: relay.toml's or the only one that is for the competition, or
-            else the only one whose competition was assumed.
-        hours: that the competition gives a notebook with a GPU, which no call tells; None: those in
-            the config.
-        show: is called with one line each.
+        put: writes fields into the file of the config with that name, and returns the file.
+        config: which config; by default relay.toml's or the only one for the competition, or else
+            the only one whose competition was assumed.
+        hours: the competition's limit for a notebook with a GPU, which no call returns; None for
+            that in the config.
+        show: called with lines.
 
     Returns:
-        {"config", "path", "competition", "added": {field: value} that were put into the config,
-        "remembered": whether it was not the default before, "handles": {what: handle} that will be
-        used on Kaggle, "unchecked": why Kaggle was not asked; "": it was}.
+        {"config", "path", "competition", "added": {field: value} written into the config,
+        "remembered": whether it has become the default, "handles": {what: handle} on Kaggle,
+        "unchecked": why Kaggle was not asked, or ""}.
 
     Raises:
-        UsageError: if a name cannot work, Kaggle knows no such competition, or it is not clear
-            which config is meant. If there is none, the message has the commands that make one,
-            and the lines say what Kaggle says.
-        Denied: if the competition's rules are not accepted. Nothing is written then, as after any
-            other error.
+        UsageError: if a name is not valid, there is no such competition, or it is not clear which
+            config is meant. Without a config, the message has the command that makes one.
+        Denied: if the competition's rules are not accepted. After an error nothing is written.
         DiskError: if the files cannot be written.
     """
     competition = require_slug(competition, "invoke init --competition SLUG", show)
@@ -196,8 +193,8 @@ def begin(
     owner, about, unchecked = _ask_kaggle(competition, show)
     if not name:
         raise UsageError(
-            f"No config is for the competition {competition!r}; expected one that `invoke inspect`"
-            " writes for its data. To download and describe them:\n"
+            f"There is no config for the competition {competition!r}; expected one that `invoke"
+            " inspect` writes for its data. To download and describe the data:\n"
             f"invoke start {competition}"
         )
     known = configs[name]
@@ -206,10 +203,10 @@ def begin(
     path = put(name, added)
     remembered = remember(root, name)
     fields = " and ".join(f"{field}={value!r}" for field, value in added.items())
-    show(f"Put {fields} into {path}" if added else f"Nothing was changed in {path}")
+    show(f"Wrote {fields} into {path}" if added else f"Nothing was changed in {path}")
     show(f"{root / FILE} names {name} as the default")
     if (hours or known.hours) is None and (about is None or not about.takes_files):
-        show("If a GPU notebook may run less than 9 hours there, say so with --infer-hours")
+        show("If a GPU notebook may run less than 9 hours there, set --infer-hours")
     handles = {kernel: bundle.address(owner, stem, kernel) for kernel in (TRAIN, INFER)}
     handles["artifact"] = bundle.address(owner, competition, "artifact")
     for what, handle in handles.items():
@@ -227,10 +224,10 @@ def begin(
 
 
 def in_address(competition: str, show: Callable[[str], None] = lambda line: None) -> str:
-    """Return the slug in the address of a competition's page, or else what was given.
+    """Return the slug in the address of a competition's page, or any other text unchanged.
 
     Args:
-        show: is given a line if it was an address.
+        show: called with a line if it was an address.
 
     >>> in_address("https://www.kaggle.com/competitions/digits/overview?tab=code")
     'digits'
@@ -238,27 +235,27 @@ def in_address(competition: str, show: Callable[[str], None] = lambda line: None
     page = PAGE.fullmatch(competition)
     if page is None:
         return competition
-    show(f"The competition of that address is {page[1]}")
+    show(f"The competition at that address is {page[1]}")
     return page[1]
 
 
 def require_slug(
     competition: str, command: str, show: Callable[[str], None] = lambda line: None
 ) -> str:
-    """Return the slug of a competition; what was given may be an address of one of its pages.
+    """Return the slug of a competition, from a slug or from the address of one of its pages.
 
     Args:
-        command: that takes one.
-        show: is given a line if it was an address.
+        command: the command to type instead, for the message.
+        show: called with a line if it was an address.
 
     Raises:
-        UsageError: if it cannot be one.
+        UsageError: if it is not a valid slug.
     """
     competition = in_address(competition, show)
     if not SLUG.fullmatch(competition):
-        given = f"{competition[:80]!r} is not a slug" if competition else "is missing"
+        why = f"{competition[:80]!r} is not a slug" if competition else "is missing"
         raise UsageError(
-            f"--competition {given}; expected the last part of its address, capitals as there:"
+            f"--competition {why}; expected the last part of its address, with the same capitals:"
             f" letters, digits and hyphens.\n{command}"
         )
     return competition
@@ -267,34 +264,34 @@ def require_slug(
 def chosen(
     configs: Mapping[str, Stated], competition: str, config: str = "", default: str = ""
 ) -> str:
-    """Return the config that is for a competition, or can be; "" if there is none.
+    """Return the config for a competition, or one whose competition was assumed; "" without one.
 
     Args:
         configs: those to choose from, by name.
-        config: that was named; "": none.
-        default: is taken of several, else the one that is called like the competition.
+        config: the name on the command line, or "".
+        default: preferred among several; then the one with the competition's name.
 
     Raises:
-        UsageError: if the named one is for another competition, or none of several is the default.
+        UsageError: if `config` is for a different competition, or the choice is not clear.
     """
     if config:
-        said = configs.get(config)
-        if said and (said.competition == competition or said.assumed):
+        stated = configs.get(config)
+        if stated and (stated.competition == competition or stated.assumed):
             return config
         raise UsageError(
             f"--config {config[:80]!r}: expected the name of a config in pipeline/configs/ that is"
             f" for the competition {competition!r}.\nCorrect --config, or write into the config:"
             f' competition="{competition}"'
         )
-    fitting = [name for name, said in configs.items() if said.competition == competition]
-    fitting = fitting or [name for name, said in configs.items() if said.assumed]
+    fitting = [name for name, stated in configs.items() if stated.competition == competition]
+    fitting = fitting or [name for name, stated in configs.items() if stated.assumed]
     for name in (default, competition.lower().replace("-", "_")):
         if name in fitting:
             return name
     if len(fitting) > 1:
         raise UsageError(
-            f"Several configs can be for the competition {competition!r}: {', '.join(fitting)};"
-            " expected the name of one.\n"
+            f"Several configs fit the competition {competition!r}: {', '.join(fitting)}; expected"
+            " the name of one.\n"
             f"invoke init --competition {competition} --config {fitting[0]}"
         )
     return "".join(fitting)
@@ -303,11 +300,10 @@ def chosen(
 def _ask_kaggle(
     competition: str, show: Callable[[str], None]
 ) -> tuple[str, Competition | None, str]:
-    """Ask for the competition and its rules, if there are credentials, and show what is so.
+    """Look at the competition and its rules if there are credentials, and show the result.
 
     Returns:
-        The owner of what will be made, what Kaggle says of the competition, and why it was not
-        asked; "": it was.
+        The owner of our notebooks, the competition, and why Kaggle was not asked, or "".
     """
     try:
         auth.require()
@@ -316,9 +312,9 @@ def _ask_kaggle(
     except Denied:
         raise
     except (CredentialError, Unreachable) as error:
-        # A config needs no Kaggle: what is wrong there is only reported.
+        # Only reported, since a config does not need Kaggle.
         why = failures.plain(str(error).splitlines()[0].rstrip("."))
-        show(f"Not checked whether the competition {competition} exists: {why}.")
+        show(f"Could not check whether the competition {competition} exists: {why}.")
         show(f"Accept its rules at {competitions.rules_address(competition)}")
         return auth.look().username or "<you>", None, why
     show(f"The competition {competition} exists, and its rules are accepted")

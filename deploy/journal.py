@@ -1,19 +1,19 @@
-"""The journal: what was asked of Kaggle and what came of it, in SQLite, to survive crashes.
+"""The journal: our requests to Kaggle and what came of them, in SQLite, to survive crashes.
 
-A request goes from state to state by the answers that come:
+Kaggle's answers move a request from state to state:
 
     INTENDED → SENT → VERSION → ENDED → PULLED
 
-`after` says how, and asks nobody. Each change is committed before the next call. So SENT means that
-the call may have been made, and INTENDED that it was not. The journal keeps no secrets.
+`after` defines the transitions. Each change is committed before the next call. So SENT means that
+the call may have been made, and INTENDED that it was not. The journal holds no secrets.
 
-Each entry has the address of the Kaggle that was asked. Only entries of the same Kaggle are
-returned: version 1 of a rehearsal is not version 1 of the site.
+Each entry has the address of its Kaggle, and only entries of the same Kaggle are returned, since
+version 1 of a rehearsal is not version 1 on kaggle.com.
 """
 
 import sqlite3
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import asdict, dataclass, fields, replace
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -25,7 +25,7 @@ from deploy.locks import locked
 from deploy.secrets import redact
 from formats.errors import DiskError, writing
 
-FORMAT = 5  # of the file; goes up when columns or states change
+FORMAT = 5  # goes up when columns or states change
 PUSH, PUBLISH, SUBMIT = "push", "publish", "submit"  # kinds of requests
 
 
@@ -33,46 +33,45 @@ class State(StrEnum):
     """How far a request got."""
 
     INTENDED = "intended"  # nothing was sent
-    SENT = "sent"  # it may have been made
-    UNKNOWN = "unknown"  # no answer came that tells whether it was made; `why` says what came
+    SENT = "sent"  # the call may have been made
+    UNKNOWN = "unknown"  # no answer says whether it was made; `why` has the error
     VERSION = "version"  # Kaggle made it: `number`
-    ENDED = "ended"  # the run, the dataset or the score is there: `status`
+    ENDED = "ended"  # the run has ended, the dataset is ready or the score is there: `status`
     PULLED = "pulled"  # into `folder`
     NOT_SENT = "not sent"  # an error came before the call
     REFUSED = "refused"  # by Kaggle
-    INCOMPLETE = "incomplete"  # Kaggle runs it without one of its sources: of no use
+    INCOMPLETE = "incomplete"  # Kaggle runs it without one of its sources, so it is worthless
     ABSENT = "absent"  # it never arrived
-    GONE = "gone"  # it was made, and is not there any more
+    GONE = "gone"  # it was made, and was deleted since
 
 
-# Errors that prove that a call which was sent made nothing: they are Kaggle's answer to it.
+# Errors which prove that a call made nothing: they are Kaggle's answer to it.
 REFUSALS = (errors.Refused, errors.NoQuota, errors.CredentialError, errors.UsageError)
 
 
 @dataclass(frozen=True)
 class Request:
-    """An entry of the journal. Texts are "" and numbers 0 where they say nothing.
+    """An entry of the journal. Unknown texts are "" and unknown numbers 0.
 
     Attributes:
         kind: PUSH, PUBLISH or SUBMIT.
         handle: owner/slug of the kernel or the dataset.
-        kernel: of a push: its folder, as train-tpu.
+        kernel: of a push: its folder, such as train-tpu.
         asked: the address that a push asked for; `handle` is the one that Kaggle gave.
-        code_sha256: of code and config alone; `bundle_sha256` covers all that decides what a run
-            does.
-        decoding: as `Project` has it.
-        base, route: of a training: the version that it resumes from, and how that one is mounted.
+        code_sha256: of code and config alone; `bundle_sha256` covers everything that a run does.
+        decoding: as in `Project`.
+        base, route: of a training: the version that it resumes from, and how it is mounted.
         step, left: how far a run got, once that is known.
         run_id, weights_sha256: of what is published.
-        kernel_version, sha256: of a submission: the version that is scored, and its file's sha256.
-        score, private: its public and its private score as numbers; None: none.
+        kernel_version, sha256: of a submission: the version to score, and the sha256 of its file.
+        score, private: its public and private score; None if unknown.
         at: when it was intended, in UTC.
         server: the address of the Kaggle.
         why: the first line of the error that ended the command.
-        before: the version before the call; None: nothing was sent.
-        number: what Kaggle gave: the version of a kernel or dataset, the number of a submission.
-        status: Kaggle's word for its end.
-        folder: into which it was pulled.
+        before: the version before the call; None if nothing was sent.
+        number: the version of the kernel or dataset, or the number of the submission.
+        status: Kaggle's final status.
+        folder: where it was pulled to.
     """
 
     kind: str
@@ -109,17 +108,17 @@ class Request:
 
     @property
     def is_made(self) -> bool:
-        """Whether it was made, and is still there as far as is known."""
+        """Whether it was made, and still exists as far as is known."""
         return self.state in MADE
 
     @property
     def is_open(self) -> bool:
-        """Whether nobody knows if it was made."""
+        """Whether it is unknown if it was made."""
         return self.state in OPEN
 
     @property
     def is_ours(self) -> bool:
-        """Whether this request made the version, and did not find it."""
+        """Whether this request made the version, and did not find it there."""
         return self.before is not None and self.number > self.before
 
     @property
@@ -128,9 +127,9 @@ class Request:
         return (datetime.now(UTC) - datetime.fromisoformat(self.at)).total_seconds()
 
 
-# The states that each state may follow.
 MADE = (State.VERSION, State.ENDED, State.PULLED)
-OPEN = (State.SENT, State.UNKNOWN)  # nobody knows whether it was made
+OPEN = (State.SENT, State.UNKNOWN)
+# The states that each state may follow.
 FOLLOWS = {
     State.SENT: (State.INTENDED,),
     State.VERSION: (State.INTENDED, *OPEN),
@@ -142,13 +141,12 @@ FOLLOWS = {
 
 
 def after(request: Request, state: State, **known: Any) -> Request:
-    """Return the request in another state, with what became known by that. What comes out of turn
-    changes nothing.
+    """Return the request in another state. A state that may not follow changes nothing.
 
     Args:
-        state: SENT, right before the call, with `before`, the version that is there; VERSION with
-            its `number`; ENDED with its `status`; PULLED with its `folder`; ABSENT, of what was
-            made GONE: Kaggle shows that it is not there, by a 404 or a list without it.
+        state: SENT, right before the call, with `before`, the current version; VERSION with its
+            `number`; ENDED with its `status`; PULLED with its `folder`; ABSENT if Kaggle shows by a
+            404 or a list that it does not exist, which becomes GONE if it was made.
         known: columns of `Request`.
 
     >>> lost = failed(after(Request(PUSH, "digits", "ann/x"), State.SENT, before=0), TimeoutError())
@@ -181,14 +179,14 @@ def failed(request: Request, error: BaseException) -> Request:
 
 
 class Journal:
-    """The journal at a path. The file is made on first use, and stays open.
+    """The journal at a path. The file is created if it does not exist, and stays open.
 
     Args:
         at: the address of the Kaggle whose entries are written and read; by default the one that
-            this process speaks to.
+            this process talks to.
 
     Raises:
-        DiskError: if the file cannot be made, or is no journal of this format.
+        DiskError: if the file cannot be created, or is not a journal of this format.
     """
 
     def __init__(self, path: Path, at: str | None = None) -> None:
@@ -205,7 +203,7 @@ class Journal:
                 self._make()
 
     def intend(self, request: Request) -> Request:
-        """Commit what is about to be asked, and return it with its number in the journal."""
+        """Commit a request that is about to be sent, and return it with its id."""
         at = datetime.now(UTC).isoformat(timespec="seconds")
         kept = _redacted(asdict(replace(request, at=at, server=self.server)))
         del kept["id"]
@@ -226,7 +224,7 @@ class Journal:
         return self._change(request, failed(request, error))
 
     def note(self, request: Request, **columns: Any) -> Request:
-        """Commit what became known of a request beside its state, and return it."""
+        """Commit other values of a request, and return it."""
         return self._change(request, replace(request, **columns))
 
     def requests(self, kind: str, **where: Any) -> list[Request]:
@@ -246,7 +244,7 @@ class Journal:
 
     @contextmanager
     def ended_by_errors(self, request: Request) -> Iterator[None]:
-        """Record an error of the body, from whatever state the request is in by then."""
+        """Record an error of the body, in whatever state the request is by then."""
         try:
             yield
         except BaseException as error:
@@ -254,20 +252,14 @@ class Journal:
             self.fail(now, error)
             raise
 
-    @contextmanager
-    def locked(self) -> Iterator[str]:
-        """Let no other process push from this project meanwhile; give a warning, or "".
-
-        Raises:
-            Busy: if another process does.
-        """
+    def locked(self) -> AbstractContextManager[None]:
+        """Keep other processes from pushing from this project; they raise `Busy`."""
         busy = (
-            "Another process pushes from this project; it may wait for an answer in its terminal.\n"
-            "Nothing was sent. When it is done, run the same command again; to see what runs:\n"
-            "invoke status"
+            "Another process is pushing from this project; it may be waiting for an answer in its"
+            " terminal.\nNothing was sent. When it is done, run the same command again; to see what"
+            " runs:\ninvoke status"
         )
-        with locked(self.path.with_name("push.lock"), busy) as warning:
-            yield warning
+        return locked(self.path.with_name("push.lock"), busy)
 
     def _change(self, before: Request, now: Request) -> Request:
         kept = _redacted(asdict(now))
@@ -287,8 +279,8 @@ class Journal:
         if tables and found != FORMAT:
             raise DiskError(
                 f"The journal {self.path} has format {found}; expected {FORMAT}: another version of"
-                " this project wrote it. Move the file away, and name the runs that it knew"
-                " with --run owner/slug/version."
+                " this project wrote it. Move the file away, and name its runs with"
+                " --run owner/slug/version."
             )
         if not tables:
             columns = ", ".join(field.name for field in fields(Request) if field.name != "id")
@@ -308,7 +300,7 @@ class Journal:
 
 
 def _redacted(columns: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values without secrets, as they are stored and searched for."""
+    """Return values without secrets, as they are stored and looked up."""
     return {
         name: redact(value) if isinstance(value, str) else value for name, value in columns.items()
     }

@@ -1,5 +1,6 @@
 """A lock for one process at a time."""
 
+import errno
 import os
 import sys
 from collections.abc import Iterator
@@ -14,23 +15,20 @@ if sys.platform != "win32":
 
 
 @contextmanager
-def locked(path: Path, busy: str) -> Iterator[str]:
-    """Let no other process in meanwhile; give a warning where the file cannot be locked, or "".
-
-    The lock ends with its process, however that ends.
+def locked(path: Path, busy: str) -> Iterator[None]:
+    """Keep other processes out while the body runs. The lock ends with its process.
 
     Args:
-        path: of the file; made if it is not there. NFS locks no folders, and no file that is only
-            read.
+        path: of the lock's file, which is created if it does not exist. A file system without
+            locks, as some network drives are, keeps nobody out.
         busy: the message for a second process.
 
     Raises:
-        Busy: if another process holds it.
+        Busy: if another process holds the lock.
     """
-    if sys.platform == "win32":  # which has no such locks
-        yield ""
+    if sys.platform == "win32":  # it has no such locks
+        yield
         return
-    warning = ""
     with writing(path):
         file = path.open("a")
     with file:
@@ -41,6 +39,6 @@ def locked(path: Path, busy: str) -> Iterator[str]:
         except BlockingIOError as error:
             raise Busy(busy) from error
         except OSError as error:
-            warning = f"{path} cannot be locked ({error.strerror}): do not run the same from two"
-            warning += " windows at a time."
-        yield warning
+            if error.errno not in (errno.ENOTSUP, errno.ENOLCK, errno.ENOSYS):
+                raise
+        yield

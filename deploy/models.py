@@ -1,7 +1,6 @@
-"""Models: the published networks that Kaggle mounts: their names, their pages, whether they are
-there.
+"""Kaggle's models, the published networks that a notebook mounts: names, pages, access.
 
-A name is owner/model/framework/variation/version, as kagglehub takes it.
+A name is owner/model/framework/variation/version, as in kagglehub.
 """
 
 import re
@@ -26,7 +25,7 @@ EXAMPLE = "keras/dinov3/keras/dinov3_vit_base_lvd1689m/1"
 
 
 def spelled(name: str) -> str:
-    """Return a name with the framework as Kaggle writes it. Any other text stays as it is.
+    """Return a name with the framework as Kaggle writes it; any other text unchanged.
 
     >>> spelled("keras/dinov3/keras/dinov3_vit_base_lvd1689m/1")
     'keras/dinov3/Keras/dinov3_vit_base_lvd1689m/1'
@@ -39,7 +38,7 @@ def spelled(name: str) -> str:
 
 
 def word(framework: str) -> str:
-    """Return how kagglesdk calls a framework.
+    """Return kagglesdk's name of a framework.
 
     >>> word("TensorFlow2")
     'MODEL_FRAMEWORK_TENSOR_FLOW_2'
@@ -48,7 +47,7 @@ def word(framework: str) -> str:
 
 
 def pages(names: Iterable[str]) -> str:
-    """Return the pages of models, one a line; a licence is accepted there.
+    """Return the pages of models, one per line. A licence is accepted there.
 
     >>> pages(["keras/dinov3/Keras/dinov3_vit_base_lvd1689m/1"])
     'https://www.kaggle.com/models/keras/dinov3'
@@ -58,29 +57,30 @@ def pages(names: Iterable[str]) -> str:
 
 
 def require(kaggle: "Kaggle", names: Iterable[str], kernel: str) -> Steps[None]:
-    """Return once Kaggle shows this account each model that a kernel mounts. Where it does not tell
-    of one, a note says so: a limited token may not ask, and yet push it. The push itself names a
-    model that is missing.
+    """Check that this account can see each model that a kernel mounts.
+
+    If Kaggle does not say, a note reports it: a limited token may push a model that it may not look
+    at, and the push itself names a model that is missing.
 
     Raises:
-        SourceMissing: if one is not there. Kaggle would start the run without it.
-        Denied: if Kaggle says that a licence is not accepted.
+        SourceMissing: if one does not exist. Kaggle would start the run without it.
+        Denied: if a licence is not accepted.
     """
     for name in names:
         try:
             kaggle.look_at_model(name)
         except UNTOLD as error:
-            said = str(error).partition("\n")[0]
+            why = str(error).partition("\n")[0]
             if isinstance(error, Denied) and error.gate:
                 raise Denied(f"{error}\n{pages([name])}", error.gate) from error
             if isinstance(error, NotFound):
                 raise SourceMissing(
-                    f"{said}\n{kernel} mounts the model {name}; expected Kaggle to show it to"
-                    f" {kaggle.username}. If it has a licence, accept it on its page, and run the"
-                    " same command again. If it does not exist, correct pretrained in the config,"
-                    f" or model_sources in kernel-metadata.json.\n{pages([name])}",
+                    f"{why}\n{kernel} mounts the model {name}; expected {kaggle.username} to have"
+                    " access to it. If it has a licence, accept it on its page, and run the same"
+                    " command again. If it does not exist, correct pretrained in the config, or"
+                    f" model_sources in kernel-metadata.json.\n{pages([name])}",
                     ("model_sources",),
                 ) from error
-            if isinstance(error, Denied):  # its further lines say what may be the cause
-                said = f"{error}\n{pages([name])}"
-            yield Note(f"Not known whether Kaggle has the model {name}: {said}")
+            if isinstance(error, Denied):  # its other lines name possible causes
+                why = f"{error}\n{pages([name])}"
+            yield Note(f"Unknown whether Kaggle has the model {name}: {why}")

@@ -1,12 +1,12 @@
-"""What a run wrote: as Kaggle lists it, pulled to this machine, and what is in it.
+"""A run's output: pulls it, verifies it and reads what it contains.
 
 Reads  Kaggle's list of a run's files, and pulled folders
-Gives  a folder whose artifact, checkpoints and submission are whole; how far a training got
+Gives  a folder with a verified artifact, checkpoints and submission; the progress of a training
 
-A pulled folder is believed by the run's own list of its files, outputs.json, and by the note of the
-pull. Its name and its place prove nothing. The model side writes these files
-(docs/dev/contracts.md). A checkpoint counts only if its manifest has its own sha256 and that of the
-state beside it: a killed session may leave corrupt ones.
+A pulled folder is trusted by the run's list of its files, outputs.json, and by the note of the
+pull; its name and place prove nothing. The model side writes these files (docs/dev/contracts.md). A
+checkpoint counts only if its manifest has the right sha256 of itself and of the state, since a
+killed session may leave corrupt ones.
 """
 
 import hashlib
@@ -38,38 +38,38 @@ from formats.sealed_folder import MANIFEST
 
 ARTIFACT, BUNDLE, OUTPUTS = "artifact", "bundle.json", "outputs.json"
 CHECKPOINTS, SUBMISSION = "checkpoints", "submission.csv"
-NOTE = ".pulled.json"  # written by the pull, beside what the run wrote
+NOTE = ".pulled.json"  # added by the pull
 AGAIN = "To pull it again, which sets a changed folder aside:\ninvoke pull --run {}"
-# After these errors, what came is of use.
+# After these errors, what was downloaded is kept.
 KEPT = (errors.Unreachable, errors.CredentialError, errors.DeadlinePassed)
 COMPLETE = "COMPLETE"
-NOTES = f"notes{PARTIAL}"  # beside what came, while a pull is under way
+NOTES = f"notes{PARTIAL}"  # a folder that exists during a pull
 LATER = "Kaggle may need a minute: pull again."
 COMPILED, HISTORY, PROGRESS = "compiled", "history.csv", "progress.jsonl"
 LISTED = re.compile(r"(?:.*/)?checkpoints/step-(\d{8,})/manifest\.json")
-# Decoded images, whole once this file is there (`pipeline.data.image_arrays`).
+# Decoded images, complete once this file exists (`pipeline.data.image_arrays`).
 SHARD = re.compile(r"([0-9]{1,6})-of-([0-9]{1,6})-[0-9a-f]{32}\.json")
-ALL_MEASURED = "complete.json"  # in the output of a benchmark that left no cell
+ALL_MEASURED = "complete.json"  # in the output of a complete benchmark
 FOLD = "fold-"
 KERNEL, DATASET = "kernel", "dataset"
 FLAT = "--"  # in place of "/" in a dataset, which has no folders
-OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")  # they leave these in any open folder
+OF_DESKTOPS = (".DS_Store", "Thumbs.db", "desktop.ini")  # a desktop adds these to open folders
 PULL_AGAIN = (
-    "Move out what is not in its manifest. If Kaggle has no better one, train again. To pull it"
-    " again, which sets a changed folder aside:\ninvoke pull"
+    "Move files out that are not in its manifest. To pull it again, which sets a changed folder"
+    " aside:\ninvoke pull\nIf Kaggle has the same bytes, train again."
 )
 PINNED = ("run_id", "weights_sha256", "config", "weight")  # of a member
 AVERAGE_AGAIN = "Find the weights again:\npython -m pipeline ensemble OUT OUT --output DIR"
 
 
-# As Kaggle lists it
+# Kaggle's list
 
 
 def listed(kaggle: Kaggle, run: Run) -> Steps[tuple[dict[str, str], str]]:
     """Return the signed addresses of a complete run's files by name, and its log.
 
-    Kaggle may list them some time after the run has ended. This waits for the first file at most
-    `kaggle.pace.listed` seconds, and else returns what is listed then.
+    Kaggle may list the files some time after the run has ended, so this waits at most
+    `kaggle.pace.listed` seconds for the first one.
     """
     seconds = kaggle.pace.listed
     end, note = time.monotonic() + seconds, f"Kaggle lists no output of {run} yet."
@@ -84,10 +84,10 @@ def listed(kaggle: Kaggle, run: Run) -> Steps[tuple[dict[str, str], str]]:
 
 
 def safe(name: str) -> PurePosixPath:
-    """Return the server's name of a file as a relative path inside a folder.
+    """Return a file's name from the network as a relative path.
 
     Raises:
-        BadAnswer: if it is absolute, contains "..", or is not a plain name on every system.
+        BadAnswer: if it is absolute, contains "..", or is not a valid name on every system.
 
     >>> str(safe("artifact/weights.npz"))
     'artifact/weights.npz'
@@ -104,8 +104,8 @@ def safe(name: str) -> PurePosixPath:
     )
     if not is_safe:
         raise BadAnswer(
-            f"Kaggle lists the file {name[:200]!r}; expected a plain name, other than {NOTE}.\n"
-            "Nothing was written. Rename it in the notebook and run that again."
+            f"Kaggle lists the file {name[:200]!r}; expected a plain name that is not {NOTE}.\n"
+            "Nothing was written. Rename it in the notebook, and run that again."
         )
     return path
 
@@ -114,15 +114,15 @@ def safe(name: str) -> PurePosixPath:
 
 
 def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
-    """Download all that a run wrote, verify it, and return its folder `into/<slug>-v<N>/`.
+    """Download a run's output, verify it, and return its folder `into/<slug>-v<N>/`.
 
-    Files are downloaded to a folder beside it, which is renamed at the end. A pull that is killed
-    or loses Kaggle leaves that: the next pull of the same notebook goes on there with the files
-    that are still those of the storage. Each file of the artifact, of the checkpoints, and the
-    submission must have the size and sha256 that `outputs.json` and `artifact/manifest.json` give
-    it, and the artifact's `bundle_sha256` must be the run's. Any other file may differ: nobody
-    knows whether Kaggle lists hidden and empty files, or serves all of them unchanged. An existing
-    folder with equal files stays; a different one is renamed to `<slug>-v<N>-aside-<n>`.
+    Files are downloaded to a folder next to it, which is renamed at the end. After a kill or a loss
+    of Kaggle, the next pull of the same notebook resumes there with the files that are still the
+    same in the storage. The files of the artifact and the checkpoints, and the submission, must
+    have the size and sha256 in `outputs.json` and `artifact/manifest.json`, and the artifact's
+    `bundle_sha256` must be the run's. Other files may differ: it is unknown whether Kaggle lists
+    hidden and empty files, or serves all of them unchanged. An existing folder with equal files
+    stays; a different one is renamed to `<slug>-v<N>-aside-<n>`.
 
     Args:
         into: the folder of all pulled runs.
@@ -130,7 +130,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     Raises:
         DeadlinePassed: if the run has not ended.
         BadAnswer: if a file's name is unsafe. Nothing is written then.
-        RunFailed: if the run failed and wrote no file; with its own error.
+        RunFailed: if the run failed and wrote no files; with its own error.
         Unverified: if one of those files differs, or a complete run has no output.
         DiskError: if the disk is full or cannot be written.
     """
@@ -142,7 +142,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     else:
         files, log = kaggle.kernel_output(run.handle, run.version)
         if not files:
-            then = f"It lists no output, so nothing was pulled. If it ended just now: {LATER}"
+            then = f"It lists no output, so nothing was pulled. If it has just ended: {LATER}"
             raise RunFailed(runs.failed(kaggle, run, end.name, end.failure, then))
     places = [safe(name) for name in files]
     if both := {str(parent) for place in places for parent in place.parents} & files.keys():
@@ -153,7 +153,7 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
     slug = run.handle.partition("/")[2]
     with workplace(into / f".pull.{slug}") as fresh:
         if _keep_noted(fresh, places):
-            yield Note(f"{run}: going on with a pull that was interrupted")
+            yield Note(f"{run}: resuming an interrupted pull")
         for name in files:
             _download(kaggle, run, name, files, fresh)
         text = fresh / f"{slug}.log"
@@ -164,11 +164,11 @@ def pull(kaggle: Kaggle, run: Run, into: Path) -> Steps[Path]:
         if differing:
             yield Note(
                 f"{run}: Kaggle does not have all files as the run wrote them"
-                f" ({', '.join(differing)}). Artifact, checkpoints and submission are whole."
+                f" ({', '.join(differing)}). Artifact, checkpoints and submission are complete."
             )
         aside = _put(fresh, target, run)
     if aside:
-        yield Note(f"{target} was not what {run} wrote; renamed to {aside}, which can be removed.")
+        yield Note(f"{target} differed from {run}; renamed to {aside}, which can be removed.")
     return target
 
 
@@ -186,21 +186,20 @@ def _end(kaggle: Kaggle, run: Run) -> KernelStatus:
 
 
 def _note(folder: Path, place: PurePosixPath) -> Path:
-    """Return where a pull notes of which file of the storage the bytes at a place are."""
+    """Return the note of a file's download, which identifies the file in the storage."""
     return folder / NOTES / hashlib.sha256(str(place).encode()).hexdigest()
 
 
 def _keep_noted(folder: Path, places: Collection[PurePosixPath]) -> bool:
-    """Remove all from a pull's folder but noted downloads to these places; return if there are any.
-
-    What has no note may be of another run.
+    """Remove everything from a pull's folder except noted downloads to these places; return whether
+    there are any. Files without a note may be from a different run.
     """
     noted = [place for place in places if _note(folder, place).is_file()]
     kept = {_note(folder, place) for place in noted}
     kept |= {folder / f"{place}{part}" for place in noted for part in ("", PARTIAL)}
-    for path in sorted(folder.rglob("*"), reverse=True):  # a folder comes after what is in it
+    for path in sorted(folder.rglob("*"), reverse=True):  # a folder comes after its files
         if path.is_dir() and not path.is_symlink():
-            with suppress(OSError):  # it is not empty
+            with suppress(OSError):  # not empty
                 path.rmdir()
         elif path not in kept:
             path.unlink()
@@ -209,7 +208,7 @@ def _keep_noted(folder: Path, places: Collection[PurePosixPath]) -> bool:
 
 def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], folder: Path) -> None:
     def renew() -> str:
-        """List once more: a signed address ends within minutes, and this renews all of them."""
+        """List again, which renews all signed addresses: they expire within minutes."""
         renewed, _ = kaggle.kernel_output(run.handle, run.version)
         files.update(renewed)
         return renewed.get(name, "")
@@ -221,13 +220,12 @@ def _download(kaggle: Kaggle, run: Run, name: str, files: dict[str, str], folder
 def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[str]:
     """Return the names of the files that Kaggle does not have as the run wrote them.
 
-    They are fetched once more before: the list may have been behind, and bytes may change on the
-    way.
+    They are downloaded once more first: the list may have been outdated.
 
     Raises:
         Unverified: if a file of the artifact or of a checkpoint is among them, or the submission;
-            or if the artifact is not whole, or another run's; or if the run's own list is missing
-            although it made one, or cannot be read.
+            or if the artifact is not complete, or from a different run; or if the run's list is
+            missing although it made one, or cannot be read.
     """
     reached_its_last_cell = complete or (folder / OUTPUTS).is_file()
     listed = (sealed(folder, str(run)) if reached_its_last_cell else None) or {}
@@ -235,7 +233,7 @@ def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[s
     if wrong:
         renewed, _ = kaggle.kernel_output(run.handle, run.version)
         for name in renewed.keys() & wrong:
-            _note(folder, safe(name)).unlink(missing_ok=True)  # all of it again
+            _note(folder, safe(name)).unlink(missing_ok=True)  # so that all of it is downloaded
             _download(kaggle, run, name, renewed, folder)
         wrong = _differing(folder, listed)
     for name in wrong:
@@ -247,14 +245,14 @@ def _verify(kaggle: Kaggle, run: Run, folder: Path, *, complete: bool) -> list[s
         made_by = manifest(artifact).bundle_sha256
         if run.bundle_sha256 and made_by != run.bundle_sha256:
             raise Unverified(
-                f"The artifact of {run} is another run's: it was made by bundle"
+                f"The artifact of {run} is from a different run: it was made by bundle"
                 f" {made_by or 'none'}; expected {run.bundle_sha256}.\nPush again."
             )
     return wrong
 
 
 def _differing(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return the names of the files that are not what the run's list says."""
+    """Return the names of the files that differ from the run's list."""
     wrong = []
     for name, entry in sorted(listed.items()):
         path = folder / safe(name)
@@ -264,8 +262,8 @@ def _differing(folder: Path, listed: Mapping[str, Mapping[str, Any]]) -> list[st
 
 
 def _put(fresh: Path, target: Path, run: Run) -> str:
-    """Give a pulled folder its name and its note. Return what an older folder with other files was
-    renamed to, which may be the only copy of somebody's work; "": there is none.
+    """Give a pulled folder its name and its note. Return the new name of an older folder with
+    different files, which may be the only copy of somebody's work, or "".
     """
     now = datetime.now(UTC).isoformat(timespec="seconds")
     note = PullNote(str(run), auth.address(), now)
@@ -286,17 +284,17 @@ def _put(fresh: Path, target: Path, run: Run) -> str:
 
 
 def _tree(folder: Path) -> dict[str, str]:
-    """Return {name: sha256} of all files but the note."""
+    """Return {name: sha256} of all files except the note."""
     paths = [path for path in folder.rglob("*") if path.is_file() and path != folder / NOTE]
     return {path.relative_to(folder).as_posix(): checksums.sha256(path) for path in paths}
 
 
-# As a pull left it
+# A pulled folder
 
 
 @dataclass(frozen=True)
 class PullNote:
-    """What a pull notes in its folder.
+    """The note of a pull in its folder.
 
     Attributes:
         run: owner/slug/version.
@@ -310,12 +308,12 @@ class PullNote:
 
 
 def folder_name(run: Run) -> str:
-    """Return the name of the folder that a pull makes: `<slug>-v<N>`."""
+    """Return the name of a pull's folder: `<slug>-v<N>`."""
     return f"{run.handle.partition('/')[2]}-v{run.version}"
 
 
 def noted(folder: Path) -> PullNote | None:
-    """Return what the pull noted in this folder; None without a readable note."""
+    """Return the note of the pull in this folder; None without a readable note."""
     note = json_object(folder / NOTE)
     try:
         return PullNote(str(note["run"]), str(note["server"]), str(note["at"]))
@@ -324,17 +322,17 @@ def noted(folder: Path) -> PullNote | None:
 
 
 def name_of(folder: Path) -> str:
-    """Return owner/slug/version of a pulled folder's run; these words for unknown parts."""
+    """Return owner/slug/version of a pulled folder's run, with these words for unknown parts."""
     note = noted(folder)
     named = re.fullmatch(r"(.+)-v(\d+)(-aside-\d+)?", folder.resolve().name)
     return note.run if note else f"owner/{named[1]}/{named[2]}" if named else "owner/slug/version"
 
 
 def sealed(folder: Path, run: str = "") -> dict[str, dict[str, Any]] | None:
-    """Return the `entries` of the run's own list of its files; None if it made none.
+    """Return the `entries` of the run's list of its files; None if it made none.
 
     Args:
-        run: owner/slug/version; by default that of the folder.
+        run: owner/slug/version; by default the folder's.
 
     Raises:
         Unverified: if the list cannot be read, or is missing although the run made one.
@@ -350,27 +348,30 @@ def sealed(folder: Path, run: str = "") -> dict[str, dict[str, Any]] | None:
 
 
 def unchanged(folder: Path, name: str, run: str = "") -> None:
-    """Raise unless a file is as the run's own list says, or the run made no list.
+    """Raise unless a file matches the run's list, or the run made no list.
 
     Args:
         folder: of the pulled run.
         name: of the file in it.
-        run: owner/slug/version; by default that of the folder.
+        run: owner/slug/version; by default the folder's.
 
     Raises:
         Unverified: if the file is not what the run wrote, or the list is missing or unreadable.
     """
     files = sealed(folder, run)
     if files is not None and files.get(name) != checksums.file_entry(folder / name):
-        expected = f"what {folder / OUTPUTS} says.\n{AGAIN.format(run or name_of(folder))}"
-        raise Unverified(f"{folder / name} is not what the run wrote; expected {expected}")
+        again = AGAIN.format(run or name_of(folder))
+        raise Unverified(
+            f"{folder / name} is not what the run wrote; expected the sha256 in"
+            f" {folder / OUTPUTS}.\n{again}"
+        )
 
 
 def entries(files: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Return a list of files in JSON as {name: what `checksums.file_entry` gives for it}.
+    """Return a list of files in JSON as {name: its `checksums.file_entry`}.
 
     Raises:
-        Exception: one of `MALFORMED`, if it is no such list.
+        Exception: one of `MALFORMED` if it is not such a list.
     """
     return {
         name: {"sha256": str(entry["sha256"]), "size": int(entry["size"])}
@@ -380,7 +381,7 @@ def entries(files: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]
 
 @contextmanager
 def reading(path: Path, expected: str) -> Iterator[None]:
-    """Raise `Unverified` if what a file holds cannot be taken as what is expected."""
+    """Raise `Unverified` if the content of a file does not have the expected form."""
     try:
         yield
     except (OSError, *MALFORMED, RecursionError) as error:
@@ -395,7 +396,7 @@ def of_bundle(folder: Path, name: str) -> str:
 
 
 def json_object(path: Path) -> dict[str, Any]:
-    """Return the JSON object in a file; {} if there is none."""
+    """Return the JSON object in a file, or {}."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
@@ -405,18 +406,18 @@ def json_object(path: Path) -> dict[str, Any]:
 
 @contextmanager
 def workplace(place: Path) -> Iterator[Path]:
-    """Give a folder to work in, with what an earlier command left there that was killed or lost
-    Kaggle: after other errors, and at the end, it is removed.
+    """Yield a folder to work in. It keeps its content if this process is killed or loses Kaggle;
+    otherwise it is removed at the end.
 
     Raises:
-        Busy: if another process works there.
+        Busy: if another process uses it.
     """
-    busy = f"Another process works in {place}.\nWhen it is done, run the same command again."
+    busy = f"Another process uses {place}.\nWhen it is done, run the same command again."
     with writing(place):
         place.parent.mkdir(parents=True, exist_ok=True)
     lock = place.with_name(f"{place.name}.lock")
     with locked(lock, busy):
-        with writing(place):  # not before: the other process may remove the folder
+        with writing(place):  # not earlier, since the other process may remove the folder
             place.mkdir(mode=0o700, exist_ok=True)
         try:
             yield place
@@ -431,19 +432,19 @@ def workplace(place: Path) -> Iterator[Path]:
             lock.unlink(missing_ok=True)
 
 
-# How far a training got
+# The progress of a training
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """The newest whole checkpoint of a training, or of one of its folds.
+    """The newest complete checkpoint of a training, or of one of its folds.
 
     Attributes:
-        fold: as "fold-1"; "": the training has no folds.
+        fold: such as "fold-1"; "" if the training has no folds.
         folder: of the checkpoint, in the pulled folder.
         step: at which it was saved.
-        total: steps of the whole training; 0: unknown.
-        sha256: the seal of its manifest.
+        total: the steps of the whole training; 0 if unknown.
+        sha256: of its manifest.
     """
 
     fold: str
@@ -462,8 +463,8 @@ class SavedProgress:
     """What a training saved.
 
     Attributes:
-        checkpoints: of each fold that has one, in order; () if the training is complete.
-        files: {name: sha256} of all that the next session needs.
+        checkpoints: one per fold that has one, in order; () if the training is complete.
+        files: {name: sha256} of the files that the next session needs.
     """
 
     checkpoints: Sequence[Checkpoint] = ()
@@ -476,7 +477,7 @@ class SavedProgress:
 
     @property
     def newest(self) -> Checkpoint:
-        """The checkpoint that the next session resumes from, if the training is not complete."""
+        """The checkpoint that the next session resumes from."""
         return self.checkpoints[-1]
 
     @property
@@ -488,10 +489,10 @@ class SavedProgress:
         return "complete" if self.complete else f"partial, {', '.join(map(str, self.checkpoints))}"
 
     def expect(self, route: str) -> dict[str, Any]:
-        """Return what the next session's bundle expects.
+        """Return the `expect` of the next session's bundle.
 
         Args:
-            route: KERNEL, or DATASET, which carries no compiled executables: they are many files.
+            route: KERNEL, or DATASET, which has no compiled executables: they are many files.
         """
         return {
             "run_id": self.newest.run_id,
@@ -507,13 +508,13 @@ class SavedProgress:
 
 
 def saved_progress(folder: Path) -> SavedProgress | None:
-    """Return what the run of a pulled folder saved; None without artifact and whole checkpoint.
+    """Return what the run of a pulled folder saved; None without artifact and complete checkpoint.
 
-    Curves and executables are left out if they are not as the run wrote them: without them a
-    training computes the same.
+    Curves and executables that the run did not write are left out: a training computes the same
+    without them.
 
     Raises:
-        Unverified: if another file is not what the run's own list says.
+        Unverified: if another file differs from the run's list.
     """
     # A killed run made no list.
     listed = sealed(folder) if (folder / OUTPUTS).is_file() else None
@@ -538,7 +539,7 @@ def saved_progress(folder: Path) -> SavedProgress | None:
 
 
 def progress_in_words(names: list[str], log: list[str]) -> str:
-    """Return a run's progress in words before anything is downloaded; "" if it saved nothing.
+    """Return a run's progress in words without a download; "" if it saved nothing.
 
     Args:
         names: of the run's output files.
@@ -569,7 +570,7 @@ def _step_in_words(step: int, total: int) -> str:
 
 
 def _number(line: str, name: str) -> int:
-    """Return a number of a line of progress; 0 for any other line."""
+    """Return a number in a line of progress; 0 for any other line."""
     try:
         return int(json.loads(line)[name])
     except (ValueError, LookupError, TypeError, RecursionError):
@@ -581,7 +582,7 @@ def _order(fold: str) -> tuple[int, str]:
 
 
 def _newest_checkpoint(folder: Path, fold: str) -> Checkpoint | None:
-    """Return the newest whole checkpoint of a fold, or of a training without folds."""
+    """Return the newest complete checkpoint of a fold, or of a training without folds."""
     progress = folder / fold / PROGRESS
     for path in checkpoint_folder.newest_first(folder / fold / CHECKPOINTS):
         try:
@@ -599,8 +600,8 @@ def _newest_checkpoint(folder: Path, fold: str) -> Checkpoint | None:
 def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool) -> bool:
     """Return whether the next session needs a file.
 
-    It needs the newest checkpoints, the curves beside them, what finished folds wrote, what fits
-    into memory, and the executables of a session that ended by itself.
+    It needs the newest checkpoints, the curves next to them, the results of finished folds, what
+    fits into memory, and the executables of a session that ended by itself.
     """
     if CHECKPOINTS in name.parts:
         is_newest = name.parent.as_posix() in {checkpoint.folder for checkpoint in checkpoints}
@@ -617,11 +618,11 @@ def _is_needed(name: PurePath, checkpoints: Sequence[Checkpoint], *, ended: bool
 
 @dataclass(frozen=True)
 class Manifest:
-    """What the Kaggle side needs of an artifact's manifest.
+    """The part of an artifact's manifest that the Kaggle side needs.
 
     Attributes:
         bundle_sha256: "" if the training was not started by a bundle.
-        competition: of the config that it was trained with; "" if no config is in it.
+        competition: of its config; "" if it has none.
     """
 
     run_id: str
@@ -631,7 +632,7 @@ class Manifest:
 
 
 def manifest(artifact: Path) -> Manifest:
-    """Return the manifest of a folder after comparing every file with it, but those of desktops.
+    """Compare every file of a folder with its manifest, and return the manifest.
 
     Raises:
         Unverified: if a file is missing, unexpected or changed, or the manifest is.
@@ -657,19 +658,19 @@ def manifest(artifact: Path) -> Manifest:
             problems.append(f"{name} has other bytes")
     if problems:
         lines = "\n".join(f"  - {problem}" for problem in problems)
-        raise Unverified(f"{artifact} is not what its manifest says:\n{lines}\n{PULL_AGAIN}")
+        raise Unverified(f"{artifact} does not match its manifest:\n{lines}\n{PULL_AGAIN}")
     return found
 
 
 def artifact_files(folder: Path) -> dict[str, Path]:
-    """Return the files in a folder by name, without links and what a desktop leaves anywhere."""
+    """Return the files in a folder by name, without links and the files that desktops add."""
     paths = (path for path in folder.rglob("*") if path.is_file() and not path.is_symlink())
     ours = (path for path in paths if path.name not in OF_DESKTOPS)
     return {path.relative_to(folder).as_posix(): path for path in ours}
 
 
 def own_manifest(project: Project, artifact: Path) -> Manifest:
-    """Return the `manifest` of an artifact; raise `UsageError` if it is another competition's."""
+    """Return the `manifest` of an artifact. Raises `UsageError` if its competition differs."""
     found = manifest(artifact)
     if found.competition not in ("", project.competition):
         raise UsageError(
@@ -707,12 +708,12 @@ def ensemble(path: Path, project: Project) -> list[Member]:
     """Return the members that have a weight, the heaviest first, each verified byte for byte.
 
     Raises:
-        UsageError: if there is no such file or folder, or a member was trained for another
-            competition than the project's.
-        Unverified: if the file was changed, or a folder holds something else.
+        UsageError: if there is no such file or folder, or a member was trained for a different
+            competition.
+        Unverified: if the file was changed, or a folder has a different artifact.
     """
     if not path.is_file():
-        raise UsageError(f"{path} is no file; expected an ensemble.json.\n{AVERAGE_AGAIN}")
+        raise UsageError(f"{path} is not a file; expected an ensemble.json.\n{AVERAGE_AGAIN}")
     with reading(path, f"{', '.join(PINNED)} and folder of each member. {AVERAGE_AGAIN}"):
         members = [
             Member(**{name: each[name] for name in PINNED}, folder=Path(each["folder"]), file=path)
@@ -722,13 +723,13 @@ def ensemble(path: Path, project: Project) -> list[Member]:
     for member in members:
         if not member.folder.is_dir():
             raise UsageError(
-                f"{path} says that the artifact of run {member.run_id} is in {member.folder}; it is"
-                f" not there.\nMove it back, or pull it again. {AVERAGE_AGAIN}"
+                f"{path} names {member.folder} as the artifact of run {member.run_id}; there is no"
+                f" such folder.\nMove it back, or pull it again. {AVERAGE_AGAIN}"
             )
         found = own_manifest(project, member.folder)
         if (found.run_id, found.weights_sha256) != (member.run_id, member.weights_sha256):
             raise Unverified(
-                f"{member.folder} holds run {found.run_id}, weights {found.weights_sha256[:12]};"
+                f"{member.folder} has run {found.run_id}, weights {found.weights_sha256[:12]};"
                 f" {path} pins run {member.run_id}, weights {member.weights_sha256[:12]}.\n"
                 f"Restore the folder. {AVERAGE_AGAIN}"
             )
@@ -736,6 +737,6 @@ def ensemble(path: Path, project: Project) -> list[Member]:
 
 
 def expected(members: Sequence[Member]) -> dict[str, Any]:
-    """Return what the bundle of an inference expects: each member, with its weight."""
+    """Return the `expect` of an inference's bundle: each member, with its weight."""
     pinned = [{name: getattr(member, name) for name in PINNED} for member in members]
     return {"members": pinned}

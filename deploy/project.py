@@ -1,4 +1,4 @@
-"""A project: what is relayed, and where its records are. A kernel: one of its notebooks."""
+"""A project: a config, its competition and its folders. A kernel: one of its notebooks."""
 
 import shlex
 from collections.abc import Mapping, Sequence
@@ -7,18 +7,16 @@ from pathlib import Path
 
 from deploy.errors import UsageError
 
-# Kaggle's name of each machine that a training may ask for, by the runtime's name in `invoke plan`.
+# Kaggle's name of each machine that a training may use, by the runtime's name in `invoke plan`.
 PAIR = "gpu-t4x2"
 SHAPES = {"tpu-v5e-8": "TpuV5E8", PAIR: "NvidiaTeslaT4"}
-REHEARSAL = "rehearsal.json"  # in the folder of a dry run: its score, and of what
-DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours of waiting for a TPU, and the session itself
+REHEARSAL = "rehearsal.json"  # in the folder of a dry run: its result
+DEADLINE_SECONDS = 24 * 3600.0  # up to seven hours in the TPU's queue, and the session itself
 
 
 @dataclass(frozen=True)
 class Kernel:
-    """A notebook of the chain: the task that pushes it, and the seconds that its session asks for
-    at most.
-    """
+    """A notebook of the chain: the task that pushes it, and the longest session in seconds."""
 
     task: str
     seconds: int
@@ -26,7 +24,7 @@ class Kernel:
 
 # By the name of its folder in kernels/, which is also the end of its address.
 PREPARE, TRAIN, INFER, BENCH = "prepare-cpu", "train-tpu", "infer-gpu", "bench"
-# A minute below Kaggle's cap: of a CPU 12 hours, of a TPU 9. Most competitions give a GPU 9 hours.
+# A minute below Kaggle's limits: 12 hours on a CPU, 9 on a TPU, and in most competitions on a GPU.
 KERNELS = {
     PREPARE: Kernel("push-prepare", 12 * 3600 - 60),
     TRAIN: Kernel("push-train", 9 * 3600 - 60),
@@ -34,11 +32,11 @@ KERNELS = {
     BENCH: Kernel("push-bench", 9 * 3600 - 60),
 }
 WITH_RUNTIME = ("push-train", "push-bench", "relay")  # the tasks that take --for
-NO_TASKS = ("push-bench", "check")  # reached by `python -m commands`
+NO_TASKS = ("push-bench", "check")  # commands of `python -m commands`
 
 
 def with_letter(competition: str) -> str:
-    """Return what addresses may begin with, for a competition's slug that begins with a digit.
+    """Return the start of the addresses for a competition whose slug begins with a digit.
 
     >>> with_letter("2026-Leaves")
     'k-2026-leaves'
@@ -48,28 +46,29 @@ def with_letter(competition: str) -> str:
 
 @dataclass(frozen=True)
 class Project:
-    """What is relayed, and where its records are.
+    """A config, its competition and its folders.
 
     Attributes:
         root: of the repository.
         config: a name in pipeline/configs/, or the path of a .py file.
-        competition: its slug, as the config says.
-        handoff: "dataset" or "kernel", as the config says.
+        competition: the competition's slug in the config.
+        handoff: "dataset" or "kernel", from the config.
         runs: the folder of the journal and of pulled runs.
         builds: the folder of bundles.
         kernels: the folder of the notebooks; by default root/kernels.
-        deadline_seconds: for each wait: for a run, a dataset or a score.
-        queue_seconds: for a run to get a machine; 0: as `deadline_seconds`.
-        sample: the competition's file that shows what a submission looks like; None: it has none.
+        deadline_seconds: of each wait for a run, a dataset or a score.
+        queue_seconds: of the wait for a machine; 0 for `deadline_seconds`.
+        sample: the competition's sample submission; None if it has none.
         needs: owner/slug of each dataset that the training reads.
-        models: of Kaggle that the training reads, by owner/model/framework/variation/version.
-        first_stage: what `init_from` of the config says; "": nothing.
-        decoding: equal texts for configs whose images are decoded alike; "": nothing to prepare.
-        slug: what the addresses of the notebooks begin with; "": the competition's slug.
-        infer_hours: that the competition gives a notebook with a GPU; None: as many as Kaggle.
-        runtime: that trains, one of `SHAPES`; "": the one in its kernel-metadata.json.
+        models: Kaggle's models that the training reads: owner/model/framework/variation/version.
+        first_stage: `init_from` of the config.
+        decoding: a text that is equal for configs whose images are decoded equally; "" if there is
+            nothing to prepare.
+        slug: the start of the notebooks' addresses; "" for the competition's slug.
+        infer_hours: the competition's limit for a GPU notebook; None for Kaggle's.
+        runtime: the machine that trains, one of `SHAPES`; "" for that in kernel-metadata.json.
         mounts: whether the notebooks mount the competition.
-        options: of a benchmark, by the names that its command has for them.
+        options: of a benchmark, by the names of its command's options.
 
     Raises:
         UsageError: if there is no such runtime.
@@ -99,17 +98,17 @@ class Project:
         if self.runtime and self.runtime not in SHAPES:
             raise UsageError(
                 f"--for {self.runtime[:40]}: expected one of {', '.join(SHAPES)}.\n"
-                "Correct it, or leave it out, for the machine in kernels/train-tpu/"
+                "Correct it, or leave it out for the machine in kernels/train-tpu/"
                 "kernel-metadata.json."
             )
 
     def trained_on(self, machine_shape: str) -> "Project":
-        """Return the project with its training on the pair of T4 if a run of it was there."""
+        """Return the project with its training on two T4 if a run of it used them."""
         return replace(self, runtime=PAIR if machine_shape == SHAPES[PAIR] else self.runtime)
 
     @property
     def machine_shape(self) -> str:
-        """Kaggle's name of the machine that trains; "": the one in its kernel-metadata.json."""
+        """Kaggle's name of the machine that trains; "" for that in kernel-metadata.json."""
         return SHAPES[self.runtime] if self.runtime else ""
 
     @property
@@ -119,7 +118,7 @@ class Project:
 
     @property
     def ours(self) -> dict[str, str]:
-        """What the journal's entries of this config have, since a file of the same name in another
+        """The columns of this config's entries in the journal. A file of the same name in another
         folder may be for another competition."""
         return {"config": self.name, "competition": self.competition}
 
@@ -127,7 +126,7 @@ class Project:
         """Return the command that runs a task with this config, quoted for a shell.
 
         Args:
-            task: its name and options, as "pull --run ann/digits-train-tpu/3".
+            task: its name and options, such as "pull --run ann/digits-train-tpu/3".
         """
         name = task.partition(" ")[0]
         program = "python -m commands" if name in NO_TASKS else "invoke"

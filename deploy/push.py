@@ -1,9 +1,9 @@
-"""Push a bundle once, and find out what came of a push that had no answer.
+"""Pushes a bundle once, and finds out what came of a push without an answer.
 
 Reads  the journal's pushes, and the versions that Kaggle has
-Gives  the run that a push made, or the one that holds its bundle already
+Gives  the run that a push made, or the one that already has its bundle
 
-Nothing here takes "the latest" version: another browser tab may have made that.
+Nothing here uses "the latest" version: another browser tab may have made it.
 """
 
 import re
@@ -45,14 +45,13 @@ def send(
     """Push a bundle, record the version that Kaggle gave, and return its run.
 
     Args:
-        request: of the journal, which intends this.
+        request: the intended push in the journal.
         before: the current version; 0 if there is none.
-        seconds: after which Kaggle ends the session; no call can end one.
+        seconds: when Kaggle ends the session; no call can end one.
 
     Raises:
         NoQuota: if the week's accelerator time is used up, or too many sessions run.
-        Refused: if Kaggle refuses; `SourcesRefused`, if the run started without one of its sources.
-        BadAnswer: if Kaggle names a kernel of somebody else.
+        Refused: if Kaggle refuses; `SourcesRefused` if the run started without one of its sources.
         Ambiguous: if the answer was lost, and no version can be identified as ours.
     """
     with journal.ended_by_errors(request):
@@ -68,13 +67,12 @@ def send(
             pages = models.pages(built.metadata["model_sources"])
             raise Denied(f"{error}\n{pages}", error.gate) from error
         except Refused as error:
-            if not before and (told := _refused_first(built, str(error).splitlines()[0], error)):
-                raise Refused(told) from error
+            if not before and (why := _refused_first(built, str(error).splitlines()[0], error)):
+                raise Refused(why) from error
             raise
         if run.handle != built.handle:
             yield Note(
-                f"Kaggle gave {built.handle} another address, {run.handle}. It is watched there,"
-                " and the next push goes there."
+                f"Kaggle gave {built.handle} another address, {run.handle}. Later commands use it."
             )
         known = {"number": run.version, "handle": run.handle, "url": run.url}
         journal.record(request, State.VERSION, **known)
@@ -82,7 +80,7 @@ def send(
 
 
 def _answered(built: Bundle, saved: Saved) -> Run:
-    """Return the run that Kaggle's answer to a push names. All of its sources have to be there."""
+    """Return the run in Kaggle's answer to a push. All of its sources have to be there."""
     if said := failures.plain(saved.error).rstrip("."):
         raise failures.refusal(f"Kaggle refused to run {built.handle}: {said}.", said)
     _require_sources(built, saved.version, saved.invalid)
@@ -95,22 +93,22 @@ def _answered(built: Bundle, saved: Saved) -> Run:
     return _run(built, handle, saved.version)
 
 
-def _refused_first(built: Bundle, said: str, error: Refused) -> str:
-    """Return what Kaggle's refusal of a new notebook means; "": what it says."""
-    if isinstance(error, NotFound) or NO_NOTEBOOK.search(said):
-        why = "Its first push may have been refused, so that it has an address and no version; or"
-        why += " its address begins with a digit."
-        return failures.without_version(built.handle, f"{said}\n{why}")
-    if failures.IN_USE.search(said):
+def _refused_first(built: Bundle, heading: str, error: Refused) -> str:
+    """Return the message about Kaggle's refusal of a new notebook; "" if the refusal says all."""
+    if isinstance(error, NotFound) or NO_NOTEBOOK.search(heading):
+        why = "An earlier first push may have been refused, which leaves an address without a"
+        why += " version; or the address begins with a digit."
+        return failures.without_version(built.handle, f"{heading}\n{why}")
+    if failures.IN_USE.search(heading):
         return (
-            f"{said}\nExpected {built.handle} to be free. Delete by hand what has that title, and"
-            f" push again. Or {failures.OTHER_ADDRESS}"
+            f"{heading}\nExpected {built.handle} to be free. Delete what has that title by hand,"
+            f" and push again. Or {failures.OTHER_ADDRESS}"
         )
     return ""
 
 
 def _lost(kaggle: Kaggle, built: Bundle, before: int, lost: Ambiguous) -> Steps[Run]:
-    """Return the run of a push whose answer was lost, if a new version holds the bundle."""
+    """Return the run of a push whose answer was lost, if a new version has the bundle."""
     seconds = kaggle.pace.unseen
     yield Note(
         f"The answer to the push was lost. Looking for its version for up to {seconds:.0f} s."
@@ -119,8 +117,8 @@ def _lost(kaggle: Kaggle, built: Bundle, before: int, lost: Ambiguous) -> Steps[
     try:
         found = _patiently(kaggle, seconds, look)
     except NotFound:
-        unseen = "no new version holds it"
-    except RelayError as error:  # it says nothing of the push
+        unseen = "no new version has it"
+    except RelayError as error:  # it says nothing about the push
         unseen = f"its version cannot be looked for: {str(error).splitlines()[0]}"
     else:
         _require_sources(built, found.version, _missing(built, found))
@@ -139,18 +137,18 @@ def _run(built: Bundle, handle: str, version: int) -> Run:
     return Run(handle, version, page(handle), built.sha256, shape)
 
 
-# Which version holds a bundle
+# Which version has a bundle
 
 
 def _missing(built: Bundle, source: Source) -> dict[str, tuple[str, ...]]:
-    """Return the sources of the bundle that a version lacks, by kind."""
+    """Return the sources of a bundle that a version lacks, by kind."""
     wanted = {kind: set(built.metadata.get(kind, ())) for kind in SOURCES}
     lacking = {kind: wanted[kind].difference(source.asks[kind]) for kind in SOURCES}
     return {kind: tuple(sorted(names)) for kind, names in lacking.items() if names}
 
 
 def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str, ...]]) -> None:
-    """Raise `SourcesRefused` if Kaggle did not accept a source of the bundle."""
+    """Raise `SourcesRefused` if Kaggle rejected a source of the bundle."""
     wrong = {kind: names for kind, names in wrong.items() if names}
     if wrong:
         named = "; ".join(
@@ -170,11 +168,8 @@ def _require_sources(built: Bundle, version: int, wrong: Mapping[str, tuple[str,
 
 
 def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T]) -> T:
-    """Return an answer; ask again for so many seconds of pauses: a new version may be hidden for
-    some, and a 403 may pass. A slow answer takes no question away.
-
-    Raises:
-        NotFound, Unknown: as the last question did.
+    """Return an answer, and retry `NotFound` and `Unknown` for these seconds of pauses: a new
+    version may be hidden for some time, and a 403 may be temporary. Slow answers do not count.
     """
     left, pause = seconds, kaggle.pace.first
     while True:
@@ -189,11 +184,11 @@ def _patiently(kaggle: Kaggle, seconds: float, ask: Callable[[], T]) -> T:
 
 
 def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
-    """Return the newest version after `before` that holds a bundle.
+    """Return the newest version after `before` that has a bundle.
 
     Raises:
-        NotFound: if none does.
-        Unknown: if Kaggle does not tell.
+        NotFound: if none has it.
+        Unknown: if Kaggle does not say.
     """
     newest = kaggle.get_kernel(handle)
     last = newest.version if newest is not None else 0
@@ -201,16 +196,14 @@ def _find(kaggle: Kaggle, handle: str, sha256: str, before: int) -> Source:
         source = newest if version == last else kaggle.get_kernel(handle, version)
         if source is not None and sha256 in source.text:
             return source
-    raise NotFound(f"No version of {handle} holds the bundle {sha256[:12]}.")
+    raise NotFound(f"No version of {handle} has the bundle {sha256[:12]}.")
 
 
-# What is there already
+# Earlier pushes of the same bundle
 
 
 def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run, str] | None]:
-    """Return the run that holds a bundle by the journal, and its status, unless it failed or is
-    gone.
-    """
+    """Return the run of a bundle in the journal, and its status, unless it failed or is gone."""
     journal = records.journal
     rows = journal.requests(PUSH, handle=built.handle, bundle_sha256=built.sha256)
     ours = next((row for row in rows if row.state != State.REFUSED), None)
@@ -220,8 +213,8 @@ def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run
     if status is None:
         journal.record(ours, State.ABSENT)
         yield Note(
-            f"{journal.server} does not find {run_of(ours)}, which no longer counts: the version"
-            " was deleted, its notebook was renamed, or that Kaggle was restarted. To look:"
+            f"{journal.server} does not find {run_of(ours)}, so it no longer counts: the version"
+            " was deleted, its notebook was renamed, or that Kaggle was restarted. Its page:"
             f" https://www.kaggle.com/code/{ours.handle}"
         )
     return None if status is None or status in ENDED_BADLY else (run_of(ours), status)
@@ -230,8 +223,8 @@ def recorded(kaggle: Kaggle, records: Records, built: Bundle) -> Steps[tuple[Run
 def holding(
     kaggle: Kaggle, records: Records, built: Bundle, current: Source | None
 ) -> tuple[Run, str] | None:
-    """Return the run of the current version, and its status, if it holds the bundle with its
-    sources and did not fail: another machine may have pushed it.
+    """Return the run of the current version, and its status, if it has the bundle and its sources
+    and did not fail: another machine may have pushed it.
     """
     if current is None or built.sha256 not in current.text or _missing(built, current):
         return None
@@ -242,10 +235,10 @@ def holding(
 
 
 def status_of(kaggle: Kaggle, row: Request) -> str | None:
-    """Return the status of our own version; None if Kaggle does not have it.
+    """Return the status of our version; None if Kaggle does not have it.
 
     Raises:
-        Unknown: if Kaggle does not tell: the version may be there.
+        Unknown: if Kaggle does not say whether it exists.
     """
     ask = partial(kaggle.kernel_status, row.handle, row.number)
     try:
@@ -256,7 +249,7 @@ def status_of(kaggle: Kaggle, row: Request) -> str | None:
 
 
 def started(kaggle: Kaggle, row: Request, status: str) -> str:
-    """Return the status of our own version; QUEUED where it may only not be queued yet."""
+    """Return the status of our version; QUEUED instead of a draft if it may not be queued yet."""
     return "QUEUED" if status == SAVED and row.age < kaggle.pace.unstarted else status
 
 
@@ -264,10 +257,10 @@ def started(kaggle: Kaggle, row: Request, status: str) -> str:
 
 
 def resolve(kaggle: Kaggle, records: Records, kernels: Iterable[str] = KERNELS) -> Steps[None]:
-    """Look at Kaggle for the version that holds the bundle of each unclear push, and record it.
+    """Look for the version that has the bundle of each unclear push, and record it.
 
     Raises:
-        Unknown: if Kaggle does not tell.
+        Unknown: if Kaggle does not say.
     """
     for row in records.unclear(kernels):
         look = partial(_find, kaggle, row.handle, row.bundle_sha256, row.before or 0)
@@ -276,7 +269,7 @@ def resolve(kaggle: Kaggle, records: Records, kernels: Iterable[str] = KERNELS) 
         except NotFound:
             records.journal.record(row, State.ABSENT)
             yield Note(
-                f"The last push of {row.kernel} had no answer, and no version of {row.handle} holds"
+                f"The last push of {row.kernel} had no answer, and no version of {row.handle} has"
                 " its bundle."
             )
         else:

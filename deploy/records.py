@@ -1,4 +1,4 @@
-"""The runs that were pushed from here: what the journal and the folders in `runs` say of them.
+"""The runs that were pushed from here, by the journal and the folders in `runs`.
 
 Reads  the journal's pushes to this Kaggle, and the folders in `runs`
 Gives  a `Run` by version; a folder only if that run wrote it
@@ -26,13 +26,13 @@ def run_of(row: Request) -> Run:
 
 @dataclass(frozen=True)
 class Records:
-    """The journal of a project, and what it says of the pushes from here."""
+    """The journal of a project, and the pushes in it."""
 
     project: Project
 
     @cached_property
     def journal(self) -> Journal:
-        """The journal in `runs`, for the Kaggle that this process speaks to."""
+        """The journal in `runs`, for the Kaggle that this process talks to."""
         return Journal(self.project.runs / "journal.sqlite")
 
     def asked(self, owner: str, kernel: str) -> str:
@@ -40,7 +40,7 @@ class Records:
         return bundle.address(owner, self.project.slug or self.project.competition, kernel)
 
     def handle(self, owner: str, kernel: str) -> str:
-        """Return the address that a kernel has: Kaggle may have given another one."""
+        """Return the address of a kernel: Kaggle may have given it another one."""
         asked = self.asked(owner, kernel)
         return next((row.handle for row in self.made(asked=asked)), asked)
 
@@ -49,58 +49,58 @@ class Records:
         return [row for row in self.journal.requests(PUSH, **where) if row.is_made]
 
     def kernel_of(self, run: Run) -> str:
-        """Return which of the project's kernels a run is of; "" for any other."""
+        """Return the project's kernel that a run belongs to; "" for any other."""
         owner = run.handle.partition("/")[0]
         return next((name for name in KERNELS if self.handle(owner, name) == run.handle), "")
 
     def push_of(self, run: Run) -> Request | None:
-        """Return the push that made a run, or found it; None: the journal has none."""
+        """Return the push that made a run, or found it; None if the journal has none."""
         rows = self.journal.requests(PUSH, handle=run.handle, number=run.version)
         return next((row for row in rows if row.is_made), next(iter(rows), None))
 
     def newest_version(self, handle: str) -> int:
-        """Return the newest version that the journal knows of a kernel, or 0."""
+        """Return the newest version of a kernel in the journal, or 0."""
         return max((row.number for row in self.made(handle=handle)), default=0)
 
     def stored_by_refusal(self, handle: str, status: str) -> bool:
-        """Return whether a version with this status is only what a push left that Kaggle refused
-        to run, after the last one that it ran: it waits for a machine for ever.
+        """Return whether a version with this status is only the leftover of a push that Kaggle
+        refused to run: it stays QUEUED for ever.
         """
         rows = self.journal.requests(PUSH, handle=handle)
         since = takewhile(lambda row: not row.is_made, rows)
         return status == "QUEUED" and any(row.state == State.REFUSED for row in since)
 
     def unclear(self, kernels: Iterable[str] = KERNELS) -> list[Request]:
-        """Return the last push of each kernel if nobody knows whether it made a version."""
+        """Return the last push of each kernel if it is unknown whether it made a version."""
         ours = self.project.ours
         last = (self.journal.last(PUSH, kernel=kernel, **ours) for kernel in kernels)
         return [row for row in last if row is not None and row.is_open]
 
     def last_run(self, kernel: str, instead: str = "") -> Run:
-        """Return the last run of a kernel of this config that was pushed from here.
+        """Return the last run of a kernel with this config that was pushed from here.
 
         Args:
-            instead: what else the command takes.
+            instead: the alternative, for the message.
 
         Raises:
-            UsageError: if there is no push, or if the newest one made no version: an older run is
-                not what the user means.
+            UsageError: if there is no push, or the newest one made no version: the user does not
+                mean an older run.
         """
         row = self.journal.last(PUSH, kernel=kernel, **self.project.ours)
         push = self.project.command(KERNELS[kernel].task)
         if row is None:
             raise UsageError(
-                f"The journal in {self.project.runs} knows no push of {kernel} with the config"
-                f" {self.project.name} for the competition {self.project.competition}; a rehearsal"
-                f" is none.\nPush it with the command below{instead}.\n{push}"
+                f"The journal in {self.project.runs} has no push of {kernel} with the config"
+                f" {self.project.name} for the competition {self.project.competition}; rehearsals"
+                f" do not count.\nPush it with the command below{instead}.\n{push}"
             )
         if not row.is_made:
             why = row.why or "its process ended before the answer"
             came = f"made no version that we know of: it ended as {row.state} ({why})"
             if row.state == State.INCOMPLETE and row.number:
-                came = f"became {run_of(row)}, which lacks one of its sources: correct"
-                came += " the sources in its kernel-metadata.json or pretrained in the config, have"
-                came += " them shared with you, or accept the model's licence"
+                came = f"became {run_of(row)}, which lacks one of its sources: correct the sources"
+                came += " in kernel-metadata.json or pretrained in the config, get access to them,"
+                came += " or accept the model's licence"
             raise UsageError(
                 f"The last push of {kernel} {came}.\n"
                 f"Push it again with the command below{instead}.\n{push}"
@@ -108,21 +108,21 @@ class Records:
         return run_of(row)
 
     def find_run(self, named: str, kernel: str) -> Run:
-        """Return the run named `owner/slug/version`, with what the journal knows of it.
+        """Return a run, with what the journal knows about it.
 
         Args:
-            named: "": the last run of `kernel`.
+            named: owner/slug/version; "" for the last run of `kernel`.
             kernel: one of `KERNELS`.
 
         Raises:
-            UsageError: if the name is no run, or if there is no such kernel or no run of it.
+            UsageError: if the name is not a run's, or there is no such kernel, or no run of it.
         """
         if named:
             row = self.push_of(parse(named))
             return run_of(row) if row else parse(named)
         if kernel not in KERNELS:
             raise UsageError(
-                f"--kernel {kernel[:80]!r}: there is no such notebook; expected"
+                f"--kernel {kernel[:80]!r}: there is no such notebook; expected one of"
                 f" {', '.join(KERNELS)}.\nCorrect it, or name a run: --run owner/slug/version"
             )
         return self.last_run(kernel, ", or name a run: --run owner/slug/version")
@@ -131,7 +131,7 @@ class Records:
         """Return the folder that a run was pulled to.
 
         Raises:
-            UsageError: if the run was not pulled, or if the folder is gone or another run's.
+            UsageError: if the run was not pulled, or the folder is gone or from a different run.
         """
         folder = self.project.runs / output.folder_name(run)
         pull = self.project.command(f"pull --run {run}")
@@ -141,12 +141,12 @@ class Records:
         server, wrong = self.journal.server, ""
         if run.bundle_sha256 and held != run.bundle_sha256:
             wrong = f"was written by bundle {held[:12] or 'none'}; {run} has"
-            wrong += f" {run.bundle_sha256[:12]}: it is another run's"
+            wrong += f" {run.bundle_sha256[:12]}, so it is from a different run"
         elif note is not None and (note.run, note.server) != (str(run), server):
             wrong = f"was pulled from {note.run} at {note.server}; expected {run} at {server}"
         elif note is not None and note.at < self._pushed_at(run):
-            wrong = f"was pulled before {run} was pushed: that number was another run's, of a"
-            wrong += " notebook that was deleted, or of a Kaggle that was restarted"
+            wrong = f"was pulled before {run} was pushed, so it is from an earlier run with that"
+            wrong += " number: the notebook was deleted, or that Kaggle was restarted"
         if wrong:
             raise UsageError(
                 f"{folder} {wrong}.\nPull the run again, which sets that folder aside:\n{pull}"
@@ -154,15 +154,15 @@ class Records:
         return folder
 
     def last_artifact(self) -> Path:
-        """Return the artifact of the last training, as `pulled_folder` finds it."""
+        """Return the artifact of the last training. Raises as `pulled_folder` does."""
         return self.pulled_folder(self.last_run(TRAIN)) / output.ARTIFACT
 
     def training(self, named: str) -> tuple[Path, str]:
         """Return the output of a pulled training, and the run.
 
         Args:
-            named: owner/slug/version; "": the last one that was pushed, or, if none ever was, the
-                last one that was rehearsed, whose run is "".
+            named: owner/slug/version; "" for the last one that was pushed, or, if none ever was,
+                the last one that was rehearsed, whose run is "".
         """
         ours = self.project.ours
         if not named and self.journal.last(PUSH, kernel=TRAIN, **ours) is None:
@@ -174,7 +174,7 @@ class Records:
     def _rehearsed(self) -> Path:
         """Return the output of the last training of this config that was rehearsed.
 
-        A rehearsal pulls into a folder of its own below `runs`. Raises `ValueError` without one.
+        A rehearsal has its own folder in `runs`. Raises `ValueError` if there is none.
         """
         ours = {"kernel": TRAIN, **self.project.ours}.items()
         folders = [path.parent for path in self.project.runs.glob(f"*/*/{output.NOTE}")]
@@ -183,6 +183,6 @@ class Records:
         return max(notes)[1]
 
     def _pushed_at(self, run: Run) -> str:
-        """Return when we made this version last; "": somebody else did, or nobody knows."""
+        """Return when we last made this version; "" if we did not, as far as is known."""
         made = self.made(handle=run.handle, number=run.version)
         return next((row.at for row in made if row.is_ours), "")

@@ -1,10 +1,9 @@
-"""Find secrets in a text (`find`), or take them out of it (`redact`).
+"""Finds secrets in a text (`find`), or redacts them (`redact`).
 
-No secret may be in anything that we send or write. A secret is recognized because it is in use: in
-a variable of the environment, or given to `know`. Or it has the form of one. `redact`, which each
-printed line goes through, knows the forms of Kaggle's and a few others that get into logs, and
-imports nothing but the standard library. `find`, for what is about to be sent, also knows all those
-of the library detect-secrets.
+No secret may be in anything that we send or write. A secret is recognized because it is in use, in
+an environment variable or passed to `know`, or by its form. `redact`, which handles each printed
+line, knows the forms of Kaggle's secrets and of a few others that get into logs, and imports only
+the standard library. `find`, for what is about to be sent, also uses the library detect-secrets.
 """
 
 import base64
@@ -21,15 +20,15 @@ from urllib.parse import quote
 # A line with this comment of detect-secrets passes `find`, unless its secret is in use.
 ALLOWED = "pragma: allowlist secret"
 
-# Plugins of detect-secrets that take an id, a checksum, a class as APEvaluator, a network's address
-# or a placeholder for a secret.
+# Plugins of detect-secrets that mistake an id, a checksum, a class such as APEvaluator, an IP
+# address or a placeholder for a secret.
 UNUSED = (
     *("Base64HighEntropyString", "HexHighEntropyString", "KeywordDetector"),
     *("ArtifactoryDetector", "BasicAuthDetector", "IPPublicDetector"),
 )
-_LONG = re.compile(r"[A-Za-z][\w/+-]{15}|PRIVATE KEY")  # in each line with what the others find
+_LONG = re.compile(r"[A-Za-z][\w/+-]{15}|PRIVATE KEY")  # in each line where the others find one
 
-# A key of Kaggle's, and what others give out: with three digits, and not the start of a path.
+# Kaggle's key, and a key of other services: with three digits, and not the start of a path.
 _HEX32 = r"(?<![\w/@+-])(?P<secret>[0-9a-f]{32})(?![\w/+-])"
 _LONG_KEY = (
     r"(?P<secret>(?=(?:[A-Za-z/+_-]*[0-9]){3})(?:[A-Za-z0-9]{32,}|[A-Za-z0-9/+]{40}))"
@@ -37,17 +36,16 @@ _LONG_KEY = (
 )
 # At least one digit: "Bearer authentication-something" is prose.
 _CODE = r"(?P<secret>(?=[A-Za-z%+/=_.~-]*[0-9])[A-Za-z0-9%+/=_.~-]{16,})"
-# A word's start; JSON writes a newline as \n, whose n is no letter of it.
+# A word's start. JSON writes a newline as \n, whose n is not a letter of the word.
 _LEFT = r"(?:(?<![A-Za-z0-9])|(?<=\\[nrt]))"
-# What stands between a word and its secret, as in Python, JSON, YAML, a shell or a header.
+# The characters between a word and its secret in Python, JSON, YAML, a shell or a header.
 _IS = r"""[\\"'`\])]{0,4}\s{0,4}(?:=>|[:=,])\s{0,4}b?[\\"'`]{0,4}"""
 
-# Each kind, in words with an article, and its pattern: `redact` takes out the group `secret`, and
-# the rest shows the kind.
+# Each kind in words, and its pattern. `redact` removes the group `secret`; the rest shows the kind.
 SHAPES = (
     ("a Kaggle token", r"KGAT_(?P<secret>[A-Za-z0-9_-]{8,})"),
     ("a Kaggle key", rf"(?i:kaggle[ _-]?(?:api[ _-]?)?(?:key|token))\b[\s\S]{{0,20}}?{_HEX32}"),
-    # Of kaggle.json: one after the other, in JSON, Python or YAML.
+    # As in kaggle.json: username and key near each other, in JSON, Python or YAML.
     ("a Kaggle key", rf"(?i:username)\W[\s\S]{{0,80}}?{_LEFT}(?i:key)\W{{1,8}}{_HEX32}"),
     ("a Kaggle key", rf"{_LEFT}(?i:key)\W{{1,8}}{_HEX32}[\s\S]{{1,20}}?(?i:username)"),
     (
@@ -66,18 +64,18 @@ SHAPES = (
         rf"(?:=|%3D){_CODE}",
     ),
     (
-        "an API key",  # after a name that says so
+        "an API key",  # after such a name
         r"(?i:api_?key|(?:auth|access|refresh)_?token|secret(?:_access_key)?|passw(?:or)?d"
         rf"|wandb\.login\(key){_IS}{_LONG_KEY}",
     ),
-    # Of Hugging Face, GitHub, Google, OpenAI, Anthropic, which libraries print.
+    # Those of Hugging Face, GitHub, Google, OpenAI and Anthropic, which libraries print.
     (
         "an API key",
         rf"{_LEFT}(?:hf_|gh[pousr]_|github_pat_|AIza|sk-)"
         r"(?P<secret>(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{30,})",
     ),
 )
-# Names of variables whose values are secrets; of services but Kaggle, only if they look like one.
+# Names of variables with secrets; for other services only if the value looks like one.
 _OURS = re.compile(r"KAGGLE_(?:\w+_)?(?:KEY|TOKEN)")
 _OTHERS = re.compile(r"(?:\w+_)?(?:KEY|TOKEN|SECRET|PASSWORD|PASSWD|PASSPHRASE)")
 _OTHERS_LIKE = re.compile(r"(?=.*[0-9])(?=.*[A-Za-z])\S{12,}", re.DOTALL)
@@ -89,17 +87,17 @@ def know(value: object, user: str = "") -> None:
     """Redact this value from now on, whatever its form, in headers and addresses too.
 
     Args:
-        value: of a credential; not a text, or shorter than 8 characters: ignored.
-        user: the owner of the key: Basic authorization encodes both together.
+        value: of a credential; ignored if it is not a text, or shorter than 8 characters.
+        user: the owner of the key, since Basic authorization encodes both together.
     """
     if isinstance(value, str):
         _known.update(_forms(value, user))
 
 
 def find(text: str) -> dict[int, str]:
-    """Return {line: kind} of what seems to be a secret, in order; never the secret itself.
+    """Return {line: kind} of what seems to be a secret, in order, without the secrets.
 
-    A line that says so (`ALLOWED`) passes, but for what is in use.
+    A line with `ALLOWED` passes, except for credentials in use.
 
     >>> find("import os\\nKAGGLE_KEY=" + "0123456789abcdef" * 2)
     {2: 'a Kaggle key'}
@@ -112,7 +110,7 @@ def find(text: str) -> dict[int, str]:
 
 
 def redact(text: str) -> str:
-    """Return the text with an ellipsis in place of each secret; what shows its kind stays.
+    """Return the text with an ellipsis in place of each secret; what shows its kind is kept.
 
     >>> redact("export KAGGLE_API_TOKEN=KGAT_" + "0123456789abcdef")
     'export KAGGLE_API_TOKEN=KGAT_…'
@@ -131,7 +129,7 @@ def to_json(value: object) -> str:
     shown = redact(json.dumps(value)).replace("…", "\\u2026")
     try:
         json.loads(shown)
-    except ValueError:  # what is in use ends with a quote
+    except ValueError:  # a credential in use ends with a quote
         return json.dumps(redact(str(value)))
     return shown
 
@@ -146,7 +144,7 @@ def guard_tracebacks() -> None:
 def _show(error: BaseException | None) -> None:
     try:
         text = redact("".join(traceback.format_exception(error)))
-    except Exception:  # if it were raised, Python would show the first one unredacted
+    except Exception:  # otherwise Python would show the first error unredacted
         text = f"{type(error).__name__}, whose message cannot be shown without secrets.\n"
     print(text, end="", file=sys.stderr, flush=True)
 
@@ -158,7 +156,7 @@ def _shortened(match: re.Match[str]) -> str:
 
 @lru_cache(maxsize=4096)  # a relay builds several bundles of almost the same files
 def _by_form(text: str) -> Mapping[int, str]:
-    """Return {line: kind} of what looks like a secret, but on lines that say that it is none."""
+    """Return {line: kind} of what looks like a secret, except on lines with `ALLOWED`."""
     found: dict[int, str] = {}
     for kind, pattern in SHAPES:
         for match in re.finditer(pattern, text):
@@ -181,7 +179,7 @@ def _by_library(lines: Mapping[int, str]) -> Iterator[tuple[int, str]]:
 
 
 def _in_use() -> set[str]:
-    """Return every form of the values given to `know`, and of those in the environment now."""
+    """Return every form of the values passed to `know`, and of those in the environment now."""
     values = set(_known)
     for name in filter(_OTHERS.fullmatch, os.environ):
         value, ours = os.environ[name], _OURS.fullmatch(name)
@@ -193,9 +191,9 @@ def _in_use() -> set[str]:
 
 @lru_cache(maxsize=256)
 def _forms(value: str, user: str) -> frozenset[str]:
-    """Return a value as it is, in an address, in JSON, and in a header, after its user."""
+    """Return a value as it is, in an address, in JSON, and in a header after its user."""
     value = value.strip()
-    if len(value) < 8:  # to redact it would destroy texts
+    if len(value) < 8:  # redacting it would destroy texts
         return frozenset()
     header = base64.b64encode(f"{user}:{value}".encode("utf-8", "replace")).decode().rstrip("=")
     return frozenset([value, quote(value, safe=""), json.dumps(value)[1:-1], header])

@@ -1,11 +1,11 @@
-"""What the next session of a kernel takes of those before.
+"""The next session of a kernel: what it resumes from.
 
-Reads  the journal's pushes, what Kaggle says of their runs, and their pulled outputs
+Reads  the journal's pushes, the status of their runs, and their pulled outputs
 Gives  a `Next`: the run that is this session already, or what a new one resumes from and mounts
 
-Nothing is ever "the latest": the bundle of a training carries the sha256 of all that it resumes
-from (docs/decisions/0007). Decoded images and a benchmark's cells prove themselves, so nothing of
-them is pinned.
+Nothing is "the latest": the bundle of a training has the sha256 of everything that it resumes from
+(docs/decisions/0007). Decoded images and a benchmark's cells verify themselves, so they are not
+pinned.
 """
 
 import time
@@ -26,7 +26,7 @@ from deploy.push import status_of
 from deploy.records import Records, run_of
 from deploy.runs import ENDED, NOT_MOUNTED, Run
 
-LOOKS = 3  # at the output of a run that has just ended: Kaggle may need a minute
+LOOKS = 3  # tries to pull a run that has just ended: Kaggle may need a minute
 NOTHING = "nothing"  # in the column `left`: the run saved no progress
 
 
@@ -35,9 +35,10 @@ class Base:
     """What a session resumes from.
 
     Attributes:
-        run: the run that saved it. folder: its pulled output.
-        progress: what that holds.
-        route: how it reaches the next session: "kernel", the run's own output as a source; or
+        run: the run that saved it.
+        folder: its pulled output.
+        progress: what the run saved.
+        route: how it reaches the next session: by "kernel", the run's own output as a source, or by
             "dataset", the pulled files as a private dataset.
     """
 
@@ -52,10 +53,10 @@ class Next:
     """The next session of a kernel.
 
     Attributes:
-        again: push it even if a version holds it: that one did not get to its end.
-        run, status: the run that is this session already, and its status; None: push a new one.
+        again: push it even if a version has its bundle: that version did not finish.
+        run, status: the run that is this session already, and its status; None to push a new one.
         base: what a training resumes from.
-        kernels: whose output is mounted, too.
+        kernels: other kernels whose output is mounted.
     """
 
     again: bool
@@ -68,11 +69,11 @@ class Next:
 def following(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
-    """Return the next session of a kernel, that would run this code.
+    """Return the next session of a kernel with this code.
 
     Args:
-        again: mount no decoded images where Kaggle does not tell whether there are any.
-        fresh: take nothing of an earlier session.
+        again: mount no decoded images if Kaggle does not say whether there are any.
+        fresh: use nothing from earlier sessions.
     """
     if code.kernel == TRAIN:
         return (yield from _training(kaggle, records, code, again=again, fresh=fresh))
@@ -87,8 +88,8 @@ def following(
 def _training(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
-    """Return the next session: the run that is active or complete, if it has this code; else what
-    resumes from the last one. Where a complete run has other code, the training starts over.
+    """Return the next session: the active or complete run if it has this code; otherwise what
+    resumes from the last one. The training starts over after a complete run with different code.
     """
     images = ""
     try:
@@ -116,12 +117,12 @@ def _training(
 
 
 def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
-    """Return the last run of this config's training, if it is active or complete; else what the
-    next session resumes from, after a pull of that.
+    """Return the last run of this config's training if it is active or complete; otherwise what the
+    next session resumes from, which is pulled.
 
-    A run that ended badly counts by the whole checkpoints in its output. If none of them is further
-    than what it resumed from, the run before it counts; as it does beside a run that waits in the
-    queue of another machine than is asked for.
+    A run that failed counts with the complete checkpoints in its output. If none of them is further
+    than what it resumed from, the run before it counts. So it does if the last run waits in the
+    queue of a different machine than requested.
     """
     pushed = _pushes_of_training(kaggle, records)
     rows = [row for row in pushed if row.is_made]
@@ -143,7 +144,7 @@ def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
         elif status and status not in ENDED:
             return Next(False, run, status)
         else:
-            if status:  # else Kaggle has lost it; earlier outputs may still be here
+            if status:  # otherwise Kaggle has lost it; earlier outputs may still be here
                 folder, found = yield from saved_output(kaggle, records, run, status)
                 if found is not None and found.complete:
                     return Next(False, run, status)
@@ -152,7 +153,7 @@ def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
                     direct = status == "COMPLETE" and own_output_works and newest and not failed
                     route = KERNEL if direct else DATASET
                     return Next(not waits, base=Base(run, folder, found, route))
-            failed = True  # what got no further once takes the other route
+            failed = True  # after a session without progress, the other route is used
         row = before
     return Next(False)
 
@@ -160,11 +161,11 @@ def training_state(kaggle: Kaggle, records: Records) -> Steps[Next]:
 def saved_output(
     kaggle: Kaggle, records: Records, run: Run, status: str
 ) -> Steps[tuple[Path | None, SavedProgress | None]]:
-    """Return the pulled folder of a run that has ended and what is in it, and record that.
+    """Return the pulled folder of a run that has ended, and what it saved, and record that.
 
     Returns:
-        (None, None) for a run that ended badly and saved nothing; (None, complete) for a complete
-        one, which whoever needs it pulls.
+        (None, None) for a run that failed and saved nothing; (None, complete) for a complete run,
+        which is not pulled here.
     """
     row = records.push_of(run)
     if row is not None and row.left == NOTHING:
@@ -179,7 +180,7 @@ def saved_output(
         except RunFailed:
             if status == "COMPLETE":
                 raise
-            yield Note(f"{run} ended as {status} and left no output: what it did is lost")
+            yield Note(f"{run} ended as {status} without an output: its progress is lost")
             if row is not None:
                 records.journal.note(row, left=NOTHING, status=row.status or status)
             return None, None
@@ -197,9 +198,7 @@ def note_progress(records: Records, run: Run, folder: Path) -> SavedProgress | N
 
 
 def in_vain(kaggle: Kaggle, records: Records) -> int:
-    """Return how many of the last sessions of a training, one after the other, got no further than
-    what they resumed from.
-    """
+    """Return how many of the last sessions in a row made no progress."""
     rows = [row for row in _pushes_of_training(kaggle, records) if row.is_made]
     steps = {row.number: row.step for row in rows}
 
@@ -210,13 +209,13 @@ def in_vain(kaggle: Kaggle, records: Records) -> int:
 
 
 def progress_of(kaggle: Kaggle, run: Run, *, wait: bool = False) -> Steps[str]:
-    """Return how far a run got that has ended, without a download.
+    """Return the progress of a run that has ended, without a download.
 
     Args:
         wait: until Kaggle lists the files of a complete run.
 
     Returns:
-        "complete", "partial, step 40 of 120", or "" if its files and its log do not say.
+        "complete", "partial, step 40 of 120", or "" if its files and log do not show it.
     """
     try:
         if wait:
@@ -231,13 +230,13 @@ def progress_of(kaggle: Kaggle, run: Run, *, wait: bool = False) -> Steps[str]:
 def _pushes_of_training(kaggle: Kaggle, records: Records) -> list[Request]:
     handle = records.handle(kaggle.username, TRAIN)
     rows = records.journal.requests(PUSH, handle=handle, **records.project.ours)
-    # A session that did not find what it resumes from is left out, so that it is pushed again.
+    # Without sessions that did not find what they resume from, so that they are pushed again.
     return [row for row in rows if not (row.base and row.is_made and row.status == NOT_MOUNTED)]
 
 
 def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
-    """Pull the output of a run that may have ended just now, or that another window pulls: try
-    again for some minutes.
+    """Pull the output of a run, and retry for some minutes: it may have ended just now, or another
+    window may be pulling it.
     """
     for _ in range(LOOKS - 1):
         try:
@@ -251,7 +250,7 @@ def _pull_patiently(kaggle: Kaggle, records: Records, run: Run) -> Steps[Path]:
 
 
 def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
-    """Return the kernel whose decoded images a training mounts; "": it decodes them itself."""
+    """Return the kernel whose decoded images a training mounts; "" if it decodes them itself."""
     project, journal = records.project, records.journal
     handle = records.handle(kaggle.username, PREPARE)
     refused = journal.last(
@@ -266,14 +265,14 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
             journal.record(row, State.ENDED, status=status, left=left)
             prepare = "push-prepare"
             if refused is not None and refused.id > row.id:
-                why = "Kaggle refused a source of a training since then"
+                why = "Kaggle has refused a source of a training since then"
                 prepare += " --again"
             elif left != "complete":
                 why = f"it is {left or 'without images'}"
             elif row.decoding != project.decoding:
-                why = "it is of other images, or of another size"
+                why = "it has different images, or another size"
             else:
-                yield Note(f"The training will take its images from {run}, which has decoded them.")
+                yield Note(f"The training will use the images that {run} has decoded.")
                 return handle
             yield Note(f"{run} is not mounted: {why}. To prepare: {project.command(prepare)}")
             return ""
@@ -282,18 +281,18 @@ def _prepared_images(kaggle: Kaggle, records: Records) -> Steps[str]:
     return ""
 
 
-# What resumes from its own output: a preparation, and a benchmark
+# Preparations and benchmarks, which resume from their own output
 
 
 def _resumed(kaggle: Kaggle, records: Records, code: Code) -> Steps[Next]:
-    """Return the next session: the last one on this machine, if that is active or complete, and of
-    a benchmark the last with this grid; else one that mounts what those before it wrote, on
-    whatever machine.
+    """Return the next session: the last one on this machine if it is active or complete (for a
+    benchmark the last one with this grid); otherwise one that mounts the outputs of earlier ones,
+    on any machine.
     """
     handle = records.handle(kaggle.username, code.kernel)
     rows = records.made(handle=handle)
     here = [row for row in rows if row.machine_shape == records.project.machine_shape]
-    # Of a preparation only the newest counts, which Kaggle mounts.
+    # Only the newest preparation counts, since Kaggle mounts that.
     same = [row for row in here if row.code_sha256 == code.sha256 and code.kernel == BENCH]
     row = next(iter([*same, *here]), None)
     status = status_of(kaggle, row) if row is not None else None
@@ -308,7 +307,7 @@ def _resumed(kaggle: Kaggle, records: Records, code: Code) -> Steps[Next]:
         if (active or progress == "complete") and row.code_sha256 == code.sha256:
             return Next(False, last, status, kernels=kernels)
         if progress:
-            yield Note(f"{last} is {progress}. Taking what it wrote; to start over: --fresh")
+            yield Note(f"{last} is {progress}. Using its output; to start over: --fresh")
         elif not active:
-            yield Note(f"{last} is {status}: what it wrote cannot be mounted, and is made again.")
+            yield Note(f"{last} is {status}: its output cannot be mounted and is made again.")
     return Next(again=row is not None, kernels=kernels)

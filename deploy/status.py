@@ -1,8 +1,8 @@
-"""What was asked of Kaggle, what came of it, and how the last runs stand now.
+"""Our requests to Kaggle, their results, and the status of the last runs.
 
-Reads  the journal; and Kaggle, for the state of the last runs and the quota
-Gives  plain values for a script, and lines for a person, which say of each command whether it made
-or spent anything
+Reads  the journal; and Kaggle, for the status of the last runs and the quota
+Gives  plain values for a script, and lines for a person, which show for each command whether it
+       made or spent anything
 """
 
 from collections.abc import Mapping, Sequence
@@ -25,7 +25,7 @@ JOURNAL_COLUMNS = ("when (UTC)", "task", "what", "what came of it")
 ACTIVE = ("QUEUED", "RUNNING")
 # A request that is only intended: its command has not ended, or was killed.
 INTENDED = "still running, or interrupted"
-THERE = "was there already, nothing was sent"
+THERE = "existed already, nothing was sent"
 
 
 def journal(records: Records) -> dict[str, list[dict[str, Any]]]:
@@ -40,13 +40,13 @@ def _newest(records: Records, kind: str) -> list[Request]:
 
 
 def now(kaggle: Kaggle, records: Records) -> dict[str, Any]:
-    """Return the state of the last run of each kernel, and the accelerator hours left this week.
+    """Return the status of the last run of each kernel, and the accelerator hours left this week.
 
-    A question that fails is answered with its error, and does not hide the other answers.
+    A call that fails is shown with its error, and does not hide the other answers.
 
     Raises:
-        Unreachable: if Kaggle answers nothing: there are no other answers.
-        CredentialError: if it does not know who asks: likewise.
+        Unreachable: if Kaggle does not answer at all.
+        CredentialError: if the credentials are not valid.
     """
     ours, runs = records.project.ours, dict[str, str]()
     rows = [row for kernel in KERNELS for row in records.made(kernel=kernel, **ours)[:1]]
@@ -73,7 +73,7 @@ def now(kaggle: Kaggle, records: Records) -> dict[str, Any]:
 
 
 def _next(records: Records, row: Request, state: str) -> str | None:
-    """Return the command that follows the newest push, whose run is in this state."""
+    """Return the command that follows the newest push, whose run has this status."""
     if state in ACTIVE:
         return records.project.command(f"watch --run {run_of(row)}")
     if row.kernel == TRAIN and ", partial" in state:
@@ -83,7 +83,7 @@ def _next(records: Records, row: Request, state: str) -> str | None:
 
 
 def _state(kaggle: Kaggle, row: Request) -> str:
-    """Return how the run of a push stands, and how far it got if it is partial."""
+    """Return the status of a push's run, and its progress if it is partial."""
     status = started(kaggle, row, kaggle.kernel_status(row.handle, row.number).name)
     if row.kernel == INFER or status not in ENDED:
         return status
@@ -93,7 +93,7 @@ def _state(kaggle: Kaggle, row: Request) -> str:
 
 
 def _untold(kaggle: Kaggle, error: RelayError) -> str:
-    """Return in a line why a question has no answer; raise the error if no other has one."""
+    """Return in a line why a call has no answer; raise the error if no call will have one."""
     silent = isinstance(error, Unreachable) and not kaggle.answered
     if silent or (isinstance(error, CredentialError) and not isinstance(error, Denied)):
         raise error
@@ -105,34 +105,34 @@ def _in_hours(**seconds: float | None) -> dict[str, float | None]:
 
 
 def journal_lines(records: Records) -> list[str]:
-    """Return the journal's newest entries as lines for a person, and what is left out of them."""
+    """Return the journal's newest entries as lines for a person."""
     rows: list[tuple[str, ...]] = [
         (row.at[:16].replace("T", " "), kind, _what(row), what_came(row))
         for kind in (PUSH, PUBLISH, SUBMIT)
         for row in _newest(records, kind)
     ]
-    title = f"Asked of {records.journal.server}"
+    title = f"Sent to {records.journal.server}"
     if not rows:
         title += f" with the config {records.project.name}: nothing yet"
     return [title, *(aligned([JOURNAL_COLUMNS, *rows]) if rows else [])]
 
 
 def state_lines(found: Mapping[str, Any]) -> list[str]:
-    """Return what `now` found, as lines for a person."""
+    """Return the result of `now` as lines for a person."""
     rows = [("now", run, state) for run, state in found["runs"].items()]
     for name, hours in found["hours_left"].items():
         reserved = found["hours_reserved"].get(name)
-        told = f", {reserved:.1f} hours of them reserved by what runs" if reserved else ""
+        more = f", {reserved:.1f} hours of them reserved by running sessions" if reserved else ""
         why = f": {found['hours_unknown']}" if found["hours_unknown"] else ""
         left = f"not known{why}" if hours is None else f"{hours:.1f} hours"
-        rows.append(("left this week", name, f"{left}{told}"))
+        rows.append(("left this week", name, f"{left}{more}"))
     if found["renewed"]:
         rows.append(("renewed", "at", found["renewed"][:16].replace("T", " ") + " UTC"))
     return [*aligned(rows), *([f"Next: {found['next']}"] if found["next"] else [])]
 
 
 def what_came(row: Request) -> str:
-    """Return in words what a request made or spent, or that it made nothing."""
+    """Return in words what a request made or spent."""
     why = row.why or (INTENDED if row.state in (State.INTENDED, State.SENT) else "")
     if row.kind == SUBMIT:
         return _submitted(row, why)
@@ -142,7 +142,7 @@ def what_came(row: Request) -> str:
         parts = [made, row.status, row.left] if row.kind == PUSH else [made]
         return "; ".join(part for part in parts if part not in ("", "complete"))
     return {
-        State.GONE: "is not at this Kaggle any more",
+        State.GONE: "no longer exists on this Kaggle",
         State.ABSENT: "made nothing: it never arrived",
         State.REFUSED: f"made nothing: {why}",
         State.INTENDED: f"nothing was sent: {why}",

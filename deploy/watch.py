@@ -1,7 +1,7 @@
-"""Watch exactly the version that a push made, until it ends.
+"""Watches exactly the version that a push made, until it ends.
 
-The run's status alone decides. Its log, which is followed in the background, tells the progress: if
-that connection breaks, the log is read again from its beginning.
+Only the run's status counts. Its log, followed in the background, shows the progress; if that
+connection breaks, the log is read again from its beginning.
 """
 
 import json
@@ -34,18 +34,18 @@ from deploy.records import Records
 from deploy.runs import ENDED, NOT_MOUNTED, SAVED, Run
 
 LINE_AT_MOST = 10_000
-PROGRESS_PAUSES = 5  # the longest pauses between two lines of a pipe that tell progress alone
+PROGRESS_PAUSES = 5  # of the longest pauses between two lines of a pipe with progress alone
 NOT_YET = "NOT_THERE_YET"
-# Lines of a notebook that tell a person nothing: %%writefile, pieces of JSON, paths.
+# Lines of a notebook that are not for people: %%writefile, pieces of JSON, paths.
 NO_WORDS = re.compile(r"""(Over)?[wW]riting \S+$|["'{}\]]|\[["'{]|Versions: |\S*/\S*$""")
 
 
 class Log:
-    """The log of a run. Use it in `with`; it is followed until the block ends.
+    """The log of a run, followed in a `with` block.
 
     Attributes:
-        words: the last line that says something to a person.
-        progress: its lines of progress, the oldest first.
+        words: the last line that is text for people.
+        progress: the lines of progress, the oldest first.
     """
 
     def __init__(self, kaggle: Kaggle, run: Run) -> None:
@@ -66,7 +66,7 @@ class Log:
     def _follow(self) -> None:
         pause = self._kaggle.pace.first
         while not self._closed.is_set():
-            self._rest, self._place = "", 0  # the log starts from its beginning again
+            self._rest, self._place = "", 0  # the log starts at its beginning
             try:
                 for stream, data in self._kaggle.follow_log(self._run.handle, self._run.version):
                     pause = self._kaggle.pace.first
@@ -96,20 +96,20 @@ class Log:
 def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
     """Watch a run until it ends, record how it ended, and return "COMPLETE".
 
-    A `Status` is yielded when the status or the progress has changed. The progress is looked at
-    more often than Kaggle is asked for the status.
+    A `Status` is yielded when the status or the progress changes. The progress is checked more
+    often than the status.
 
     Raises:
-        NotFound, Denied: if there is no such run, or not for this user.
+        NotFound, Denied: if there is no such run, or this user cannot see it.
         RunFailed: if it failed; with Kaggle's message, the failing cell, its error and advice;
-            `NotMounted`, if it found a source missing.
+            `NotMounted` if it did not find a source.
         DeadlinePassed: after the project's deadline; the message says how to re-attach.
-        Unreachable: if Kaggle stayed silent for `kaggle.pace.patience` seconds.
-        BadAnswer: if its answers, several in a row, could not be read.
+        Unreachable: if Kaggle does not answer for `kaggle.pace.patience` seconds.
+        BadAnswer: after several malformed answers in a row.
         Detached: on Ctrl-C; the message says how to re-attach.
     """
     project, pace = records.project, kaggle.pace
-    # A run that somebody else pushed can be watched too, and has no record.
+    # A run that was pushed elsewhere can be watched too, and has no row.
     row = records.push_of(run)
     attach = f"The run continues. To watch it again:\ninvoke watch --run {run}"
     name = ""
@@ -119,7 +119,7 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
             pause = pace.first
             while True:
                 last, watched = name, told.watched
-                # Kaggle may not find a version after its push, and then call it saved only.
+                # After a push, Kaggle may not find the version, and then report it as a draft.
                 new = bool(run.bundle_sha256) and watched < pace.unseen
                 name, failure = _look(kaggle, run, new=new)
                 yield from told.news(name)
@@ -132,7 +132,7 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
                     if error is not None:
                         raise error
                     return name
-                # After a change Kaggle is asked often again.
+                # After a change, the status is checked often again.
                 pause = pace.first if name != last else min(pause * 1.5, pace.most)
                 allowed, waited, passed = project.deadline_seconds, "running", told.ran
                 if passed is None:
@@ -140,8 +140,8 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
                     waited, passed = "waiting for a machine", told.watched
                 if passed + pause > allowed:
                     raise DeadlinePassed(
-                        f"{run} is {name} after {in_clock(told.watched)}, {waited}; expected its"
-                        f" end by now.\n{attach}"
+                        f"{run} is {name} after {in_clock(told.watched)}, {waited}; expected it to"
+                        f" have ended.\n{attach}"
                     )
                 end = time.monotonic() + pause
                 while (left := end - time.monotonic()) > 0:
@@ -158,10 +158,10 @@ def watch(kaggle: Kaggle, records: Records, run: Run) -> Steps[str]:
 
 
 class _Told:
-    """What a watch has told of a run.
+    """What a watch has reported about a run.
 
     Args:
-        age: seconds since the run was pushed; None: not from here.
+        age: seconds since the run was pushed; None if it was not pushed from here.
     """
 
     def __init__(self, kaggle: Kaggle, run: Run, log: Log, age: float | None) -> None:
@@ -180,13 +180,12 @@ class _Told:
 
     @property
     def ran(self) -> float | None:
-        """Seconds since it was first seen running; None: not yet."""
+        """Seconds since it was first seen running; None before that."""
         return None if self._running is None else time.monotonic() - self._running
 
     def news(self, name: str) -> Iterator[Status]:
-        """Yield what is known of a run with this status, if it differs from what was told before.
-
-        Of the progress alone a pipe is told now and then.
+        """Yield the state of the run if it has changed. Changes of progress alone are marked as
+        `often` unless some time has passed.
         """
         if name == "RUNNING" and self._running is None:
             self._running = time.monotonic()
@@ -222,20 +221,20 @@ def _failure(kaggle: Kaggle, run: Run, name: str, failure: str) -> RunFailed:
 
 
 def _quota(kaggle: Kaggle, run: Run) -> tuple[float | None, float | None]:
-    """Return the seconds left and allowed this week for a run's accelerator; None: unknown."""
+    """Return the seconds left and allowed this week on a run's accelerator; None if unknown."""
     if run.accelerator == "CPU":
         return None, None
     try:
         quota = kaggle.quota(patience=0)
     except RelayError:
-        return None, None  # it is only shown
+        return None, None  # only shown
     if run.accelerator == "TPU":
         return quota.tpu_seconds, quota.tpu_allowed
     return quota.gpu_seconds, quota.gpu_allowed
 
 
 def _look(kaggle: Kaggle, run: Run, *, new: bool) -> tuple[str, str]:
-    """Return status and failure message. `new`: it was just pushed."""
+    """Return the status and the failure message. `new`: whether it was just pushed."""
     try:
         status = kaggle.kernel_status(run.handle, run.version)
     except (NotFound, Denied) as error:

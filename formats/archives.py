@@ -1,15 +1,15 @@
-"""Archives among the files of a competition: unpacked as a person would, and packed again.
+"""Archives among a competition's files: unpacks them where a person would, and packs them again.
 
-Kaggle serves a competition's files as one archive, and some of them are archives themselves, which
-a notebook finds packed. Where their contents belong follows from names alone, so this machine and a
+Kaggle serves a competition's files as one archive. Some of them are archives themselves, and a
+notebook finds those packed. Names alone decide where their contents belong, so this machine and a
 session agree:
 
-    archive         holds at its top     which goes to
+    archive         contains             which goes to
     train.csv.zip   train.csv            train.csv
     train.zip       train/ or train.csv  train/ or train.csv
     train.zip       1.jpg, 2.jpg, …      train/1.jpg, train/2.jpg, …
 
-An archive whose contents are there already stays packed.
+An archive stays packed if its contents are there already.
 """
 
 import gzip
@@ -32,35 +32,35 @@ from formats.errors import DiskError, KnownError, writing
 
 try:
     from lzma import LZMAError
-except ImportError:  # a Python that was built without it opens no such archive
+except ImportError:  # a Python that was built without lzma
     LZMAError = EOFError  # type: ignore[assignment, misc]
 
 ZIP, TARS = ".zip", (".tar", ".tar.gz", ".tgz", ".tar.bz2", ".tar.xz")
 TABLES = (".csv", ".tsv", ".json", ".parquet", ".txt")
 GZIPPED = tuple(f"{ending}.gz" for ending in TABLES)
-NOTE = ".packed.json"  # in an unpacked folder: {archive: what it held}, in the order of unpacking
+NOTE = ".packed.json"  # in an unpacked folder: {archive: its contents}, in the order of unpacking
 LEVELS = 3  # of archives in archives, and of folders that are searched for them
-MOST = 50  # archives in one folder; more are examples, each in an archive of its own
-FIRST = 20  # entries of a folder: if no archive is among them, it is no folder of archives
+MOST = 50  # archives in a folder; if there are more, each is a training example
+FIRST = 20  # entries of a folder to look at: if none is an archive, the rest are not either
 PIECE = 1 << 20
 SHOWN_SECONDS = 10.0
 DAMAGED = zipfile.BadZipFile, tarfile.TarError, zlib.error, LZMAError, EOFError
-REFUSED = RuntimeError, ValueError  # of a method or a password; of a name
+REFUSED = RuntimeError, ValueError  # for a method or a password; for a name
 Show = Callable[[str], None]
 Packed = Mapping[str, list[str]]
-"""{path of an archive: the paths of what it held at its top}, below the competition's folder."""
+"""{path of an archive: the paths of its contents at the top level}, in the competition's folder."""
 
 
 class ArchiveError(KnownError):
-    """An archive is damaged, or holds what may not be unpacked."""
+    """An archive is damaged, or contains something that may not be unpacked."""
 
 
 class DamagedError(ArchiveError):
-    """The bytes of an archive are not those that were packed; another download may have them."""
+    """An archive is corrupt; downloading it again may help."""
 
 
 class Member(NamedTuple):
-    """A file in an archive: its path there, its bytes once unpacked (0: unknown), and how to read
+    """A file in an archive: its path, its unpacked size in bytes (0 if unknown), and how to open
     it.
     """
 
@@ -70,7 +70,7 @@ class Member(NamedTuple):
 
 
 def is_archive(name: str) -> bool:
-    """Return whether a file of this name is an archive that can be unpacked.
+    """Return whether a file with this name is an archive that can be unpacked.
 
     >>> [is_archive(name) for name in ("train.csv.zip", "a.TGZ", "train.csv.gz", "brain.nii.gz")]
     [True, True, True, False]
@@ -95,7 +95,7 @@ def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
     """Yield the files in an archive.
 
     Args:
-        whole: afterwards, read it to its end, where a compressed TAR has its checksum.
+        whole: read it to its end afterwards, where a compressed TAR has its checksum.
 
     Raises:
         ArchiveError: if it cannot be read, or a path in it leads out of the folder.
@@ -123,17 +123,17 @@ def _opened(archive: Path, *, whole: bool = False) -> Iterator[list[Member]]:
             yield [Member(path, 0, partial(gzip.GzipFile, archive))]
     except (*DAMAGED, *REFUSED, OSError) as error:
         if isinstance(error, OSError) and error.errno is not None:
-            raise  # of the disk; those of gzip and bz2 have no number
+            raise  # a disk error; those of gzip and bz2 have no number
         kind = ArchiveError if isinstance(error, REFUSED) else DamagedError
         why = _first_line(error) or "it ends too early"
         raise kind(
-            f"{archive} cannot be unpacked: {why}; expected a whole archive, without a password,"
-            " whose files all lie below one folder.\nDownload it again, or unpack it yourself."
+            f"{archive} cannot be unpacked: {why}; expected a whole archive without a password"
+            " whose paths stay inside it.\nDownload it again, or unpack it yourself."
         ) from error
 
 
 def _first_line(error: Exception) -> str:
-    """Return the first line of a message, to be followed by more words.
+    """Return the first line of a message without its full stop, so that more words can follow.
 
     >>> _first_line(ValueError("It cannot be opened:\\n- method gz"))
     'It cannot be opened'
@@ -142,7 +142,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _members(found: Iterable[tuple[str, int, Callable[[], Any]]]) -> list[Member]:
-    """Return files with safe paths, without what macOS adds, and notes that are not ours.
+    """Return the files with safe paths, without those that macOS adds and without notes.
 
     Raises:
         ValueError: for a path that leads out of the folder.
@@ -158,7 +158,7 @@ def _members(found: Iterable[tuple[str, int, Callable[[], Any]]]) -> list[Member
 
 
 def _prefix(archive: Path, members: Iterable[Member]) -> PurePosixPath:
-    """Return the folder beside an archive that its contents belong into; ".": beside it."""
+    """Return the folder next to an archive where its contents belong; "." is right next to it."""
     name = _stem(archive.name)
     tops = {member.path.parts[0] for member in members}
     alike = all(top == name or Path(top).stem == name for top in tops)
@@ -166,7 +166,7 @@ def _prefix(archive: Path, members: Iterable[Member]) -> PurePosixPath:
 
 
 def roots(archive: Path) -> list[str]:
-    """Return the paths, below an archive's folder, of what it puts there.
+    """Return the names that unpacking an archive creates in its folder.
 
     Raises:
         ArchiveError: if it cannot be read.
@@ -180,13 +180,13 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
     """Unpack an archive, and compare each file with its checksum.
 
     Args:
-        folder: gets the files.
-        show: is given a line at most every `SHOWN_SECONDS`.
-        prefix: the folder in it; default: what the names say.
+        folder: where to.
+        show: called with a line at most every `SHOWN_SECONDS`.
+        prefix: the subfolder; by default as the names decide.
 
     Raises:
-        ArchiveError: if it is damaged; a part of its files is there then.
-        DiskError: if its files do not fit on the disk, or cannot be written.
+        ArchiveError: if it is damaged; some of its files have been unpacked by then.
+        DiskError: if its files do not fit on the disk or cannot be written.
     """
     with _opened(archive, whole=True) as members:
         prefix = _prefix(archive, members) if prefix is None else prefix
@@ -204,12 +204,12 @@ def unpack(archive: Path, folder: Path, show: Show, prefix: PurePosixPath | None
 
 
 def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
-    """Put the contents of all archives below a folder, of those in them, too, in their place.
+    """Unpack all archives in a folder and in each other, and remove them.
 
-    One that cannot be unpacked stays, with a line that says why.
+    An archive that cannot be unpacked stays, and a line says why.
 
     Returns:
-        What was unpacked, and is gone, as `Packed`.
+        The archives that were unpacked, as `Packed`.
 
     Raises:
         DiskError: as `unpack` does.
@@ -217,17 +217,8 @@ def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
     done, left = dict[str, list[str]](), set[Path]()
     for _ in range(LEVELS):
         for path in [path for path in find(folder) if path not in left]:
-            try:
-                held = [path.parent / root for root in roots(path)]
-            except ArchiveError as error:
-                show(f"Warning: {_first_line(error)}. It stays packed")
-                left.add(path)
-                continue
-            if there := [root for root in held if root.exists()]:
-                show(f"{path.name} stays packed: {there[0].name} is there already")
-                left.add(path)
-            elif _unpacked(path, show):
-                below = [root.relative_to(folder).as_posix() for root in held]
+            if made := _unpacked(path, show):
+                below = [root.relative_to(folder).as_posix() for root in made]
                 done[path.relative_to(folder).as_posix()] = below
                 path.unlink()
             else:
@@ -236,8 +227,8 @@ def unpack_below(folder: Path, show: Show) -> dict[str, list[str]]:
 
 
 def find(folder: Path, levels: int = LEVELS) -> list[Path]:
-    """Return the archives in a folder and those below it, sorted. Where a folder has more than
-    `MOST`, they are its examples, and none is returned.
+    """Return the archives in a folder and its subfolders, sorted. If a folder has more than `MOST`,
+    they are training examples and are not returned.
     """
     entries = sorted(os.scandir(folder), key=lambda entry: entry.name)
     entries = [each for each in entries if not each.name.startswith((".", "__"))]
@@ -250,17 +241,17 @@ def find(folder: Path, levels: int = LEVELS) -> list[Path]:
 
 
 def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
-    """Return the archives in a folder that hold one of these paths, where only an archive does.
+    """Return the archives in a folder that contain one of these paths, if it exists only there.
 
     Args:
-        names: paths below the folder, or patterns of them; None: whatever an archive holds.
+        names: paths in the folder, or patterns; None for the contents of every archive.
     """
     if names is None:
         return [path for path in find(folder) if _holds(folder, path, None)]
     found = dict[Path, None]()
     for wanted in map(PurePosixPath, names):
         places = list(wanted.parents)
-        # "." is there, and no pattern. A hundred thousand pictures need no look at each.
+        # "." exists, and is not a pattern. A folder may have a hundred thousand pictures.
         if not wanted.parts or any(folder.glob(str(wanted))):
             first = islice(os.scandir(folder / wanted), FIRST) if (folder / wanted).is_dir() else ()
             places = [wanted] if any(is_archive(entry.name) for entry in first) else []
@@ -271,7 +262,7 @@ def holding(folder: Path, names: Collection[str] | None) -> list[Path]:
 
 
 def _holds(folder: Path, archive: Path, wanted: PurePosixPath | None) -> bool:
-    """Return whether an archive alone holds a path below a folder; None: anything."""
+    """Return whether only an archive contains a path in a folder; None for any path."""
     try:
         held = [
             PurePosixPath((archive.parent / root).relative_to(folder)) for root in roots(archive)
@@ -294,10 +285,10 @@ def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show)
     Args:
         names: as in `holding`.
         place: the new folder.
-        show: is given lines.
+        show: called with lines.
 
     Raises:
-        DiskError: if what is unpacked does not fit on the disk.
+        DiskError: if the contents do not fit on the disk.
     """
     if not holding(folder, names):
         return folder
@@ -310,7 +301,7 @@ def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show)
                 if (place / parent).is_symlink():
                     (place / parent).unlink()
                     _link(folder / parent, place / parent)
-            # One before it may have held the same.
+            # An earlier one may have held the same.
             if _holds(place, path, None) and _unpacked(path, show):
                 done.append(path.relative_to(place).as_posix())
                 if not path.is_symlink():  # it came out of another archive
@@ -319,23 +310,28 @@ def beside(folder: Path, names: Collection[str] | None, place: Path, show: Show)
     return place
 
 
-def _unpacked(archive: Path, show: Show) -> bool:
-    """Put the contents of an archive in their place, whole or not at all, and return whether they
-    are there.
+def _unpacked(archive: Path, show: Show) -> list[Path]:
+    """Unpack an archive where its contents belong, whole or not at all. Return the paths that this
+    made; [] if it stays packed, and a line says why.
     """
-    held = roots(archive)
+    made: list[Path] = []
     try:
+        held = [archive.parent / root for root in roots(archive)]
+        if there := [root for root in held if root.exists()]:
+            show(f"{archive.name} stays packed: {there[0].name} is there already")
+            return []
+        made = held
         unpack(archive, archive.parent, show)
     except ArchiveError as error:
-        for root in held:
-            _remove(archive.parent / root)
+        for root in made:
+            _remove(root)
         show(f"Warning: {_first_line(error)}. It stays packed")
-        return False
-    return True
+        return []
+    return made
 
 
 def _link(folder: Path, place: Path) -> None:
-    """Make a new folder of links to all that is in a folder."""
+    """Make a new folder with links to everything in a folder."""
     with writing(place):
         place.mkdir(parents=True)
         for path in folder.iterdir():
@@ -343,7 +339,7 @@ def _link(folder: Path, place: Path) -> None:
 
 
 def pack(folder: Path, packed: Packed) -> None:
-    """Put what was unpacked into archives again, as Kaggle has it; all of them are ZIP files.
+    """Pack what was unpacked into archives again, as on Kaggle, but always into ZIP files.
 
     Raises:
         DiskError: if they cannot be written.
@@ -352,10 +348,10 @@ def pack(folder: Path, packed: Packed) -> None:
         path = folder / name
         path = path.with_name(f"{_stem(path.name)}{ZIP}")
         files = [file for root in held for file in _files(folder / root)]
-        if not files or path in files:  # x.tar that held x.zip
+        if not files or path in files:  # x.tar that contained x.zip
             continue
         with writing(path):
-            path.unlink(missing_ok=True)  # it may be a link to a file of the user
+            path.unlink(missing_ok=True)  # it may be a link to the user's file
             with zipfile.ZipFile(path, "w", strict_timestamps=False) as archive:
                 for file in files:
                     archive.write(file, file.relative_to(path.parent))
@@ -364,10 +360,10 @@ def pack(folder: Path, packed: Packed) -> None:
 
 
 def packed_in(folder: Path) -> Packed:
-    """Return what `unpack_below` unpacked into a folder, as its note says; {} without one.
+    """Return what `unpack_below` unpacked in a folder, by its note; {} without a note.
 
     Raises:
-        ArchiveError: if the note is not one of `unpack_below`, or names something outside.
+        ArchiveError: if the note is invalid, or names a path outside the folder.
     """
     note = folder / NOTE
     try:
@@ -382,7 +378,7 @@ def packed_in(folder: Path) -> Packed:
 
 
 def require_space(folder: Path, size: int, what: str) -> None:
-    """Raise `DiskError` if so many bytes do not fit beside what is on the disk of a folder."""
+    """Raise `DiskError` if that many bytes do not fit on the disk of a folder."""
     while not folder.exists():
         folder = folder.parent
     free = shutil.disk_usage(folder).free

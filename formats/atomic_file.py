@@ -1,4 +1,4 @@
-"""Files that are complete or as they were before, whenever the process dies."""
+"""Atomic writes: a file is new or as before, whenever the process dies."""
 
 import os
 from pathlib import Path
@@ -7,13 +7,13 @@ from formats.errors import writing
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Write a file in one rename and return its path; a kill never leaves part of a file. Its
-    folder is made if it does not exist.
+    """Write a file by one rename, and return its path. A kill never leaves a partial file. The
+    folder is created if it does not exist.
 
     Raises:
-        DiskError: if it cannot be written; an older file is still there.
+        DiskError: if it cannot be written; an older file is kept.
     """
-    # Always the same name, so that many kills leave one such file.
+    # Always the same name, so that repeated kills leave only one such file.
     temporary = path.with_name(f".{path.name}-writing")
     with writing(path):
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def write_synced(path: Path, content: bytes) -> None:
 
 
 def sync_folder(folder: Path) -> None:
-    """Make the names in a folder survive a loss of power; fsync of a file covers its bytes only."""
+    """Make the names in a folder survive a power loss; fsync of a file covers its bytes only."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -1,6 +1,6 @@
-"""Folders of checkpoints: `step-<8 digits>` with state.npz and a sealed manifest.json.
+"""Checkpoint folders: `step-<8 digits>` with state.npz and a sealed manifest.json.
 
-The manifest has the step, the sha256 of state.npz, and what the run was made from ("details").
+The manifest has the step, the sha256 of state.npz, and details of the run.
 """
 
 import re
@@ -10,12 +10,12 @@ from typing import Any
 from formats.checksums import opened, sha256
 
 STATE, MANIFEST = "state.npz", "manifest.json"
-# Nothing else in the folder is a checkpoint: not "step-00000002 (copy)", and no file.
+# Anything else is not a checkpoint, such as "step-00000002 (copy)" or a file.
 NAME = re.compile(r"step-(\d{8,})")
 
 
 def newest_first(folder: Path) -> list[Path]:
-    """Return the folders of checkpoints, whole or not; none if there is no such folder.
+    """Return the checkpoint folders, complete or not; [] if the folder does not exist.
 
     Raises:
         OSError: if it cannot be listed.
@@ -27,10 +27,10 @@ def newest_first(folder: Path) -> list[Path]:
 
 
 def verified(path: Path) -> dict[str, Any]:
-    """Return the manifest of a whole checkpoint.
+    """Return the manifest of a complete checkpoint.
 
     Raises:
-        Exception: of several kinds, from JSON and the system, if it is not whole.
+        Exception: of several kinds, from JSON and the system, if it is not complete.
     """
     manifest = opened((path / MANIFEST).read_bytes())
     found, expected = sha256(path / STATE), manifest["sha256"]

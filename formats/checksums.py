@@ -1,6 +1,6 @@
-"""The sha256 of files, and manifests that hold their own.
+"""The sha256 of files, and sealed manifests.
 
-A sealed manifest is JSON with the sha256 of the rest of it in `manifest_sha256`, so an edit shows.
+A sealed manifest is JSON that has its own sha256 in `manifest_sha256`, so an edit is noticed.
 """
 
 import errno
@@ -12,8 +12,9 @@ from pathlib import Path
 from typing import Any
 
 SEAL = "manifest_sha256"
-# Of artifacts, checkpoints and all else that is sealed. It goes up when their content changes, and
-# when a seed draws other batches, augmentation or dropout: a run ends as it began.
+# The format of artifacts, checkpoints and all other sealed files. It goes up when their content
+# changes, and when a seed draws different batches, augmentation or dropout, since a run must not
+# change midway.
 FORMAT = 1
 
 
@@ -24,23 +25,23 @@ def sha256(path: Path) -> str:
         OSError: if it cannot be read, or is a pipe or a device, where a read may never end.
     """
     if not stat.S_ISREG(path.stat().st_mode):
-        raise OSError(errno.EINVAL, "It is a pipe or a device, and no file", str(path))
+        raise OSError(errno.EINVAL, "It is not a regular file", str(path))
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def file_entry(path: Path) -> dict[str, Any]:
-    """Return {"sha256", "size"} of a file, as manifests list it; raises as `sha256` does."""
+    """Return {"sha256", "size"} of a file, as in manifests. Raises as `sha256` does."""
     return {"sha256": sha256(path), "size": path.stat().st_size}
 
 
 def sealed(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest as the bytes of its file, with `format` and `manifest_sha256`.
+    """Return the bytes of a manifest's file, with `format` and `manifest_sha256` added.
 
     >>> sealed({"b": 1, "a": 2}) == sealed({"a": 2, "b": 1, "manifest_sha256": "of an older text"})
     True
     """
-    # Once through JSON: a number as a key is sorted as a number before, and as a text after.
+    # Through JSON once, since a number as a key sorts differently from its text.
     plain = json.loads(json.dumps({**manifest, "format": FORMAT}))
     plain.pop(SEAL, None)
     plain[SEAL] = hashlib.sha256(_text(plain)).hexdigest()
@@ -48,14 +49,14 @@ def sealed(manifest: Mapping[str, Any]) -> bytes:
 
 
 def opened(content: bytes) -> dict[str, Any]:
-    """Return the manifest in the bytes that `sealed` gave.
+    """Return the manifest in the bytes that `sealed` returned.
 
     Raises:
-        ValueError: if one byte differs.
+        ValueError: if a byte differs.
     """
     manifest = json.loads(content)
     if not isinstance(manifest, dict) or SEAL not in manifest:
-        raise ValueError(f"it lacks {SEAL}: something else wrote it, or it was changed")
+        raise ValueError(f"it has no {SEAL}: another program wrote it, or it was changed")
     if (found := manifest.get("format")) != FORMAT:
         raise ValueError(
             f"its format is {found}, and this version of the project reads {FORMAT}: use the commit"

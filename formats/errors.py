@@ -1,6 +1,6 @@
-"""Failures that a person can do something about, on either side.
+"""Errors that a person can fix, of both sides.
 
-Each message says what happened, what was expected, and the command or edit that fixes it.
+A message says what happened, what was expected, and the command or edit that fixes it.
 """
 
 from collections.abc import Iterator
@@ -22,17 +22,16 @@ class DiskError(KnownError):
 
 @contextmanager
 def writing(path: Path) -> Iterator[None]:
-    """Turn a fault of the disk while `path` is written into a `DiskError` with advice."""
+    """Turn a disk error while `path` is written into a `DiskError` with advice."""
     try:
         yield
     except OSError as error:
-        # Errors of a connection are OSErrors, too; those of requests have no number.
+        # Connection errors are OSErrors too; those of requests have no number.
         if error.errno is None or isinstance(error, ConnectionError | TimeoutError):
             raise
         raise DiskError(
             f"Could not write {path}: {error.strerror or error}.\n"
-            "Expected a folder with free space that this user may write, and no file in the place"
-            " of a folder.\n"
-            "Free some space or choose another place, then run the same command again; everything"
+            "Expected a folder with free space in which this user may write.\n"
+            "Free some space or choose another folder, then run the same command again; everything"
             " saved earlier is still there."
         ) from error

@@ -9,16 +9,16 @@ import numpy as np
 
 
 def to_bytes(arrays: Mapping[str, np.ndarray]) -> bytes:
-    """Return arrays as the bytes of an .npz file; equal arrays give equal bytes."""
+    """Return the bytes of an .npz file of these arrays; equal arrays give equal bytes."""
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w", zipfile.ZIP_STORED) as archive:
         for name, array in arrays.items():
             # A fixed date: numpy's own savez may write the time.
             info = zipfile.ZipInfo(f"{name}.npy", (1980, 1, 1, 0, 0, 0))
             with archive.open(info, "w", force_zip64=True) as member:
-                # `ascontiguousarray` would give a single number the shape (1,).
-                one = np.asarray(array, order="C")
-                np.lib.format.write_array(member, one, allow_pickle=False)
+                # Not `ascontiguousarray`, which gives a scalar the shape (1,).
+                contiguous = np.asarray(array, order="C")
+                np.lib.format.write_array(member, contiguous, allow_pickle=False)
     return buffer.getvalue()
 
 
@@ -26,11 +26,11 @@ def read(path: Path) -> dict[str, np.ndarray]:
     """Return the arrays of an .npz file by name.
 
     Raises:
-        Exception: of a dozen kinds, from numpy and zipfile, for a file of another form.
+        Exception: of a dozen kinds, from numpy and zipfile, if it is not a valid .npz file.
     """
     with np.load(path, allow_pickle=False) as archive:
         arrays = {name: archive[name] for name in archive.files}
     for name, array in arrays.items():
-        if not isinstance(array, np.ndarray):  # numpy gives the bytes of any other member
-            raise ValueError(f"{path.name} holds {name!r}, which is no array")
+        if not isinstance(array, np.ndarray):  # numpy returns the bytes of other members
+            raise ValueError(f"{path.name} contains {name!r}, which is not an array")
     return arrays

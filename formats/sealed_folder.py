@@ -1,7 +1,7 @@
-"""A folder of files whose manifest.json has the sha256 of each, and its own.
+"""Folders with a sealed manifest.json that has the sha256 of each file.
 
-The folder is written beside its place, flushed to the disk and renamed. So a kill or a loss of
-power leaves the older folder or the new one, and a changed byte shows.
+A folder is written next to its place, flushed to the disk and renamed. So a kill or a power loss
+leaves the older folder or the new one, and a changed byte is noticed.
 """
 
 import hashlib
@@ -21,15 +21,15 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
     """Write a folder in place of an older one, and return its manifest.
 
     An older folder is renamed to `.<name>-old` first and removed last. After a failure between the
-    two renames, the next write gives it its name back.
+    two renames, the next write restores it.
 
     Args:
-        folder: its parent exists.
+        folder: where; its parent exists.
         files: content by name.
         manifest: JSON values; "files": {name: {"sha256", "size"}} is added.
 
     Raises:
-        DiskError: if it cannot be written; an older folder stays.
+        DiskError: if it cannot be written; an older folder is kept.
     """
     entries = {
         name: {"sha256": hashlib.sha256(content).hexdigest(), "size": len(content)}
@@ -40,8 +40,8 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
     with writing(folder):
         if old.exists() and not folder.exists():
             old.rename(folder)
-        for left in (fresh, old):  # by a write that was killed
-            shutil.rmtree(left, ignore_errors=True)
+        for leftover in (fresh, old):  # of a write that was killed
+            shutil.rmtree(leftover, ignore_errors=True)
         try:
             fresh.mkdir()
             for name, each in {**files, MANIFEST: content}.items():
@@ -49,7 +49,7 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
             sync_folder(fresh)
             if folder.is_dir():
                 folder.rename(old)
-            fresh.rename(folder)  # which the system refuses where a file is in its place
+            fresh.rename(folder)  # fails if a file is in its place
             sync_folder(folder.parent)
         finally:
             shutil.rmtree(fresh, ignore_errors=True)
@@ -58,7 +58,7 @@ def write(folder: Path, files: Mapping[str, bytes], manifest: Mapping[str, Any])
 
 
 def verify(path: Path, entry: Mapping[str, Any]) -> None:
-    """Raise `ValueError` unless a file is there with the {"sha256", "size"} of its entry."""
+    """Raise `ValueError` unless a file exists with the {"sha256", "size"} of its entry."""
     if not path.is_file():
         raise ValueError(f"{path.name} is missing; {MANIFEST} lists it")
     actual = file_entry(path)

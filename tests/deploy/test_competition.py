@@ -194,7 +194,7 @@ def test_an_answer_that_is_lost_ends_no_command_whose_submission_is_there(submit
     scores.say("ListSubmissions", [*[{"submissions": []}] * 3, {"submissions": [OURS]}])
 
     assert (submit().ref, scores.count(SEND)) == (4, 1)
-    assert "The answer was lost, and the submission is there: 4." in shown
+    assert "The answer was lost, but the submission is there: 4." in shown
 
 
 def test_a_run_that_was_submitted_while_the_question_stood_is_submitted_once(submit, scores, shown):
@@ -346,7 +346,7 @@ def test_a_file_that_is_declined_is_not_uploaded(submit, scores, shown):
     assert "uploads the file" in offered(submit)[0]
     assert scores.count("StartSubmissionUpload") == 0
     warning = next(line for line in shown if line.startswith("Warning"))
-    assert "digits ended on 2020-01-09 23:59 UTC" in warning and "counts for nothing" in warning
+    assert "digits ended on 2020-01-09 23:59 UTC" in warning and "no longer count" in warning
 
 
 # What Kaggle refuses
@@ -372,7 +372,7 @@ def test_a_submission_that_is_refused_says_what_helps(
     with pytest.raises(kind, match=f"(?s){advice}") as caught:
         submit()
 
-    assert type(caught.value) is kind and "Correct what it names" not in str(caught.value)
+    assert type(caught.value) is kind and "Correct it" not in str(caught.value)
     assert records.journal.last(SUBMIT).state == State.REFUSED
 
 

@@ -102,7 +102,7 @@ def test_a_download_that_is_answered_wrongly_makes_no_second_version(publish, se
     server.always("GetDataset", at(1))
     returns(server, artifact, m=b"{}")
 
-    with pytest.raises(Unreachable, match=r"gave 2 bytes for manifest\.json"):
+    with pytest.raises(Unreachable, match=r"sent 2 bytes for manifest\.json"):
         publish()
 
     assert server.count("StartBlobUpload") == 0
@@ -177,7 +177,7 @@ def test_what_a_desktop_leaves_in_a_folder_is_not_published(publish, server, art
     assert publish().files.keys() == {"manifest.json", "weights.npz"}
 
     (artifact / "notes.txt").write_text("mine")
-    with pytest.raises(Unverified, match=r"notes\.txt is not in the manifest(.|\n)*Move out"):
+    with pytest.raises(Unverified, match=r"notes\.txt is not in the manifest(.|\n)*Move files out"):
         publish()
 
 

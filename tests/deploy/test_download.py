@@ -151,7 +151,7 @@ def test_a_damaged_archive_in_the_archive_stays_packed_with_one_sentence(tmp_pat
 
     assert unpacked(tmp_path, files, shown) == files
     (said,) = shown
-    assert "cannot be unpacked: " in said and said.endswith("below one folder. It stays packed")
+    assert "cannot be unpacked: " in said and said.endswith("stay inside it. It stays packed")
     assert ":;" not in said and ".;" not in said and ": ;" not in said
 
 
@@ -161,7 +161,7 @@ def test_an_archive_of_ours_that_may_not_be_unpacked_stays(tmp_path, shown):
     path.parent.mkdir()
     path.write_bytes(zipped([("../evil", b"evil")]))
 
-    with pytest.raises(archives.ArchiveError, match=r"leads out(?s:.*)put its files into") as said:
+    with pytest.raises(archives.ArchiveError, match=r"leads out(?s:.*)Put its files into") as said:
         download.unpack(path, tmp_path / SLUG, shown.append)
 
     assert [each.name for each in path.parent.iterdir()] == [path.name]

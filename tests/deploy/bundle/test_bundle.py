@@ -288,7 +288,7 @@ def test_a_user_s_own_file_travels_because_it_is_imported(root):
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("from deploy import journal\n", r"imports deploy\.journal, which stays at home"),
+        ("from deploy import journal\n", r"imports deploy\.journal, which does not travel"),
         ("CONFIG = (\n", "is not Python"),
         ("from .... import more\n", "is not Python: attempted relative import beyond"),
         ("CONFIG = 1  # caf\xe9\n", "is not Python: 'utf-8' codec can't decode"),

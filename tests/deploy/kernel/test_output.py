@@ -146,7 +146,7 @@ def test_ctrl_c_keeps_what_came_for_the_next_pull(kaggle, pull, between, tmp_pat
 
     folder = pull(RUN)
 
-    assert "going on with a pull that was interrupted" in shown[0]
+    assert "resuming an interrupted pull" in shown[0]
     assert list(tmp_path.iterdir()) == [folder] and not (folder / left.parent.name).exists()
 
 
@@ -158,7 +158,7 @@ def test_ctrl_c_keeps_what_came_for_the_next_pull(kaggle, pull, between, tmp_pat
         ({"artifact/weights.npz": b"weights"}, Unverified, r"manifest\.json cannot be read"),
         # Old or cut weights predict, too.
         (artifact(weights=b"wEights"), Unverified, "weights.npz has other bytes"),
-        (artifact(bundle_sha256="b2"), Unverified, "another run's"),
+        (artifact(bundle_sha256="b2"), Unverified, "from a different run"),
         # All names are judged before the first byte. A run could otherwise say where it came from.
         ({output.NOTE: b"{}"}, BadAnswer, "Rename it"),
         ({"good": b"x", "../evil": b"x"}, BadAnswer, "plain name"),

@@ -76,7 +76,7 @@ def test_a_training_that_kaggle_does_not_show_any_more_is_not_pushed_again(compl
 
         said = str(caught.value)
         assert caught.value.exit_code == 3 and outcomes(local, ours) == (1, False)
-        assert ("is not shown, either" in said) == ("ListKernels" in operations)
+        assert ("is not available either" in said) == ("ListKernels" in operations)
         assert f"https://www.kaggle.com/code/{HANDLE}" in said
         assert said.endswith("invoke push-train --again --config digits")
         allow(local)

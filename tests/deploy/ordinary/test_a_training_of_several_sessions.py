@@ -144,13 +144,13 @@ def test_a_dataset_that_is_not_shared_ends_a_push_before_its_session(with_theirs
     local.datasets.datasets[THEIRS].is_private = False
     local.faults.say("GetDataset", ["400"])
     assert push(kaggle, ours, show=shown.append).version == 1
-    assert any(line.startswith(f"Not known whether Kaggle has {THEIRS}: ") for line in shown)
+    assert any(line.startswith(f"Unknown whether Kaggle has {THEIRS}: ") for line in shown)
 
 
 def test_a_dataset_that_the_config_reads_is_asked_for_before_a_push(start, ours, shown):
     local, kaggle = start(Script())
 
-    with pytest.raises(SourceMissing, match=f"{THEIRS} that is ready; pretrained of the config"):
+    with pytest.raises(SourceMissing, match=f"{THEIRS} that is ready; pretrained in the config"):
         push(kaggle, replace(ours, needs=[THEIRS]), show=shown.append)
 
     assert not local.kernels.kernels

@@ -66,7 +66,7 @@ def test_a_token_that_may_not_ask_for_a_model_pushes_it_with_a_note(live, ours, 
     local.faults.say("ListModelInstanceVersionFiles", ["403"])
 
     assert push(kaggle, ours, show=shown.append).version == 1
-    (note,) = [text for text in shown if text.startswith("Not known whether Kaggle has the model")]
+    (note,) = [text for text in shown if text.startswith("Unknown whether Kaggle has the model")]
     assert "more rights" in note and note.endswith(PAGE)
 
 

@@ -2,8 +2,6 @@
 twice.
 """
 
-import errno
-import fcntl
 from dataclasses import replace
 from typing import Any
 
@@ -81,26 +79,12 @@ def test_two_pushes_of_one_project_at_a_time_send_one(local, kaggle, ours):
     """Also with --again."""
 
     def in_another_window(plan: Any) -> None:
-        with pytest.raises(Busy, match="pushes from this project"):
+        with pytest.raises(Busy, match="pushing from this project"):
             push(kaggle, ours, again=True)
 
     push(kaggle, ours, agree=in_another_window)
 
     assert sent(local) == 1 and Busy.exit_code == 7
-
-
-def test_a_folder_that_cannot_be_locked_is_pushed_from(local, kaggle, ours, shown, monkeypatch):
-    """As in a home over NFS or in some mounted drives."""
-
-    def no_locks(*_: object) -> None:
-        raise OSError(errno.EOPNOTSUPP, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-
-    assert push(kaggle, ours, show=shown.append).version == sent(local)
-    assert shown[0].startswith(
-        f"{ours.runs / 'push.lock'} cannot be locked (Operation not supported)"
-    )
 
 
 # The week's quota: a session that runs reserves some, and an account may pay

@@ -234,7 +234,7 @@ def test_what_a_killed_pull_left_is_used_if_it_is_of_the_same_file(
     assert site.wire.down - site.others - halves * SIZE // 2 in (0, 1)  # the last byte again
     assert [path.name for path in (tmp_path / "runs").iterdir()] == [folder.name]
     assert not (folder / "of-another-run.txt").exists()
-    assert any("going on with a pull that was interrupted" in line for line in shown)
+    assert any("resuming an interrupted pull" in line for line in shown)
 
 
 # Up

@@ -215,7 +215,7 @@ def test_a_pull_in_another_window_does_not_end_a_chain(start, ours, train, shown
             other.close()
 
     train(kaggle, show=release)
-    assert any(line.startswith("Another process works in") for line in shown)
+    assert any(line.startswith("Another process uses") for line in shown)
 
 
 def test_a_session_that_leaves_nothing_to_go_on_with_is_the_last(start, train):

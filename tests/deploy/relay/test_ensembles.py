@@ -71,14 +71,14 @@ AGAIN = "(.|\n)*python -m pipeline ensemble"
             Unverified,
             f"was c{AGAIN}",
         ),
-        (lambda path: path.unlink(), UsageError, f"is no file{AGAIN}"),
+        (lambda path: path.unlink(), UsageError, f"is not a file{AGAIN}"),
         (lambda path: (path.parent / "r1/weights.npz").write_bytes(b"r9"), Unverified, "other byt"),
         (
             lambda path: shutil.copytree(
                 path.parent / "r2", path.parent / "r1", dirs_exist_ok=True
             ),
             Unverified,
-            "holds run r2, .* pins run r1",
+            "has run r2, .* pins run r1",
         ),
         (lambda path: shutil.rmtree(path.parent / "r1"), UsageError, "Move it back"),
     ],
@@ -119,7 +119,7 @@ def test_several_models_do_not_travel_through_a_kernel_s_output(ours, ensemble):
     ours = dataclasses.replace(ours, handoff="kernel")
     code = bundle.read(ours, "infer-gpu")
 
-    with pytest.raises(UsageError, match="handoff='kernel' cannot carry several models"):
+    with pytest.raises(UsageError, match="handoff='kernel' cannot hand over several models"):
         bundle.build(ours, code, bundle.Inputs(expect), "ann")
 
 

@@ -105,7 +105,7 @@ def test_a_preparation_is_resumed_until_it_is_complete_and_then_adopted(push, sh
     assert preparer.sources == dict(
         zip([(PREPARE, version) for version in (1, 2, 3, 4)], [[], OWN, OWN, []], strict=True)
     )
-    assert "partial, 3 of 4 shards. Taking what it wrote" in shown[1]
+    assert "partial, 3 of 4 shards. Using its output" in shown[1]
 
 
 @pytest.mark.parametrize("how", ["again", "fresh"])
@@ -136,8 +136,8 @@ def test_a_training_mounts_a_complete_preparation_and_no_other(push, ours, shown
     assert [without, partial, prepared, other, small] == [1, 2, 3, 4, 5] and mounted == [prepared]
     assert preparer.sources[TRAIN, prepared] == OWN
     assert any("is partial, 3 of 4 shards. To prepare: invoke push-prepare" in it for it in shown)
-    assert any("has decoded them" in line for line in shown)
-    assert any("of other images" in line for line in shown)
+    assert any("has decoded" in line for line in shown)
+    assert any("has different images" in line for line in shown)
 
 
 def test_a_training_whose_sources_kaggle_refused_goes_without_the_next_time(
@@ -153,7 +153,7 @@ def test_a_training_whose_sources_kaggle_refused_goes_without_the_next_time(
         push(TRAIN)
 
     assert preparer.sources[TRAIN, push(TRAIN)] == []
-    told = [line for line in shown if "Kaggle refused a source of a training since then" in line]
+    told = [line for line in shown if "has refused a source of a training since then" in line]
     assert "To prepare: invoke push-prepare --again" in told[0]
 
 

@@ -115,7 +115,7 @@ NOT_FOUND = (404, {"code": 404, "message": "No"})
 @pytest.mark.parametrize(
     ("operation", "answer", "error", "said"),
     [
-        ("GetCompetition", NOT_FOUND, UsageError, "knows no competition"),
+        ("GetCompetition", NOT_FOUND, UsageError, "has no competition"),
         ("GetCompetition", (403, REFUSED), Denied, RULES),
         ("GetCompetition", COMPETITION | {"userHasEntered": False}, Denied, RULES),
     ],

@@ -107,7 +107,7 @@ def test_a_copy_of_a_submission_is_found_by_its_content(ours, submission, tmp_pa
 
     assert traced(ours, copy)["infer run"] == f"{HANDLE}/3"
     copy.write_text("id,label\n1,3\n")
-    for path, said in ((copy, "written by no run"), (ours.project.runs, "runs is no file")):
+    for path, said in ((copy, "not written by any run"), (ours.project.runs, "runs is not a file")):
         with pytest.raises(UsageError, match=said):
             lineage.trace(ours, path)
 

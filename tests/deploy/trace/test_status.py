@@ -31,9 +31,9 @@ SCORED = (State.ENDED, {"status": "COMPLETE", "score": 0.99})
     ("kind", "answers", "words"),
     [
         (PUSH, [SENT, MADE, (State.ENDED, {"status": "COMPLETE"})], "pushed; COMPLETE"),
-        (PUSH, [MADE], "was there already, nothing was sent"),
+        (PUSH, [MADE], "existed already, nothing was sent"),
         (PUSH, [SENT, LOST, (State.ABSENT, {})], "made nothing: it never arrived"),
-        (PUSH, [SENT, MADE, (State.ABSENT, {})], "is not at this Kaggle any more"),
+        (PUSH, [SENT, MADE, (State.ABSENT, {})], "no longer exists on this Kaggle"),
         (PUSH, [SENT, NoQuota("None is left.")], "made nothing: None is left."),
         (PUBLISH, [SENT, MADE, (State.ENDED, {"status": "READY"})], "published"),
         (PUBLISH, [DeadlinePassed("It is late.")], "nothing was sent: It is late."),
@@ -68,7 +68,7 @@ def test_each_command_is_a_line(ours):
 
     head, names, *lines = steps.journal_lines(ours)
 
-    assert head == f"Asked of {journal.server}"
+    assert head == f"Sent to {journal.server}"
     place = names.index("what came of it")
     ends = ["made nothing: no", "submission 7, score 0.5"]
     assert [line[place:] for line in lines] == ends
