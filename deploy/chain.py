@@ -151,16 +151,16 @@ def push_kernel(
 
     Args:
         model: what an inference accepts.
-        again: push even if the current version already holds this bundle, or Kaggle does not tell.
+        again: push even if the current version has this bundle, or Kaggle does not say.
         fresh: start the training over, whatever an earlier run saved.
-        agreed: what is spent is only shown: an earlier answer was for this push, too.
+        agreed: only show what is spent: an earlier answer covered this push.
 
     Raises:
-        UsageError, Denied: if there is no such competition, its rules are not accepted, or the
-            dataset is not there that a training begins with. The run would be worth nothing.
-        Unknown: if Kaggle does not tell of a notebook of ours, which may run.
+        UsageError, Denied: if there is no such competition, its rules are not accepted, or a
+            dataset that the training starts from is missing. The run would be worthless.
+        Unknown: if Kaggle does not say whether a notebook of ours exists and runs.
         Busy: if another process pushes from this project.
-        Detached: if a person did not agree.
+        Detached: if the user did not agree.
     """
     project, journal = records.project, records.journal
     with journal.locked():
@@ -172,7 +172,7 @@ def push_kernel(
             if "kernel_sources" not in error.kinds or row is None or row.route != KERNEL:
                 raise
             yield Note(
-                f"{error}\nThat is the notebook's own output. It is sent as a dataset instead."
+                f"{error}\nThat is the notebook's own output, which is sent as a dataset instead."
             )
             if row.number:
                 with suppress(RunFailed):  # until its end Kaggle allows no other session
@@ -180,9 +180,9 @@ def push_kernel(
         except Unknown as error:
             if "/code/" in error.page:  # it is not about a dataset
                 command = project.command(f"{KERNELS[kernel].task} --again")
-                error.args = (f"{error}\nTo push it once more, whatever runs there:\n{command}",)
+                error.args = (f"{error}\nTo push it again, whatever runs there:\n{command}",)
             raise
-    # The journal knows now that Kaggle does not take the notebook's own output.
+    # By now the journal has that Kaggle rejects the notebook's own output.
     return (yield from push_kernel(kaggle, records, kernel, model, agreed=True))
 
 
@@ -196,7 +196,7 @@ def _push(
     fresh: bool,
     agreed: bool,
 ) -> Steps[Run]:
-    """Do what `push_kernel` says, while no other process pushes."""
+    """Do what `push_kernel` does, while no other process pushes."""
     journal, anew = records.journal, again or fresh
     code = bundle.read(records.project, kernel, [member.config for member in model.members])
     handle = records.handle(kaggle.username, kernel)
@@ -217,15 +217,15 @@ def _push(
         except Unknown as error:
             yield _untold(error, anew=anew)
     if found is None and adopts and (found := push.holding(kaggle, records, built, current)):
-        # It was pushed from elsewhere, or by a journal that is gone.
+        # It was pushed from another machine, or its journal is gone.
         run, _ = found
         intended = journal.intend(request)
         journal.record(intended, State.VERSION, number=run.version, url=run.url)
     if found is not None:
         run, status = found
         yield Note(
-            f"{run} holds this bundle already, {status} on {run.machine_shape or run.accelerator};"
-            " nothing was sent. To run it once more:"
+            f"{run} has this bundle already, {status} on {run.machine_shape or run.accelerator};"
+            " nothing was sent. To run it again:"
             f" {records.project.command(f'{KERNELS[kernel].task} --again')}"
         )
         return run
@@ -241,7 +241,7 @@ def _push(
 def _following(
     kaggle: Kaggle, records: Records, code: Code, *, again: bool, fresh: bool
 ) -> Steps[Next]:
-    """Return what the next session takes, after a look for what an unclear push made."""
+    """Return the next session, after finding out what an unclear push made."""
     anew = again or fresh
     try:
         yield from push.resolve(kaggle, records, [code.kernel])
@@ -250,13 +250,12 @@ def _following(
     try:
         return (yield from sessions.following(kaggle, records, code, again=again, fresh=fresh))
     except Unknown as error:
-        so = "it starts over, since nobody knows what there is to resume from"
-        yield _untold(error, so, anew=anew)
+        yield _untold(error, "it starts over, since there may be nothing to resume from", anew=anew)
         return Next(True)
 
 
-def _untold(error: Unknown, so: str = "what runs there does not count", *, anew: bool) -> Note:
-    """Return what is said where Kaggle does not tell; raise the error if nobody said --again."""
+def _untold(error: Unknown, so: str = "what runs there is ignored", *, anew: bool) -> Note:
+    """Return the note for a call that Kaggle did not answer; raise the error without --again."""
     if not anew:
         raise error
     return Note(f"{str(error).splitlines()[0]}\n--again: {so}.")
@@ -270,7 +269,7 @@ def _send(
     request: Request,
     costs: preview.Preview,
 ) -> Steps[Run]:
-    """Send what was agreed to."""
+    """Send a push that the user has agreed to."""
     base = following.base
     if base is not None and base.route == DATASET:
         yield from datasets.checkpoint(kaggle, records, base.folder, base.progress)
@@ -289,17 +288,13 @@ def _send(
 
 
 def build(owner: str, records: Records, kernel: str, model: Model = NO_MODEL) -> Bundle:
-    """Build the bundle of a kernel, as its first push would.
-
-    Args:
-        owner: of the kernel.
-    """
+    """Build the bundle of a kernel's first push. `owner`: of the kernel."""
     code = bundle.read(records.project, kernel, [member.config for member in model.members])
     return _built(owner, records, code, model, Next(again=False))
 
 
 def _expected(records: Records, model: Model) -> dict[str, Any]:
-    """Return what the bundle of an inference expects; {} for any other."""
+    """Return the `expect` of an inference's bundle; {} for any other kernel."""
     project = records.project
     if model.members:
         return output.expected(model.members)
@@ -345,7 +340,7 @@ def _intent(kaggle: Kaggle, records: Records, built: Bundle, following: Next) ->
 def _gates(
     kaggle: Kaggle, records: Records, built: Bundle, model: Model, following: Next
 ) -> Steps[None]:
-    """Refuse a run that would be worth nothing, before anything is asked or spent."""
+    """Refuse a run that would be worthless, before anything is spent."""
     project = records.project
     if model.artifact is not None and project.handoff == "dataset":
         datasets.require_current(kaggle, records, model.artifact)
@@ -367,18 +362,18 @@ def train(
 ) -> Steps[CompleteTraining]:
     """Push, watch and pull, from one session to the next, until the training is complete.
 
-    The first push asks; those that follow are only shown. The answer for a run that was active
+    The first push asks; later ones are only shown. An earlier answer for a run that is active
     already does not count: it was for one session.
 
     Args:
-        fresh: start over, whatever an earlier run saved. Whoever resumes later leaves it out.
-        command: that resumes; by default `invoke push-train --until-done`.
+        fresh: start over, whatever an earlier run saved.
+        command: the command that resumes; by default `invoke push-train --until-done`.
 
     Raises:
-        NoQuota: if no time is left this week; with the time at which the quota returns.
+        NoQuota: if no time is left this week; with the time when the quota returns.
         NoSlot: if no session is free.
-        RunFailed: if the first session saves nothing, or if two in a row got no further;
-            `NotMounted`, if two in a row found a source missing.
+        RunFailed: if the first session saves nothing, or two in a row make no progress;
+            `NotMounted` if two in a row did not find a source.
         Others: as push, watch and pull raise; the same command resumes.
     """
     command = command or records.project.command("push-train --until-done")
@@ -408,7 +403,7 @@ def train(
         if found is None and not (row and row.base):  # the next session would be the same
             raise failure or RunFailed(
                 f"{run} saved neither an artifact nor a checkpoint; expected one of them.\n"
-                "Fix the notebook so that it trains, or run it once more:\n"
+                "Fix the notebook so that it trains, or run it again:\n"
                 f"{records.project.command('push-train --again')}"
             )
         if failure is not None:
@@ -422,17 +417,17 @@ def train(
                 f"{vain} sessions in a row got no further than the checkpoint of version"
                 f" {row.base if row else 0}; the last is {run}. Expected each to save a later step;"
                 " no more quota is spent.\nIf it ended as COMPLETE, session_hours is too short for"
-                f" one step. Fix the cause, then resume:\n{command}"
+                f" a step. Fix the cause, then resume:\n{command}"
             )
-        saved_words = found or "it saved nothing to resume from"
-        yield Note(f"{run}: {saved_words}. Starting the next session.")
+        saved = found or "it saved nothing to resume from"
+        yield Note(f"{run}: {saved}. Starting the next session.")
 
 
 # What follows a run
 
 
 def pull(kaggle: Kaggle, records: Records, of: Run) -> Steps[Path]:
-    """Pull a run's output into `runs` and return its folder; record how far a training got."""
+    """Pull a run's output into `runs` and return its folder; record a training's progress."""
     folder = yield from output.pull(kaggle, of, records.project.runs)
     if records.kernel_of(of) == TRAIN:
         sessions.note_progress(records, of, folder)
@@ -461,14 +456,14 @@ def next_command(records: Records, of: Run, folder: Path) -> str:
         return on.command("push-train --until-done" if found else "push-train")
     last = journal.last(PUSH, kernel=TRAIN, **project.ours)
     if last is None or run_of(last) != of:
-        return ""  # the steps that follow take the last one
+        return ""  # the next steps use the last one
     published = journal.last(PUBLISH, config=project.name, state=State.ENDED)
     ready = project.handoff == "kernel" or (published and published.at >= last.at)
     return project.command("push-infer" if ready else "publish")
 
 
 def after_complete(records: Records, row: Request) -> str:
-    """Return the command that follows a push whose run is complete; "" if nothing does."""
+    """Return the command that follows a push whose run is complete, or ""."""
     made = run_of(row)
     if row.kernel == PREPARE:
         return after_preparation(records.project, "complete")
@@ -479,5 +474,5 @@ def after_complete(records: Records, row: Request) -> str:
 
 
 def after_preparation(project: Project, progress: str) -> str:
-    """Return the command that follows a preparation that is "complete", or got that far."""
+    """Return the command that follows a preparation with this progress."""
     return project.command("push-train" if progress == "complete" else "push-prepare")

@@ -197,14 +197,6 @@ def test_an_answer_that_is_lost_ends_no_command_whose_submission_is_there(submit
     assert "The answer was lost, but the submission is there: 4." in shown
 
 
-def test_a_run_that_was_submitted_while_the_question_stood_is_submitted_once(submit, scores, shown):
-    """In another window."""
-    scores.say("ListSubmissions", [{"submissions": []}, {"submissions": [OURS]}])
-
-    assert (submit().ref, scores.count(SEND)) == (4, 0)
-    assert any("was submitted meanwhile" in line for line in shown)
-
-
 def test_a_run_whose_submission_failed_is_submitted_again_only_if_that_is_said(
     submit, scores, records
 ):
@@ -263,16 +255,6 @@ def test_that_none_can_be_made_is_known_before_it_is_spent(
 
     assert ("midnight" in str(caught.value)) == (said == "midnight UTC")
     assert (scores.count(SEND), records.journal.last(SUBMIT).state) == (0, State.NOT_SENT)
-
-
-def test_all_zeros_mean_a_team_that_is_not_known_yet(submit, scores, shown):
-    """Kaggle answers so before the first submission; only it can say whether the rules were
-    accepted.
-    """
-    scores.say("GetSubmissionLimits", [{}])
-
-    assert submit().score == 0.987
-    assert any("accepted its rules" in line for line in shown)
 
 
 @pytest.mark.parametrize(
@@ -374,13 +356,3 @@ def test_a_submission_that_is_refused_says_what_helps(
 
     assert type(caught.value) is kind and "Correct it" not in str(caught.value)
     assert records.journal.last(SUBMIT).state == State.REFUSED
-
-
-def test_who_has_to_verify_something_is_not_sent_to_the_rules(kaggle, between):
-    """Nor is anybody sent to the phone by a slug, which our own text names."""
-    verify = "You must verify your phone number"
-    for said, told, other in (("Denied", "/rules", "phone is"), (verify, "phone is", "/rules")):
-        between.always("GetCompetition", (403, {"code": 403, "message": said}))
-        with pytest.raises(errors.Denied, match=told) as caught:
-            competition.look(kaggle, "verify-phone-prices")
-        assert other not in str(caught.value)

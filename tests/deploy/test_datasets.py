@@ -131,20 +131,6 @@ def test_other_bytes_of_the_same_size_are_noticed(publish, server, artifact, rec
     assert (row.state, row.number) == (State.VERSION, 1) and "other bytes" in row.why
 
 
-def test_a_version_with_our_manifest_and_other_bytes_is_made_again(publish, server, artifact):
-    """As a conversion by Kaggle leaves it."""
-    returns(server, artifact, w=b"Weights")
-
-    def current():
-        yield at(1)
-        returns(server, artifact)
-        yield from itertools.repeat(at(2))
-
-    server.say("GetDataset", current())
-
-    assert (publish().version, server.count("CreateDatasetVersion")) == (2, 1)
-
-
 def test_an_upload_goes_on_with_the_same_bytes_alone(kaggle, publish, server, artifact, records):
     """A file of the same name and size may have changed since the upload broke."""
     kaggle.pace = Pace(first=0.01, most=0.05, patience=0.1)
@@ -186,7 +172,6 @@ def test_what_a_desktop_leaves_in_a_folder_is_not_published(publish, server, art
     [
         ("notes.txt", KEY, r"(?s)notes\.txt.*a Kaggle token"),
         (f"{KEY}.txt", "", r"(?s)a file's name.*a Kaggle token"),
-        ("a/b.txt", "", "flat: Kaggle skips folders"),
     ],
 )
 def test_a_file_with_a_secret_or_in_a_folder_is_not_sent(

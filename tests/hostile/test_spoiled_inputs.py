@@ -2,7 +2,7 @@
 to do, and leaves nothing half written.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import fields
 from functools import partial
 from pathlib import Path
@@ -21,7 +21,7 @@ from pipeline.infer import submission
 from tests.hostile import bench, judge, mutants, pictures
 from tests.hostile.bench import SAMPLE, Subject
 from tests.hostile.judge import Said
-from tests.hostile.mutants import EITHER, REFUSED, VALID, Mutant
+from tests.hostile.mutants import REFUSED, VALID, Mutant
 
 OLDER = b"id,label\nolder,1\n"
 MEAN = "holds the mean prediction for every id"
@@ -101,9 +101,7 @@ def test_a_spoiled_input_is_refused_in_words_or_read_rightly(subjects, family, s
     each()
 
 
-def ended(
-    subject: Subject, mutant: Mutant, older: bytes | None, scratch: Path, run=bench.run
-) -> str:
+def ended(subject: Subject, mutant: Mutant, older: bytes | None, scratch: Path) -> str:
     """Return what is wrong with how the commands on a mutant ended; "" where nothing is."""
     place, output = scratch / "in", scratch / "out"
     config, artifact = subject.config, subject.artifact
@@ -118,11 +116,11 @@ def ended(
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(RERUN, "1") if mutant.rerun else patch.delenv(RERUN, raising=False)
         if mutant.train:
-            said, artifact = run("train", config, place, output), output / "artifact"
+            said, artifact = bench.run("train", config, place, output), output / "artifact"
             if said.code and artifact.exists():
                 return "training was refused, and there is an artifact"
         if said.code == 0:
-            said = run("infer", config, place, output, artifact)
+            said = bench.run("infer", config, place, output, artifact)
     left = path.read_bytes() if path.is_file() else None
     strange = [file.name for file in output.glob("*submission*") if file != path]
     if strange:
@@ -187,41 +185,3 @@ def test_an_edited_submission_is_refused_in_words_or_one_that_kaggle_takes(tmp_p
             assert not judge.invalid(path.read_bytes(), sample.read_bytes(), judge.number)
 
     each()
-
-
-# The judgement is right
-
-REFUSAL = "Error: test.csv is missing.\nComplete the download.\n"
-# What becomes of the lines of a good file, the exit code, and what is printed.
-LIES: dict[str, tuple[Callable[[list[str]], list[str]], Said]] = {
-    "ids in another order": (lambda lines: [lines[0], *lines[:0:-1]], Said(0, "")),
-    "another value": (lambda lines: [*lines[:-1], lines[-1][:-2] + "x\n"], Said(0, "")),
-    "a row less": (lambda lines: lines[:-1], Said(0, "")),
-    "a success without a file": (lambda lines: [], Said(0, "")),
-    "a refusal without an edit": (
-        lambda lines: [],
-        Said(1, "Error: test.csv is odd; use of ids\n"),
-    ),
-    "a refusal of what is right": (lambda lines: [], Said(1, REFUSAL)),
-    "a refusal that leaves the file": (lambda lines: lines, Said(1, REFUSAL)),
-    "a file beside it": (lambda lines: lines, Said(0, "")),
-}
-
-
-@pytest.mark.parametrize("name", ["honest", *LIES])
-def test_a_wrong_writer_is_seen(subjects, tmp_path, name):
-    digits = subjects("digits")
-    change, said = LIES.get(name, (list, Said(0, "")))
-
-    def liar(*words: Any) -> Said:
-        good = (digits.output / "submission.csv").read_text().splitlines(keepends=True)
-        if lines := change(good):
-            (words[3] / "submission.csv").write_text("".join(lines))
-        if name == "a file beside it":
-            (words[3] / ".submission.csv-half").touch()
-        return said
-
-    end = VALID if name == "a refusal of what is right" else EITHER
-    right = Mutant("nothing", "digits", dict(digits.files), end=end, same=True)
-
-    assert bool(ended(digits, right, None, tmp_path, run=liar)) == (name != "honest")

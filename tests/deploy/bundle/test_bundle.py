@@ -386,10 +386,8 @@ def test_a_planted_key_stops_the_bundle_and_is_not_repeated(root):
 PLACES = [
     ("cell", '{"source": "1\\nb = TOKEN"}'),
     ("cell", f'{{"source": "{"x" * 40} TOKEN"}}'),
-    ("cell", '{"metadata": {"TOKEN": {}}}'),
     ("cell", '{"outputs": [{"output_type": "stream", "text": "TOKEN"}]}'),
     ("notebook", '{"by": "TOKEN"}'),
-    ("kernel", '{"title": "TOKEN"}'),
     ("kernel", '{"dataset_sources": ["ann/TOKEN"]}'),
 ]
 

@@ -10,7 +10,7 @@ import pytest
 
 from deploy import auth
 from deploy.client import Kaggle
-from deploy.errors import Ambiguous, CredentialError, Denied, NotFound, Unreachable, UsageError
+from deploy.errors import Ambiguous, CredentialError, Denied, NotFound, UsageError
 from tests.deploy.invoked import ROOT
 
 OUTPUT, STATUS = "ListKernelSessionOutput", "GetKernelSessionStatus"
@@ -131,14 +131,3 @@ def test_the_command_that_installs_the_client_is_what_the_project_needs(monkeypa
     ours = [need for need in needs if need.startswith("kaggle")]
 
     assert len(ours) == 2 and all(f"'{need}'" in auth.INSTALL for need in ours)
-
-
-def test_an_order_without_a_connection_is_not_looked_for(kaggle, monkeypatch):
-    """Nothing was sent, so nothing was made."""
-    for name in ("http_proxy", "HTTP_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:9")
-
-    with pytest.raises(Unreachable, match=r"nothing answers at 127\.0\.0\.1:9") as told:
-        kaggle.create_dataset("ann/x", title="x", description="", tokens=[])
-
-    assert not isinstance(told.value, Ambiguous)

@@ -79,19 +79,6 @@ def test_each_fold_is_taken_whole(tmp_path):
     assert output.progress_in_words(names, []) == "partial, in fold-10"
 
 
-def test_a_run_is_complete_by_its_own_word_or_by_its_artifact(tmp_path):
-    """Its word counts more."""
-    trained(tmp_path, 40)
-    (tmp_path / "artifact").mkdir()
-    (tmp_path / "artifact" / "manifest.json").write_text("{}")
-    words = [str(output.saved_progress(tmp_path))]
-    for status in ("complete", "partial"):
-        provenance.seal(tmp_path, status)
-        words.append(str(output.saved_progress(tmp_path)))
-
-    assert words == ["complete", "complete", "partial, step 40 of 120"]
-
-
 def test_what_was_changed_and_is_found_again_is_not_resumed_with(tmp_path):
     """The curves begin anew then. The later folds begin with the weights that `init_from` named."""
     trained(tmp_path, 40)

@@ -2,7 +2,6 @@
 
 import socket
 import socketserver
-import ssl
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -152,16 +151,6 @@ def test_a_proxy_that_wants_a_login_is_named_without_its_password_and_asked_once
     said = str(caught.value)
     assert f"https_proxy 127.0.0.1:{proxy.server_address[1]}" in said and "secret" not in said
     assert "no_proxy intranet.example" in said and proxy.asked == 1
-
-
-def test_a_company_s_certificate_says_which_variable_names_it(site, proxy, monkeypatch):
-    def refuse(*words: object, **more: object) -> None:
-        raise ssl.SSLCertVerificationError(1, "[SSL: CERTIFICATE_VERIFY_FAILED] self-signed")
-
-    monkeypatch.setattr(ssl.SSLContext, "wrap_socket", refuse)
-
-    with pytest.raises(Unreachable, match=r"(?s)does not trust.*export REQUESTS_CA_BUNDLE="):
-        site.quota()
 
 
 @pytest.mark.parametrize(

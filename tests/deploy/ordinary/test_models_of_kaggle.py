@@ -8,7 +8,6 @@ from deploy.calls import SOURCES, Source
 from deploy.errors import Denied, SourceMissing, SourcesRefused
 from deploy.models import FRAMEWORKS, word
 from localkaggle.facts import Facts
-from localkaggle.faults import instead
 from tests.deploy import steps
 from tests.deploy.small import connect, push, sent
 
@@ -78,15 +77,6 @@ def test_a_push_that_kaggle_starts_without_a_model_names_its_page(live, ours, mo
         push(kaggle, ours)
 
     assert (told.value.exit_code, told.value.kinds) == (4, ("model_sources",))
-
-
-def test_a_push_that_is_refused_for_a_licence_names_the_page(live, ours):
-    local, kaggle = live
-    said = {"code": 403, "message": "User has not consented to terms of use."}
-    local.faults.say("SaveKernel", [instead(403, said)])
-
-    with pytest.raises(Denied, match=f"(?s)has not accepted the licence.*{PAGE}$"):
-        push(kaggle, ours)
 
 
 def test_a_model_is_the_same_however_kaggle_writes_its_framework(live, ours):

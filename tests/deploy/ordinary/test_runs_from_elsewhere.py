@@ -68,7 +68,7 @@ def test_the_pair_of_gpus_is_asked_for_while_the_tpu_version_waits(local, kaggle
     for project, run in ((ours, first), (replace(ours, runtime=PAIR), second)):
         assert push(kaggle, project, show=shown.append) == run
     assert sent(local) == 2
-    assert shown[-1].startswith(f"{second} holds this bundle already, QUEUED on NvidiaTeslaT4")
+    assert shown[-1].startswith(f"{second} has this bundle already, QUEUED on NvidiaTeslaT4")
     assert shown[-1].endswith("invoke push-train --again --config digits --for gpu-t4x2")
 
 

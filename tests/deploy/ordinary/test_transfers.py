@@ -240,20 +240,6 @@ def test_what_a_killed_pull_left_is_used_if_it_is_of_the_same_file(
 # Up
 
 
-def test_an_upload_that_the_storage_forgot_begins_anew(site, tmp_path):
-    """With another address; the old one is of no use after a week."""
-    path = tmp_path / "weights.npz"
-    path.write_bytes(WEIGHTS)
-    site.wire.breaks_after = BREAKS_AFTER
-    done = every(2 * BREAKS_AFTER, site, site.local.uploads.expire)
-    site.wire.passed = lambda: site.wire.up < 3 * BREAKS_AFTER and done()
-
-    token = site.client.upload(path)
-
-    assert site.local.uploads.complete(token).path.read_bytes() == WEIGHTS
-    assert site.local.faults.seen.count("StartBlobUpload") == 2
-
-
 def test_an_upload_whose_answer_was_lost_is_not_sent_again(site, tmp_path):
     path = tmp_path / "weights.npz"
     path.write_bytes(WEIGHTS)

@@ -2,16 +2,14 @@
 wastes no quota.
 """
 
-import itertools
 import json
 import time
-from contextlib import ExitStack
 from dataclasses import replace
 
 import pytest
 
 from deploy import output, sessions, status
-from deploy.errors import Ambiguous, NoQuota, NoSlot, RunFailed, UsageError
+from deploy.errors import NoQuota, NoSlot, RunFailed, UsageError
 from deploy.journal import PUSH
 from deploy.project import INFER
 from deploy.records import Records
@@ -184,38 +182,6 @@ def test_two_sessions_that_get_no_further_are_the_last(start, train, shown, ends
     assert any("the batch does not fit" in line for line in shown) == (ends == "fails")
     train(kaggle)
     assert script.sources[4] == DATASET
-
-
-def test_again_resumes_although_kaggle_does_not_tell_of_a_lost_push(start, ours, one, shown):
-    """The command that the lost push names must not begin at step 0."""
-    local, kaggle = start(script := Script())
-    one(kaggle)
-    local.faults.say("SaveKernel", ["reset before"])
-    local.faults.say("GetKernel", itertools.chain([None], itertools.repeat("403")))
-    with pytest.raises(Ambiguous):
-        push(kaggle, ours)
-
-    run = push(kaggle, ours, again=True, show=shown.append)
-
-    assert local.kernels.version(HANDLE, run.version).done.wait(60)
-    assert script.sources[run.version] == OWN
-    assert any("--again: what runs there does not count" in line for line in shown)
-
-
-def test_a_pull_in_another_window_does_not_end_a_chain(start, ours, train, shown):
-    _, kaggle = start(Script())
-    place = ours.runs / ".pull.digits-train-tpu"
-    place.parent.mkdir(parents=True, exist_ok=True)
-    other = ExitStack()
-    other.enter_context(output.workplace(place))
-
-    def release(line):
-        shown.append(line)
-        if line.endswith("Trying again"):
-            other.close()
-
-    train(kaggle, show=release)
-    assert any(line.startswith("Another process uses") for line in shown)
 
 
 def test_a_session_that_leaves_nothing_to_go_on_with_is_the_last(start, train):

@@ -3,12 +3,10 @@
 import dataclasses
 import itertools
 import shlex
-import sqlite3
-from unittest.mock import Mock
 
 import pytest
 
-from deploy import bundle, status
+from deploy import status
 from deploy.errors import Ambiguous, Refused, Unreachable, UsageError
 from deploy.project import INFER, TRAIN
 from deploy.records import Records
@@ -32,23 +30,6 @@ def publish(live, ours, trained, shown):
         return steps.published(live, project, folder, show=shown.append), folder
 
     return published
-
-
-def test_one_push_asks_nothing_twice_opens_the_journal_once_and_builds_once(
-    live, ours, local, monkeypatch
-):
-    """It opened the journal ten times, and built its bundle up to four times."""
-    made = {sqlite3: "connect", bundle: "build"}
-    counted = {owner: Mock(wraps=getattr(owner, name)) for owner, name in made.items()}
-    for owner, name in made.items():
-        monkeypatch.setattr(owner, name, counted[owner])
-    before = len(local.journal)
-
-    push(live, ours)
-
-    calls = [(name, str(asked)) for name, asked, *_ in local.journal[before:]]
-    assert [mock.call_count for mock in counted.values()] == [1, 1]
-    assert len(calls) == len(set(calls)) <= 8, calls
 
 
 def test_the_command_after_a_pull_is_what_its_output_can_be_used_for(live, ours, trained):

@@ -129,17 +129,6 @@ def test_a_competition_that_is_not_there_or_not_entered_ends_it(
     unchanged(ours, error, said)
 
 
-@pytest.mark.parametrize("answer", [(401, {"code": 401, "message": "Unauthorized"}), (500, b"")])
-def test_trouble_at_kaggle_s_end_is_reported_and_does_not_stop_it(signed_in, ours, answer):
-    """A config needs no Kaggle."""
-    signed_in.always("GetCompetition", answer)
-
-    made = begin(ours)
-
-    assert made["remembered"] and made["unchecked"]
-    assert made["handles"]["train-tpu"].startswith("ann/"), "the key names its user"
-
-
 @pytest.mark.parametrize("takes_files", [True, False])
 def test_what_kaggle_says_of_it_is_shown(signed_in, ours, shown, takes_files):
     """Where files are uploaded no notebook has hours."""
