@@ -27,47 +27,47 @@ EXAMPLES = """  python -m localkaggle export digits data/digits
   python -m pipeline infer --config digits --input data/digits --artifact out/artifact --output out
 """
 
-IMAGES = 50_000  # as CIFAR-10 and CIFAR-100 have: of a config without `data.labelled`
+IMAGES = 50_000  # of a config without `data.labelled`: the size of CIFAR-10 and CIFAR-100
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Run one command and return its exit code (docs/dev/design.md)."""
     commands, run = Commands("python -m pipeline", str(__doc__), EXAMPLES), ("--input", "--output")
     describe = commands.add("describe", _describe, "--config")
-    images = "training rows to count steps with (default: data.labelled without held-out rows, or"
-    describe.add_argument("--images", type=int, help=f"{images} else {IMAGES}, an assumption)")
+    images = f"training rows (default: data.labelled without held-out rows, else {IMAGES})"
+    describe.add_argument("--images", type=int, help=images)
     commands.add("check", _check, "--config")
     blueprint = commands.add("blueprint", _blueprint, "--config", "--output")
-    networks = "a blueprint: published networks are built from its numbers, as an artifact has them"
+    networks = "a blueprint, by whose numbers published networks are built, as by an artifact's"
     blueprint.add_argument("--networks", type=Path, help=networks)
     commands.add("explain", _explain, "--config")
     preset = commands.add("preset", _preset, "--output")
     source = "a model of Kaggle, as owner/model/framework/variation/version, or a preset's folder"
     preset.add_argument("source", help=source)
-    blocks = "blocks of a transformer, at most (default: all of them)"
+    blocks = "at most this number of blocks of a transformer (default: all)"
     preset.add_argument("--blocks", type=int, choices=range(1, 200), metavar="N", help=blocks)
     train = commands.add("train", _train, "--config", *run, resumes=True)
     train.add_argument("--max-steps", type=int, help="stop after this step, with status partial")
-    several = "of several that train one model, each with its own part of a batch (docs/hosts.md)"
-    train.add_argument("--processes", type=int, help=f"number {several}")
-    train.add_argument("--process-id", type=int, help="of this one, from 0 on")
+    several = "number of processes that train one model together (docs/hosts.md)"
+    train.add_argument("--processes", type=int, help=several)
+    train.add_argument("--process-id", type=int, help="number of this process, from 0 on")
     train.add_argument("--coordinator", default="", help="HOST:PORT of the process with id 0")
-    fresh = "set old checkpoints and history aside; begin again"
+    fresh = "set old checkpoints and history aside, and start over"
     train.add_argument("--fresh", action="store_true", help=fresh)
     mean = commands.add("ensemble", _ensemble, "--output")
     mean.add_argument("runs", nargs="+", type=Path, help="the output folders of trainings")
-    custom = "of a member that is not a name in pipeline/configs/; repeat for others"
+    custom = "the path of a member's config outside pipeline/configs/; repeat for others"
     mean.add_argument("--config", action="append", default=[], help=custom)
     infer = commands.add("infer", _infer, *run)
-    members = f"{CONFIG}; repeat for members whose custom code is given by path"
+    members = f"{CONFIG}; repeat for members with custom code outside pipeline/configs/"
     infer.add_argument("--config", required=True, action="append", help=members)
     folder_of = "the folder with manifest.json; repeat for the members of an ensemble"
     given = infer.add_mutually_exclusive_group(required=True)
     given.add_argument("--artifact", action="append", default=[], type=Path, help=folder_of)
-    weights = "ensemble.json: the members, in the folders that it names, and their weights"
+    weights = "ensemble.json, which names the folders of the members and their weights"
     given.add_argument("--ensemble", type=Path, help=weights)
     precisions = ("auto", "float32", "mixed_float16")
-    precision = "of the models' numbers (default: infer_precision of the config)"
+    precision = "precision of the models (default: infer_precision of the config)"
     infer.add_argument("--precision", default="", choices=precisions, help=precision)
     return commands.main(arguments)
 
@@ -79,14 +79,15 @@ def _describe(options: argparse.Namespace) -> dict[str, Any]:
     _refuse_below_1("--images", options.images)
     images, labelled = options.images or IMAGES, config.data.labelled
     assumed = options.images is None and labelled is None
+    why = "an assumption; data.labelled or --images N sets it"
+    if options.images is None and labelled is not None:
+        held_out = 1 / config.folds if config.folds else config.data.validation_fraction
+        images = max(round(labelled * (1 - held_out)), 1)
+        why = f"by data.labelled={labelled}; --images N sets another number"
     if options.images is None:
-        why = "an assumption; data.labelled or --images N sets it"
-        if labelled is not None:
-            held_out = 1 / config.folds if config.folds else config.data.validation_fraction
-            images = max(round(labelled * (1 - held_out)), 1)
-            why = f"by data.labelled={labelled}; --images N sets another number"
-        counted = f"{images} training {config.data.noun}, {why}"
-        print(f"Steps are counted with {counted}.", file=sys.stderr)
+        print(
+            f"Steps are counted with {images} training {config.data.noun}, {why}.", file=sys.stderr
+        )
     from pipeline.models import architectures
     from pipeline.train import layer_rates, learning_rate, phases
 
@@ -122,7 +123,7 @@ def _check(options: argparse.Namespace) -> dict[str, Any]:
     from pipeline.evaluate import metrics
     from pipeline.train import custom_check
 
-    metrics.of(config)  # refuses one that there is not
+    metrics.of(config)  # refuses an unknown name
     custom_check.check_optimizer_of(config)
     if custom_code.functions(config):
         custom_check.check(config, show)
@@ -132,7 +133,7 @@ def _check(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _blueprint(options: argparse.Namespace) -> dict[str, Any]:
-    """Write what a model is: place, name and shape of each weight, and outputs, to compare."""
+    """Write a model's blueprint: place, name and shape of each weight, and outputs to compare."""
     backend.choose("jax", "tensorflow")
     config, given = config_module.load(options.config), None
     from pipeline import blueprint
@@ -147,19 +148,18 @@ def _blueprint(options: argparse.Namespace) -> dict[str, Any]:
 
 
 def _explain(options: argparse.Namespace) -> dict[str, Any]:
-    """Print the way of this config's run: the files that a row passes, a line each."""
+    """Print the files that a row of data passes in this config's run, a line each."""
     backend.choose("jax")
     from pipeline import explain
 
     way = explain.way(config_module.load(options.config))
-    width = max(map(len, way))
     for name, does in way.items():
-        show(f"{name:{width}}  {does}")
+        show(f"{name:33} {does}")
     return {"config": options.config, "way": way}
 
 
 def _preset(options: argparse.Namespace) -> dict[str, Any]:
-    """Write a published network with random weights, for rehearsals."""
+    """Write a published network with random weights, for a rehearsal."""
     backend.choose("jax", "tensorflow")
     from pipeline.models import presets
 
@@ -173,13 +173,13 @@ def _preset(options: argparse.Namespace) -> dict[str, Any]:
 
 def _train(options: argparse.Namespace) -> dict[str, Any]:
     """Train, or resume training, and write OUT/artifact."""
-    backend.choose("jax")  # own code in the config's file may import Keras
+    backend.choose("jax")  # custom code in the config's file may import Keras
     config = config_module.load(options.config)
     _refuse_below_1("--max-steps", options.max_steps)
     refuse_missing_input(options.input)
     if not backend.use_every_core(config.batch):
         show(
-            f"Warning: a layer outside of functions in {config.name}'s file started JAX when the"
+            f"Warning: a layer outside any function in {config.name}'s file started JAX when the"
             " file was read, so this CPU is one device.\nMake layers within the model's function."
         )
     processes.join(options.processes, options.process_id, options.coordinator)

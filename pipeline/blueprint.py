@@ -1,9 +1,9 @@
-"""A blueprint: what a config's model is, as the installed versions of the libraries build it.
+"""A blueprint: the model of a config, as the installed versions of the libraries build it.
 
-It has the place, the name, the shape and the type of each weight, and the outputs for made-up rows
-and weights. Weights are drawn by their place, as the artifact hands them over: so two versions that
-give one blueprint compute the same from one artifact. `python -m workbench images` compares those
-of Kaggle's two images.
+It lists the place, name, shape and type of each weight, and the outputs for made-up rows and
+weights. Weights are drawn by their place, by which the artifact hands them over. So two versions
+with equal blueprints compute the same from one artifact. `python -m workbench images` compares the
+blueprints of Kaggle's two images.
 """
 
 from collections.abc import Sequence
@@ -26,11 +26,11 @@ def draw(config: Config, networks: published.Networks | None = None) -> dict[str
     """Return the blueprint of a config's model under this process' backend, for `json.dumps`.
 
     Args:
-        networks: as an artifact carries them; None: as the presets say.
+        networks: as an artifact carries them; None: those of the presets.
 
     Returns:
-        versions; networks, as the artifact would carry them; weights, of each its place, path,
-        shape and dtype in the model's order; outputs (2, …).
+        versions; networks, as the artifact would carry them; weights, each with place, path, shape
+        and dtype, in the model's order; outputs (2, …).
 
     Raises:
         ConfigError: if these versions cannot build the model.
@@ -43,8 +43,7 @@ def draw(config: Config, networks: published.Networks | None = None) -> dict[str
     for one in model.weights:
         key = keys[id(one)]
         place, _, path = key.partition(" ")
-        told = {"place": place, "path": path, "shape": [*one.shape], "dtype": one.dtype}
-        weights.append(told)
+        weights.append({"place": place, "path": path, "shape": [*one.shape], "dtype": one.dtype})
         drawn = "float" in one.dtype
         arrays[key] = made_up(place, one.shape) if drawn else np.asarray(one.numpy())
     artifact.assign(model, arrays)
@@ -58,10 +57,11 @@ def draw(config: Config, networks: published.Networks | None = None) -> dict[str
 
 
 def made_up(place: str, shape: Sequence[int]) -> np.ndarray:
-    """Return numbers for a weight, float32, alike wherever place and shape are.
+    """Return numbers for a weight, float32, which depend on its place and shape alone.
 
-    Names say nothing, since versions differ in them. Vectors are around 1: a variance has to be
-    positive, and no scale may hide what lies behind it. Others keep the size of what goes through.
+    Names do not count, since versions differ in them. Vectors are around 1: a variance must be
+    positive, and a scale must not hide the layers behind it. Other weights keep the size of the
+    numbers that pass through them.
 
     Args:
         place: of the weight (`weight_names`).

@@ -1,4 +1,4 @@
-"""What `python -m pipeline` and `python -m workbench` share: parsers, messages and exit codes."""
+"""The parsers, messages and exit codes of `python -m pipeline` and `python -m workbench`."""
 
 import argparse
 import json
@@ -17,10 +17,10 @@ Command = Callable[[argparse.Namespace], dict[str, Any]]
 
 
 class Once(argparse.Action):
-    """An option that is refused if it is given twice; argparse would take the last one."""
+    """An option that is refused when it appears twice; argparse would take the last one."""
 
     def __call__(self, parser: Any, namespace: Any, value: Any, option: Any = None) -> None:
-        """Keep the value."""
+        """Store the value."""
         if first := getattr(namespace, self.dest):
             parser.error(f"{option} {first}, {value}: expected one. Give it once.")
         setattr(namespace, self.dest, value)
@@ -28,7 +28,7 @@ class Once(argparse.Action):
 
 FOLDER = "the competition folder, as Kaggle mounts it"
 CONFIG = "a name in pipeline/configs/, or the path of a .py file of the same form"
-# What several commands take.
+# The options of several commands.
 OPTIONS: dict[str, dict[str, Any]] = {
     "--config": {"required": True, "action": Once, "help": CONFIG},
     "--input": {"required": True, "type": Path, "help": FOLDER},
@@ -38,12 +38,12 @@ OPTIONS: dict[str, dict[str, Any]] = {
 
 
 class Commands:
-    """The parsers of a program's commands.
+    """The commands of a program.
 
     Args:
         program: as a user types it.
         about: what it does.
-        examples: a line for each command, which its help repeats.
+        examples: a line for each command; its help repeats that line.
     """
 
     def __init__(self, program: str, about: str, examples: str) -> None:
@@ -60,9 +60,10 @@ class Commands:
         """Add a command and return its parser.
 
         Args:
-            name, command: as a user types it, and what it calls, whose docstring is its help.
-            options: of `OPTIONS`; each command takes --json.
-            resumes: whether it resumes when it is called again.
+            name: as a user types it.
+            command: the function to call; its docstring is the help.
+            options: of `OPTIONS`; each command takes --json, too.
+            resumes: whether the command resumes when it is repeated.
         """
         about, example = command.__doc__, f"example:\n{self._examples[name]}"
         added = self._commands.add_parser(
@@ -74,14 +75,14 @@ class Commands:
         return added
 
     def main(self, arguments: list[str] | None) -> int:
-        """Run the command that is asked for and return its exit code (docs/dev/design.md)."""
+        """Run a command and return its exit code (docs/dev/design.md)."""
         options = self._parser.parse_args(arguments)
         try:
             result = options.command(options)
         except KnownError as error:
             message, code = f"Error: {error}", error.exit_code
         except KeyboardInterrupt:
-            more = "resumes from what was saved" if options.resumes else "begins again"
+            more = "resumes from what was saved" if options.resumes else "starts over"
             message, code = f"Interrupted. The same command {more}.", 130
         else:
             if options.json:
@@ -95,15 +96,15 @@ class Commands:
 
 
 def refuse_missing(option: str, folder: Path, advice: str) -> None:
-    """Raise `ConfigError` unless there is such a folder."""
+    """Raise `ConfigError` unless the folder exists."""
     if not os.path.isdir(folder):  # noqa: PTH112 - Path.is_dir raises for a long name
         problem = "is a file" if os.path.lexists(folder) else "there is no such folder"
         raise ConfigError(f"{option} {folder}: {problem}. {advice}")
 
 
 def refuse_missing_input(folder: Path) -> None:
-    """Raise `ConfigError` unless there is such a competition folder."""
-    advice = "Expected a competition folder.\nCorrect the path, or make one of those embedded:\n"
+    """Raise `ConfigError` unless the competition folder exists."""
+    advice = "Expected a competition folder.\nCorrect the path, or write an embedded one:\n"
     refuse_missing("--input", folder, f"{advice}python -m localkaggle export digits DIR")
 
 

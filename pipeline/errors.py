@@ -11,7 +11,7 @@ from pathlib import Path
 
 from formats.errors import KnownError
 
-# Of a text in quotes, as a field of a table may be, a message shows the beginning.
+# A long text in quotes, such as a field of a table. A message shows its beginning.
 LONG = re.compile(r"""((['"])(?:(?!\2)[^\n]){60})(?:(?!\2)[^\n]){140,}\2""")
 
 
@@ -35,30 +35,30 @@ class ConfigError(PipelineError):
 
 
 class DataError(PipelineError):
-    """A file of the competition is missing, corrupt, or not what the config says."""
+    """A file of the competition is missing, corrupt, or not what the config describes."""
 
 
 class DeviceError(PipelineError):
-    """The requested accelerator is not here."""
+    """The requested accelerator is missing, or its memory is too small."""
 
 
 class CheckpointError(PipelineError):
-    """There are checkpoints, and the run cannot resume from any of them."""
+    """Checkpoints exist, and the run cannot resume from them."""
 
 
 class DivergedError(PipelineError):
     """The numbers of a run are no longer finite.
 
     Args:
-        what: the numbers, and the learning rate at which it happened.
+        what: names the numbers and the learning rate.
     """
 
     def __init__(self, what: str) -> None:
-        # No advice to resume: another learning rate is refused, and the same one diverges again.
+        # Resuming does not help: a changed learning rate is refused, the same one diverges again.
         super().__init__(
             f"{what}; expected finite numbers. This state was not saved.\n"
             "Lower optimizer.base_rate or raise warmup_epochs in the config.\n"
-            "Then begin again with --fresh (it sets the old checkpoints aside), "
+            "Then start over with --fresh (which sets the old checkpoints aside), "
             "or choose another --output."
         )
 
@@ -68,7 +68,7 @@ class ArtifactError(PipelineError):
 
 
 class SubmissionError(PipelineError):
-    """The submission is not what sample_submission.csv asks for."""
+    """The submission does not have the form of sample_submission.csv."""
 
 
 class ReportError(PipelineError):
@@ -77,12 +77,12 @@ class ReportError(PipelineError):
 
 @contextmanager
 def reading(path: Path | str, kind: type[PipelineError], advice: str) -> Iterator[None]:
-    """Turn an OSError while `path` is read into an error of this kind.
+    """Raise an error of this kind in place of an OSError while `path` is read.
 
     Args:
         path: the file, for the message.
-        kind: class of the error to raise.
-        advice: the edit that fixes it; ends the message.
+        kind: class of the error.
+        advice: the edit that fixes it, the end of the message.
     """
     try:
         yield
@@ -95,11 +95,8 @@ def reading(path: Path | str, kind: type[PipelineError], advice: str) -> Iterato
 
 def place(error: BaseException, file: Path) -> str:
     """Return " (line <n>)" for the last line of `file` in the traceback, or "" if it has none."""
-    lines = [
-        frame.lineno
-        for frame in traceback.extract_tb(error.__traceback__)
-        if Path(frame.filename) == file
-    ]
+    frames = traceback.extract_tb(error.__traceback__)
+    lines = [frame.lineno for frame in frames if Path(frame.filename) == file]
     if isinstance(error, SyntaxError) and error.filename == str(file):
         lines.append(error.lineno)
     return f" (line {lines[-1]})" if lines else ""

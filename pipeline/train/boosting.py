@@ -1,7 +1,7 @@
 """Gradient boosting of a table's columns, or of the features of a published network.
 
-scikit-learn grows the trees (`HistGradientBoosting`), on histograms of 255 bins. They become the
-weights of a layer (`pipeline.models.trees`), so inference needs neither scikit-learn nor a pickle.
+scikit-learn grows the trees (`HistGradientBoosting`, 255 bins). They become the weights of a layer
+(`pipeline.models.trees`), so inference needs neither scikit-learn nor a pickle.
 """
 
 from typing import Any
@@ -13,9 +13,9 @@ from pipeline.config import Config
 from pipeline.errors import ConfigError
 from pipeline.models.trees import DEPTH, LEAVES, Numbers, iterations
 
-CHECKED = 1_000  # rows on which layer and library are compared
-CLOSE = 1e-4  # of the largest output: sums in float32 and float64
-UNSEEN = 0.5  # rows that a label counts for which has none
+CHECKED = 1_000  # rows on which the layer is compared with scikit-learn
+CLOSE = 1e-4  # largest difference, as a share of the largest output: float32 beside float64
+UNSEEN = 0.5  # assumed rows of a label that has none
 
 
 def fit(
@@ -25,10 +25,10 @@ def fit(
 
     Args:
         features: float32 (n, k).
-        labels: as the examples have them. weights: of rows; None: all count alike.
+        labels: as in the examples. weights: of rows; None: all equal.
 
     Raises:
-        ConfigError: if scikit-learn's trees have another form than this knows.
+        ConfigError: if scikit-learn's trees have an unknown form.
     """
     made = Numbers.blank(config.outputs)
     if config.target == "classes":
@@ -36,14 +36,13 @@ def fit(
         return made
     columns = labels.reshape(len(labels), -1)
     if config.target == "ordinal":
-        columns = (labels.reshape(-1, 1) > np.arange(config.outputs)).astype(int)
+        columns = labels.reshape(-1, 1) > np.arange(config.outputs)
     for output, column in enumerate(columns.T):
-        if config.target == "regression":
-            _grow(config, features, column, weights, made, {0: output})
-        elif len(np.unique(column)) < 2:  # all have it, or none
-            made.first[output] = np.log((column.sum() + UNSEEN) / ((1 - column).sum() + UNSEEN))
+        yes = column if config.target == "regression" else column.astype(int)
+        if config.target != "regression" and len(np.unique(yes)) < 2:  # all rows have it, or none
+            made.first[output] = np.log((yes.sum() + UNSEEN) / ((1 - yes).sum() + UNSEEN))
         else:
-            _grow(config, features, column.astype(int), weights, made, {0: output})
+            _grow(config, features, yes, weights, made, {0: output})
     return made
 
 
@@ -54,7 +53,7 @@ def _grow_classes(
     made.first[:] = np.log(UNSEEN / len(labels))
     if len(seen) == 1:
         made.first[seen] = 0.0
-    elif len(seen) == 2:  # one tree says how much more likely the second one is
+    elif len(seen) == 2:  # one tree: how much more likely the second one is
         made.first[seen] = 0.0
         _grow(config, features, (labels == seen[1]).astype(int), weights, made, {0: seen[1]})
     else:
@@ -66,23 +65,21 @@ def _grow(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, made: Numbers,
     outputs: dict[int, Any],
 ) -> None:  # fmt: skip
-    """Put the trees of a fit into `made`.
+    """Fit trees, and write them into `made`.
 
     Args:
         outputs: {number among the trees of one iteration: output}.
     """
     from sklearn import ensemble
 
-    kind = ensemble.HistGradientBoostingClassifier
-    if config.target == "regression":
-        kind = ensemble.HistGradientBoostingRegressor
+    regression, some = config.target == "regression", features[:CHECKED]
+    name = f"HistGradientBoosting{'Regressor' if regression else 'Classifier'}"
     limits = {"max_leaf_nodes": LEAVES, "max_depth": DEPTH, "random_state": config.seed}
-    # Stopping early would hold out rows by chance, whatever their groups.
-    model = kind(max_iter=iterations(config.outputs), early_stopping=False, **limits)
+    # Early stopping would hold out random rows, regardless of groups.
+    limits |= {"max_iter": iterations(config.outputs), "early_stopping": False}
+    model = getattr(ensemble, name)(**limits)
     with threadpool_limits(1):  # threads of one fit wait for each other (docs/dev/findings.md)
         model.fit(features, labels, weights)
-        some = features[:CHECKED]
-        regression = config.target == "regression"
         wanted = model.predict(some) if regression else model.decision_function(some)
     ordered = np.sort(features, axis=0)
     try:
@@ -101,33 +98,31 @@ def _grow(
 
         raise ConfigError(
             f"fit='boosting' cannot work with scikit-learn {sklearn.__version__}, whose trees have"
-            f" another form ({apart}); expected one that was tested, 1.5 to 1.9.\n"
+            f" an unknown form ({apart}); expected 1.5 to 1.9, which were tested.\n"
             "pip install 'scikit-learn>=1.5,<2'"
         )
 
 
 def _put(nodes: Any, ordered: np.ndarray, made: Numbers, output: int, tree: int) -> None:
-    """Put the nodes of a tree of scikit-learn's, which no public name gives.
+    """Write the nodes of one of scikit-learn's trees, which have no public name.
 
-    A threshold may be the value of a row, which another device computes a little larger. So it
+    A threshold may equal the value of a row, which another device computes a little larger. So it
     moves halfway to the next value.
 
     Args:
-        ordered: the values of each feature, from the least.
+        ordered: the values of each feature, sorted.
     """
-    count = len(nodes)
-    own = np.arange(count)
-    leaves = nodes["is_leaf"].astype(bool)
+    count, leaves = len(nodes), nodes["is_leaf"].astype(bool)
     wide = nodes["num_threshold"].copy()
     for node in np.flatnonzero(~leaves):
         column = ordered[:, nodes["feature_idx"][node]]
         place = min(max(np.searchsorted(column, wide[node], side="right"), 1), len(column) - 1)
         wide[node] = (float(column[place - 1]) + float(column[place])) / 2
-    # Inputs are float32: the largest one that is not above the threshold keeps each on its side.
+    # Inputs are float32: rounding the threshold down keeps each on its side.
     narrow = wide.astype(np.float32)
     narrow = np.where(narrow > wide, np.nextafter(narrow, np.float32(-np.inf)), narrow)
     made.features[output, tree, :count] = np.where(leaves, 0, nodes["feature_idx"])
     made.thresholds[output, tree, :count] = np.where(leaves, 0, narrow)
     for side, name in enumerate(("left", "right")):
-        made.children[output, tree, :count, side] = np.where(leaves, own, nodes[name])
+        made.children[output, tree, :count, side] = np.where(leaves, np.arange(count), nodes[name])
     made.values[output, tree, :count] = np.where(leaves, nodes["value"], 0)

@@ -1,8 +1,8 @@
-"""The whole state of a run as arrays, saved so that a kill at any moment leaves a good checkpoint.
+"""The whole state of a run as arrays, saved so that a kill at any moment leaves a valid checkpoint.
 
-A checkpoint (`formats.checkpoint_folder`) is written as an artifact is (`formats.sealed_folder`),
-and the newest two valid ones are kept. `Saver` has one written as often as its cost allows. The
-next session begins with the files of the last one (`restore`), which the bundle's `expect` pins.
+A checkpoint (`formats.checkpoint_folder`) is written like an artifact (`formats.sealed_folder`);
+the newest two valid ones are kept. `Saver` decides how often, by the cost. The next session starts
+with the files of the last one (`restore`), which the bundle's `expect` pins.
 """
 
 import fcntl
@@ -27,12 +27,12 @@ from pipeline.errors import CheckpointError, reading
 from pipeline.runtime import mounts
 
 PUSH_AGAIN = "Push again:\ninvoke push-train"
-# Writing may take this share of the time at most. Young 1974: the least is lost at sqrt(2 x cost x
-# time between failures); a Kaggle session is assumed to fail once in its 9 hours.
+# Writing takes this share of the time at most. Least time is lost at an interval of sqrt(2 x cost x
+# time between failures) (Young 1974); we assume a failure in each Kaggle session of 9 hours.
 SHARE, FAILURE_SECONDS = 0.02, 9 * 3600.0
-# The first comes soon: its cost is not known before, and a run that fails early should leave one.
+# The first comes soon: its cost is unknown, and a run that fails early should leave one.
 FIRST_SECONDS = 20.0
-# Until one was written: the slowest disk that we allow for.
+# Assumed until the first is written.
 SLOWEST_BYTES_PER_SECOND = 50e6
 
 
@@ -43,8 +43,8 @@ class Checkpoint:
     Attributes:
         step: the step after which it was saved.
         arrays: by name.
-        details: what was saved beside them (JSON).
-        skipped: what is wrong with each newer checkpoint.
+        details: other values (JSON).
+        skipped: the problem of each newer checkpoint.
     """
 
     step: int
@@ -58,17 +58,17 @@ def save(
 ) -> Path:
     """Write a checkpoint, remove all others but the newest valid one, and return its folder.
 
-    A kill or a loss of power leaves this one or the newest before it; after the return, this one.
-    A run holds the folder meanwhile (`writer`).
+    A kill or a power failure leaves this checkpoint or the newest before it; after the return, this
+    one. The run must hold the folder (`writer`).
 
     Args:
-        folder: of the checkpoints; it is made if it does not exist.
-        step: the step after which the state is saved.
+        folder: of the checkpoints; it is created if missing.
+        step: the number of steps done.
         arrays: by name.
-        details: what else is saved (JSON).
+        details: other values (JSON).
 
     Raises:
-        DiskError: if it cannot be written; the earlier checkpoints are still there.
+        DiskError: if it cannot be written; earlier checkpoints remain.
     """
     target = folder / f"step-{step:08d}"
     state = npz.to_bytes({f"{n:05d}": array for n, array in enumerate(arrays.values())})
@@ -80,10 +80,10 @@ def save(
     }
     with writing(target):
         folder.mkdir(parents=True, exist_ok=True)
-        for orphan in folder.glob(".step-*"):  # of a save that was killed
+        for orphan in folder.glob(".step-*"):  # of an interrupted save
             shutil.rmtree(orphan, ignore_errors=True)
         sealed_folder.write(target, {STATE: state}, manifest)
-        atomic_file.sync_folder(folder.parent)  # whoever made the folder, and however long ago
+        atomic_file.sync_folder(folder.parent)  # the folder may be new
         others = [path for path in newest_first(folder) if path != target]
         fallback = next((path for path in others if isinstance(_verified(path), dict)), None)
         for path in others:
@@ -96,8 +96,7 @@ def latest(folder: Path) -> Checkpoint | None:
     """Return the newest valid checkpoint, or None if the folder holds none at all.
 
     Raises:
-        CheckpointError: if there are some and none is valid: to begin again silently would lose the
-            run.
+        CheckpointError: if none of them is valid: starting over silently would lose the run.
     """
     problems: list[str] = []
     for path in newest_first(folder):
@@ -110,13 +109,13 @@ def latest(folder: Path) -> Checkpoint | None:
     if problems:
         raise CheckpointError(
             f"Of {len(problems)} checkpoints in {folder} none is valid: {'; '.join(problems)}.\n"
-            "Expected one. Restore the folder, or begin again with --fresh (it sets these aside)."
+            "Expected one. Restore the folder, or start over with --fresh (which sets these aside)."
         )
     return None
 
 
 def _verified(path: Path) -> dict[str, Any] | str:
-    """Return the manifest of a whole checkpoint, or what is wrong with it."""
+    """Return the manifest of a valid checkpoint, or its problem as text."""
     try:
         return verified(path)
     except Exception as error:  # a corrupt file makes json and the system raise several kinds
@@ -125,10 +124,9 @@ def _verified(path: Path) -> dict[str, Any] | str:
 
 @contextmanager
 def writer(folder: Path) -> Iterator[None]:
-    """Keep other runs from saving into the folder, which is made if it does not exist.
+    """Lock the folder against other runs; it is created if missing.
 
-    The lock is the system's and ends with the process, however that ends. On a file system without
-    locks it does nothing.
+    The system releases the lock when the process ends. A file system without locks has none.
 
     Raises:
         CheckpointError: if another run holds the folder.
@@ -141,7 +139,7 @@ def writer(folder: Path) -> Iterator[None]:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise CheckpointError(
-                f"{folder} is written by another process; expected one run at a time.\n"
+                f"{folder} is used by another process; expected one run at a time.\n"
                 "Wait for its end, end it, or choose another --output."
             ) from error
         except OSError:
@@ -156,12 +154,12 @@ def restore(
 ) -> None:
     """Copy the files of an earlier session into `output`, where `training.train` finds them.
 
-    Each file must have the sha256 that the bundle carries. If `output` already has a checkpoint
-    (the cell was run twice), nothing is copied.
+    Each file must have the sha256 of the bundle. If `output` already has a checkpoint (the cell ran
+    twice), nothing is copied.
 
     Args:
         expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle; empty for a
-            run that starts.
+            new run.
         inputs: /kaggle/input.
         output: the working folder.
         show: takes each line of text.
@@ -171,7 +169,7 @@ def restore(
         DiskError: if a file cannot be written.
     """
     if not expect or any(output.glob("**/checkpoints/step-*")):
-        show("No earlier session is expected, or the working folder already holds checkpoints.")
+        show("Nothing to restore: a new run, or the working folder already holds checkpoints.")
         return
     for name, source in mounts.previous(inputs, expect).items():
         with reading(source, CheckpointError, PUSH_AGAIN):
@@ -180,7 +178,7 @@ def restore(
         if digest != expected:
             raise CheckpointError(
                 f"{source} has sha256 {digest[:12]}…; the bundle expects {expected[:12]}….\n"
-                f"It is from a different run, or was changed. {PUSH_AGAIN}"
+                f"It is from a different run, or it was changed. {PUSH_AGAIN}"
             )
         atomic_file.write(output / name, content)
     show(
@@ -190,11 +188,11 @@ def restore(
 
 
 def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
-    """Move the folder to the first free `<name>-set-aside-<n>`: nothing is deleted.
+    """Move the checkpoints to the first free `<name>-set-aside-<n>`; nothing is deleted.
 
     Args:
         folder: of the checkpoints.
-        records: what else the run wrote; it moves into the same folder.
+        records: other files of the run; they move to the same place.
 
     Raises:
         CheckpointError: if another run holds the folder.
@@ -209,17 +207,8 @@ def set_aside(folder: Path, records: Sequence[Path] = ()) -> None:
                 path.rename(target / path.name)
 
 
-def interval(cost: float) -> float:
-    """Return the seconds from one checkpoint to the next, if writing one takes `cost`.
-
-    >>> round(interval(1.0)), round(interval(100.0))
-    (255, 5000)
-    """
-    return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
-
-
 class Saver:
-    """Times what saves checkpoints, and says when the next one is due.
+    """Measures the cost of checkpoints, and decides when the next one is due.
 
     Args:
         given: least seconds between two checkpoints; None: they follow from the measured cost.
@@ -237,23 +226,27 @@ class Saver:
     def interval(self) -> float:
         """Return the seconds from one checkpoint to the next.
 
-        >>> Saver(None, 0).interval()
-        20.0
+        >>> saver = Saver(None, 0)
+        >>> first, _ = saver.interval(), saver.costs.append(1.0)
+        >>> first, round(saver.interval())
+        (20.0, 255)
         """
-        found = interval(max(self.costs)) if self.costs else FIRST_SECONDS
-        return found if self._given is None else self._given
+        if self._given is not None or not self.costs:
+            return FIRST_SECONDS if self._given is None else self._given
+        cost = max(self.costs)
+        return max(cost / SHARE, math.sqrt(2 * cost * FAILURE_SECONDS))
 
     def reserve(self) -> float:
-        """Return the seconds to keep for the last one: twice those of the slowest so far."""
+        """Return the seconds to keep for the last checkpoint: twice the slowest so far."""
         return 2 * max(self.costs, default=self._size / SLOWEST_BYTES_PER_SECOND)
 
     def due(self) -> bool:
-        """Return whether it is time for the next one."""
+        """Return whether it is time for the next checkpoint."""
         return time.monotonic() - self._last >= self.interval()
 
     @contextmanager
     def saving(self) -> Iterator[None]:
-        """Measure what saving takes."""
+        """Measure the time that saving takes."""
         started = time.monotonic()
         yield
         self._last = time.monotonic()

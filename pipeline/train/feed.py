@@ -1,13 +1,13 @@
-"""Feed: what each call to the devices takes, in the way that suits data and machine.
+"""Feed: the batches of each call to the devices, in the way that suits data and machine.
 
-- "device": the images lie on the devices, each core has a part, and a step gathers its rows there.
-  The host sends numbers alone.
-- "files": the images stay in their files, and every CPU decodes them as the run goes.
-- "host": the images lie in memory, or in a file that is mapped. Small batches are copied in the
-  loop's own thread, since another thread would take the interpreter from it
-  (docs/dev/findings.md). Large ones are copied by every CPU, some calls ahead.
+- "device": the images lie on the devices, a part on each core, and a step gathers its rows there.
+  The host sends row numbers alone.
+- "files": the images stay in their files, and every core decodes them during the run.
+- "host": the images lie in memory, or in a mapped file. Small batches are copied in the loop's own
+  thread, since another one would take the interpreter from it (docs/dev/findings.md). Large batches
+  are copied by every core, some calls ahead.
 
-Batches are copied into buffers that are used again. They are the same in each way, bit for bit.
+Batches are copied into reused buffers. They are the same in each way, bit for bit.
 """
 
 from collections import deque
@@ -28,19 +28,20 @@ from pipeline.train.step import Batch, TrainStep
 
 # The share of a device's memory that images may use.
 SHARE = 0.25
-# Bytes of a call from which on other threads copy: they wait for the interpreter for 0.1 ms.
+# Threads copy the batches of a call from this number of bytes on: each waits 0.1 ms for the
+# interpreter.
 THREADED = 4 << 20
-AHEAD = 2  # calls whose batches are begun before they are needed
+AHEAD = 2  # calls whose batches are copied in advance
 
-Begun = tuple[int, int, np.ndarray, list[Future[Any]]]  # first step, steps, images, what is copied
+Begun = tuple[int, int, np.ndarray, list[Future[Any]]]  # first step, steps, images, open copies
 
 
 def way(asked: str, inputs: Any, count: int) -> str:
-    """Return how batches are made: "device", "host" or "files".
+    """Return the way to make batches: "device", "host" or "files".
 
     Args:
         asked: one of these, or "auto".
-        inputs: all examples.
+        inputs: of all examples.
         count: of devices that share them.
     """
     if isinstance(inputs, FileImages):
@@ -54,22 +55,22 @@ def way(asked: str, inputs: Any, count: int) -> str:
 
 
 def begin(config: Config, batches: Batches, step: TrainStep, show: Show) -> "Feed":
-    """Return the feed of a run, and say which it is."""
+    """Return the feed of a run, and show its way."""
     chosen = way(config.feed, batches.inputs, step.replicas)
     show(f"Feed: {chosen}, of {batches.inputs.nbytes / 1e6:,.1f} MB of inputs")
     return Feed(batches, step, chosen)
 
 
 class Feed:
-    """The batches of a run. It is a context.
+    """The batches of a run; a context manager.
 
     Args:
         batches: of training.
-        step: places arrays on the devices, and draws what augmentation needs.
+        step: has the devices, and the augmentation that draws its random numbers.
         way: "device", "host" or "files".
 
     Attributes:
-        held: what lies on the devices: nothing, or the images.
+        held: (images,) if they lie on the devices, else ().
     """
 
     def __init__(self, batches: Batches, step: TrainStep, way: str) -> None:
@@ -101,12 +102,12 @@ class Feed:
             yield self._call(begun), begun[1]
 
     def ended(self, step: int) -> None:
-        """Note that the devices have done all steps before this one: their buffers are free."""
+        """Note that the devices have done all steps before this one, and free their buffers."""
         while self._used and self._used[0][0] <= step:
             self._free.append(self._used.popleft()[1])
 
     def _begin(self, span: tuple[int, int]) -> Begun:
-        """Begin to copy a call's images, or return where they lie on the devices."""
+        """Start to copy a call's images, or return their rows on the devices."""
         first, number = span
         if self.held:
             steps = [first + min(place, number - 1) for place in range(self._steps)]
@@ -122,7 +123,7 @@ class Feed:
         return first, number, images, futures
 
     def _call(self, begun: Begun) -> Batch:
-        """Return a call's batches on the devices. Padding to one shape is not computed."""
+        """Return a call's batches on the devices, padded to one shape; padding is not computed."""
         first, number, images, futures = begun
         for future in futures:
             future.result()

@@ -1,8 +1,8 @@
-"""Frozen features: the outputs of a network that stays as it is published, computed once, and a
-linear model of them in place of the last layer. `pipeline.train.boosting` grows trees instead.
+"""Frozen features: the outputs of a published network that does not train, computed once, and a
+linear model of them as the last layer. `pipeline.train.boosting` grows trees instead.
 
-`Config.fit="linear"` takes minutes where a fine-tuning takes hours, and is hard to beat with few
-examples. The linear model is the last layer's kernel and bias, so the artifact, the folds and the
+`Config.fit="linear"` takes minutes where fine-tuning takes hours, and is hard to beat with few
+examples. The linear model is the kernel and bias of the last layer, so artifact, folds and
 inference are those of any run.
 """
 
@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from datetime import timedelta
 from itertools import pairwise
 from pathlib import Path
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import jax
 import keras
@@ -29,27 +29,12 @@ from pipeline.models.backbones import BACKBONES
 from pipeline.runtime import devices, replicas
 from pipeline.train.session import Session
 
-FOLDER, BLOCK = "features", 4096  # in the output; rows of a file there
-# How weak the penalty on the weights may be: scikit-learn's C, and 1 / alpha of a regression.
+FOLDER, BLOCK = "features", 4096  # in the output; rows per file
+# The weakness of the penalty on the weights: scikit-learn's C, and 1 / alpha of a regression.
 STRENGTHS = tuple(10.0**power for power in range(-4, 2))
-TRIED_ON = 5000  # rows on which these are compared, of which a third judges
+TRIED_ON = 5000  # rows on which these are compared; a third validates
 SHOWN = 5.0  # seconds between two lines of progress
-STEPS, EXACT = 200, 1e-3  # of the solver, and how small a gradient ends it
-
-
-class Head(Protocol):
-    """What stands in place of a last layer."""
-
-    @property
-    def weights(self) -> Sequence[np.ndarray]:
-        """Those of the layer."""
-
-    @property
-    def described(self) -> dict[str, Any]:
-        """Its numbers, for the manifest."""
-
-    def outputs(self, features: np.ndarray) -> np.ndarray:
-        """Return float32 (n, outputs) of float32 (n, features)."""
+STEPS, EXACT = 200, 1e-3  # of the solver, and its tolerance
 
 
 class Linear(NamedTuple):
@@ -71,7 +56,7 @@ class Linear(NamedTuple):
 
     @property
     def described(self) -> dict[str, Any]:
-        """The strength."""
+        """The strength, for the manifest."""
         return {"strength": self.strength}
 
     def outputs(self, features: np.ndarray) -> np.ndarray:
@@ -79,12 +64,15 @@ class Linear(NamedTuple):
         return np.asarray(features @ self.kernel + self.bias)
 
 
+Head = Linear | trees.Numbers  # stands for the last layer
+
+
 def parts(model: Any, config: Config) -> tuple[Any, Any]:
     """Return the model from the inputs to the features, and the last layer.
 
     Raises:
-        ConfigError: if that is no dense layer that could be a linear model, or what lies below it
-            is not published.
+        ConfigError: if the last layer cannot be a linear model, or the layers below are not
+            published.
     """
     try:
         last = trees.last_layer(model.outputs[0], config.fit)
@@ -99,35 +87,32 @@ def parts(model: Any, config: Config) -> tuple[Any, Any]:
     if new or not (networks or config.model == "columns"):
         what = ", ".join(new[:2]) or "nothing"
         raise ConfigError(
-            f"fit={config.fit!r} cannot work: {what} begins with no published weights; expected"
-            " published networks below one dense layer, or model='columns'.\nSet pretrained, leave"
-            " out new layers (as of pool='attention' or 'gem'), or leave fit out."
+            f"fit={config.fit!r} cannot work: {what} has no published weights; expected published"
+            " networks below one dense layer, or model='columns'.\nSet pretrained, leave out new"
+            " layers (such as pool='attention' or 'gem'), or leave fit out."
         )
     return below, last
 
 
 def key(config: Config, precision: str, origins: Any, data: str) -> str:
-    """Return the digest of what features follow from.
+    """Return a digest of all that determines the features.
 
     Args:
         origins: of the published weights, as `published.load` returns them.
         data: the fingerprint of the examples.
     """
-    of: dict[str, Any] = {
-        "model": config.model,
-        "options": dict(config.model_options),
-        "data": data,
-    }
-    of |= {"code": custom_code.digest(config), "seed": config.seed}
-    text = json.dumps({**of, "precision": precision, "weights": origins}, sort_keys=True)
+    network = config.model, dict(config.model_options), custom_code.digest(config), config.seed
+    text = json.dumps([*network, precision, origins, data], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
 def passing(below: Any) -> Callable[[Any], np.ndarray]:
-    """Return the compiled pass of a network, as `parts` returns it: from images of one number to
-    float32 (n, features).
+    """Return the compiled forward pass of a network, to float32 (n, features).
+
+    Args:
+        below: as `parts` returns it. All calls must have equally many inputs.
     """
-    # As in every other program of a precision: by itself a TPU rounds float32 to bfloat16.
+    # By default a TPU rounds float32 to bfloat16.
     multiplied = devices.matmul_precision(keras.config.dtype_policy().name)
     mesh, kinds = replicas.mesh(), (below.trainable_variables, below.non_trainable_variables)
     weights = [[one.value for one in variables] for variables in kinds]
@@ -144,23 +129,23 @@ def passing(below: Any) -> Callable[[Any], np.ndarray]:
 def of(
     below: Any, inputs: Any, batch: int, folder: Path, session: Session, show: Callable[[str], None]
 ) -> np.ndarray | None:
-    """Return the features of all inputs, float32 (n, features); None if the session ends before.
+    """Return the features of all inputs, float32 (n, features); None if the session ends first.
 
     Args:
         below: as `parts` returns it.
-        batch: inputs that the devices take at once.
-        folder: keeps what is computed, so that the next session goes on.
+        batch: inputs per call.
+        folder: keeps the features, from which the next session resumes.
     """
     forward, number, made = passing(below), len(inputs), []
     begun = told = time.monotonic()
-    new = 0  # rows that were computed here
+    new = 0  # rows computed in this call
     for start in range(0, number, BLOCK):
         rows, path = np.arange(start, min(start + BLOCK, number)), folder / f"{start:09d}.npz"
         if (kept := _kept(path, len(rows), show)) is not None:
             made.append(kept)
             continue
         if why := session.over((time.monotonic() - begun) / max(len(made), 1)):
-            show(f"Stopped at features {start:,} of {number:,}: {why}. The same command goes on.")
+            show(f"Stopped at features {start:,} of {number:,}: {why}. The same command resumes.")
             return None
         computed = []
         for images, real in blocks(inputs, rows, batch):
@@ -178,35 +163,32 @@ def of(
 
 
 def _kept(path: Path, rows: int, show: Callable[[str], None]) -> np.ndarray | None:
-    """Return the features of a file; None if there is none, or one that cannot be read."""
+    """Return the features in a file; None if there is no such file, or it is corrupt."""
     if not path.is_file():
         return None
     try:
-        features = npz.read(path)["features"]
-        if features.shape[0] != rows or features.ndim != 2:
-            raise ValueError(f"it has {features.shape}, for {rows} rows")
-    except Exception as error:  # of a dozen kinds, of a file of another form
+        return npz.read(path)["features"].reshape(rows, -1)
+    except Exception as error:  # a corrupt file makes zipfile and numpy raise a dozen kinds
         show(f"Warning: {path} cannot be read ({error}); it is computed again")
         return None
-    return features
 
 
 def fit(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: np.ndarray | None,
     groups: np.ndarray | None, strength: float | None = None,
 ) -> Linear:  # fmt: skip
-    """Return the linear model of some rows, whose features are standardized.
+    """Fit a linear model to standardized features.
 
     Args:
-        labels: as the examples have them. weights: of rows; None: all count alike.
-        groups: what may not stand on both sides where strengths are compared; None: each row.
+        labels: as in the examples. weights: of rows; None: all equal.
+        groups: of rows, which stay on one side when strengths are compared; None: split by row.
         strength: None: the best of `STRENGTHS`.
     """
     mean, spread = features.mean(axis=0), features.std(axis=0)
     spread = np.where(spread > 1e-6, spread, 1.0)
     standard, axes = (features - mean) / spread, None
     if len(standard) < standard.shape[1]:
-        # The weights lie in the space of the rows, whose axes are fewer than the features.
+        # The weights lie in the space that the rows span, which has fewer axes than features.
         values, lengths, axes = linalg.svd(standard, full_matrices=False)
         standard = values * lengths
     if strength is None:
@@ -219,8 +201,8 @@ def fit(
 def _best(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, groups: Any
 ) -> float:
-    """Return the strength whose model of two thirds of the rows has the least loss on the rest:
-    from weak to strong, up to the first that is worse.
+    """Return the strength whose model of two thirds of the rows has the least loss on the rest,
+    tried in their order up to the first that is worse.
     """
     from sklearn.model_selection import GroupShuffleSplit
 
@@ -256,7 +238,7 @@ def _loss(config: Config, outputs: np.ndarray, labels: np.ndarray) -> float:
 
 
 def _columns(config: Config, labels: np.ndarray, number: int) -> np.ndarray:
-    """Return labels as columns of 0 and 1: of "ordinal" whether they are more than each."""
+    """Return labels as columns of 0 and 1: with "ordinal", whether they are above each grade."""
     if config.target == "ordinal":
         return (labels[:, None] > np.arange(number)).astype(int)
     return labels.reshape(len(labels), -1).astype(int)
@@ -265,7 +247,7 @@ def _columns(config: Config, labels: np.ndarray, number: int) -> np.ndarray:
 def _solved(
     config: Config, features: np.ndarray, labels: np.ndarray, weights: Any, strength: float
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return (kernel, bias), float64, that minimize the loss of the target and the penalty."""
+    """Return the (kernel, bias), float64, that minimize loss plus penalty."""
     if config.target == "regression":
         from sklearn.linear_model import Ridge
 
@@ -282,23 +264,19 @@ def _solved(
 def _of_classes(
     features: np.ndarray, labels: np.ndarray, weights: Any, strength: float, number: int
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Return the kernel and bias of so many classes. One without rows is as likely as one row."""
+    """Return kernel and bias for a number of classes. One without rows is as likely as one row."""
     from sklearn.linear_model import LogisticRegression
 
-    seen, rows = np.unique(labels).astype(int), len(labels)
+    seen = np.unique(labels).astype(int)
     kernel, bias = np.zeros((features.shape[1], number)), np.zeros(number)
-    if len(seen) == 2:
-        found = LogisticRegression(C=strength, max_iter=STEPS, tol=EXACT).fit(
-            features, labels, weights
-        )
-        kernel[:, seen] = np.stack([-found.coef_[0], found.coef_[0]], axis=1) / 2
-        bias[seen] = np.array([-1, 1]) * found.intercept_[0] / 2
-    elif len(seen) > 2:
-        found = LogisticRegression(C=strength, max_iter=STEPS, tol=EXACT).fit(
-            features, labels, weights
-        )
-        kernel[:, seen], bias[seen] = found.coef_.T, found.intercept_
+    if len(seen) > 1:
+        model = LogisticRegression(C=strength, max_iter=STEPS, tol=EXACT)
+        found = model.fit(features, labels, weights)
+        # Two classes have one row of coefficients: half for the second, minus half for the first.
+        halves = np.array([[-0.5], [0.5]]) if len(seen) == 2 else np.ones((1, 1))
+        kernel[:, seen] = (halves * found.coef_).T
+        bias[seen] = halves[:, 0] * found.intercept_
     unseen = np.setdiff1d(np.arange(number), seen)
     likely = special.logsumexp(features @ kernel[:, seen] + bias[seen], axis=1).mean()
-    bias[unseen] = likely - np.log(rows)
+    bias[unseen] = likely - np.log(len(labels))
     return kernel, bias

@@ -1,6 +1,4 @@
-"""The share of the learning rate that each weight gets: by its depth, by its layer's name, and by
-the network that it belongs to.
-"""
+"""Each weight's share of the learning rate: by its depth, its layer's name, and its network."""
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -17,18 +15,17 @@ from pipeline.models import heads, published, weight_names
 from pipeline.models.backbones import BACKBONES
 from pipeline.models.layer_tree import children
 
-# What these keep depends on the weights as they left them: a share of a step is no smaller rate.
+# Their state depends on earlier weights, so a share of a change is not a smaller rate.
 NO_SHARES = ("Ftrl", "ScheduleFreeAdamW")
-TWELVE = 12  # parts of a network that is no stack of equal blocks
+TWELVE = 12  # parts of a network that is not a stack of equal blocks
 
 
 class Part(NamedTuple):
-    """A layer, or a block of layers, which gets one share.
+    """A layer, or a block of layers, with one share.
 
     Attributes:
-        weights: of Keras, that train.
-        block: what is the same of equal blocks: their class and the shapes of their weights; None:
-            it stands alone.
+        weights: the Keras variables that train.
+        block: class and weight shapes, which are the same in equal blocks; None: not a block.
     """
 
     weights: Sequence[Any]
@@ -38,20 +35,20 @@ class Part(NamedTuple):
 def factors(model: Any, config: Config) -> list[float] | None:
     """Return the learning rate's factor for each trainable variable; None: 1 for all.
 
-    `optimizer.layer_decay` counts depth from the outputs of a published network, or of a model
-    without one from its head, the last layer with weights. What is new, as a head, has the factor
-    1. In a network of equal blocks, a transformer, each block is a part, as in Clark et al. 2020,
-    arXiv:2003.10555: the last block has layer_decay, the one before it layer_decay^2, what lies
-    before the first block (the embedding of patches, positions) one power more; a layer that
-    follows a block belongs to it. Other networks are cut into 12 parts of equally many layers, as
-    in Liu et al. 2022 (ConvNeXt), arXiv:2201.03545; fewer layers are a part each.
+    `optimizer.layer_decay` counts depth from the outputs of a published network, or without one
+    from the head, the last layer with weights. New layers such as a head have the factor 1. In a
+    transformer, a stack of equal blocks, each block is a part, as in Clark et al. 2020,
+    arXiv:2003.10555: the last block has layer_decay, the one before it layer_decay^2, the layers
+    before the first block (embeddings) one power more; a layer after a block belongs to it. Other
+    networks are split into 12 parts of equally many layers, as in Liu et al. 2022 (ConvNeXt),
+    arXiv:2201.03545; with fewer layers, each is a part.
 
-    `backbone_rate` multiplies the factors of a published network, and `optimizer.layer_rates` those
-    of the layers that it names.
+    `backbone_rate` multiplies the factors of a published network, `optimizer.layer_rates` those of
+    the layers that it names.
 
     Raises:
-        ConfigError: if a name of `layer_rates` fits no layer with weights, or the optimizer cannot
-            work with shares.
+        ConfigError: if a name of `layer_rates` matches no layer with weights, or the optimizer
+            cannot work with shares.
     """
     rate, decay = 1.0, config.optimizer.layer_decay
     if config.model in (*BACKBONES, published.NAME):
@@ -66,21 +63,20 @@ def factors(model: Any, config: Config) -> list[float] | None:
         return None
     if config.optimizer.name in NO_SHARES:
         raise ConfigError(
-            f"optimizer.name={config.optimizer.name!r} cannot work with layers that have shares of"
-            " the learning rate; expected layer_rates={}, layer_decay=1 and no backbone_rate.\n"
-            "Leave these out, or take another optimizer."
+            f"optimizer.name={config.optimizer.name!r} cannot give layers shares of the learning"
+            " rate; expected layer_rates={}, layer_decay=1 and no backbone_rate.\n"
+            "Leave these out, or choose another optimizer."
         )
     return result
 
 
 def described(model: Any, config: Config) -> list[dict[str, Any]]:
-    """Return the factors of all weights that train, those of equal ones that follow each other as
-    one: factor, number of weights, the first one's name and the last one's.
+    """Return the factors of the trainable weights, a dict for each run of equal factors: factor,
+    number of weights, name of the first and of the last.
     """
-    weights, keys = model.trainable_variables, weight_names.keys(model)
-    named = [weight_names.name(keys[id(one)]) for one in weights]
-    shares = factors(model, config) or [1.0] * len(weights)
-    runs = []
+    keys, runs = weight_names.keys(model), list[dict[str, Any]]()
+    named = [weight_names.name(keys[id(one)]) for one in model.trainable_variables]
+    shares = factors(model, config) or [1.0] * len(named)
     for factor, group in groupby(zip(shares, named, strict=True), key=itemgetter(0)):
         names = [name for _, name in group]
         runs.append({"factor": factor, "weights": len(names), "from": names[0], "to": names[-1]})
@@ -88,11 +84,11 @@ def described(model: Any, config: Config) -> list[dict[str, Any]]:
 
 
 def frozen(model: Any, config: Config) -> list[bool]:
-    """Return for each trainable variable whether it stays as it is in the first `frozen_epochs`:
-    those of published networks, or in a model without any all but the last layer's.
+    """Return for each trainable variable whether the first `frozen_epochs` freeze it: those of
+    published networks, or in a model without any all but the last layer's.
 
     Raises:
-        ConfigError: if that is all of them, or none.
+        ConfigError: if all are frozen, or none.
     """
     weights = model.trainable_variables
     if not config.frozen_epochs:
@@ -103,15 +99,15 @@ def frozen(model: Any, config: Config) -> list[bool]:
     if all(stays) or not any(stays):
         raise ConfigError(
             f"frozen_epochs={config.frozen_epochs} would freeze {'all' if all(stays) else 'none'}"
-            f" of the {len(stays)} weights that train; expected a network that begins with"
-            " published weights, and something new above it.\nSet frozen_epochs=0."
+            f" of the {len(stays)} weights that train; expected a network with published weights,"
+            " and new layers above it.\nSet frozen_epochs=0."
         )
     return stays
 
 
 def _networks(model: Any, config: Config) -> list[list[Part]]:
-    """Return the parts of each network whose depth counts, from the inputs to the outputs, without
-    what is new above it.
+    """Return the parts of each network in which depth counts, from inputs to outputs, without the
+    new layers above it.
     """
     if config.model in BACKBONES:
         layers = [layer for layer in model.layers if not heads.is_new(layer)]
@@ -126,8 +122,8 @@ def _trained(layer: Any) -> Iterator[Part]:
 
 
 def _parts(layer: Any, block: Any = None) -> Iterator[Part]:
-    """Yield the parts of a layer, in the order of computation: it is one, unless it is a model, or
-    holds several layers of one class that hold layers, as an encoder does.
+    """Yield the parts of a layer, in the order of computation. A layer is one part, unless it is a
+    model, or holds several composite layers of one class, as an encoder does.
     """
     inner = layer.layers if isinstance(layer, keras.Model) else children(layer)
     kinds = Counter(type(each) for each in inner if children(each))
@@ -143,7 +139,7 @@ def _parts(layer: Any, block: Any = None) -> Iterator[Part]:
 
 
 def _depths(parts: Sequence[Part]) -> list[int]:
-    """Return how many parts above each, itself included, the learning rate falls by."""
+    """Return the power of layer_decay for each part."""
     blocks = [part.block for part in parts if part.block]
     if len(blocks) > 1 and len(set(blocks)) == 1:
         seen = accumulate(part.block is not None for part in parts)
@@ -165,7 +161,7 @@ def _multiply_by_name(found: dict[int, float], model: Any, named: dict[str, floa
     if unused:
         known = dict.fromkeys(weight_names.name(key).rpartition("/")[0] for key in keys.values())
         raise ConfigError(
-            f"optimizer.layer_rates has {', '.join(map(repr, sorted(unused)))}, which fits no layer"
-            f" that no earlier name fits; expected names of {', '.join([*known][:20])}.\nCorrect"
+            f"optimizer.layer_rates has {', '.join(map(repr, sorted(unused)))}, which matches no"
+            f" layer, or none that is left; expected names of {', '.join([*known][:20])}.\nCorrect"
             " the name in the config, or name the layer in the model: layers.Dense(…, name=…)."
         )

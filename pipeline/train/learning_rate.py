@@ -1,9 +1,9 @@
-"""Learning rate: numbers that were tuned at one batch, scaled to another. Nothing else scales them.
+"""Learning rate: numbers that were tuned at one batch size, scaled to another, here alone.
 
-In: `config.optimizer` (numbers and the batch they were tuned at), `config.batch`. Out: `Applied`:
-every number that depends on the batch, and the steps over which the learning rate rises and falls.
+In: `config.optimizer` (numbers, and the batch at which they were tuned), `config.batch`. Out:
+`Applied`: every number that depends on the batch, and the steps of warm-up and decay.
 
-A TPU takes a far larger batch than the GPU that a learning rate was tuned on. With
+A TPU takes a far larger batch than the GPU on which a learning rate was tuned. With
 kappa = batch / base_batch:
 
 | number                 | SGD       | Adam, AdamW           | source                          |
@@ -15,19 +15,18 @@ kappa = batch / base_batch:
 | weight decay           | unchanged | x sqrt(kappa) (AdamW) | Goyal 2017; Wang 2024           |
 | norm that is clipped   | unchanged | unchanged             | the gradient is a mean          |
 | average of the weights | ^ kappa   | ^ kappa               | Busbridge 2023                  |
-| BatchNorm momentum     | ^ kappa   | ^ kappa               | the same law; not from a paper  |
+| BatchNorm momentum     | ^ kappa   | ^ kappa               | the same rule; not from a paper |
 
 Goyal et al. 2017, arXiv:1706.02677; Malladi et al. 2022, arXiv:2205.10287; Wang & Aitchison 2024,
 arXiv:2405.13698; Busbridge et al. 2023, arXiv:2307.13813.
 
-Another optimizer has the rule that `optimizer.scaling` names, for its learning rate alone; a custom
-function that takes `kappa` may scale the rest.
+For any other optimizer `optimizer.scaling` names the rule of its learning rate; a custom function
+that takes `kappa` may scale the rest.
 
-A step takes learning rate x decay off the weights. So an epoch takes off as much as it did: with
+A step decays the weights by learning rate x decay, so an epoch decays them as much as before; with
 SGD the learning rate alone ensures that. Adam has no decay here. Momentum is Nesterov's.
 
-No rule holds everywhere (Shallue et al. 2019, 1811.03600): `Applied.warnings` says where one does
-not.
+No rule holds everywhere (Shallue et al. 2019, 1811.03600): `Applied.warnings` names the limits.
 """
 
 import math
@@ -38,48 +37,46 @@ from typing import Any
 from pipeline.config import Config, custom_code
 from pipeline.config.config import OPTIMIZERS
 
-# How the rate of each goes with the batch, where `optimizer.scaling` does not say it.
+# How each learning rate scales with the batch, unless `optimizer.scaling` sets it.
 RULES = {"sgd": "linear", "adam": "sqrt", "adamw": "sqrt"}
 # Linear scaling was measured without loss up to a batch of 8,192 (Goyal et al. 2017, figure 1).
 LINEAR_RULE_LIMIT = 8192
-# From kappa (1 - beta) = 1 on nothing remains of beta, and near it too little to call it the same
-# optimizer (Malladi et al. 2022).
+# At kappa (1 - beta) = 1 nothing is left of the average; near it, the optimizer is hardly the same
+# (Malladi et al. 2022).
 EDGE = 0.9
-# 1 - 10 x (1 - 0.9) is 2e-16 in floating point, and not 0.
+# 1 - 10 x (1 - 0.9) is 2e-16 in floating point, not 0.
 ROUNDING = 1e-9
-# The benchmark that never learned had 12 steps per epoch and 240 in all, at 32 times its base
-# batch. `scale_check` checks 8 times.
+# A benchmark that never learned had 12 steps per epoch, 240 in all, at 32 times its base batch.
+# `scale_check` tests 8 times.
 SEEN_FACTOR = 8
-# Of Adam: its rule held for tables with that many steps per epoch. It missed with 17 and less, and
-# for images with 64, too (docs/dev/findings.md).
+# Adam's rule held for tables with this many steps per epoch. It failed with 17 and fewer, and for
+# images even with 64 (docs/dev/findings.md).
 ADAM_STEPS_PER_EPOCH = 64
 LEAST_STEPS = 1000
 LEAST_STEPS_PER_EPOCH = 25
 REPLICAS = 8  # of a TPU v5e-8
-# Of "one_cycle": the peak over the first learning rate, as in fastai and PyTorch.
-RISE = 25
+RISE = 25  # peak / first rate of "one_cycle", as in fastai and PyTorch
 DECAY_SHARE = 0.2  # of "constant", as Hägele et al. 2024 (arXiv:2405.18392) recommend
 
 
 @dataclass(frozen=True)
 class Applied:
-    """The numbers that a run uses.
+    """The numbers of a run.
 
     Attributes:
-        optimizer, arguments: as the config says.
+        optimizer, arguments, schedule, clip_norm: as in the config.
         batch, base_batch: images per optimizer step, over all replicas.
         kappa: batch / base_batch.
         peak_rate: learning rate per step after the warm-up.
-        warmup_steps: steps in which the learning rate rises linearly from 0; part of `total_steps`.
-        frozen_steps: steps in which only what is new trains; part of `total_steps`.
-        growing_steps: steps after which images become larger, for each share of `progressive`.
-        total_steps: steps of the whole run; the learning rate is 0 at their end.
-        schedule: as the config says. decay_steps: of "constant", the last steps, in which it falls.
+        warmup_steps: the first steps, in which the learning rate rises.
+        frozen_steps: the first steps, in which only new layers train.
+        growing_steps: the steps after which images grow, one for each share of `progressive`.
+        total_steps: of the whole run, including the above; the learning rate ends at 0.
+        decay_steps: of "constant": the last steps, in which the learning rate falls.
         momentum (SGD), beta_1, beta_2, epsilon (Adam, AdamW), weight_decay (SGD, AdamW),
-        ema_momentum, batchnorm_momentum: as scaled; the first five are not of another optimizer.
-        clip_norm: as the config says.
+        ema_momentum, batchnorm_momentum: scaled. No other optimizer uses the first five.
         batchnorm_batch: images that BatchNorm normalizes together; it divides `batch`.
-        warnings: where the rules are used outside what they were tested for.
+        warnings: where the rules are used outside the range in which they were tested.
     """
 
     optimizer: str
@@ -107,10 +104,9 @@ class Applied:
 
 
 def grouped(batch: int, base_batch: int) -> int:
-    """Return how many images BatchNorm normalizes together: as many as at the base batch, or the
-    largest number below that divides `batch`. One that divides an eighth of the batch, or is a
-    multiple of it, is preferred if it is half as large: then no group ends within a replica's share
-    on eight cores, four or two.
+    """Return the number of images that BatchNorm normalizes together: the largest number up to the
+    base batch that divides `batch`. Preferred, if at least half as large, is a divisor or multiple
+    of an eighth of the batch: then no group ends within a replica's share on 8, 4 or 2 cores.
 
     BatchNorm's noise was tuned, too, and normalizing over a larger batch generalizes worse: Hoffer
     et al. 2017, arXiv:1705.08741 ("ghost batch normalization").
@@ -131,7 +127,7 @@ def grouped(batch: int, base_batch: int) -> int:
 def apply(config: Config, num_images: int) -> Applied:
     """Return the numbers for `config.batch`.
 
-    A step takes `config.batch` images from an endless row of permutations, so `total_steps` is
+    A step takes `config.batch` images from an endless sequence of permutations, so `total_steps` is
     epochs x num_images / batch, rounded up: no image is dropped.
 
     Args:
@@ -150,7 +146,7 @@ def apply(config: Config, num_images: int) -> Applied:
     betas, warnings = {"beta_1": float(given.beta_1), "beta_2": float(given.beta_2)}, []
     for name, beta in betas.items() if adam else ():
         lost = kappa * (1 - beta)
-        if beta and (lost < 1 - ROUNDING or kappa <= 1):  # of 0 there is no average to scale
+        if beta and (lost < 1 - ROUNDING or kappa <= 1):  # 0 means no average
             betas[name] = 1 - lost
         if beta and kappa > 1 and lost >= EDGE - ROUNDING:
             warnings.append(
@@ -174,7 +170,7 @@ def apply(config: Config, num_images: int) -> Applied:
         total_steps=total_steps,
         schedule=given.schedule,
         decay_steps=decay_steps,
-        momentum=float(given.momentum),  # Keras takes no whole number for it
+        momentum=float(given.momentum),  # Keras refuses an int
         **betas,
         epsilon=given.epsilon / root if adam else given.epsilon,
         weight_decay=given.weight_decay * (root if given.name == "adamw" else 1.0),
@@ -187,18 +183,17 @@ def apply(config: Config, num_images: int) -> Applied:
 
 
 def _warnings(config: Config, num_images: int, kappa: float, total_steps: int) -> Iterator[str]:
-    """Yield where the rules are used outside what they were tested for, but for the betas."""
+    """Yield a warning for each limit that is exceeded, except for those of the betas."""
     name, steps_per_epoch = config.optimizer.name, num_images / config.batch
     if name not in OPTIMIZERS and kappa > 1:
         yield (
-            f"{name}'s rate goes by scaling={config.optimizer.scaling!r}, as the config says; no"
-            f" rule was measured here for it. Try `scale-check`, or tune base_rate at"
-            f" base_batch={config.batch}."
+            f"{name}'s rate follows scaling={config.optimizer.scaling!r} of the config, which we"
+            f" did not measure. Try `scale-check`, or tune base_rate at base_batch={config.batch}."
         )
     if name in ("adam", "adamw") and kappa > 1 and not adam_was_seen_to_hold(config, num_images):
         yield (
             f"{name}'s rate is scaled by {math.sqrt(kappa):.3g}, with {steps_per_epoch:.1f} steps"
-            f" per epoch. That was seen to hold for tables with {ADAM_STEPS_PER_EPOCH} and more, at"
+            f" per epoch. That was seen to hold for tables with at least {ADAM_STEPS_PER_EPOCH}, at"
             f" up to {SEEN_FACTOR} times the base batch. Tune base_rate at"
             f" base_batch={config.batch}, or try `scale-check`."
         )
@@ -231,13 +226,13 @@ def adam_was_seen_to_hold(config: Config, num_images: int) -> bool:
 
 
 def schedule(config: Config, applied: Applied) -> Any:
-    """Return the Keras schedule. Each of ours rises to `peak_rate` in `warmup_steps`, and is 0 at
-    `total_steps`; a custom one is what its function returns, times `peak_rate`.
+    """Return the Keras schedule. The built-in ones rise to `peak_rate` in `warmup_steps` and reach
+    0 at `total_steps`; a custom function returns a share of `peak_rate`.
 
     "cosine" rises linearly from 0, and falls along a half cosine. "one_cycle" (Smith & Topin 2018,
-    arXiv:1708.07120, with the cosines of fastai) rises from 1/25 of the peak along a half cosine,
-    and falls along another; momentum stays. "constant" rises linearly, stays, and falls linearly in
-    `decay_steps`, so that a longer run begins as a shorter one.
+    arXiv:1708.07120, with fastai's cosines) rises from 1/25 of the peak along a half cosine, and
+    falls along another; momentum stays. "constant" rises linearly, stays, and falls linearly in
+    `decay_steps`, so that a longer run starts like a shorter one.
     """
     from keras import backend, ops
     from keras.optimizers.schedules import LearningRateSchedule

@@ -1,8 +1,8 @@
 """The loop over steps: from one checkpoint to the next, with a validation after each epoch.
 
-The step counter decides everything: the batch and its augmentation are functions of (seed, step),
-and so is dropout, whose generator starts from the seed and lies in the state. The host runs a few
-calls ahead of the devices (asynchronous dispatch), and never waits for the newest one.
+The step counter determines everything: batch and augmentation are functions of (seed, step), and so
+is dropout, whose generator starts from the seed and is a part of the state. The host runs a few
+calls ahead of the devices (asynchronous dispatch), and never waits for the newest call.
 """
 
 import secrets
@@ -35,33 +35,34 @@ from pipeline.train.session import Session
 from pipeline.train.step import Batch, Report, TrainStep
 
 BEST = "best/"  # starts the names of the best epoch's weights in a checkpoint
-# What a run is made from, its origin. These parts may change between sessions, with a message.
+# Parts of a run's origin that may change between sessions, with a warning.
 MAY_CHANGE = ("precision", "devices", "code")
 START_OVER = "start over with --fresh (which sets the old checkpoints aside)."
 
-# Enough calls in flight that the devices never wait for the host, which a busy machine may delay.
-# Few enough that the host knows where the devices are, and that the batches fit beside the model.
-# With 3 calls of 20 ms in flight a step took 4 % longer than with 24 (docs/dev/findings.md).
+# Calls in flight: enough that the devices never wait for the host, which a busy machine may delay;
+# few enough that the host is not far ahead, and that the batches fit beside the model. With 3 calls
+# of 20 ms in flight a step took 4 % longer than with 24 (docs/dev/findings.md).
 MIN_CALLS, MAX_CALLS, SECONDS, BYTES = 3, 32, 0.5, 256e6
-# Of an evaluation. From 33 on, a thread that starts a call on one of several devices of a CPU waits
-# for an older call, which needs that thread: XLA ends the process (docs/dev/findings.md).
+# Calls in flight of an evaluation. With 33 or more, a thread that starts a call on one of several
+# devices of a CPU waits for an older call, which needs that thread: XLA ends the process
+# (docs/dev/findings.md).
 EVALUATIONS = 16
-# Calls at the start of a run that are waited for one by one, to see what one takes.
+# The first calls of a run, which are timed one by one.
 ALONE = 3
 
 
 @dataclass
 class Record:
-    """What a checkpoint holds beside the state.
+    """The values in a checkpoint beside the state.
 
     Attributes:
-        run_id: of all its checkpoints; a fold gets that of the first one.
-        origin: what the run was made from when it began, as `Loop.run` takes it.
+        run_id: of the run; all folds have that of the first.
+        origin: of the run when it started, as `Loop.run` takes it.
         metrics: after the last epoch.
-        best: epoch, metrics and metric of the best epoch, and how many have come since.
-        init_from: the run whose weights it started from (`warm_start.begin`); None: none.
+        best: epoch, metrics and metric of the best epoch, and the number of epochs since.
+        init_from: the origin of the first weights (`warm_start.begin`), if any.
         seconds: of training, over all sessions.
-        devices, micro_batch: which one fitted into the memory of which devices.
+        devices, micro_batch: a micro-batch that fits into the memory of these devices.
     """
 
     run_id: str
@@ -79,17 +80,17 @@ class Loop:
 
     Args:
         config, applied: the run and its numbers.
-        model: of Keras, built, with the weights to start from.
+        model: a built Keras model, with the weights to start from.
         batches: of training.
         held_out: rows of the batches' inputs to validate on, int64 (v,).
         output: gets checkpoints/, progress.jsonl and history.csv.
         show: takes each line of text.
-        fold: which part of a run this is; None: all of it.
+        fold: of a run with folds.
 
     Attributes:
         compiled: the step. state: after `step` steps.
-        record: what the next checkpoint says of the run.
-        score: compares epochs by the competition's metric; None: nothing does.
+        record: for the next checkpoint.
+        score: compares epochs by the competition's metric; None: they are not compared.
         seconds: by phase.
     """
 
@@ -126,17 +127,17 @@ class Loop:
         """Run to the end, to step `max_steps`, or to the end of the session.
 
         Args:
-            origin: what the run is made from: "config" (with the digest of its functions) and
-                "data", which must be those of the checkpoint, and `MAY_CHANGE`.
-            session: says when to stop, and is told of progress.
+            origin: the origin of the run: "config" (with the digest of its functions), "data" and
+                "pretrained", which must be those of the checkpoint, and `MAY_CHANGE`.
+            session: decides when to stop, and is notified of progress.
             max_steps: of the run; None: run to the end.
 
         Returns:
             "complete" or "partial".
 
         Raises:
-            CheckpointError: if the checkpoint is of a different run.
-            DeviceError: if not even one image fits into the devices.
+            CheckpointError: if the checkpoint is from a different run.
+            DeviceError: if a call does not fit into the memory of the devices.
             DivergedError: if a loss or a weight is not finite.
         """
         folder, total = self.output / "checkpoints", self.applied.total_steps
@@ -164,7 +165,7 @@ class Loop:
         return "partial"
 
     def _train(self, feed: feeding.Feed, session: Session, max_steps: int) -> str | None:
-        """Take the steps, and return why the session ended them, or None."""
+        """Take the steps, and return why the session ended, or None."""
         saved_step, stop, calls = self.step, None, self._calls
         calls.restart()
         state_bytes = sum(leaf.nbytes for leaf in jax.tree.leaves(self.state))
@@ -185,19 +186,18 @@ class Loop:
                 with self._progress.aside():
                     self._save(saver)
                 saved_step = self.step
-            if ends_epoch or saves:  # either has waited for all calls
+            if ends_epoch or saves:  # both wait for all calls
                 feed.ended(self.step)
                 calls.restart(keep_newest=not ends_epoch)
                 session.progress()
-            # Another call has to wait for those in flight, and perhaps to validate, before it can
-            # save.
-            # The first one of each phase compiles too, for at least as long as the first of all.
-            compiling = self.seconds["compile"] if self._begins_program else 0.0
+            # Before another call can be saved, it waits for those in flight, and may validate. The
+            # first call of a phase also compiles, at least as long as the first of all.
             reserve = saver.reserve() + calls.seconds + self._validation_seconds
-            stop = session.over(reserve + compiling)
+            reserve += self.seconds["compile"] if self._begins_program else 0.0
+            stop = session.over(reserve)
             if stop or self.out_of_patience:
                 break
-        if newest := calls.last():  # no epoch ended with the last step
+        if newest := calls.last():  # the last step did not end an epoch
             self._show_progress(*newest)
         self.seconds["train"] = time.monotonic() - self._started - self.seconds.get("compile", 0.0)
         if self.step != saved_step:
@@ -206,13 +206,11 @@ class Loop:
         return stop
 
     def _call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
-        """Make one call to the devices. The first one of each phase compiles; it is waited for."""
-        step, phase = self.compiled, phases.of(self.applied, self.step)
+        """Make a call to the devices. The first call of a phase compiles; the host waits for it."""
         compiles = self._begins_program
         if compiles:
             begun = time.monotonic() if "compile" in self.seconds else self._started
-            step.phase = phase
-            self._show_phase(phase)
+            self._begin_phase()
             report = self._first_call(feed, batches, number)
             self.seconds["compile"] += time.monotonic() - begun
             self._progress.restart_clock(self.step + number)
@@ -224,21 +222,22 @@ class Loop:
         self._calls.add(self.step, report, timed=not compiles)
         return report
 
-    def _show_phase(self, phase: phases.Phase) -> None:
-        said = []
+    def _begin_phase(self) -> None:
+        phase = self.compiled.phase = phases.of(self.applied, self.step)
+        changes = []
         if self.applied.frozen_steps:
-            what = "what is new trains alone" if phase.frozen else "all weights train"
-            said.append(f"{what} (frozen_epochs)")
+            what = "new layers train alone" if phase.frozen else "all weights train"
+            changes.append(f"{what} (frozen_epochs)")
         if self.config.progressive:
             size = self.compiled.models[phase.size].inputs[0].shape[1:]
-            said.append(f"images have {phases.shown(size)} (progressive)")
-        if said:
-            self.show(f"From step {self.step + 1} on {' and '.join(said)}")
+            changes.append(f"images have {phases.shown(size)} (progressive)")
+        if changes:
+            self.show(f"From step {self.step + 1} on {' and '.join(changes)}")
 
     def _first_call(self, feed: feeding.Feed, batches: Batch, number: int) -> Report:
         """Make a call that compiles, with smaller micro-batches until it fits."""
         step, layout = self.compiled, self.compiled.layout
-        before = layout.to_arrays(self.state)  # a call that fails may have taken the state's memory
+        before = layout.to_arrays(self.state)  # a call that fails may have reused its memory
         while True:
             try:
                 state, report = step.train(self.state, feed.held, batches, number)
@@ -257,8 +256,8 @@ class Loop:
 
     @contextmanager
     def _explained_memory(self) -> Iterator[None]:
-        """Say what to do when a call does not fit into the memory of the devices: the first one, as
-        small as it can be, or a later one, for example because another process took the memory.
+        """Raise a DeviceError with advice when the devices run out of memory: in the first call
+        with the smallest micro-batch, or later, for example because of another process.
         """
         try:
             yield
@@ -269,9 +268,10 @@ class Loop:
             raise DeviceError(
                 f"A micro-batch of {size} per replica does not fit into the memory of the devices:"
                 f" {str(error).splitlines()[0][:300]}\n"
-                f"End what else uses these devices, set a micro_batch below {size} in the config,"
-                ' which changes no result, keep the inputs off the devices (feed="host"), or use a'
-                " smaller model. The same command again resumes from the last checkpoint."
+                "End other programs on these devices, or set a micro_batch below"
+                f" {size} in the config, which changes no result, or keep the inputs off the"
+                ' devices (feed="host"), or use a smaller model. The same command resumes from the'
+                " last checkpoint."
             ) from error
 
     def _spans(self, max_steps: int) -> Iterator[tuple[int, int]]:
@@ -286,13 +286,13 @@ class Loop:
 
     @property
     def _begins_program(self) -> bool:
-        """Whether the next call is the first one of its program."""
+        """Whether the next call is the first of its phase."""
         phase = phases.of(self.applied, self.step)
         return "compile" not in self.seconds or phase != self.compiled.phase
 
     @property
     def complete(self) -> bool:
-        """Whether all steps are taken, or no more of them are worth it."""
+        """Whether all steps are done, or patience has run out."""
         return self.step >= self.applied.total_steps or self.out_of_patience
 
     @property
@@ -304,15 +304,12 @@ class Loop:
     # Epochs
 
     def _epoch(self, step: int) -> int:
-        """Return how many epochs end within the first `step` steps. The last step may reach beyond
-        the last epoch.
-        """
+        """Return the number of epochs that end within the first `step` steps."""
+        # The last step may reach beyond the last epoch.
         return min(step * self.config.batch // len(self.batches), self.config.epochs)
 
     def _end_epoch(self, report: Report, session: Session) -> None:
-        """Validate after the step that ended an epoch, and perhaps others before it, and write its
-        row.
-        """
+        """Validate after the step that ended an epoch, or several, and write its row."""
         epoch, progress, score = self._epoch(self.step), self._progress, self.score
         means, started = self._means(report), time.monotonic()
         with progress.aside():
@@ -321,7 +318,7 @@ class Loop:
                 self._compare_epochs(epoch, score)
         self._validation_seconds = time.monotonic() - started
         self.seconds["validate"] += self._validation_seconds
-        scored = {score.name: metrics.get(score.name)} if score else {}  # it may have no value
+        scored = {score.name: metrics.get(score.name)} if score else {}  # None without a value
         progress.epoch(
             {
                 "epoch": epoch,
@@ -339,10 +336,10 @@ class Loop:
         self.state = self.state._replace(totals=self.compiled.layout.zeros())
 
     def _validate(self, session: Session) -> dict[str, float]:
-        """Return loss and metric of the held-out rows, and where epochs are compared the score."""
+        """Return loss and metric of the held-out rows, and the score if epochs are compared."""
         step = self.compiled
         params, buffers = step.layout.for_inference(self.state)
-        # The first rows fill up the last group, where the loss compares rows.
+        # If the loss compares rows, the first rows fill up the last group.
         together, count = step.together or 1, len(self.held_out)
         rows = np.resize(self.held_out, -(-count // together) * together)
         labels = self.batches.labels[rows]
@@ -362,8 +359,8 @@ class Loop:
     def _evaluations(
         self, rows: np.ndarray, evaluate: Callable[[int, np.ndarray, int], Any], session: Session
     ) -> Iterator[Any]:
-        """Yield what `evaluate` gives of each block of rows, on the host: from its first place, its
-        inputs, and how many of them are real. Some blocks are in flight.
+        """Yield the results of `evaluate` for each block of rows, on the host, with some blocks in
+        flight. Its arguments: the block's first place, its inputs, and the number of real ones.
         """
         step, in_flight = self.compiled, deque[Any]()
         size = step.micro_batch * step.replicas  # what fits with gradients fits without
@@ -375,7 +372,7 @@ class Loop:
         yield from jax.device_get(list(in_flight))
 
     def _compare_epochs(self, epoch: int, score: EpochScore) -> None:
-        """Keep the best epoch's metrics, and its weights where the config asks for that."""
+        """Keep the best epoch's metrics, and its weights if the config asks for them."""
         metrics, best = self.record.metrics, self.record.best
         if best and score.order(metrics) <= score.order(best["metrics"]):
             best["epochs_since"] += 1
@@ -395,7 +392,7 @@ class Loop:
         self._progress.line(step, {"epoch": epochs, **self._means(report), "idle": idle})
 
     def _means(self, report: Report) -> dict[str, float]:
-        """Return the epoch's means up to this call, once the devices are there."""
+        """Return the epoch's means up to this call, for which it waits."""
         totals = report.totals
         names = ["loss", *(f"loss_{name}" for name in self.compiled.losses), self._metric]
         sums = map(float, (totals.loss, *totals.parts, totals.metric))
@@ -413,11 +410,11 @@ class Loop:
             f"{what} by step {self.step} (optimizer.base_rate={base_rate:g}, applied {peak_rate:g})"
         )
 
-    # What a trained model is
+    # The trained model
 
     def final_weights(self) -> dict[str, np.ndarray]:
-        """Return the weights to infer with, by name: averages where there are any, of the best
-        epoch if the config keeps that.
+        """Return the weights for inference, by name: averages if there are any, of the best epoch
+        if the config keeps it.
         """
         params, buffers = self.compiled.layout.for_inference(self.state)
         values = zip(self._keys, [*params, *buffers], strict=True)
@@ -425,7 +422,7 @@ class Loop:
 
     def held_out_outputs(self, session: Session) -> np.ndarray | None:
         """Return the trained model's outputs for the held-out rows, float32 (v, outputs); None if
-        the session that trained it ends before.
+        the session ends first.
         """
         if "compile" in self.seconds and session.over(self._validation_seconds):
             return None
@@ -465,7 +462,7 @@ class Loop:
         """Resume from the newest checkpoint, if there is one.
 
         Raises:
-            CheckpointError: if it is of a different run.
+            CheckpointError: if it is from a different run.
         """
         self.record.origin, found = origin, checkpoint.latest(folder)
         if found is None:
@@ -479,7 +476,7 @@ class Loop:
             record = Record(**found.details)
             changed = self._changed(record, arrays)
         except (TypeError, KeyError):
-            changed = ["the program, which saves something else"]
+            changed = ["the program, which saves other values"]
         if changed:
             raise CheckpointError(
                 f"{folder} holds step {found.step} of a different run; changed since:"
@@ -501,18 +498,18 @@ class Loop:
             if then != now:
                 self.show(
                     f"Warning: {name} changed since the run began: {then} then, {now} now."
-                    " Two ways of training may be mixed."
+                    " The results of both are mixed."
                 )
-        record.origin["config"] = origin["config"]  # what may change is that of the last session
+        record.origin["config"] = origin["config"]  # some fields may change
 
     def _changed(self, record: Record, arrays: Mapping[str, np.ndarray]) -> list[str]:
-        """Return in words how this run differs from the one that saved a checkpoint."""
+        """Return as text how this run differs from the run of a checkpoint."""
         theirs, ours, metric = record.origin, self.record.origin, record.best.get("metric")
         found = changes(theirs["config"], ours["config"])
         if theirs["data"] != ours["data"]:
-            found.append("the inputs or labels, or which of them validate")
+            found.append("the inputs or labels, or the held-out set")
         if theirs["pretrained"] != ours["pretrained"]:
-            found.append("the published weights that it began with")
+            found.append("the published weights at the start")
         if differing := self.compiled.layout.differing(arrays, self.state):
             found.append(f"the model or the optimizer, for example {', '.join(differing[:3])}")
         if self.score and metric and metric != self.score.metric.name:
@@ -521,7 +518,7 @@ class Loop:
 
 
 def new_run_id(config: Config) -> str:
-    """Return a name that no other run has, the same in all processes that train together."""
+    """Return a unique name, the same in all processes that train together."""
     now = datetime.now(UTC)
     return processes.shared(f"{config.name}-{now:%Y%m%d-%H%M%S}-{secrets.token_hex(3)}")
 
@@ -533,8 +530,8 @@ class CallQueue:
     """The calls in flight, oldest first.
 
     Args:
-        replicas: devices that compute each call together. Several of one CPU get `MIN_CALLS`, since
-            at most 32 may be in flight there (see `EVALUATIONS`).
+        replicas: number of devices of a call. Several devices of one CPU get `MIN_CALLS`, since at
+            most 32 may be in flight there (see `EVALUATIONS`).
     """
 
     def __init__(self, replicas: int = 1) -> None:
@@ -546,14 +543,14 @@ class CallQueue:
         self.restart()
 
     def restart(self, *, keep_newest: bool = False) -> None:
-        """Forget the calls in flight, which the caller has waited for, and time new ones."""
+        """Forget the calls in flight, for which the caller has waited, and time new ones."""
         self._calls = deque([*self._calls][-1:] if keep_newest else [])
         self._ended = 0
         self._since = self._last_end = self._began = time.monotonic()
 
     def begin(self) -> None:
-        """Note that a call is about to be made. Devices with nothing left to do have waited since
-        the last one's end, which took as long as one alone.
+        """Note that a call is about to be made. If the devices have nothing left to do, they have
+        waited since the end of the last call, which took as long as a call alone.
         """
         now = time.monotonic()
         passed, self._began = now - self._began, now
@@ -566,9 +563,9 @@ class CallQueue:
         """Add a call.
 
         Args:
-            step: after it.
-            report: arrays that it returns.
-            timed: false for a call that compiled.
+            step: number of steps after it.
+            report: its arrays.
+            timed: False if the call compiled.
         """
         if timed and len(self._alone) < ALONE:
             jax.block_until_ready(report)  # type: ignore[no-untyped-call]
@@ -576,15 +573,15 @@ class CallQueue:
         self._calls.append((step, report))
 
     def idle(self) -> float:
-        """Return which share of the time since it was last asked the devices waited for the host:
-        0 to 1. The time from the last call to a restart is left out.
+        """Return the share of the time, since the last call of this method, in which the devices
+        waited for the host: 0 to 1. The time from the last call to a restart does not count.
         """
         share = min(self._waited / max(self._seconds, 1e-9), 1.0)
         self._waited = self._seconds = 0.0
         return share
 
     def ended(self, size: int) -> Iterator[tuple[int, Any]]:
-        """Wait until few enough are in flight, and yield (step, report) of each that has ended.
+        """Wait until few enough calls are in flight, and yield (step, report) of those that ended.
 
         Args:
             size: bytes of a call's batch.
@@ -602,9 +599,7 @@ class CallQueue:
 
     @property
     def seconds(self) -> float:
-        """Seconds until all in flight and two more have ended, one of them as slow as the slowest
-        so far.
-        """
+        """Seconds until all calls in flight and two more have ended, one as slow as the slowest."""
         return (self._limit + 2) * self._mean + self._slowest
 
     def last(self) -> tuple[int, Any] | None:
@@ -613,7 +608,7 @@ class CallQueue:
 
 
 def allowed(seconds: float, size: int) -> int:
-    """Return how many calls of `seconds` each, with a batch of `size` bytes, may be in flight.
+    """Return the number of calls, of `seconds` and a batch of `size` bytes, that may be in flight.
 
     >>> allowed(0.02, 10_000), allowed(2.0, 10_000), allowed(0.02, 200_000_000), allowed(0.0001, 10)
     (25, 3, 3, 32)

@@ -1,5 +1,5 @@
-"""The optimizer: Keras' SGD, Adam or AdamW with the scaled numbers, another class of Keras, or what
-a custom function returns.
+"""The optimizer: Keras' SGD, Adam or AdamW with scaled numbers, another class of Keras, or a custom
+one.
 """
 
 import inspect
@@ -14,7 +14,7 @@ from pipeline.config.config import OPTIMIZERS
 from pipeline.errors import ConfigError
 from pipeline.train.learning_rate import Applied, schedule
 
-# Attributes of Keras' optimizers, and what the config has in their place.
+# Attributes of Keras' optimizers that have no effect here, and what to use instead.
 INSTEAD = {
     "use_ema": "optimizer.ema_momentum",
     "gradient_accumulation_steps": "batch and micro_batch",
@@ -27,17 +27,14 @@ def optimizer(config: Config, applied: Applied, variables: Sequence[Any]) -> Any
 
     Args:
         config, applied: the run and its numbers.
-        variables: of Keras, that it will train. Weight decay leaves out biases, and whatever has
-            one number per channel, as normalization's scale and offset. A custom function says
-            itself what it leaves out.
+        variables: of Keras, to train. Weight decay leaves out biases and other vectors, such as
+            the scale and offset of a normalization. A custom function chooses by itself.
 
     Raises:
-        ConfigError: if there is no such optimizer, or it does not take its arguments.
+        ConfigError: if the optimizer is unknown, or does not take its arguments.
     """
     custom, rate = custom_code.function(config, "optimizer.name"), schedule(config, applied)
-    if custom is vars(optimizers).get(applied.optimizer):  # a file may import Keras' own
-        custom = None
-    if custom:
+    if custom and custom is not vars(optimizers).get(applied.optimizer):  # not an import of Keras'
         with custom_code.telling(config, "optimizer.name"):
             return _clipped(_custom(applied, custom, rate), applied)
     made = (_ours if applied.optimizer in OPTIMIZERS else _of_keras)(applied, rate)
@@ -60,9 +57,15 @@ def _ours(applied: Applied, rate: Any) -> Any:
 
 
 def _of_keras(applied: Applied, rate: Any) -> Any:
-    """Return an optimizer of a class of keras.optimizers, by its arguments."""
+    """Return an instance of a class of keras.optimizers that takes a learning rate."""
     name, arguments = applied.optimizer, dict(applied.arguments)
-    kinds = {kind.__name__: kind for kind in vars(optimizers).values() if _is_kind(kind)}
+    wrappers = ("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "OptimizerMap")
+    kinds = {
+        kind.__name__: kind
+        for kind in vars(optimizers).values()
+        if isinstance(kind, type) and issubclass(kind, optimizers.Optimizer)
+        if kind.__name__ not in wrappers
+    }
     try:
         return _clipped(kinds[name](rate, **arguments), applied)
     except (KeyError, TypeError, ValueError) as error:
@@ -76,19 +79,11 @@ def _of_keras(applied: Applied, rate: Any) -> Any:
         ) from error
 
 
-def _is_kind(kind: Any) -> bool:
-    """Return whether this is a class of optimizers that takes a learning rate."""
-    of_others = ("Optimizer", "LossScaleOptimizer", "MultiOptimizer", "OptimizerMap")
-    is_class = isinstance(kind, type) and issubclass(kind, optimizers.Optimizer)
-    return is_class and kind.__name__ not in of_others
-
-
 def _custom(applied: Applied, custom: Any, rate: Any) -> Any:
     """Return what a custom function, or a class, makes of the rate and the arguments."""
-    arguments = dict(applied.arguments)
-    if "kappa" in inspect.signature(custom).parameters:
+    arguments, takes = dict(applied.arguments), inspect.signature(custom)
+    if "kappa" in takes.parameters:
         arguments["kappa"] = applied.kappa
-    takes = inspect.signature(custom)
     try:
         takes.bind(rate, **arguments)
     except TypeError as error:
@@ -96,15 +91,15 @@ def _custom(applied: Applied, custom: Any, rate: Any) -> Any:
         raise TypeError(f"{error}: it takes {takes} and gets {given}") from error
     made = custom(rate, **arguments)
     if not isinstance(made, optimizers.Optimizer):
-        raise TypeError(f"it returns {type(made).__name__}, and no keras.optimizers.Optimizer")
+        raise TypeError(f"it returns {type(made).__name__}, not a keras.optimizers.Optimizer")
     return made
 
 
 def _clipped(made: Any, applied: Applied) -> Any:
-    """Return an optimizer that clips gradients as the config says.
+    """Set the config's clip_norm, and return the optimizer.
 
     Raises:
-        ValueError: for what would have another effect here than in Keras' fit, or none.
+        ValueError: for an option that has another effect here than in Keras' fit, or none.
     """
     if isinstance(made, optimizers.LossScaleOptimizer):
         raise ValueError("in float16 the step scales the loss; leave LossScaleOptimizer out")

@@ -1,9 +1,8 @@
-"""Phases: what of a training step its number decides, which weights train and how large images are.
+"""Phases: by the number of a step, which weights train and how large images are.
 
-Each phase is a program of its own, compiled when it first runs, and has whole epochs, so that no
-call of several steps (all of one epoch) is of two phases. Images stay whole until a step has
-changed them at random; then it resizes them. So batches and all random numbers are the same in each
-phase, and a run resumes in any of them.
+Each phase is a program of its own, compiled when it first runs. It has whole epochs, so no call of
+several steps (all of one epoch) spans two phases. A step resizes images after it augments them. So
+batches and random numbers are the same in each phase, and a run resumes in any of them.
 
 Images that grow (`Config.progressive`) train faster: Howard et al. 2018 (fast.ai's entry for
 DAWNBench); Tan & Le 2021, arXiv:2104.00298. The weights of a convolutional network do not depend on
@@ -24,7 +23,7 @@ from pipeline.errors import ConfigError
 from pipeline.models import architectures, published, weight_names
 from pipeline.train.learning_rate import Applied
 
-# Pixels a side of which sizes are multiples, where no network says that: large sides and others.
+# Sides are multiples of 32 pixels, below 64 pixels of 8, unless a network has patches.
 LARGE, UNIT, SMALL_UNIT = 64, 32, 8
 
 
@@ -32,8 +31,8 @@ class Phase(NamedTuple):
     """What differs between the steps of a run.
 
     Attributes:
-        frozen: whether only what is new trains (`Config.frozen_epochs`).
-        size: of the images, its place in `sizes`.
+        frozen: whether only new layers train (`Config.frozen_epochs`).
+        size: index of the image size in `sizes`.
     """
 
     frozen: bool
@@ -41,18 +40,15 @@ class Phase(NamedTuple):
 
 
 def of(applied: Applied, step: int) -> Phase:
-    """Return the phase of a step, from 0."""
+    """Return the phase of a step; the first step is 0."""
     return Phase(step < applied.frozen_steps, sum(step >= end for end in applied.growing_steps))
 
 
 def sizes(config: Config) -> list[tuple[int, int]]:
-    """Return height and width of the images in each part of the epochs; the last are the whole.
-
-    Sides are rounded to a multiple of the patches of published networks, or of 32 pixels, below 64
-    pixels of 8.
+    """Return (height, width) of the images in each part of the epochs, the full size last.
 
     Raises:
-        ConfigError: if the sizes do not rise.
+        ConfigError: if the rounded sizes do not increase.
     """
     whole = config.data.shape[:2]
     patches = [preset.patch for preset in published.networks(config).values()]
@@ -68,14 +64,13 @@ def sizes(config: Config) -> list[tuple[int, int]]:
     ]
     found.append(whole)
     if not all(before < after and before[1] <= after[1] for before, after in pairwise(found)):
-        listed = ", ".join(map(shown, found))
-        problem = f"rounded to what a network takes, the images have {listed}; expected sizes that"
-        raise _refusal(config, f"{problem} rise", "Take other shares")
+        problem = f"rounded to a network's patches, the images have {', '.join(map(shown, found))}"
+        raise _refusal(config, f"{problem}; expected increasing sizes", "Choose other shares")
     return found  # type: ignore[return-value]
 
 
 def described(config: Config) -> list[dict[str, int]]:
-    """Return the first and last epoch of each size, from 1, with height and width; nothing where
+    """Return the first and last epoch of each size, from 1, with height and width; an empty list if
     images do not grow.
     """
     if not config.progressive:
@@ -88,16 +83,16 @@ def described(config: Config) -> list[dict[str, int]]:
 
 
 def shown(size: Sequence[int]) -> str:
-    """Return height and width in words."""
+    """Return height and width as text."""
     return f"{size[0]}x{size[1]} pixels"
 
 
 def models(config: Config, model: Any, batchnorm_momentum: float | None = None) -> list[Any]:
-    """Return the model for each size: for smaller ones built again, without numbers, for the whole
-    the one that is given. All take the weights of that one.
+    """Return the model for each size: for the full size `model`, for smaller ones a copy that has
+    no weight values and takes those of `model`.
 
     Args:
-        model: of the config, built by `architectures.build` with the other argument.
+        model: of `architectures.build(config, batchnorm_momentum)`.
 
     Raises:
         ConfigError: if the model cannot be built at a size, or has other weights or outputs there.
@@ -119,28 +114,24 @@ def _smaller(config: Config, model: Any, momentum: float | None, size: tuple[int
             made = architectures.build(small, momentum)
     except ConfigError as error:
         problem = f"with images of {shown(size)}, {str(error).splitlines()[0].rstrip('.')}"
-        edit = "Let the model's function take images of this size, take larger shares"
+        edit = "Let the model's function take images of this size, choose larger shares"
         raise _refusal(config, problem, edit) from error
-    pairs = zip_longest(_parts(made), _parts(model), fillvalue=("", "nothing"))
-    wrong = next(((ours[1], theirs[1]) for ours, theirs in pairs if ours != theirs), None)
-    if wrong:
-        problem = (
-            f"model={config.model!r} has {wrong[0]} for images of {shown(size)} and {wrong[1]} for"
-            f" {shown(config.data.shape)}; expected the same weights and outputs at all sizes"
-        )
-        raise _refusal(config, problem, "Pool over the whole image before the last layer")
+    for ours, theirs in zip_longest(_shapes(made), _shapes(model), fillvalue="nothing"):
+        if ours != theirs:
+            problem = (
+                f"model={config.model!r} has {ours} for images of {shown(size)} and {theirs} for"
+                f" {shown(config.data.shape)}; expected the same weights and outputs at all sizes"
+            )
+            raise _refusal(config, problem, "Pool over the whole image before the last layer")
     return made
 
 
-def _parts(model: Any) -> list[tuple[str, str]]:
-    """Return place and shape of each weight, generator of random numbers and output of a model, for
-    a person without the place.
-    """
+def _shapes(model: Any) -> list[str]:
+    """Return name and shape of each weight and output of a model."""
     keys = weight_names.keys(model)
-    variables = *model.trainable_variables, *model.non_trainable_variables
-    named = [(keys.get(id(one), "- seed"), one) for one in variables]
-    named += [("- output", one) for one in model.outputs]
-    return [(key, f"{weight_names.name(key)} {tuple(one.shape)}") for key, one in named]
+    named = [(weight_names.name(keys[id(one)]), one) for one in model.weights]
+    named += [("output", one) for one in model.outputs]
+    return [f"{name} {tuple(one.shape)}" for name, one in named]
 
 
 def _refusal(config: Config, problem: str, edit: str) -> ConfigError:
@@ -151,13 +142,11 @@ def _refusal(config: Config, problem: str, edit: str) -> ConfigError:
 
 
 def resized(inputs: Any, shape: Sequence[int | None]) -> Any:
-    """Return images, uint8 (n, height, width, channels), as a model of that input shape takes them;
-    what has that shape stays.
-    """
+    """Return images, uint8 (n, height, width, channels), resized to the input shape of a model."""
     if inputs.shape[1:] == tuple(shape[1:]):
         return inputs
     levels = jax.image.resize(
         inputs.astype(jnp.float32), (len(inputs), *shape[1:]), "linear", antialias=True
     )
-    # Halves are frequent, and their last bits depend on the order of additions. All go up.
+    # Halves are frequent, and their last bits depend on the order of additions: all round up.
     return jnp.floor(levels + 0.501).astype(inputs.dtype)

@@ -24,7 +24,7 @@ Show = Callable[[str], None]  # takes each line of text
 HISTORY, LINES = "history.csv", "progress.jsonl"
 LINE = re.compile(r'\{.*"step": (?P<step>\d+),.*\}\n')
 ROW = re.compile(r"(?:epoch,step|\d+,(?P<step>\d+)),.*\r\n")  # names of columns, or an epoch
-# How the numbers of a line read, in this order; a person is not shown the others.
+# The text of the numbers in a line, in this order. A person does not see the others.
 WORDS = {
     "fold": "  fold {:.0f}",
     "folds": " of {:.0f}",
@@ -39,15 +39,15 @@ WORDS = {
     "images_per_second": "  {:,.0f} {noun}/s",
 }
 NOUNS = ("images", "rows", "examples")
-# Share of the time that devices wait for the host, from which on a run is called input-bound.
+# A run whose devices wait for the host for this share of the time is called input-bound.
 INPUT_BOUND = 0.1
 
 
 def in_words(line: Mapping[str, Any]) -> str:
-    """Return a progress line for a person.
+    """Return a progress line as text for a person.
 
     Args:
-        line: as `Progress` writes it. What is no number is left out: the line may come from a log.
+        line: as `Progress` writes it, or from any log: what is not a number is left out.
 
     >>> in_words({"step": 43, "steps": 337, "loss": 0.25, "eta_seconds": 7200.9})
     'step 43 of 337  loss 0.2500  2:00:00 to go'
@@ -61,7 +61,7 @@ def in_words(line: Mapping[str, Any]) -> str:
     numbers = {
         name: value
         for name, value in line.items()
-        if isinstance(value, (int, float)) and abs(value) < 1e9  # NaN is not, either
+        if isinstance(value, (int, float)) and abs(value) < 1e9  # False for NaN, too
     }
     noun = line.get("noun") if line.get("noun") in NOUNS else NOUNS[0]
     text = "".join(
@@ -77,7 +77,7 @@ def in_words(line: Mapping[str, Any]) -> str:
 
 
 def readable(text: str) -> str:
-    """Return what `Progress` shows in words; any other line as it is.
+    """Return a line of `Progress` as text, any other line unchanged.
 
     >>> readable('{"fold": 2, "folds": 5, "step": 43, "steps": 337, "images_per_second": 1834.5}')
     'fold 2 of 5  step 43 of 337  1,834 images/s'
@@ -93,7 +93,7 @@ def readable(text: str) -> str:
 
 @dataclass(frozen=True)
 class Fold:
-    """Which part of a run this is: its number, from 1; how many; the steps of those after it."""
+    """A fold of a run: its number, from 1, the number of folds, and the steps of later ones."""
 
     number: int
     count: int
@@ -105,8 +105,8 @@ class Log:
 
     Args:
         config: of the run.
-        show: takes a warning if the function fails. It is not called again then: hours of training
-            are worth more than their log.
+        show: takes a warning if the function fails. Then it is not called again, and the training
+            continues.
     """
 
     def __init__(self, config: Config, show: Show) -> None:
@@ -114,7 +114,7 @@ class Log:
         self._log = custom_code.function(config, "log") if processes.first() else None
 
     def __call__(self, record: Mapping[str, Any]) -> None:
-        """Give it a line or an epoch of `Progress`, or at the end {"pictures", …}."""
+        """Pass it a line or an epoch of `Progress`, or at the end {"pictures", …}."""
         if self._log is None:
             return
         try:
@@ -131,9 +131,9 @@ class Progress:
     Args:
         folder: gets progress.jsonl and history.csv.
         config: of the run.
-        step, total: where the run starts, and where it ends.
+        step, total: the steps at which the run starts and ends.
         show: takes each line of text.
-        fold: which each line then names; its `eta_seconds` are those to the end of the last one.
+        fold: to name in each line; `eta_seconds` then includes the later folds.
     """
 
     def __init__(
@@ -148,7 +148,7 @@ class Progress:
         _remove_after(step, self._history, ROW)
 
     def due(self) -> bool:
-        """Return whether the interval has passed; to read the loss earlier would stall a device."""
+        """Return whether the interval has passed; reading the loss more often stalls a device."""
         return time.monotonic() - self._last >= self._config.progress_seconds
 
     def restart_clock(self, step: int) -> None:
@@ -158,7 +158,7 @@ class Progress:
 
     @contextmanager
     def aside(self) -> Iterator[None]:
-        """Leave this time out of `images_per_second`: no step runs in it."""
+        """Leave this time, in which no step runs, out of `images_per_second`."""
         started = time.monotonic()
         try:
             yield
@@ -185,16 +185,15 @@ class Progress:
         self._log(line)
 
     def images_per_second(self, step: int) -> float:
-        """Return the mean over the training steps since the clock was restarted: validation and
-        saving are left out.
-        """
+        """Return the mean over the steps since the clock was restarted, without `aside`."""
         seconds = time.monotonic() - self._started - self._aside
         return (step - self._first_step) * self._config.batch / max(seconds, 1e-9)
 
     def epoch(self, row: Mapping[str, Any]) -> None:
-        """Append one row to history.csv, under the names of the first row; None is an empty field.
+        """Append a row to history.csv; None is an empty field.
 
-        Each row of a run has the same names: first "epoch" and "step".
+        Args:
+            row: the same names for each row of a run, first "epoch" and "step".
         """
         with writing(self._history), self._history.open("a", newline="") as file:
             table = csv.writer(file)
@@ -205,7 +204,7 @@ class Progress:
 
 
 def _remove_after(step: int, path: Path, form: re.Pattern[str]) -> None:
-    """Remove what an interrupted run wrote past its checkpoint, and what is not a whole line."""
+    """Remove lines that an interrupted run wrote past its checkpoint, and incomplete lines."""
     if path.exists():
         with path.open(encoding="utf-8", errors="replace", newline="") as file:
             found = [form.fullmatch(line) for line in file]

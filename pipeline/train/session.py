@@ -1,7 +1,7 @@
-"""The end of a session: the time that is left, a request to stop, and a watchdog.
+"""The end of a session: the remaining time, a request to stop, and a watchdog.
 
-Kaggle ends a session without a request. A run therefore ends itself in time, saved; SIGTERM and
-Ctrl-C help, and nothing relies on them.
+Kaggle ends a session without warning, so a run saves and ends in time. SIGTERM and Ctrl-C are
+handled, too, but nothing relies on them.
 """
 
 import faulthandler
@@ -18,8 +18,8 @@ from typing import Any, Self
 
 from pipeline.runtime import processes
 
-# What a run may need after its last checkpoint: pictures, the list of outputs, and Kaggle's own
-# copying. Of a short session a twentieth.
+# Time after the last checkpoint, for pictures, the list of outputs, and Kaggle's copying; in a
+# short session, a twentieth of it.
 MARGIN_SECONDS, MARGIN_SHARE = 300.0, 0.05
 STALLED, CTRL_C = "stalled.txt", "Ctrl-C"
 STALL_SECONDS = 1800.0  # no step, validation or read takes longer
@@ -30,18 +30,18 @@ PRESSED = (
 
 
 class Session:
-    """A context in which SIGTERM and Ctrl-C ask for an end, and a run without progress is ended.
+    """A context in which SIGTERM and Ctrl-C request a stop, and a run without progress is ended.
 
-    Ctrl-C is still a KeyboardInterrupt: at the end of the context, when the body has saved; pressed
-    once more, at once.
+    Ctrl-C still raises KeyboardInterrupt: at the end of the context, when the body has saved; a
+    second time, at once.
 
     Args:
-        hours: of wall clock since the process began; None: no limit.
-        output: the folder of the run. After `STALL_SECONDS` without `progress` it gets the stacks
-            of all threads, in stalled.txt, and the process exits with 1.
+        hours: of wall clock since the process started; None: no limit.
+        output: the folder of the run. After `STALL_SECONDS` without `progress` the stacks of all
+            threads go to stalled.txt in it, and the process exits with 1.
 
     Attributes:
-        margin: seconds kept free at the end, for what follows the last checkpoint.
+        margin: seconds kept free after the last checkpoint.
     """
 
     def __init__(self, hours: float | None, output: Path) -> None:
@@ -55,10 +55,10 @@ class Session:
         self.progress()
 
     def __enter__(self) -> Self:
-        # Python lets only the main thread handle signals; in another thread there are none.
+        # Python lets only the main thread handle signals.
         if threading.current_thread() is threading.main_thread():
             self._handlers[signal.SIGTERM] = signal.signal(signal.SIGTERM, self._on_signal)
-            # Any other handler of Ctrl-C belongs to somebody else, or ignores it.
+            # Another handler of Ctrl-C is somebody else's, or ignores it.
             if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
                 self._handlers[signal.SIGINT] = signal.signal(signal.SIGINT, self._on_signal)
         self.progress()
@@ -70,19 +70,19 @@ class Session:
         for number, before in self._handlers.items():
             signal.signal(number, before or signal.SIG_DFL)
         if self._request == CTRL_C and kind is None:
-            processes.part()  # all have stopped, and the first one has saved
+            processes.part()  # all have stopped, and the first has saved
             raise KeyboardInterrupt
 
     def progress(self) -> None:
-        """Note that a step, or the work between two, is done."""
+        """Note that a step, or some work between steps, is done."""
         self._last_progress = time.monotonic()
 
     def over(self, reserve: float) -> str | None:
         """Return why the run has to end now, or None if it may continue. Processes that train
-        together ask equally often, and get the same answer.
+        together must call it equally often, and get the same answer.
 
         Args:
-            reserve: seconds that the steps under way and saving take.
+            reserve: seconds that the steps in flight and a checkpoint take.
         """
         why = f"asked to stop ({self._request})" if self._request else None
         if time.monotonic() + reserve >= self._end:
@@ -93,7 +93,7 @@ class Session:
         if number == signal.SIGINT:
             self._request = CTRL_C
             signal.signal(signal.SIGINT, signal.default_int_handler)
-            os.write(2, PRESSED)  # `print` may be what was interrupted
+            os.write(2, PRESSED)  # it may have interrupted `print`
         self._request = self._request or "SIGTERM"
 
     def _watch(self) -> None:
@@ -102,11 +102,11 @@ class Session:
             if seconds < STALL_SECONDS:
                 continue
             text = (
-                f"Error: no step was finished for {seconds:.0f} s; the "
-                "run ends here, and resumes from its last checkpoint.\n"
+                f"Error: no step ended within {seconds:.0f} s; the run ends here, and resumes from"
+                " its last checkpoint.\n"
                 f"The stacks of all threads go to {self._output / STALLED}."
             )
-            # The main thread hangs: no exception and no output of a notebook would be seen. Nor may
+            # The main thread hangs: an exception or a notebook's output would not be seen. Nor may
             # a full disk keep the run hanging.
             print(text, file=sys.__stderr__, flush=True)
             with suppress(OSError), (self._output / STALLED).open("w") as file:
@@ -116,9 +116,7 @@ class Session:
 
 
 def age() -> float:
-    """Return the seconds since this process began; where the system does not say (Linux does),
-    since the import of this module.
-    """
+    """Return the seconds since this process started; without /proc, since this module's import."""
     try:
         text = Path("/proc/self/stat").read_text(encoding="ascii")
     except OSError:

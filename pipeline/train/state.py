@@ -1,6 +1,4 @@
-"""Train state: everything that a step changes, on the devices, and as arrays by name in a
-checkpoint.
-"""
+"""Train state: all that a step changes, on the devices and, as arrays by name, in a checkpoint."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -24,9 +22,9 @@ class Totals(NamedTuple):
 
     Attributes:
         loss: float32.
-        parts: float32 each, of a loss that is a sum of several, in the order of their names.
-        metric: float32, what is shown beside the loss: right answers, or a sum of errors.
-        count: int32, examples.
+        parts: float32 each, where the loss is a sum of several, in the order of their names.
+        metric: float32, shown beside the loss: number of right answers, or sum of errors.
+        count: int32, number of examples.
     """
 
     loss: Any
@@ -36,16 +34,16 @@ class Totals(NamedTuple):
 
 
 class TrainState(NamedTuple):
-    """What a step takes and returns.
+    """The state of a training, from which a step makes the next one.
 
     Attributes:
         params: the trainable weights, in the model's order.
-        buffers: the other variables: BatchNorm's statistics, and seeds of what draws.
+        buffers: the other variables: BatchNorm's statistics, and states of random generators.
         opt_state: the optimizer's variables.
-        ema: moving averages of the weights and statistics (`StateLayout.averaged`); empty: none.
+        ema: moving averages of the weights and statistics (`StateLayout.averaged`), if any.
         totals: of the epoch so far.
-        scale: of the loss, in float16; (): it has none.
-        step: int32, the steps done.
+        scale: of the loss, in float16; otherwise ().
+        step: int32, the number of steps done.
     """
 
     params: Arrays
@@ -58,19 +56,19 @@ class TrainState(NamedTuple):
 
 
 class StateLayout:
-    """What each array of a model's `TrainState` is.
+    """The meaning of each array of a model's `TrainState`.
 
     Args:
         model, optimizer: of Keras, built.
         ema: keep moving averages.
-        losses: the names of several losses that are added up; () of one.
+        losses: the names of several losses that are added up; () with one loss.
 
     Attributes:
         names: of all arrays in their order, the same in every process that builds the model.
-        keys: of params and buffers as `pipeline.models.weight_names` has them; "" of seeds.
-        statistics: for each buffer, whether a step moves it as a mean over groups: BatchNorm's
-            statistics. A frozen one stays the same to the bit, which a mean over groups would not.
-        seeds: for each buffer, whether it is the state of a generator of random numbers.
+        keys: of params and buffers (`pipeline.models.weight_names`); "" of random generators.
+        statistics: for each buffer, whether a step moves it as a mean over groups, as BatchNorm's
+            statistics. False for a frozen one, whose bits the mean would change.
+        seeds: for each buffer, whether it is the state of a random generator.
     """
 
     def __init__(
@@ -78,7 +76,7 @@ class StateLayout:
     ) -> None:
         self._model, self._optimizer, self._ema, self._losses = model, optimizer, ema, losses
         self._scaled = keras.config.dtype_policy().name == "mixed_float16"
-        self._everywhere = optimizer.iterations.value.sharding  # a number on all devices
+        self._everywhere = optimizer.iterations.value.sharding  # a copy on each device
         params, buffers = model.trainable_variables, model.non_trainable_variables
         frozen = [layer for layer in descendants(model) if not layer.trainable]
         fixed = {id(variable) for layer in frozen for variable in layer.variables}
@@ -98,18 +96,16 @@ class StateLayout:
         self.names.append("step")
 
     def averaged(self, params: Sequence[Any], buffers: Sequence[Any]) -> list[Any]:
-        """Return what an average is kept of: the weights, and the statistics, which belong to the
-        weights that they were seen with.
-        """
+        """Return the arrays to average: the weights, and the statistics of the same steps."""
         moving = zip(buffers, self.statistics, strict=True)
         return [*params, *(value for value, moves in moving if moves)]
 
     def initial(self) -> TrainState:
-        """Return the state before the first step, of the model's weights as they are now."""
+        """Return the state before the first step, with the present weights of the model."""
         model, optimizer = self._model, self._optimizer
         kinds = model.trainable_variables, model.non_trainable_variables, optimizer.variables
         params, buffers, opt_state = ([one.value for one in variables] for variables in kinds)
-        # A step takes the memory of each array, so none may be in the state twice.
+        # A step reuses the memory of each array, so none may be in the state twice.
         taken = set(map(id, params))
         opt_state = [jnp.array(each) if id(each) in taken else each for each in opt_state]
         ema = list(map(jnp.array, self.averaged(params, buffers))) if self._ema else []
@@ -121,9 +117,7 @@ class StateLayout:
         return TrainState(params, buffers, opt_state, ema, self.zeros(), scale, step)
 
     def zeros(self) -> Totals:
-        """Return the totals of no examples, put on the devices: to compute them there would be one
-        more program to compile.
-        """
+        """Return the totals of no examples. Computed on the devices they would need a program."""
         loss, *parts = [self._zero(np.float32) for _ in ("sum", *self._losses)]
         return Totals(loss, tuple(parts), self._zero(np.float32), self._zero(np.int32))
 
@@ -131,7 +125,7 @@ class StateLayout:
         return replicas.placed(np.zeros((), dtype), self._everywhere)
 
     def for_inference(self, state: TrainState) -> tuple[Arrays, Arrays]:
-        """Return (params, buffers) to validate and infer with: averages where there are any."""
+        """Return (params, buffers) for validation and inference: the averages, if there are any."""
         if not state.ema:
             return state.params, state.buffers
         statistics = iter(state.ema[len(state.params) :])
@@ -145,7 +139,7 @@ class StateLayout:
         return dict(zip(self.names, map(np.asarray, jax.tree.leaves(state)), strict=True))
 
     def from_arrays(self, arrays: Mapping[str, np.ndarray], state: TrainState) -> TrainState:
-        """Return the state of these arrays, each where that of `state` is now."""
+        """Return the state with these arrays, each placed like the same array of `state`."""
         leaves, structure = jax.tree.flatten(state)
         placed = [
             replicas.placed(arrays[name], leaf.sharding)
@@ -156,8 +150,8 @@ class StateLayout:
     def with_own_scale(
         self, arrays: Mapping[str, np.ndarray], state: TrainState
     ) -> dict[str, np.ndarray]:
-        """Return a checkpoint's arrays with a loss scale if this state has one: a run that began on
-        a TPU, in bfloat16, may go on in float16 on a T4, and the other way round.
+        """Return a checkpoint's arrays with a loss scale if `state` has one, else without: a run
+        may start on a TPU, in bfloat16, and resume on a T4, in float16, or the other way round.
         """
         leaves = zip(self.names, jax.tree.leaves(state), strict=True)
         own = {name: np.asarray(leaf) for name, leaf in leaves if name.startswith(SCALE)}
@@ -165,9 +159,7 @@ class StateLayout:
         return others | {name: arrays.get(name, array) for name, array in own.items()}
 
     def differing(self, arrays: Mapping[str, np.ndarray], state: TrainState) -> list[str]:
-        """Return the names that only `arrays` or only a state has, and those whose shape or type
-        differs.
-        """
+        """Return the names whose array is missing on one side, or has another shape or type."""
         ours = zip(self.names, jax.tree.leaves(state), strict=True)
         wanted = {name: (leaf.shape, leaf.dtype) for name, leaf in ours}
         found = {name: (array.shape, array.dtype) for name, array in arrays.items()}

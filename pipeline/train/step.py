@@ -1,20 +1,20 @@
 """The training step: what one batch changes, for any model and any number of devices.
 
-To change how a run trains, change `TrainStep.train_step`, with what it calls the whole update of
-the weights; or name a function of the same arguments in a config (`train_step`). Below it stands
-how the sums over a batch are computed. The batch alone decides the result; replicas and
-micro-batches decide only how it fits.
+To change how a run trains, edit `TrainStep.train_step`: with the methods that it calls it is the
+whole update of the weights. Or name a function of the same arguments in a config (`train_step`).
+The code below it computes the sums over a batch. The batch alone decides the result; replicas and
+micro-batches only decide how it fits into memory.
 
 - BatchNorm normalizes each group of `batchnorm_batch` images by itself (ghost batches, Hoffer et
   al. 2017, 1705.08741) and moves its statistics by the mean over groups.
 - Augmentation and dropout draw from (seed, step, place in the batch).
-- A custom loss that compares rows (contrastive, of ranks) or draws gets the outputs and labels of
+- A custom loss that compares rows (contrastive, ranking) or draws gets the outputs and labels of
   whole groups, and so does a custom mix.
 
-So the result is the same sum over images, whether one replica adds it up in many micro-batches
-(gradient accumulation) or eight do it in one: only the order of additions differs. Each replica
-adds up its own images, and one all-reduce adds up the replicas. A group that is larger than a
-replica's share of the batch spans several replicas, which then all-reduce BatchNorm's sums.
+So one replica that accumulates gradients over many micro-batches and eight replicas with one each
+compute the same sum over images, up to the order of additions. Each replica sums over its images,
+and one all-reduce sums over the replicas. A group larger than a replica's share of the batch spans
+several replicas, which then all-reduce BatchNorm's sums.
 """
 
 from collections.abc import Callable
@@ -44,18 +44,18 @@ from pipeline.train.optimizer import optimizer
 from pipeline.train.phases import Phase
 from pipeline.train.state import Arrays, StateLayout, Totals, TrainState
 
-# A step of fewer multiplications than this, on a replica, takes about a millisecond, and then the
-# host's part of a call counts. Several steps share a call, if an epoch still has some calls.
+# With fewer multiplications than this per replica a step takes about a millisecond, so the host's
+# part of a call counts. Then several steps share a call, if an epoch still has some calls.
 QUICK_STEP, MOST_STEPS, CALLS_PER_EPOCH = 2**24, 16, 4
 
 
 class Batch(NamedTuple):
-    """What a step takes.
+    """The input of a step.
 
     Attributes:
-        inputs: (batch, …); where inputs lie on the devices their rows, int32 (batch,).
+        inputs: (batch, …), or their rows, int32 (batch,), where all inputs lie on the devices.
         labels: (batch, …), or `Weighted`.
-        draws: int32 (batch, k), the numbers that augmentation drew.
+        draws: int32 (batch, k), the random numbers of the augmentation.
     """
 
     inputs: Any
@@ -68,8 +68,8 @@ class Examples(NamedTuple):
 
     Attributes:
         inputs: (n, …). labels: `Weighted`, (n, …).
-        other_labels: of what each example is mixed with; None: nothing is mixed.
-        share: float32 (n,), how much of each mixture is the example's own.
+        other_labels: of the example that each is mixed with; None: no mixtures.
+        share: float32 (n,), the example's own share of its mixture.
         places: int32 (n,), in the batch.
     """
 
@@ -81,19 +81,19 @@ class Examples(NamedTuple):
 
     @property
     def weights(self) -> Any:
-        """How much the loss of each example counts, float32 (n,); a mixture as its parts do."""
+        """The weight of each example's loss, float32 (n,); of a mixture, that of its parts."""
         if self.share is None:
             return self.labels.weights
         return self.share * self.labels.weights + (1 - self.share) * self.other_labels.weights
 
 
 class Computed(NamedTuple):
-    """What the model gives for a micro-batch.
+    """The results of the model for a micro-batch.
 
     Attributes:
         outputs: float32 (n, …). extra: the model's other outputs, by name.
-        statistics: of BatchNorm, as they moved.
-        penalty: what layers add to the loss.
+        statistics: BatchNorm's updated statistics.
+        penalty: the losses that layers add.
     """
 
     outputs: Any
@@ -103,11 +103,11 @@ class Computed(NamedTuple):
 
 
 class Sums(NamedTuple):
-    """What `loss_fn` reports, summed over the images of a micro-batch, or of a batch.
+    """Sums over the images of a micro-batch or a batch, for the report and BatchNorm.
 
     Attributes:
-        loss, parts, metric: as `Totals` has them.
-        statistics: of BatchNorm, as they moved.
+        loss, parts, metric: as in `Totals`.
+        statistics: BatchNorm's updated statistics.
     """
 
     loss: Any
@@ -117,9 +117,7 @@ class Sums(NamedTuple):
 
 
 class Report(NamedTuple):
-    """The totals after a call, the learning rate of its last step, and the scale of the loss (()
-    without one), copied.
-    """
+    """Copies of the totals after a call, its last learning rate, and the loss scale or ()."""
 
     totals: Totals
     learning_rate: Any
@@ -131,20 +129,20 @@ class TrainStep:
 
     Args:
         config, applied: the run and its numbers.
-        model: of Keras, built.
+        model: a built Keras model.
         mesh: of JAX, with the axis `replicas.AXIS`; None for one device.
 
     Attributes:
-        layout: what each array of a state is.
+        layout: the meaning of each array of a state.
         optimizer: of Keras.
-        replicas: accelerator cores that share the work.
-        micro_batch: images per forward and backward pass on one replica: all of its share of the
-            batch, or a part; the parts are added up.
+        replicas: number of accelerator cores that share the work.
+        micro_batch: images per forward and backward pass on one replica: its whole share of the
+            batch, or a part of it.
         steps_per_call: the most steps of a call to the devices.
-        phase: of calls from now on; at first that of all weights and whole images.
-        models: of each size of images (`phases.models`).
-        losses: the names of several losses that are added up; () of one.
-        together: images that the loss gets together; None: it is that of each by itself.
+        phase: of the next calls; at first all weights train, on whole images.
+        models: one per size of images (`phases.models`).
+        losses: the names of several losses that are added up; () with one loss.
+        together: images that the loss gets together; None: each by itself.
         evaluate: `_evaluated`, jitted. forward: from weights and inputs to outputs, jitted.
 
     Raises:
@@ -167,13 +165,13 @@ class TrainStep:
         self._matmul = devices.matmul_precision(keras.config.dtype_policy().name)
         self.replicas, self._platform = mesh.size if mesh else 1, replicas.platform(mesh)
         self._group, self._share = applied.batchnorm_batch, per_replica(config, self.replicas)
-        # Groups that end within a replica's share spread over several replicas.
+        # Groups that end within a replica's share span several replicas.
         self._axis = replicas.AXIS if mesh and self._share % self._group else None
         custom = custom_code.function
         changes = custom(config, "augment"), custom(config, "augment_batch")
         self.augmentation = Augmentation(config.data, config.seed, config.batch, *changes)
-        own = custom(config, "train_step")
-        self._step = partial(own, self) if own else self.train_step
+        custom_step = custom(config, "train_step")
+        self._step = partial(custom_step, self) if custom_step else self.train_step
         self.together = self._group if compares else None
         grouped = self._group if compares or group_layers.normalizes(model) else 1
         self._sizes = micro_batches(config, self.replicas, grouped)
@@ -185,17 +183,12 @@ class TrainStep:
         self.forward = jax.jit(self._exact(self._outputs), out_shardings=where)
 
     @property
-    def _sized(self) -> Any:
-        """The model for the images of this phase."""
-        return self.models[self.phase.size]
-
-    @property
     def smaller(self) -> list[int]:
         """The smaller micro-batches, in the order to try them."""
         return self._sizes[self._sizes.index(self.micro_batch) + 1 :]
 
     def use(self, smaller: int) -> bool:
-        """Take smaller micro-batches, which need less memory; return whether they are possible."""
+        """Switch to smaller micro-batches, which need less memory, if the batch allows them."""
         possible = smaller in self.smaller
         if possible:
             self.micro_batch, self._programs = smaller, {}
@@ -207,10 +200,10 @@ class TrainStep:
         """Take `number` steps, and return the state after them. The first call compiles.
 
         Args:
-            state: its memory is that of the new state afterwards.
-            held: the inputs that lie on the devices, if they do.
-            batches: of `steps_per_call` steps, each array with one axis more in front.
-            number: at most that many.
+            state: the new state takes its memory.
+            held: (inputs,) if all inputs lie on the devices, else ().
+            batches: `steps_per_call` batches, stacked along a new first axis.
+            number: at most `steps_per_call`.
         """
         if self.phase not in self._programs:
             self._programs[self.phase] = self.lowered(state, held, batches).compile()
@@ -218,15 +211,15 @@ class TrainStep:
         return program(state, held, batches, np.int32(number))  # type: ignore[no-any-return]
 
     def lowered(self, state: Any, held: Any, batches: Batch) -> Any:
-        """Return the training step for such arrays as JAX lowers it, not compiled."""
-        # XLA may write the new state over the old one; it stays where it is, on all devices.
+        """Return the training step for these arrays, lowered by JAX and not compiled."""
+        # XLA may write the new state over the old one, with the same sharding.
         places = jax.tree.map(lambda leaf: leaf.sharding, state), None
         steps = self._exact(self._train_steps)
         train = jax.jit(steps, donate_argnums=0, out_shardings=places, keep_unused=True)
         return train.lower(state, held, batches, np.int32(0))
 
     def _exact(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that multiplies float32 in float32, if that is the policy."""
+        """Return the function with products in float32, if that is the policy."""
 
         @wraps(function)
         def traced(*args: Any) -> Any:
@@ -235,15 +228,13 @@ class TrainStep:
 
         return traced
 
-    # What is compiled
+    # From here on JAX traces everything
 
     def train_step(self, state: TrainState, batch: Batch, held: tuple[Any, ...]) -> TrainState:
         """Return the state after one step.
 
-        Everything here is traced by JAX.
-
         Args:
-            held: the inputs that lie on the devices, if they do.
+            held: (inputs,) if all inputs lie on the devices, else ().
         """
         grads, sums = self.gradients(state, batch, held)
         return self.update(state, grads, sums)
@@ -256,46 +247,53 @@ class TrainStep:
         params: Any = None,
         loss_fn: Callable[..., Any] | None = None,
     ) -> tuple[Arrays, Sums]:
-        """Return the mean gradient over a batch, and what `loss_fn` reports.
+        """Return the mean gradient over a batch, and the sums of `loss_fn`.
 
-        All micro-batches and replicas are added up, so what follows runs once, on whole numbers of
-        the batch, the same on each replica.
+        Both are sums over all micro-batches and replicas, the same on each replica.
 
         Args:
-            params: the weights to take it at; None: those of the state.
-            loss_fn: of the arguments and results of `TrainStep.loss_fn`; None: that.
+            params: the weights at which to take it; None: those of the state.
+            loss_fn: with the arguments and results of `TrainStep.loss_fn`, the default.
         """
+        loss_of, size = loss_fn or self.loss_fn, self.config.batch
+
+        def minimized(params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
+            if self.phase.frozen:  # of these weights no gradient is computed
+                params = self._choose(jax.lax.stop_gradient(params), params)
+            loss, sums = loss_of(params, state, examples)
+            if state.scale:  # as a part of the mean: float16 has no room for the sum
+                loss *= state.scale.value / size
+            return loss, sums
+
         params = state.params if params is None else params
-        loss_fn = loss_fn or self.loss_fn
-        if self.phase.frozen:
-            loss_fn = self._of_what_is_new(loss_fn)
-        if not state.scale:
-            grads, sums = self._over_the_batch(loss_fn, params, state, batch, held)
-            return [grad / self.config.batch for grad in grads], sums
-        scaled = _scaled(loss_fn, self.config.batch)
-        grads, sums = self._over_the_batch(scaled, params, state, batch, held)
-        return [grad / state.scale.value for grad in grads], sums
+        grads, sums = self._over_the_batch(minimized, params, state, batch, held)
+        divisor = state.scale.value if state.scale else size
+        return [grad / divisor for grad in grads], sums
+
+    def _choose(self, frozen: Arrays, rest: Arrays) -> Arrays:
+        """Return the first array for each weight that `frozen_epochs` freezes, else the second."""
+        return [a if stays else b for a, b, stays in zip(frozen, rest, self._stays, strict=True)]
 
     def loss_fn(self, params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
-        """Return what is minimized, summed over a micro-batch, and the sums that are reported. The
-        gradient is by `params` alone.
+        """Return the loss to minimize, summed over a micro-batch, and the sums to report. The
+        gradient is taken with respect to `params`.
         """
         return self.loss_of(self.compute(params, state.buffers, examples), examples, state)
 
     def loss_of(
         self, computed: Computed, examples: Examples, state: TrainState
     ) -> tuple[Any, Sums]:
-        """Return the same of what the model has computed."""
+        """Return the same for the results of the model."""
         losses, metrics = self._losses(examples, computed, state.step)
-        # What a layer adds to the loss is a mean over images, as in Keras.
+        # A layer's own loss is a mean over images, as in Keras.
         number, loss = len(examples.places), _added(losses).sum()
         parts = tuple(losses[name].sum() for name in self.losses)
         sums = Sums(loss, parts, metrics.sum(), [each * number for each in computed.statistics])
         return loss + computed.penalty * number, sums
 
     def update(self, state: TrainState, grads: Arrays, sums: Sums) -> TrainState:
-        """Return the state after a step with these gradients: one step further. In float16 a step
-        whose gradients are not finite changes no weight (`pipeline.train.loss_scale`).
+        """Return the state one step further, with these gradients applied. In float16 a step whose
+        gradients are not finite changes no weight (`pipeline.train.loss_scale`).
         """
         if not state.scale:
             return self._updated(state, grads, sums)
@@ -308,7 +306,7 @@ class TrainStep:
         return after._replace(scale=state.scale.after(finite))
 
     def _skipped(self, state: TrainState) -> TrainState:
-        """Return the state one step further, and else as it is: the learning rate goes on."""
+        """Return the state with its step, and that of the learning rate, counted up alone."""
         opt_state = [
             value + 1 if variable is self.optimizer.iterations else value
             for variable, value in zip(self.optimizer.variables, state.opt_state, strict=True)
@@ -318,19 +316,16 @@ class TrainStep:
     def _updated(self, state: TrainState, grads: Arrays, sums: Sums) -> TrainState:
         size = self.config.batch
         params, opt_state = self.optimizer.stateless_apply(state.opt_state, grads, state.params)
-        # What a step adds is the learning rate times something, with SGD, Adam and AdamW alike. So
-        # a share of it is a smaller learning rate.
+        # A change is proportional to the learning rate, with SGD, Adam and AdamW alike. So a share
+        # of the change is a smaller learning rate.
         params = [
             new if factor is None else old + factor * (new - old)
             for old, new, factor in zip(state.params, params, self._shares(state.step), strict=True)
         ]
         if self.phase.frozen:
-            params = [
-                old if stays else new
-                for old, new, stays in zip(state.params, params, self._stays, strict=True)
-            ]
+            params = self._choose(state.params, params)
         moved = iter(value / size for value in sums.statistics)
-        buffers = [  # a generator of random numbers moves on by one
+        buffers = [  # the state of a random generator counts up by one
             next(moved) if moves else (value + jnp.array([0, 1], value.dtype) if seed else value)
             for value, moves, seed in zip(
                 state.buffers, self.layout.statistics, self.layout.seeds, strict=True
@@ -338,9 +333,8 @@ class TrainStep:
         ]
         ema = state.ema
         if ema:
-            # The average begins at random weights, which a long one would keep to the end of a
-            # short run. TensorFlow's rule for ExponentialMovingAverage(num_updates) forgets them
-            # first.
+            # The average starts at random weights, which a long average would keep to the end of a
+            # short run. TensorFlow's rule for ExponentialMovingAverage(num_updates) forgets them.
             ramp = (1.0 + state.step) / (10.0 + state.step)
             momentum = jnp.minimum(self.applied.ema_momentum, ramp)  # type: ignore[arg-type]
             values = self.layout.averaged(params, buffers)
@@ -349,45 +343,29 @@ class TrainStep:
         totals = jax.tree.map(lambda old, new: old + new.astype(old.dtype), state.totals, new)
         return TrainState(params, buffers, opt_state, ema, totals, state.scale, state.step + 1)
 
-    def _of_what_is_new(self, loss_fn: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a loss whose gradient by frozen weights is 0, and is not computed."""
-
-        def of_new(params: Any, *rest: Any) -> Any:
-            fixed = [
-                jax.lax.stop_gradient(value) if stays else value
-                for value, stays in zip(params, self._stays, strict=True)
-            ]
-            return loss_fn(fixed, *rest)
-
-        return of_new
-
     def _shares(self, step: Any) -> list[Any]:
-        """Return the share of the learning rate of each weight; None: all of it.
+        """Return each weight's share of the learning rate; None: all of it.
 
-        Adam divides by what its moments have seen. Those of weights that began late have seen fewer
-        steps than it counts, so their steps would be three times too large at first.
+        Adam corrects its moments by the steps that it counts. Those of weights that were frozen at
+        first have seen fewer steps, so their first changes would be three times too large.
         """
-        shares: list[Any] = [None] * len(self._stays)
-        if self._rate_factors:
-            shares = [None if factor == 1 else factor for factor in self._rate_factors]
-        late = self.applied.frozen_steps
-        if late and not self.phase.frozen and self.applied.optimizer in ("adam", "adamw"):
-            # A check of custom functions takes a step of all weights at once.
-            seen = jnp.maximum(step + 1 - late, 1)
-            own = self._adams_factor(seen) / self._adams_factor(step + 1)
-            shares = [
-                (1.0 if share is None else share) * own if stays else share
-                for share, stays in zip(shares, self._stays, strict=True)
-            ]
-        return shares
+        factors, applied = self._rate_factors or [1] * len(self._stays), self.applied
+        shares: list[Any] = [None if factor == 1 else factor for factor in factors]
+        late = applied.frozen_steps
+        if late and not self.phase.frozen and applied.optimizer in ("adam", "adamw"):
 
-    def _adams_factor(self, steps: Any) -> Any:
-        """Return what Adam multiplies its learning rate by after so many steps."""
-        first, second = (
-            1 - jnp.float32(beta) ** steps.astype(jnp.float32)
-            for beta in (self.applied.beta_1, self.applied.beta_2)
-        )
-        return jnp.sqrt(second) / first
+            def correction(steps: Any) -> Any:
+                first, second = (
+                    1 - jnp.float32(beta) ** steps.astype(jnp.float32)
+                    for beta in (applied.beta_1, applied.beta_2)
+                )
+                return jnp.sqrt(second) / first
+
+            # The check of custom functions takes its first step with all weights: hence the 1.
+            ratio = correction(jnp.maximum(step + 1 - late, 1)) / correction(step + 1)
+            own = [(1.0 if share is None else share) * ratio for share in shares]
+            shares = self._choose(own, shares)
+        return shares
 
     def _train_steps(
         self, state: TrainState, held: tuple[Any, ...], batches: Batch, number: Any
@@ -404,14 +382,14 @@ class TrainStep:
             state = self._step(state, jax.tree.map(lambda array: array[0], batches), held)
         else:
             state, _ = jax.lax.scan(body, state, (jnp.arange(steps), batches))
-        # The totals are copied, since the next step takes the state's memory.
+        # Copies, since the next step takes the state's memory.
         totals, scale = jax.tree.map(jnp.copy, (state.totals, state.scale))
         return state, Report(totals, self._schedule(state.step - 1), scale)
 
     def _over_the_batch(
         self, loss_fn: Any, params: Any, state: TrainState, batch: Batch, held: tuple[Any, ...]
     ) -> Any:
-        """Return gradients, and `loss_fn`'s sums, over all images of a batch, on every replica."""
+        """Return gradients and sums of `loss_fn` over all images of a batch, on every replica."""
         grad_fn = jax.grad(loss_fn, has_aux=True)
         if self.mesh is None:
             if held:
@@ -426,7 +404,7 @@ class TrainStep:
             sums = self._over_micro_batches(partial(grad_fn, *at), share, first)
             return replicas.added_up(sums, self._platform)
 
-        # After psum the sums are the same on every replica, which JAX need not prove.
+        # After psum the sums are equal on every replica; JAX cannot check that.
         return jax.shard_map(
             of_replica,
             mesh=self.mesh,
@@ -436,11 +414,11 @@ class TrainStep:
         )((params, state), held, batch.inputs, tuple(batch[1:]))
 
     def _over_micro_batches(self, grad_fn: Callable[..., Any], share: Batch, first: Any) -> Any:
-        """Return the same over a replica's share, which begins at place `first`."""
+        """Return the same over a replica's share, which starts at place `first`."""
         number = self._share // self.micro_batch
         examples = self._augmented(share, first + jnp.arange(self._share))
-        seen = phases.resized(examples.inputs, self._sized.inputs[0].shape)
-        examples = examples._replace(inputs=seen)
+        shape = self.models[self.phase.size].inputs[0].shape
+        examples = examples._replace(inputs=phases.resized(examples.inputs, shape))
         if number == 1:
             return grad_fn(examples)
         parts = jax.tree.map(lambda a: a.reshape(number, -1, *a.shape[1:]), examples)
@@ -451,17 +429,16 @@ class TrainStep:
         def add(sums: Any, part: Examples) -> Any:
             return jax.tree.map(jnp.add, sums, grad_fn(part)), None
 
-        # XLA's CPU compiler makes convolutions fast only outside of loops (docs/dev/findings.md),
-        # but frees no memory between micro-batches there. So a CPU loops only after it ran out of
-        # memory.
+        # On a CPU, XLA makes convolutions fast only outside loops (docs/dev/findings.md), but frees
+        # no memory between micro-batches there. So a CPU loops only after it ran out of memory.
         loops = self._platform != "cpu" or self.micro_batch != self._sizes[0]
         total, _ = jax.lax.scan(add, zeros, parts, unroll=1 if loops else number)
         return total
 
     def _augmented(self, share: Batch, places: Any) -> Examples:
-        """Return the share as the model sees it."""
+        """Return the share as the model gets it."""
         inputs, labels, draws = share
-        if not isinstance(labels, Weighted):  # each row counts as one
+        if not isinstance(labels, Weighted):  # all rows have the weight 1
             labels = Weighted(labels, jnp.ones(len(labels), jnp.float32))
         if self.config.target == "custom":  # its labels change with its inputs
             if self.augmentation.custom:
@@ -475,7 +452,7 @@ class TrainStep:
         return Examples(inputs, labels, others, shares, places)
 
     def _mixed(self, examples: Examples, draws: Any) -> Examples:
-        """Return examples as a custom function mixes their groups, if there is one."""
+        """Return the examples, mixed within groups by a custom function if there is one."""
         if not self.augmentation.custom_mix:
             return examples
 
@@ -492,12 +469,12 @@ class TrainStep:
         return Examples(inputs, labels, others, share, examples.places)
 
     def _by_group(self, function: Callable[..., Any], rows: Any, axis: str | None) -> Any:
-        """Return what a function gives for each row here, of whole groups that it gets.
+        """Apply a function to whole groups, and return its results for the rows of this replica.
 
         Args:
-            function: of arrays (group, …), to arrays of that length.
+            function: from arrays (group, …) to arrays of that length.
             rows: arrays (n, …).
-            axis: over which groups are spread; None: they are whole here.
+            axis: over which groups are spread; None: each replica has whole groups.
         """
         number = len(jax.tree.leaves(rows)[0])
         if axis is not None:
@@ -513,23 +490,22 @@ class TrainStep:
     def compute(
         self, params: Any, buffers: Any, examples: Examples, *, training: bool = True, draw: int = 0
     ) -> Computed:
-        """Return what the model gives for a micro-batch: within a step, as in training or as in
-        inference.
+        """Return the results of the model for a micro-batch, within a step.
 
         Args:
             params, buffers: those of the state, or averages (`layout.for_inference`).
-            draw: of dropout: the same number draws the same again, another one something else.
+            training: as in training, or as in inference.
+            draw: the number of a draw of dropout; equal numbers draw the same units.
         """
-        if draw:  # no place in the batch is as large
+        if draw:  # larger than any place in the batch
             buffers = [
                 group_layers.folded(value, 2**32 - 1 - draw) if seed else value
                 for value, seed in zip(buffers, self.layout.seeds, strict=True)
             ]
-        groups = self.config.batch // self._group
+        groups, model = self.config.batch // self._group, self.models[self.phase.size]
         part = group_layers.MicroBatch(examples.places, self._group, groups, self._axis)
-
-        with group_layers.computing(self._sized, part):
-            every, after, added = self._sized.stateless_call(
+        with group_layers.computing(model, part):
+            every, after, added = model.stateless_call(
                 params, buffers, examples.inputs, training=training, return_losses=True
             )
         outputs, extra = _float32(every)
@@ -539,10 +515,9 @@ class TrainStep:
     def _losses(
         self, examples: Examples, computed: Computed, step: Any
     ) -> tuple[dict[str, Any], Any]:
-        """Return the losses, by name, and the metric of each example, (n,).
+        """Return the losses by name and the metric, each of shape (n,).
 
-        The loss of a mixture is the mixture of both losses, and the class with the greater share
-        counts as right.
+        The loss of a mixture is the mixture of both losses; its class is that of the greater share.
         """
         loss, (outputs, extra, *_) = self._loss(training=True, step=step), computed
 
@@ -564,7 +539,7 @@ class TrainStep:
 
     def _loss(self, *, training: bool, step: Any = None) -> Callable[..., dict[str, Any]]:
         """Return the loss as a function of labels, outputs, extra outputs, places in the batch and
-        the axis over which groups are spread. One that compares rows, or draws, gets whole groups.
+        the axis over which groups are spread. A loss that compares rows or draws gets whole groups.
         """
         loss = losses.of(self.config, training=training)
         draws = step is not None and losses.KEY in losses.asked(self.config)
@@ -585,7 +560,7 @@ class TrainStep:
         return each
 
     def _outputs(self, params: Any, buffers: Any, inputs: Any) -> Any:
-        """Return the outputs in inference, without the extra ones."""
+        """Return the outputs in inference, without extra outputs."""
         return self._all_outputs(params, buffers, inputs)[0]
 
     def _all_outputs(self, params: Any, buffers: Any, inputs: Any) -> tuple[Any, dict[str, Any]]:
@@ -595,25 +570,24 @@ class TrainStep:
     def _evaluated(
         self, params: Any, buffers: Any, inputs: Any, labels: Any, real: Any
     ) -> tuple[Any, Any, Any]:
-        """Return the sums of the losses and of the metric (`pipeline.data.labels`) over the first
-        `real` examples of a batch, and the outputs of all of it, where epochs are compared.
+        """Return the sums of loss and metric (`pipeline.data.labels`) over the first `real` rows of
+        a batch, and all its outputs if epochs are compared, else None.
         """
         outputs, extra = self._all_outputs(params, buffers, inputs)
         places = jnp.arange(labels.shape[0])
         counts = places < real
-        # A validation sees all replicas at once.
-        found = self._loss(training=False)(labels, outputs, extra, places, None)
-        each = _added(found)
+        # In a validation each group is whole, whatever the replicas.
+        each = _added(self._loss(training=False)(labels, outputs, extra, places, None))
         metrics = target.figure(self.config.target, labels, outputs)
         loss, metric = (jnp.where(counts, values, 0).sum() for values in (each, metrics))
         return loss, metric, outputs if self.config.compares_epochs else None
 
 
 def per_replica(config: Config, replicas: int) -> int:
-    """Return how many images of a batch each replica gets.
+    """Return the number of images of a batch that each replica gets.
 
     Raises:
-        ConfigError: if they are not as many for each, or where neighbours are mixed, no pairs.
+        ConfigError: if the batch does not split evenly, or, with mixup or cutmix, into pairs.
     """
     unit = 2 * replicas if config.data.mixup or config.data.cutmix else replicas
     if config.batch % unit:
@@ -630,13 +604,12 @@ def per_replica(config: Config, replicas: int) -> int:
 def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
     """Return the images per micro-batch that a run tries, from the most to the fewest.
 
-    It begins with `config.micro_batch`, or with a replica's whole share. After out of memory it
-    takes half as many (or less, where they do not split into halves). That decides only how a step
-    fits into memory, never its result.
+    The first is `config.micro_batch`, or a replica's whole share. Each following one is half of the
+    one before, or less where the share does not split so. The result does not depend on the size.
 
     Args:
         group: images that are computed together, by BatchNorm or by a loss that compares rows;
-            1: each image is computed by itself.
+            1: each image by itself.
 
     Raises:
         ConfigError: if `config.micro_batch` does not divide a replica's share, or divides a group.
@@ -658,9 +631,9 @@ def micro_batches(config: Config, replicas: int, group: int) -> list[int]:
 
 
 def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> int:
-    """Return how many steps a call to the devices takes at most.
+    """Return the most steps of a call to the devices.
 
-    It follows from the model and the data alone, so that each session computes the same program.
+    It follows from the model and the data alone, so that each session compiles the same program.
     Convolutions and attention, whose weights have more than two axes, are never quick.
 
     Args:
@@ -672,25 +645,13 @@ def steps_per_call(config: Config, applied: Applied, model: Any, share: int) -> 
     return min(max(applied.total_steps // config.epochs // CALLS_PER_EPOCH, 1), MOST_STEPS)
 
 
-def _scaled(loss_fn: Callable[..., Any], batch: int) -> Callable[..., Any]:
-    """Return a loss, as its part of the mean over a batch, times the scale of the state. Float16
-    has no room for the sum.
-    """
-
-    def scaled(params: Any, state: TrainState, examples: Examples) -> tuple[Any, Sums]:
-        loss, sums = loss_fn(params, state, examples)
-        return loss * (state.scale.value / batch), sums  # type: ignore[union-attr]
-
-    return scaled
-
-
 def _added(losses: dict[str, Any]) -> Any:
     first, *rest = losses.values()
     return sum(rest, first)
 
 
 def _float32(outputs: Any) -> tuple[Any, dict[str, Any]]:
-    """Return a model's outputs and its extra ones by name, in float32 at least."""
+    """Return a model's outputs and its extra outputs by name, in float32 at least."""
     every = architectures.parted(outputs)
     outputs, extra = jax.tree.map(
         lambda a: a.astype(jnp.promote_types(a.dtype, jnp.float32)), every

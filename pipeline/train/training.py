@@ -1,8 +1,8 @@
-"""Training: data + model + learning rate → an artifact, on every device there is.
+"""Training: data + model + learning rate → an artifact, on all devices.
 
-Keras 3 on JAX. `DataParallel` is set before the model exists; the steps themselves are in
-`pipeline.train.loop`. Each fold is a loop of its own, in its own folder, one after the other. A
-complete fold is not trained again: its weights come from its checkpoint.
+Keras 3 on JAX. `DataParallel` is set before the model exists; `pipeline.train.loop` takes the
+steps. Folds are trained one after the other, each by a loop in its own folder. A complete fold is
+not trained again: its weights come from its checkpoint.
 """
 
 import gc
@@ -47,7 +47,7 @@ from pipeline.train.session import Session
 Check = Callable[[Config, Show], None]
 
 GOLDEN_ROWS = 8
-# What a run writes beside its checkpoints, and must not stay beside those of another run.
+# The files of a run beside its checkpoints, which are set aside with them.
 OUTPUTS = HISTORY, LINES, "artifact", "validation.csv", "validation.npz", "examples.npz"
 
 
@@ -71,8 +71,8 @@ class Fitted:
     """The outcome of a loop that is complete.
 
     Attributes:
-        record: what its last checkpoint says. steps: taken. metrics: of the weights.
-        weights: to infer with, by name.
+        record: of its last checkpoint. steps: their number. metrics: of the weights.
+        weights: for inference, by name.
         outputs: for the held-out rows, float32 (n, outputs).
     """
 
@@ -83,7 +83,7 @@ class Fitted:
     outputs: np.ndarray
 
 
-def train(  # noqa: PLR0913 - the run, what it reads and writes, and five options by name
+def train(  # noqa: PLR0913 - the run, its folders, and six options by name
     config: Config,
     folder: Path,
     output: Path,
@@ -99,23 +99,23 @@ def train(  # noqa: PLR0913 - the run, what it reads and writes, and five option
 
     Args:
         config: the run.
-        folder: the competition, as Kaggle mounts it.
-        output: gets artifact/, validation.csv, validation.npz and examples.npz, and checkpoints/,
-            progress.jsonl and history.csv, which with `config.folds` lie in fold-1/, fold-2/, ….
-        examples: of that folder, as `dataset.read_training` returns them; None: read them, and
-            keep large images decoded in `output`/decoded.
-        provenance: where the code comes from; None: ask git.
-        max_steps: stop after this step of the run, all folds counted, with status "partial". A call
-            with a larger one, or with None, resumes from there.
+        folder: of the competition, as Kaggle mounts it.
+        output: gets artifact/, validation.csv, validation.npz and examples.npz; and checkpoints/,
+            progress.jsonl and history.csv, with `config.folds` in fold-1/, fold-2/, ….
+        examples: as `dataset.read_training` returns them; None: read them from `folder`, and cache
+            large decoded images in `output`/decoded.
+        provenance: of the code; None: ask git.
+        max_steps: stop after this step of the run, over all folds, with status "partial". A call
+            with a larger number, or with None, resumes there.
         fresh: set earlier checkpoints aside, with their history and artifact, and start over.
-        check: tries the config's own functions, before anything is read.
+        check: tests the config's custom functions before the data are read.
         show: takes each line of text.
 
     Raises:
-        ConfigError: if `config.batch` does not split over the devices, or Keras does not run on
-            JAX.
+        ConfigError: if the config cannot work with this model or these devices, or Keras does not
+            run on JAX.
         DivergedError: if a loss or a weight is not finite.
-        DataError, CheckpointError, DiskError: as they say.
+        DataError, CheckpointError, DeviceError, DiskError: see there.
     """
     started = time.monotonic()
     backend.choose("jax")
@@ -137,17 +137,17 @@ class Training:
 
     Attributes:
         here: the devices. precision: the policy of Keras.
-        places: the folder of each fold's checkpoints; `output` without folds.
-        metric: the competition's.
+        places: the folder of each fold; (`output`) without folds.
+        metric: of the competition.
         examples: all labelled ones.
-        pairs: (training rows, held-out rows) of each fold; one without folds.
-        held_out: what says of each pair whether two runs hold out the same rows.
+        pairs: (training rows, held-out rows) of each fold; one pair without folds.
+        held_out: of each pair, a digest by which runs compare their held-out rows.
         applied: the optimizer's numbers, for each pair.
-        first: the run whose weights this one starts from; None: it starts from the model's own.
+        first: the artifact whose weights the run starts from, if any.
         seen: whether that run may have been trained on rows that are held out here.
         networks: those of `config.pretrained`, by source.
-        pretrained: where published weights came from, for each source.
-        head: that was found by `Config.fit`; its numbers, for the manifest.
+        pretrained: the origin of the published weights, for each source.
+        head: with `Config.fit`, its numbers for the manifest.
         seconds: of this call, by phase.
     """
 
@@ -168,14 +168,14 @@ class Training:
     # Before anything is spent
 
     def prepare(self, examples: dataset.Examples | None, check: Check, *, fresh: bool) -> None:
-        """Read the examples, and refuse now what would fail after hours."""
+        """Read the examples, and refuse whatever would fail after hours."""
         started, config = time.monotonic(), self.config
-        step.per_replica(config, self.here.count)  # fails now, and not after all is read
+        step.per_replica(config, self.here.count)
         with writing(self.output):
             self.output.mkdir(parents=True, exist_ok=True)
         self.metric = metrics.of(config)
         self.networks = published.networks(config)
-        published.require(config)  # fails now if it cannot be fetched, and not after hours
+        published.require(config)
         if config.fit:
             frozen_features.parts(architectures.build(config, networks=self.networks), config)
         else:
@@ -187,14 +187,13 @@ class Training:
             cache = self.output / "decoded"
             examples = dataset.read_training(self.folder, config, cache=cache, show=self.show)
         if samples.is_there(self.folder, config.data):
-            # Labels and functions whose predictions the sample submission could not take.
+            # Labels or predictions may not fit the sample submission.
             form = submission.form_of(config, examples.target, self.metric, self.folder)
             form.check_labels()
             custom_check.check_submission_of(config, form.columns, self.folder)
         self.pairs = folds.splits(examples, config, self.show)
         if config.target == "regression" and config.limit_predictions:
-            # With folds these are all rows: predictions of all folds are averaged, so they have one
-            # range.
+            # With folds these are all rows: the folds' predictions are averaged, in one range.
             seen = np.unique(np.concatenate([rows for rows, _ in self.pairs]))
             examples = replace(examples, target=examples.target.limited(examples.labels[seen]))
         self.examples = examples
@@ -210,16 +209,16 @@ class Training:
         self._clear_output(fresh=fresh)
 
     def _refuse_float16_that_overflows(self) -> None:
-        """Train in float32 where float16 was chosen here, and gives other outputs."""
+        """Switch from an automatic float16 to float32 if the outputs differ too much."""
         if self.precision != golden_check.HALF or self.config.precision == golden_check.HALF:
             return
         apart = loss_scale.apart(self.config, self.networks, self.examples.inputs[:GOLDEN_ROWS])
         if not apart <= golden_check.TOLERANCE[golden_check.HALF]:
             self.precision = golden_check.FULL
             self.show(
-                f"Warning: outputs in float16 are {apart:.1e} of the largest from those in float32;"
-                f" expected at most {golden_check.TOLERANCE[golden_check.HALF]:g}. This trains in"
-                ' float32, as precision="float32" would'
+                f"Warning: outputs in float16 differ by {apart:.1e} of the largest from those in"
+                f" float32; expected at most {golden_check.TOLERANCE[golden_check.HALF]:g}. The run"
+                ' trains in float32, as with precision="float32"'
             )
 
     def _show_plan(self) -> None:
@@ -242,15 +241,14 @@ class Training:
             show(f"Warning: {warning}")
 
     def _clear_output(self, *, fresh: bool) -> None:
-        """Set an earlier run aside if this one is fresh; else refuse checkpoints that it would not
-        read.
+        """Set an earlier run aside if this one is fresh; else refuse checkpoints with other folds
+        or another fit.
         """
-        linear = bool(self.config.fit)
         for place in (self.output, *sorted(self.output.glob("fold-*"))):
             folder = place / "checkpoints"
             if fresh:
                 checkpoint.set_aside(folder, [place / name for name in OUTPUTS])
-            elif (linear or place not in self.places) and any(folder.glob("step-*")):
+            elif (self.config.fit or place not in self.places) and any(folder.glob("step-*")):
                 raise CheckpointError(
                     f"{folder} holds another run; expected one with folds={self.config.folds} and"
                     f" fit={self.config.fit!r}.\n"
@@ -266,11 +264,11 @@ class Training:
             if self.config.fit:
                 return self._fit_on_features(session)
             for number in range(len(self.pairs)):
-                # Folds that were complete before end no session: each session makes progress.
+                # Only a fold that was trained here ends the session: each session makes progress.
                 if "compile" in self.seconds and (why := session.over(0.0)):
-                    self.show(f"Stopped after a fold: {why}. The same command again resumes it.")
+                    self.show(f"Stopped after a fold: {why}. The same command resumes it.")
                     return None
-                gc.collect()  # frees what the fold before this one has on the devices
+                gc.collect()  # frees the arrays of the last fold on the devices
                 left = None if max_steps is None else max_steps - sum(one.steps for one in fitted)
                 fold = self._fit_fold(number, fitted[-1] if fitted else None, session, left)
                 if fold is None:
@@ -282,7 +280,7 @@ class Training:
     def _keras_set_up(self) -> Iterator[None]:
         """Let Keras use all devices, in the precision of the run."""
         before, several = keras.config.dtype_policy(), self.here.count > 1
-        # The libraries hold a million objects; a collection takes a quarter of a second.
+        # The libraries hold a million objects: a collection takes a quarter of a second.
         gc.freeze()
         try:
             everywhere = keras.distribution.DataParallel() if several else None
@@ -298,18 +296,17 @@ class Training:
     def _fit_fold(
         self, number: int, before: Fitted | None, session: Session, max_steps: int | None
     ) -> Fitted | None:
-        """Train one loop to its end, or resume it; return None if it stopped early.
+        """Train a fold to its end, or resume it; return None if it stopped early.
 
         Args:
             number: of the pair, from 0.
             before: the fold before this one.
-            max_steps: of this loop.
+            max_steps: of this fold.
         """
         loop, outputs = self._loop(number), None
         if before is not None:
             loop.record.run_id, loop.record.devices = before.record.run_id, before.record.devices
             loop.record.micro_batch = before.record.micro_batch
-            warm_start.refuse_another(before.record.init_from, loop.record.init_from)
             published.refuse_another(before.record.origin["pretrained"], self.pretrained)
         status = loop.run(self._origin(number), session, max_steps=max_steps)
         if status == "complete":
@@ -317,7 +314,7 @@ class Training:
             outputs = loop.held_out_outputs(session)
             loop.seconds["final evaluation"] = time.monotonic() - started
             if outputs is None:
-                self.show("Stopped in the final evaluation. The same command again resumes it.")
+                self.show("Stopped in the final evaluation. The same command resumes it.")
         for name, value in loop.seconds.items():
             self.seconds[name] += value
         if outputs is None:
@@ -326,22 +323,22 @@ class Training:
         return Fitted(loop.record, loop.step, metrics, loop.final_weights(), outputs)
 
     def _fit_on_features(self, session: Session) -> list[Fitted] | None:
-        """Fit a linear model or trees per fold to what the network gives, or to a table's columns;
-        return None if the session ends before that is computed.
+        """Fit a linear model or trees per fold, to the features of a network or the columns of a
+        table; return None if the session ends first.
         """
         config, examples, began = self.config, self.examples, time.monotonic()
         columns = config.model == "columns"
-        of = "the columns" if columns else "its features, which stay as they are,"
+        of = "the columns" if columns else "the features of the network, which does not train"
         what = "trees" if config.fit == "boosting" else "a linear model"
         self.show(
-            f"fit={config.fit!r}: {what} of {of} learn; epochs, optimizer, augmentation, keep and"
-            " patience do nothing"
+            f"fit={config.fit!r}: fits {what} to {of}; epochs, optimizer, augmentation, keep and"
+            " patience have no effect"
         )
         architectures.seed(config.seed)
         model = architectures.build(config, networks=self.networks)
         self.pretrained = published.load(model, config, self.networks, self.show)
-        if not (self.pretrained or columns):  # as "none" says, or a rehearsal without them
-            self.show("Warning: the network has random weights; a score near chance is right")
+        if not (self.pretrained or columns):  # pretrained="none", or a rehearsal without weights
+            self.show("Warning: the network has random weights; expect a score near chance")
         below, last = frozen_features.parts(model, config)
         key = frozen_features.key(config, self.precision, self.pretrained, examples.fingerprint)
         place = self.output / frozen_features.FOLDER / key
@@ -361,9 +358,9 @@ class Training:
             self.show(f"Learned from {len(rows):,} {config.data.noun}: {found}")
             session.progress()
             if why := session.over((time.monotonic() - begun) / (number + 1)):
-                self.show(f"Stopped after a fold: {why}. The same command begins the folds again.")
+                self.show(f"Stopped after a fold: {why}. The same command fits all folds again.")
                 return None
-        # One model of all rows predicts, so that inference passes the network once.
+        # A model of all rows predicts, so inference runs the network once.
         if config.folds:
             head = self._head(features, np.arange(len(examples)), head)
         assert head is not None  # noqa: S101 - there is a fold
@@ -377,10 +374,10 @@ class Training:
     def _head(
         self, features: np.ndarray, rows: np.ndarray, before: frozen_features.Head | None
     ) -> frozen_features.Head:
-        """Return the linear model or the trees of some rows.
+        """Fit a linear model or trees to some rows.
 
         Args:
-            before: of other rows, whose strength a linear model takes.
+            before: an earlier linear model, whose strength is used again.
         """
         config, examples = self.config, self.examples
         weights = losses.row_weights(examples, config, rows)
@@ -392,7 +389,7 @@ class Training:
         return frozen_features.fit(config, *given, groups, strength)
 
     def _loop(self, number: int) -> Loop:
-        """Return the loop of a fold, with the weights that it starts from."""
+        """Return the loop of a fold, with its first weights."""
         config, examples, applied = self.config, self.examples, self.applied[number]
         place, (rows, held_out), fold = self.places[number], self.pairs[number], None
         split = f"{len(rows)} {config.data.noun} to train, {len(held_out)} to validate"
@@ -425,31 +422,31 @@ class Training:
         return loop
 
     def _origin(self, number: int) -> dict[str, Any]:
-        """Return what a fold is made from, as `Loop.run` takes it."""
+        """Return the origin of a fold, as `Loop.run` takes it."""
         origin = {
             "data": folds.fingerprint(self.examples, self.pairs[number]),
             "precision": self.precision,
             "code": provenance_module.code(),
             "pretrained": self.pretrained,
         }
-        edit = "Give each the same --input, and the same version of this project."
-        processes.refuse_differences("what they train on", origin, edit)
+        edit = "Start each with the same --input and the same version of this project."
+        processes.refuse_differences("the training data", origin, edit)
         config = self.config.to_json() | {"custom_code": custom_code.digest(self.config)}
         return {**origin, "config": config, "devices": str(self.here)}
 
     # The artifact
 
     def write(self, fitted: Sequence[Fitted], origin: Provenance, started: float) -> dict[str, Any]:
-        """Evaluate the trained model, write the artifact and what stands beside it, and return the
+        """Evaluate the trained model, write the artifact and the files beside it, and return the
         manifest.
         """
         begun, config, examples = time.monotonic(), self.config, self.examples
         momentum = self.applied[0].batchnorm_momentum
         rebuilt = architectures.build(config, momentum, self.networks)
         rows = np.sort(np.concatenate([rows for _, rows in self.pairs]))
-        # From all over the table: where it is sorted by label, its first rows are of one class.
+        # From the whole table: if it is sorted by label, its first rows are of one class.
         golden = rows[np.unique(np.linspace(0, len(rows) - 1, GOLDEN_ROWS).astype(int))]
-        golden[0] = 0  # whose file is known
+        golden[0] = 0  # its file is known
         predictions, golden_outputs, weights = self._predict(fitted, rebuilt, golden)
         held_out = held_out_rows.HeldOutRows(config, examples, self.pairs, predictions)
         held_out_rows.write(held_out, self.output)
@@ -501,15 +498,15 @@ class Training:
             f"Artifact {details['run_id']}: validation {self.metric.name} {value},"
             f" in {self.output / 'artifact'}"
         )
-        for line in lines:  # at last, where it is seen
+        for line in lines:  # last, where people see it
             self.show(line)
         return manifest
 
     def _predict(
         self, fitted: Sequence[Fitted], rebuilt: Any, golden: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, list[dict[str, np.ndarray]]]:
-        """Return out-of-fold predictions for all examples (0 where a row is in no held-out set),
-        those for the golden rows as the mean over folds, and the weights of each fold.
+        """Return out-of-fold predictions for all examples (0 for rows that are never held out), the
+        folds' mean predictions for the golden rows, and the weights of each fold.
         """
         target, inputs = self.examples.target, self.examples.inputs
         shape = target.predictions(fitted[0].outputs).shape[1:]
@@ -519,9 +516,8 @@ class Training:
             artifact.assign(rebuilt, fold.weights)
             weights.append(artifact.weights_of(rebuilt))
             predictions[rows] = target.predictions(fold.outputs)
-            # By default a TPU multiplies float32 in bfloat16; another machine has to reproduce
-            # these. One device computes them, so its batch is at most that of one replica in
-            # training.
+            # Another machine must reproduce these, so a TPU may not multiply in bfloat16. One
+            # device computes them, with a batch that fits into a replica in training.
             batch = min(fold.record.micro_batch, GOLDEN_ROWS)
             with jax.default_matmul_precision("highest"):
                 outputs = architectures.outputs(rebuilt, inputs[golden], batch)

@@ -1,12 +1,12 @@
 """Warm start: a run that starts from the weights of another run's artifact (`Config.init_from`).
 
-For progressive resizing, and for a second stage of training. Weights are taken by name, where name
-and shape are equal. Only the head may have another shape, and only for another number of outputs.
+For a second stage of training, as in progressive resizing. Weights are matched by name and shape.
+The head alone may have another shape, if the number of outputs differs.
 """
 
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,16 +23,16 @@ DATASET = re.compile(r"([\w-]+/[\w-]+)(/\d+)?")  # owner/slug, perhaps with a ve
 
 
 def find(config: Config, places: Sequence[Path], *, fresh: bool) -> Artifact | None:
-    """Return the artifact of the first stage, verified; None without one, or if each fold has
-    checkpoints already.
+    """Return the verified artifact of the first stage; None without one, or if each fold already
+    has checkpoints.
 
     Args:
-        places: of each fold's checkpoints.
-        fresh: older checkpoints do not count.
+        places: the folder of each fold.
+        fresh: ignore older checkpoints.
 
     Raises:
-        ConfigError: if there is no such folder and no such dataset.
-        ArtifactError: if it is no whole artifact.
+        ConfigError: if it is neither a folder nor a mounted dataset.
+        ArtifactError: if the artifact is incomplete or changed.
     """
     begun = all(any(place.glob("checkpoints/step-*")) for place in places)
     if not config.init_from or (begun and not fresh):
@@ -41,7 +41,7 @@ def find(config: Config, places: Sequence[Path], *, fresh: bool) -> Artifact | N
 
 
 def _folder(source: str) -> Path:
-    """Return the folder with the manifest: of a path, or of a dataset that is mounted."""
+    """Return the folder with the manifest, of a path or of a mounted dataset."""
     inputs, names = mounts.root() / "input", (artifact.MANIFEST, f"artifact/{artifact.MANIFEST}")
     places: list[Path | None] = [Path(source) / name for name in names]
     if dataset := DATASET.fullmatch(source):
@@ -59,8 +59,8 @@ def _folder(source: str) -> Path:
 def compare(
     first: Artifact, config: Config, held_out: Sequence[str], examples: Examples, show: Show
 ) -> bool:
-    """Refuse a first stage with different folds, show what else differs, and return whether it, or
-    a run that it started from, may have been trained on rows that are held out here.
+    """Refuse a first stage with different folds, show other differences, and return whether that
+    stage, or one before it, may have been trained on rows that are held out here.
 
     Args:
         held_out: of each fold of this run, as `pipeline.data.folds.held_out` returns it.
@@ -68,65 +68,47 @@ def compare(
         show: takes a line for each difference.
 
     Raises:
-        ConfigError: if its folds are not those of this run.
+        ConfigError: if the folds are not those of this run.
     """
     earlier, manifest, name = first.config, first.manifest, f"init_from={config.init_from!r}"
     same = manifest.get("held_out") == list(held_out)
     if earlier.folds and not (earlier.folds == config.folds and same):
         raise ConfigError(
-            f"{name} cannot work: its run has {earlier.folds} folds, and this one has others, or"
-            " none; a model would be validated on rows that it was trained on.\n"
+            f"{name} cannot work: its run has {earlier.folds} folds, and this one has different"
+            " folds or none; a model would be validated on rows that it was trained on.\n"
             f"Expected the same folds: set folds={earlier.folds} and seed={earlier.seed} and keep"
             " the data, or start from a run without folds."
         )
-    # With folds a linear model is one of all rows.
+    # With folds, a linear model is fitted to all rows.
     whole = bool(earlier.folds and len(first.folds) == 1)
     seen = earlier.competition == config.competition and (whole or not same)
     seen |= bool((manifest.get("init_from") or {}).get("may_have_seen_held_out"))
     if seen:
         show(
-            f"Warning: {name} may have been trained on rows that are held out here; the validation"
-            " is then better than what is hidden. Equal seed, folds and validation_fraction hold"
-            " out the same rows."
+            f"Warning: {name} may have been trained on rows that are held out here, so the local"
+            " score may be too good. Equal seed, folds and validation_fraction hold out the same"
+            " rows."
         )
     if earlier.outputs == config.outputs and first.target.names != examples.target.names:
-        show(f"Warning: {name} has other classes; its head is taken all the same")
+        show(f"Warning: {name} has different classes; its head is used nevertheless")
     if first.encoding not in (None, examples.encoding):
-        show(f"Warning: {name} encodes the columns of the table by other numbers")
+        show(f"Warning: {name} encodes the columns of the table differently")
     return seen
 
 
-def refuse_another(before: Mapping[str, Any] | None, now: Mapping[str, Any] | None) -> None:
-    """Refuse a fold that begins with another run than the fold before it did in an earlier session:
-    a dataset may have got a new version meanwhile.
-
-    Args:
-        before, now: as `begin` returns them; None where a fold begins with nothing of the kind.
-
-    Raises:
-        ConfigError: if they are of two runs.
-    """
-    if before and now and before["run_id"] != now["run_id"]:
-        raise ConfigError(
-            f"init_from={now['source']!r} is the run {now['run_id']} now; the fold before this one"
-            f" began with the run {before['run_id']}. Expected one for all folds.\n"
-            "Mount the earlier version again, or begin again with --fresh."
-        )
-
-
 def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) -> dict[str, Any]:
-    """Set a model's weights to those of the first stage, and return where they came from.
+    """Set a model's weights to those of the first stage, and return their origin.
 
     Args:
-        model: of Keras, built.
+        model: a built Keras model.
         number: of the fold of this run, from 1 on.
-        show: takes what was taken, and which layers were not.
+        show: takes lines about the layers that match and those that do not.
 
     Returns:
-        For checkpoints and the manifest: source, run_id, weights_sha256 and fold.
+        source, run_id, weights_sha256 and fold, for checkpoints and the manifest.
 
     Raises:
-        ConfigError: if a layer has another shape, or none is in both.
+        ConfigError: if a layer has another shape, or no layer matches.
     """
     earlier = first.config
     fold = number if earlier.folds else None
@@ -144,13 +126,13 @@ def begin(model: Any, first: Artifact, config: Config, number: int, show: Show) 
     ]
     if wrong or not taken:
         raise ConfigError(
-            f"init_from={config.init_from!r} cannot work: {len(taken)} arrays of {earlier.model},"
-            f" its model, fit; those of other shapes: {'; '.join(wrong[:3]) or 'none'}.\n"
+            f"init_from={config.init_from!r} cannot work: {len(taken)} arrays of its model,"
+            f" {earlier.model}, fit; different shapes: {'; '.join(wrong[:3]) or 'none'}.\n"
             "Expected layers with the same names and shapes; the head alone may differ, if"
             f" num_classes does. Set model={earlier.model!r},"
-            f" model_options={dict(earlier.model_options)!r} and the form of the images as in that"
-            " run, or choose another init_from. Name the layers that both models share, where they"
-            " are custom: Keras numbers the others."
+            f" model_options={dict(earlier.model_options)!r} and the image size as in that run, or"
+            " choose another init_from. Name the layers that custom models share: Keras numbers"
+            " unnamed ones."
         )
     for name in taken:
         ours[name].assign(theirs[name])

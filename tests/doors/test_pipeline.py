@@ -511,7 +511,7 @@ def test_a_backend_that_cannot_work_is_refused(
 
 @pytest.mark.parametrize(
     ("command", "said"),
-    [("train", "resumes from what was saved"), ("describe", "begins again")],
+    [("train", "resumes from what was saved"), ("describe", "starts over")],
 )
 def test_an_interrupted_command_says_what_the_same_command_does(tmp_path, command, said):
     """On the last line of stdout too, for whoever reads it there."""

@@ -478,7 +478,7 @@ def test_a_run_that_stops_between_folds_or_in_one_resumes_there_and_ends_the_sam
 
     stopped = training.train(three, folder, out, show=show)
     told = [line for line in lines if line.startswith(("Stopped", "Fold 2"))]
-    assert told == ["Stopped in the final evaluation. The same command again resumes it."]
+    assert told == ["Stopped in the final evaluation. The same command resumes it."]
     written = first.stat().st_mtime_ns
     runs = [
         stopped,
@@ -524,7 +524,7 @@ def test_a_fresh_run_sets_the_checkpoints_of_all_folds_aside(folded, three, copi
         ({"folds": None}, "fold-1/checkpoints holds another run; expected one with folds=None"),
         ({"folds": 4}, "folds: 3 then, 4 now"),
         ({"name": "leaves"}, "name: 'tiny' then, 'leaves' now.*\n.*another --output"),
-        ({}, "inputs or labels, or which of them validate"),  # with another group
+        ({}, "inputs or labels, or the held-out set"),  # with another group
     ],
 )
 def test_a_run_of_other_folds_groups_or_configs_is_not_resumed(

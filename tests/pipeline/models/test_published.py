@@ -533,7 +533,7 @@ def test_folds_and_sessions_begin_with_the_same_weights(asked, tmp_path):
     text = (source / presets.CONFIG).read_text()
     (source / presets.CONFIG).write_text(f"{text} ")  # as another version is another folder
 
-    with pytest.raises(CheckpointError, match="the published weights that it began with"):
+    with pytest.raises(CheckpointError, match="the published weights at the start"):
         training.train(config, folder, out)
 
 

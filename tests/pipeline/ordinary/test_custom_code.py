@@ -133,7 +133,7 @@ class Unbuilt(layers.Layer):
             r"line \d+\) gives a loss of .*, and its gradient is not finite in 2 of 4 weights",
         ),
         ("", 'layers.Dense(4)(x)\n    return keras.ops.cast(x, "int32")', "outputs are int32, not"),
-        ("", "layers.Dense(4)(x)\n    return keras.ops.softmax(x)", "gives probabilities"),
+        ("", "layers.Dense(4)(x)\n    return keras.ops.softmax(x)", "returns probabilities"),
         (
             FOCAL,
             "layers.Dense(4)(x)\n    return keras.ops.softmax(x)",

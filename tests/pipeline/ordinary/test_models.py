@@ -251,7 +251,7 @@ def made(images, num_classes, batchnorm_momentum):
     code = main(["train", *map(str, words)])
 
     assert code == 2
-    assert "works with JAX and not with TensorFlow" in capsys.readouterr().err
+    assert "works with JAX but not with TensorFlow" in capsys.readouterr().err
     assert not list((tmp_path / "out").glob("checkpoints/*"))
 
 

@@ -32,7 +32,7 @@ def test_a_linear_model_goes_through_the_chain(linear, tmp_path):
 
     done = training.train(linear, folder, tmp_path / "out", show=lines.append)
 
-    assert any("epochs, optimizer, augmentation, keep and patience do" in line for line in lines)
+    assert any("epochs, optimizer, augmentation, keep and patience have" in line for line in lines)
     loaded = artifact.load(tmp_path / "out" / "artifact")
     (only,) = loaded.folds
     assert len(loaded.weights) == len(only)
@@ -229,10 +229,10 @@ def test_a_model_that_does_not_end_with_a_linear_layer_is_refused(asked, hub, tm
 
 def test_what_takes_steps_or_has_no_published_network_is_refused(linear, tiny, tmp_path):
     """Before anything is read."""
-    with pytest.raises(ConfigError, match=r"layer1_dense.* begins with no published"):
+    with pytest.raises(ConfigError, match=r"layer1_dense.* has no published"):
         training.train(replace(tiny, fit="linear"), tmp_path, tmp_path / "out", show=str)
     new = replace(linear, model_options={"pool": "attention"})
-    with pytest.raises(ConfigError, match=r"head_attention.* begins with no published weights"):
+    with pytest.raises(ConfigError, match=r"head_attention.* has no published weights"):
         training.train(new, tmp_path, tmp_path / "out", show=str)
     with pytest.raises(ConfigError, match="'' with sampler, label_smoothing: it takes no steps"):
         replace(tiny, fit="linear", sampler="balanced", label_smoothing=0.1)

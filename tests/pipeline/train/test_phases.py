@@ -191,7 +191,7 @@ def test_a_run_resumes_in_each_phase_to_the_bit(growing, tmp_path):
     )
     assert all(np.array_equal(found[name], wanted[name]) for name in wanted)
     assert [line for line in lines if "progressive" in line] == [
-        "From step 1 on what is new trains alone (frozen_epochs) and images have 8x8 pixels"
+        "From step 1 on new layers train alone (frozen_epochs) and images have 8x8 pixels"
         " (progressive)",
         f"From step {frozen + 1} on all weights train (frozen_epochs) and images have 8x8 pixels"
         " (progressive)",
@@ -292,7 +292,7 @@ def test_a_step_of_one_s_own_that_takes_whole_images_alone_is_refused(growing, c
     """Before anything is read; one that computes by `step.compute` is not."""
     fields = {"data": growing.data, "progressive": (0.5,), "train_step": "own"}
     config = custom(OWN.replace("CALL", WHOLE_ALONE) + SIMPLE, **fields)
-    with pytest.raises(ConfigError, match=r"'own'.* does not take images of 8x8 pixels"):
+    with pytest.raises(ConfigError, match=r"'own'.* ended with .*line \d+\)"):
         custom_check.by_jax(config, str)
 
     custom_check.by_jax(custom(OWN.replace("CALL", "") + SIMPLE, **fields), str)
