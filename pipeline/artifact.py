@@ -1,9 +1,9 @@
-"""The artifact: trained weights and a manifest, all that training hands to inference.
+"""The artifact: trained weights and a manifest, all that training passes on to inference.
 
-Weights travel as arrays, by their place in the model (`pipeline.models.weight_names`), into a model
-that shared code rebuilds, never as a serialized model: Keras 3.15 on Kaggle's TPU image saves
-models that 3.13.2 on its GPU image cannot load, and loading a model can run code. No pickle is read
-or written.
+Weights are stored as arrays, by their place in the model (`pipeline.models.weight_names`), and
+assigned to a model that the same code builds again. A serialized model would not do: Keras 3.15 on
+Kaggle's TPU image saves models that 3.13.2 on its GPU image cannot load, and loading a model can
+run code. No pickle is read or written.
 """
 
 from collections.abc import Mapping, Sequence
@@ -29,24 +29,22 @@ MANIFEST, WEIGHTS, GOLDEN = sealed_folder.MANIFEST, "weights.npz", "golden.npz"
 
 @dataclass(frozen=True)
 class Artifact:
-    """An artifact: what `save` writes, and what `load` returns verified.
+    """An artifact, to save or as loaded and verified.
 
     Attributes:
-        manifest: everything in manifest.json. To be saved it has run_id, status, versions,
-            git_commit, bundle_sha256, metrics, and anything else that it should report; `save` adds
-            the rest.
-        config: the run's config, rebuilt.
-        target: what the model's outputs mean, and in which order.
+        manifest: the contents of manifest.json. To save it needs run_id, status, versions,
+            git_commit, bundle_sha256, metrics, and anything else to report; `save` adds the rest.
+        config: of the run.
+        target: the meaning and order of the model's outputs.
         encoding: of a table, or the state of a custom reader; None for images.
-        prior: float32 (k,), or as an output of target="custom": the mean prediction over the
-            validation examples, which a corrupt input gets.
-        weights: arrays by key (`weight_names`), in the model's order; with folds "fold-1/<key>" and
-            so on, fold after fold, as `joined` returns them.
+        prior: float32 (k,), or in the form of an output of target="custom": the mean prediction
+            over the validation examples, the prediction for a corrupt input.
+        weights: arrays by key (`weight_names`), in the model's order; with folds by "fold-1/<key>"
+            and so on, fold after fold, as `joined` returns them.
         golden_inputs: uint8 (g, height, width, channels), or float32 (g, features).
-        golden_outputs: float32 (g, k), predictions that the training run computed in float32; the
-            mean over the folds.
-        golden_file: the bytes of the image file that the first golden input was decoded from; None
-            where inputs are not in image files.
+        golden_outputs: float32 (g, k), the predictions of the training run in float32, averaged
+            over the folds.
+        golden_file: the bytes of the first golden input's image file; None without image files.
     """
 
     manifest: Mapping[str, Any]
@@ -61,7 +59,7 @@ class Artifact:
 
     @property
     def folds(self) -> tuple[Mapping[str, np.ndarray], ...]:
-        """The weights of each fold, by the model's own keys; one where all folds have the same."""
+        """The weights of each fold, by the model's keys; a single one if all folds are equal."""
         if self.config.folds is None:
             return (self.weights,)
         parts: dict[str, dict[str, np.ndarray]] = {}
@@ -79,10 +77,10 @@ def weights_of(model: Any) -> dict[str, np.ndarray]:
 
 
 def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
-    """Put weights into a Keras model that shared code built.
+    """Assign weights to a Keras model.
 
     Args:
-        weights: arrays by key, as `weights_of` gives them.
+        weights: arrays by key, as `weights_of` returns them.
 
     Raises:
         ArtifactError: if a place or a shape differs.
@@ -107,8 +105,8 @@ def assign(model: Any, weights: Mapping[str, np.ndarray]) -> None:
 
 
 def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
-    """Return the weights of each fold as one mapping. What is equal in all, as a frozen network, is
-    there once, among those of the first.
+    """Return the weights of all folds as one mapping. Arrays that are equal in all folds, such as
+    those of a frozen network, are stored once, with the first fold.
 
     >>> zero, one = np.zeros(1), np.ones(1)
     >>> list(joined([{"0 a": one, "1 b": one}, {"0 a": one, "1 b": zero}]))
@@ -129,13 +127,13 @@ def joined(folds: Sequence[Mapping[str, np.ndarray]]) -> dict[str, np.ndarray]:
 
 
 def save(folder: Path, artifact: Artifact) -> dict[str, Any]:
-    """Write the artifact folder in place of an older one, and return its manifest.
+    """Write an artifact folder, replacing an older one, and return its manifest.
 
     Args:
         folder: of the artifact; its parent exists.
 
     Raises:
-        DiskError: if it cannot be written; an older artifact stays.
+        DiskError: if it cannot be written; an older artifact remains.
     """
     config, target, encoding = artifact.config, artifact.target, artifact.encoding
     golden = {"inputs": artifact.golden_inputs, "outputs": artifact.golden_outputs}
@@ -162,13 +160,13 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
     """Return the artifact in a folder, verified byte for byte against its sealed manifest.
 
     Args:
-        folder: holds manifest.json, weights.npz and golden.npz; no other file is read.
-        expect: values that the manifest must have, for example run_id and weights_sha256 of the run
-            that was pushed.
+        folder: with manifest.json, weights.npz and golden.npz; no other file is read.
+        expect: required values of the manifest, for example the run_id and weights_sha256 that a
+            bundle pins.
 
     Raises:
-        ArtifactError: if a file is missing or changed, the parts do not fit each other, or the
-            manifest is not what `expect` says.
+        ArtifactError: if a file is missing or changed, the parts do not fit each other, or a value
+            is not that of `expect`.
     """
     path = folder / MANIFEST
     try:
@@ -176,7 +174,7 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         for name in (WEIGHTS, GOLDEN):
             sealed_folder.verify(folder / name, manifest["files"][name])
         loaded = _parsed(folder, manifest)
-    except Exception as error:  # files of others make zipfile and numpy raise a dozen kinds
+    except Exception as error:  # zipfile and numpy raise a dozen kinds for invalid files
         raise ArtifactError(
             f"{path}, or a file beside it, cannot be used: {type(error).__name__}:"
             f" {str(error)[:300]}.\nExpected an artifact as `python -m pipeline train` writes it."
@@ -186,26 +184,24 @@ def load(folder: Path, expect: Mapping[str, str] | None = None) -> Artifact:
         if manifest.get(key) != value:
             raise ArtifactError(
                 f"{path} has {key}={manifest.get(key)!r}; expected {value!r}: this is the artifact"
-                " of another run.\nAn old version of the dataset is mounted, or the files were"
-                " exchanged. Publish the run again, then push infer again."
+                " of another run.\nAn old version of the dataset is mounted, or files were changed."
+                " Publish the run again, then push infer again."
             )
     return loaded
 
 
 def _parsed(folder: Path, manifest: Mapping[str, Any]) -> Artifact:
-    """Return the artifact of a verified folder; raises errors of many kinds if its parts do not fit
-    each other.
-    """
+    """Return the artifact of a verified folder; raise any error if its parts do not match."""
     config = config_module.from_json(manifest["config"])
     target, prior = Target.from_json(manifest["target"]), np.array(manifest["prior"], np.float32)
     golden = npz.read(folder / GOLDEN)
     inputs, outputs = golden["inputs"], golden["outputs"].astype(np.float32)
     file = golden["file"].tobytes() if "file" in golden else None
     if not isinstance(manifest["golden"]["decoded_by"], dict if file else None | dict):
-        raise TypeError("golden.decoded_by says no rules")
+        raise TypeError("golden.decoded_by has no rules")
     for name, kind in (("run_id", str), ("custom_code", str), ("metrics", dict)):
         if not isinstance(manifest[name], kind):
-            raise TypeError(f"{name} is no {kind.__name__}")
+            raise TypeError(f"{name} is not a {kind.__name__}")
     if manifest["weights_sha256"] != manifest["files"][WEIGHTS]["sha256"]:
         raise ValueError(f"weights_sha256 is not that of {WEIGHTS}")
     rows, shape = len(inputs), prior.shape if config.target == "custom" else (len(target.names),)

@@ -1,5 +1,5 @@
 """The environment of a run: accelerator, mounted inputs, provenance, compiled programs.
 
-Comes in: the machine and its environment. Goes out: plain values about them. Never imported here:
-data, models, training or inference.
+In: the machine and its environment. Out: plain values about them. Never imports data, models,
+training or inference.
 """

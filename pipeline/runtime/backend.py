@@ -1,8 +1,7 @@
-"""What Keras runs on: its backend, chosen before it is imported, a CPU's devices, and the programs
-that XLA compiled.
+"""Keras' backend, chosen before the import, the devices of a CPU, and the cache of XLA's programs.
 
-A compiled program is code. A session loads only its own output folder, and `invoke pull` compares
-that byte for byte with the list that the run wrote.
+A compiled program is code: a session loads it only from its own output folder, which `invoke pull`
+compares byte for byte with the run's list.
 """
 
 import os
@@ -12,13 +11,13 @@ from pathlib import Path
 from pipeline.errors import ConfigError
 from pipeline.runtime import devices
 
-# With this flag a user tells XLA how many devices a CPU is.
+# The flag by which a user splits a CPU into devices.
 FORCED = "xla_force_host_platform_device_count"
-# Each holds weights and optimizer state of its own. All cores are used beyond it, too: the devices
-# share one pool of threads.
+# Each device holds weights and optimizer state. More cores are used, too: the devices share one
+# pool of threads.
 MOST_CPU_DEVICES = 8
 COMPILED = "compiled"  # a folder in the output
-CACHE = "JAX_COMPILATION_CACHE_DIR"  # by which a user chooses another one
+CACHE = "JAX_COMPILATION_CACHE_DIR"  # by which a user chooses another folder
 
 
 def choose(*allowed: str) -> None:
@@ -32,22 +31,20 @@ def choose(*allowed: str) -> None:
     os.environ["KERAS_BACKEND"] = chosen
     accelerators = ("accel*", "vfio/[0-9]*", "nvidia[0-9]*")  # a TPU, or an NVIDIA GPU
     if find_spec("libtpu") and not any(any(Path("/dev").glob(name)) for name in accelerators):
-        # With the compiler of `python -m workbench plan` JAX looks for a TPU at each start, and
-        # complains that there is none.
+        # With libtpu, which `python -m workbench plan` uses, JAX warns at each start of a missing
+        # TPU.
         os.environ.setdefault("JAX_PLATFORMS", "cpu")
-    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # its start-up messages hide ours
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")  # start-up messages would hide ours
 
 
 def use_every_core(batch: int) -> bool:
-    """Choose JAX, and let it split this CPU into as many devices as it has cores, or the most that
-    divide the batch. Call it before JAX computes.
+    """Choose JAX, and split this CPU into a device per core, or the most that divide the batch.
 
-    JAX makes one device of a CPU, and many operations of a small model use one core. Replicas
-    change only the order of additions (`pipeline.train.step`). A number that the user chose stays,
-    and so do the devices of a process in which JAX computes already.
+    By default a CPU is one device, and many operations of a small model use one core. Replicas
+    change only the order of additions (`pipeline.train.step`). A number set by the user stays.
 
     Returns:
-        Whether that could be; False if JAX computes already.
+        False if it is too late, since JAX has started.
     """
     choose("jax")
     import jax
@@ -55,8 +52,6 @@ def use_every_core(batch: int) -> bool:
     chosen = jax.config.jax_num_cpu_devices  # type: ignore[attr-defined]
     if FORCED in os.environ.get("XLA_FLAGS", "") or chosen >= 0:
         return True
-    # XLA has a thread per core, and needs a spare one from 33 calls in flight on: `Loop` has fewer
-    # (`pipeline.train.loop.EVALUATIONS`).
     most = min(devices.cores(), MOST_CPU_DEVICES)
     count = max(number for number in range(1, most + 1) if batch % number == 0)
     try:
@@ -67,11 +62,11 @@ def use_every_core(batch: int) -> bool:
 
 
 def keep_compiled(output: Path) -> None:
-    """Keep compiled programs in `output`/compiled, so that the next session does not compile again;
-    unless the user chose a folder for JAX.
+    """Cache compiled programs in `output`/compiled for the next session, unless the user chose a
+    folder.
 
-    JAX's key holds the program, versions, flags and devices, so another image or machine compiles
-    anew.
+    JAX's key contains the program, versions, flags and devices, so another image or machine
+    compiles again.
     """
     import jax
     from jax.experimental.compilation_cache import compilation_cache
@@ -80,6 +75,6 @@ def keep_compiled(output: Path) -> None:
         return
     update = jax.config.update
     update("jax_compilation_cache_dir", str(output / COMPILED))  # type: ignore[no-untyped-call]
-    # Small programs too: a model's first weights come from dozens of them.
+    # Small programs, too: dozens of them draw a model's first weights.
     update("jax_persistent_cache_min_compile_time_secs", 0.0)  # type: ignore[no-untyped-call]
     compilation_cache.reset_cache()  # JAX decides once whether there is one

@@ -1,7 +1,7 @@
-"""The accelerator of this machine, and whether it is the one that was requested.
+"""The accelerator of this machine, and whether it is the requested one.
 
-Kaggle silently gives a CPU when a TPU push carries a docker pin, when the account is not verified,
-or when a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-21).
+Kaggle silently provides a CPU if a TPU push carries a docker pin, if the account is not verified,
+or if a machine shape is retired (Kaggle/kaggle-cli issue 1197, read 2026-11-21).
 """
 
 import os
@@ -13,24 +13,22 @@ from pathlib import Path
 from pipeline.errors import DeviceError
 from pipeline.runtime import provenance
 
-# Kaggle's name of the machine: platform in JAX or TensorFlow, number of devices. Names as of
-# kaggle 2.2.5; NvidiaTeslaT4 is the machine with two.
+# Kaggle's name of a machine (kaggle 2.2.5): platform in JAX or TensorFlow, number of devices.
 SHAPES = {"TpuV5E8": ("tpu", 8), "TpuV6E8": ("tpu", 8), "NvidiaTeslaT4": ("gpu", 2)}
-# Set by the local Kaggle alone, to the shape that it simulates on this machine's CPU.
+# The local Kaggle sets it to the shape that it simulates on this CPU.
 LOCAL = "LOCALKAGGLE_ACCELERATOR"
-# The compute capability from which on an NVIDIA GPU computes bfloat16.
-BFLOAT16 = 8.0
-# What JAX or TensorFlow say when a device has too little memory.
+BFLOAT16 = 8.0  # the least compute capability of an NVIDIA GPU with bfloat16
+# Words of JAX and TensorFlow when a device runs out of memory.
 NO_MEMORY = ("RESOURCE_EXHAUSTED", "Out of memory", "OOM when")
 
 
 @dataclass(frozen=True)
 class Devices:
-    """What a run computes on.
+    """The devices of a run.
 
     Attributes:
         platform: "tpu", "gpu" or "cpu".
-        kind: the device's own name, for example "TPU v5 lite".
+        kind: the name of the device, for example "TPU v5 lite".
         count: number of devices.
         simulated: the shape that the local Kaggle simulates; None on real hardware.
     """
@@ -46,17 +44,16 @@ class Devices:
 
 
 def share_memory() -> None:
-    """Let this process take a GPU's memory as it needs it. Call it before Keras computes.
+    """Let this process allocate a GPU's memory as needed. Call it before Keras computes.
 
-    TensorFlow and JAX would take nearly all of each GPU at once, and leave none to other programs.
-    What the user chose stays.
+    By default TensorFlow and JAX allocate nearly all of each GPU at once. The user's settings stay.
     """
     os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
 def exhausted(error: Exception) -> bool:
-    """Return whether JAX or TensorFlow report with this error that they got no memory.
+    """Return whether JAX or TensorFlow report that memory ran out.
 
     >>> exhausted(RuntimeError("RESOURCE_EXHAUSTED: Out of memory allocating 128192968 bytes."))
     True
@@ -65,14 +62,14 @@ def exhausted(error: Exception) -> bool:
 
 
 def cores() -> int:
-    """Return how many cores this process may use."""
+    """Return the number of cores that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return len(os.sched_getaffinity(0))
     return os.cpu_count() or 1  # macOS lets a process use all
 
 
 def found() -> Devices:
-    """Return the devices that the Keras backend sees."""
+    """Return the devices of the Keras backend."""
     import keras
 
     simulated = os.environ.get(LOCAL) or None
@@ -94,14 +91,14 @@ def found() -> Devices:
 def prove(shape: str | None, *, least: int | None = None) -> Devices:
     """Return the devices if they are those of `shape`, or simulated in the local Kaggle.
 
-    Called in the first cell of a notebook, it costs a minute of quota at most.
+    The first cell of a notebook calls it, so a wrong machine costs a minute of quota at most.
 
     Args:
         shape: Kaggle's name of the machine, as in kernel-metadata.json; a key of `SHAPES`.
-        least: number of devices that suffices; None: all that the machine has.
+        least: sufficient number of devices; None: all of the machine.
 
     Raises:
-        DeviceError: if they are not, or there is no such shape.
+        DeviceError: if they are not, or the shape is unknown.
     """
     platform, count = SHAPES.get(str(shape), ("unknown", 1))
     here = found()
@@ -112,9 +109,9 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
         f"Asked for {shape or 'no machine'} ({least or count} x {platform}); found {here.count} x"
         f" {here.kind} ({here.platform}), accelerator given:"
         f" {here.simulated or 'none (a CPU session)'}.\n"
-        "The run stops here, before it spends quota. The usual causes:\n"
+        "The run stops here, before it spends quota. Usual causes:\n"
         f"  - machine_shape in kernel-metadata.json: expected one of {', '.join(SHAPES)};\n"
-        "  - of a GPU, the image: its JAX needs jax-cuda13-plugin or jax-cuda12-plugin"
+        "  - with a GPU, the image: its JAX needs jax-cuda13-plugin or jax-cuda12-plugin"
         f" ({provenance.versions_line()});\n"
         "  - the account is not verified: kaggle.com/settings, Phone and identity verification;\n"
         "  - the notebook carries a docker pin: push it with `invoke push-train`, which removes "
@@ -126,11 +123,11 @@ def prove(shape: str | None, *, least: int | None = None) -> Devices:
 def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
     """Return the Keras dtype policy for training.
 
-    "auto" is bfloat16 where the hardware computes it: a TPU does, and an NVIDIA GPU from compute
-    capability 8.0 (Ampere) on. A T4 has 7.5, and computes float16 eight times as fast as float32.
-    Weights and their updates are float32 in all. bfloat16 has float32's exponents, so gradients do
-    not underflow; in float16 the loss is scaled. Their 8 and 11 bits are enough for a pixel, and
-    too few for the columns of a table.
+    "auto" is bfloat16 if the hardware computes it: a TPU, or an NVIDIA GPU with compute capability
+    8.0 (Ampere) or more. A T4 has 7.5, and computes float16 eight times as fast as float32. Weights
+    and their updates are always float32. bfloat16 has float32's exponents, so gradients do not
+    underflow; in float16 the loss is scaled. Their 8 and 11 bits are enough for pixels, but too few
+    for the columns of a table.
 
     Args:
         exact: as `Config.exact`.
@@ -150,11 +147,7 @@ def precision(wanted: str, here: Devices, *, exact: bool = False) -> str:
 
 @contextmanager
 def refusing_float16() -> Iterator[None]:
-    """Say what to change where a CPU cannot compute a product of float16, as of attention.
-
-    Raises:
-        DeviceError: in place of XLA's error.
-    """
+    """Raise a DeviceError with advice if a CPU cannot multiply float16, as in attention."""
     try:
         yield
     except ValueError as error:
@@ -167,18 +160,18 @@ def refusing_float16() -> Iterator[None]:
 
 
 def matmul_precision(policy: str) -> str | None:
-    """Return how JAX has to multiply under a Keras dtype policy; None: as it does by itself.
+    """Return JAX's matmul precision for a Keras dtype policy; None: the default.
 
-    By itself a TPU rounds float32 to bfloat16, and an NVIDIA GPU from Ampere on to TF32. "highest"
-    is float32 on both, for products and convolutions alike: six passes in bfloat16 on a TPU. It is
-    also how golden outputs and inference are computed. JAX's presets of three passes
-    ("BF16_BF16_F32_X3") leave the convolutions of a TPU as they are.
+    By default a TPU rounds float32 to bfloat16, and an NVIDIA GPU from Ampere on to TF32. "highest"
+    is float32 on both, for products and convolutions: six passes in bfloat16 on a TPU. Golden
+    outputs and inference use it, too. JAX's presets of three passes ("BF16_BF16_F32_X3") do not
+    reach the convolutions of a TPU.
     """
     return "highest" if policy == "float32" else None
 
 
 def memory_left() -> int:
-    """Return how many bytes of memory are free or can be freed, where Linux says so."""
+    """Return the bytes of memory that are free or can be freed; without /proc, all memory."""
     try:
         lines = Path("/proc/meminfo").read_text().splitlines()
     except OSError:

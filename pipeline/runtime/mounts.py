@@ -1,10 +1,10 @@
-"""Where Kaggle mounted the inputs of a notebook. They are found by a marker file, never guessed.
+"""The places where Kaggle mounts the inputs of a notebook, found by a marker file, never guessed.
 
 Kaggle moved them in 2026: `/kaggle/input/competitions/<slug>`,
 `/kaggle/input/datasets/<owner>/<slug>`, `/kaggle/input/notebooks/<owner>/<slug>`,
 `/kaggle/input/models/<owner>/<model>/<framework>/<variation>/<version>`; the flat
-`/kaggle/input/<slug>` still occurs (public notebooks, read 2026-11-21). Where both exist at once,
-the first of them counts.
+`/kaggle/input/<slug>` still occurs (public notebooks, read 2026-11-21). If both exist, the first
+counts.
 """
 
 import json
@@ -20,24 +20,23 @@ from formats import archives
 from formats.checksums import sha256
 from pipeline.errors import ArtifactError, CheckpointError, DataError
 
-# The folders of competitions are not searched: they can hold a hundred thousand images behind a
-# network.
+# Without the folders of competitions, which may hold a hundred thousand images behind a network.
 OUTPUTS = ("notebooks/*/*", "datasets/*/*", "*")
 MANIFEST = "manifest.json"  # of an artifact or a checkpoint
 PREPARED = "prepared.json"  # beside decoded images
-# Kaggle may do so in the first run after a source was attached; deploy/errors.py knows the words.
+# Happens in the first run after a source was attached; deploy/errors.py knows these words.
 NOT_MOUNTED = "Kaggle has not mounted"
 # A dataset has no folders; there "--" stands for the "/" of a path.
 FLAT = "--"
 
 
 def root() -> Path:
-    """Return /kaggle, or the folder that the local Kaggle uses where it may not make /kaggle."""
+    """Return /kaggle, or the folder of a local Kaggle that cannot create /kaggle."""
     return Path(os.environ.get("LOCALKAGGLE_ROOT", "/kaggle"))
 
 
 def listing(folder: Path, most: int = 30) -> str:
-    """Return what a folder holds, for a message: the first paths of four levels."""
+    """Return the contents of a folder, for a message: the first paths of four levels."""
     levels = ["/".join("*" * depth) for depth in range(1, 5)]
     paths = [path for level in levels for path in islice(folder.glob(level), most)]
     names = [f"{path.relative_to(folder)}{'/' * path.is_dir()}" for path in paths]
@@ -49,15 +48,15 @@ def competition(
     inputs: Path, slug: str, marker: str | None, needs: tuple[str, ...] | None = ()
 ) -> Path:
     """Return the competition's folder under `inputs`: its name is `slug`, and it holds `marker`, if
-    one is given. What only an archive in it holds is unpacked, since Kaggle mounts archives as they
-    are: then it is a folder of the session's scratch, with links to all else.
+    not None. Kaggle does not unpack archives: files that are only in an archive are unpacked into a
+    scratch folder, with links to all other files, which is returned.
 
     Args:
-        needs: paths that are read there, or patterns of them; None: any.
+        needs: paths or patterns of the files to unpack; None: all.
 
     Raises:
-        DataError: if there is none.
-        DiskError: if what is unpacked does not fit on the disk.
+        DataError: if there is no such folder.
+        DiskError: if the disk is too small for the unpacked files.
     """
     folders = [path for path in (inputs / "competitions" / slug, inputs / slug) if path.is_dir()]
     if not folders:
@@ -76,8 +75,8 @@ def competition(
 
 
 def file(inputs: Path, name: str) -> Path | None:
-    """Return where a file of a dataset is mounted, in either layout; None if it is in neither, or
-    this is no session of Kaggle.
+    """Return where a file of a dataset is mounted, in either layout; None if it is missing, or this
+    is not a Kaggle session.
 
     Args:
         inputs: /kaggle/input.
@@ -99,11 +98,10 @@ def file(inputs: Path, name: str) -> Path | None:
 
 
 def model(inputs: Path, name: str) -> list[Path]:
-    """Return where a model of Kaggle may be mounted, in either layout: in small letters.
+    """Return where a model of Kaggle may be mounted, in either layout, in lower case.
 
     Args:
-        name: owner/model/framework/variation/version, the framework as Kaggle writes it (Keras) or
-            in small letters.
+        name: owner/model/framework/variation/version.
 
     >>> [str(path) for path in model(Path("input"), "keras/dinov3/Keras/small/1")]
     ['input/models/keras/dinov3/keras/small/1', 'input/dinov3/keras/small/1']
@@ -116,7 +114,7 @@ def artifact(inputs: Path, run_id: str) -> Path:
     """Return the artifact's folder under `inputs` whose manifest has this `run_id`.
 
     Raises:
-        ArtifactError: if there is none; the message names what is mounted.
+        ArtifactError: if there is none; the message names the mounted runs.
     """
     runs = _runs(inputs, "", "artifact/")
     if mounted := [path.parent for path, found in runs.items() if found == run_id]:
@@ -135,11 +133,11 @@ def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
 
     Args:
         inputs: /kaggle/input.
-        expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle. Their
-            folder is the one with these bytes of the checkpoint's manifest.
+        expect: {"run_id", "step", "checkpoint", "files": {name: sha256}} of the bundle. The sha256
+            of the checkpoint's manifest identifies the folder.
 
     Raises:
-        CheckpointError: if none is mounted, or only others; the message names them.
+        CheckpointError: if they are not mounted; the message names the mounted runs.
     """
     marker = f"{expect['checkpoint']}/{MANIFEST}"
     for folder in sorted(path for place in OUTPUTS for path in inputs.glob(place)):
@@ -151,26 +149,26 @@ def previous(inputs: Path, expect: Mapping[str, Any]) -> dict[str, Path]:
     expected = f"step {expect['step']} of run {expect['run_id']} ({marker})"
     steps = "checkpoints/step-*/", "fold-*/checkpoints/step-*/", f"*checkpoints{FLAT}step-*{FLAT}"
     runs = _runs(inputs, *steps)
-    again = "Push again, or begin again with --fresh:\ninvoke push-train"
+    again = "Push again, or start over with --fresh:\ninvoke push-train"
     raise CheckpointError(_older(inputs, expected, runs, again))
 
 
 def _runs(inputs: Path, *folders: str) -> dict[Path, str]:
-    """Return the run of each manifest in these folders of a mounted output; "unknown" where one is
-    not ours.
+    """Return the run of each manifest in these folders of mounted outputs; "unknown" if the file
+    is not ours.
     """
     runs = {}
     for pattern in (f"{place}/{folder}{MANIFEST}" for place in OUTPUTS for folder in folders):
         for path in sorted(inputs.glob(pattern)):
             runs[path] = "unknown"
-            with suppress(Exception):  # whatever others call so
+            with suppress(Exception):  # any file of that name
                 manifest = json.loads(path.read_bytes())
                 runs[path] = str(manifest.get("run_id") or manifest["details"]["run_id"])
     return runs
 
 
 def _older(inputs: Path, expected: str, runs: Mapping[Path, str], again: str) -> str:
-    """Return the message that what is expected is not among the runs that are mounted."""
+    """Return the message about an expected run that is not mounted."""
     if not runs:
         return f"{_not_mounted(inputs, expected)}\n{again}"
     shown = ", ".join(f"{path} (run {run})" for path, run in [*runs.items()][:20])
@@ -178,7 +176,7 @@ def _older(inputs: Path, expected: str, runs: Mapping[Path, str], again: str) ->
 
 
 def _not_mounted(inputs: Path, what: str) -> str:
-    """Return the message about an input that is not there at all."""
+    """Return the message about an input that is not mounted at all."""
     return (
         f"{NOT_MOUNTED} {what}.\n{listing(inputs)}.\n"
         "It may be missing in the first run after it was attached: push the same notebook again. If"

@@ -1,9 +1,9 @@
-"""Processes that train one model together, each with devices of its own (`jax.distributed`).
+"""Processes that train one model together, each with its own devices (`jax.distributed`).
 
-Each runs the same program, and computes its part of every batch. Each writes into a folder of its
-own; that of the first is the output, those of the others are removed. What depends on a clock or on
-a signal is agreed on: a process that stopped alone would leave the others waiting for its part.
-They all start with one config, the same data and one output folder, or none starts.
+Each runs the same program, and computes its part of every batch. The first one writes into the
+output, the others into temporary folders. They agree on decisions that depend on a clock or a
+signal: if one stopped alone, the others would wait for its part. They start only with the same
+config, data and output folder.
 """
 
 import ctypes
@@ -26,31 +26,30 @@ import numpy as np
 
 from pipeline.errors import ConfigError, PipelineError, reading
 
-# Seconds without a sign of life after which a process counts as ended. JAX then ends all others.
-SILENCE = 20
+SILENCE = 20  # seconds without a heartbeat, after which JAX ends all other processes
 PATIENCE = 180  # seconds to wait for the others at the start
 AGREED_EVERY = 2.0  # seconds, about
 MOST_CALLS = 10_000
-DIRECT = "no_grpc_proxy"  # hosts that gRPC, by which JAX's processes talk, reaches without a proxy
+DIRECT = "no_grpc_proxy"  # hosts that gRPC, which JAX's processes use, reaches without a proxy
 ENDED = (
     "Another process of this training has ended, so this one ends, too.\n"
-    "See what that one printed. The same commands resume from the last checkpoint."
+    "Read the output of that process. The same commands resume from the last checkpoint."
 )
-# Variables by which JAX finds the other processes by itself (SLURM, Kubernetes jobs, GKE's TPU
-# slices), and their value for a single process.
+# Variables by which JAX finds the other processes (SLURM, Kubernetes jobs, GKE's TPU slices), and
+# their value for a single process.
 CLUSTERS = {"SLURM_NTASKS": "1", "JOB_COMPLETION_INDEX": "", "TPU_WORKER_HOSTNAMES": "localhost"}
 ALONE = (
     "The processes did not find each other: {why}\n"
-    "Start as many as --processes gives, each with its --process-id and one --coordinator, whose"
-    f" port is free and can be reached. To train alone, leave these options out, and"
-    f" {', '.join(CLUSTERS)} out of the environment (env -u NAME python -m pipeline train …)."
+    "Start all of --processes, each with its --process-id and the same --coordinator, whose port"
+    " must be free and reachable. To train with one process, leave out these options and unset"
+    f" {', '.join(CLUSTERS)} (env -u NAME python -m pipeline train …)."
 )
-# What JAX says where a connection to another process broke.
+# Words of JAX when the connection to another process breaks.
 BROKEN = ("Gloo", "Connection", "UNAVAILABLE", "coordination")
 
-_handlers: list[object] = []  # of C: they have to live as long as the process
+_handlers: list[object] = []  # of C: they must live as long as the process
 _joined: list[bool] = []
-_parted: list[bool] = []  # whether all have met at the end: none waits for another any more
+_parted: list[bool] = []  # whether all have met at the end, so none waits any more
 
 
 def join(count: int | None, place: int | None, coordinator: str) -> None:
@@ -58,11 +57,11 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
 
     Args:
         count: of processes; None: one, or those of a cluster that JAX knows.
-        place: of this one, from 0 on.
-        coordinator: host and port at which the first one listens.
+        place: of this process, from 0 on.
+        coordinator: host and port at which the first process listens.
 
     Raises:
-        ConfigError: if only some of the three are given, or they cannot be.
+        ConfigError: if only some of the three are set, or a value is invalid.
         PipelineError: if the processes do not find each other.
     """
     if count is None and place is None and not coordinator:
@@ -80,20 +79,20 @@ def join(count: int | None, place: int | None, coordinator: str) -> None:
         )
     if place == 0:
         _refuse_taken(int(address[2]))
-    # Machines that train together reach each other without the proxy for the internet.
+    # The machines reach each other without the proxy for the internet.
     direct = (os.environ.get(DIRECT), os.environ.get("no_proxy"), address[1])
     os.environ[DIRECT] = ",".join(filter(None, direct))
     _initialize(
         coordinator_address=coordinator,
         num_processes=count,
         process_id=place,
-        # Else JAX would take SLURM's number of a task on its machine for the device to use.
+        # Otherwise JAX would use SLURM's local task number as the device.
         cluster_detection_method="deactivate",
     )
 
 
 def _refuse_taken(port: int) -> None:
-    """Raise PipelineError if another program listens at the port: JAX would crash."""
+    """Raise PipelineError if the port is taken; JAX would crash."""
     try:
         socket.create_server(("", port)).close()
     except OSError as error:
@@ -102,7 +101,7 @@ def _refuse_taken(port: int) -> None:
 
 
 def _initialize(**options: Any) -> None:
-    """Start `jax.distributed` with these options of its own."""
+    """Start `jax.distributed` with these options."""
     import jax
 
     late = ALONE.format(why=f"not within {PATIENCE} seconds")
@@ -111,13 +110,13 @@ def _initialize(**options: Any) -> None:
         os.write(2, f"\nError: {ENDED if _joined else late}\n".encode())
         os._exit(1)
 
-    # JAX ends a process with SIGABRT from a thread of its own, where Python handles no signal.
+    # JAX ends a process by SIGABRT from its own thread, where Python handles no signal.
     handler = ctypes.CFUNCTYPE(None, ctypes.c_int)(end)
     _handlers.append(handler)
     ctypes.CDLL(None).signal(signal.SIGABRT, handler)
     options |= {"heartbeat_timeout_seconds": SILENCE, "initialization_timeout": PATIENCE}
     print(f"Waiting up to {PATIENCE} seconds for the other processes", file=sys.stderr, flush=True)
-    # JAX waits without looking whether Python was interrupted, and would keep SIGTERM to itself.
+    # While JAX waits, Python handles no Ctrl-C; and JAX would replace the handler of SIGTERM.
     before = {name: signal.getsignal(name) for name in (signal.SIGINT, signal.SIGTERM)}
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
@@ -132,7 +131,7 @@ def _initialize(**options: Any) -> None:
 
 
 def count() -> int:
-    """Return how many processes train together."""
+    """Return the number of processes that train together."""
     import jax
 
     return int(jax.process_count())
@@ -146,14 +145,14 @@ def first() -> bool:
 
 
 def _gather(values: np.ndarray) -> np.ndarray:
-    """Wait for all processes, and return what each has: (processes, len(values))."""
+    """Wait for all processes, and return the values of each: (processes, len(values))."""
     from jax.experimental import multihost_utils
 
     return np.asarray(multihost_utils.process_allgather(values)).reshape(-1, len(values))
 
 
 def shared(text: str) -> str:
-    """Return the first process's text, when all are here; their texts have one length."""
+    """Wait for all processes, and return the text of the first. All texts have one length."""
     if count() == 1:
         return text
     texts = _gather(np.frombuffer(text.encode(), np.uint8))
@@ -161,13 +160,12 @@ def shared(text: str) -> str:
 
 
 def refuse_differences(what: str, values: Mapping[str, Any], edit: str) -> None:
-    """Return if all processes have the same values; else they would compute something that none of
-    them was asked for, or wait for each other.
+    """Refuse to continue if processes have different values.
 
     Args:
-        what: the name of the whole, for the message.
-        values: its parts, for JSON, by names that all processes have.
-        edit: what fixes a difference.
+        what: the name of the values, for the message.
+        values: for JSON, by names that all processes have.
+        edit: the fix of a difference.
 
     Raises:
         ConfigError: if a value differs between processes.
@@ -180,13 +178,13 @@ def refuse_differences(what: str, values: Mapping[str, Any], edit: str) -> None:
     if names := [name for name, one in zip(texts, differs, strict=True) if one]:
         here = "; ".join(f"here {name} is {texts[name][:200]}" for name in names)
         raise ConfigError(
-            f"The processes differ in {', '.join(names)} of {what}; expected the same in all"
+            f"The processes differ in {', '.join(names)} of {what}; expected the same values"
             f" ({here}).\n{edit}"
         )
 
 
 def part() -> None:
-    """Wait until all processes have come to the end: from here on none needs another."""
+    """Wait until all processes reach the end; from then on none needs another."""
     if count() > 1 and not _parted:
         shared("the end")
         _parted.append(True)
@@ -194,12 +192,12 @@ def part() -> None:
 
 @contextmanager
 def folder(output: Path) -> Iterator[Path]:
-    """Give each process a folder: the first one `output`, the others a temporary copy of what a run
-    resumes from.
+    """Yield the folder of this process: of the first `output`, of others a temporary copy, from
+    which the run resumes.
 
     Raises:
         ConfigError: if another process has a different folder, or sees other checkpoints there.
-        PipelineError: if another process ended meanwhile.
+        PipelineError: if another process has ended.
     """
     if count() == 1:
         yield output
@@ -210,17 +208,17 @@ def folder(output: Path) -> Iterator[Path]:
         here = output if first() else Path(temporary) / "output"
         try:
             seen = sorted(path.as_posix() for path in output.glob("**/checkpoints/step-*"))
-            edit = "Give each the same --output, on a file system that they share."
+            edit = "Start each with the same --output, on a shared file system."
             refuse_differences("the run", {"--output": [str(output), *seen]}, edit)
             if not first() and output.is_dir():
-                with reading(output, ConfigError, "Give --output a folder that all can read."):
+                with reading(output, ConfigError, "Set --output to a folder that all can read."):
                     skipped = ("decoded", "artifact", "compiled", "checkpoints-set-aside-*")
                     shutil.copytree(output, here, ignore=shutil.ignore_patterns(*skipped))
             shared("copied")
             yield here
             part()
         except Exception as error:
-            # An error in a custom model names its file, and has what JAX reported as its cause.
+            # An error in custom code names its file, and has JAX's error as its cause.
             for each in (error, error.__cause__):
                 broken = isinstance(each, jax.errors.JaxRuntimeError)
                 if broken and any(text in str(each) for text in BROKEN):
@@ -229,7 +227,7 @@ def folder(output: Path) -> Iterator[Path]:
 
 
 def leave(code: int) -> None:
-    """End a process that others wait for, after an error: JAX would wait for them."""
+    """End a joined process after an error; otherwise JAX would wait for the others."""
     if _joined and code and not _parted:
         sys.stdout.flush()
         sys.stderr.flush()
@@ -237,17 +235,17 @@ def leave(code: int) -> None:
 
 
 class Agreement:
-    """Lets all processes stop after the same call."""
+    """The agreement of all processes to stop after the same call."""
 
     def __init__(self) -> None:
-        self._reason, self._calls, self._next = "", 0, 1  # calls since they agreed, and until then
+        self._reason, self._calls, self._next = "", 0, 1  # calls since the last one, to the next
         self._since = time.monotonic()
 
     def on(self, reason: str | None) -> str | None:
-        """Return why all stop now, or None. To be called after each call to the devices.
+        """Return why all stop now, or None. Each process calls it after each call to the devices.
 
         Args:
-            reason: why this process would stop, if it would.
+            reason: why this process wants to stop, if it does.
         """
         if count() == 1:
             return reason

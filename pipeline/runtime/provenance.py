@@ -1,4 +1,4 @@
-"""Where a run comes from: its commit, its bundle, its versions; and the list of what it wrote."""
+"""The provenance of a run: its commit, bundle and versions; and the list of its files."""
 
 import hashlib
 import json
@@ -27,20 +27,19 @@ LIBRARIES = (
 
 @dataclass(frozen=True)
 class Provenance:
-    """Where the code of a run comes from.
+    """The origin of a run's code.
 
     Attributes:
         config: the config's name.
-        machine_shape: Kaggle's name of the machine that the bundle asks for, "" of a CPU; None when
-            run from a checkout.
-        session_seconds: of a session that is shorter than others; None: it is not.
+        machine_shape: Kaggle's name of the requested machine, "" for a CPU; None for a checkout.
+        session_seconds: of a shortened session; None: the usual length.
         git_commit: 40 hex digits, or None outside a git checkout.
         git_dirty: whether the tree had uncommitted changes.
-        bundle_sha256: of the bundle that carried the code; None when run from a checkout.
-        expect: what the bundle pins: for inference an artifact (run_id, weights_sha256), for
+        bundle_sha256: of the bundle with the code; None for a checkout.
+        expect: pinned by the bundle: for inference an artifact (run_id, weights_sha256), for
             training a checkpoint to resume from (run_id, step, checkpoint, checkpoint_sha256,
             files), or nothing.
-        options: with which a benchmark was pushed, as its command takes them.
+        options: of a benchmark, as its command takes them.
     """
 
     config: str | None = None
@@ -54,14 +53,14 @@ class Provenance:
 
 
 def from_bundle(path: Path) -> Provenance:
-    """Return what the bundler wrote into bundle.json; raise `ConfigError` for any other file."""
+    """Read bundle.json; raise `ConfigError` if the bundler did not write it."""
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
         names = {field.name for field in fields(Provenance)} & value.keys() | {"bundle_sha256"}
         return Provenance(**{name: value[name] for name in names})
     except (OSError, ValueError, LookupError, AttributeError, RecursionError) as error:
         raise ConfigError(
-            f"{path} is not what the bundler writes: {type(error).__name__}: {error}.\n"
+            f"{path} is not a bundle: {type(error).__name__}: {error}.\n"
             "Push the notebook with `invoke push-train` or `invoke push-infer`, or run `invoke"
             " build` and use the file in build/."
         ) from error
@@ -70,12 +69,12 @@ def from_bundle(path: Path) -> Provenance:
 def seal(output: Path, status: str | None = None) -> Path:
     """Write outputs.json, the list of a run's files, and return its path.
 
-    The list is {"files": {name: {"sha256", "size"}}}; `invoke pull` compares what it gets with it.
-    The notebook is left out, since it is still being written.
+    The list is {"files": {name: {"sha256", "size"}}}, with which `invoke pull` compares the files.
+    It excludes the notebook, which is still being written.
 
     Args:
         output: the folder of the run.
-        status: of a training, "complete" or "partial"; it is written, too.
+        status: of a training, "complete" or "partial"; written into the list, too.
     """
     files = {
         path.relative_to(output).as_posix(): file_entry(path)
@@ -95,7 +94,7 @@ def from_checkout() -> Provenance:
             git_commit=_git("rev-parse", "HEAD"), git_dirty=bool(_git("status", "--porcelain"))
         )
     except (OSError, subprocess.CalledProcessError):
-        return Provenance()  # no git, or no checkout: the manifest says null
+        return Provenance()  # no git, or no checkout
 
 
 def _git(*words: str) -> str:
@@ -105,20 +104,20 @@ def _git(*words: str) -> str:
 
 
 def code() -> str:
-    """Return a sha256 over the files of the package that decide what a training computes."""
+    """Return a sha256 over the files of the package that determine a training's results."""
     files = sorted(path for pattern in DECIDING for path in PACKAGE.glob(pattern))
     return hashlib.sha256(b"".join(path.read_bytes() for path in files)).hexdigest()
 
 
 def versions_line() -> str:
-    """Return the line of a run's log whose versions `invoke doctor` compares with constraints/."""
+    """Return a line for the log, whose versions `invoke doctor` compares with constraints/."""
     return f"Versions: {json.dumps(versions())}"
 
 
 def versions() -> dict[str, str]:
     """Return the installed versions of Python and of every library that computes."""
     versions = {"python": platform.python_version()}
-    for package in LIBRARIES:  # jax and tensorflow come in several packages; one of them is here
+    for package in LIBRARIES:  # some are alternatives
         with suppress(metadata.PackageNotFoundError):
             versions[package] = metadata.version(package)
     return versions

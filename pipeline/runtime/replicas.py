@@ -1,6 +1,6 @@
-"""Replicas: the accelerator cores that share a batch, and the arrays on them and between them.
+"""Replicas: the accelerator cores that share a batch, and arrays on and between them.
 
-Each takes an equal part of a batch, in the order of the places. JAX's mesh is None for one device.
+Each has an equal part of the batch, in order. JAX's mesh is None for one device.
 """
 
 from typing import Any
@@ -12,12 +12,12 @@ from jax.flatten_util import ravel_pytree
 from jax.sharding import NamedSharding, PartitionSpec, SingleDeviceSharding
 
 AXIS = "batch"  # of the mesh, as keras.distribution.DataParallel names it
-# Numbers of an array that may be copied to save a rendezvous: a quarter of a megabyte.
+# Numbers of an array that is copied to save a rendezvous: a quarter of a megabyte.
 SMALL = 2**16
 
 
 def mesh() -> Any:
-    """Return the mesh of the devices that Keras distributes a batch over."""
+    """Return the mesh of the devices over which Keras distributes a batch."""
     import keras
 
     distribution = keras.distribution.distribution()
@@ -25,20 +25,20 @@ def mesh() -> Any:
 
 
 def platform(mesh: Any) -> str:
-    """Return what the devices are: "tpu", "gpu" or "cpu"."""
+    """Return the platform of the devices: "tpu", "gpu" or "cpu"."""
     device = mesh.devices.flat[0] if mesh else jax.devices()[0]
     return str(device.platform)
 
 
 def _split(mesh: Any, axis: int | None) -> NamedSharding:
-    """Return the sharding of an array whose `axis` is split over the replicas; None: none is."""
+    """Return the sharding of an array with `axis` split over the replicas; None: no axis."""
     axes = [] if axis is None else [*[None] * axis, AXIS]
     return NamedSharding(mesh, PartitionSpec(*axes))  # type: ignore[no-untyped-call]
 
 
 def put(mesh: Any, *arrays: np.ndarray, axis: int | None = 0) -> tuple[Any, ...]:
-    """Return the arrays on the devices, split along `axis` over the replicas (None: each gets all
-    of them); a single CPU reads them where they are. Of several processes each sends its `part`.
+    """Return the arrays on the devices, split along `axis` over the replicas; None: a copy on each.
+    A single CPU reads them in place.
     """
     if mesh is None:
         return arrays if platform(mesh) == "cpu" else tuple(map(jax.device_put, arrays))
@@ -46,7 +46,7 @@ def put(mesh: Any, *arrays: np.ndarray, axis: int | None = 0) -> tuple[Any, ...]
 
 
 def put_part(mesh: Any, array: np.ndarray, batch: int, *, axis: int) -> tuple[Any, ...]:
-    """Return an array of which this process has its `part`, as `put` would return the whole."""
+    """Return what `put` returns for a whole array, of which this process has its `part`."""
     if jax.process_count() == 1:
         return put(mesh, array, axis=axis)
     shape = (*array.shape[:axis], batch, *array.shape[axis + 1 :])
@@ -63,23 +63,23 @@ def part(mesh: Any, batch: int) -> slice:
 
 
 def everywhere(mesh: Any) -> Any:
-    """Return the sharding of an array that each process reads as a whole; None: leave it to XLA."""
+    """Return the sharding of an array that each process reads as a whole; None: XLA's choice."""
     return None if jax.process_count() == 1 else _split(mesh, None)
 
 
 def placed(array: np.ndarray, where: Any) -> Any:
-    """Return an array on the devices of a sharding; every process has the whole of it."""
+    """Return an array on the devices of a sharding; every process has the whole array."""
     if jax.process_count() == 1:
         return jax.device_put(array, where)
     return jax.make_array_from_callback(array.shape, where, array.__getitem__)
 
 
 def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
-    """Put images on the devices, each with its part of them, and return the array.
+    """Put images on the devices, a part on each, and return the array.
 
     Args:
         images: (n, …).
-        rows: those that are wanted, in this order; None: all.
+        rows: to take, in this order; None: all.
     """
     number, count = len(images) if rows is None else len(rows), mesh.size if mesh else 1
     share = -(-number // count)
@@ -99,7 +99,7 @@ def hold(mesh: Any, images: Any, rows: np.ndarray | None) -> Any:
 def gathered(held: Any, rows: Any) -> Any:
     """Return this replica's part of the rows, whichever replicas hold them: (batch / replicas, …).
 
-    Each sends to each other what it holds of the other's part, and zeros for the rest.
+    Each replica sends to each other its rows of the other's part, and zeros for the rest.
     """
     mine = rows - jax.lax.axis_index(AXIS) * len(held)
     here = jnp.expand_dims((mine >= 0) & (mine < len(held)), tuple(range(1, held.ndim)))
@@ -113,8 +113,8 @@ def gathered(held: Any, rows: Any) -> Any:
 def added_up(sums: Any, platform: str) -> Any:
     """Return the sums over all replicas, the same on each.
 
-    On a CPU the replicas wait for each other once an array, a third of a millisecond on 2 cores. So
-    there the small arrays of a kind travel as one, in which each number is added up as before.
+    On a CPU the replicas wait for each other once per array, a third of a millisecond on 2 cores.
+    So there the small arrays of a dtype travel as one, with the same additions.
     """
     if platform != "cpu":
         return jax.lax.psum(sums, AXIS)  # type: ignore[no-untyped-call]

@@ -1,5 +1,5 @@
-"""A config and examples become an artifact, on every device there is.
+"""From a config and examples to an artifact, on all devices.
 
-In: a config, examples, a folder with an earlier checkpoint. Out: the artifact, the history,
-checkpoints; a run can stop at any moment and resume. Never imported here: inference or figures.
+In: a config, examples, a folder with earlier checkpoints. Out: the artifact, the history and
+checkpoints; a run can stop at any moment and resume. Never imports figures.
 """

@@ -437,19 +437,16 @@ class TrainStep:
 
     def _augmented(self, share: Batch, places: Any) -> Examples:
         """Return the share as the model gets it."""
-        inputs, labels, draws = share
+        (inputs, labels, draws), shares = share, None
         if not isinstance(labels, Weighted):  # all rows have the weight 1
             labels = Weighted(labels, jnp.ones(len(labels), jnp.float32))
-        if self.config.target == "custom":  # its labels change with its inputs
-            if self.augmentation.custom:
-                inputs, truth = self.augmentation.changed(inputs, draws, labels.labels)
-                labels = labels._replace(labels=truth)
-            return self._mixed(Examples(inputs, labels, None, None, places), draws)
-        inputs, shares = self.augmentation.applied(inputs, draws)
-        if self.augmentation.custom_mix:
-            return self._mixed(Examples(inputs, labels, None, None, places), draws)
+        if self.config.target != "custom":
+            inputs, shares = self.augmentation.applied(inputs, draws)
+        elif self.augmentation.custom:  # custom labels change with their inputs
+            inputs, truth = self.augmentation.changed(inputs, draws, labels.labels)
+            labels = labels._replace(labels=truth)
         others = None if shares is None else jax.tree.map(mixup.neighbours, labels)
-        return Examples(inputs, labels, others, shares, places)
+        return self._mixed(Examples(inputs, labels, others, shares, places), draws)
 
     def _mixed(self, examples: Examples, draws: Any) -> Examples:
         """Return the examples, mixed within groups by a custom function if there is one."""

@@ -171,9 +171,9 @@ REFUSED: list[tuple[Spoil, str]] = [
     # A maker's mistakes: all is announced and sealed.
     (sealed(files={}), "cannot be used: KeyError"),
     (sealed(weights_sha256="0" * 64), "weights_sha256 is not that of"),
-    (sealed(run_id=[]), "run_id is no str"),
-    (sealed(custom_code=None), "custom_code is no str"),
-    (sealed(metrics=None), "metrics is no dict"),
+    (sealed(run_id=[]), "run_id is not a str"),
+    (sealed(custom_code=None), "custom_code is not a str"),
+    (sealed(metrics=None), "metrics is not a dict"),
     (sealed(config={"batch": 0}), "batch=0"),
     (sealed(config={"model_options": "width"}), "model_options="),
     (announced(lambda path: path.write_bytes(b"PK\3\4" + b"\0" * 60)), "cannot be used"),

@@ -254,7 +254,7 @@ def made(images, *_):
         (FLAT, 0.5, r"head/kernel \(64, 4\) for .* and head/kernel \(256, 4\) for 16x16 pixels"),
         (MASK, 0.5, r"output \(None, 8, 8\) for"),
         (FIXED, 0.5, "with images of 8x8 pixels, .*16 pixels alone"),
-        (NET, 0.9, "images have 16x16 pixels, 16x16 pixels; expected sizes that rise"),
+        (NET, 0.9, "images have 16x16 pixels, 16x16 pixels; expected increasing sizes"),
     ],
 )
 def test_a_model_that_cannot_see_smaller_images_is_refused(growing, custom, code, share, said):
