@@ -55,16 +55,6 @@ def test_an_artifact_holds_all_that_inference_needs(folder, tiny):
     assert "folds" not in loaded.manifest and loaded.folds == (loaded.weights,)
 
 
-@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="no /proc here")
-def test_a_save_leaves_no_file_open(folder):
-    """A training writes thousands of files."""
-    before = len(list(Path("/proc/self/fd").iterdir()))
-
-    save(folder)
-
-    assert len(list(Path("/proc/self/fd").iterdir())) == before
-
-
 def test_equal_weights_make_equal_bytes(folder):
     """The sha256 of the weights names the weights, not the time of writing."""
     before = told(folder)
@@ -162,7 +152,6 @@ REFUSED: list[tuple[Spoil, str]] = [
     (text('"format": 1', '"format": 2'), "its format is 2, and this version of the project"),
     # What is no manifest.
     *((written(each), "cannot be used") for each in ("", "[]", "{", "[" * 100_000)),
-    (sealed(files=3), "cannot be used"),
     *((sealed(files={"weights.npz": each}), "cannot be used") for each in (3, {"sha256": 3})),
     # Files that are not there.
     (lambda folder: (folder / "manifest.json").unlink(), r"No such file .*manifest\.json"),
@@ -172,17 +161,12 @@ REFUSED: list[tuple[Spoil, str]] = [
     (sealed(files={}), "cannot be used: KeyError"),
     (sealed(weights_sha256="0" * 64), "weights_sha256 is not that of"),
     (sealed(run_id=[]), "run_id is not a str"),
-    (sealed(custom_code=None), "custom_code is not a str"),
-    (sealed(metrics=None), "metrics is not a dict"),
     (sealed(config={"batch": 0}), "batch=0"),
-    (sealed(config={"model_options": "width"}), "model_options="),
-    (announced(lambda path: path.write_bytes(b"PK\3\4" + b"\0" * 60)), "cannot be used"),
     (announced(single), "cannot be used"),
     (sealed(prior=[0.5, 0.5]), r"the prior are .*\(2,\)"),
     (arrays(GOLDEN, inputs=lambda old: np.array([print], dtype=object)), "pickle"),
     (arrays(GOLDEN, inputs=lambda old: old.astype(np.float32)), "golden inputs.*'float32'"),
     (arrays(GOLDEN, outputs=lambda old: old[:, :3]), r"golden inputs.*\(8, 3\)"),
-    (arrays(GOLDEN, outputs=None), "cannot be used"),
     (sealed(target={"names": ["10", "9", "A b"]}), r"golden inputs.*\(8, 3\)"),
 ]
 

@@ -191,10 +191,3 @@ def test_columns_are_for_a_table_that_is_fitted(tiny):
     for fields in ({}, {"fit": "boosting"}):
         with pytest.raises(ConfigError, match="a table with fit='boosting'"):
             replace(tiny, model="columns", model_options={}, **fields)
-
-
-def test_layers_that_would_stay_random_are_refused(tiny, tmp_path):
-    folder = write_competition(tmp_path / "competition")
-
-    with pytest.raises(ConfigError, match=r"has no published weights.*model='columns'"):
-        training.train(replace(tiny, fit="boosting"), folder, tmp_path / "out", show=str)

@@ -5,7 +5,6 @@ from dataclasses import replace
 import keras
 import pytest
 
-from pipeline.config import Data
 from pipeline.models import architectures, weight_names
 from pipeline.train import layer_rates
 from tests.pipeline.models.test_published import PATCHES, SIZES, asked, custom, preset
@@ -65,22 +64,6 @@ def test_a_network_of_unequal_blocks_has_twelve_parts_at_most(asked, tmp_path):
 
     assert found == sorted(found) and found[-1] == 1.0 and found[-3] == DECAY
     assert min(found) >= DECAY**12
-
-
-@pytest.mark.slow
-def test_a_convnext_has_twelve_parts(tiny):
-    """Its 18 blocks lie in the model itself; Liu et al. 2022 cut it into twelve."""
-    config = replace(
-        tiny, data=Data(height=32, width=32, channels=3), model="convnext_tiny",
-        pretrained="none", model_options={"pool": "gem"},
-    )  # fmt: skip
-
-    found = by_name(config)
-
-    shares = [factor for _, factor in found]
-    new = [name for name, factor in found if factor == 1.0]
-    assert new == ["head_pool/power", "logits/kernel", "logits/bias"]
-    assert shares == sorted(shares) and {*shares} == {DECAY**depth for depth in range(13)}
 
 
 @pytest.mark.parametrize("depth", [2, 13])

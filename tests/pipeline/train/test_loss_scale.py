@@ -11,7 +11,7 @@ import pytest
 
 from pipeline.data.dataset import Weighted
 from pipeline.train import loss_scale
-from pipeline.train.loss_scale import FIRST, MOST, STEPS, LossScale
+from pipeline.train.loss_scale import FIRST, MOST, LossScale
 from tests.pipeline.one_ulp import apart
 from tests.pipeline.train.test_train_step import batch, drawn, given, made, small
 
@@ -67,16 +67,6 @@ def test_a_step_whose_loss_is_infinite_changes_no_weight(small, batch):
 
     assert float(report.totals.count) == 32 and float(report.scale.steps) == 1
     assert all(np.isfinite(array).all() for array in step.layout.to_arrays(state).values())
-
-
-@pytest.mark.usefixtures("half")
-def test_a_scale_that_held_long_enough_doubles_in_a_step(small, batch):
-    step, state = made(small)
-    state = state._replace(scale=state.scale._replace(steps=state.scale.steps + STEPS - 1))
-
-    state, _ = step.train(state, (), given(step, batch), 1)
-
-    assert (float(state.scale.value), int(state.scale.steps)) == (2 * FIRST, 0)
 
 
 @pytest.mark.usefixtures("half")

@@ -5,7 +5,6 @@ import json
 from dataclasses import replace
 
 import jax
-import keras
 import numpy as np
 import pytest
 from PIL import Image
@@ -17,13 +16,13 @@ from pipeline.data.dataset import Examples
 from pipeline.data.labels import Target
 from pipeline.errors import ConfigError
 from pipeline.models import architectures
-from pipeline.runtime import replicas
 from pipeline.train import checkpoint, custom_check, learning_rate, phases, training
 from pipeline.train.phases import Phase
-from pipeline.train.step import Batch, TrainStep
+from pipeline.train.step import TrainStep
 from tests.pipeline.handmade import with_data
 from tests.pipeline.models.test_published import SIZES, preset
 from tests.pipeline.one_ulp import SEEDS, TIMES, apart, nudged
+from tests.pipeline.train.test_train_step import begun, given
 
 SMALL, WHOLE = Phase(frozen=False, size=0), Phase(frozen=False, size=1)
 NET = """
@@ -43,68 +42,45 @@ def growing(custom, tiny):
     return custom(NET, batchnorm_batch=8, **fields)
 
 
-def drawn(config):
-    """Return images and labels of a batch, uint8 (batch, 16, 16, 1) and int32 (batch,)."""
+def drawn():
+    """Return images and labels of a batch, uint8 (1, 16, 16, 16, 1) and int32 (1, 16)."""
     random = np.random.default_rng(0)
-    images = random.integers(0, 256, (config.batch, 16, 16, 1), np.uint8)
-    return images, random.integers(0, 4, config.batch).astype(np.int32)
+    images = random.integers(0, 256, (1, 16, 16, 16, 1), np.uint8)
+    return images, random.integers(0, 4, (1, 16)).astype(np.int32)
 
 
-class Begun:
-    """A step at the weights of the config's seed, on some devices."""
-
-    def __init__(self, config, phase, count=1):
-        several = keras.distribution.DataParallel(devices=keras.distribution.list_devices()[:count])
-        keras.distribution.set_distribution(several if count > 1 else None)
-        try:
-            architectures.seed(config.seed)
-            applied = learning_rate.apply(config, 10 * config.batch)
-            model = architectures.build(config, applied.batchnorm_momentum)
-            self.step = TrainStep(config, applied, model, replicas.mesh())
-            self.state = self.step.layout.initial()
-        finally:
-            keras.distribution.set_distribution(None)
-        if count == 1:
-            self.state = jax.device_put(self.state, jax.devices()[0])
-        self.start = self.step.layout.to_arrays(self.state)
-        self.step.phase = phase or self.step.phase
-
-    def batch(self, images, labels):
-        """Return what a call takes."""
-        rows = [each[None] for each in (images, labels, self.step.augmentation.draws(0))]
-        return Batch(*replicas.put(self.step.mesh, *rows, axis=1))
-
-    def after(self, images, labels, seed=None):
-        """Return the arrays after two steps; `seed`: from nudged weights."""
-        weights = {name: each for name, each in self.start.items() if name.startswith("params/")}
-        start = self.start if seed is None else self.start | nudged(weights, seed)
-        self.state = self.step.layout.from_arrays(start, self.state)
-        for _ in range(2):
-            self.state, _ = self.step.train(self.state, (), self.batch(images, labels), 1)
-        return self.step.layout.to_arrays(self.state)
+def after(config, phase, batch, count=1, seed=None):
+    """Return the arrays after two steps in a phase; `seed`: from nudged weights."""
+    step, state, start = begun(config, count)
+    step.phase = phase
+    if seed is not None:
+        weights = {name: start[name] for name in start if name.startswith("params/")}
+        start = start | nudged(weights, seed)
+    state = step.layout.from_arrays(start, state)
+    for _ in range(2):
+        state, _ = step.train(state, (), given(step, batch), 1)
+    return step.layout.to_arrays(state)
 
 
-def rounding(begun, *batch):
-    """Return how far the arrays may be from those of another order of additions."""
-    wanted = begun.after(*batch)
-    return wanted, TIMES * max(apart(begun.after(*batch, seed=seed), wanted) for seed in SEEDS)
+def rounding(config, phase, batch):
+    """Return the arrays, and their distance from those of another order of additions."""
+    wanted = after(config, phase, batch)
+    nudges = (after(config, phase, batch, seed=seed) for seed in SEEDS)
+    return wanted, TIMES * max(apart(each, wanted) for each in nudges)
 
 
-def test_a_step_of_a_share_is_that_of_a_config_of_this_size_on_augmented_and_resized_images(
-    growing,
-):
-    images, labels = drawn(growing)
+def test_a_step_of_smaller_images_augments_them_and_then_resizes_them(growing):
+    """It is the step of a config of that size, on such images."""
+    (images,), labels = drawn()
     augmentation = Augmentation(growing.data, growing.seed, growing.batch)
     changed, _ = augmentation.applied(images, augmentation.draws(0))
     smaller = np.asarray(phases.resized(changed, (None, 8, 8, 1)))
     plain = {"height": 8, "width": 8, "flip": False, "crop_padding": 0}
-    reference = Begun(with_data(replace(growing, progressive=()), **plain), Phase(False, 0))
-    wanted, allowed = rounding(reference, smaller, labels)
+    reference = with_data(replace(growing, progressive=()), **plain)
+    wanted, allowed = rounding(reference, SMALL, (smaller[None], labels))
 
-    found = Begun(growing, SMALL).after(images, labels)
-
-    assert apart(found, wanted) <= allowed < 1e-3
-    assert apart(Begun(growing, WHOLE).after(images, labels), wanted) > 10 * allowed
+    assert apart(after(growing, SMALL, drawn()), wanted) <= allowed < 1e-3
+    assert apart(after(growing, WHOLE, drawn()), wanted) > 10 * allowed
 
 
 @pytest.mark.parametrize("size", [(8, 8), (24, 12)])
@@ -123,32 +99,11 @@ def test_images_are_resized_as_pillow_does_it(size):
 
 @pytest.mark.parametrize(("count", "micro"), [(2, None), (1, 8)])
 def test_replicas_and_micro_batches_of_smaller_images_add_up_to_the_batch(growing, count, micro):
-    wanted, allowed = rounding(Begun(growing, SMALL), *drawn(growing))
+    wanted, allowed = rounding(growing, SMALL, drawn())
 
-    found = Begun(replace(growing, micro_batch=micro), SMALL, count).after(*drawn(growing))
+    found = after(replace(growing, micro_batch=micro), SMALL, drawn(), count)
 
     assert apart(found, wanted) <= allowed < 1e-3
-
-
-def test_a_step_of_smaller_images_computes_less(growing):
-    costs = []
-    for phase in (SMALL, None):  # None: as a plan compiles it
-        begun = Begun(growing, phase)
-        lowered = begun.step.lowered(begun.state, (), begun.batch(*drawn(growing)))
-        costs.append(lowered.cost_analysis()["flops"])
-
-    assert costs[0] < 0.4 * costs[1]
-
-
-def test_a_validation_sees_whole_images_in_each_phase(growing):
-    images, _ = drawn(growing)
-    small, whole = (Begun(growing, phase) for phase in (SMALL, WHOLE))
-    outputs = [
-        np.asarray(each.step.forward(*each.step.layout.for_inference(each.state), images))
-        for each in (small, whole)
-    ]
-
-    assert np.array_equal(*outputs)
 
 
 def test_the_models_of_smaller_images_have_no_numbers(growing):
@@ -157,7 +112,7 @@ def test_the_models_of_smaller_images_have_no_numbers(growing):
     before = sum(array.nbytes for array in jax.live_arrays())
 
     smaller, same = phases.models(growing, model)
-    model.predict_on_batch(drawn(growing)[0])  # Keras fills what waits, at the end of a call
+    model.predict_on_batch(drawn()[0][0])  # after a call Keras fills arrays that wait
 
     assert same is model and smaller.inputs[0].shape == (None, 8, 8, 1)
     assert sum(array.nbytes for array in jax.live_arrays()) == before
@@ -228,7 +183,6 @@ def made(images, *_):
     x = Positions(name="positions")(images)
     return layers.Dense(4)(layers.GlobalAveragePooling2D()(x))
 """
-FLAT = "def made(images, *_):\n    return layers.Dense(4, name='head')(layers.Flatten()(images))"
 MASK = """
 def made(images, *_):
     return layers.Conv2D(1, 1)(images)[..., 0]
@@ -251,7 +205,6 @@ def made(images, *_):
             0.5,
             r"positions/place \(8, 8, 1\) for images of 8x8 pixels and .* \(16, 16, 1\)",
         ),
-        (FLAT, 0.5, r"head/kernel \(64, 4\) for .* and head/kernel \(256, 4\) for 16x16 pixels"),
         (MASK, 0.5, r"output \(None, 8, 8\) for"),
         (FIXED, 0.5, "with images of 8x8 pixels, .*16 pixels alone"),
         (NET, 0.9, "images have 16x16 pixels, 16x16 pixels; expected increasing sizes"),

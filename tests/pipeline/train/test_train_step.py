@@ -111,17 +111,18 @@ def rounding(config, batch, steps=1):
     return TIMES * max(apart(other, whole) for other in nudges)
 
 
-def test_images_that_lie_on_one_device_train_as_those_that_are_sent(small, batch):
+@pytest.mark.parametrize("replicas", [1, 2])
+def test_images_that_lie_on_the_devices_train_like_images_that_are_sent(small, batch, replicas):
     """In any order."""
     (images,), labels = batch
     places = np.random.default_rng(1).permutation(len(images)).astype(np.int32)
-    step, state = made(small)
-    state = step.layout.from_arrays(begun(small, 1)[2], state)
-    held = (replication.hold(None, images[np.argsort(places)], None),)
+    step, state = made(small, replicas)
+    held = (replication.hold(step.mesh, images[np.argsort(places)], None),)
 
     state, _ = step.train(state, held, given(step, (places[None], labels)), 1)
 
-    assert apart(step.layout.to_arrays(state), after(small, batch)) < rounding(small, batch)
+    sent = after(small, batch, replicas)
+    assert apart(step.layout.to_arrays(state), sent) < rounding(small, batch)
 
 
 def test_micro_batches_add_up_to_the_batch(small, batch):
@@ -146,18 +147,6 @@ def test_replicas_add_up_to_the_batch(small, size, group, replicas):
     config, batch = replace(small, batch=size, batchnorm_batch=group), drawn(size)
 
     assert apart(after(config, batch, replicas), after(config, batch)) < rounding(config, batch)
-
-
-def test_a_step_takes_the_images_that_two_devices_hold(small, batch):
-    images, labels = batch
-    step, state = made(small, 2)
-    rows = np.arange(labels.size, dtype=np.int32)[None]
-    held = replication.hold(step.mesh, images[0], None)
-
-    state, _ = step.train(state, (held,), given(step, (rows, labels)), 1)
-
-    expected = after(small, batch, 2)
-    assert apart(step.layout.to_arrays(state), expected) < rounding(small, batch)
 
 
 def test_labels_are_mixed_as_images_are(small, batch):

@@ -132,17 +132,6 @@ def test_every_optimizer_and_the_average_resume_bit_for_bit(trained, tiny, tmp_p
     assert (one["loss"], one["validation_loss"]) == (two["loss"], two["validation_loss"])
 
 
-def test_the_best_epoch_makes_the_same_artifact_after_a_resume(trained, tiny, tmp_path):
-    """Whose checksum other runs pin."""
-    config = replace(tiny, keep="best")
-
-    first, again = (
-        training.train(config, trained[0], tmp_path / "out", show=quiet).manifest for _ in range(2)
-    )
-
-    assert first["weights_sha256"] == again["weights_sha256"]
-
-
 def test_what_training_does_not_depend_on_may_change_before_it_resumes(trained, tiny, tmp_path):
     """Where the test set lies is not the model's business; that another machine computes otherwise
     is told, and so is a disk that turns bits.
@@ -334,6 +323,7 @@ def test_patience_and_keep_follow_the_competition_s_metric(
     assert state.details["best"]["epoch"] == 1
     again = training.train(config, competition, tmp_path / "out", show=quiet)
     assert again.manifest["metrics"] == metrics  # and no further epoch
+    assert again.manifest["weights_sha256"] == run.manifest["weights_sha256"]  # which bundles pin
     if keep == "best":
         other = replace(config, metric="accuracy")  # which may change otherwise
         with pytest.raises(CheckpointError, match=r"chosen by f1, not by accuracy"):
